@@ -47,8 +47,8 @@ else
 	@$(BIN)/python -m pytest $(ARGS)
 endif
 
-test-frameworks: setup ## Real agents of every supported framework, traced (two more environments, 2 GB)
-	@$(PYTHON) -m setup.environments frameworks openai2
+test-frameworks: setup ## Real agents of every supported framework, traced (three more environments, 3 GB)
+	@$(PYTHON) -m setup.environments frameworks openai2 otel144
 	@$(BIN)/python -m pytest $(FRAMEWORKS) $(ARGS)
 
 lint: setup ## ruff, mypy --strict and the import contracts of the packages
@@ -78,6 +78,6 @@ bench-%: setup
 	@$(BIN)/python benchmarks/$(subst -,_,$*).py $(ARGS)
 
 clean: ## Remove environments, model and caches; keep traces and policies
-	rm -rf .venv .venv-vllm .venv-frameworks .venv-openai2 $(MODEL) .ltrain/setup.lock .ltrain/setup-*.log
+	rm -rf .venv .venv-vllm .venv-frameworks .venv-openai2 .venv-otel144 $(MODEL) .ltrain/setup.lock .ltrain/setup-*.log
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find $(TYPED) docs -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,10 +1,10 @@
-"""Create the Python environments from their lock files: `.venv`, `.venv-vllm`, and two for tests.
+"""Create the Python environments from their lock files: `.venv`, `.venv-vllm`, and three for tests.
 
 Run `python3.11 -m setup.environments [NAME ...]` in the root of the repository. The default is main
-and vllm; `frameworks` and `openai2` hold the agent frameworks of tests/frameworks. The command may
-be interrupted at any time and run again: it adds what is missing. A complete environment has a
-stamp with the digest of its inputs, so a second run only reads a few files. A second run at the
-same time waits for the first.
+and vllm; `frameworks`, `openai2` and `otel144` hold the agent frameworks of tests/frameworks. The
+command may be interrupted at any time and run again: it adds what is missing. A complete
+environment has a stamp with the digest of its inputs, so a second run only reads a few files. A
+second run at the same time waits for the first.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ FRAMEWORKS = Environment(
     "frameworks", ROOT / ".venv-frameworks", ROOT / "setup" / "frameworks.lock", 0.3, 0.5
 )
 OPENAI2 = Environment("openai2", ROOT / ".venv-openai2", ROOT / "setup" / "openai2.lock", 1.3, 1.8)
-EVERY = (MAIN, VLLM, FRAMEWORKS, OPENAI2)
+OTEL144 = Environment("otel144", ROOT / ".venv-otel144", ROOT / "setup" / "otel144.lock", 1.0, 1.5)
+EVERY = (MAIN, VLLM, FRAMEWORKS, OPENAI2, OTEL144)
 MODEL = 0.5
 """Gigabytes for the model of the demo and its wheel."""
 FIRST = ("setuptools", "wheel")

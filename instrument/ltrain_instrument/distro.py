@@ -18,7 +18,14 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 
 from ltrain_instrument import patches, settings
 from ltrain_instrument.delivery import SpoolSpanProcessor
-from ltrain_instrument.frameworks import autogen, crewai, langchain_bridge, llama_index, mcp
+from ltrain_instrument.frameworks import (
+    autogen,
+    crewai,
+    haystack,
+    langchain_bridge,
+    llama_index,
+    mcp,
+)
 from ltrain_instrument.identity import Identity
 from ltrain_instrument.instrumentors import InstrumentorLoader, choice
 from ltrain_instrument.lifecycle import (
@@ -60,6 +67,7 @@ FRAMEWORK_PATCHES = (
     (patches.AUTOGEN, autogen.patch_autogen),
     (patches.CREWAI, crewai.patch_crewai),
     (patches.LLAMA_INDEX, llama_index.patch_llama_index),
+    (patches.HAYSTACK, haystack.patch_haystack),
     (patches.MCP, mcp.patch_mcp),
 )
 """Applied before the instrumentors load, unless the patch or its library is switched off."""

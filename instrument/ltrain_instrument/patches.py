@@ -228,6 +228,16 @@ LLAMA_INDEX = Patch(
     ),
     library="llama-index",
 )
+HAYSTACK = Patch(
+    "haystack",
+    "Records a span for each run of an agent and for each of its tool calls.",
+    "Without it, tools have no spans, and each call of an agent without a pipeline is a trace.",
+    (
+        *_methods("haystack.components.agents.agent", "Agent", "run run_async"),
+        "haystack.components.agents.tool_calling:_create_tool_span",
+    ),
+    library="haystack",
+)
 MCP = Patch(
     "mcp",
     "Records a span `tools/call NAME` with the arguments and the result of a client's tool call.",
@@ -285,6 +295,7 @@ PATCHES = (
     AUTOGEN,
     CREWAI,
     LLAMA_INDEX,
+    HAYSTACK,
     MCP,
     HTTPX,
     AIOHTTP,

@@ -94,7 +94,7 @@ def test_the_bug_form_asks_for_the_report_of_the_doctor() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [".venv", ".venv-vllm", ".venv-frameworks", ".venv-openai2", ".ltrain"]
+    "name", [".venv", ".venv-vllm", ".venv-frameworks", ".venv-openai2", ".venv-otel144", ".ltrain"]
 )
 def test_links_to_generated_folders_are_ignored(name: str, tmp_path: Path) -> None:
     repository = tmp_path / "clone"

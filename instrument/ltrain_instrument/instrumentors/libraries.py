@@ -206,6 +206,76 @@ LIBRARIES = (
         extra="llama-index",
     ),
     Library(
+        "google-adk",
+        "google-adk",
+        ("google.adk",),
+        (
+            Instrumentor(OPENINFERENCE, "openinference-instrumentation-google-adk", _NO_IDS),
+            Instrumentor(BUILT_IN, "google-adk", _NO_IDS, built_in=True),
+        ),
+        extra="google-adk",
+    ),
+    Library(
+        "agno",
+        "agno",
+        ("agno.agent",),
+        (
+            Instrumentor(OPENINFERENCE, "openinference-instrumentation-agno", _NO_IDS),
+            Instrumentor(
+                TRACELOOP,
+                "opentelemetry-instrumentation-agno",
+                "the calls of a stream are in traces of their own; failed tools look successful",
+            ),
+        ),
+        extra="agno",
+    ),
+    Library(
+        "strands-agents",
+        "strands-agents",
+        ("strands",),
+        (Instrumentor(BUILT_IN, "strands-agents", _NO_IDS, built_in=True),),
+    ),
+    Library(
+        "dspy",
+        "dspy",
+        ("dspy",),
+        (Instrumentor(OPENINFERENCE, "openinference-instrumentation-dspy", _NO_IDS),),
+        extra="dspy",
+    ),
+    Library(
+        "semantic-kernel",
+        "semantic-kernel",
+        ("semantic_kernel",),
+        (
+            Instrumentor(
+                BUILT_IN,
+                "semantic-kernel",
+                "records only where a variable switches it on, which ltrain does",
+                built_in=True,
+                switch="ltrain_instrument.frameworks.semantic_kernel:instrument",
+            ),
+        ),
+    ),
+    Library(
+        "haystack",
+        "haystack-ai",
+        ("haystack",),
+        (
+            Instrumentor(
+                OPENINFERENCE,
+                "openinference-instrumentation-haystack",
+                "tools, and agents without a pipeline: ltrain adds spans for both",
+            ),
+            Instrumentor(
+                TRACELOOP,
+                "opentelemetry-instrumentation-haystack",
+                "tools, and agents without a pipeline: ltrain adds spans for both",
+            ),
+        ),
+        marker_module="haystack.core",
+        extra="haystack",
+    ),
+    Library(
         "litellm",
         "litellm",
         ("litellm",),

@@ -158,3 +158,28 @@ def test_the_input_of_an_agent_is_the_users_message() -> None:
     )
     assert rows.row(0, named=True)["input"] == "weather?"
     assert rows.row(0, named=True)["output"] == "sorry"
+
+
+def test_a_span_named_as_an_agents_is_one_around_a_single_call() -> None:
+    """google-adk: the agent's span repeats the call, and holds a stream's chunks as messages."""
+    around = chat("a", "b")
+    parts = [[{"type": "text", "content": text}] for text in ("One ", "by one.", "One by one.")]
+    messages = [{"role": "assistant", "parts": each} for each in parts]
+    around["gen_ai.output.messages"] = json.dumps(messages)
+    rows, _ = calls(
+        spans(
+            outer(around, name="invoke_agent guide"),
+            inner("one", chat("a", "One by one."), (1, 9)),
+            inner("tool", {"gen_ai.operation.name": "execute_tool"}, (10, 11)),
+        )
+    )
+    assert rows.select("kind", "agent", "parent_id", "output").rows()[0] == (
+        *("agent", "guide", None),
+        "One by one.",
+    )
+    assert rows.select("kind", "parent_id").rows()[1:] == [("llm", "outer"), ("tool", "outer")]
+
+
+def test_an_agents_span_without_a_recorded_call_is_the_call() -> None:
+    rows = read(outer(chat("a", "b"), name="invoke_agent guide"))
+    assert [(kind, ids) for kind, _, ids in rows] == [("llm", ["outer"])]

@@ -120,3 +120,14 @@ def test_an_agent_has_its_input_and_output_in_events() -> None:
         ("gen_ai.choice", {"message": "sunny", "finish_reason": "end_turn"}),
     )
     assert (read["input"], read["output"]) == ("weather?", "sunny")
+
+
+def test_strands_results_are_texts_in_blocks_and_its_answers_are_lines() -> None:
+    result = json.dumps([{"text": "It is sunny"}, {"text": " in Bath."}])
+    tool = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.call.result": result}
+    assert row(tool)["result"] == "It is sunny in Bath."
+    other = json.dumps([{"json": {"sky": "blue"}}])
+    assert row({**tool, "gen_ai.tool.call.result": other})["result"] == other
+    agent = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "guide"}
+    answer = {"role": "assistant", "parts": [{"type": "text", "content": "Sunny.\n"}]}
+    assert row(agent, details(**{"output.messages": [answer]}))["output"] == "Sunny."

@@ -125,15 +125,27 @@ def test_dspy(method: str, envelope: str) -> None:
     tool = {"input.value": envelope, "output.value": '{"status": "error", "message": "no"}'}
     module = {"input.value": '{"kwargs": {"question": "?"}}', "output.value": '"so"'}
     call_rows = rows(
-        span("n", kind("CHAIN", module), scope=DSPY, name="ReAct.forward"),
+        span("n", kind("CHAIN", module), scope=DSPY, name="Predict.forward"),
         span("t", kind("TOOL", tool), scope=DSPY, name=f"weather.{method}"),
         span("u", kind("TOOL", {"output.value": "12"}), scope=DSPY, name="count.__call__"),
     )
-    assert (call_rows["n"]["name"], call_rows["n"]["input"]) == ("ReAct", '{"question": "?"}')
+    assert (call_rows["n"]["name"], call_rows["n"]["input"]) == ("Predict", '{"question": "?"}')
     assert call_rows["n"]["output"] == "so"
     read = [call_rows["t"][name] for name in ("name", "arguments", "status")]
     assert read == ["weather", '{"city": "Bath"}', "error"]
     assert call_rows["u"]["result"] == "12"
+
+
+def test_a_dspy_module_that_calls_tools_is_an_agent() -> None:
+    answer = {"answer": "so", "history": {"messages": []}, "termination_reason": "submit"}
+    module = {
+        "input.value": json.dumps({"input_args": {"question": "?"}}),
+        "output.value": json.dumps(answer),
+    }
+    made = span("n", kind("CHAIN", module), scope=DSPY, name="ReActV2.aforward")
+    (row,) = rows(made).values()
+    read = [row[name] for name in ("kind", "agent", "input", "output")]
+    assert read == ["agent", "ReActV2", "?", "so"]
 
 
 @pytest.mark.parametrize("swapped", [False, True])
@@ -272,3 +284,10 @@ def test_a_stream_without_finish_reason_and_usage_was_left(
 def test_the_usage_of_an_embedding_is_kept(attributes: dict[str, str]) -> None:
     row = rows(span("e", attributes))["e"]
     assert (row["kind"], row["input_tokens"], row["output_tokens"]) == ("embedding", 3, None)
+
+
+def test_agno_writes_the_agents_id_as_a_node() -> None:
+    agent = {"agent.name": "guide", "graph.node.id": "b334a2baa80bda43", "input.value": "How?"}
+    made = span("a", kind("AGENT", agent), scope="openinference.instrumentation.agno")
+    (row,) = rows(made).values()
+    assert (row["kind"], row["agent"], row["node"]) == ("agent", "guide", None)

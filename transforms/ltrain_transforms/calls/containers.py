@@ -1,7 +1,8 @@
 """LLM spans that enclose several LLM calls: each describes an agent or a node, not a call.
 
-Some instrumentations write a model's attributes on the span of a whole agent (google-adk). Two
-calls inside such a span are different ones if no retry explains them:
+Some instrumentations write a model's attributes on the span of a whole agent (google-adk). A span
+that is named as an agent's is one, if a call is inside. In another span, two calls are different
+ones if no retry explains them:
 
 * both succeeded, and one instrumentation recorded them side by side, or one began after the other
   had ended;
@@ -48,7 +49,7 @@ def as_containers(
         _container(one)
         if not one.partial.get("measured")
         and not one.partial.get("tokens")
-        and _encloses_several(one, inside[one.span.span_id], apart[one.span.span_id])
+        and _is_container(one, inside[one.span.span_id], apart[one.span.span_id])
         else one
         for one in described
     ]
@@ -73,10 +74,10 @@ def _assign_to_outer(
         direct = False
 
 
-def _encloses_several(
+def _is_container(
     outer: DescribedSpan, inside: Sequence[DescribedSpan], apart: Sequence[DescribedSpan]
 ) -> bool:
-    if _are_several(inside):
+    if _are_several(inside) or (inside and outer.span.name.startswith(AGENT_SPAN)):
         return True
     # a stream's span may stay current while the agent goes on, so calls further inside count only
     # where the outer span repeats the answer of one of them
@@ -131,6 +132,8 @@ def _container(one: DescribedSpan) -> DescribedSpan:
     questions = [m.text for m in prompt.messages if m.role == "user" and m.text] if prompt else []
     if questions:
         container["input"] = questions[-1]
-    if answer is not None and (text := messages_text(answer.messages)):
-        container["output"] = text
+    # of a stream google-adk writes each chunk as a message, then the whole answer
+    texts = [messages_text([message]) for message in answer.messages] if answer else []
+    if answers := [text for text in texts if text]:
+        container["output"] = answers[-1]
     return DescribedSpan(one.span, container)

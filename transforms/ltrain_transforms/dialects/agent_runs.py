@@ -8,6 +8,7 @@ from ltrain_transforms.traces import Span, parse_json, parse_literal
 
 AUTOGEN = "openinference.instrumentation.autogen_agentchat"
 SMOLAGENTS = "openinference.instrumentation.smolagents"
+STRANDS = "strands.telemetry.tracer"
 
 METHODS = {AUTOGEN: ".on_messages_stream", SMOLAGENTS: ".run"}
 """By scope: what follows the agent's name in the names of its spans."""

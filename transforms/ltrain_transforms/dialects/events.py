@@ -8,9 +8,11 @@ strands-agents, Azure's AI inference, and instrumentors of the conventions befor
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from ltrain_transforms.dialects.agent_runs import STRANDS
 from ltrain_transforms.dialects.attribute_messages import AttributeMessages
 from ltrain_transforms.dialects.chat import iter_messages
 from ltrain_transforms.dialects.partial import Dialect, Partial, as_text, non_empty
+from ltrain_transforms.dialects.tool_payloads import join_blocks
 from ltrain_transforms.traces import (
     Fields,
     Span,
@@ -60,8 +62,8 @@ def _read(span: Span) -> Partial:
     )
     operation = span.get("gen_ai.operation.name")
     if operation == "execute_tool":
-        return _tool(prompt, answer)
-    return _text(prompt, answer) if operation in AGENTS else partial
+        return _tool(span, prompt, answer)
+    return _text(span, prompt, answer) if operation in AGENTS else partial
 
 
 def has_messages(span: Span) -> bool:
@@ -132,12 +134,14 @@ def _attribute_messages(attributes: Mapping[str, str], name: str) -> list[Fields
     return [one for one in parsed if isinstance(one, dict)] if isinstance(parsed, list) else []
 
 
-def _tool(prompt: list[Fields], answer: list[Fields]) -> Partial:
+def _tool(span: Span, prompt: list[Fields], answer: list[Fields]) -> Partial:
     """Return a tool's arguments and result, which its events hold as messages."""
     inputs, outputs = read_messages(prompt), read_messages(answer)
     requests = [request.arguments for request in tool_requests(inputs)]
     requests += [result.value for message in inputs for result in message.tool_results]
     results = [result.text for message in outputs for result in message.tool_results]
+    if span.scope == STRANDS:
+        results = [join_blocks(result) or "" for result in results]
     arguments = requests[0] if requests else messages_text(inputs)
     return non_empty(
         arguments=to_text(arguments) if arguments else None,
@@ -145,12 +149,13 @@ def _tool(prompt: list[Fields], answer: list[Fields]) -> Partial:
     )
 
 
-def _text(prompt: list[Fields], answer: list[Fields]) -> Partial:
+def _text(span: Span, prompt: list[Fields], answer: list[Fields]) -> Partial:
     """Return the user's last text as an agent's input, and its answer as the output."""
     questions = [one.text for one in read_messages(prompt) if one.role == "user" and one.text]
-    return non_empty(
-        input=questions[-1] if questions else None, output=messages_text(read_messages(answer))
-    )
+    output = messages_text(read_messages(answer))
+    if output and span.scope == STRANDS:  # its answers print themselves as lines
+        output = output.removesuffix("\n")
+    return non_empty(input=questions[-1] if questions else None, output=output)
 
 
 DIALECT = Dialect(

@@ -2,9 +2,14 @@
 
 from functools import lru_cache
 
+from ltrain_transforms.dialects.agent_runs import STRANDS
 from ltrain_transforms.dialects.attribute_messages import AttributeMessages
 from ltrain_transforms.dialects.partial import Dialect, Kind, Parameters, Partial, non_empty
-from ltrain_transforms.dialects.tool_payloads import parse_tool_result, unwrap_arguments
+from ltrain_transforms.dialects.tool_payloads import (
+    join_blocks,
+    parse_tool_result,
+    unwrap_arguments,
+)
 from ltrain_transforms.traces import Fields, Span, new_message, parse_json
 
 KINDS: dict[str, Kind] = {
@@ -84,9 +89,8 @@ def missing_llm_fields(span: Span) -> Partial:
 
 
 def _tool(span: Span) -> Partial:
-    result = parse_tool_result(
-        span.get("gen_ai.tool.call.result", "gcp.vertex.agent.tool_response")
-    )
+    text = span.get("gen_ai.tool.call.result", "gcp.vertex.agent.tool_response")
+    result = parse_tool_result(join_blocks(text) if span.scope == STRANDS else text)
     id, failed = span.get("gen_ai.tool.call.id"), span.get("gen_ai.tool.status") == "error"
     return {
         **non_empty(

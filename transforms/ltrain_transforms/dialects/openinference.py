@@ -25,8 +25,8 @@ KINDS: dict[str, Kind] = {
     "CHAIN": "node",
 }
 
-AGENTS_AS_NODES = (agent_runs.AUTOGEN, crewai.SCOPE)
-"""Scopes that write an agent's name or role as a node of a graph."""
+AGENTS_AS_NODES = (agent_runs.AUTOGEN, crewai.SCOPE, "openinference.instrumentation.agno")
+"""Scopes that write an agent's name, role or id as a node of a graph."""
 MIXED_PARAMETERS = ("openinference.instrumentation.litellm", llama_index.SCOPE)
 """Scopes that also write other settings as parameters: a router's addresses, model sizes."""
 SAMPLING = frozenset(

@@ -47,6 +47,15 @@ def parse_tool_result(text: str | None) -> Partial:
     return non_empty(output=text, status="error" if failed else None)
 
 
+def join_blocks(text: str | None) -> str | None:
+    """Return the text of a result's content blocks, `[{"text": …}]`; another result unchanged."""
+    blocks: Any = parse_json(text)
+    if not isinstance(blocks, list) or not blocks:
+        return text
+    plain = all(isinstance(one, dict) and one.keys() == {"text"} for one in blocks)
+    return "".join(str(one["text"]) for one in blocks) if plain else text
+
+
 def _tool_message(value: Any) -> dict[str, Any] | None:
     if not isinstance(value, dict):
         return None
