@@ -78,8 +78,8 @@ class GatewayClient:
             response = self._http.get("/health", timeout=HEALTH_TIMEOUT)
             if response.status_code in (HTTPStatus.OK, HTTPStatus.SERVICE_UNAVAILABLE):
                 content = response.json()
-                return {name: str(content[name]) for name in ("status", "policy")}
-        except (httpx.HTTPError, ValueError, KeyError, TypeError):
+                return {"status": str(content["status"]), "policy": str(content.get("policy", ""))}
+        except (httpx.HTTPError, ValueError, KeyError, TypeError, AttributeError):
             pass
         return {}
 
