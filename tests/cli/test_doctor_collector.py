@@ -147,7 +147,9 @@ def test_a_policy_that_does_not_see_the_tools_of_its_calls_is_a_note(
     request = ExportTraceServiceRequest()
     scoped = request.resource_spans.add().scope_spans.add()
     scoped.scope.name = "ltrain.gateway"
-    span = scoped.spans.add(name="chat", trace_id=b"t" * 16, span_id=b"s" * 8)
+    now = time.time_ns()
+    times = {"start_time_unix_nano": now - 10**9, "end_time_unix_nano": now}
+    span = scoped.spans.add(name="chat", trace_id=b"t" * 16, span_id=b"s" * 8, **times)
     span.attributes.add(key="gen_ai.tool.definitions").value.string_value = '[{"name":"f"}]'
     assert post(otlp, request.SerializeToString()).status == 200
     found = doctor(tmp_path, otlp, store)["template"]
