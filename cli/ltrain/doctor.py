@@ -57,6 +57,7 @@ def run_checks(environ: Mapping[str, str], timeout: float = 1.0) -> list[Finding
         ("gateway", partial(gateway, timeout)),
         ("vllm", vllm),
         ("recipe", recipe),
+        ("template", partial(chat_template, timeout)),
     ):
         checks.start(name, check, REQUESTS * timeout + SLACK)
     trial = max(TRIAL, REQUESTS * timeout)
@@ -267,6 +268,28 @@ def recipe() -> Finding | None:
         "loses most of a run's update when the weights are served",
         f'Set train.learning_rate to {end:g} or more, or train.dtype = "fp32".',
     )
+
+
+def chat_template(timeout: float) -> Finding | None:
+    """Check that the policy of this folder's recipe sees the tools that agents send it."""
+    try:
+        from ltrain_train.policy import NO_TOOLS, Policies, UnknownVersion, renders_tools
+        from ltrain_transforms.recipe import DEFAULT, Recipe
+    except ModuleNotFoundError:  # an agent's environment, which trains nothing
+        return None
+    address = dsn.parse_dsn(STORE.read() or "http://127.0.0.1:8123")
+    if not DEFAULT.is_file() or not isinstance(address, dsn.Server):
+        return None
+    loaded, policies = Recipe.load(), Policies(HOME.read())
+    name, template = loaded.policy[0].name, loaded.serve.chat_template
+    try:
+        model = policies.path(name, policies.current(name))
+    except UnknownVersion:  # nothing was served yet
+        return None
+    if renders_tools(model, template) or not doctor_collector.sends_tools(address, timeout):
+        return None
+    problem, _, fix = NO_TOOLS.format(f"policy '{name}'").partition(". ")
+    return Finding("template", State.NOTE, problem, fix)
 
 
 def _get(url: str, timeout: float) -> str | None:

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ltrain_collector import dsn, schema
+from ltrain_instrument import attributes
 from ltrain_instrument.delivery import traces_url
 from ltrain_instrument.instrumentors import Finding, State
 
@@ -139,6 +140,20 @@ def doubled_calls(server: dsn.Server, timeout: float) -> Finding | None:
         "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS."
     )
     return Finding("doubled", State.NOTE, problem, fix)
+
+
+def sends_tools(server: dsn.Server, timeout: float) -> bool:
+    """Return whether a stored call of a policy names tools; False if the store does not answer."""
+    query = (
+        f"SELECT 1 FROM otel.spans WHERE ScopeName = '{attributes.SCOPE_GATEWAY}' "
+        "AND SpanAttributes['gen_ai.tool.definitions'] != '' LIMIT 1"
+    )
+    headers = {"X-ClickHouse-User": server.user, "X-ClickHouse-Key": server.password}
+    try:
+        status, answer = fetch(f"{server}/", timeout, query, headers)
+    except (OSError, HTTPException):
+        return False  # the check `store` reports this
+    return status == 200 and bool(answer.strip())
 
 
 def fetch(

@@ -14,10 +14,12 @@ from typing import Any
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from tests.http_requests import post
+from tests.transforms.conftest import RECIPE
 
 from ltrain.doctor_collector import health_faults
 from ltrain_collector.access import Keys, Role
 from ltrain_instrument.instrumentors import State
+from ltrain_transforms.policy_file import PolicyVersion
 
 LTRAIN = str(Path(sys.executable).with_name("ltrain"))
 FREE = [word for port in ("otlp", "grpc", "http") for word in (f"--{port}-port", "0")]
@@ -127,6 +129,35 @@ def test_doubled_instrumentation_is_a_note(tmp_path: Path, up: Up) -> None:
     assert found["detail"].startswith("1 model calls of the last day were recorded twice")
     assert "a.client and a.framework" in found["detail"]
     assert "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS" in found["fix"]
+
+
+def test_a_policy_that_does_not_see_the_tools_of_its_calls_is_a_note(
+    tmp_path: Path, up: Up
+) -> None:
+    otlp, sql = up()
+    store = f"http://127.0.0.1:{sql}"
+    (tmp_path / "ltrain.toml").write_text(RECIPE)
+    version = tmp_path / "home" / "policies" / "sql" / "v0"
+    version.mkdir(parents=True)
+    manifest = PolicyVersion(policy="sql", version=0, created=0, files={})
+    (version / "policy.json").write_text(manifest.model_dump_json())
+    version.with_name("current").write_text("0\n")
+    (version / "chat_template.jinja").write_text("{{ messages }}")
+    assert "template" not in doctor(tmp_path, otlp, store)
+    request = ExportTraceServiceRequest()
+    scoped = request.resource_spans.add().scope_spans.add()
+    scoped.scope.name = "ltrain.gateway"
+    now = time.time_ns()
+    times = {"start_time_unix_nano": now - 10**9, "end_time_unix_nano": now}
+    span = scoped.spans.add(name="chat", trace_id=b"t" * 16, span_id=b"s" * 8, **times)
+    span.attributes.add(key="gen_ai.tool.definitions").value.string_value = '[{"name":"f"}]'
+    assert post(otlp, request.SerializeToString()).status == 200
+    found = doctor(tmp_path, otlp, store)["template"]
+    assert found["state"] == "note"
+    assert found["detail"].startswith("The chat template of policy 'sql' renders no tools")
+    assert found["fix"].startswith("Set serve.chat_template")
+    (version / "chat_template.jinja").write_text("{{ tools }}{{ messages }}")
+    assert "template" not in doctor(tmp_path, otlp, store)
 
 
 def test_a_nearly_full_disk_is_a_fault(tmp_path: Path, up: Up) -> None:

@@ -161,6 +161,7 @@ def test_variables_that_the_environment_sets_stay(start: Start, tmp_path: Path) 
     own = dict.fromkeys(DEFAULTS, "1") | {"OTEL_TRACES_EXPORTER": "none"}
     own |= {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/json", "OTEL_PROPAGATORS": "baggage"}
     own |= {"OTEL_LOGS_EXPORTER": "none", "OTEL_METRICS_EXPORTER": "none"}
+    own["OTEL_TRACES_SAMPLER"] = "parentbased_always_on"
     own["OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"] = "true"
     assert changes(start, tmp_path, **own)["environ"] == own
     off = changes(start, tmp_path, OTEL_SDK_DISABLED="true")["environ"]

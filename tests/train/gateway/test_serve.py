@@ -64,9 +64,9 @@ class Served:
     def url(self) -> str:
         return self.line("ltrain: gateway ready at ").split()[4].removesuffix("/v1,")
 
-    def ask(self, content: str) -> httpx.Response:
+    def ask(self, content: str, **more: Any) -> httpx.Response:
         message = {"role": "user", "content": content}
-        body = {"model": "policy", "messages": [message]}
+        body = {"model": "policy", "messages": [message], **more}
         url = f"{self.url}/v1/chat/completions"
         return httpx.post(url, json=body, timeout=WAIT, trust_env=False)
 
@@ -175,6 +175,23 @@ def test_the_example_of_the_help_and_arguments_after_two_dashes_work(
     assert log.read_text().splitlines()[-1].endswith(" --seed 7")
     more = refusal(home, python, str(model), "another", status=2)
     assert "unexpected extra argument" in more
+
+
+def test_a_template_without_tools_is_named_once_when_a_request_names_tools(
+    tmp_path: Path, model: Path, python: Path
+) -> None:
+    (model / "chat_template.jinja").write_text("{{ messages }}")
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
+    with serving(tmp_path / "home", python, str(model)) as served:
+        assert served.ask("w3").status_code == 200
+        assert not any("renders no" in line for line in served.lines)
+        assert [served.ask("w3", tools=tools).status_code for _ in range(2)] == [200, 200]
+        served.line("ltrain: The chat template of policy 'policy' renders no tools")
+        assert sum("renders no tools" in line for line in served.lines) == 1
+    named = ("--policy", "policy", "--", "--chat-template={{ tools }}")
+    with serving(tmp_path / "home", python, *named) as served:
+        assert served.ask("w3", tools=tools).status_code == 200
+        assert not any("renders no" in line for line in served.lines)
 
 
 def test_a_vllm_that_keeps_dying_ends_the_gateway(

@@ -10,8 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.ports import free_ports
 
+from ltrain_train.gateway import GatewayClient, GatewayGivenUp
 from ltrain_train.loop import services
+from ltrain_train.loop.retry import retry_publish
 from ltrain_train.loop.services import RequiredService, Services
 from ltrain_train.processes import MAX_DEATHS
 
@@ -73,6 +76,14 @@ def test_a_service_that_keeps_dying_is_not_started_again(
         watch.join(WAIT)
     assert not watch.is_alive()
     assert "3 times within 600 s; it is not started again" in caplog.messages[-1]
+    client = GatewayClient(
+        f"http://127.0.0.1:{free_ports(1)[0]}", "s" * 32, given_up=running.gateway_given_up
+    )
+    gave_up = r"The gateway ended by signal SIGKILL, 3 times .*Its log is .*gateway\.log\."
+    with pytest.raises(GatewayGivenUp, match=gave_up):
+        client.is_ready()
+    with pytest.raises(GatewayGivenUp, match=gave_up):
+        retry_publish(lambda: client.publish("p", 1), timeout=WAIT)
 
 
 def _until(condition: object) -> None:

@@ -1,7 +1,7 @@
 """The gateway's HTTP routes for agents, the runner and the loop."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
 
@@ -50,6 +50,7 @@ class Gateway:
         secret: str,
         provider: TracerProvider,
         store_keys: Keys | None = None,
+        on_tools: Callable[[], None] = lambda: None,
     ) -> None:
         """Prepare the routes.
 
@@ -58,10 +59,11 @@ class Gateway:
             secret: signs the gateway's own keys.
             provider: raises OSError for a span that it cannot write.
             store_keys: keys that `/v1` accepts; None accepts every call.
+            on_tools: called for each request that names tools.
         """
         self.publication = publication
         self.recording = Recording()
-        self._store_keys = store_keys
+        self._store_keys, self._on_tools = store_keys, on_tools
         self.policy = publication.policy
         self.attempts = AttemptRegistry()
         self.since = time.time()
@@ -106,6 +108,8 @@ class Gateway:
             attempt = AttemptCalls(Identity(mode="prod"))
             request = parse_request(await _read_body(Request(scope, receive)), self.policy, {})
             self._require_served(request.model)
+        if request.body.get("tools"):
+            self._on_tools()
         context = _remote_context(headers)
         attempt.context = attempt.context or context
         identity = attempt.identity.attributes()

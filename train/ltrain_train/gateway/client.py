@@ -1,5 +1,6 @@
 """The HTTP client of the gateway for the runner and the loop."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -22,6 +23,10 @@ to load."""
 
 class GatewayUnreachable(LtrainError, ConnectionError):
     """No gateway answers at its address."""
+
+
+class GatewayGivenUp(GatewayUnreachable):
+    """No gateway answers, and none will: the run that started it has given it up."""
 
 
 class GatewayRefused(LtrainError, RuntimeError):
@@ -51,9 +56,16 @@ class CallCounts:
 class GatewayClient:
     """Sends requests to one gateway; safe to use from several threads."""
 
-    def __init__(self, url: str, secret: str) -> None:
+    def __init__(self, url: str, secret: str, *, given_up: Callable[[], str] = lambda: "") -> None:
+        """Connect to the gateway at `url` when the first request is sent.
+
+        Args:
+            url: base URL.
+            secret: the gateway's secret.
+            given_up: returns why no gateway will answer again; '' while one may.
+        """
         self.url = url.rstrip("/")
-        self._secret = secret
+        self._secret, self._given_up = secret, given_up
         self._http = httpx.Client(base_url=self.url, timeout=30.0, trust_env=False)
 
     def close(self) -> None:
@@ -69,8 +81,15 @@ class GatewayClient:
         return self._health().get("policy")
 
     def is_ready(self) -> bool:
-        """Return whether the gateway answers calls at once: the policy server has its weights."""
-        return self._health().get("status") == "ready"
+        """Return whether the gateway answers calls at once: the policy server has its weights.
+
+        Raises:
+            GatewayGivenUp: when no gateway answers, and none will.
+        """
+        health = self._health()
+        if not health:
+            self._check_given_up()
+        return health.get("status") == "ready"
 
     def _health(self) -> dict[str, str]:
         """Return the gateway's `status`, `ready` or `waiting`, and `policy`; empty without one."""
@@ -138,6 +157,7 @@ class GatewayClient:
         try:
             response = self._http.request(method, path, json=body, headers=headers, timeout=timeout)
         except httpx.HTTPError as error:
+            self._check_given_up()
             raise GatewayUnreachable(
                 f"No gateway answers at {self.url}: {error}. Start it with `ltrain serve MODEL`, "
                 "or set LTRAIN_GATEWAY to its address."
@@ -148,6 +168,10 @@ class GatewayClient:
             raise GatewayRefused(_error_message(response))
         content: dict[str, Any] = response.json()
         return content
+
+    def _check_given_up(self) -> None:
+        if reason := self._given_up():
+            raise GatewayGivenUp(reason)
 
 
 def _error_message(response: httpx.Response) -> str:

@@ -27,7 +27,7 @@ from ltrain_train.gateway.keys import gateway_secret
 from ltrain_train.gateway.publication import Publication
 from ltrain_train.gateway.upstream import Upstream, UpstreamFailed
 from ltrain_train.gateway.vllm import Vllm, VllmOptions
-from ltrain_train.policy import Policies
+from ltrain_train.policy import NO_TOOLS, Policies, renders_tools
 from ltrain_train.processes import Children, RestartLimit
 from ltrain_train.store import open_service_provider, store_folder
 
@@ -86,6 +86,7 @@ class GatewayServer:
     ) -> None:
         self._options, self._children, self._log = options, children, log
         self._policies, self._policy = policies, options.policy
+        self._template_checked = False
         self._vllm = None if options.upstream else self._start_vllm()
 
     async def run(self, secret: str, listening: socket.socket) -> None:
@@ -109,11 +110,24 @@ class GatewayServer:
                 await publication.label_started()
             folder = store_folder(options.home)
             keys = Keys(folder) if folder else None
-            gateway = Gateway(publication, secret=secret, provider=provider, store_keys=keys)
+            gateway = Gateway(
+                publication,
+                secret=secret,
+                provider=provider,
+                store_keys=keys,
+                on_tools=self._warn_of_template,
+            )
             await self._serve(gateway, listening)
         finally:
             await upstream.close()
             provider.shutdown()
+
+    def _warn_of_template(self) -> None:
+        """Print once that the model does not see the tools of the requests."""
+        if self._vllm is not None and not self._template_checked:
+            self._template_checked = True
+            if not renders_tools(self._current(), self._options.vllm.chat_template):
+                self._log(NO_TOOLS.format(f"policy '{self._policy}'"))
 
     def _start_vllm(self) -> Vllm:
         home = self._options.home

@@ -12,6 +12,7 @@ import socket
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import httpx
@@ -55,6 +56,16 @@ class VllmOptions:
     on a CPU is 128."""
     extra: tuple[str, ...] = ()
     """Further arguments of `vllm serve`."""
+
+    @property
+    def chat_template(self) -> str | None:
+        """The file or text that takes the place of the model's own chat template."""
+        named = (*self.extra, "")
+        for option, value in pairwise(named):
+            name, equals, own_value = option.partition("=")
+            if name == "--chat-template":
+                return own_value if equals else value
+        return None
 
     def arguments(self) -> list[str]:
         """Return the arguments of `vllm serve`."""

@@ -11,7 +11,12 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from ltrain_collector.errors import NO_CODE, QueryFailed, StoreUnreachable
 from ltrain_instrument.errors import LtrainError
-from ltrain_train.gateway import OUTAGE_TIMEOUT, GatewayUnreachable, PolicyServerAway
+from ltrain_train.gateway import (
+    OUTAGE_TIMEOUT,
+    GatewayGivenUp,
+    GatewayUnreachable,
+    PolicyServerAway,
+)
 
 T = TypeVar("T")
 
@@ -37,6 +42,7 @@ def retry_publish(publish: Callable[[], T], timeout: float = OUTAGE_TIMEOUT) -> 
 
     Raises:
         GatewayUnreachable, PolicyServerAway: when one does not answer for `timeout` seconds.
+        GatewayGivenUp: when no gateway will answer again.
         GatewayRefused: when the version cannot be served.
     """
     return _retry("gateway", _gateway_is_away, publish, timeout)
@@ -69,4 +75,5 @@ def _store_is_away(error: BaseException) -> bool:
 
 
 def _gateway_is_away(error: BaseException) -> bool:
-    return isinstance(error, GatewayUnreachable | PolicyServerAway)
+    is_away = isinstance(error, GatewayUnreachable | PolicyServerAway)
+    return is_away and not isinstance(error, GatewayGivenUp)

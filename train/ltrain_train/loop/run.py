@@ -155,7 +155,8 @@ def run_online(plan: Plan, on_wave: Callable[[Wave], None], lock: RunLock) -> Jo
             learner.ready()  # raises its errors; it may load on while the first rollouts run
             time.sleep(POLL)
         secret = gateway_secret(plan.home)
-        gateway = GatewayClient(services.gateway_url, secret)
+        given_up = services.gateway_given_up
+        gateway = GatewayClient(services.gateway_url, secret, given_up=given_up)
         provider = open_service_provider("ltrain-loop", plan.home)
         stack.callback(provider.shutdown)
         phases = Phases()
@@ -164,9 +165,7 @@ def run_online(plan: Plan, on_wave: Callable[[Wave], None], lock: RunLock) -> Jo
             rollout=rollout,
             journal=journal,
             store=stack.enter_context(Store.open(services.store_url)),
-            runner=stack.enter_context(
-                _make_runner(plan, journal.run, services.gateway_url, secret, lock)
-            ),
+            runner=stack.enter_context(_make_runner(plan, journal.run, services, secret, lock)),
             updater=Updater(plan.recipe, policies, learner, gateway, provider, phases, base=base),
             phases=phases,
             tasks=tasks,
@@ -231,14 +230,15 @@ def _new_learner(
     )
 
 
-def _make_runner(plan: Plan, run: str, gateway: str, secret: str, lock: RunLock) -> Runner:
+def _make_runner(plan: Plan, run: str, services: Services, secret: str, lock: RunLock) -> Runner:
     rollout = plan.rollout
     return Runner(
         run=run,
         agent=rollout.agent,
         reward=rollout.reward,
         folder=plan.folder,
-        gateway=gateway,
+        gateway=services.gateway_url,
+        gateway_given_up=services.gateway_given_up,
         secret=secret,
         policy=plan.policy,
         home=plan.home,

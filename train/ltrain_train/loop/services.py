@@ -79,6 +79,7 @@ class Services(ExitStack):
         self._restart_limits: defaultdict[str, RestartLimit] = defaultdict(RestartLimit)
         self._stopping = Event()
         self._watcher: Thread | None = None
+        self._given_up: dict[str, str] = {}
         self.callback(self._stop_watching)
 
     def start(self) -> None:
@@ -96,6 +97,10 @@ class Services(ExitStack):
     def starts_gateway(self) -> bool:
         """Whether these services started the gateway."""
         return "gateway" in self._started
+
+    def gateway_given_up(self) -> str:
+        """Return why the gateway is not started again; '' while it may answer."""
+        return self._given_up.get("gateway", "")
 
     def stop_gateway(self) -> None:
         """Request the end of a started gateway, while the store still receives its last spans."""
@@ -178,11 +183,12 @@ class Services(ExitStack):
         child = self._started[service.name]
         child.request_stop()  # marks its end as handled
         if self._restart_limits[service.name].record_death():
-            _logger.error(
-                "ltrain: the %s ended %s, %d times within %.0f s; it is not started again. "
-                "Its log is %s.",
-                *(service.name, child.describe_exit(), MAX_DEATHS, DEATH_WINDOW, child.log),
+            reason = (
+                f"The {service.name} ended {child.describe_exit()}, {MAX_DEATHS} times within "
+                f"{DEATH_WINDOW:.0f} s; it is not started again. Its log is {child.log}."
             )
+            self._given_up[service.name] = reason
+            _logger.error("ltrain: %s", reason)
             return False
         _logger.warning(
             "ltrain: the %s ended %s; starting it again", service.name, child.describe_exit()

@@ -1,10 +1,12 @@
 """Policies on disk: versions, their weights and their precision."""
 
 from ltrain_train.errors import BadModel, UnknownVersion
+from ltrain_train.policy.chat_template import NO_TOOLS, renders_tools
 from ltrain_train.policy.versions import Policies
 from ltrain_train.policy.weights import VLLM_DTYPES, dead_zone, fast_dtype, read_shapes
 
 __all__ = [
+    "NO_TOOLS",
     "VLLM_DTYPES",
     "BadModel",
     "Policies",
@@ -12,4 +14,5 @@ __all__ = [
     "dead_zone",
     "fast_dtype",
     "read_shapes",
+    "renders_tools",
 ]

@@ -76,6 +76,7 @@ class Runner(ExitStack):
         secret: str,
         policy: str,
         home: Path,
+        gateway_given_up: Callable[[], str] = lambda: "",
         workers: int = 2,
         concurrency: int = 16,
         timeout: float = 60.0,
@@ -93,6 +94,7 @@ class Runner(ExitStack):
             reward: `module:function`; None for no rewards.
             folder: folder of the agent and the reward function.
             gateway: URL of the gateway.
+            gateway_given_up: returns why no gateway will answer again; '' while one may.
             secret: secret of the gateway.
             policy: the policy that answers the calls.
             home: LTRAIN_HOME.
@@ -116,6 +118,7 @@ class Runner(ExitStack):
         if reward:
             self._reward = RewardFunction(reward, self._folder, reward_timeout)
         self._gateway, self._secret, self._policy = gateway, secret, policy
+        self._gateway_given_up = gateway_given_up
         self._timeout = timeout
         self._keep_open = tuple(keep_open)
         self._cancelled: list[Identity] = []
@@ -124,7 +127,8 @@ class Runner(ExitStack):
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            self._client = stack.enter_context(closing(GatewayClient(self._gateway, self._secret)))
+            client = GatewayClient(self._gateway, self._secret, given_up=self._gateway_given_up)
+            self._client = stack.enter_context(closing(client))
             self._provider = open_service_provider("ltrain-runner", self._home)
             stack.callback(self._provider.shutdown)
             stack.callback(self._send_leftovers)

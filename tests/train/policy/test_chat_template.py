@@ -1,0 +1,52 @@
+"""A chat template that renders no tools is recognised."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ltrain_train.policy import renders_tools
+
+PLAIN = "{% for message in messages %}{{ message.content }}{% endfor %}"
+WITH_TOOLS = "{% if tools %}{{ tools | tojson }}{% endif %}" + PLAIN
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "expected"),
+    [
+        ("chat_template.jinja", PLAIN, False),
+        ("chat_template.jinja", WITH_TOOLS, True),
+        ("tokenizer_config.json", json.dumps({"chat_template": PLAIN}), False),
+        ("tokenizer_config.json", json.dumps({"chat_template": WITH_TOOLS}), True),
+        (
+            "tokenizer_config.json",
+            json.dumps({"chat_template": [{"name": "tool_use", "template": WITH_TOOLS}]}),
+            True,
+        ),
+        ("tokenizer_config.json", "not JSON", True),
+        ("tokenizer_config.json", "[]", True),
+        ("config.json", "{}", True),
+    ],
+)
+def test_a_models_template_renders_tools_if_it_reads_them(
+    tmp_path: Path, file: str, content: str, expected: bool
+) -> None:
+    (tmp_path / file).write_text(content)
+    assert renders_tools(tmp_path) is expected
+
+
+def test_a_template_of_tools_beside_the_default_one_counts(tmp_path: Path) -> None:
+    (tmp_path / "chat_template.jinja").write_text(PLAIN)
+    more = tmp_path / "additional_chat_templates"
+    more.mkdir()
+    (more / "tool_use.jinja").write_text(WITH_TOOLS)
+    assert renders_tools(tmp_path)
+
+
+def test_another_template_takes_the_place_of_the_models_own(tmp_path: Path) -> None:
+    (tmp_path / "chat_template.jinja").write_text(WITH_TOOLS)
+    other = tmp_path / "other.jinja"
+    other.write_text(PLAIN)
+    assert not renders_tools(tmp_path, str(other))
+    assert not renders_tools(tmp_path, PLAIN)
+    assert renders_tools(tmp_path, WITH_TOOLS * 100)
