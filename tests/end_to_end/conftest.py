@@ -7,6 +7,7 @@ import random
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,13 +17,15 @@ from typing import Any
 import pytest
 from tests.ports import free_ports
 
-from ltrain_train.gateway import VllmOptions
+from ltrain_train.gateway import GatewayClient, VllmOptions
 from ltrain_train.gateway.vllm import Vllm
 from ltrain_train.processes import Children
 
 HERE = Path(__file__).parent
 TRAIN = HERE.parent / "train"
 TASKS = 480
+WAIT = 120.0
+"""Seconds for a start that takes five on an idle machine."""
 
 
 def load(file: Path) -> ModuleType:
@@ -108,6 +111,16 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Project
     return make
 
 
+def wait_ready(gateway: str) -> None:
+    """Wait until a gateway answers calls; a run would start another one beside it."""
+    client = GatewayClient(gateway, "unused" * 8)
+    end = time.monotonic() + WAIT
+    while not client.is_ready():
+        assert time.monotonic() < end, f"no gateway answers at {gateway}"
+        time.sleep(0.1)
+    client.close()
+
+
 @dataclass(frozen=True)
 class Learned:
     """The results of a run: its waves, its project, and the calls between gateway and vLLM."""
@@ -140,4 +153,5 @@ def learned(project: Callable[[str], Project]) -> Iterator[Learned]:
                 env=made.environ,
                 log=made.folder / "gateway.log",
             )
+            wait_ready(made.environ["LTRAIN_GATEWAY"])
             yield Learned(made, made.train("ltrain.toml"), between.recorded_calls)
