@@ -17,7 +17,7 @@ from ltrain_transforms.recipe import Source
 from ltrain_transforms.source import Selection, plan_batches, read_spans
 from ltrain_transforms.source.call_keys import related_traces
 
-REPRO = Path(__file__).parents[2] / "fixtures" / "repro"
+REPRO = Path(__file__).parents[2] / "repro"
 NAMES = ("doubled_traces", "doubled_stream", "doubled_threads")
 
 
