@@ -3,9 +3,9 @@
 An answer repeats the words of the last user message, or of the prompt; word `wN` is token N, and
 `hN` one that a parser holds back, so that its chunk of a stream says nothing. Log-probabilities are
 `logprob(token)`, floats that float32 holds exactly. Words steer it: `slow` takes a second, in a
-stream a token; `boom` fails with status 500, `once` does so the first time, `long` with 400;
-`vanish` ends the connection in mid-stream; `zip` compresses the answer; `die` ends the process. As
-a program it takes vLLM's arguments.
+stream a token; `boom` fails with status 500, `once` does so the first time, `wrong` with 400,
+`long` with 400 and vLLM's sentence on too many tokens; `vanish` ends the connection in mid-stream;
+`zip` compresses the answer; `die` ends the process. As a program it takes vLLM's arguments.
 """
 
 import contextlib
@@ -26,6 +26,8 @@ from socketserver import TCPServer
 from typing import Any, Self
 
 SLOW = 1.0
+MAX_MODEL_LEN = 4096
+TOO_LONG = f"This model's maximum context length is {MAX_MODEL_LEN} tokens. However, it was more."
 
 
 def logprob(token: int) -> float:
@@ -95,7 +97,8 @@ def _handler(fake: FakeVllm, nagle: bool = False) -> type[BaseHTTPRequestHandler
                 return self._json(503 if fake.sick else 200, {})
             if self.path == "/weight_info":
                 return self._json(200, {"weight_version": fake.weights})
-            return self._json(200, {"object": "list", "data": [{"id": "policy"}]})
+            model = {"id": "policy", "max_model_len": MAX_MODEL_LEN}
+            return self._json(200, {"object": "list", "data": [model]})
 
         def do_POST(self) -> None:
             body = json.loads(self._body() or b"null")
@@ -114,7 +117,9 @@ def _handler(fake: FakeVllm, nagle: bool = False) -> type[BaseHTTPRequestHandler
                 self.connection.shutdown(socket.SHUT_RDWR)
                 return None
             if "long" in words:
-                return self._json(400, {"error": {"message": "too many tokens", "code": 400}})
+                return self._json(400, {"error": {"message": TOO_LONG, "code": 400}})
+            if "wrong" in words:
+                return self._json(400, {"error": {"message": "a wrong request", "code": 400}})
             try:
                 return self._stream(body, words) if body.get("stream") else self._whole(body, words)
             except OSError:

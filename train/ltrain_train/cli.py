@@ -47,8 +47,13 @@ def serve(
         typer.Option(help="auto, bfloat16, float32 or float16; auto: what this machine runs fast."),
     ] = "auto",
     max_model_len: Annotated[
-        int, typer.Option(min=1, help="Maximum tokens of prompt and response together.")
-    ] = 1024,
+        int | None,
+        typer.Option(
+            min=1,
+            help="Maximum tokens of prompt and response together; default: as many as the model "
+            "allows and the memory holds.",
+        ),
+    ] = None,
     max_num_seqs: Annotated[int, typer.Option(min=1, help="Maximum calls in one batch.")] = 64,
     kv_cache_gib: Annotated[
         int, typer.Option(min=1, help="GiB of memory for the KV cache on a CPU.")

@@ -75,7 +75,7 @@ SUCCESSFUL: dict[str, Case] = {
     "once": chat("openai", "go w3 h7 w14 once"),
 }
 FAILED: dict[str, tuple[Case, str, str, str]] = {
-    "long": (chat("httpx", "w3 long"), "400", "too many tokens", "[]"),
+    "wrong": (chat("httpx", "w3 wrong"), "400", "a wrong request", "[]"),
     "boom": (chat("requests", "w3 boom"), "500", "the engine is dead", "[]"),
     "boomaio": (chat("aiohttp", "w3 boom"), "500", "the engine is dead", "[]"),
     "leaves": (

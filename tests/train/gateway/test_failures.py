@@ -40,14 +40,23 @@ def test_an_invalid_body_is_refused(stage: Any, body: bytes, sentence: str) -> N
 
 
 def test_a_refusal_of_vllm_is_forwarded_as_the_agents_error(stage: Any) -> None:
-    response = stage.ask("long")
-    assert (response.status_code, message(response)) == (400, "too many tokens")
+    response = stage.ask("wrong")
+    assert (response.status_code, message(response)) == (400, "a wrong request")
     (span,) = stage.spans()
-    assert span["status"] == (2, "too many tokens")
+    assert span["status"] == (2, "a wrong request")
     assert span["attributes"]["error.type"] == "400"
     assert span["attributes"]["ltrain.delivered"] is False
     counts = stage.client.close_attempt(stage.identity, stage.key())
     assert (counts.llm_calls, counts.spans, counts.failures) == (0, 1, 0)
+
+
+def test_the_refusal_of_a_too_long_request_names_the_setting(stage: Any) -> None:
+    response = stage.ask("long")
+    assert response.status_code == 400
+    assert message(response).startswith("This model's maximum context length is 4096 tokens.")
+    assert "serve.max_model_len in the recipe (`ltrain serve --max-model-len`)" in message(response)
+    (span,) = stage.spans()
+    assert span["status"] == (2, message(response))
 
 
 def test_an_unhealthy_policy_server_is_an_outage(stage: Any, vllm: Any) -> None:
@@ -199,6 +208,7 @@ def test_models_and_health(stage: Any) -> None:
         "policy": "policy",
         "recording": "ok",
         "version": 0,
+        "max_model_len": None,
         "in_flight": 0,
     }
     assert stage.client.is_running()

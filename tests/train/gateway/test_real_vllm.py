@@ -227,6 +227,14 @@ BAD: list[dict[str, Any]] = [
 ]
 
 
+def test_the_refusals_of_too_many_tokens_name_the_setting(stage: Any) -> None:
+    other = stage.identity_of("val")
+    for content, max_tokens in (("w1 " * 5000, 4), ("w1", 50_000)):
+        answer = stage.ask(content, identity=other, max_tokens=max_tokens)
+        assert answer.status_code == 400
+        assert "The limit is serve.max_model_len in the recipe" in answer.text, answer.text
+
+
 def test_bad_input_is_the_agents_error_whatever_status_vllm_returns(stage: Any) -> None:
     """vLLM answers some of it with status 500; the gateway reports that the request is at fault."""
     other = stage.identity_of("val")  # in mode train most of it does not come so far

@@ -135,6 +135,7 @@ def test_serve_restarts_vllm_with_the_current_version_and_stops(
         assert served.ask("die").status_code == 503
         served.line("ltrain: vLLM died by signal SIGKILL; calls wait while it starts again")
         assert served.ask("w4").status_code == 200
+        assert client.max_model_len() == 4096
         served.line("ltrain: vLLM runs again with policy v1")
         client.publish("policy", 1)
         client.close()
@@ -145,7 +146,7 @@ def test_serve_restarts_vllm_with_the_current_version_and_stops(
     v0, v1 = (str(policies.path("policy", version)) for version in (0, 1))
     assert first.startswith(f"-m vllm.entrypoints.cli.main serve {v0} --served-model-name policy ")
     assert first.endswith(
-        " --dtype bfloat16 --max-model-len 1024 --max-num-seqs 64 --block-size 32"
+        " --dtype bfloat16 --max-model-len auto --max-num-seqs 64 --block-size 32"
         " --generation-config vllm --logprobs-mode processed_logprobs --enforce-eager"
         " --disable-uvicorn-access-log --seed 7"
     )
@@ -262,7 +263,8 @@ def test_a_policy_continues_with_its_current_version(
     policies.publish_files("policy", new, parent=0, dataset="d", recipe="r")
     policies.set_current("policy", 1)
     with serving(home, Path("none"), str(model), "--upstream", vllm.url) as served:
-        assert served.line("ltrain: gateway ready").endswith(", policy policy v1")
+        ready = served.line("ltrain: gateway ready")
+        assert ready.endswith(", policy policy v1, 4,096 tokens of prompt and response at most")
         assert served.lines[0].startswith("ltrain: policy policy continues with v1;")
         assert vllm.weights == "policy/v1"
 

@@ -137,8 +137,7 @@ def test_the_serve_section_becomes_arguments_of_ltrain_serve(tmp_path: Path) -> 
     )
     assert plan.train.ranks == 2
     plain = Plan(recipe=Recipe.model_validate(fields), folder=tmp_path, home=tmp_path)
-    assert plain.serve_arguments[:2] == ["--dtype", "float32"]
-    assert plain.serve_arguments[-1] == "--"
+    assert plain.serve_arguments == ["--dtype", "float32", "--max-num-seqs", "64", "--"]
     (tmp_path / "tools.jinja").unlink()
     with pytest.raises(BadRun, match=r"chat_template = 'tools.jinja': there is no such file"):
         plan.serve_arguments  # noqa: B018

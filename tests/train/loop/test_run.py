@@ -2,6 +2,7 @@
 
 import json
 import logging
+import time
 import tomllib
 from dataclasses import asdict
 from pathlib import Path
@@ -9,11 +10,14 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from tests.otlp import insert_otlp
 from tests.train.policy.test_versions import write_model
 from tests.transforms.conftest import RECIPE
 
+from ltrain_collector.store import Store
 from ltrain_train.learner.checkpoint import CheckpointRecord, fingerprint
-from ltrain_train.loop.run import Plan, make_learner
+from ltrain_train.loop.run import Plan, make_learner, warn_of_long_prompts
 from ltrain_train.policy import Policies
 from ltrain_transforms.recipe import Recipe
 
@@ -49,6 +53,30 @@ def test_a_new_run_continues_from_unrounded_weights(policies: Policies, tmp_path
     assert learner.job.checkpoint == tmp_path / "runs" / "demo" / "checkpoints" / "1"
     base, learner = make_learner(plan(tmp_path), policies, 0, LOCK)
     assert (base, learner.job.checkpoint) == (0, None)
+
+
+def llm_call(input_tokens: int) -> bytes:
+    request = ExportTraceServiceRequest()
+    span = request.resource_spans.add().scope_spans.add().spans.add(name="chat")
+    span.trace_id, span.span_id = input_tokens.to_bytes(16), input_tokens.to_bytes(8)
+    span.start_time_unix_nano = time.time_ns()
+    span.attributes.add(key="gen_ai.usage.input_tokens").value.int_value = input_tokens
+    return bytes(request.SerializeToString())
+
+
+@pytest.mark.parametrize(("limit", "warns"), [(None, False), (1300, False), (1200, True)])
+def test_a_stored_prompt_that_the_gateway_would_refuse_is_a_warning(
+    tmp_path: Path, limit: int | None, warns: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Store.open(f"chdb://{tmp_path}/store") as store, caplog.at_level(logging.WARNING):
+        store.migrate()
+        warn_of_long_prompts(store, 1)  # there is none yet
+        assert not caplog.text
+        for tokens in (7, 1200):
+            insert_otlp(store, llm_call(tokens))
+        warn_of_long_prompts(store, limit)
+    assert ("the store has a prompt of 1200 tokens, and the gateway" in caplog.text) == warns
+    assert ("serve.max_model_len" in caplog.text) == warns
 
 
 def test_without_a_checkpoint_that_fits_a_run_starts_from_rounded_weights_and_says_so(

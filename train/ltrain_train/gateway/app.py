@@ -133,7 +133,8 @@ class Gateway:
         else:
             self._admit(request.headers)
         model = {"id": self.policy, "object": "model", "created": 0, "owned_by": "ltrain"}
-        return _json_response({"object": "list", "data": [model]})
+        limit = {"max_model_len": self.publication.upstream.max_model_len}
+        return _json_response({"object": "list", "data": [model | limit]})
 
     async def close(self, request: Request) -> Response:
         """Revoke an attempt's key, cancel its calls in flight, and return its counts."""
@@ -182,6 +183,7 @@ class Gateway:
                 "reason": gate.reason,
                 "policy": self.policy,
                 "version": gate.version,
+                "max_model_len": self.publication.upstream.max_model_len,
                 "in_flight": gate.in_flight,
                 "recording": self.recording.error or "ok",
                 "blocked": self.refusals.by_reason(),

@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 from opentelemetry.propagate import inject
+from pydantic import BaseModel
 
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.identity import Identity
@@ -53,6 +54,15 @@ class CallCounts:
     """Unix seconds at which the gateway started, and with it the counts."""
 
 
+class Health(BaseModel):
+    """What the gateway answers at `/health`; empty without a gateway."""
+
+    status: str = ""
+    """`ready`, or `waiting` while calls wait."""
+    policy: str | None = None
+    max_model_len: int | None = None
+
+
 class GatewayClient:
     """Sends requests to one gateway; safe to use from several threads."""
 
@@ -74,11 +84,15 @@ class GatewayClient:
 
     def is_running(self) -> bool:
         """Return whether the gateway answers."""
-        return bool(self._health())
+        return bool(self._health().status)
 
     def served_policy(self) -> str | None:
         """Return the name of the policy that the gateway serves; None if no gateway answers."""
-        return self._health().get("policy")
+        return self._health().policy
+
+    def max_model_len(self) -> int | None:
+        """Return the maximum tokens of prompt and response together; None if it is unknown."""
+        return self._health().max_model_len
 
     def is_ready(self) -> bool:
         """Return whether the gateway answers calls at once: the policy server has its weights.
@@ -87,20 +101,18 @@ class GatewayClient:
             GatewayGivenUp: when no gateway answers, and none will.
         """
         health = self._health()
-        if not health:
+        if not health.status:
             self._check_given_up()
-        return health.get("status") == "ready"
+        return health.status == "ready"
 
-    def _health(self) -> dict[str, str]:
-        """Return the gateway's `status`, `ready` or `waiting`, and `policy`; empty without one."""
+    def _health(self) -> Health:
         try:
             response = self._http.get("/health", timeout=HEALTH_TIMEOUT)
             if response.status_code in (HTTPStatus.OK, HTTPStatus.SERVICE_UNAVAILABLE):
-                content = response.json()
-                return {"status": str(content["status"]), "policy": str(content.get("policy", ""))}
-        except (httpx.HTTPError, ValueError, KeyError, TypeError, AttributeError):
+                return Health.model_validate_json(response.content)
+        except (httpx.HTTPError, ValueError):
             pass
-        return {}
+        return Health()
 
     def waits(self, policy: str) -> dict[str, float]:
         """Return the seconds that the calls of each open attempt waited, by execution id.

@@ -9,6 +9,7 @@
 """
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from hashlib import sha256
 from http import HTTPStatus
@@ -29,6 +30,12 @@ STREAM_START: Message = {
     "status": 200,
     "headers": [(b"content-type", b"text/event-stream; charset=utf-8")],
 }
+TOO_LONG = re.compile(r"maximum (context|model) length|max_model_len")
+"""What vLLM says of a request with more tokens than it serves."""
+LENGTH_SETTING = (
+    "The limit is serve.max_model_len in the recipe (`ltrain serve --max-model-len`); unset, it is "
+    "as many tokens as the model allows and the memory holds."
+)
 DETECTION_DELAY = 0.5
 """Seconds until the gate shuts after the policy server died."""
 
@@ -215,7 +222,7 @@ class Exchange:
         await self._send_body(b"".join(pending) + _encode_event(DONE), more=False)
 
     async def _forward_error(self, response: aiohttp.ClientResponse) -> None:
-        body = await response.read()
+        body = _name_setting(await response.read())
         kind, sentence = str(response.status), _error_message(_parse_body(body))
         self.recording.require_span(lambda: self.span.end_with_error(kind, sentence))
         self.attempt.spans += 1
@@ -320,6 +327,14 @@ def _parse_body(body: bytes) -> dict[str, Any]:
     except orjson.JSONDecodeError:
         content = None
     return content if isinstance(content, dict) else {"error": body[:500].decode(errors="replace")}
+
+
+def _name_setting(body: bytes) -> bytes:
+    """Add to the error of a too long request which setting has the limit."""
+    error = _parse_body(body).get("error")
+    if not isinstance(error, dict) or not TOO_LONG.search(str(error.get("message"))):
+        return body
+    return orjson.dumps({"error": error | {"message": f"{error['message']} {LENGTH_SETTING}"}})
 
 
 def _error_message(payload: dict[str, Any]) -> str:

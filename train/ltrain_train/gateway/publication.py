@@ -63,6 +63,7 @@ class Publication:
         """Label the weights of a server that has been started with the current version."""
         with suppress(UpstreamFailed):  # without a label the next publication loads the weights
             await self.upstream.set_label(self._label(self.gate.version))
+            await self.upstream.models()
 
     async def _replace(self, version: int) -> None:
         before = self.gate.version

@@ -158,7 +158,9 @@ class GatewayServer:
         gateway.since = time.time()  # before this, an agent's calls may have been refused
         where = f"http://{HOST}:{listening.getsockname()[1]}"
         version = f"policy {self._policy} v{gateway.publication.gate.version}"
-        self._log(f"gateway ready at {where}/v1, {version}")
+        limit = gateway.publication.upstream.max_model_len
+        tokens = f", {limit:,} tokens of prompt and response at most" if limit else ""
+        self._log(f"gateway ready at {where}/v1, {version}{tokens}")
         await asyncio.wait((answering, watching), return_when=asyncio.FIRST_COMPLETED)
         failed = watching.done()
         server.stop()
@@ -204,7 +206,7 @@ class GatewayServer:
         while True:
             try:
                 if await publication.upstream.is_healthy():
-                    return await publication.sync_weights()
+                    return await _attach(publication)
             except UpstreamFailed as error:
                 publication.gate.reason = str(error)
             await asyncio.sleep(UPSTREAM_POLL)

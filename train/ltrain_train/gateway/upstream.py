@@ -41,6 +41,8 @@ class Upstream:
         self.address = str(address).rstrip("/")
         """The address as errors show it."""
         self.model = model
+        self.max_model_len: int | None = None
+        """Maximum tokens of prompt and response together, as the server last told `models`."""
         self.url, connector = _open_connector(address)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT)
         self._session = aiohttp.ClientSession(connector=connector, timeout=timeout)
@@ -65,9 +67,12 @@ class Upstream:
             return False
 
     async def models(self) -> list[str]:
-        """Return the names of the server's models."""
-        listed = await self._request("GET", "/v1/models")
-        return [model["id"] for model in listed["data"]]
+        """Return the names of the server's models, and store the served one's `max_model_len`."""
+        listed: list[dict[str, Any]] = (await self._request("GET", "/v1/models"))["data"]
+        for model in listed:
+            if model["id"] == self.model:
+                self.max_model_len = model.get("max_model_len")
+        return [model["id"] for model in listed]
 
     async def loaded_label(self) -> str:
         """Return the label of the weights in the server; vLLM's initial label is `default`."""

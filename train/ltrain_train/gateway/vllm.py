@@ -45,8 +45,9 @@ class VllmOptions:
     """The options of vLLM, apart from the model."""
 
     dtype: str = "bfloat16"
-    max_model_len: int = 1024
-    """Maximum tokens of prompt and response together."""
+    max_model_len: int | None = None
+    """Maximum tokens of prompt and response together; None: as many as the model allows and the
+    memory holds."""
     max_num_seqs: int = 64
     """Maximum calls in one batch."""
     kv_cache_gib: int = 1
@@ -71,7 +72,7 @@ class VllmOptions:
         """Return the arguments of `vllm serve`."""
         return [
             *("--dtype", self.dtype),
-            *("--max-model-len", str(self.max_model_len)),
+            *("--max-model-len", str(self.max_model_len or "auto")),
             *("--max-num-seqs", str(self.max_num_seqs)),
             *("--block-size", str(self.block_size)),
             *("--generation-config", "vllm"),  # the model's own file would change the sampling

@@ -13,12 +13,12 @@ from pathlib import Path
 
 from ltrain_collector.store import Store
 from ltrain_train.errors import BadCheckpoint, BadRun
-from ltrain_train.gateway import GatewayClient, gateway_secret
+from ltrain_train.gateway import LENGTH_SETTING, GatewayClient, gateway_secret
 from ltrain_train.learner import LearnerClient
 from ltrain_train.loop.journal import Journal, Wave, open_journal
 from ltrain_train.loop.online import OnlineRun
 from ltrain_train.loop.report import Phases
-from ltrain_train.loop.retry import retry_publish
+from ltrain_train.loop.retry import retry_publish, retry_store
 from ltrain_train.loop.services import Services
 from ltrain_train.loop.update import Updater
 from ltrain_train.policy import VLLM_DTYPES, Policies, fast_dtype
@@ -159,12 +159,14 @@ def run_online(plan: Plan, on_wave: Callable[[Wave], None], lock: RunLock) -> Jo
         gateway = GatewayClient(services.gateway_url, secret, given_up=given_up)
         provider = open_service_provider("ltrain-loop", plan.home)
         stack.callback(provider.shutdown)
+        store = stack.enter_context(Store.open(services.store_url))
+        warn_of_long_prompts(store, gateway.max_model_len())
         phases = Phases()
         return OnlineRun(
             recipe=plan.recipe,
             rollout=rollout,
             journal=journal,
-            store=stack.enter_context(Store.open(services.store_url)),
+            store=store,
             runner=stack.enter_context(_make_runner(plan, journal.run, services, secret, lock)),
             updater=Updater(plan.recipe, policies, learner, gateway, provider, phases, base=base),
             phases=phases,
@@ -175,6 +177,20 @@ def run_online(plan: Plan, on_wave: Callable[[Wave], None], lock: RunLock) -> Jo
             version=_serve_version(journal, policies, gateway),
             logs=rollout_logs(plan.home),
         ).run()
+
+
+def warn_of_long_prompts(store: Store, max_model_len: int | None) -> None:
+    """Log a warning if the store has a prompt that the gateway would refuse."""
+    query = "SELECT max(InTokens) AS longest FROM otel.spans"
+    longest = retry_store(lambda: store.query(query)["longest"][0])
+    if max_model_len is not None and longest >= max_model_len:
+        _logger.warning(
+            "ltrain: the store has a prompt of %d tokens, and the gateway refuses a call with more "
+            "than %d tokens of prompt and response. %s",
+            longest,
+            max_model_len,
+            LENGTH_SETTING,
+        )
 
 
 def _serve_version(journal: Journal, policies: Policies, gateway: GatewayClient) -> int:

@@ -13,8 +13,9 @@ class Serve(Section):
     """URL of a running vLLM to use instead of starting one."""
     dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
     """Type in which vLLM computes; auto: that of `train.dtype`."""
-    max_model_len: int = Field(default=1024, ge=1)
-    """Maximum tokens of prompt and response together."""
+    max_model_len: int | None = Field(default=None, ge=1)
+    """Maximum tokens of prompt and response together; unset: as many as the model allows and the
+    memory holds."""
     max_num_seqs: int = Field(default=64, ge=1)
     """Maximum calls in one batch."""
     tool_parser: str | None = None
@@ -40,7 +41,7 @@ class Serve(Section):
         return [
             *(("--upstream", self.upstream) if self.upstream else ()),
             *("--dtype", dtype if self.dtype == "auto" else self.dtype),
-            *("--max-model-len", str(self.max_model_len)),
+            *(("--max-model-len", str(self.max_model_len)) if self.max_model_len else ()),
             *("--max-num-seqs", str(self.max_num_seqs)),
             *("--", *vllm, *self.vllm),
         ]
