@@ -208,7 +208,7 @@ def score(
         run, reward, store=store, name=name, reward_timeout=reward_timeout, trust=trust or ()
     )
     typer.echo(report.as_json() if as_json else report.as_text())
-    if report.failed:
+    if report.failed or report.unseen:
         raise typer.Exit(1)
 
 

@@ -3,6 +3,7 @@
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from tests.ports import free_ports
 
+from ltrain_train.errors import NotReachable
 from ltrain_train.gateway import GatewayClient, GatewayGivenUp
 from ltrain_train.loop import services
 from ltrain_train.loop.retry import retry_publish
@@ -84,6 +86,28 @@ def test_a_service_that_keeps_dying_is_not_started_again(
         client.is_ready()
     with pytest.raises(GatewayGivenUp, match=gave_up):
         retry_publish(lambda: client.publish("p", 1), timeout=WAIT)
+
+
+def test_a_service_that_does_not_answer_yet_is_awaited_and_not_started_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        socket.create_server(("127.0.0.1", 0)) as other,
+    ):
+        for name, server in (("LTRAIN_STORE", silent), ("LTRAIN_GATEWAY", other)):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{server.getsockname()[1]}")
+        with Services(tmp_path, policy="p") as made, caplog.at_level(logging.WARNING):
+            made.start()
+            assert not made._started
+            assert caplog.messages == [
+                f"ltrain: waiting for the {name}: its port is open, but it does not answer yet"
+                for name in ("store", "gateway")
+            ]
+            assert not made.ready()
+            made._began -= 1000
+            with pytest.raises(NotReachable, match=r"The store is not ready after 60 s\. It was"):
+                made.ready()
 
 
 def _until(condition: object) -> None:

@@ -14,6 +14,7 @@ from tests.otlp import insert_otlp
 from ltrain_collector.store import Store
 from ltrain_instrument import attributes
 from ltrain_instrument.identity import Identity, rollout_id
+from ltrain_train.rollout import score
 from ltrain_train.rollout.runner import Runner
 from ltrain_train.rollout.runner_spans import SpanWriter
 from ltrain_train.rollout.score import read_rollouts
@@ -70,6 +71,21 @@ def test_stored_rollouts_are_judged_again(
     assert sum(line.startswith("reward reward +0.000 (runner") for line in lines) == 1
     tables = ltrain("show", f"rollout:{rollout_id('r', 'train', 0, 'b', 0)}", "--json").stdout
     assert "SELECT 2;" in tables
+
+
+def test_values_that_go_to_another_store_are_named(
+    served: Any, runner: Start, task: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = runner("plain:solve", reward="scores:one")
+    started.run("train", 0, [task("a"), task("b")], 1, sampling={})
+    started.__exit__(None, None, None)
+    monkeypatch.chdir(AGENTS)
+    monkeypatch.setattr(score, "ARRIVAL", 1.0)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    report = score.score_stored_run("r", "scores:one")
+    assert (report.scored, report.failed) == (2, [])
+    assert report.unseen.startswith("2 of 2 new values are not in http://127.0.0.1:")
+    assert "They were sent to http://127.0.0.1:9" in report.as_text().splitlines()[-1]
 
 
 def test_the_agent_gets_nothing_that_it_may_not_see(

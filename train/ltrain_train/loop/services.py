@@ -83,14 +83,19 @@ class Services(ExitStack):
         self.callback(self._stop_watching)
 
     def start(self) -> None:
-        """Start the services that do not answer, and return at once; `ready` tells when they do.
+        """Start the services that do not run, and return at once; `ready` tells when they answer.
 
         Raises:
             NotReachable: when a remote service does not answer.
         """
         self._required = [self._store_service(), self._gateway_service()]
         for service in self._required:
-            if not responds(service.health, service.answers):
+            if is_starting(service.health):
+                _logger.warning(
+                    "ltrain: waiting for the %s: its port is open, but it does not answer yet",
+                    service.name,
+                )
+            elif not responds(service.health, service.answers):
                 self._started[service.name] = self._start(service)
 
     @property
@@ -127,9 +132,11 @@ class Services(ExitStack):
     def _check_start(self, service: RequiredService) -> None:
         self.children.check()
         if time.monotonic() - self._began > service.timeout:
+            log = f"Its log is {self.home / 'logs' / service.name}.log."
+            where = f"It was started by another command; {service.health} tells its state."
             raise NotReachable(
                 f"The {service.name} is not ready after {service.timeout:.0f} s. "
-                f"Its log is {self.home / 'logs' / service.name}.log."
+                + (log if service.name in self._started else where)
             )
 
     def _store_service(self) -> RequiredService:
@@ -212,6 +219,20 @@ def responds(url: str, statuses: Collection[int] = (HTTPStatus.OK,), *, text: by
             return error.status in statuses and text in error.read(1 << 16)
     except OSError:
         return False
+
+
+def is_starting(url: str) -> bool:
+    """Return whether a server accepts a request and does not answer it in two seconds.
+
+    `ltrain serve` binds its port before it loads the model.
+    """
+    try:
+        urlopen(url, timeout=2).close()
+    except TimeoutError:
+        return True
+    except OSError:
+        pass
+    return False
 
 
 def _port_of(url: str) -> str:

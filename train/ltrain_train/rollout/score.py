@@ -6,6 +6,7 @@ one counts, so a new value takes the place of the old one, and a repeated comman
 """
 
 import json
+import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -31,6 +32,15 @@ from ltrain_train.workers import Outcome
 
 if TYPE_CHECKING:  # its import takes seconds, which a runner without a store saves
     from ltrain_collector.store import Store
+
+ARRIVAL = 10.0
+"""Maximum seconds in which the collector writes the new values into the store."""
+
+ARRIVED_SQL = f"""
+SELECT count() AS arrived FROM otel.spans
+WHERE RunId = {{run:String}} AND SpanName = '{attributes.SPAN_EVALUATION}'
+    AND toUnixTimestamp64Nano(Timestamp) >= {{began:Int64}}
+"""
 
 THREADS = 8
 """Rollouts that are judged at the same time, like those that end at the same time in a run."""
@@ -81,6 +91,8 @@ class ScoreReport:
     """Number of rollouts by the reason for which they were not judged."""
     failed: list[str] = field(default_factory=list)
     """The errors of the reward function."""
+    unseen: str = ""
+    """Why new values are not in the store; '' if all are."""
 
     def as_text(self) -> str:
         """Return the report as a few lines of text."""
@@ -93,12 +105,14 @@ class ScoreReport:
         lines += [f"mean {name}: {mean:.3f}" for name, mean in self.means().items()]
         lines += [f"skipped {count}: {reason}" for reason, count in self.skipped.most_common()]
         lines += [f"failed {failed}, for example: {error}" for error in self.failed[:1]]
+        lines += [self.unseen] * bool(self.unseen)
         return "\n".join(lines)
 
     def as_json(self) -> str:
         """Return the report as JSON."""
         fields = {"run": self.run, "scored": self.scored, "means": self.means()}
-        return json.dumps({**fields, "skipped": dict(self.skipped), "failed": self.failed})
+        faults = {"skipped": dict(self.skipped), "failed": self.failed, "unseen": self.unseen}
+        return json.dumps(fields | faults)
 
     def means(self) -> dict[str, float]:
         """Return the mean of the new values by name."""
@@ -139,11 +153,29 @@ def score_stored_run(
                 '`ltrain sql "SELECT DISTINCT run FROM otel.rollouts"` lists the runs.'
             )
     require_own_store(home)
-    provider = open_service_provider("ltrain-score", home)
+    provider, began = open_service_provider("ltrain-score", home), time.time_ns()
     try:
-        return score_rollouts(run, rollouts, reward, SpanWriter(provider), name)
+        report = score_rollouts(run, rollouts, reward, SpanWriter(provider), name)
     finally:
         provider.shutdown()
+    with Store.open(store, create=False) as opened:
+        report.unseen = _find_unseen(opened, report, began)
+    return report
+
+
+def _find_unseen(store: "Store", report: ScoreReport, began: int) -> str:
+    """Return a sentence if values written since `began` (Unix ns) do not arrive in the store."""
+    written, arrived, end = sum(map(len, report.values.values())), 0, time.monotonic() + ARRIVAL
+    while arrived < written and time.monotonic() < end:
+        arrived = store.query(ARRIVED_SQL, {"run": report.run, "began": began})["arrived"][0]
+        time.sleep(0.1)
+    if arrived >= written:
+        return ""
+    return (
+        f"{written - arrived} of {written} new values are not in {store.name}. They were sent to "
+        f"{settings.OTLP_ENDPOINT.read()}: if that is a collector of another store, set "
+        "OTEL_EXPORTER_OTLP_ENDPOINT to this store's; if none runs there, they wait on disk for it."
+    )
 
 
 def score_rollouts(
