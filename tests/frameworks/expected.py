@@ -12,6 +12,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
+from tests.frameworks.turns import turns_of_request
+
+from ltrain_transforms.calls import READY
+
 if TYPE_CHECKING:
     from tests.frameworks.conftest import RunResult
 
@@ -27,6 +32,18 @@ def describe_calls(result: RunResult) -> list[str]:
             lines.append(_llm(call))
         lines += [_tool(tool) for tool in tools if tool["requested_by"] == call["call_id"]]
     return lines
+
+
+def failed_texts(result: RunResult, framework: str) -> set[str]:
+    """Return the tool results sent to the model that the framework's ready pattern matches."""
+    texts = {
+        turn[1]
+        for request in result.model_requests
+        if request.step is not None
+        for turn in turns_of_request(request.body)
+        if turn[0] == "result"
+    }
+    return {text for text in texts if pl.Series([text]).str.contains(READY[framework])[0]}
 
 
 def _llm(call: Json) -> str:

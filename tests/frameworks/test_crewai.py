@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.frameworks import completeness
-from tests.frameworks.expected import describe_calls
+from tests.frameworks.expected import describe_calls, failed_texts
 
 if TYPE_CHECKING:
     from tests.frameworks.conftest import Run
@@ -62,4 +62,5 @@ def test_crews_and_a_flow(run: Run) -> None:
     nodes = [call["name"] for call in result.calls_of_kind("node")]
     assert nodes == ["Crew", "Flow", "Flow.choose", "Flow.look", "Crew"]
     assert result.executions["complete"].to_list() == [True]
+    assert failed_texts(result, "crewai") == {"Error executing tool: no room in Bath"}
     completeness.check("crewai", "openai2", result)

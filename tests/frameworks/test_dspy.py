@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.frameworks import completeness
-from tests.frameworks.expected import describe_calls
+from tests.frameworks.expected import describe_calls, failed_texts
 
 if TYPE_CHECKING:
     from tests.frameworks.conftest import Run
@@ -43,6 +43,8 @@ def test_agents(run: Run, tmp_path: Path) -> None:
     ]
     answers = result.states.filter(result.states["variable"] == "answer")["value"].to_list()
     assert answers == ['"Sunny it is."']
+    [failed] = failed_texts(result, "dspy")
+    assert failed.startswith("Execution error in book: ")
     completeness.check(
         "dspy", "otel144", result, {"C6": "ReActV2 runs the tools of a turn one after the other"}
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.frameworks import completeness
-from tests.frameworks.expected import describe_calls
+from tests.frameworks.expected import describe_calls, failed_texts
 
 if TYPE_CHECKING:
     from tests.frameworks.conftest import Run
@@ -38,4 +38,5 @@ def test_agents_and_a_pipeline(run: Run) -> None:
         "guide ok stop 7+5: Fine.",
     ]
     assert result.executions["traces"].to_list() == [4]
+    assert failed_texts(result, "haystack") == {FAILED}
     completeness.check("haystack-ai", "otel144", result)
