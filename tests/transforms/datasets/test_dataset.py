@@ -3,6 +3,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 from tests.otlp import insert_otlp
@@ -30,6 +31,19 @@ def fill(scene: Any) -> Any:
     return scene
 
 
+def test_a_dataset_without_a_column_is_named(
+    scene: Any, store: Store, recipe: Recipe, tmp_path: Path
+) -> None:
+    insert_otlp(store, fill(scene).request())
+    made = build(store, recipe, tmp_path / "out")
+    for file in (made.path / "executions").iterdir():
+        pl.read_parquet(file).drop("task_input").write_parquet(file)
+    with pytest.raises(
+        NoDataset, match=r"executions of .*: unable to find column \"task_input\"\. B"
+    ):
+        made.batches[0].table("executions", ["execution_id", "task_input"])
+
+
 def test_a_dataset_is_a_folder_of_tables_and_a_manifest(
     scene: Any, store: Store, recipe: Recipe, tmp_path: Path
 ) -> None:
@@ -52,7 +66,7 @@ def test_a_dataset_is_a_folder_of_tables_and_a_manifest(
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert (manifest["id"], manifest["schema"], manifest["recipe_digest"]) == (
         made.id,
-        1,
+        2,
         recipe.digest,
     )
     assert (manifest["base"], manifest["policy_versions"]) == ({"model": "m1"}, {"sql": [0]})

@@ -82,7 +82,18 @@ class DatasetBatch:
     file: str
 
     def table(self, name: str, columns: Sequence[str] | None = None) -> pl.DataFrame:
-        """Read the rows of a table, or some of its columns."""
-        return pl.read_parquet(
-            self.path / name / self.file, columns=None if columns is None else list(columns)
-        )
+        """Read the rows of a table, or some of its columns.
+
+        Raises:
+            NoDataset: when an older version of ltrain built it, without one of the columns.
+        """
+        try:
+            return pl.read_parquet(
+                self.path / name / self.file, columns=None if columns is None else list(columns)
+            )
+        except pl.exceptions.ColumnNotFoundError as error:
+            column, _, _ = str(error).partition(";")
+            raise NoDataset(
+                f"The table {name} of {self.path} was built by another version of ltrain: "
+                f"{column}. Build it again with `ltrain build`."
+            ) from error
