@@ -85,6 +85,13 @@ def test_calls_of_two_sdks_that_follow_each_other_are_two() -> None:
     assert [kind for kind, _, _ in rows] == ["node", "llm", "llm"]
 
 
+def test_two_records_of_a_short_call_are_one_call() -> None:
+    around = span("outer", chat("a", "b"), at=(0, 3), scope=FRAMEWORK)
+    one = inner("one", chat("a", "b"), (1, 2))
+    [(kind, _, ids)] = read(around, one, inner("same", chat("a", "b"), (1, 2), scope=OTHER))
+    assert (kind, set(ids)) == ("llm", {"outer", "one", "same"})
+
+
 def test_two_instrumentations_of_one_call_and_a_retry_are_one_call() -> None:
     failed = chat("a", **{"error.type": "Timeout"})
     rows = read(

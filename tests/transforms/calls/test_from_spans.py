@@ -36,6 +36,37 @@ def test_four_spans_are_one_call_inside_its_node(scene: Any, read_back: ReadBack
     assert llm["response_logprobs"] == [[-0.5, -0.5]]
 
 
+def test_the_requesters_of_many_tools_are_found_in_time() -> None:
+    """Each tool has an id of its framework's own, so that its arguments decide."""
+    count, city = 4_000, {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "weather"}
+    parts = [
+        {"type": "tool_call", "id": f"c{n}", "name": "weather", "arguments": {"city": n}}
+        for n in range(count)
+    ]
+    answer = json.dumps([{"role": "assistant", "parts": parts}])
+    made = [
+        span("llm", {"gen_ai.operation.name": "chat", "gen_ai.output.messages": answer}),
+        *(
+            span(
+                f"t{n}",
+                {
+                    **city,
+                    "gen_ai.tool.call.id": f"own{n}",
+                    "gen_ai.tool.call.arguments": json.dumps({"city": count - 1 - n}),
+                },
+                at=(2 + n, 3 + n),
+            )
+            for n in range(count)
+        ),
+    ]
+    began = time.monotonic()
+    tools = of_kind(calls(spans(*made))[0], "tool")
+    assert time.monotonic() - began < 40
+    assert {tool["call_id"]: tool["tool_call_id"] for tool in tools} == {
+        f"t{n}": f"c{count - 1 - n}" for n in range(count)
+    }
+
+
 def test_of_retries_the_last_good_one_counts(scene: Any, read_back: ReadBack) -> None:
     rollout = scene.attempt()
     rollout.llm(gateway={"gen_ai.response.id": "good"})

@@ -1,6 +1,7 @@
 """Membership of spans and log records: by own id, trace, ancestor, link, session."""
 
 from collections.abc import Callable
+from time import monotonic
 from typing import Any
 
 import polars as pl
@@ -127,6 +128,17 @@ def test_a_thread_inside_a_web_servers_session_belongs_to_the_session(order: lis
         **{"post": "s1", "graph": "s1", "chat": "s1", "inner": "s2"}
     }
     assert rows["session_id"].to_list() == rows["execution_id"].to_list()
+
+
+def test_a_chain_of_sessions_costs_time_in_proportion_to_its_length() -> None:
+    count = 20_000
+    made = [
+        unresolved(f"s{n}", parent=f"s{n - 1}" if n else None, session_id=f"session {n}")
+        for n in range(count)
+    ]
+    began = monotonic()
+    assert len(set(owners(*made, execution="session").values())) == count
+    assert monotonic() - began < 60
 
 
 def test_a_cycle_of_parents_has_the_sessions_that_its_spans_name() -> None:

@@ -135,6 +135,36 @@ def test_a_host_of_a_rollout_or_a_session_takes_the_stray_along() -> None:
     assert owners(outer(), inner(session_id="s"), execution="session") == {"A": "s", "a": "s"}
 
 
+def test_the_whole_trace_follows_into_the_rollout_of_the_host() -> None:
+    host = outer(rollout_id="r1", attempt="1")
+    beside = span("GET", trace_id="a", execution_id=None, scope="httpx")
+    assert owners(host, inner(), beside) == {"A": "r1.1", "a": "r1.1", "GET": "r1.1"}
+
+
+def test_a_call_of_another_rollout_keeps_its_place() -> None:
+    host = outer(rollout_id="r1", attempt="1", id="r")
+    agent = {"openinference.span.kind": "AGENT"}
+    above = span("ag", agent, trace_id="a", execution_id=None, rollout_id="r2", attempt="1")
+    call = inner(id="r", parent="ag", rollout_id="r2", attempt="1")
+    resolved, _ = resolve_spans(spans(host, above, call), "trace", keys([host, call]))
+    rows = {row["span_id"]: row for row in resolved.iter_rows(named=True)}
+    assert (rows["a"]["execution_id"], rows["a"]["parent_id"]) == ("r2.1", "ag")
+    assert (rows["A"]["execution_id"], rows["A"]["parent_id"]) == ("r1.1", None)
+
+
+@settings(deadline=None)
+@given(permutations(range(4)))
+def test_a_stray_follows_its_host_into_the_trace_that_the_host_follows(order: list[int]) -> None:
+    made = [
+        outer("T", (18, 40), answer="later"),
+        outer("H", (0, 10), trace_id="t"),
+        inner("S", (1, 9)),
+        model("t", (20, 30), OPENAI, answer="later"),
+    ]
+    found = owners(*(made[n] for n in order))
+    assert found == dict.fromkeys("THSt", "T")
+
+
 CONCURRENT = (
     outer("A", (0, 10)),
     outer("B", (1, 11)),
@@ -173,8 +203,8 @@ def test_concurrent_calls_with_other_prompts_are_not_guessed(order: list[int]) -
     assert owners(*few) == {"A": "A", "B": "B"}
     _, drops = resolve_spans(spans(*few), "trace", keys(few))
     assert drops.select("id", "reason").sort("id").rows() == [
-        ("a", "unresolved"),
-        ("b", "unresolved"),
+        ("a", "ambiguous_host"),
+        ("b", "ambiguous_host"),
     ]
 
 

@@ -64,10 +64,17 @@ def test_the_content_of_azures_events_is_one_attribute(content: str) -> None:
     assert read["finish_reason"] == "stop"
 
 
-@pytest.mark.parametrize("text", ["42", "[1, 2]", '{"a": 1}', "null", "plain"])
+@pytest.mark.parametrize(
+    "text", ["42", "[1, 2]", '{"a": 1}', "null", "plain", '[{"name": "Bob"}]', '[{"text": "a"}, 1]']
+)
 def test_a_users_text_that_is_json_stays_text(text: str) -> None:
     read = row(CHAT, ("gen_ai.user.message", {"content": text}))
     assert texts(read["input"]) == [("user", text)]
+
+
+def test_an_answer_that_is_a_json_object_stays_text() -> None:
+    read = row(CHAT, ("gen_ai.choice", {"message": '{"city": "Bath"}'}))
+    assert texts(read["output"]) == [("assistant", '{"city": "Bath"}')]
 
 
 def test_messages_of_older_conventions_are_in_two_events() -> None:

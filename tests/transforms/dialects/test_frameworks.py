@@ -122,7 +122,7 @@ TRACELOOP = "opentelemetry.instrumentation.openai_agents"
     "envelope", ['{"kwargs": {"city": "Bath"}}', '{"args": [], "kwargs": {"city": "Bath"}}']
 )
 def test_dspy(method: str, envelope: str) -> None:
-    tool = {"input.value": envelope, "output.value": '{"status": "error", "message": "no"}'}
+    tool = {"input.value": envelope, "output.value": '{"isError": true, "message": "no"}'}
     module = {"input.value": '{"kwargs": {"question": "?"}}', "output.value": '"so"'}
     call_rows = rows(
         span("n", kind("CHAIN", module), scope=DSPY, name="Predict.forward"),
@@ -186,6 +186,26 @@ def test_google_adks_own_attributes_and_failures() -> None:
     assert (read["arguments"], read["status"]) == ('{"city": "Bath"}', "error")
     fine = {**tool, "gcp.vertex.agent.tool_response": '{"status": "success"}'}
     assert rows(span("t", fine, scope=ADK))["t"]["status"] == "ok"
+
+
+@pytest.mark.parametrize(
+    "scope, status",
+    [
+        ("openinference.instrumentation.google_adk", "error"),
+        ("strands.telemetry.tracer", "error"),
+        ("openinference.instrumentation.langchain", "ok"),
+        ("opentelemetry.instrumentation.langchain", "ok"),
+    ],
+)
+def test_the_status_in_a_result_is_the_tools_only_where_its_framework_means_that(
+    scope: str, status: str
+) -> None:
+    value = '{"build": 17, "status": "error"}'
+    tool = {
+        **{"gen_ai.operation.name": "execute_tool", "gen_ai.tool.call.result": value},
+        **{"openinference.span.kind": "TOOL", "output.value": value},
+    }
+    assert rows(span("t", tool, scope=scope))["t"]["status"] == status
 
 
 def test_a_hand_off_of_openai_agents_under_traceloop_answers_its_request() -> None:

@@ -88,12 +88,41 @@ def test_calls_are_related_by_process_key_and_time(store: Store, scene: Any) -> 
     assert rows_of(store) == [(["a" * 32, "b" * 32], ["x", "y"])]
 
 
+def test_calls_that_are_nested_in_their_own_traces_are_not_related(
+    store: Store, scene: Any
+) -> None:
+    answer = {"gen_ai.operation.name": "chat", "gen_ai.completion.0.tool_calls.0.name": "search"}
+    for trace in "abc":
+        for scope in ("langchain", "openai"):
+            scene.attempt().emit("chat", scope, answer, named=False, process="p", trace=trace * 32)
+    insert_otlp(store, scene.request())
+    assert rows_of(store) == []
+
+
+def test_only_model_calls_of_the_strays_instrumentation_show_that_a_call_has_its_own(
+    store: Store, scene: Any
+) -> None:
+    answer = [{"role": "assistant", "parts": [{"type": "text", "content": "hi"}]}]
+    chat = {"gen_ai.operation.name": "chat", "gen_ai.output.messages": json.dumps(answer)}
+    emit = scene.attempt().emit
+    place: dict[str, Any] = {"named": False, "process": "p"}
+    host = emit("chat", "langchain", chat, trace="a" * 32, **place)
+    start, end = scene.attempts[-1].spans[-1].start, scene.attempts[-1].spans[-1].end
+    embeddings = {"gen_ai.operation.name": "embeddings"}
+    emit("embeddings", "openai", embeddings, trace="a" * 32, parent=host, **place)
+    emit("chat", "openai", chat, trace="b" * 32, start=start, end=end, **place)
+    insert_otlp(store, scene.request())
+    spans, _ = read_spans(store, Source(execution="trace"), Selection())
+    assert spans["execution_id"].unique().to_list() == ["a" * 32]
+
+
 @pytest.mark.parametrize(
     "attributes",
     [
         {"gen_ai.output.messages": json.dumps([{"parts": [{"type": "text", "content": "hi "}]}])},
         {"gen_ai.completion.0.content": "hi"},
         {"openinference.span.kind": "LLM", "llm.output_messages.0.message.content": "hi"},
+        {"gen_ai.completion.0.content": "hi", "gen_ai.completion.0.role": "assistant"},
     ],
 )
 def test_the_answer_is_read_from_each_form(
@@ -101,7 +130,8 @@ def test_the_answer_is_read_from_each_form(
 ) -> None:
     first = {"gen_ai.operation.name": "chat", "gen_ai.completion.0.content": "hi"}
     for trace, scope, more in (("a", "x", first), ("b", "y", attributes)):
-        operation = {"gen_ai.operation.name": "chat", **more}
+        legacy = "gen_ai.completion.0.role" in more  # traceloop's span of the Responses API
+        operation = more if legacy else {"gen_ai.operation.name": "chat", **more}
         scene.attempt().emit("chat", scope, operation, named=False, process="p", trace=trace * 32)
     insert_otlp(store, scene.request())
     assert rows_of(store) == [(["a" * 32, "b" * 32], ["x", "y"])]

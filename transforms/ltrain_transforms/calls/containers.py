@@ -113,7 +113,8 @@ def _follow_each_other(calls: Sequence[DescribedSpan]) -> bool:
     ends: dict[str | None, int] = {}
     for one in sorted(calls, key=lambda one: one.span.start):
         span = one.span
-        if span.start >= ends.get(span.process, span.end) - SLACK and span.process in ends:
+        slack = min(SLACK, (span.end - span.start) // 2)  # two records of a short call overlap
+        if span.process in ends and span.start >= ends[span.process] - slack:
             return True
         ends[span.process] = max(ends.get(span.process, 0), span.end)
     return False

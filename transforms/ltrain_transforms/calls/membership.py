@@ -18,6 +18,7 @@ only one of its trace. A span or record without an execution is the drop `unreso
 """
 
 from collections import defaultdict
+from collections.abc import Iterable, Mapping
 
 import polars as pl
 
@@ -27,7 +28,9 @@ from ltrain_transforms.tables import DROPS, LOGS
 
 REASONS = {
     "unresolved": "it names no execution, and its trace belongs to several or to none",
-    "duplicate_span": "another span with its id counts: that of a trusted sender, else the first",
+    "ambiguous_host": "two instrumentations recorded the call in two traces, and several calls of "
+    "the other trace may be it: record with one of them (`LTRAIN_INSTRUMENTORS=library=none`)",
+    "duplicate_span": "another span with its id counts: a trusted sender's, else the earliest",
 }
 """Reasons of drops of spans and log records, stage `spans`."""
 
@@ -46,16 +49,25 @@ def resolve_spans(
     # of two spans with one id the trusted one counts: otherwise anyone who knows the id of a span
     # could replace it
     duplicate = (~pl.col("trusted").fill_null(False)).rank("ordinal").over(key) > 1
+    if spans.select(key).is_duplicated().any():  # else the order changes nothing
+        spans = spans.sort("start", "end", "name", "scope", maintain_order=True)
     once = spans.filter(~duplicate)
     resolved = _by_own_id(once)
     for rule in (_by_trace, _by_ancestor, _by_link, _by_trace, _by_ancestor):
         if resolved["execution_id"].null_count():
             resolved = rule(resolved)
+    ambiguous = pl.lit(False)
     if execution != "rollout":
         strays = find_strays(once, keys) if keys is not None else Strays({}, frozenset())
         resolved = _by_traffic(_below_hosts(resolved, strays), execution)
+        ambiguous = pl.col("ambiguous")
     known = pl.col("execution_id").is_not_null()
-    unresolved = _drops(resolved.filter(~known), "unresolved")
+    unresolved = pl.concat(
+        [
+            _drops(resolved.filter(~known & ~ambiguous), "unresolved"),
+            _drops(resolved.filter(~known & ambiguous), "ambiguous_host"),
+        ]
+    )
     duplicates = _drops(spans.filter(duplicate), "duplicate_span")
     assigned = resolved.filter(known).sort("execution_id", "start", "span_id")
     return assigned, pl.concat([unresolved, duplicates])
@@ -107,7 +119,8 @@ def _by_own_id(spans: pl.DataFrame) -> pl.DataFrame:
 def _by_trace(spans: pl.DataFrame) -> pl.DataFrame:
     known = pl.col("execution_id").drop_nulls()
     only = pl.when(known.n_unique() == 1).then(known.first()).over("trace_id")
-    return spans.with_columns(execution_id=pl.coalesce("execution_id", only))
+    of_trace = pl.when(pl.col("trace_id").is_not_null()).then(only)
+    return spans.with_columns(execution_id=pl.coalesce("execution_id", of_trace))
 
 
 def _by_ancestor(spans: pl.DataFrame) -> pl.DataFrame:
@@ -154,20 +167,17 @@ def _below_hosts(spans: pl.DataFrame, strays: Strays) -> pl.DataFrame:
     """Set the parent of each stray to its host, and `host_trace` to the trace of the host.
 
     `host_trace` is the span's own trace where it is no stray, and null where hosts are ambiguous.
+    A stray that has another execution than its host stays where it is.
     """
-    moved = {trace for trace, _ in (*strays.hosts, *strays.ambiguous)}
-    columns = spans.filter(
-        pl.col("trace_id").is_in(pl.Series(sorted(moved), dtype=pl.String).implode())
-    )
+    hosts = _hosts_of_one_execution(spans, strays.hosts)
+    moved = {trace for trace, _ in (*hosts, *strays.ambiguous)}
     parents: defaultdict[str, dict[str, str | None]] = defaultdict(dict)
-    for trace, span, parent in columns.select("trace_id", "span_id", "parent_id").iter_rows():
+    columns = _of_traces(spans, moved).select("trace_id", "span_id", "parent_id")
+    for trace, span, parent in columns.iter_rows():
         parents[trace][span] = parent
-    roots = _roots(parents, strays)
-    traces: dict[Key, str | None] = dict.fromkeys(strays.ambiguous)
-    for stray, host in strays.hosts.items():  # in order of time: hosts come before their strays
-        traces[stray] = traces[roots[host]] if roots.get(host) in traces else host[0]
+    roots = _roots(parents, {*hosts, *strays.ambiguous})
     rows = [
-        (*key, True, traces[root], strays.hosts[key][1] if key in strays.hosts else None)
+        (*key, True, _host_trace(root, hosts, roots), hosts[key][1] if key in hosts else None)
         for key, root in roots.items()
     ]
     schema = {
@@ -182,17 +192,46 @@ def _below_hosts(spans: pl.DataFrame, strays: Strays) -> pl.DataFrame:
     ).drop("stray", "host")
 
 
-def _roots(parents: dict[str, dict[str, str | None]], strays: Strays) -> dict[Key, Key]:
+def _of_traces(spans: pl.DataFrame, traces: Iterable[str]) -> pl.DataFrame:
+    wanted = pl.Series(sorted(traces), dtype=pl.String)
+    return spans.filter(pl.col("trace_id").is_in(wanted.implode()))
+
+
+def _hosts_of_one_execution(spans: pl.DataFrame, hosts: Mapping[Key, Key]) -> dict[Key, Key]:
+    """Return the hosts of the strays that have no execution yet, or that of the host."""
+    concerned = _of_traces(spans, {trace for pair in hosts.items() for trace, _ in pair})
+    columns = concerned.select("trace_id", "span_id", "execution_id")
+    executions = {(trace, span): execution for trace, span, execution in columns.iter_rows()}
+    return {
+        stray: host
+        for stray, host in hosts.items()
+        if executions[stray] in (None, executions[host])
+    }
+
+
+def _host_trace(stray: Key, hosts: Mapping[Key, Key], roots: Mapping[Key, Key]) -> str | None:
+    """Return the trace of the host, or that which the host's trace follows; None if ambiguous."""
+    visited = set()
+    while stray in hosts and stray not in visited:
+        visited.add(stray)
+        host = hosts[stray]
+        if host not in roots:
+            return host[0]
+        stray = roots[host]
+    return None
+
+
+def _roots(parents: dict[str, dict[str, str | None]], strays: Iterable[Key]) -> dict[Key, Key]:
     """Return the stray that each span follows: the nearest above it, else that at the root."""
-    inside: defaultdict[str, set[str]] = defaultdict(set)
-    for trace, span in (*strays.hosts, *strays.ambiguous):
-        inside[trace].add(span)
+    of_traces: defaultdict[str, set[str]] = defaultdict(set)
+    for trace, span in strays:
+        of_traces[trace].add(span)
     roots: dict[Key, Key] = {}
-    for trace, few in inside.items():
-        of_trace = min((one for one in few if parents[trace][one] is None), default=None)
-        nearest = nearest_roots(parents[trace], few)
+    for trace, spans in of_traces.items():
+        at_root = min((one for one in spans if parents[trace][one] is None), default=None)
+        nearest = nearest_roots(parents[trace], spans)
         for span in parents[trace]:
-            root = nearest.get(span, of_trace)
+            root = nearest.get(span, at_root)
             if root is not None:
                 roots[trace, span] = (trace, root)
     return roots
@@ -201,16 +240,17 @@ def _roots(parents: dict[str, dict[str, str | None]], strays: Strays) -> dict[Ke
 def _by_traffic(spans: pl.DataFrame, execution: str) -> pl.DataFrame:
     """Take the session or the trace, of the host where the span follows one; drop `host_trace`."""
     own, before = spans["trace_id"], spans["execution_id"].drop_nulls().unique()
-    joined = _by_ancestor(spans.with_columns(trace_id="host_trace"))
+    joined = _by_trace(_by_ancestor(spans.with_columns(trace_id="host_trace")))
     if execution == "session":
         joined = _by_session(joined)
     else:
         joined = joined.with_columns(execution_id=pl.coalesce("execution_id", "trace_id"))
     # of a stray with several possible hosts, not even its own session is known to be right
-    clear = pl.col("host_trace").is_not_null() | pl.col("execution_id").is_in(before.implode())
-    return joined.with_columns(own, execution_id=pl.when(clear).then("execution_id")).drop(
-        "host_trace"
-    )
+    known = pl.col("execution_id").is_in(before.implode()).fill_null(False)
+    clear = pl.col("host_trace").is_not_null() | known
+    return joined.with_columns(
+        own, ambiguous=~clear, execution_id=pl.when(clear).then("execution_id")
+    ).drop("host_trace")
 
 
 def _by_session(spans: pl.DataFrame) -> pl.DataFrame:

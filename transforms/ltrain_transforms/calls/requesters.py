@@ -6,7 +6,8 @@ answered.
 """
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections import defaultdict, deque
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from typing import Any
 
 from ltrain_transforms.calls.merging import Call
@@ -23,28 +24,27 @@ def assign_requesters(calls: Sequence[Call]) -> None:
         calls: the calls of one execution, by start time.
     """
     by_id: dict[str | None, RecordedRequest] = {}
-    open_by_name: dict[str | None, list[RecordedRequest]] = {}
+    claimed = {call.merged.get("tool_call_id") for call in calls if call.kind == "tool"}
+    requests = _OpenRequests(claimed)
     llm_calls: list[Call] = []
     by_call_id = {call.call_id: call for call in calls}
-    claimed = {call.merged.get("tool_call_id") for call in calls if call.kind == "tool"}
     for call in calls:
         if call.kind == "llm":
             llm_calls.append(call)
             answer = call.merged.get("output_messages")
             for request in tool_requests([] if answer is None else answer.messages):
                 by_id[request.id] = (call, request)
-                open_by_name.setdefault(request.name, []).append((call, request))
+                requests.add(call, request)
         elif call.kind == "tool":
             ids = _request_ids(call, by_call_id)
-            named = open_by_name.get(call.merged.get("name") or "", [])
             match = next((by_id[one] for one in ids if one in by_id), None)
-            match = match or _by_name(call, named, claimed, has_id=bool(ids))
+            match = match or requests.likeliest(call, has_id=bool(ids))
             if match is not None:
                 _assign(call, *match)
-                named[:] = [entry for entry in named if entry[1] is not match[1]]
+                requests.answered.add(id(match[1]))
             else:
                 call.requested_by = _previous_llm_call(call, llm_calls)
-    unanswered = [entry for named in open_by_name.values() for entry in named]
+    unanswered = requests.unanswered()
     for call in calls:
         if call.kind == "tool" and "name" not in call.merged:
             own = [entry for entry in unanswered if entry[0].call_id == call.requested_by]
@@ -52,23 +52,60 @@ def assign_requesters(calls: Sequence[Call]) -> None:
                 _assign(call, *own[0])
 
 
-def _by_name(
-    call: Call, named: list[RecordedRequest], claimed: Collection[str | None], *, has_id: bool
-) -> RecordedRequest | None:
-    """Return the likeliest request of the tool's name that no other tool's id claims.
+class _OpenRequests:
+    """The requests that no tool has answered yet, by name and arguments."""
 
-    A tool with an id that no request has, since its framework makes ids of its own, needs equal
-    arguments.
-    """
-    free = [entry for entry in named if not entry[1].id or entry[1].id not in claimed]
-    equal = [entry for entry in free if _has_arguments(call, entry[1])]
-    likely = equal or ([] if has_id else free)
-    return likely[0] if likely else None
+    def __init__(self, claimed: Collection[str | None]) -> None:
+        """Prepare for tools with the ids `claimed`, whose requests are never taken by name."""
+        self.answered: set[int] = set()
+        """The `id` of each answered request object."""
+        self._claimed = claimed
+        self._all: list[RecordedRequest] = []
+        self._by_name: defaultdict[Hashable, deque[RecordedRequest]] = defaultdict(deque)
+        self._by_arguments: defaultdict[Hashable, deque[RecordedRequest]] = defaultdict(deque)
+
+    def add(self, caller: Call, request: ToolRequest) -> None:
+        entry = (caller, request)
+        self._all.append(entry)
+        if not request.id or request.id not in self._claimed:
+            name, arguments = request.name or "", request.parsed_arguments
+            self._by_name[name].append(entry)
+            for form in {_comparable(arguments), _comparable(_only_value(arguments))}:
+                self._by_arguments[name, form].append(entry)
+
+    def likeliest(self, call: Call, *, has_id: bool) -> RecordedRequest | None:
+        """Return the likeliest request of the tool's name that no other tool's id claims.
+
+        A tool with an id that no request has, since its framework makes ids of its own, needs equal
+        arguments.
+        """
+        name = call.merged.get("name") or ""
+        arguments = _comparable(parse_json(call.merged.get("arguments")))
+        equal = self._first_open(self._by_arguments.get((name, arguments)))
+        return equal or (None if has_id else self._first_open(self._by_name.get(name)))
+
+    def _first_open(self, free: deque[RecordedRequest] | None) -> RecordedRequest | None:
+        while free and id(free[0][1]) in self.answered:
+            free.popleft()
+        return free[0] if free else None
+
+    def unanswered(self) -> list[RecordedRequest]:
+        """Return the requests that are left, in order."""
+        return [entry for entry in self._all if id(entry[1]) not in self.answered]
 
 
-def _has_arguments(call: Call, request: ToolRequest) -> bool:
-    own, arguments = parse_json(call.merged.get("arguments")), request.parsed_arguments
-    return own in (arguments, _only_value(arguments)) or (not own and not arguments)
+def _comparable(arguments: Any) -> Hashable:
+    """Return arguments in a form that has a hash; empty ones are equal to none."""
+    return None if arguments in ("", {}, []) else _hashable(arguments)
+
+
+def _hashable(value: Any) -> Hashable:
+    if isinstance(value, dict):
+        return frozenset((name, _hashable(one)) for name, one in value.items())
+    if isinstance(value, list):
+        return tuple(map(_hashable, value))
+    scalar: Hashable = value
+    return scalar
 
 
 def _request_ids(call: Call, by_call_id: dict[str, Call]) -> list[str]:

@@ -84,7 +84,7 @@ def _only_sessions_below(
     below: defaultdict[str, set[str]] = defaultdict(set)
     for span, session in sessions.items():
         above = parents[span]
-        while above is not None and above in parents and session not in below[above]:
+        while above is not None and above in parents and _is_new(session, below[above]):
             below[above].add(session)
             above = parents[above]
     return {
@@ -92,6 +92,11 @@ def _only_sessions_below(
         for span, ids in below.items()
         if len(ids) == 1 and span not in sessions
     }
+
+
+def _is_new(session: str, found: set[str]) -> bool:
+    """Return whether a span and those above it may learn of a session below: two are enough."""
+    return len(found) < 2 and session not in found
 
 
 Row = tuple[str, str, str | None, str | None, Mapping[str, str] | None]

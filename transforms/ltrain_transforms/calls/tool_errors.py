@@ -1,6 +1,7 @@
 """Failures that a tool returns as plain text, without an error status: patterns of `[source]`."""
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 
 import polars as pl
 
@@ -39,10 +40,11 @@ def mark_failed_tools(calls: pl.DataFrame, patterns: Sequence[str]) -> pl.DataFr
 
 def pattern_error(pattern: str) -> str | None:
     """Return why `pattern` cannot be used; None where it is valid, or a name of `READY`."""
-    if not pattern:
-        return "it is empty, and would match every result"
+    if pattern not in READY and (close := get_close_matches(pattern.replace("_", "-"), READY)):
+        return f"did you mean '{close[0]}'?"
     try:
-        pl.Series([""]).str.contains(READY.get(pattern, pattern))
+        if pl.Series(["", "7", "a b"]).str.contains(READY.get(pattern, pattern)).all():
+            return "it matches every result"
     except pl.exceptions.ComputeError as error:
         lines = str(error).removeprefix("regex error: ").splitlines()
         reasons = (line for line in lines if line.startswith("error: "))

@@ -98,6 +98,22 @@ def _part(part: Fields) -> Fields:
     return _untyped_part(part) if kind is None else part
 
 
+BEDROCK_PARTS = frozenset(
+    {
+        *("text", "toolUse", "toolResult", "reasoningContent", "image", "document", "video"),
+        *("audio", "citationsContent", "guardContent", "cachePoint", "searchResult"),
+    }
+)
+"""The kinds of parts of Bedrock's Converse API; each is the only key of its part."""
+
+
+def is_part(value: Any) -> bool:
+    """Return whether a value is a part of a message: it names its type, or is one of Bedrock's."""
+    if not isinstance(value, dict):
+        return False
+    return "type" in value or (len(value) == 1 and not value.keys() - BEDROCK_PARTS)
+
+
 def _untyped_part(part: Fields) -> Fields:
     """Return a part of Bedrock's Converse API: its only key is its type."""
     [key, value] = next(iter(part.items())) if len(part) == 1 else ("", None)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from ltrain_transforms.dialects.agent_runs import STRANDS
 from ltrain_transforms.dialects.attribute_messages import AttributeMessages
-from ltrain_transforms.dialects.chat import iter_messages
+from ltrain_transforms.dialects.chat import is_part, iter_messages
 from ltrain_transforms.dialects.partial import Dialect, Partial, as_text, non_empty
 from ltrain_transforms.dialects.tool_payloads import join_blocks
 from ltrain_transforms.traces import (
@@ -26,6 +26,8 @@ from ltrain_transforms.traces import (
 
 CHOICE = "gen_ai.choice"
 DETAILS = "gen_ai.client.inference.operation.details"
+MESSAGE_KEYS = frozenset({"role", "content", "parts", "tool_calls"})
+"""A JSON object with one of these is a message; another is a text."""
 PROMPT_CONTENT, COMPLETION_CONTENT = "gen_ai.content.prompt", "gen_ai.content.completion"
 """The events of the conventions before 1.28."""
 AGENTS = ("invoke_agent", "invoke_workflow")
@@ -114,9 +116,10 @@ def _event(name: str, values: Mapping[str, str]) -> _Record:
 def _content(text: str, *kinds: type) -> Any:
     """Return the parts of a message, or the message, that `text` holds as JSON; else the text."""
     value: Any = parse_json(text)
-    inner = value if isinstance(value, list) else [value]
-    objects = all(isinstance(one, dict) for one in inner)
-    return value if isinstance(value, kinds) and objects else text
+    if not isinstance(value, kinds):
+        return text
+    known = all(map(is_part, value)) if isinstance(value, list) else value.keys() & MESSAGE_KEYS
+    return value if known else text
 
 
 def _message(name: str, body: Any) -> list[Fields]:

@@ -90,7 +90,7 @@ def missing_llm_fields(span: Span) -> Partial:
 
 def _tool(span: Span) -> Partial:
     text = span.get("gen_ai.tool.call.result", "gcp.vertex.agent.tool_response")
-    result = parse_tool_result(join_blocks(text) if span.scope == STRANDS else text)
+    result = parse_tool_result(join_blocks(text) if span.scope == STRANDS else text, span.scope)
     id, failed = span.get("gen_ai.tool.call.id"), span.get("gen_ai.tool.status") == "error"
     return {
         **non_empty(

@@ -109,7 +109,7 @@ def _tool(span: Span) -> Partial:
         arguments=agent_runs.tool_arguments(span),
         tool_call_id=span.get("tool.id"),
     )
-    return {**fields, **parse_tool_result(span.get("output.value"))}
+    return {**fields, **parse_tool_result(span.get("output.value"), span.scope)}
 
 
 def _tools(span: Span) -> str | None:

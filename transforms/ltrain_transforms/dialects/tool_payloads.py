@@ -1,7 +1,7 @@
 """A tool's arguments and result without the envelopes that frameworks put around them.
 
 A tool may fail although its span has no error status: LangChain's ToolMessage, which is serialised
-in two ways, MCP's `isError`, and the `status` in results of google-adk and strands say so.
+in two ways, and MCP's `isError` say so, and the `status` in results of google-adk and strands.
 """
 
 import json
@@ -31,8 +31,23 @@ def _unwrap(text: str) -> str:
     return str(payload["input_str"])
 
 
-def parse_tool_result(text: str | None) -> Partial:
-    """Return output, tool_call_id and status of a tool's result."""
+STATUS_SCOPES = (
+    "gcp.vertex.agent",
+    "openinference.instrumentation.google_adk",
+    "strands.telemetry.tracer",
+    "openinference.instrumentation.strands_agents",
+)
+"""Instrumentations of frameworks whose tools fail by `{"status": "error"}`. In the result of
+another tool that may be its subject: the status of a build, or of an order."""
+
+
+def parse_tool_result(text: str | None, scope: str = "") -> Partial:
+    """Return output, tool_call_id and status of a tool's result.
+
+    Args:
+        text: the result.
+        scope: the instrumentation that recorded it.
+    """
     value = parse_json(text)
     message = _tool_message(value)
     if message is not None:
@@ -42,7 +57,9 @@ def parse_tool_result(text: str | None) -> Partial:
             status="error" if message.get("status") == "error" else None,
         )
     failed = isinstance(value, dict) and (
-        value.get("isError") or value.get("is_error") or value.get("status") == "error"
+        value.get("isError")
+        or value.get("is_error")
+        or (scope in STATUS_SCOPES and value.get("status") == "error")
     )
     return non_empty(output=text, status="error" if failed else None)
 

@@ -39,7 +39,7 @@ class Source(Section):
         for pattern in patterns:
             if error := pattern_error(pattern):
                 raise ValueError(
-                    f"'{pattern}' is no regular expression of a failed result: "
+                    f"'{pattern}' is not a valid pattern of a failed result: "
                     f"{error.rstrip('.')}. Ready ones are named {', '.join(sorted(READY))}."
                 )
         return patterns

@@ -36,7 +36,8 @@ _LANGCHAIN = "'generations', 1, 1, 'message', 'kwargs', 'response_metadata', 'id
 _IS_MODEL_CALL = (
     f"({_attribute('openinference.span.kind')} = 'LLM' "
     "OR GenAiOp IN ('chat', 'text_completion', 'generate_content') "
-    f"OR {_attribute('llm.request.type')} IN ('chat', 'completion'))"
+    f"OR {_attribute('llm.request.type')} IN ('chat', 'completion') "
+    f"OR {_attribute('gen_ai.response.id')} != '' OR {_attribute('gen_ai.completion.0.role')} != '')"
 )
 _RESPONSE_ID = _first(
     _attribute("gen_ai.response.id"),
@@ -75,12 +76,15 @@ def related_traces(traces: str) -> str:
 
     Returns:
         A query with the columns `units`, the traces, and `scopes`, their instrumentations. Calls
-        that overlap, directly or by others, form a row; the cost is that of sorting the calls.
+        that overlap, directly or by others, form a row, unless each of their traces has the same
+        instrumentations: these record each call within one trace. The cost is that of sorting the
+        calls.
     """
     before = "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
-    within = "PARTITION BY process, key ORDER BY start, end, TraceId, SpanId"
+    part = "process, Sender, key"
+    within = f"PARTITION BY {part} ORDER BY start, end, TraceId, SpanId"
     calls = (
-        f"SELECT TraceId, SpanId, ScopeName, {PROCESS_SQL} AS process, "
+        f"SELECT TraceId, SpanId, ScopeName, Sender, {PROCESS_SQL} AS process, "
         f"arrayJoin({CALL_KEYS_SQL}) AS key, toUnixTimestamp64Nano(Timestamp) AS start, "
         f"start + toInt64(Duration) AS end {traces}"
     )
@@ -89,8 +93,13 @@ def related_traces(traces: str) -> str:
         f"FROM ({calls}) WHERE process != '' OR startsWith(key, 'id:')"
     )
     numbered = f"SELECT *, sum(begins) OVER ({within}) AS overlap FROM ({marked})"
+    by_trace = (
+        f"SELECT {part}, overlap, TraceId, arraySort(groupUniqArray(ScopeName)) AS recorded_by "
+        f"FROM ({numbered}) GROUP BY {part}, overlap, TraceId"
+    )
     return (
-        "SELECT groupUniqArray(TraceId) AS units, groupUniqArray(ScopeName) AS scopes "
-        f"FROM ({numbered}) GROUP BY process, key, overlap "
-        "HAVING length(units) > 1 AND length(scopes) > 1"
+        "SELECT groupUniqArray(TraceId) AS units, "
+        "arrayDistinct(arrayFlatten(groupArray(recorded_by))) AS scopes "
+        f"FROM ({by_trace}) GROUP BY {part}, overlap "
+        "HAVING length(units) > 1 AND uniqExact(recorded_by) > 1"
     )

@@ -84,7 +84,8 @@ def read_spans(
     sql, params = spans_query(source, selection, batch)
     rows = store.query(f"{sql} {QUERY_SETTINGS}", params)
     trust = sender_roles.trusted_senders(source.trust)
-    keys = rows.select("trace_id", "span_id", "call_keys")
+    is_call = pl.col("call_keys").list.len() > 0
+    keys = rows.filter(is_call).select("trace_id", "span_id", "call_keys")
     spans, unresolved = resolve_spans(_typed(rows, trust), source.execution, keys)
     spans, unresolved_logs = attach_logs(store, spans, trust)
     return spans, pl.concat([unresolved, unresolved_logs])
