@@ -118,8 +118,9 @@ def _content(text: str, *kinds: type) -> Any:
     value: Any = parse_json(text)
     if not isinstance(value, kinds):
         return text
-    known = all(map(is_part, value)) if isinstance(value, list) else value.keys() & MESSAGE_KEYS
-    return value if known else text
+    if isinstance(value, dict):
+        return value if value.keys() & MESSAGE_KEYS else text
+    return value if all(map(is_part, value)) else text
 
 
 def _message(name: str, body: Any) -> list[Fields]:

@@ -37,7 +37,8 @@ _IS_MODEL_CALL = (
     f"({_attribute('openinference.span.kind')} = 'LLM' "
     "OR GenAiOp IN ('chat', 'text_completion', 'generate_content') "
     f"OR {_attribute('llm.request.type')} IN ('chat', 'completion') "
-    f"OR {_attribute('gen_ai.response.id')} != '' OR {_attribute('gen_ai.completion.0.role')} != '')"
+    f"OR {_attribute('gen_ai.response.id')} != '' "
+    f"OR {_attribute('gen_ai.completion.0.role')} != '')"
 )
 _RESPONSE_ID = _first(
     _attribute("gen_ai.response.id"),
