@@ -116,11 +116,11 @@ def _event(name: str, values: Mapping[str, str]) -> _Record:
 def _content(text: str, *kinds: type) -> Any:
     """Return the parts of a message, or the message, that `text` holds as JSON; else the text."""
     value: Any = parse_json(text)
-    if not isinstance(value, kinds):
-        return text
-    if isinstance(value, dict):
-        return value if value.keys() & MESSAGE_KEYS else text
-    return value if all(map(is_part, value)) else text
+    if isinstance(value, list) and list in kinds and all(map(is_part, value)):
+        return value
+    if isinstance(value, dict) and dict in kinds and value.keys() & MESSAGE_KEYS:
+        return value
+    return text
 
 
 def _message(name: str, body: Any) -> list[Fields]:
