@@ -36,6 +36,8 @@ def main() -> None:
         for name, x in tensors.items()
         if x.dim() == 2 and "embed" not in name
     ]
+    if not weights:
+        raise SystemExit(f"There are no weights in {MODEL}. Run `make model` first.")
     torch.manual_seed(0)
     for name, make_change in (("LoRA", adapter_change), ("all weights", full_change)):
         for rate in RATES:

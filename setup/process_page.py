@@ -31,6 +31,12 @@ OTHER_CHANGES = (
         LIBRARY_SWITCHES.replace("NAME", "pydantic-ai"),
     ),
     (
+        "The telemetry of semantic-kernel is switched on, in three of its modules, unless one of "
+        "its own variables decides.",
+        "Without it, semantic-kernel records nothing.",
+        LIBRARY_SWITCHES.replace("NAME", "semantic-kernel"),
+    ),
+    (
         "OpenTelemetry's global tracer provider is ltrain's. If the agent has set one before "
         "`ltrain.configure()`, it gets ltrain's processors instead.",
         "Spans get identity and counts, and reach the collector.",
