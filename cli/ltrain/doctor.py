@@ -265,28 +265,43 @@ def recipe() -> Finding | None:
         "recipe",
         State.NOTE,
         f"train.learning_rate = {train.learning_rate:g} is in the dead zone of {dtype}: rounding "
-        "loses most of a run's update when the weights are served",
-        f'Set train.learning_rate to {end:g} or more, or train.dtype = "fp32".',
+        "loses half or more of what 20 optimizer steps change",
+        f'Set train.learning_rate to {end:g} or more, or train.dtype = "fp32".'
+        if train.lora_rank
+        else 'Set train.dtype = "fp32", or make many updates: their sum is served.',
     )
 
 
 def chat_template(timeout: float) -> Finding | None:
     """Check that the policy of this folder's recipe sees the tools that agents send it."""
     try:
-        from ltrain_train.policy import NO_TOOLS, Policies, UnknownVersion, renders_tools
+        from ltrain_train.policy import (
+            NO_TOOLS,
+            Policies,
+            UnknownVersion,
+            chat_template_option,
+            renders_tools,
+        )
+        from ltrain_transforms.errors import BadRecipe
         from ltrain_transforms.recipe import DEFAULT, Recipe
     except ModuleNotFoundError:  # an agent's environment, which trains nothing
         return None
     address = dsn.parse_dsn(STORE.read() or "http://127.0.0.1:8123")
     if not DEFAULT.is_file() or not isinstance(address, dsn.Server):
         return None
-    loaded, policies = Recipe.load(), Policies(HOME.read())
-    name, template = loaded.policy[0].name, loaded.serve.chat_template
+    policies = Policies(HOME.read())
     try:
+        loaded = Recipe.load()
+        name, serve = loaded.policy[0].name, loaded.serve
         model = policies.path(name, policies.current(name))
-    except UnknownVersion:  # nothing was served yet
+    except (BadRecipe, UnknownVersion):  # the check `recipe` reports it; nothing was served yet
         return None
-    if renders_tools(model, template) or not doctor_collector.sends_tools(address, timeout):
+    template = chat_template_option(serve.arguments(DEFAULT.parent, serve.dtype))
+    if (
+        serve.upstream
+        or renders_tools(model, template)
+        or not doctor_collector.sends_tools(address, name, timeout)
+    ):
         return None
     problem, _, fix = NO_TOOLS.format(f"policy '{name}'").partition(". ")
     return Finding("template", State.NOTE, problem, fix)

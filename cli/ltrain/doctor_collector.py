@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from importlib.metadata import version
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from ltrain_collector import dsn, schema
 from ltrain_instrument import attributes
@@ -109,30 +109,38 @@ def store(server: dsn.Server, timeout: float) -> Finding | None:
 def doubled_calls(server: dsn.Server, timeout: float) -> Finding | None:
     """Check whether two instrumentations of a process each made a trace of the same model calls.
 
-    The newest spans of a day are read. None: there are none, or the store does not answer.
+    Calls are compared by response id, in the newest spans of a day. None: there are no such calls,
+    or no connection to the store.
     """
     try:
         from ltrain_transforms.source import related_traces
     except ModuleNotFoundError:  # an agent's environment
         return None
     newest = "SELECT max(Timestamp) - INTERVAL 1 DAY FROM otel.spans"
-    recent = f"SELECT * FROM otel.spans WHERE Timestamp >= ({newest}) LIMIT {CHECKED_SPANS}"
+    recent = (
+        f"SELECT * FROM otel.spans WHERE Timestamp >= ({newest}) "
+        f"ORDER BY Timestamp DESC LIMIT {CHECKED_SPANS}"
+    )
     query = (
         "SELECT count(), arrayStringConcat(arraySort(groupUniqArrayArray(scopes)), ' and ') "
-        f"FROM (SELECT arraySort(units) AS traces, any(scopes) AS scopes "
-        f"FROM ({related_traces(f'FROM ({recent})')}) GROUP BY traces) FORMAT TabSeparated"
+        f"FROM ({related_traces(f'FROM ({recent})', by_id=True)}) FORMAT TabSeparated"
     )
     headers = {"X-ClickHouse-User": server.user, "X-ClickHouse-Key": server.password}
     try:
         status, answer = fetch(f"{server}/", timeout, query, headers)
     except (OSError, HTTPException):
         return None  # the check `store` reports this
-    count, _, scopes = answer.decode(errors="replace").strip().partition("\t")
-    if status != 200 or not scopes:
+    text = answer.decode(errors="replace").strip()
+    if status != 200:
+        problem = f"calls that were recorded twice were not searched: {text.splitlines()[0][:200]}"
+        return Finding("doubled", State.NOTE, problem, "Run `ltrain doctor` again later.")
+    count, _, scopes = text.partition("\t")
+    if not scopes:
         return None
+    calls = "1 model call was" if count == "1" else f"{count} model calls were"
     problem = (
-        f"{count} model calls of the last day were recorded twice, in traces of their own by "
-        f"{scopes}; `ltrain build` merges them, other readers count them twice"
+        f"{calls} recorded twice in the last day with spans, in traces of their own by {scopes}; "
+        "`ltrain build` merges them, other readers count them twice"
     )
     fix = (
         "Start the agent with ltrain's distro (unset OTEL_PYTHON_DISTRO and "
@@ -142,15 +150,17 @@ def doubled_calls(server: dsn.Server, timeout: float) -> Finding | None:
     return Finding("doubled", State.NOTE, problem, fix)
 
 
-def sends_tools(server: dsn.Server, timeout: float) -> bool:
+def sends_tools(server: dsn.Server, policy: str, timeout: float) -> bool:
     """Return whether a stored call of a policy names tools; False if the store does not answer."""
     query = (
         f"SELECT 1 FROM otel.spans WHERE ScopeName = '{attributes.SCOPE_GATEWAY}' "
+        "AND PolicyName = {policy:String} "
         "AND SpanAttributes['gen_ai.tool.definitions'] != '' LIMIT 1"
     )
     headers = {"X-ClickHouse-User": server.user, "X-ClickHouse-Key": server.password}
     try:
-        status, answer = fetch(f"{server}/", timeout, query, headers)
+        url = f"{server}/?{urlencode({'param_policy': policy})}"
+        status, answer = fetch(url, timeout, query, headers)
     except (OSError, HTTPException):
         return False  # the check `store` reports this
     return status == 200 and bool(answer.strip())
@@ -161,10 +171,11 @@ def fetch(
 ) -> tuple[int, bytes]:
     """Send a GET, or a POST with a body, and return status and body of the response."""
     parts = urlsplit(url)
+    target = parts._replace(scheme="", netloc="").geturl()
     kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
     connection = kind(parts.hostname or "", parts.port, timeout=timeout)
     try:
-        connection.request("POST" if body else "GET", parts.path, body, headers or {})
+        connection.request("POST" if body else "GET", target, body, headers or {})
         response = connection.getresponse()
         return response.status, response.read(1 << 20)
     finally:

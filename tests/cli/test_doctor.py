@@ -193,6 +193,9 @@ def test_a_learning_rate_whose_updates_are_not_served_is_a_note(
     assert "train.learning_rate = 1e-05 is in the dead zone of bf16" in out
     assert 'Set train.learning_rate to 0.0002 or more, or train.dtype = "fp32".' in out
     assert status == 0
+    recipe.write_text(f'{text}lora_rank = 0\ndtype = "bf16"\n')
+    _, out = doctor(tmp_path, answering)
+    assert 'Set train.dtype = "fp32", or make many updates: their sum is served.' in out
     recipe.write_text(f'{text}learning_rate = 1e-5\ndtype = "fp32"\n')
     _, out = doctor(tmp_path, answering, "--json")
     assert states(out)["recipe"] == ("ok", "ltrain.toml is valid")

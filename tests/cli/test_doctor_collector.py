@@ -112,21 +112,33 @@ def test_doubled_instrumentation_is_a_note(tmp_path: Path, up: Up) -> None:
     store = f"http://127.0.0.1:{sql}"
     assert "doubled" not in doctor(tmp_path, otlp, store)
     request = ExportTraceServiceRequest()
-    for number, scope in enumerate(("a.framework", "a.client"), 1):
+    now = time.time_ns()
+
+    def call(scope: str, trace: int, span_id: int, **attributes: str) -> None:
         resource = request.resource_spans.add()
         resource.resource.attributes.add(key="service.instance.id").value.string_value = "p"
         scoped = resource.scope_spans.add()
         scoped.scope.name = scope
-        ids = {"trace_id": bytes([number] * 16), "span_id": bytes([number] * 8)}
-        now = time.time_ns()
+        ids = {"trace_id": bytes([trace] * 16), "span_id": bytes([span_id] * 8)}
         times = {"start_time_unix_nano": now - 10**9, "end_time_unix_nano": now}
         span = scoped.spans.add(name="chat", **ids, **times)
-        for name, value in (("gen_ai.operation.name", "chat"), ("gen_ai.response.id", "r")):
+        for name, value in {"gen_ai.operation.name": "chat", **attributes}.items():
             span.attributes.add(key=name).value.string_value = value
+
+    answer = {"gen_ai.completion.0.content": "yes"}
+    for number, scopes in enumerate((("a.framework", "a.client"), ("a.client",)), 1):
+        for scope in scopes:
+            span_id = 2 * number + (scope == "a.client")
+            call(scope, number, span_id, **answer, **{"gen_ai.response.id": f"r{number}"})
+    assert post(otlp, request.SerializeToString()).status == 200
+    assert "doubled" not in doctor(tmp_path, otlp, store)  # other calls with the same answer
+
+    for number, scope in enumerate(("a.framework", "a.client"), 8):
+        call(scope, number, number, **{"gen_ai.response.id": "r"})
     assert post(otlp, request.SerializeToString()).status == 200
     found = doctor(tmp_path, otlp, store)["doubled"]
     assert found["state"] == "note"
-    assert found["detail"].startswith("1 model calls of the last day were recorded twice")
+    assert found["detail"].startswith("1 model call was recorded twice in the last day with spans")
     assert "a.client and a.framework" in found["detail"]
     assert "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS" in found["fix"]
 
@@ -151,11 +163,20 @@ def test_a_policy_that_does_not_see_the_tools_of_its_calls_is_a_note(
     times = {"start_time_unix_nano": now - 10**9, "end_time_unix_nano": now}
     span = scoped.spans.add(name="chat", trace_id=b"t" * 16, span_id=b"s" * 8, **times)
     span.attributes.add(key="gen_ai.tool.definitions").value.string_value = '[{"name":"f"}]'
+    policy = span.attributes.add(key="ltrain.policy.name").value
+    policy.string_value = "another"
+    assert post(otlp, request.SerializeToString()).status == 200
+    assert "template" not in doctor(tmp_path, otlp, store)
+    policy.string_value, span.span_id = "sql", b"r" * 8
     assert post(otlp, request.SerializeToString()).status == 200
     found = doctor(tmp_path, otlp, store)["template"]
     assert found["state"] == "note"
     assert found["detail"].startswith("The chat template of policy 'sql' renders no tools")
     assert found["fix"].startswith("Set serve.chat_template")
+    for more in ('upstream = "http://127.0.0.1:9"', 'vllm = ["--chat-template={{ tools }}"]'):
+        (tmp_path / "ltrain.toml").write_text(f"{RECIPE}\n[serve]\n{more}\n")
+        assert "template" not in doctor(tmp_path, otlp, store)
+    (tmp_path / "ltrain.toml").write_text(RECIPE)
     (version / "chat_template.jinja").write_text("{{ tools }}{{ messages }}")
     assert "template" not in doctor(tmp_path, otlp, store)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ltrain_train.policy import renders_tools
+from ltrain_train.policy import chat_template_option, renders_tools
 
 PLAIN = "{% for message in messages %}{{ message.content }}{% endfor %}"
 WITH_TOOLS = "{% if tools %}{{ tools | tojson }}{% endif %}" + PLAIN
@@ -23,6 +23,12 @@ WITH_TOOLS = "{% if tools %}{{ tools | tojson }}{% endif %}" + PLAIN
             json.dumps({"chat_template": [{"name": "tool_use", "template": WITH_TOOLS}]}),
             True,
         ),
+        (
+            "tokenizer_config.json",
+            json.dumps({"chat_template": PLAIN + "{%\ntools\n%}"}),
+            True,
+        ),
+        ("chat_template.json", json.dumps({"chat_template": {"default": WITH_TOOLS}}), True),
         ("tokenizer_config.json", "not JSON", True),
         ("tokenizer_config.json", "[]", True),
         ("config.json", "{}", True),
@@ -33,6 +39,25 @@ def test_a_models_template_renders_tools_if_it_reads_them(
 ) -> None:
     (tmp_path / file).write_text(content)
     assert renders_tools(tmp_path) is expected
+
+
+def test_a_template_that_is_not_utf_8_is_read(tmp_path: Path) -> None:
+    (tmp_path / "chat_template.jinja").write_bytes(b"\xff {{ messages }}")
+    assert not renders_tools(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "template"),
+    [
+        ((), None),
+        (("--chat-template", "a"), "a"),
+        (("--chat-template=a", "--seed", "7", "--chat_template", "b"), "b"),
+    ],
+)
+def test_the_last_template_among_vllms_arguments_counts(
+    arguments: tuple[str, ...], template: str | None
+) -> None:
+    assert chat_template_option(arguments) == template
 
 
 def test_a_template_of_tools_beside_the_default_one_counts(tmp_path: Path) -> None:

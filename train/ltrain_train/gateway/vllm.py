@@ -12,11 +12,11 @@ import socket
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 import httpx
 
+from ltrain_train.policy import chat_template_option
 from ltrain_train.processes import Child, ChildDied, Children, scratch_path
 from ltrain_train.vllm_python import find_python
 
@@ -61,12 +61,7 @@ class VllmOptions:
     @property
     def chat_template(self) -> str | None:
         """The file or text that takes the place of the model's own chat template."""
-        named = (*self.extra, "")
-        for option, value in pairwise(named):
-            name, equals, own_value = option.partition("=")
-            if name == "--chat-template":
-                return own_value if equals else value
-        return None
+        return chat_template_option(self.extra)
 
     def arguments(self) -> list[str]:
         """Return the arguments of `vllm serve`."""

@@ -1,7 +1,7 @@
 """Policies on disk: versions, their weights and their precision."""
 
 from ltrain_train.errors import BadModel, UnknownVersion
-from ltrain_train.policy.chat_template import NO_TOOLS, renders_tools
+from ltrain_train.policy.chat_template import NO_TOOLS, chat_template_option, renders_tools
 from ltrain_train.policy.versions import Policies
 from ltrain_train.policy.weights import VLLM_DTYPES, dead_zone, fast_dtype, read_shapes
 
@@ -11,6 +11,7 @@ __all__ = [
     "BadModel",
     "Policies",
     "UnknownVersion",
+    "chat_template_option",
     "dead_zone",
     "fast_dtype",
     "read_shapes",

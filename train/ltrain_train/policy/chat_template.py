@@ -5,10 +5,15 @@ A model whose template ignores the tools answers as if there were none, without 
 
 import json
 import re
+from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
-FILES = ("chat_template.jinja", "chat_template.json", "additional_chat_templates/*.jinja")
-"""Files of templates in a model directory, besides the one in `tokenizer_config.json`."""
+FILES = (
+    *("chat_template.jinja", "chat_template.json", "additional_chat_templates/*.jinja"),
+    "tokenizer_config.json",
+)
+"""Files of templates in a model directory."""
 
 TOOLS = re.compile(r"\btools\b")
 """The variable that Transformers and vLLM give a template the tools in."""
@@ -18,6 +23,16 @@ NO_TOOLS = (
     "names. Set serve.chat_template in the recipe (`ltrain serve ... -- --chat-template FILE`), or "
     "use a model that was trained with tools."
 )
+
+
+def chat_template_option(arguments: Sequence[str]) -> str | None:
+    """Return the file or text of `--chat-template` among vLLM's arguments: the last one counts."""
+    found = None
+    for argument, following in pairwise((*arguments, "")):
+        name, equals, own = argument.partition("=")
+        if name.replace("_", "-") == "--chat-template":
+            found = own if equals else following
+    return found
 
 
 def renders_tools(model: Path, template: str | None = None) -> bool:
@@ -33,16 +48,27 @@ def renders_tools(model: Path, template: str | None = None) -> bool:
 
 def _read_template(template: str) -> str:
     try:
-        return Path(template).read_text()
+        return Path(template).read_text(errors="replace")
     except OSError:
         return template
 
 
 def _read_templates(model: Path) -> list[str]:
-    texts = [file.read_text() for pattern in FILES for file in sorted(model.glob(pattern))]
+    texts: list[str] = []
+    for pattern in FILES:
+        for file in sorted(model.glob(pattern)):
+            text = file.read_text(errors="replace")
+            texts += _strings(text) if file.suffix == ".json" else [text]
+    return texts
+
+
+def _strings(text: str) -> list[str]:
+    """Return the templates of a JSON file: the value of `chat_template`, or the texts in it."""
     try:
-        settings = json.loads((model / "tokenizer_config.json").read_text())
-    except (OSError, ValueError):
-        return texts
+        settings = json.loads(text)
+    except ValueError:
+        return []
     own = settings.get("chat_template") if isinstance(settings, dict) else None
-    return [*texts, json.dumps(own)] if own else texts
+    named = list(own.values()) if isinstance(own, dict) else own if isinstance(own, list) else [own]
+    templates = [one.get("template") if isinstance(one, dict) else one for one in named]
+    return [one for one in templates if isinstance(one, str)]

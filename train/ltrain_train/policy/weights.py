@@ -25,7 +25,7 @@ VLLM_DTYPES = {"bf16": "bfloat16", "fp32": "float32"}
 
 DEAD_ZONES = {("bf16", True): 2e-4, ("bf16", False): 1e-4}
 """The dead zone of each precision of served weights, with and without a LoRA adapter: learning
-rates at which rounding loses more than half of what 20 optimizer steps change. docs/learner.md has
+rates at which rounding loses half or more of what 20 optimizer steps change. docs/learner.md has
 the measurement."""
 
 

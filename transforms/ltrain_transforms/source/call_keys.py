@@ -69,11 +69,12 @@ CALL_KEYS_SQL = (
 """SQL expression: the keys of a model call; none for other spans."""
 
 
-def related_traces(traces: str) -> str:
+def related_traces(traces: str, *, by_id: bool = False) -> str:
     """Return the SQL of the traces with a call of equal key, in one process and time.
 
     Args:
         traces: SQL from `FROM` on, that selects the spans.
+        by_id: compare only response ids. Equal ones are surely one call; each is a row.
 
     Returns:
         A query with the columns `units`, the traces, and `scopes`, their instrumentations. Calls
@@ -89,9 +90,10 @@ def related_traces(traces: str) -> str:
         f"arrayJoin({CALL_KEYS_SQL}) AS key, toUnixTimestamp64Nano(Timestamp) AS start, "
         f"start + toInt64(Duration) AS end {traces}"
     )
+    compared = "startsWith(key, 'id:')" if by_id else "process != '' OR startsWith(key, 'id:')"
     marked = (
         f"SELECT *, start > max(end) OVER ({within} {before}) + {SLACK} AS begins "
-        f"FROM ({calls}) WHERE process != '' OR startsWith(key, 'id:')"
+        f"FROM ({calls}) WHERE {compared}"
     )
     numbered = f"SELECT *, sum(begins) OVER ({within}) AS overlap FROM ({marked})"
     by_trace = (
