@@ -5,6 +5,7 @@ The file is replaced atomically after every validation and every update.
 
 import json
 import logging
+import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -69,6 +70,9 @@ class Journal:
     base: int
     """The policy version that training starts from."""
     finished: bool = False
+    failed_at: int = 0
+    """When (Unix ns) every rollout of the next wave had failed: its earlier attempts do not count.
+    0 if they have not all failed."""
     waves: list[Wave] = field(default_factory=list)
 
     @property
@@ -108,6 +112,12 @@ class Journal:
     def add(self, wave: Wave) -> None:
         """Record a wave and save the journal."""
         self.waves.append(wave)
+        self.failed_at = 0
+        self.save()
+
+    def repeat_wave(self) -> None:
+        """Record that every rollout of the next wave failed, and save the journal."""
+        self.failed_at = time.time_ns()
         self.save()
 
     def finish(self) -> None:

@@ -21,7 +21,7 @@ from ltrain_train.loop.report import Phases
 from ltrain_train.loop.retention import prune_versions
 from ltrain_train.loop.retry import retry_store
 from ltrain_train.loop.update import Updater
-from ltrain_train.loop.wave_summary import WaveSummary, outcome_score, summarize_wave
+from ltrain_train.loop.wave_summary import outcome_score, summarize_wave
 from ltrain_train.rollout import Runner, Task, describe_failures, finished_rollouts
 from ltrain_transforms.datasets import Dataset, alarm_messages, build
 from ltrain_transforms.policy_file import read_base_digests
@@ -136,9 +136,10 @@ class OnlineRun:
     ) -> None:
         run, trust = self.journal.run, self.recipe.source.trust
         with self.phases.measure("generate"):
-            finished = retry_store(lambda: finished_rollouts(self.store, run, mode, number, trust))
-            if len(finished) == len(tasks) * rollouts_per_task and self._has_failed(mode, number):
-                finished = set()  # the run ended with that error, and its cause may be fixed
+            since = self.journal.failed_at
+            finished = retry_store(
+                lambda: finished_rollouts(self.store, run, mode, number, trust, since=since)
+            )
             self.runner.run(
                 mode, number, tasks, rollouts_per_task, sampling=sampling, finished=finished
             )
@@ -168,20 +169,14 @@ class OnlineRun:
         folder = self.updater.policies.directory / self.journal.policy
         return Lineage.read(folder, self.version)
 
-    def _has_failed(self, mode: str, number: int) -> bool:
-        """Return whether no rollout of the wave is ok."""
-        return not self._read_summary(mode, number).outcomes.get("ok")
-
-    def _read_summary(self, mode: str, number: int) -> WaveSummary:
-        run, trust = self.journal.run, self.recipe.source.trust
-        return retry_store(lambda: summarize_wave(self.store, run, mode, number, trust))
-
     def _summarize(self, mode: str, number: int) -> Wave:
-        summary = self._read_summary(mode, number)
+        run, trust = self.journal.run, self.recipe.source.trust
+        summary = retry_store(lambda: summarize_wave(self.store, run, mode, number, trust))
         failures = ""
         if summary.failures:
             failures = describe_failures(summary.failures, summary.rollouts, self.logs)
         if summary.rollouts and not summary.outcomes.get("ok"):
+            self.journal.repeat_wave()
             raise RolloutsFailed(
                 f"Every rollout of wave {mode} {number} failed, so nothing can be learned from it. "
                 f"{failures}\nFix the cause; the same command then tries these rollouts again."

@@ -16,11 +16,12 @@ FROM otel.spans
 WHERE RunId = {{run:String}} AND SpanName = '{SPAN_ROLLOUT}' AND %s
   AND Mode = {{mode:String}} AND Wave = {{wave:UInt32}}
   AND has({{outcomes:Array(String)}}, SpanAttributes['{OUTCOME}'])
+  AND toUnixTimestamp64Nano(Timestamp) >= {{since:Int64}}
 """
 
 
 def finished_rollouts(
-    store: "Store", run: str, mode: Mode, wave: int, trust: Sequence[str] = ()
+    store: "Store", run: str, mode: Mode, wave: int, trust: Sequence[str] = (), *, since: int = 0
 ) -> set[str]:
     """Return the ids of the rollouts with a counted outcome: ok, error or timeout.
 
@@ -30,10 +31,14 @@ def finished_rollouts(
         mode: the mode of the rollouts.
         wave: number of the wave.
         trust: the recipe's `source.trust`.
+        since: attempts that started earlier (Unix ns) do not count.
     """
     from ltrain_transforms.traces import sender_roles
 
-    parameters = {"run": run, "mode": mode, "wave": wave, "outcomes": sorted(COUNTED_OUTCOMES)}
+    parameters = {
+        **{"run": run, "mode": mode, "wave": wave, "since": since},
+        "outcomes": sorted(COUNTED_OUTCOMES),
+    }
     from_runner = sender_roles.role_condition(
         sender_roles.Role.RUNNER, sender_roles.trusted_senders(trust)
     )
