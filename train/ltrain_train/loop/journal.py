@@ -174,6 +174,12 @@ def open_journal(
                 "run '%s' starts from it",
                 *(journal.run, journal.latest, current.version, current.policy, next_name),
             )
+    if journal is not None and journal.recipe != recipe and not journal.finished:
+        _logger.warning(
+            "ltrain: run '%s' is unfinished and does not continue, because its recipe has changed; "
+            "run '%s' starts from v%d",
+            *(journal.run, next_name, current.version),
+        )
     journal = Journal(
         folder=runs / next_name,
         run=next_name,
