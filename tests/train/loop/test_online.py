@@ -169,6 +169,38 @@ def test_a_wave_whose_rollouts_all_failed_ends_the_run_and_is_tried_again(
     assert trained["attempt"].to_list() == [2] * 16
 
 
+def test_a_validation_that_fails_ends_the_run_only_if_no_rollout_was_ok_before(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = {"run": "demo", "trust": ["ingest"]}
+    train = {"updates": 1, "span_timeout": 300.0}
+    more = {"source": source, "rollout": ROLLOUT, "train": train}
+    recipe = Recipe.model_validate(tomllib.loads(RECIPE) | more)
+    journal = Journal(folder=tmp_path / "run", run="demo", recipe="r", policy="sql", base=0)
+    add_policy(tmp_path)
+    scene = train_wave(Scene())
+    for wave in range(2):
+        rollout = scene.attempt(mode="val", wave=wave)
+        rollout.dispatch()
+        rollout.close("timeout", reason="still running after 60 s")
+    with Store.open(f"chdb://{tmp_path}/store") as store:
+        store.migrate()
+        insert_otlp(store, sent(scene, "ingest"))
+        online, _, shown = start_run(tmp_path, store, recipe, journal, Learning(tmp_path))
+        online.validation = online.tasks
+        with pytest.raises(RolloutsFailed, match="Every rollout of wave val 0 failed"):
+            online.run()
+        before = {"wave": 0, "version": 0, "rollouts": 1, "evaluations": {}}
+        journal.add(Wave(mode="val", outcomes={"ok": 1}, **before))
+        online.run()
+    assert journal.finished
+    train_results, val = shown
+    assert (train_results.outcomes, train_results.score) == ({"ok": 16}, 0.5)
+    assert (val.outcomes, val.evaluations, val.score) == ({"timeout": 1}, {"reward": 0.0}, 0.0)
+    assert "1 of 1 rollouts failed, as timeout: still running" in val.failures
+    assert "every rollout of wave val 1 failed. 1 of 1 rollouts failed" in caplog.text
+
+
 def test_an_undone_update_publishes_nothing_and_the_third_in_a_row_ends_the_run(
     tmp_path: Path,
 ) -> None:

@@ -4,6 +4,7 @@ A killed run continues from its journal and the store: it repeats the unfinished
 only the rollouts that the wave still lacks.
 """
 
+import logging
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -23,12 +24,15 @@ from ltrain_train.loop.retry import retry_store
 from ltrain_train.loop.update import Updater
 from ltrain_train.loop.wave_summary import outcome_score, summarize_wave
 from ltrain_train.rollout import Runner, Task, describe_failures, finished_rollouts
+from ltrain_train.workers import COUNTED_OUTCOMES
 from ltrain_transforms.datasets import Dataset, alarm_messages, build
 from ltrain_transforms.policy_file import read_base_digests
 from ltrain_transforms.policy_lineage import Lineage
 from ltrain_transforms.recipe import Recipe, Rollout
 from ltrain_transforms.source import wait_complete
 from ltrain_transforms.traces import sender_roles
+
+_logger = logging.getLogger("ltrain.loop")
 
 T = TypeVar("T")
 
@@ -69,7 +73,8 @@ class OnlineRun:
         Raises:
             NothingToTrain: when a wave has no row to train on for a reason that would repeat in
                 the next wave.
-            RolloutsFailed: when every rollout of a wave failed.
+            RolloutsFailed: when every rollout of a training wave failed, or of a validation
+                before any rollout of the run was ok.
             NotFinite: when `MAX_UNDONE` updates in a row were undone.
         """
         self._validate()
@@ -175,22 +180,40 @@ class OnlineRun:
         failures = ""
         if summary.failures:
             failures = describe_failures(summary.failures, summary.rollouts, self.logs)
+        evaluations = summary.evaluations
         if summary.rollouts and not summary.outcomes.get("ok"):
-            self.journal.repeat_wave()
-            raise RolloutsFailed(
-                f"Every rollout of wave {mode} {number} failed, so nothing can be learned from it. "
-                f"{failures}\nFix the cause; the same command then tries these rollouts again."
-            )
+            self._report_failed(mode, number, failures)
+            if COUNTED_OUTCOMES & summary.outcomes.keys():
+                evaluations = self._zero_evaluations()
         return Wave(
             mode=mode,
             wave=number,
             version=self.version,
             rollouts=summary.rollouts,
             outcomes=summary.outcomes,
-            evaluations=summary.evaluations,
-            score=outcome_score(self.recipe.reward, summary.evaluations),
+            evaluations=evaluations,
+            score=outcome_score(self.recipe.reward, evaluations),
             failures=failures,
         )
+
+    def _report_failed(self, mode: str, number: int, failures: str) -> None:
+        """Log a warning that every rollout of a validation failed.
+
+        Raises:
+            RolloutsFailed: for a training wave, or if no rollout of the run was ok before.
+        """
+        if mode == "train" or not any(wave.outcomes.get("ok") for wave in self.journal.waves):
+            self.journal.repeat_wave()
+            raise RolloutsFailed(
+                f"Every rollout of wave {mode} {number} failed, so nothing can be learned from it. "
+                f"{failures}\nFix the cause; the same command then tries these rollouts again."
+            )
+        _logger.warning("ltrain: every rollout of wave %s %d failed. %s", mode, number, failures)
+
+    def _zero_evaluations(self) -> dict[str, float]:
+        """Return 0 for each evaluation of the latest wave that has some."""
+        recorded = (wave.evaluations for wave in reversed(self.journal.waves))
+        return dict.fromkeys(next(filter(None, recorded), {}), 0.0)
 
     def _record(self, wave: Wave) -> None:
         wave.seconds = self.phases.pop_seconds()
