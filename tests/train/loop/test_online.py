@@ -53,7 +53,8 @@ class Learning:
     def __init__(self, home: Path, *, version: int | None = 1, undone: int = 0) -> None:
         self.policies, self.version, self.base = Policies(home), version, 0
         self.report = StepReport(
-            metrics={}, rows=8, tokens=16, trained_tokens=8, steps=1, total_steps=1, seconds=1.0,
+            metrics={"drift_k3": 0.01}, rows=8, tokens=16, trained_tokens=8, steps=1, total_steps=1,
+            seconds=1.0,
             undone=undone, warnings=("It was undone.",) if undone else (),
         )  # fmt: skip
 
@@ -220,6 +221,9 @@ def test_an_undone_update_publishes_nothing_and_the_third_in_a_row_ends_the_run(
             online.run()
     assert [(wave.published, wave.undone, wave.alarms[-1]) for wave in shown] == [
         (None, 2, "It was undone.")
+    ] * 3
+    assert [(wave.samples, wave.tokens, wave.metrics) for wave in shown] == [
+        (0, 0, {"drift_k3": 0.01})
     ] * 3
     assert journal.latest == 0
     assert "-> no new version: 2 optimizer steps were undone" in wave_line(shown[0])

@@ -39,7 +39,9 @@ class Wave:
     published: int | None = None
     """The version that was trained on the wave; None if there was none."""
     samples: int = 0
+    """Rows that the published version was trained on."""
     tokens: int = 0
+    """Tokens of these rows."""
     drops: dict[str, int] = field(default_factory=dict)
     failures: str = ""
     """Why rollouts failed: the commonest reason, an example and its log; '' if none failed."""

@@ -126,9 +126,9 @@ class OnlineRun:
         update = self.updater.update(dataset, self._lineage(), self.journal.checkpoints)
         if update.version is not None:
             self.version = wave.published = update.version
+            wave.samples, wave.tokens = update.report.rows, update.report.tokens
         wave.undone = update.report.undone
         wave.alarms.extend(update.report.warnings)
-        wave.samples, wave.tokens = update.report.rows, update.report.tokens
         wave.metrics = dict(update.report.metrics)
 
     def _generate(
