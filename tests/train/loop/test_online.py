@@ -191,8 +191,8 @@ def test_a_validation_that_fails_ends_the_run_only_if_no_rollout_was_ok_before(
         online.validation = online.tasks
         with pytest.raises(RolloutsFailed, match="Every rollout of wave val 0 failed"):
             online.run()
-        before = {"wave": 0, "version": 0, "rollouts": 1, "evaluations": {}}
-        journal.add(Wave(mode="val", outcomes={"ok": 1}, **before))
+        ok = {"ok": 1}
+        journal.add(Wave(mode="val", wave=0, version=0, rollouts=1, outcomes=ok, evaluations={}))
         online.run()
     assert journal.finished
     train_results, val = shown
