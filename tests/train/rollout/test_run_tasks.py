@@ -13,6 +13,8 @@ from typing import Any
 import psutil
 import pytest
 
+from ltrain_train.rollout.runs import open_run
+
 HERE = Path(__file__).parent
 LTRAIN = [sys.executable, "-m", "ltrain", "rollout"]
 
@@ -100,6 +102,15 @@ def test_a_continued_run_counts_the_errors_of_the_earlier_process(
     again = ltrain(arguments, environ)
     assert again.stdout.splitlines()[:2] == ["run tasks: 1 ok", "finished before: 1 error, 1 ok"]
     assert again.returncode == 1
+
+
+def test_an_unfinished_run_of_an_earlier_ltrain_continues(tmp_path: Path) -> None:
+    run = open_run(tmp_path, "mine", {"agent": "a:b"})
+    run.save()
+    file = run.folder / "run.json"
+    file.write_text(file.read_text().replace('"options"', '"asked"'))
+    assert open_run(tmp_path, "mine", {"agent": "a:b"}) == run
+    assert open_run(tmp_path, "mine", {"agent": "other:b"}).name == "mine-2"
 
 
 def test_a_second_command_on_the_same_run_is_refused(

@@ -24,8 +24,6 @@ from ltrain_train.store import require_own_store
 from ltrain_train.workers import COUNTED_OUTCOMES, Outcome, RolloutResult, WaveResult
 
 WAVE = 0
-TRAIN_SAMPLING = {"top_p": 1.0}
-"""Imposed in mode `train` besides the temperature: no token of the distribution is cut off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,7 +201,8 @@ def _describe_outcomes(outcomes: Mapping[str, int]) -> str:
 
 
 def _sampling(options: RolloutOptions) -> dict[str, float]:
-    return {**TRAIN_SAMPLING, "temperature": options.temperature} if options.mode == "train" else {}
+    """Return the sampling that the gateway imposes; it sets the parameters that are not named."""
+    return {"temperature": options.temperature} if options.mode == "train" else {}
 
 
 def _check_gateway(url: str, secret: str) -> None:
