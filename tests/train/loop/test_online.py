@@ -37,7 +37,7 @@ class Agents:
     """A fake runner, whose rollouts are already in the store."""
 
     finished: list[set[str]] = field(default_factory=list)
-    work: Callable[[], None] = lambda: None
+    work: Callable[[], object] = lambda: None
     """What happens while it runs."""
 
     def run(self, *_: Any, finished: Collection[str], **__: Any) -> None:
