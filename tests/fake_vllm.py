@@ -61,6 +61,8 @@ class FakeVllm:
         """How many reloads it refuses from now on."""
         self.sick = False
         """Whether its engine is dead: it answers, health too, with status 500 and more."""
+        self.model_list: str | None = None
+        """Its answer to /v1/models; None: its model."""
         self.aborted = threading.Event()
         """Set when a client goes away in mid-answer."""
         if isinstance(at, Path):
@@ -97,6 +99,8 @@ def _handler(fake: FakeVllm, nagle: bool = False) -> type[BaseHTTPRequestHandler
                 return self._json(503 if fake.sick else 200, {})
             if self.path == "/weight_info":
                 return self._json(200, {"weight_version": fake.weights})
+            if fake.model_list is not None:
+                return self._json(200, fake.model_list)
             model = {"id": "policy", "max_model_len": MAX_MODEL_LEN}
             return self._json(200, {"object": "list", "data": [model]})
 
@@ -195,7 +199,7 @@ def _handler(fake: FakeVllm, nagle: bool = False) -> type[BaseHTTPRequestHandler
             self.wfile.flush()
 
         def _json(self, status: int, content: object, *, zipped: bool = False) -> None:
-            body = json.dumps(content).encode()
+            body = (content if isinstance(content, str) else json.dumps(content)).encode()
             fake.answers.append(body)
             self.send_response(status)
             if zipped:

@@ -4,10 +4,13 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
+from rich.markup import RE_TAGS
 from typer.core import TyperGroup
 
 from ltrain.cli import app
@@ -53,6 +56,19 @@ def test_the_default_source_excludes_a_dataset(tmp_path: Path) -> None:
     done = ltrain(tmp_path, "run", "absent.toml", "--from-clickhouse", "--from-dataset", "absent")
     assert done.returncode == 2
     assert "--from-clickhouse and --from-dataset exclude each other. Use one of" in done.stderr
+
+
+def _help_texts(command: Any) -> Iterator[str]:
+    yield command.help or ""
+    yield from (getattr(parameter, "help", None) or "" for parameter in command.params)
+    for each in getattr(command, "commands", {}).values():
+        yield from _help_texts(each)
+
+
+def test_no_help_text_has_brackets_that_rich_reads_as_markup() -> None:
+    texts = list(_help_texts(typer.main.get_command(app)))
+    assert len(texts) > 100
+    assert [text for text in texts if RE_TAGS.search(text)] == []
 
 
 def test_rollout_options_are_the_recipe_keys() -> None:

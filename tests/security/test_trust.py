@@ -320,7 +320,7 @@ def test_readers_of_the_store_take_endings_from_runners_only(folder: Store) -> N
     forged_ending = is_span("ltrain.rollout")
     insert_otlp(folder, sent(scene, "none", forged_ending))
     rollout = attempt.rollout
-    assert finished_rollouts(folder, "demo", "train", 0) == set()
+    assert finished_rollouts(folder, "demo", "train", 0) == {}
     assert incomplete_rollouts(folder, [rollout]) == {rollout}
     assert folder.query("SELECT * FROM otel.rollouts").is_empty()
     true = Scene()

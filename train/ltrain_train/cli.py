@@ -194,7 +194,7 @@ def score(
     ] = 60.0,
     trust: Annotated[
         list[str] | None,
-        typer.Option(help="Sender whose rollouts count, as in [source] trust; repeat for more."),
+        typer.Option(help="Sender whose rollouts count, as in source.trust; repeat for more."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:

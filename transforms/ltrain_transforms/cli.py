@@ -147,7 +147,7 @@ def convert(
     to: Annotated[str, typer.Option(help="tasks, sft, preferences, rendered or verl.")],
     out: Annotated[Path, typer.Option(help="A .jsonl file; for rendered, verl: .parquet.")],
     policy: Annotated[
-        str | None, typer.Option(help="Only the calls of this policy [default: of every policy].")
+        str | None, typer.Option(help="Only the calls of this policy; default: of every policy.")
     ] = None,
     min_outcome: Annotated[
         float | None, typer.Option("--min", help="sft, rendered: the minimum outcome of a rollout.")
@@ -191,7 +191,7 @@ def rules(
     recipe: Annotated[Path, typer.Argument(help="The recipe.")] = Path("ltrain.toml"),
     store: StoreOption = None,
     run: Annotated[
-        str | None, typer.Option(help="The run to read [default: the recipe's source.run].")
+        str | None, typer.Option(help="The run to read; default: the recipe's source.run.")
     ] = None,
     mode: Annotated[str, typer.Option(help="train, val, prod or all.")] = "train",
     wave: Annotated[int | None, typer.Option(min=0, help="Only this wave.")] = None,

@@ -1,5 +1,6 @@
 """Publication of a version: verified, loaded while no call runs, and current; or refused."""
 
+import asyncio
 import threading
 import time
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ltrain_train.gateway import server
 from ltrain_train.gateway.client import (
     GatewayClient,
     GatewayRefused,
@@ -16,7 +18,10 @@ from ltrain_train.gateway.client import (
 from ltrain_train.gateway.errors import Refused
 from ltrain_train.gateway.gate import Gate
 from ltrain_train.gateway.keys import sign_admin_key
+from ltrain_train.gateway.publication import Publication
+from ltrain_train.gateway.upstream import Upstream
 from ltrain_train.loop import policy_commands
+from ltrain_train.policy import Policies
 
 
 def test_a_version_is_loaded_and_recorded_on_later_calls(stage: Any, vllm: Any) -> None:
@@ -195,9 +200,49 @@ async def _shut_with_a_call() -> Gate:
     return gate
 
 
-def test_a_drain_that_takes_too_long_opens_the_gate_again() -> None:
-    import asyncio
+async def _sync_with(vllm: Any, home: Path, listings: list[str], lines: list[str]) -> str:
+    """Sync a returned server that first lists `listings`; return the last reason for waiting."""
+    upstream, policies = Upstream(vllm.url, "policy"), Policies(home)
+    more: dict[str, Any] = {"version": 0, "on_lost": lambda: None, "log": lines.append}
+    publication = Publication(policies, "policy", upstream, **more)
+    vllm.model_list = listings[0]
+    syncing = asyncio.ensure_future(server.sync_returned(publication, lines.append))
+    for count, listing in enumerate(listings, 1):
+        vllm.model_list = listing
+        while len(lines) < count and not syncing.done():
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)  # a second request is answered alike
+    reason, vllm.model_list = publication.gate.reason, None
+    await asyncio.wait_for(syncing, 30)
+    await upstream.close()
+    return reason
 
+
+def test_a_returned_server_that_is_not_the_policys_is_named_once_and_waited_for(
+    vllm: Any, tmp_path: Path, write_model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "UPSTREAM_POLL", 0.01)
+    Policies(tmp_path).register("policy", write_model(tmp_path / "model"))
+    bad = [
+        "<html>\n<h1>Hi",
+        "[1]",
+        "{}",
+        '{"data": [3]}',
+        '{"data": []}',
+        '{"data": [{"id": "x"}]}',
+    ]
+    lines: list[str] = []
+    reason = asyncio.run(_sync_with(vllm, tmp_path, bad, lines))
+    answer = f"The server at {vllm.url} does not answer GET /v1/models as vLLM does: "
+    assert [line.startswith(answer) for line in lines] == [True] * 4 + [False] * 3
+    assert lines[0].startswith(f"{answer}'<html> <h1>Hi'. Check")
+    assert "serves no model. Start it with --served-model-name policy." in lines[4]
+    assert "serves x. Start it with --served-model-name policy, or use --policy x." in lines[5]
+    assert reason == lines[5]
+    assert "loaded policy v0" in lines[6]
+
+
+def test_a_drain_that_takes_too_long_opens_the_gate_again() -> None:
     assert asyncio.run(_shut_with_a_call()).is_open
 
 

@@ -74,9 +74,18 @@ def test_a_run_does_not_continue_from_a_version_that_is_no_longer_current(
     assert "run 'sql' does not continue from v3, because v1 of 'sql' is current" in caplog.text
 
 
-def test_a_changed_recipe_starts_another_run(tmp_path: Path) -> None:
+def test_a_changed_recipe_starts_another_run_and_names_an_unfinished_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     opened(tmp_path)
-    assert opened(tmp_path, recipe="r2").run == "sql-2"
+    second = opened(tmp_path, recipe="r2")
+    assert second.run == "sql-2"
+    sentence = "run 'sql' is unfinished and does not continue, because its recipe has changed; run"
+    assert f"{sentence} 'sql-2' starts from v0" in caplog.text
+    caplog.clear()
+    second.finish()
+    assert opened(tmp_path, recipe="r3").run == "sql-3"
+    assert not caplog.text
 
 
 def test_a_name_taken_by_another_command_is_not_used(tmp_path: Path) -> None:

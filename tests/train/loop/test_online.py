@@ -2,15 +2,17 @@
 
 import tomllib
 from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import polars as pl
 import pytest
 from tests.otlp import insert_otlp
 from tests.security.test_trust import sent
-from tests.transforms.conftest import RECIPE, Scene
+from tests.transforms.conftest import MS, NOON, RECIPE, Scene
 
 from ltrain_collector.store import Store
 from ltrain_train.errors import NotFinite, RolloutsFailed
@@ -35,9 +37,12 @@ class Agents:
     """A fake runner, whose rollouts are already in the store."""
 
     finished: list[set[str]] = field(default_factory=list)
+    work: Callable[[], object] = lambda: None
+    """What happens while it runs."""
 
-    def run(self, *_: Any, finished: set[str], **__: Any) -> None:
-        self.finished.append(finished)
+    def run(self, *_: Any, finished: Collection[str], **__: Any) -> None:
+        self.finished.append(set(finished))
+        self.work()
 
 
 class Learning:
@@ -48,7 +53,8 @@ class Learning:
     def __init__(self, home: Path, *, version: int | None = 1, undone: int = 0) -> None:
         self.policies, self.version, self.base = Policies(home), version, 0
         self.report = StepReport(
-            metrics={}, rows=8, tokens=16, trained_tokens=8, steps=1, total_steps=1, seconds=1.0,
+            metrics={"drift_k3": 0.01}, rows=8, tokens=16, trained_tokens=8, steps=1, total_steps=1,
+            seconds=1.0,
             undone=undone, warnings=("It was undone.",) if undone else (),
         )  # fmt: skip
 
@@ -67,14 +73,17 @@ def add_policy(home: Path) -> PolicyVersion:
     return version
 
 
-def train_wave(scene: Scene, wave: int = 0) -> None:
+def train_wave(
+    scene: Scene, wave: int = 0, *, attempt: int = 1, samples: Sequence[int] = range(16)
+) -> Scene:
     """Add sixteen rollouts, of which the second half is rewarded."""
-    for sample in range(16):
-        rollout = scene.attempt(sample=sample, wave=wave)
+    for sample in samples:
+        rollout = scene.attempt(sample=sample, wave=wave, attempt=attempt)
         rollout.dispatch()
         rollout.llm(gateway={"ltrain.constrained": True} if sample < 6 else {})
         rollout.evaluate(float(sample >= 8))
         rollout.close()
+    return scene
 
 
 def start_run(
@@ -115,7 +124,10 @@ def test_a_wave_of_trusted_senders_is_complete_and_has_its_alarms(
     assert "dropped as `constrained` have low rewards (mean 0.00, others 0.80" in alarm
 
 
-def test_a_wave_whose_rollouts_all_failed_ends_the_run_and_is_tried_again(tmp_path: Path) -> None:
+def test_a_wave_whose_rollouts_all_failed_ends_the_run_and_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.time_ns", lambda: NOON + 5_400_000 * MS)
     source = {"run": "demo", "trust": ["ingest"]}
     more = {"source": source, "rollout": ROLLOUT, "train": {"updates": 1, "span_timeout": 300.0}}
     recipe = Recipe.model_validate(tomllib.loads(RECIPE) | more)
@@ -127,6 +139,7 @@ def test_a_wave_whose_rollouts_all_failed_ends_the_run_and_is_tried_again(tmp_pa
         reason = "still running after 60 s" if timeout else f"KeyError: 'gold{sample}'"
         rollout.close("timeout" if timeout else "error", reason=reason)
     journal = Journal(folder=tmp_path / "run", run="demo", recipe="r", policy="sql", base=0)
+    add_policy(tmp_path)
     logs = tmp_path / "logs"
     logs.mkdir()
     (logs / "worker-1.log").write_text("Traceback\nKeyError: 'gold0'\n")
@@ -139,7 +152,54 @@ def test_a_wave_whose_rollouts_all_failed_ends_the_run_and_is_tried_again(tmp_pa
     sentence = str(failed.value)
     assert "16 of 16 rollouts failed, 15 of them as error: KeyError: 'gold" in sentence
     assert "task 't1'. Log: " in sentence and "logs/worker-1.log\n" in sentence
-    assert (agents.finished, shown) == ([set()], [])
+    assert shown == []
+    with Store.open(f"chdb://{tmp_path}/store") as store:
+        # the second attempt at sample 8 has ended, and the run was stopped after it
+        insert_otlp(store, sent(train_wave(Scene(), attempt=2, samples=[8]), "ingest"))
+        again = Journal.load(tmp_path / "run")
+        assert again is not None and again.failed_at
+        online, agents, shown = start_run(tmp_path, store, recipe, again, Learning(tmp_path))
+        others = train_wave(Scene(), attempt=2, samples=[*range(8), *range(9, 16)])
+        agents.work = lambda: insert_otlp(store, sent(others, "ingest"))
+        online.run()
+    assert agents.finished == [{scene.attempts[8].rollout}]
+    [wave] = shown
+    assert (wave.outcomes, wave.evaluations, again.failed_at) == ({"ok": 16}, {"reward": 0.5}, 0)
+    executions = Dataset.open(tmp_path / "datasets" / "demo-0").table("executions")
+    trained = executions.filter(~pl.col("superseded"))
+    assert trained["attempt"].to_list() == [2] * 16
+
+
+def test_a_validation_that_fails_ends_the_run_only_if_no_rollout_was_ok_before(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = {"run": "demo", "trust": ["ingest"]}
+    train = {"updates": 1, "span_timeout": 300.0}
+    more = {"source": source, "rollout": ROLLOUT, "train": train}
+    recipe = Recipe.model_validate(tomllib.loads(RECIPE) | more)
+    journal = Journal(folder=tmp_path / "run", run="demo", recipe="r", policy="sql", base=0)
+    add_policy(tmp_path)
+    scene = train_wave(Scene())
+    for wave in range(2):
+        rollout = scene.attempt(mode="val", wave=wave)
+        rollout.dispatch()
+        rollout.close("timeout", reason="still running after 60 s")
+    with Store.open(f"chdb://{tmp_path}/store") as store:
+        store.migrate()
+        insert_otlp(store, sent(scene, "ingest"))
+        online, _, shown = start_run(tmp_path, store, recipe, journal, Learning(tmp_path))
+        online.validation = online.tasks
+        with pytest.raises(RolloutsFailed, match="Every rollout of wave val 0 failed"):
+            online.run()
+        ok = {"ok": 1}
+        journal.add(Wave(mode="val", wave=0, version=0, rollouts=1, outcomes=ok, evaluations={}))
+        online.run()
+    assert journal.finished
+    train_results, val = shown
+    assert (train_results.outcomes, train_results.score) == ({"ok": 16}, 0.5)
+    assert (val.outcomes, val.evaluations, val.score) == ({"timeout": 1}, {"reward": 0.0}, 0.0)
+    assert "1 of 1 rollouts failed, as timeout: still running" in val.failures
+    assert "every rollout of wave val 1 failed. 1 of 1 rollouts failed" in caplog.text
 
 
 def test_an_undone_update_publishes_nothing_and_the_third_in_a_row_ends_the_run(
@@ -161,6 +221,9 @@ def test_an_undone_update_publishes_nothing_and_the_third_in_a_row_ends_the_run(
             online.run()
     assert [(wave.published, wave.undone, wave.alarms[-1]) for wave in shown] == [
         (None, 2, "It was undone.")
+    ] * 3
+    assert [(wave.samples, wave.tokens, wave.metrics) for wave in shown] == [
+        (0, 0, {"drift_k3": 0.01})
     ] * 3
     assert journal.latest == 0
     assert "-> no new version: 2 optimizer steps were undone" in wave_line(shown[0])

@@ -25,7 +25,9 @@ def test_a_rollout_is_finished_when_its_outcome_counts(
         done = [str(r.identity.rollout) for r in results if r.identity.task == "b"]
         started.run("train", 1, [task("b")], 4, sampling={}, finished=done)
     outside.wait_spans(6, name="ltrain.rollout")
-    counted = {str(r.identity.rollout) for r in results if r.outcome in COUNTED_OUTCOMES}
+    counted = {
+        str(r.identity.rollout): r.outcome.value for r in results if r.outcome in COUNTED_OUTCOMES
+    }
     with Store.open(f"chdb://{tmp_path / 'store'}") as store:
         store.migrate()
         for request in outside.requests:
@@ -35,7 +37,7 @@ def test_a_rollout_is_finished_when_its_outcome_counts(
         assert (
             finished_rollouts(store, "r", "val", 1)
             == finished_rollouts(store, "r", "train", 2)
-            == set()
+            == {}
         )
         per_rollout = store.query(
             "SELECT uniqExact(TraceId) AS traces FROM otel.spans WHERE RolloutId != '' "

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,22 @@ def test_a_function_that_does_not_return_in_time_has_failed(name: str) -> None:
     with pytest.raises(RewardFailed, match=f"scores:{name} has not returned after 0.5 s on task"):
         RewardFunction(f"scores:{name}", AGENTS, timeout=0.5).score(Task(id="a", input="x"), None)
     assert time.monotonic() - began < 20
+
+
+def test_a_function_that_returns_just_after_its_time_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Late(Future[dict[str, float]]):
+        """A future whose result arrives just after its timeout."""
+
+        def result(self, timeout: float | None = None) -> dict[str, float]:
+            value = super().result()
+            if timeout is not None:
+                raise TimeoutError
+            return value
+
+    monkeypatch.setattr(reward_function, "Future", Late)
+    assert RewardFunction("scores:words", AGENTS).score(Task(id="a", input="x"), "two words")
 
 
 def test_a_function_that_raises_a_timeout_of_its_own_is_tried_again() -> None:

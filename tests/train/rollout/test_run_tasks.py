@@ -13,6 +13,8 @@ from typing import Any
 import psutil
 import pytest
 
+from ltrain_train.rollout.runs import open_run
+
 HERE = Path(__file__).parent
 LTRAIN = [sys.executable, "-m", "ltrain", "rollout"]
 
@@ -80,6 +82,35 @@ def test_a_killed_run_continues_where_it_stopped(
     assert len({span["ltrain.rollout.id"] for span in closed}) == 8
     executions = [(span["ltrain.rollout.id"], span["ltrain.attempt.id"]) for span in closed]
     assert len(executions) == len(set(executions))
+
+
+def test_a_continued_run_counts_the_errors_of_the_earlier_process(
+    tmp_path: Path, environ: dict[str, str], home: Path
+) -> None:
+    path = tmp_path / "tasks.jsonl"
+    rows = [{"id": str(n), "input": "x", "raises": n == 0} for n in range(3)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    arguments = [path, "--agent", "plain:solve", "--agent-sees", "raises", "--agent-sees", "input"]
+    assert ltrain(arguments, environ).returncode == 1
+    run = home / "runs" / "tasks"
+    (run / "run.json").write_text((run / "run.json").read_text().replace("true", "false"))
+    *others, last = (run / "attempts.jsonl").read_text().splitlines()
+    while '"ok"' not in last:  # the runner was killed before it ended this one
+        others.insert(0, last)
+        last = others.pop()
+    (run / "attempts.jsonl").write_text("\n".join(others))
+    again = ltrain(arguments, environ)
+    assert again.stdout.splitlines()[:2] == ["run tasks: 1 ok", "finished before: 1 error, 1 ok"]
+    assert again.returncode == 1
+
+
+def test_an_unfinished_run_of_an_earlier_ltrain_continues(tmp_path: Path) -> None:
+    run = open_run(tmp_path, "mine", {"agent": "a:b"})
+    run.save()
+    file = run.folder / "run.json"
+    file.write_text(file.read_text().replace('"options"', '"asked"'))
+    assert open_run(tmp_path, "mine", {"agent": "a:b"}) == run
+    assert open_run(tmp_path, "mine", {"agent": "other:b"}).name == "mine-2"
 
 
 def test_a_second_command_on_the_same_run_is_refused(

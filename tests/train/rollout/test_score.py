@@ -73,6 +73,14 @@ def test_stored_rollouts_are_judged_again(
     assert "SELECT 2;" in tables
 
 
+def test_a_sender_that_no_recipe_can_trust_is_refused() -> None:
+    done = ltrain("score", "q", "--reward", "scores:one", "--trust", "ingest') OR ('1' = '1")
+    sentence = " ".join(done.stderr.replace("│", "").split())
+    assert (done.returncode, "Traceback" in sentence) == (1, False)
+    assert "Unknown sender 'ingest') OR" in sentence
+    assert "Choose from: agent, import, ingest, none." in sentence
+
+
 def test_values_that_go_to_another_store_are_named(
     served: Any, runner: Start, task: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

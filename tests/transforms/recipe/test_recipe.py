@@ -45,6 +45,7 @@ def test_budgets_are_not_in_the_digest(tmp_path: Path) -> None:
     digest = load(tmp_path, GOOD).digest
     budgets = "updates = 99\nspan_timeout = 1\nhang_timeout = 2\nvalidate_every = 3"
     more = GOOD + "\n[train]\n" + budgets + "\nkeep_versions = 9\n"
+    more += "drift_outlier = 1.0\ndrift_warning = 0.1\ndrift_limit = 0.5\n"
     assert load(tmp_path, more).digest == digest
     assert load(tmp_path, GOOD + "\n[train]\nsteps_per_wave = 2\n").digest != digest
 

@@ -198,18 +198,8 @@ class GatewayServer:
             self._log(f"{reason}; calls wait until it does")
             with contextlib.suppress(Refused):  # calls are in flight: the server is only slow
                 async with gate.shut(reason):
-                    await self._sync_returned(publication)
+                    await sync_returned(publication, self._log)
                 self._log(f"the policy server serves {self._policy} v{gate.version} again")
-
-    async def _sync_returned(self, publication: Publication) -> None:
-        """Wait until the policy server answers, and load the current version into it."""
-        while True:
-            try:
-                if await publication.upstream.is_healthy():
-                    return await _attach(publication)
-            except UpstreamFailed as error:
-                publication.gate.reason = str(error)
-            await asyncio.sleep(UPSTREAM_POLL)
 
 
 class _UvicornServer(uvicorn.Server):
@@ -254,17 +244,37 @@ def _prepare_version(policies: Policies, options: ServeOptions, log: Callable[[s
         log(f"policy {name} continues with v{version}; '{model}' is used for version 0 only")
 
 
+async def sync_returned(publication: Publication, log: Callable[[str], None]) -> None:
+    """Wait until the policy server answers, and load the current version into it.
+
+    Each reason for which that fails is logged once.
+    """
+    logged: set[str] = set()
+    while True:
+        try:
+            if await publication.upstream.is_healthy():
+                return await _attach(publication)
+        except UpstreamFailed as error:
+            publication.gate.reason = reason = str(error)
+            if reason not in logged:
+                logged.add(reason)
+                log(reason)
+        await asyncio.sleep(UPSTREAM_POLL)
+
+
 async def _attach(publication: Publication) -> None:
     """Load the current version into a policy server that already runs.
 
     Raises:
-        UpstreamFailed: when it serves another model, or has no admin routes.
+        UpstreamFailed: when it serves another model or none, or has no admin routes.
     """
     served = await publication.upstream.models()
     if publication.policy not in served:
+        other = f", or use --policy {served[0]}" if served else ""
         raise UpstreamFailed(
-            f"The policy server at {publication.upstream.address} serves {', '.join(served)}. "
-            f"Start it with --served-model-name {publication.policy}, or use --policy {served[0]}."
+            f"The policy server at {publication.upstream.address} serves "
+            f"{', '.join(served) or 'no model'}. Start it with --served-model-name "
+            f"{publication.policy}{other}."
         )
     await publication.sync_weights()
 

@@ -67,16 +67,22 @@ class Upstream:
             return False
 
     async def models(self) -> list[str]:
-        """Return the names of the server's models, and store the served one's `max_model_len`."""
-        listed: list[dict[str, Any]] = (await self._request("GET", "/v1/models"))["data"]
-        for model in listed:
-            if model["id"] == self.model:
-                self.max_model_len = model.get("max_model_len")
-        return [model["id"] for model in listed]
+        """Return the names of the server's models, and store the served one's `max_model_len`.
+
+        Raises:
+            UpstreamFailed: when it does not answer, or not as vLLM does.
+        """
+        content = await self._request("GET", "/v1/models")
+        try:
+            limits = {str(model["id"]): model.get("max_model_len") for model in content["data"]}
+        except (AttributeError, KeyError, TypeError) as error:
+            raise self._unreadable("GET", "/v1/models", orjson.dumps(content)) from error
+        self.max_model_len = limits.get(self.model, self.max_model_len)
+        return list(limits)
 
     async def loaded_label(self) -> str:
         """Return the label of the weights in the server; vLLM's initial label is `default`."""
-        return str((await self._request("GET", "/weight_info"))["weight_version"])
+        return str((await self._request("GET", "/weight_info")).get("weight_version", "unknown"))
 
     async def load(self, weights: Path, label: str) -> None:
         """Replace the weights of a server without calls in flight, and reset its prefix cache.
@@ -127,8 +133,20 @@ class Upstream:
             raise UpstreamAway(f"No policy server answers at {self.address}: {reason}.") from error
         if response.status != 200:
             raise UpstreamFailed(_refusal(self.address, method, path, response.status, text))
-        content: dict[str, Any] = orjson.loads(text) if text else {}
+        try:
+            content = orjson.loads(text) if text else {}
+        except orjson.JSONDecodeError as error:
+            raise self._unreadable(method, path, text) from error
+        if not isinstance(content, dict):
+            raise self._unreadable(method, path, text)
         return content
+
+    def _unreadable(self, method: str, path: str, text: bytes) -> UpstreamFailed:
+        beginning = " ".join(text[:80].decode(errors="replace").split())
+        return UpstreamFailed(
+            f"The server at {self.address} does not answer {method} {path} as vLLM does: "
+            f"'{beginning}'. Check that a policy server has this address."
+        )
 
 
 def _open_connector(address: str | Path) -> tuple[str, aiohttp.BaseConnector]:

@@ -83,7 +83,7 @@ class Learner:
         metrics, undone_warnings = self._keep_finite(results, rows)
         self.updates += bool(metrics)
         return StepReport(
-            metrics=_update_metrics(metrics, results),
+            metrics=_update_metrics(metrics, results, measured),
             rows=rows.height,
             tokens=batch.count_tokens(rows),
             trained_tokens=int(batch.flat_values(rows, "response_mask").sum()),
@@ -259,10 +259,12 @@ class Learner:
 
 
 def _update_metrics(
-    made: list[dict[str, float]], results: list[dict[str, float]]
+    made: list[dict[str, float]], results: list[dict[str, float]], measured: dict[str, float]
 ) -> dict[str, float]:
-    """Return the means over the steps that count, and the sum of `computed_tokens` over all."""
-    if not made:
-        return {}
-    means = {name: sum(metrics[name] for metrics in made) / len(made) for name in made[0]}
+    """Return the means over the steps that count, and the sum of `computed_tokens` over all.
+
+    If no step counts, the means are those that were `measured` before the steps.
+    """
+    names = made[0] if made else ()
+    means = measured | {name: sum(step[name] for step in made) / len(made) for name in names}
     return means | {"computed_tokens": sum(metrics["computed_tokens"] for metrics in results)}

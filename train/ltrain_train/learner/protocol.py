@@ -56,9 +56,10 @@ class StepReport:
 
     metrics: dict[str, float]
     """Means over these optimizer steps, by name: loss, grad_norm, kl, clip_fraction, …; of
-    `computed_tokens` the sum over the steps and ranks."""
+    `computed_tokens` the sum over the steps and ranks. Without a step that counts: the drift only,
+    which is measured before the steps."""
     rows: int
-    """Trained rows."""
+    """Rows of the update, those of undone steps included."""
     tokens: int
     """Tokens of those rows, prompts included. The metric `computed_tokens` counts a common prefix
     of rows once, as the model computes it."""

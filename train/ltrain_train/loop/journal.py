@@ -5,6 +5,7 @@ The file is replaced atomically after every validation and every update.
 
 import json
 import logging
+import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -38,7 +39,9 @@ class Wave:
     published: int | None = None
     """The version that was trained on the wave; None if there was none."""
     samples: int = 0
+    """Rows that the published version was trained on."""
     tokens: int = 0
+    """Tokens of these rows."""
     drops: dict[str, int] = field(default_factory=dict)
     failures: str = ""
     """Why rollouts failed: the commonest reason, an example and its log; '' if none failed."""
@@ -69,6 +72,9 @@ class Journal:
     base: int
     """The policy version that training starts from."""
     finished: bool = False
+    failed_at: int = 0
+    """When (Unix ns) every rollout of the next wave had failed: its earlier attempts do not count.
+    0 if they have not all failed."""
     waves: list[Wave] = field(default_factory=list)
 
     @property
@@ -108,6 +114,12 @@ class Journal:
     def add(self, wave: Wave) -> None:
         """Record a wave and save the journal."""
         self.waves.append(wave)
+        self.failed_at = 0
+        self.save()
+
+    def repeat_wave(self) -> None:
+        """Record that every rollout of the next wave failed, and save the journal."""
+        self.failed_at = time.time_ns()
         self.save()
 
     def finish(self) -> None:
@@ -164,6 +176,12 @@ def open_journal(
                 "run '%s' starts from it",
                 *(journal.run, journal.latest, current.version, current.policy, next_name),
             )
+    if journal is not None and journal.recipe != recipe and not journal.finished:
+        _logger.warning(
+            "ltrain: run '%s' is unfinished and does not continue, because its recipe has changed; "
+            "run '%s' starts from v%d",
+            *(journal.run, next_name, current.version),
+        )
     journal = Journal(
         folder=runs / next_name,
         run=next_name,

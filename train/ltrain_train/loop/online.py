@@ -4,6 +4,7 @@ A killed run continues from its journal and the store: it repeats the unfinished
 only the rollouts that the wave still lacks.
 """
 
+import logging
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -21,14 +22,17 @@ from ltrain_train.loop.report import Phases
 from ltrain_train.loop.retention import prune_versions
 from ltrain_train.loop.retry import retry_store
 from ltrain_train.loop.update import Updater
-from ltrain_train.loop.wave_summary import WaveSummary, outcome_score, summarize_wave
+from ltrain_train.loop.wave_summary import outcome_score, summarize_wave
 from ltrain_train.rollout import Runner, Task, describe_failures, finished_rollouts
+from ltrain_train.workers import COUNTED_OUTCOMES
 from ltrain_transforms.datasets import Dataset, alarm_messages, build
 from ltrain_transforms.policy_file import read_base_digests
 from ltrain_transforms.policy_lineage import Lineage
 from ltrain_transforms.recipe import Recipe, Rollout
 from ltrain_transforms.source import wait_complete
 from ltrain_transforms.traces import sender_roles
+
+_logger = logging.getLogger("ltrain.loop")
 
 T = TypeVar("T")
 
@@ -69,7 +73,8 @@ class OnlineRun:
         Raises:
             NothingToTrain: when a wave has no row to train on for a reason that would repeat in
                 the next wave.
-            RolloutsFailed: when every rollout of a wave failed.
+            RolloutsFailed: when every rollout of a training wave failed, or of a validation
+                before any rollout of the run was ok.
             NotFinite: when `MAX_UNDONE` updates in a row were undone.
         """
         self._validate()
@@ -121,9 +126,9 @@ class OnlineRun:
         update = self.updater.update(dataset, self._lineage(), self.journal.checkpoints)
         if update.version is not None:
             self.version = wave.published = update.version
+            wave.samples, wave.tokens = update.report.rows, update.report.tokens
         wave.undone = update.report.undone
         wave.alarms.extend(update.report.warnings)
-        wave.samples, wave.tokens = update.report.rows, update.report.tokens
         wave.metrics = dict(update.report.metrics)
 
     def _generate(
@@ -136,9 +141,10 @@ class OnlineRun:
     ) -> None:
         run, trust = self.journal.run, self.recipe.source.trust
         with self.phases.measure("generate"):
-            finished = retry_store(lambda: finished_rollouts(self.store, run, mode, number, trust))
-            if len(finished) == len(tasks) * rollouts_per_task and self._has_failed(mode, number):
-                finished = set()  # the run ended with that error, and its cause may be fixed
+            since = self.journal.failed_at
+            finished = retry_store(
+                lambda: finished_rollouts(self.store, run, mode, number, trust, since=since)
+            )
             self.runner.run(
                 mode, number, tasks, rollouts_per_task, sampling=sampling, finished=finished
             )
@@ -168,34 +174,46 @@ class OnlineRun:
         folder = self.updater.policies.directory / self.journal.policy
         return Lineage.read(folder, self.version)
 
-    def _has_failed(self, mode: str, number: int) -> bool:
-        """Return whether no rollout of the wave is ok."""
-        return not self._read_summary(mode, number).outcomes.get("ok")
-
-    def _read_summary(self, mode: str, number: int) -> WaveSummary:
-        run, trust = self.journal.run, self.recipe.source.trust
-        return retry_store(lambda: summarize_wave(self.store, run, mode, number, trust))
-
     def _summarize(self, mode: str, number: int) -> Wave:
-        summary = self._read_summary(mode, number)
+        run, trust = self.journal.run, self.recipe.source.trust
+        summary = retry_store(lambda: summarize_wave(self.store, run, mode, number, trust))
         failures = ""
         if summary.failures:
             failures = describe_failures(summary.failures, summary.rollouts, self.logs)
+        evaluations = summary.evaluations
         if summary.rollouts and not summary.outcomes.get("ok"):
-            raise RolloutsFailed(
-                f"Every rollout of wave {mode} {number} failed, so nothing can be learned from it. "
-                f"{failures}\nFix the cause; the same command then tries these rollouts again."
-            )
+            self._report_failed(mode, number, failures)
+            if COUNTED_OUTCOMES & summary.outcomes.keys():
+                evaluations = self._zero_evaluations()
         return Wave(
             mode=mode,
             wave=number,
             version=self.version,
             rollouts=summary.rollouts,
             outcomes=summary.outcomes,
-            evaluations=summary.evaluations,
-            score=outcome_score(self.recipe.reward, summary.evaluations),
+            evaluations=evaluations,
+            score=outcome_score(self.recipe.reward, evaluations),
             failures=failures,
         )
+
+    def _report_failed(self, mode: str, number: int, failures: str) -> None:
+        """Log a warning that every rollout of a validation failed.
+
+        Raises:
+            RolloutsFailed: for a training wave, or if no rollout of the run was ok before.
+        """
+        if mode == "train" or not any(wave.outcomes.get("ok") for wave in self.journal.waves):
+            self.journal.repeat_wave()
+            raise RolloutsFailed(
+                f"Every rollout of wave {mode} {number} failed, so nothing can be learned from it. "
+                f"{failures}\nFix the cause; the same command then tries these rollouts again."
+            )
+        _logger.warning("ltrain: every rollout of wave %s %d failed. %s", mode, number, failures)
+
+    def _zero_evaluations(self) -> dict[str, float]:
+        """Return 0 for each evaluation of the latest wave that has some."""
+        recorded = (wave.evaluations for wave in reversed(self.journal.waves))
+        return dict.fromkeys(next(filter(None, recorded), {}), 0.0)
 
     def _record(self, wave: Wave) -> None:
         wave.seconds = self.phases.pop_seconds()

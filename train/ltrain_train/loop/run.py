@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ltrain_collector.store import Store
+from ltrain_instrument import attributes
 from ltrain_train.errors import BadCheckpoint, BadRun
 from ltrain_train.gateway import LENGTH_SETTING, GatewayClient, gateway_secret
 from ltrain_train.learner import LearnerClient
@@ -31,6 +32,13 @@ _logger = logging.getLogger("ltrain.loop")
 
 POLL = 0.2
 """Seconds between two checks of the services that are starting."""
+
+
+LONGEST_PROMPT_SQL = f"""
+SELECT max(InTokens) AS longest FROM otel.spans
+WHERE ScopeName = '{attributes.SCOPE_GATEWAY}' OR GenAiOp IN ('chat', 'text_completion')
+"""
+"""Other spans may have the sum of several calls: agents have that of theirs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,8 +189,7 @@ def run_online(plan: Plan, on_wave: Callable[[Wave], None], lock: RunLock) -> Jo
 
 def warn_of_long_prompts(store: Store, max_model_len: int | None) -> None:
     """Log a warning if the store has a prompt that the gateway would refuse."""
-    query = "SELECT max(InTokens) AS longest FROM otel.spans"
-    longest = retry_store(lambda: store.query(query)["longest"][0])
+    longest = retry_store(lambda: store.query(LONGEST_PROMPT_SQL)["longest"][0])
     if max_model_len is not None and longest >= max_model_len:
         _logger.warning(
             "ltrain: the store has a prompt of %d tokens, and the gateway refuses a call with more "

@@ -12,6 +12,7 @@ import polars as pl
 from ltrain_collector.store import Store
 from ltrain_instrument.attributes import OUTCOME, OUTCOME_REASON, SPAN_ROLLOUT
 from ltrain_train.rollout import Failure
+from ltrain_train.workers import COUNTED_OUTCOMES
 from ltrain_transforms.recipe import Reward
 from ltrain_transforms.traces import Role, sender_roles
 
@@ -34,9 +35,6 @@ WHERE run = {run:String} AND mode = {mode:String} AND wave = {wave:UInt32}
 GROUP BY rollout, name
 """
 
-COUNTED_OUTCOMES = ("ok", "error", "timeout")
-"""The outcomes that the agent is responsible for; a missing evaluation of such a rollout is 0."""
-
 
 @dataclass(frozen=True, slots=True)
 class WaveSummary:
@@ -45,7 +43,7 @@ class WaveSummary:
     outcomes: dict[str, int]
     """Number of rollouts by outcome."""
     evaluations: dict[str, float]
-    """Mean of each evaluation over the counted rollouts."""
+    """Mean of each evaluation over the counted rollouts; one that a rollout lacks is 0."""
     failures: Sequence[Failure] = ()
     """The rollouts that are not ok."""
 
@@ -75,7 +73,7 @@ def summarize_wave(
         store.query(sql % from_runner, parameters) for sql in (CLOSED_SQL, EVALUATED_SQL)
     )
     outcomes = Counter(closed["outcome"].to_list())
-    counted = closed.filter(pl.col("outcome").is_in(COUNTED_OUTCOMES))["rollout"]
+    counted = closed.filter(pl.col("outcome").is_in(sorted(COUNTED_OUTCOMES)))["rollout"]
     values = evaluated.filter(pl.col("rollout").is_in(counted.implode()))
     sums = values.group_by("name").agg(pl.col("value").sum()).sort("name")
     rollouts = max(len(counted), 1)

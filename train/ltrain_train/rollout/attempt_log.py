@@ -18,8 +18,8 @@ class AttemptLog:
         make_private(folder)
         self._path = folder / "attempts.jsonl"
         self._last_attempt: dict[str, int] = {}
-        self.finished: set[str] = set()
-        """Ids of the rollouts with a counted outcome."""
+        self.finished: dict[str, str] = {}
+        """The last counted outcome by rollout id."""
         with self._path.open("a+") as file:
             file.seek(0)
             text = file.read()
@@ -38,7 +38,7 @@ class AttemptLog:
         """Log the outcome of an attempt."""
         self._write({"rollout": rollout, "attempt": attempt, "outcome": outcome.value})
         if outcome in COUNTED_OUTCOMES:
-            self.finished.add(rollout)
+            self.finished[rollout] = outcome.value
 
     def _read_line(self, line: str) -> None:
         try:
@@ -48,7 +48,7 @@ class AttemptLog:
         rollout, attempt = str(entry["rollout"]), int(entry["attempt"])
         self._last_attempt[rollout] = max(attempt, self._last_attempt.get(rollout, 0))
         if entry.get("outcome") in COUNTED_OUTCOMES:
-            self.finished.add(rollout)
+            self.finished[rollout] = entry["outcome"]
 
     def _write(self, line: dict[str, str | int]) -> None:
         with self._path.open("a") as file:

@@ -11,18 +11,20 @@ if TYPE_CHECKING:  # its import takes seconds, which a runner without a store sa
     from ltrain_collector.store import Store
 
 _FINISHED_SQL = f"""
-SELECT DISTINCT RolloutId AS rollout
+SELECT RolloutId AS rollout, argMax(SpanAttributes['{OUTCOME}'], Timestamp) AS outcome
 FROM otel.spans
 WHERE RunId = {{run:String}} AND SpanName = '{SPAN_ROLLOUT}' AND %s
   AND Mode = {{mode:String}} AND Wave = {{wave:UInt32}}
   AND has({{outcomes:Array(String)}}, SpanAttributes['{OUTCOME}'])
+  AND toUnixTimestamp64Nano(Timestamp) >= {{since:Int64}}
+GROUP BY rollout
 """
 
 
 def finished_rollouts(
-    store: "Store", run: str, mode: Mode, wave: int, trust: Sequence[str] = ()
-) -> set[str]:
-    """Return the ids of the rollouts with a counted outcome: ok, error or timeout.
+    store: "Store", run: str, mode: Mode, wave: int, trust: Sequence[str] = (), *, since: int = 0
+) -> dict[str, str]:
+    """Return the last counted outcome (ok, error or timeout) by rollout id.
 
     Args:
         store: the store.
@@ -30,11 +32,15 @@ def finished_rollouts(
         mode: the mode of the rollouts.
         wave: number of the wave.
         trust: the recipe's `source.trust`.
+        since: attempts that started earlier (Unix ns) do not count.
     """
     from ltrain_transforms.traces import sender_roles
 
-    parameters = {"run": run, "mode": mode, "wave": wave, "outcomes": sorted(COUNTED_OUTCOMES)}
+    parameters = {
+        **{"run": run, "mode": mode, "wave": wave, "since": since},
+        "outcomes": sorted(COUNTED_OUTCOMES),
+    }
     from_runner = sender_roles.role_condition(
         sender_roles.Role.RUNNER, sender_roles.trusted_senders(trust)
     )
-    return set(store.query(_FINISHED_SQL % from_runner, parameters)["rollout"].to_list())
+    return dict(store.query(_FINISHED_SQL % from_runner, parameters).iter_rows())

@@ -64,8 +64,8 @@ class RewardFunction:
         try:
             return scored.result(self.timeout)
         except TimeoutError as error:
-            if scored.done():  # the function raised it
-                raise
+            if scored.done():  # it has returned since
+                return scored.result()
             raise RewardFailed(
                 f"{self.reference} has not returned after {self.timeout:g} s on task '{task.id}'. "
                 "Give its requests a timeout, or raise reward_timeout under [rollout] in the "

@@ -2,6 +2,8 @@
 
 import json
 import sys
+from collections import Counter
+from collections.abc import Mapping
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,8 +24,6 @@ from ltrain_train.store import require_own_store
 from ltrain_train.workers import COUNTED_OUTCOMES, Outcome, RolloutResult, WaveResult
 
 WAVE = 0
-TRAIN_SAMPLING = {"top_p": 1.0}
-"""Imposed in mode `train` besides the temperature: no token of the distribution is cut off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +53,8 @@ class RolloutSummary:
 
     run: Run
     results: WaveResult
-    skipped: int
-    """Rollouts that an earlier process had finished."""
+    skipped: dict[str, int]
+    """Rollouts that an earlier process had finished, by outcome."""
     logs: Path
     """Folder of the logs of workers and commands."""
 
@@ -65,12 +65,12 @@ class RolloutSummary:
 
     @property
     def succeeded(self) -> bool:
-        """Whether every rollout is ok."""
-        return not self.failures
+        """Whether every rollout is ok, those that an earlier process had finished included."""
+        return not self.failures and self.skipped.keys() <= {Outcome.OK}
 
     @property
     def failures(self) -> list[Failure]:
-        """The rollouts that are not ok."""
+        """The rollouts of this process that are not ok."""
         return [
             Failure(
                 rollout=str(result.identity.rollout),
@@ -85,10 +85,10 @@ class RolloutSummary:
 
     def table(self) -> str:
         """Return the summary as a few lines of text."""
-        outcomes = ", ".join(f"{count} {name}" for name, count in self.results.outcomes.items())
+        outcomes = _describe_outcomes(self.results.outcomes)
         lines = [f"run {self.run.name}: {outcomes or 'nothing left to do'}"]
         if self.skipped:
-            lines.append(f"finished before: {self.skipped}")
+            lines.append(f"finished before: {_describe_outcomes(self.skipped)}")
         lines += [f"mean {name}: {value:.3f}" for name, value in self.results.means().items()]
         failed = self.failures
         lines += [f"{each.rollout} {each.outcome}: {each.reason}" for each in failed[:5]]
@@ -101,7 +101,12 @@ class RolloutSummary:
     def as_json(self) -> str:
         """Return the summary as JSON."""
         rollouts = [_flatten(result) for result in self.results]
-        fields = {"run": self.run.name, "skipped": self.skipped, "rollouts": rollouts}
+        fields = {
+            "run": self.run.name,
+            "skipped": sum(self.skipped.values()),
+            "skipped_outcomes": self.skipped,
+            "rollouts": rollouts,
+        }
         return json.dumps(fields, indent=1)
 
 
@@ -122,7 +127,7 @@ def _run_locked(
     options: RolloutOptions, name: str, tasks: list[Task], home: Path, lock: RunLock
 ) -> RolloutSummary:
     run = open_run(home / "runs", name, _comparable_options(options, tasks))
-    finished = _find_finished(home, run, options.mode) if run.resumed else set()
+    finished = _find_finished(home, run, options.mode) if run.resumed else {}
     secret = gateway_secret(home)
     _check_gateway(options.gateway, secret)
     require_own_store(home)
@@ -156,7 +161,8 @@ def _run_locked(
             finished=finished,
             on_result=_progress_printer(len(tasks) * options.rollouts_per_task - len(finished)),
         )
-    summary = RolloutSummary(run, results, len(finished), rollout_logs(home))
+    skipped = dict(sorted(Counter(finished.values()).items()))
+    summary = RolloutSummary(run, results, skipped, rollout_logs(home))
     run.finished = summary.complete
     run.save()
     return summary
@@ -177,18 +183,26 @@ def _comparable_options(options: RolloutOptions, tasks: list[Task]) -> dict[str,
     }
 
 
-def _find_finished(home: Path, run: Run, mode: Mode) -> set[str]:
-    """Return the finished rollouts in the run's attempt log, and in the store if it answers."""
-    finished = set(AttemptLog(run.folder).finished)
+def _find_finished(home: Path, run: Run, mode: Mode) -> dict[str, str]:
+    """Return the outcomes of finished rollouts in the attempt log, and in the store if it answers.
+
+    They are by rollout id.
+    """
+    logged, stored = AttemptLog(run.folder).finished, dict[str, str]()
     from ltrain_collector.store import Store  # takes a second, so a new run does not import it
 
     with suppress(LtrainError), Store.open() as store:
-        finished |= finished_rollouts(store, run.name, mode, WAVE)
-    return finished
+        stored = finished_rollouts(store, run.name, mode, WAVE)
+    return stored | logged
+
+
+def _describe_outcomes(outcomes: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in outcomes.items())
 
 
 def _sampling(options: RolloutOptions) -> dict[str, float]:
-    return {**TRAIN_SAMPLING, "temperature": options.temperature} if options.mode == "train" else {}
+    """Return the sampling that the gateway imposes; it sets the parameters that are not named."""
+    return {"temperature": options.temperature} if options.mode == "train" else {}
 
 
 def _check_gateway(url: str, secret: str) -> None:

@@ -30,7 +30,7 @@ class Run:
 
     def save(self) -> None:
         """Replace `run.json` atomically."""
-        content = {"name": self.name, "asked": self.request, "finished": self.finished}
+        content = {"name": self.name, "options": self.request, "finished": self.finished}
         write_file(self.folder / "run.json", json.dumps(content, indent=1) + "\n")
 
 
@@ -57,4 +57,5 @@ def _read_run(folder: Path) -> Run | None:
         content = json.loads((folder / "run.json").read_text())
     except FileNotFoundError:
         return None  # another command made the run
-    return Run(folder, content["name"], content["asked"], content["finished"])
+    options = content["options" if "options" in content else "asked"]  # an older name
+    return Run(folder, content["name"], options, content["finished"])

@@ -12,11 +12,12 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from opentelemetry.trace import SpanContext, TraceFlags
 
 from ltrain_instrument import attributes, settings
+from ltrain_instrument.errors import UnknownName
 from ltrain_instrument.identity import Identity
 from ltrain_train.errors import NothingToScore
 from ltrain_train.rollout.reward_function import (
@@ -139,11 +140,13 @@ def score_stored_run(
         trust: the recipe's `source.trust`.
 
     Raises:
+        UnknownName: when `trust` has no sender's name.
         NothingToScore: when the store has no rollout of the run.
         LtrainError: when the store or the function cannot be used.
     """
     from ltrain_collector.store import Store
 
+    _check_senders(trust)
     reward, home = RewardFunction(reference, Path.cwd(), reward_timeout), settings.HOME.read()
     with Store.open(store, create=False) as opened:
         rollouts = read_rollouts(opened, run, trust)
@@ -161,6 +164,20 @@ def score_stored_run(
     with Store.open(store, create=False) as opened:
         report.unseen = _find_unseen(opened, report, began)
     return report
+
+
+def _check_senders(trust: Sequence[str]) -> None:
+    """Check that a recipe may trust these senders.
+
+    Raises:
+        UnknownName: for another name.
+    """
+    from ltrain_transforms.recipe import TrustedSender
+
+    known = get_args(TrustedSender)
+    for name in trust:
+        if name not in known:
+            raise UnknownName("sender", name, filter(None, known))
 
 
 def _find_unseen(store: "Store", report: ScoreReport, began: int) -> str:

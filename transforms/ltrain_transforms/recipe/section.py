@@ -15,7 +15,10 @@ class Section(BaseModel):
 
 
 class Budget:
-    """Marks a key that says how long a run works, waits or keeps its files, not how it trains."""
+    """Marks a key that does not change how a run trains.
+
+    It says how long the run works, waits or keeps its files, or at which drift it warns or ends.
+    """
 
 
 BUDGET = Budget()

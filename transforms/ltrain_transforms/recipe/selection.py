@@ -8,6 +8,9 @@ from pydantic import Field, field_validator
 from ltrain_transforms.calls import READY, pattern_error
 from ltrain_transforms.recipe.section import Section
 
+TrustedSender = Literal["ingest", "none", "agent", "import", ""]
+"""A sender that a recipe may trust besides those that every recipe trusts."""
+
 
 class Source(Section):
     run: str | None = None
@@ -28,7 +31,7 @@ class Source(Section):
     """Tools failed whose result matches one of these: regular expressions, or the framework that
     wrote it (`crewai`, `dspy`, `haystack`, `langchain`, `llama-index`, `openai-agents`)."""
 
-    trust: tuple[Literal["ingest", "none", "agent", "import", ""], ...] = ()
+    trust: tuple[TrustedSender, ...] = ()
     """More senders whose spans may be a runner's or a gateway's: `import` (files), `ingest` (an
     ingest key), `none` (no key), `agent` (a bound key), "" (no sender recorded). `service`,
     `admin` and `local` are always trusted."""

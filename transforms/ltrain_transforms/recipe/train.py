@@ -53,11 +53,11 @@ class Train(Section):
     recomputes them, and weights each token by the capped ratio of the two."""
     correction_cap: float = Field(default=2.0, gt=0)
     """Upper bound of the ratio in token_tis."""
-    drift_outlier: float = Field(default=0.5, gt=0)
+    drift_outlier: Annotated[float, BUDGET] = Field(default=0.5, gt=0)
     """A token is an outlier if the log-probabilities of learner and server differ by more."""
-    drift_warning: float = Field(default=0.02, ge=0)
+    drift_warning: Annotated[float, BUDGET] = Field(default=0.02, ge=0)
     """Drift (k3 of learner and server) above which a run warns."""
-    drift_limit: float = Field(default=0.2, gt=0)
+    drift_limit: Annotated[float, BUDGET] = Field(default=0.2, gt=0)
     """Drift above which a run ends before it trains and publishes."""
     dtype: Literal["auto", "bf16", "fp32"] = "auto"
     """Type of the weights of saved and served versions, and of the computation where the processor
