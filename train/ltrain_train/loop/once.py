@@ -74,7 +74,7 @@ def train_from_dataset(
         stack.enter_context(learner)
         provider = open_service_provider("ltrain-loop", plan.home)
         stack.callback(provider.shutdown)
-        gateway = find_gateway(plan.home, plan.policy)
+        gateway = stack.enter_context(find_gateway(plan.home, plan.policy))
         updater = Updater(plan.recipe, policies, learner, gateway, provider, Phases(), base=base)
         checkpoints = plan.home / "runs" / f"{plan.name}-once" / "checkpoints"
         update = updater.update(dataset, lineage, checkpoints)

@@ -60,15 +60,13 @@ def use_version(identifier: str) -> None:
     policy, version = parse_version(policies, identifier)
     before = policies.current(policy)
     policies.verify(policy, version)
-    with run_lock(home, policy=policy):
-        gateway = find_gateway(home, policy)
-        with ExitStack() as stack:
-            if gateway is not None:
-                stack.callback(gateway.close)
-            provider = open_service_provider("ltrain-loop", home)
-            stack.callback(provider.shutdown)
-            tracer = provider.get_tracer(attributes.SCOPE_LEARNER)
-            publish_version(policies, policy, version, gateway, tracer)
+    with ExitStack() as stack:
+        stack.enter_context(run_lock(home, policy=policy))
+        gateway = stack.enter_context(find_gateway(home, policy))
+        provider = open_service_provider("ltrain-loop", home)
+        stack.callback(provider.shutdown)
+        tracer = provider.get_tracer(attributes.SCOPE_LEARNER)
+        publish_version(policies, policy, version, gateway, tracer)
     served = "The gateway serves it." if gateway else "No gateway serves the policy now."
     print(f"Version {version} of policy '{policy}' is current, previously {before}. {served}")
 
