@@ -69,7 +69,7 @@ def test_a_run_does_not_continue_from_a_version_that_is_no_longer_current(
     assert (rolled_back.run, rolled_back.latest) == ("sql-2", 1)
     (tmp_path / "runs" / "sql-2" / "journal.json").unlink()
     (tmp_path / "runs" / "sql-2").rmdir()
-    other = opened(tmp_path, current=4, parent=3, checkpoint="runs/sql-once/checkpoints/4")
+    other = opened(tmp_path, current=4, parent=3, checkpoint="runs/sql-once@sql/checkpoints/4")
     assert (other.run, other.latest) == ("sql-2", 4), "another run trained it"
     assert "run 'sql' does not continue from v3, because v1 of 'sql' is current" in caplog.text
 
