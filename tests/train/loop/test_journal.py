@@ -1,8 +1,10 @@
+import json
 from pathlib import Path
 
 import pytest
 
-from ltrain_train.loop.journal import Journal, Wave, open_journal
+from ltrain_train.errors import BadJournal
+from ltrain_train.loop.journal import Journal, Wave, open_journal, read_journals
 from ltrain_transforms.policy_file import PolicyVersion
 
 
@@ -91,6 +93,36 @@ def test_an_interrupted_write_leaves_the_previous_journal(tmp_path: Path) -> Non
     assert opened(tmp_path) == journal
     journal.save()
     assert not part.exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"waves": [{"mode": "train", "gain": 1}]}, "TypeError: .*'gain'"),
+        ({"waves": [7]}, "TypeError"),
+        ({"waves": None}, "TypeError"),
+        ({"color": "red"}, "TypeError: .*'color'"),
+    ],
+)
+def test_a_journal_of_another_ltrain_version_is_named_and_does_not_count(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, change: dict[str, object], reason: str
+) -> None:
+    journal = opened(tmp_path)
+    journal.path.write_text(json.dumps(json.loads(journal.path.read_text()) | change))
+    with pytest.raises(BadJournal, match=rf"'{journal.path}' cannot be read \({reason}"):
+        opened(tmp_path)
+    assert read_journals(tmp_path / "runs", "sql") == []
+    assert caplog.messages[0].startswith("ltrain: run 'sql' is skipped. The journal '")
+    journal.path.rename(journal.path.with_suffix(".old"))
+    assert opened(tmp_path).run == "sql-2"
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '"a"', "{}"])
+def test_a_damaged_journal_is_named(tmp_path: Path, text: str) -> None:
+    journal = opened(tmp_path)
+    journal.path.write_text(text)
+    with pytest.raises(BadJournal, match=r"journal\.json' cannot be read"):
+        opened(tmp_path)
 
 
 def test_a_wave_without_rows_is_an_update_without_a_version(tmp_path: Path) -> None:
