@@ -196,6 +196,21 @@ def test_a_tied_output_layer_may_be_omitted(policies: Policies, tmp_path: Path) 
     assert publish(policies, write_model(tmp_path / "b")) == 2
 
 
+def test_without_a_current_version_the_first_is_current_or_the_command_is_named(
+    policies: Policies, tmp_path: Path
+) -> None:
+    (policies.directory / "sql" / "current").unlink()  # the registration was killed before it
+    assert policies.current("sql") == 0
+    publish(policies, write_model(tmp_path / "draft"))
+    assert policies.find_current("sql") is None
+    with pytest.raises(
+        UnknownVersion, match=r"missing. Run `ltrain policy use sql@1`, or .* 0, 1\."
+    ):
+        policies.current("sql")
+    policies.set_current("sql", 1)
+    assert policies.current("sql") == 1
+
+
 def test_unknown_policies_and_versions_are_reported(policies: Policies) -> None:
     with pytest.raises(UnknownVersion, match=r"Unknown policy 'other'. Policies: sql\."):
         policies.latest("other")

@@ -58,7 +58,7 @@ def use_version(identifier: str) -> None:
     home = settings.HOME.read()
     policies = Policies(home)
     policy, version = parse_version(policies, identifier)
-    before = policies.current(policy)
+    before = policies.find_current(policy)
     policies.verify(policy, version)
     with ExitStack() as stack:
         stack.enter_context(run_lock(home, policy=policy))
@@ -68,7 +68,8 @@ def use_version(identifier: str) -> None:
         tracer = provider.get_tracer(attributes.SCOPE_LEARNER)
         publish_version(policies, policy, version, gateway, tracer)
     served = "The gateway serves it." if gateway else "No gateway serves the policy now."
-    print(f"Version {version} of policy '{policy}' is current, previously {before}. {served}")
+    previously = "" if before is None else f", previously {before}"
+    print(f"Version {version} of policy '{policy}' is current{previously}. {served}")
 
 
 def remove_versions(name: str, *, keep: int, yes: bool) -> None:
@@ -130,7 +131,7 @@ def parse_version(policies: Policies, identifier: str) -> tuple[str, int]:
 def _describe_versions(policies: Policies, name: str) -> list[dict[str, Any]]:
     """Return a description of each version of a policy, as JSON."""
     scores = read_scores(policies.directory.parent / "runs", name)
-    versions, current = policies.versions(name), policies.current(name)
+    versions, current = policies.versions(name), policies.find_current(name)
     best = best_version(scores, versions)
     described = []
     for version in versions:

@@ -7,7 +7,6 @@
   others.
 """
 
-import contextlib
 import errno
 import re
 import shutil
@@ -193,11 +192,28 @@ class Policies:
         """Return the version that every server has loaded.
 
         Raises:
-            UnknownVersion: when the policy has no version.
+            UnknownVersion: when the policy has no version, or none of several is current.
         """
-        with contextlib.suppress(FileNotFoundError):
+        current = self.find_current(name)
+        if current is not None:
+            return current
+        if not self.versions(name):
+            raise self._unknown_version(name, None)
+        raise UnknownVersion(
+            f"No version of policy '{name}' is current: '{self._folder(name) / 'current'}' is "
+            f"missing. Run `ltrain policy use {name}@{self.latest(name)}`, or use another version: "
+            f"{', '.join(map(str, self.versions(name)))}."
+        )
+
+    def find_current(self, name: str) -> int | None:
+        """Return the version that every server has loaded; None if none is recorded.
+
+        Version 0 alone is current, also if its registration was killed before it recorded that.
+        """
+        try:
             return int((self._folder(name) / "current").read_text())
-        raise self._unknown_version(name, None)
+        except FileNotFoundError:
+            return 0 if self.versions(name) == [0] else None
 
     def set_current(self, name: str, version: int) -> None:
         """Record that every server has loaded a version.
