@@ -55,7 +55,8 @@ def test_a_version_becomes_current_without_a_gateway(
     policy_commands.use_version("sql@3")
     assert Policies(home).current("sql") == 3
     assert capsys.readouterr().out == (
-        "Version 3 of policy 'sql' is current, previously 7. No gateway serves the policy now.\n"
+        "Version 3 of policy 'sql' is current, previously 7. No gateway serves the policy now. "
+        "Serve it with `ltrain serve --policy sql`.\n"
     )
     for wrong, sentence in (("sql", "Write NAME@VERSION"), ("sql@12", "no version 12. Choose")):
         with pytest.raises(UnknownVersion, match=sentence):

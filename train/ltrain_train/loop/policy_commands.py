@@ -11,7 +11,7 @@ from rich.table import Table
 
 from ltrain_instrument import attributes, settings
 from ltrain_train.errors import UnknownVersion
-from ltrain_train.loop.publication import find_gateway, publish_version
+from ltrain_train.loop.publication import describe_serving, find_gateway, publish_version
 from ltrain_train.loop.retention import (
     VersionScores,
     best_version,
@@ -67,7 +67,7 @@ def use_version(identifier: str) -> None:
         stack.callback(provider.shutdown)
         tracer = provider.get_tracer(attributes.SCOPE_LEARNER)
         publish_version(policies, policy, version, gateway, tracer)
-    served = "The gateway serves it." if gateway else "No gateway serves the policy now."
+    served = describe_serving(policy, served=gateway is not None)
     previously = "" if before is None else f", previously {before}"
     print(f"Version {version} of policy '{policy}' is current{previously}. {served}")
 

@@ -52,6 +52,13 @@ def _read_served_policy(client: GatewayClient, timeout: float) -> str | None:
     return served
 
 
+def describe_serving(policy: str, *, served: bool) -> str:
+    """Return the sentence on whether a gateway serves the policy."""
+    if served:
+        return "The gateway serves it."
+    return f"No gateway serves the policy now. Serve it with `ltrain serve --policy {policy}`."
+
+
 def publish_version(
     policies: Policies,
     policy: str,
