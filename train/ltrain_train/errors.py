@@ -35,6 +35,10 @@ class BadRun(LtrainError, ValueError):
     """A run lacks something that it needs, such as tasks, an agent or a model."""
 
 
+class BadJournal(LtrainError, ValueError):
+    """A run's journal cannot be read, for example because another version of ltrain wrote it."""
+
+
 class BadModel(LtrainError, ValueError):
     """A directory has no complete model, or one that does not fit the policy."""
 

@@ -195,6 +195,27 @@ def test_a_template_without_tools_is_named_once_when_a_request_names_tools(
         assert not any("renders no" in line for line in served.lines)
 
 
+def test_a_version_that_becomes_current_while_vllm_starts_is_served_under_its_own_number(
+    tmp_path: Path, model: Path, write_model: Callable[..., Path]
+) -> None:
+    home, go = tmp_path / "home", tmp_path / "go"
+    policies = Policies(home)
+    policies.register("policy", model)
+    new = write_model(tmp_path / "new", fill=1)
+    policies.publish_files("policy", new, parent=0, dataset="d", recipe="r")
+    wait = f"while [ ! -e {go} ]; do sleep 0.1; done; export FAKE_VLLM_RELOAD=0.01"
+    python = program(tmp_path / "python", f'{wait}; exec {sys.executable} {FAKE_VLLM} "$@"')
+    with serving(home, python, str(model)) as served:
+        served.line("ltrain: starting vLLM")
+        time.sleep(1)  # it has read the current version by now
+        policies.set_current("policy", 1)
+        go.touch()
+        assert served.line("ltrain: gateway ready").split(", ")[1] == "policy policy v1"
+        started, *loaded = (home / "logs" / "vllm.log").read_text().splitlines()
+        assert str(policies.path("policy", 0)) in started.split()
+        assert loaded == ["reloading"]
+
+
 def test_a_vllm_that_keeps_dying_ends_the_gateway(
     tmp_path: Path, model: Path, python: Path
 ) -> None:

@@ -19,7 +19,9 @@ import pytest
 from ltrain_instrument.errors import LtrainError
 from ltrain_train.errors import BadBase, BadCheckpoint, LearnerFailed
 from ltrain_train.learner import make_batch, split_into_steps
+from ltrain_train.learner.checkpoint import check_fit, fingerprint, make_record, write_record
 from ltrain_train.learner.client import LearnerClient
+from ltrain_train.learner.protocol import Job
 from ltrain_train.processes import ChildDied
 from ltrain_transforms.recipe import Train
 
@@ -153,6 +155,22 @@ def test_a_checkpoint_of_another_base_is_refused_before_anything_starts(
         pytest.raises(BadCheckpoint, match="has base other, this run has"),
     ):
         learner.wait(timeout=60)
+
+
+def test_a_checkpoint_of_another_policy_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+
+    def job(policy: str) -> Job:
+        return Job(base=tmp_path, train=ADAPTER, policy=policy, recipe="r")
+
+    write_record(tmp_path, make_record(job("a"), fingerprint(tmp_path)))
+    check_fit(tmp_path, job("a"))
+    with pytest.raises(BadCheckpoint, match="has policy a, this run has b"):
+        check_fit(tmp_path, job("b"))
+    record = json.loads((tmp_path / "learner.json").read_text())
+    del record["policy"]  # an older version of ltrain wrote it
+    (tmp_path / "learner.json").write_text(json.dumps(record))
+    check_fit(tmp_path, job("b"))
 
 
 def test_a_request_before_the_start_is_refused(tiny: Path, tmp_path: Path) -> None:

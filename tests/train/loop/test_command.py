@@ -5,11 +5,14 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from tests.transforms.conftest import RECIPE
 
 from ltrain_train.errors import BadRun
+from ltrain_train.loop import command
 from ltrain_train.loop.run import Plan
 from ltrain_train.loop.services import Services
 from ltrain_transforms.recipe import Recipe
@@ -149,3 +152,30 @@ def test_the_gateway_of_a_run_is_started_with_the_serve_section(tmp_path: Path) 
     assert command[:3] == ("serve", "--policy", "p")
     assert command[-4:] == ("--max-model-len", "8192", "--", "--seed")
     services.close()
+
+
+@pytest.mark.parametrize(
+    ("served", "sentence"),
+    [
+        (True, "The gateway serves it."),
+        (
+            False,
+            "No gateway serves the policy now. Serve it with `ltrain serve --policy sql`.",
+        ),
+    ],
+)
+def test_an_offline_run_ends_with_whether_a_gateway_serves_the_version(
+    capsys: pytest.CaptureFixture[str], served: bool, sentence: str
+) -> None:
+    update = SimpleNamespace(
+        report=SimpleNamespace(rows=4, metrics={}),
+        left_out=SimpleNamespace(reasons={}, sentences=list),
+    )
+    run = SimpleNamespace(
+        dataset=SimpleNamespace(id="d1"), update=update, version=2, path="v2", served=served
+    )
+    command._print_run(cast(Any, SimpleNamespace(policy="sql")), cast(Any, run), as_json=False)
+    assert capsys.readouterr().out.splitlines() == [
+        "Policy sql v2 at v2: trained on 4 rows of dataset d1.",
+        sentence,
+    ]

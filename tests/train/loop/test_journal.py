@@ -1,8 +1,10 @@
+import json
 from pathlib import Path
 
 import pytest
 
-from ltrain_train.loop.journal import Journal, Wave, open_journal
+from ltrain_train.errors import BadJournal
+from ltrain_train.loop.journal import Journal, Wave, open_journal, read_journals
 from ltrain_transforms.policy_file import PolicyVersion
 
 
@@ -69,7 +71,7 @@ def test_a_run_does_not_continue_from_a_version_that_is_no_longer_current(
     assert (rolled_back.run, rolled_back.latest) == ("sql-2", 1)
     (tmp_path / "runs" / "sql-2" / "journal.json").unlink()
     (tmp_path / "runs" / "sql-2").rmdir()
-    other = opened(tmp_path, current=4, parent=3, checkpoint="runs/sql-once/checkpoints/4")
+    other = opened(tmp_path, current=4, parent=3, checkpoint="runs/sql-once@sql/checkpoints/4")
     assert (other.run, other.latest) == ("sql-2", 4), "another run trained it"
     assert "run 'sql' does not continue from v3, because v1 of 'sql' is current" in caplog.text
 
@@ -100,6 +102,36 @@ def test_an_interrupted_write_leaves_the_previous_journal(tmp_path: Path) -> Non
     assert opened(tmp_path) == journal
     journal.save()
     assert not part.exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"waves": [{"mode": "train", "gain": 1}]}, "TypeError: .*'gain'"),
+        ({"waves": [7]}, "TypeError"),
+        ({"waves": None}, "TypeError"),
+        ({"color": "red"}, "TypeError: .*'color'"),
+    ],
+)
+def test_a_journal_of_another_ltrain_version_is_named_and_does_not_count(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, change: dict[str, object], reason: str
+) -> None:
+    journal = opened(tmp_path)
+    journal.path.write_text(json.dumps(json.loads(journal.path.read_text()) | change))
+    with pytest.raises(BadJournal, match=rf"'{journal.path}' cannot be read \({reason}"):
+        opened(tmp_path)
+    assert read_journals(tmp_path / "runs", "sql") == []
+    assert caplog.messages[0].startswith("ltrain: run 'sql' is skipped. The journal '")
+    journal.path.rename(journal.path.with_suffix(".old"))
+    assert opened(tmp_path).run == "sql-2"
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '"a"', "{}"])
+def test_a_damaged_journal_is_named(tmp_path: Path, text: str) -> None:
+    journal = opened(tmp_path)
+    journal.path.write_text(text)
+    with pytest.raises(BadJournal, match=r"journal\.json' cannot be read"):
+        opened(tmp_path)
 
 
 def test_a_wave_without_rows_is_an_update_without_a_version(tmp_path: Path) -> None:

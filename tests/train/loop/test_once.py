@@ -64,6 +64,8 @@ def test_a_second_run_trains_only_on_new_rollouts_and_continues_the_optimizer(
         assert (run.version, dict(run.update.left_out.reasons)) == (1, {})
         assert read_ledger(plan, 1) == sorted(first)
         assert read_steps(plan, 1) == 1
+        checkpoint = Policies(plan.home).read_version("sql", 1).checkpoint
+        assert checkpoint == f"runs/{plan.name}-once@sql/checkpoints/1"  # no other policy's
 
         with pytest.raises(NothingToTrain, match=r"4 of 4 rollouts .* before \(v1 on 4\)\. Run"):
             train(plan, store)

@@ -55,11 +55,23 @@ def test_a_version_becomes_current_without_a_gateway(
     policy_commands.use_version("sql@3")
     assert Policies(home).current("sql") == 3
     assert capsys.readouterr().out == (
-        "Version 3 of policy 'sql' is current, previously 7. No gateway serves the policy now.\n"
+        "Version 3 of policy 'sql' is current, previously 7. No gateway serves the policy now. "
+        "Serve it with `ltrain serve --policy sql`.\n"
     )
     for wrong, sentence in (("sql", "Write NAME@VERSION"), ("sql@12", "no version 12. Choose")):
         with pytest.raises(UnknownVersion, match=sentence):
             policy_commands.use_version(wrong)
+
+
+def test_a_policy_without_a_current_version_gets_one(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (home / "policies" / "sql" / "current").unlink()
+    policy_commands.list_versions("sql", as_json=False)
+    assert "current" not in capsys.readouterr().out
+    policy_commands.use_version("sql@3")
+    assert capsys.readouterr().out.startswith("Version 3 of policy 'sql' is current. No gateway")
+    assert Policies(home).current("sql") == 3
 
 
 def test_a_policy_that_a_run_trains_is_not_changed(

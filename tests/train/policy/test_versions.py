@@ -103,6 +103,67 @@ def test_a_finished_directory_becomes_the_next_version(policies: Policies, tmp_p
     assert policies.current("sql") == 1
 
 
+@pytest.mark.parametrize(
+    "checkpoint",
+    [
+        "runs",
+        "runs/demo/checkpoints",
+        "runs/demo/checkpoints/last",
+        "runs/demo/checkpoints/1/deeper",
+        "runs/demo/other/1",
+        "policies/demo/checkpoints/1",
+        "runs/demo/checkpoints/../../../precious/1",
+        "../outside",
+        "runs/link/checkpoints/1",
+        "{home}/runs/demo/checkpoints/1",
+        "",
+    ],
+)
+def test_a_checkpoint_outside_the_runs_is_neither_loaded_nor_removed(
+    policies: Policies, tmp_path: Path, checkpoint: str
+) -> None:
+    home = policies.directory.parent
+    for folder in ("runs/demo/checkpoints/1/deeper", "policies/demo/checkpoints/1", "precious/1"):
+        (home / folder).mkdir(parents=True)
+    (tmp_path / "outside" / "checkpoints" / "1").mkdir(parents=True)
+    (home / "runs" / "link").symlink_to(tmp_path / "outside")
+    before = sorted(path for path in tmp_path.rglob("*") if path.is_dir())
+    draft = write_model(tmp_path / "draft", fill=1)
+    policies.publish_files("sql", draft, parent=0, dataset="d1", recipe="r1", base=0)
+    manifest = policies.path("sql", 1) / "policy.json"
+    content = json.loads(manifest.read_text())
+    content["checkpoint"] = checkpoint.format(home=home)
+    manifest.unlink()
+    manifest.write_text(json.dumps(content))
+    with pytest.raises(BadModel, match=r"which is not a folder runs/<run>/checkpoints/<number> in"):
+        policies.find_checkpoint("sql", 1)
+    policies.remove("sql", 1)
+    with pytest.raises(BadModel, match=r"Version 1 of 'sql' names the checkpoint"):
+        policies.sweep("sql")
+    assert [path for path in before if not path.is_dir()] == []
+    with pytest.raises(BadModel, match="which is not a folder"):
+        policies.publish_files(
+            "sql", write_model(tmp_path / "next"), parent=0, dataset="d", recipe="r",
+            checkpoint=home / "checkpoints",
+        )  # fmt: skip
+
+
+def test_the_runs_may_be_on_another_disk(policies: Policies, tmp_path: Path) -> None:
+    checkpoint = tmp_path / "big" / "demo" / "checkpoints" / "1"
+    checkpoint.mkdir(parents=True)
+    home = policies.directory.parent
+    (home / "runs").symlink_to(tmp_path / "big")
+    named = home / "runs" / "demo" / "checkpoints" / "1"
+    draft = write_model(tmp_path / "draft")
+    policies.publish_files(
+        "sql", draft, parent=0, dataset="d", recipe="r", base=0, checkpoint=named
+    )
+    assert policies.find_checkpoint("sql", 1) == (0, named)
+    policies.remove("sql", 1)
+    policies.sweep("sql")
+    assert not checkpoint.exists()
+
+
 def test_an_incomplete_directory_never_becomes_a_version(
     policies: Policies, tmp_path: Path
 ) -> None:
@@ -133,6 +194,21 @@ def test_weights_of_another_model_do_not_fit(
 def test_a_tied_output_layer_may_be_omitted(policies: Policies, tmp_path: Path) -> None:
     assert publish(policies, write_model(tmp_path / "a", **{"w": 4, "lm_head.weight": 4})) == 1
     assert publish(policies, write_model(tmp_path / "b")) == 2
+
+
+def test_without_a_current_version_the_first_is_current_or_the_command_is_named(
+    policies: Policies, tmp_path: Path
+) -> None:
+    (policies.directory / "sql" / "current").unlink()  # the registration was killed before it
+    assert policies.current("sql") == 0
+    publish(policies, write_model(tmp_path / "draft"))
+    assert policies.find_current("sql") is None
+    with pytest.raises(
+        UnknownVersion, match=r"missing. Run `ltrain policy use sql@1`, or .* 0, 1\."
+    ):
+        policies.current("sql")
+    policies.set_current("sql", 1)
+    assert policies.current("sql") == 1
 
 
 def test_unknown_policies_and_versions_are_reported(policies: Policies) -> None:

@@ -44,7 +44,9 @@ def test_the_error_names_the_folder_the_size_and_what_to_free(
     assert message.startswith(
         f"The disk of {tmp_path} is full: the checkpoint needs about 120.0 MB, 3.0 MB are free. "
     )
-    assert "Free space there: finished runs/" in message and "run the same command again" in message
+    assert "Free space there: `ltrain policy prune NAME --yes` removes old versions" in message
+    assert "runs/" not in message  # they hold the checkpoints and journals that versions need
+    assert "datasets/" in message and "run the same command again" in message
     require_space(tmp_path, 3_000_000, "the checkpoint")
     with pytest.raises(DiskFull):
         require_space(tmp_path, 3_000_001, "the checkpoint")

@@ -86,9 +86,14 @@ class GatewayClient:
         """Return whether the gateway answers."""
         return bool(self._health().status)
 
-    def served_policy(self) -> str | None:
-        """Return the name of the policy that the gateway serves; None if no gateway answers."""
-        return self._health().policy
+    def served_policy(self, timeout: float = HEALTH_TIMEOUT) -> str | None:
+        """Return the name of the policy that the gateway serves; None if no gateway answers.
+
+        Args:
+            timeout: seconds that it may take to answer; one that is starting answers when it is
+                ready.
+        """
+        return self._health(timeout).policy
 
     def max_model_len(self) -> int | None:
         """Return the maximum tokens of prompt and response together; None if it is unknown."""
@@ -105,9 +110,9 @@ class GatewayClient:
             self._check_given_up()
         return health.status == "ready"
 
-    def _health(self) -> Health:
+    def _health(self, timeout: float = HEALTH_TIMEOUT) -> Health:
         try:
-            response = self._http.get("/health", timeout=HEALTH_TIMEOUT)
+            response = self._http.get("/health", timeout=timeout)
             if response.status_code in (HTTPStatus.OK, HTTPStatus.SERVICE_UNAVAILABLE):
                 return Health.model_validate_json(response.content)
         except (httpx.HTTPError, ValueError):

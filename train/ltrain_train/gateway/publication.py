@@ -59,10 +59,11 @@ class Publication:
             await self._load_weights(version)
             self._log(f"the policy server had weights '{loaded}'; loaded {self.policy} v{version}")
 
-    async def label_started(self) -> None:
-        """Label the weights of a server that has been started with the current version."""
+    async def label_started(self, version: int) -> None:
+        """Serve the version that a server has been started with, and label the server's weights."""
+        self.gate.version = version
         with suppress(UpstreamFailed):  # without a label the next publication loads the weights
-            await self.upstream.set_label(self._label(self.gate.version))
+            await self.upstream.set_label(self._label(version))
             await self.upstream.models()
 
     async def _replace(self, version: int) -> None:

@@ -87,6 +87,8 @@ class GatewayServer:
         self._options, self._children, self._log = options, children, log
         self._policies, self._policy = policies, options.policy
         self._template_checked = False
+        self._started = policies.current(options.policy)
+        """The version that vLLM was first started with."""
         self._vllm = None if options.upstream else self._start_vllm()
 
     async def run(self, secret: str, listening: socket.socket) -> None:
@@ -99,7 +101,7 @@ class GatewayServer:
             self._policies,
             self._policy,
             upstream,
-            version=self._policies.current(self._policy),
+            version=self._started,
             on_lost=self._vllm.kill if self._vllm else _leave_running,
             log=self._log,
         )
@@ -107,7 +109,8 @@ class GatewayServer:
             if options.upstream:
                 await _attach(publication)
             else:
-                await publication.label_started()
+                await publication.label_started(self._started)
+            await self._follow_current(publication)
             folder = store_folder(options.home)
             keys = Keys(folder) if folder else None
             gateway = Gateway(
@@ -122,11 +125,18 @@ class GatewayServer:
             await upstream.close()
             provider.shutdown()
 
+    async def _follow_current(self, publication: Publication) -> None:
+        """Serve the current version if another command changed it while vLLM started."""
+        current = self._policies.current(self._policy)
+        if current != publication.gate.version:
+            await publication.publish(current)
+
     def _warn_of_template(self) -> None:
         """Print once that the model does not see the tools of the requests."""
         if self._vllm is not None and not self._template_checked:
             self._template_checked = True
-            if not renders_tools(self._current(), self._options.vllm.chat_template):
+            model = self._policies.path(self._policy, self._started)
+            if not renders_tools(model, self._options.vllm.chat_template):
                 self._log(NO_TOOLS.format(f"policy '{self._policy}'"))
 
     def _start_vllm(self) -> Vllm:
@@ -140,11 +150,8 @@ class GatewayServer:
             sockets=home / "sockets",
         )
         self._log(f"starting vLLM; its log is {log_file}")
-        vllm.start(self._current())
+        vllm.start(self._policies.path(self._policy, self._started))
         return vllm
-
-    def _current(self) -> Path:
-        return self._policies.path(self._policy, self._policies.current(self._policy))
 
     async def _serve(self, gateway: Gateway, listening: socket.socket) -> None:
         server = _UvicornServer(_config(gateway))
@@ -183,8 +190,10 @@ class GatewayServer:
             how = self._vllm.child.describe_exit()
             self._log(f"vLLM died {how}; calls wait while it starts again")
             async with publication.gate.shut(f"vLLM ended {how}; it is started again"):
-                await asyncio.to_thread(self._vllm.start, self._current())
-                await publication.label_started()
+                version = self._policies.current(self._policy)
+                model = self._policies.path(self._policy, version)
+                await asyncio.to_thread(self._vllm.start, model)
+                await publication.label_started(version)
             self._log(f"vLLM runs again with {self._policy} v{publication.gate.version}")
 
     async def _wait_for_upstream(self, publication: Publication) -> None:

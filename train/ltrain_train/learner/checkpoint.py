@@ -1,8 +1,8 @@
 """A learner's checkpoint: verl's files and a `learner.json` in one directory, written atomically.
 
 It contains the trained weights (of a LoRA run only the adapter), the optimizer, the random state
-and the step counts. It can be loaded only with the base model, LoRA shape and rank count that made
-it.
+and the step counts. It can be loaded only by a learner of the same policy, base model, LoRA shape
+and rank count.
 """
 
 import json
@@ -35,13 +35,16 @@ class CheckpointRecord:
     lora_alpha: int
     ranks: int
     recipe: str
+    policy: str | None = None
+    """The policy's name; None in the checkpoints of older versions of ltrain."""
     format: int = FORMAT_VERSION
 
 
 def make_record(job: Job, base: str, steps: int = 0, updates: int = 0) -> CheckpointRecord:
     """Return the record of a learner of `job` after so many optimizer steps and updates."""
     alpha = job.train.lora_alpha or 2 * job.train.lora_rank
-    return CheckpointRecord(steps, updates, base, job.train.lora_rank, alpha, job.ranks, job.recipe)
+    shape = (job.train.lora_rank, alpha)
+    return CheckpointRecord(steps, updates, base, *shape, job.ranks, job.recipe, job.policy)
 
 
 def check_fit(directory: Path, job: Job) -> None:
@@ -62,8 +65,8 @@ def read_record(directory: Path, expected: CheckpointRecord) -> CheckpointRecord
     """Read the record of a checkpoint and check that it fits the learner of `expected`.
 
     Raises:
-        BadCheckpoint: when the record is absent, or of another base model, LoRA shape or rank
-            count.
+        BadCheckpoint: when the record is absent, or of another policy, base model, LoRA shape or
+            rank count.
     """
     try:
         saved = CheckpointRecord(**json.loads((directory / RECORD_FILE).read_text()))
@@ -72,10 +75,11 @@ def read_record(directory: Path, expected: CheckpointRecord) -> CheckpointRecord
             f"No checkpoint at {directory}: its {RECORD_FILE} cannot be read ({error}). "
             "Name the directory of a complete checkpoint."
         ) from error
-    for name in ("format", "base", "lora_rank", "lora_alpha", "ranks"):
-        if getattr(saved, name) != getattr(expected, name):
+    for name in ("format", "policy", "base", "lora_rank", "lora_alpha", "ranks"):
+        value = getattr(saved, name)
+        if value != getattr(expected, name) and (name, value) != ("policy", None):
             raise BadCheckpoint(
-                f"The checkpoint {directory} has {name} {getattr(saved, name)}, this run has "
+                f"The checkpoint {directory} has {name} {value}, this run has "
                 f"{getattr(expected, name)}. Use the settings of the checkpoint, or start a new "
                 "run."
             )

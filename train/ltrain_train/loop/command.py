@@ -22,6 +22,7 @@ from ltrain_train.errors import BadRun
 from ltrain_train.loop import report
 from ltrain_train.loop.journal import Journal
 from ltrain_train.loop.once import OfflineRun, train_from_dataset, train_from_store
+from ltrain_train.loop.publication import describe_serving
 from ltrain_train.loop.run import Plan, run_online
 from ltrain_train.processes import RunLock, disk_full_error, is_disk_full, run_lock
 from ltrain_transforms.datasets import Dataset, interrupt_handler
@@ -110,8 +111,7 @@ def _print_run(plan: Plan, run: OfflineRun, *, as_json: bool) -> None:
     )
     for sentence in run.update.left_out.sentences():
         print(sentence)
-    if not run.served:
-        print(f"No gateway runs here. Serve it with `ltrain serve --policy {plan.policy}`.")
+    print(describe_serving(plan.policy, served=run.served))
 
 
 @contextmanager

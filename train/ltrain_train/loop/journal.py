@@ -6,12 +6,12 @@ The file is replaced atomically after every validation and every update.
 import json
 import logging
 import time
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 from ltrain_instrument.files import write_file
+from ltrain_train.errors import BadJournal
 from ltrain_train.rollout import last_and_next_name
 from ltrain_transforms.policy_file import PolicyVersion
 
@@ -134,21 +134,34 @@ class Journal:
 
     @classmethod
     def load(cls, folder: Path) -> Self | None:
-        """Return the journal in `folder`; None if there is none."""
+        """Return the journal in `folder`; None if there is none.
+
+        Raises:
+            BadJournal: when it cannot be read.
+        """
+        path = folder / "journal.json"
         try:
-            content: dict[str, Any] = json.loads((folder / "journal.json").read_text())
+            content: dict[str, Any] = json.loads(path.read_text())
+            waves = [Wave(**wave) for wave in content.pop("waves")]
+            return cls(folder=folder, waves=waves, **content)
         except FileNotFoundError:
             return None
-        waves = [Wave(**wave) for wave in content.pop("waves")]
-        return cls(folder=folder, waves=waves, **content)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise BadJournal(
+                f"The journal '{path}' cannot be read ({type(error).__name__}: {error}); another "
+                "version of ltrain may have written it. Use that version, or rename the file: "
+                "then the run is not continued, and its scores do not count."
+            ) from error
 
 
 def read_journals(runs: Path, policy: str) -> list[Journal]:
-    """Return the journals of a policy's runs, except those that cannot be read."""
+    """Return the journals of a policy's runs; one that cannot be read is skipped with a warning."""
     journals = []
     for file in sorted(runs.glob("*/journal.json")):
-        with suppress(ValueError, TypeError, KeyError):  # one that another ltrain version wrote
+        try:
             journals.append(Journal.load(file.parent))
+        except BadJournal as error:
+            _logger.warning("ltrain: run '%s' is skipped. %s", file.parent.name, error)
     return [journal for journal in journals if journal is not None and journal.policy == policy]
 
 
@@ -162,6 +175,9 @@ def open_journal(
 
     Args:
         current: the current version of the trained policy.
+
+    Raises:
+        BadJournal: when the last run's journal cannot be read.
     """
     last, next_name = last_and_next_name(runs, name)
     journal = Journal.load(runs / last) if last else None

@@ -45,7 +45,7 @@ def train_from_store(plan: Plan, store: Store, lock: RunLock, *, again: bool = F
     """
     policies = plan.policies()
     lineage = _read_lineage(plan, policies, again)
-    out = plan.home / "datasets" / f"{plan.name}-once-v{lineage.version}"
+    out = plan.home / "datasets" / f"{_run_name(plan)}-v{lineage.version}"
     base = read_base_digests(policies.directory / plan.policy)
     dataset = build(store, plan.recipe, out, base=base, lineage=lineage)
     return train_from_dataset(plan, dataset, lock, again=again)
@@ -74,9 +74,9 @@ def train_from_dataset(
         stack.enter_context(learner)
         provider = open_service_provider("ltrain-loop", plan.home)
         stack.callback(provider.shutdown)
-        gateway = find_gateway(plan.home, plan.policy)
+        gateway = stack.enter_context(find_gateway(plan.home, plan.policy))
         updater = Updater(plan.recipe, policies, learner, gateway, provider, Phases(), base=base)
-        checkpoints = plan.home / "runs" / f"{plan.name}-once" / "checkpoints"
+        checkpoints = plan.home / "runs" / _run_name(plan) / "checkpoints"
         update = updater.update(dataset, lineage, checkpoints)
     if update.version is None:
         raise NotFinite(f"No version was published. {' '.join(update.report.warnings)}")
@@ -84,6 +84,14 @@ def train_from_dataset(
     prune_versions(policies, plan.policy, plan.home / "runs", keep=keep, in_use={version})
     path = policies.path(plan.policy, update.version)
     return OfflineRun(dataset, update, update.version, path, served=gateway is not None)
+
+
+def _run_name(plan: Plan) -> str:
+    """Return the name of the run's folders, which the policies of one recipe folder do not share.
+
+    A policy's name has no '@'.
+    """
+    return f"{plan.name}-once@{plan.policy}"
 
 
 def _read_lineage(plan: Plan, policies: Policies, again: bool) -> Lineage:

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from ltrain_instrument import attributes, settings
 from ltrain_train.errors import UnknownVersion
-from ltrain_train.loop.publication import find_gateway, publish_version
+from ltrain_train.loop.publication import describe_serving, find_gateway, publish_version
 from ltrain_train.loop.retention import (
     VersionScores,
     best_version,
@@ -58,19 +58,18 @@ def use_version(identifier: str) -> None:
     home = settings.HOME.read()
     policies = Policies(home)
     policy, version = parse_version(policies, identifier)
-    before = policies.current(policy)
+    before = policies.find_current(policy)
     policies.verify(policy, version)
-    with run_lock(home, policy=policy):
-        gateway = find_gateway(home, policy)
-        with ExitStack() as stack:
-            if gateway is not None:
-                stack.callback(gateway.close)
-            provider = open_service_provider("ltrain-loop", home)
-            stack.callback(provider.shutdown)
-            tracer = provider.get_tracer(attributes.SCOPE_LEARNER)
-            publish_version(policies, policy, version, gateway, tracer)
-    served = "The gateway serves it." if gateway else "No gateway serves the policy now."
-    print(f"Version {version} of policy '{policy}' is current, previously {before}. {served}")
+    with ExitStack() as stack:
+        stack.enter_context(run_lock(home, policy=policy))
+        gateway = stack.enter_context(find_gateway(home, policy))
+        provider = open_service_provider("ltrain-loop", home)
+        stack.callback(provider.shutdown)
+        tracer = provider.get_tracer(attributes.SCOPE_LEARNER)
+        publish_version(policies, policy, version, gateway, tracer)
+    served = describe_serving(policy, served=gateway is not None)
+    previously = "" if before is None else f", previously {before}"
+    print(f"Version {version} of policy '{policy}' is current{previously}. {served}")
 
 
 def remove_versions(name: str, *, keep: int, yes: bool) -> None:
@@ -132,7 +131,7 @@ def parse_version(policies: Policies, identifier: str) -> tuple[str, int]:
 def _describe_versions(policies: Policies, name: str) -> list[dict[str, Any]]:
     """Return a description of each version of a policy, as JSON."""
     scores = read_scores(policies.directory.parent / "runs", name)
-    versions, current = policies.versions(name), policies.current(name)
+    versions, current = policies.versions(name), policies.find_current(name)
     best = best_version(scores, versions)
     described = []
     for version in versions:

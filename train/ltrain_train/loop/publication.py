@@ -1,23 +1,62 @@
 """Makes a version of a policy current: through the gateway that serves the policy, if one runs."""
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from opentelemetry.trace import Tracer
 
 from ltrain_instrument import attributes, settings
+from ltrain_train.errors import NotReachable
 from ltrain_train.gateway import GatewayClient, gateway_secret
+from ltrain_train.loop.health import GATEWAY_START_TIMEOUT, is_starting
 from ltrain_train.loop.retry import retry_publish
 from ltrain_train.policy import Policies
 
+_logger = logging.getLogger("ltrain.loop")
 
-def find_gateway(home: Path, policy: str) -> GatewayClient | None:
-    """Return a client of the gateway at LTRAIN_GATEWAY if it runs and serves `policy`."""
-    client = GatewayClient(settings.GATEWAY.read(), gateway_secret(home))
-    if client.served_policy() == policy:
-        return client
-    client.close()
-    return None
+
+@contextmanager
+def find_gateway(
+    home: Path, policy: str, timeout: float = GATEWAY_START_TIMEOUT
+) -> Iterator[GatewayClient | None]:
+    """Yield a client of the gateway at LTRAIN_GATEWAY if it serves `policy`, else None.
+
+    Args:
+        timeout: seconds to wait for a gateway that is starting.
+
+    Raises:
+        NotReachable: when its port is open, but it does not answer in that time.
+    """
+    with closing(GatewayClient(settings.GATEWAY.read(), gateway_secret(home))) as client:
+        yield client if _read_served_policy(client, timeout) == policy else None
+
+
+def _read_served_policy(client: GatewayClient, timeout: float) -> str | None:
+    health = f"{client.url}/health"
+    if not is_starting(health):
+        return client.served_policy()
+    _logger.warning(
+        "ltrain: waiting for the gateway, at most %.0f s: its port is open, but it does not "
+        "answer yet",
+        timeout,
+    )
+    served = client.served_policy(timeout)
+    if served is None and is_starting(health):
+        raise NotReachable(
+            f"The gateway at {client.url} does not answer within {timeout:.0f} s, but its port is "
+            "open. Run the same command again when `ltrain serve` is ready, or stop the program "
+            "that listens there."
+        )
+    return served
+
+
+def describe_serving(policy: str, *, served: bool) -> str:
+    """Return the sentence on whether a gateway serves the policy."""
+    if served:
+        return "The gateway serves it."
+    return f"No gateway serves the policy now. Serve it with `ltrain serve --policy {policy}`."
 
 
 def publish_version(

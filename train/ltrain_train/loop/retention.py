@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ltrain_train.loop.journal import Wave, read_journals
+from ltrain_train.loop.journal import Journal, Wave, read_journals
 from ltrain_train.policy import Policies
 
 
@@ -32,7 +32,11 @@ class Removal:
 
 def read_scores(runs: Path, policy: str) -> dict[int, VersionScores]:
     """Return the scores of each version of a policy, from the journals of its runs."""
-    waves = [wave for journal in read_journals(runs, policy) for wave in journal.waves]
+    return _mean_scores(read_journals(runs, policy))
+
+
+def _mean_scores(journals: Iterable[Journal]) -> dict[int, VersionScores]:
+    waves = [wave for journal in journals for wave in journal.waves]
     return {
         version: VersionScores(*(_mean_score(waves, version, mode) for mode in ("val", "train")))
         for version in {wave.version for wave in waves}
@@ -72,7 +76,7 @@ def superfluous_versions(
     versions = policies.versions(policy)
     current = policies.read_version(policy, policies.current(policy))
     journals = read_journals(runs, policy)
-    best = best_version(read_scores(runs, policy), versions)
+    best = best_version(_mean_scores(journals), versions)
     unfinished = (each for each in journals if not each.finished and each.leads_to(current))
     continued = {journal.latest for journal in unfinished}
     kept = {0, current.version, best, *versions[-keep:], *in_use, *continued}

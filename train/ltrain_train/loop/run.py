@@ -165,6 +165,7 @@ def run_online(plan: Plan, on_wave: Callable[[Wave], None], lock: RunLock) -> Jo
         secret = gateway_secret(plan.home)
         given_up = services.gateway_given_up
         gateway = GatewayClient(services.gateway_url, secret, given_up=given_up)
+        stack.callback(gateway.close)
         provider = open_service_provider("ltrain-loop", plan.home)
         stack.callback(provider.shutdown)
         store = stack.enter_context(Store.open(services.store_url))

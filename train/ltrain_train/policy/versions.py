@@ -7,7 +7,6 @@
   others.
 """
 
-import contextlib
 import errno
 import re
 import shutil
@@ -105,7 +104,8 @@ class Policies:
             checkpoint: the learner's checkpoint of this version, in the home.
 
         Raises:
-            BadModel: when the model does not fit the policy's version 0.
+            BadModel: when the model does not fit the policy's version 0, or the checkpoint is in
+                another place than `find_checkpoint` allows.
             UnknownVersion: when the parent does not exist.
         """
         self.path(name, parent)
@@ -122,14 +122,19 @@ class Policies:
             created=time.time(),
             files={},
         )
+        self._checkpoint_folder(version)
         return self._publish_draft(directory, version)
 
     def find_checkpoint(self, name: str, version: int) -> tuple[int, Path] | None:
-        """Return the base and the checkpoint of a version; None if one is not on disk any more."""
+        """Return the base and the checkpoint of a version; None if one is not on disk any more.
+
+        Raises:
+            BadModel: when the checkpoint is not `runs/<run>/checkpoints/<number>` of the home.
+        """
         manifest = self.read_version(name, version)
-        if manifest.checkpoint is None or manifest.base not in self.versions(name):
+        checkpoint = self._checkpoint_folder(manifest)
+        if checkpoint is None or manifest.base not in self.versions(name):
             return None
-        checkpoint = self.directory.parent / manifest.checkpoint
         return (manifest.base, checkpoint) if checkpoint.is_dir() else None
 
     def draft(self, name: str) -> Path:
@@ -187,11 +192,28 @@ class Policies:
         """Return the version that every server has loaded.
 
         Raises:
-            UnknownVersion: when the policy has no version.
+            UnknownVersion: when the policy has no version, or none of several is current.
         """
-        with contextlib.suppress(FileNotFoundError):
+        current = self.find_current(name)
+        if current is not None:
+            return current
+        if not self.versions(name):
+            raise self._unknown_version(name, None)
+        raise UnknownVersion(
+            f"No version of policy '{name}' is current: '{self._folder(name) / 'current'}' is "
+            f"missing. Run `ltrain policy use {name}@{self.latest(name)}`, or use another version: "
+            f"{', '.join(map(str, self.versions(name)))}."
+        )
+
+    def find_current(self, name: str) -> int | None:
+        """Return the version that every server has loaded; None if none is recorded.
+
+        Version 0 alone is current, also if its registration was killed before it recorded that.
+        """
+        try:
             return int((self._folder(name) / "current").read_text())
-        raise self._unknown_version(name, None)
+        except FileNotFoundError:
+            return 0 if self.versions(name) == [0] else None
 
     def set_current(self, name: str, version: int) -> None:
         """Record that every server has loaded a version.
@@ -215,17 +237,21 @@ class Policies:
         """Remove the files and checkpoints of removed versions; return the bytes that this frees.
 
         It also removes what an earlier sweep that was killed has left.
+
+        Raises:
+            BadModel: when a removed version names a checkpoint that `find_checkpoint` refuses.
         """
         freed = 0
         for manifest in (self._folder(name) / REMOVED).glob(f"v*/{POLICY_MANIFEST}"):
+            checkpoint = self._checkpoint_folder(_read_manifest(manifest.parent))
             for file in _files(manifest.parent):
                 if file.name not in LINEAGE_FILES:
                     freed += file.stat().st_size
                     file.unlink()
-            checkpoint = _read_manifest(manifest.parent).checkpoint
-            if checkpoint is not None and (folder := self.directory.parent / checkpoint).is_dir():
-                freed += sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-                shutil.rmtree(folder)
+            if checkpoint is not None and checkpoint.is_dir():
+                files = (file for file in checkpoint.rglob("*") if file.is_file())
+                freed += sum(file.stat().st_size for file in files)
+                shutil.rmtree(checkpoint)
         return freed
 
     def export(self, name: str, version: int, out: Path) -> int:
@@ -249,6 +275,23 @@ class Policies:
                 shutil.copyfile(file, draft / file.name)
             move_into_place(draft, out)
         return size
+
+    def _checkpoint_folder(self, version: PolicyVersion) -> Path | None:
+        """Return the folder of a version's checkpoint; it is read and removed, so it is checked."""
+        if version.checkpoint is None:
+            return None
+        home, relative = self.directory.parent, Path(version.checkpoint)
+        runs, folder = (home / "runs").resolve(), (home / relative).resolve()
+        inside = folder.relative_to(runs).parts if folder.is_relative_to(runs) else ()
+        match inside:
+            case (_, "checkpoints", number) if number.isdecimal() and not relative.is_absolute():
+                return home / relative
+        raise BadModel(
+            f"Version {version.version} of '{version.policy}' names the checkpoint "
+            f"'{version.checkpoint}' in its {POLICY_MANIFEST}, which is not a folder "
+            f"runs/<run>/checkpoints/<number> in '{home}'. Correct `checkpoint` there, or set it "
+            "to null."
+        )
 
     def _relative(self, path: Path) -> str:
         return path.absolute().relative_to(self.directory.parent.absolute()).as_posix()

@@ -33,10 +33,10 @@ def disk_full_error(folder: Path, what: str, size: int = 0) -> DiskFull:
     needs = f"{what} needs about {_readable(size)}" if size else f"there is no room for {what}"
     return DiskFull(
         f"The disk of {folder} is full: {needs}, {_readable(free_bytes(folder))} are free. No "
-        "half-written file is used. Free space there: finished runs/ and datasets/ of LTRAIN_HOME "
-        "can be deleted, `ltrain policy prune` removes old versions, and `ltrain store prune "
-        "--older-than DAYS` shrinks the store. Then run the same command again: it continues from "
-        "the last checkpoint."
+        "half-written file is used. Free space there: `ltrain policy prune NAME --yes` removes old "
+        "versions with their checkpoints, datasets/ of LTRAIN_HOME can be deleted, and `ltrain "
+        "store prune --older-than DAYS` shrinks the store. Then run the same command again: "
+        "it continues from the last checkpoint."
     )
 
 
