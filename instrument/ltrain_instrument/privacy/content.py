@@ -1,14 +1,28 @@
 """The switch for recording content: OpenTelemetry's own, applied to instrumentors with another."""
 
 import os
+import re
 
 SWITCH = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 OTHER_SWITCHES = {
     "TRACELOOP_TRACE_CONTENT": "false",
     "OPENINFERENCE_HIDE_INPUTS": "true",
     "OPENINFERENCE_HIDE_OUTPUTS": "true",
+    "ADK_CAPTURE_MESSAGE_CONTENT_IN_SPANS": "false",
 }
 """Switches of other instrumentors, with the values that turn content off."""
+OPT_IN = "OTEL_SEMCONV_STABILITY_OPT_IN"
+UNREDACTED = "gen_ai_unredacted_attributes="
+"""An entry of `OPT_IN` by which strands-agents redacts all content that it does not name."""
+
+CONTENT = re.compile(
+    r"(input|output)\.value$|tool\.parameters$|llm\.(input|output)_messages\.|llm\.prompts|"
+    r"gen_ai\.(input|output)\.messages$|gen_ai\.system_instructions$|"
+    r"gen_ai\.(prompt|completion)\b|gen_ai\.tool\.call\.(arguments|result)$|"
+    r"traceloop\.entity\.(input|output)$|"
+    r"gcp\.vertex\.agent\.(llm_request|llm_response|tool_call_args|tool_response)$"
+)
+"""Attributes with content, which some instrumentations write although their switch is off."""
 
 
 def is_content_recorded() -> bool:
@@ -21,3 +35,6 @@ def hide_content_elsewhere() -> None:
     if not is_content_recorded():
         for name, value in OTHER_SWITCHES.items():
             os.environ.setdefault(name, value)
+        chosen = os.environ.get(OPT_IN, "")
+        if UNREDACTED not in chosen:
+            os.environ[OPT_IN] = ",".join(filter(None, (chosen, UNREDACTED)))

@@ -14,6 +14,7 @@ from opentelemetry.trace import Status
 
 from ltrain_instrument import attributes
 from ltrain_instrument.errors import BadSetting
+from ltrain_instrument.privacy.content import CONTENT, is_content_recorded
 from ltrain_instrument.privacy.limits import fit_values
 from ltrain_instrument.privacy.redaction import (
     UNREDACTED_NAMES,
@@ -49,6 +50,7 @@ class Sanitizer(SpanProcessor):
     def __init__(self, redaction: Redaction | None, limit: int) -> None:
         self.redaction = redaction
         self._limit = limit
+        self._removes_content = not is_content_recorded()
         self.failed = 0
         """Number of spans whose values were removed, because one of them could not be processed."""
 
@@ -81,7 +83,7 @@ class Sanitizer(SpanProcessor):
     def on_end(self, span: ReadableSpan) -> None:
         """Change the span in place: all exporters get the same object."""
         try:
-            if self.redaction is not None or not self._is_clean(span):
+            if self.redaction is not None or self._removes_content or not self._is_clean(span):
                 self._sanitize(span)
         except Exception as error:  # values may have any type; the agent must not fail
             _remove_values(span)
@@ -119,6 +121,10 @@ class Sanitizer(SpanProcessor):
             if new_value is not value:
                 changes[field] = new_value
         fields |= changes
+        if self._removes_content:
+            removed = {field: None for field in fields if CONTENT.match(field.name)}
+            fields |= removed
+            changes |= removed
         if self.redaction is not None:
             redacted = _redact(self.redaction, span, fields)
             fields |= redacted
