@@ -102,6 +102,7 @@ def process_lines() -> Iterator[str]:
         ((code(name), code(value)) for name, value in distro.DEFAULTS.items()),
     )
     others = ", ".join(f"`{name}={value}`" for name, value in content.OTHER_SWITCHES.items())
+    others += f", and `{content.UNREDACTED}` is added to `{content.OPT_IN}`"
     yield (
         "- `OTEL_PYTHON_DISTRO` and `OTEL_PYTHON_CONFIGURATOR` are `ltrain`, in the launcher.\n"
         f"- If `{content.SWITCH}` excludes content: {others}.\n"

@@ -163,8 +163,10 @@ def instrumentors_page() -> str:
         "ltrain activates one instrumentor per library: the first in its list that is installed "
         "and supports the version of the library. "
         f"`{INSTRUMENTORS.name}=openai=openinference,mcp=none` selects others by the names below; "
-        "`none` disables the library. `OTEL_PYTHON_DISABLED_INSTRUMENTATIONS` works as in "
-        "OpenTelemetry. An instrumentor loads when the agent imports the library. An instrumentor "
+        "`none` disables the library's instrumentors. Telemetry that is built into the library and "
+        "on by default stays on: that of strands-agents, google-adk and mcp. "
+        "`OTEL_PYTHON_DISABLED_INSTRUMENTATIONS` works as in OpenTelemetry. An "
+        "instrumentor loads when the agent imports the library. An instrumentor "
         "that is not in this list loads at the start. `ltrain doctor` prints which ones are "
         "selected, which are not, and why.",
         "The gateway of ltrain records token ids; no instrumentor records all of what it does. "

@@ -105,8 +105,8 @@ class _ToolSpan(wrapt.ObjectProxy):  # type: ignore[misc,name-defined,type-arg,u
 
 
 def _json(value: Any) -> str:
-    """Return JSON; else the value's repr."""
+    """Return JSON; else the name of the value's type."""
     try:
         return json.dumps(value, default=str, ensure_ascii=False)
-    except (TypeError, ValueError, RecursionError):
-        return repr(value)
+    except Exception:  # a user's __str__ may raise anything, and the tool has succeeded
+        return type(value).__name__

@@ -162,7 +162,10 @@ def check_instrumentor(choice: InstrumentorChoice) -> Finding:
     library, instrumentor = choice.library, choice.instrumentor
     name = f"{library.name} {_version(library.distribution)}"
     if choice.off:
-        return Finding(name, State.NOTE, "a setting switches its instrumentation off")
+        detail = "a setting switches its instrumentation off"
+        if any(each.built_in and not each.switch for each in library.instrumentors):
+            detail += "; the telemetry that is built into it stays on"
+        return Finding(name, State.NOTE, detail)
     if instrumentor is None:
         if not library.required and not choice.rejected:
             return Finding(name, State.OK, "not instrumented, which is fine")

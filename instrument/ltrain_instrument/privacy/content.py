@@ -23,11 +23,23 @@ CONTENT = re.compile(
     r"gcp\.vertex\.agent\.(llm_request|llm_response|tool_call_args|tool_response)$"
 )
 """Attributes with content, which some instrumentations write although their switch is off."""
+CONTENT_OF_EVENTS = ("content", "message", "tool_calls", "tool.result", "gen_ai.event.content")
+"""Attributes of events with content."""
 
 
 def is_content_recorded() -> bool:
     """Return whether messages, arguments and results are recorded on spans."""
     return os.environ.get(SWITCH, "true").strip().upper() in ("SPAN_ONLY", "SPAN_AND_EVENT", "TRUE")
+
+
+def is_content(part: str, name: str) -> bool:
+    """Return whether a value of a span is content.
+
+    Args:
+        part: `event` for a value of an event.
+        name: name of the value.
+    """
+    return bool(CONTENT.match(name)) or (part == "event" and name in CONTENT_OF_EVENTS)
 
 
 def hide_content_elsewhere() -> None:

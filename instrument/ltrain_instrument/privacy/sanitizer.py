@@ -14,7 +14,7 @@ from opentelemetry.trace import Status
 
 from ltrain_instrument import attributes
 from ltrain_instrument.errors import BadSetting
-from ltrain_instrument.privacy.content import CONTENT, is_content_recorded
+from ltrain_instrument.privacy.content import is_content, is_content_recorded
 from ltrain_instrument.privacy.limits import fit_values
 from ltrain_instrument.privacy.redaction import (
     UNREDACTED_NAMES,
@@ -122,7 +122,7 @@ class Sanitizer(SpanProcessor):
                 changes[field] = new_value
         fields |= changes
         if self._removes_content:
-            removed = {field: None for field in fields if CONTENT.match(field.name)}
+            removed = {field: None for field in fields if is_content(field.part, field.name)}
             fields |= removed
             changes |= removed
         if self.redaction is not None:
