@@ -21,7 +21,7 @@ WAVE = 96
 
 def test_the_policy_reaches_nearly_all_of_the_reward(learned: Any) -> None:
     rewards = [wave["evaluations"]["true"] for wave in learned.waves]
-    assert max(rewards) >= 0.95, rewards
+    assert max(rewards) >= 0.95, f"{rewards}"
 
 
 def test_every_trained_token_was_sampled_by_vllm(learned: Any) -> None:
