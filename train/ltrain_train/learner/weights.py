@@ -1,7 +1,7 @@
 """Writes model directories in Hugging Face layout, atomically.
 
-Everything except the weights is copied from the base model: configuration, tokenizer, chat template
-and generation settings. Only the configuration's dtype is set to that of the weights.
+Everything except weights and lineage is copied from the base model: configuration, tokenizer, chat
+template and generation settings. Only the configuration's dtype is set to that of the weights.
 """
 
 import json
@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 
 from ltrain_instrument.files import replace_directory
 from ltrain_train.errors import BadBase, DiskFull
-from ltrain_train.policy import BadModel, read_shapes
+from ltrain_train.policy import LINEAGE_FILES, BadModel, read_shapes
 from ltrain_train.processes import (
     MIN_FREE,
     disk_full_error,
@@ -31,8 +31,6 @@ DTYPE_NAMES = {"bf16": "bfloat16", "fp32": "float32"}
 """The dtype names in a model's config.json."""
 WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".index.json")
 """Suffixes of the base's weight files, which are not copied."""
-VERSION_FILE = "policy.json"
-"""The manifest of a policy version, which is not copied to the next version."""
 SHARD_BYTES = 4 << 30
 """Maximum bytes in one weight file."""
 
@@ -130,10 +128,12 @@ def read_vocab_size(base: Path) -> int:
 
 
 def copy_model_files(base: Path, directory: Path, dtype: str) -> None:
-    """Copy the files of `base` except the weights, and set `dtype` in config.json."""
+    """Copy the files of `base` except weights and lineage, and set `dtype` in config.json."""
     for file in base.iterdir():
-        if file.is_file() and not file.name.endswith(WEIGHT_SUFFIXES) and file.name != VERSION_FILE:
-            shutil.copy(file, directory)
+        is_weights = file.name.endswith(WEIGHT_SUFFIXES)
+        if file.is_file() and not is_weights and file.name not in LINEAGE_FILES:
+            # not `copy`: a version's files are read-only, and their modes would be copied too
+            shutil.copyfile(file, directory / file.name)
     config = read_config(base)
     for key in ("dtype", "torch_dtype"):
         if key == "dtype" or key in config:

@@ -2,10 +2,11 @@
 
 from ltrain_train.errors import BadModel, UnknownVersion
 from ltrain_train.policy.chat_template import NO_TOOLS, renders_tools
-from ltrain_train.policy.versions import Policies
+from ltrain_train.policy.versions import LINEAGE_FILES, Policies
 from ltrain_train.policy.weights import VLLM_DTYPES, dead_zone, fast_dtype, read_shapes
 
 __all__ = [
+    "LINEAGE_FILES",
     "NO_TOOLS",
     "VLLM_DTYPES",
     "BadModel",
