@@ -63,7 +63,7 @@ def serve(
 
     Arguments after -- are passed on to vLLM.
 
-    Example: ltrain serve .ltrain/models/smollm2 -- --enable-auto-tool-choice --tool-call-parser hermes
+    Example: ltrain serve .ltrain/models/smollm2 -- --max-num-batched-tokens 4096
     """
     from ltrain_train.gateway import ServeOptions, VllmOptions
     from ltrain_train.gateway import serve as serve_until_stopped

@@ -167,7 +167,7 @@ def test_the_example_of_the_help_and_arguments_after_two_dashes_work(
     ).stdout
     example = next(line for line in text.splitlines() if "Example: ltrain serve" in line)
     flags = example.strip(" │").partition(" -- ")[2].split()
-    assert flags == ["--enable-auto-tool-choice", "--tool-call-parser", "hermes"]
+    assert flags == ["--max-num-batched-tokens", "4096"]
     with serving(home, python, str(model), "--", *flags) as served:
         assert served.url
     assert log.read_text().splitlines()[-1].endswith(" ".join(flags))

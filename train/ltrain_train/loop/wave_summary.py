@@ -28,11 +28,11 @@ GROUP BY rollout
 """
 
 EVALUATED_SQL = """
-SELECT rollout, name, argMax(value, (judged, span)) AS value
+SELECT rollout, attempt, name, argMax(value, (judged, span)) AS value
 FROM otel.evaluations
 WHERE run = {run:String} AND mode = {mode:String} AND wave = {wave:UInt32}
     AND (trace, span) IN (SELECT TraceId, SpanId FROM otel.spans WHERE RunId = {run:String} AND %s)
-GROUP BY rollout, name
+GROUP BY rollout, attempt, name
 """
 
 
@@ -43,7 +43,8 @@ class WaveSummary:
     outcomes: dict[str, int]
     """Number of rollouts by outcome."""
     evaluations: dict[str, float]
-    """Mean of each evaluation over the counted rollouts; one that a rollout lacks is 0."""
+    """Mean of each evaluation over the counted rollouts, each with its last attempt; one that a
+    rollout lacks is 0."""
     failures: Sequence[Failure] = ()
     """The rollouts that are not ok."""
 
@@ -73,8 +74,8 @@ def summarize_wave(
         store.query(sql % from_runner, parameters) for sql in (CLOSED_SQL, EVALUATED_SQL)
     )
     outcomes = Counter(closed["outcome"].to_list())
-    counted = closed.filter(pl.col("outcome").is_in(sorted(COUNTED_OUTCOMES)))["rollout"]
-    values = evaluated.filter(pl.col("rollout").is_in(counted.implode()))
+    counted = closed.filter(pl.col("outcome").is_in(sorted(COUNTED_OUTCOMES)))
+    values = evaluated.join(counted, on=["rollout", "attempt"], how="semi")
     sums = values.group_by("name").agg(pl.col("value").sum()).sort("name")
     rollouts = max(len(counted), 1)
     evaluations = {name: total / rollouts for name, total in sums.iter_rows()}

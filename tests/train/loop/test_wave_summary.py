@@ -1,0 +1,50 @@
+"""The summary of a wave, from a real store."""
+
+from pathlib import Path
+
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from tests.otlp import insert_otlp
+
+from ltrain_collector.store import Store
+from ltrain_train.loop.wave_summary import summarize_wave
+
+
+def test_a_rollout_counts_with_its_last_attempt(tmp_path: Path) -> None:
+    request = ExportTraceServiceRequest()
+    _close(request, "r1", attempt=0, outcome="infra", reward=1.0)
+    _close(request, "r1", attempt=1, outcome="error")
+    _close(request, "r2", attempt=0, outcome="ok", reward=0.5)
+    with Store.open(f"chdb://{tmp_path}/store") as store:
+        store.migrate()
+        insert_otlp(store, request.SerializeToString())
+        summary = summarize_wave(store, "demo", "train", 1)
+    assert summary.outcomes == {"error": 1, "ok": 1}
+    assert summary.evaluations == {"reward": 0.25}
+    assert [(each.rollout, each.attempt) for each in summary.failures] == [("r1", "1")]
+
+
+def _close(
+    request: ExportTraceServiceRequest,
+    rollout: str,
+    *,
+    attempt: int,
+    outcome: str,
+    reward: float | None = None,
+) -> None:
+    """Add the closing span of an attempt, and its evaluation if it was judged."""
+    scoped = request.resource_spans.add().scope_spans.add()
+    scoped.scope.name = "ltrain.runner"
+    identity = {"ltrain.run.id": "demo", "ltrain.mode": "train", "ltrain.rollout.id": rollout}
+    spans = [("ltrain.rollout", {"ltrain.rollout.outcome": outcome})]
+    if reward is not None:
+        value = {"gen_ai.evaluation.score.value": str(reward)}
+        spans.append(("gen_ai.evaluation.result", value))
+    for name, attributes in spans:
+        span = scoped.spans.add(name=name, start_time_unix_nano=1_790_000_000_000_000_000 + attempt)
+        span.end_time_unix_nano = span.start_time_unix_nano + 1
+        span.trace_id = rollout.encode().ljust(16, b"t")
+        span.span_id = f"{name[-6:]}{attempt}".encode().ljust(8, b"s")[:8]
+        for key, text in {**identity, **attributes}.items():
+            span.attributes.add(key=key).value.string_value = text
+        for key, number in (("ltrain.wave", 1), ("ltrain.attempt.id", attempt)):
+            span.attributes.add(key=key).value.int_value = number
