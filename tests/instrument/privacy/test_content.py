@@ -20,18 +20,18 @@ def test_a_sanitizer_without_content_removes_it(
     provider.add_span_processor(Sanitizer(None, 10_000))
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     kept = {"tool.name": "weather", "llm.token_count.prompt": 7, "gen_ai.operation.name": "chat"}
-    said = {
+    hidden = {
         "tool.parameters": "{}",
         "llm.input_messages.0.message.content": "hi",
         "gen_ai.output.messages": "[]",
         "gcp.vertex.agent.llm_request": "{}",
         "gen_ai.prompt.0.content": "hi",
     }
-    with provider.get_tracer("t").start_as_current_span("s", attributes={**kept, **said}) as span:
+    with provider.get_tracer("t").start_as_current_span("s", attributes={**kept, **hidden}) as span:
         span.add_event("memory.query", {"content": "Who is Bob?"})
         span.add_event("exception", {"exception.message": "no"})
     [ended] = exporter.get_finished_spans()
-    assert dict(ended.attributes or {}) == (kept | said if recorded else kept)
+    assert dict(ended.attributes or {}) == (kept | hidden if recorded else kept)
     events = {event.name: dict(event.attributes or {}) for event in ended.events}
     assert events["memory.query"] == ({"content": "Who is Bob?"} if recorded else {})
     assert events["exception"] == {"exception.message": "no"}

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -134,6 +135,22 @@ def test_a_directory_without_a_base_model_is_refused(tmp_path: Path) -> None:
         pytest.raises(BadBase, match=r"No model directory at .*/no\. Name one"),
     ):
         learner.wait(timeout=120)
+
+
+def test_an_owner_with_many_open_files_hears_its_learner(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limits[1], limits[1]))
+    files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        with (
+            LearnerClient(ADAPTER, tmp_path / "no", directory=tmp_path, policy="p") as learner,
+            pytest.raises(BadBase),
+        ):
+            learner.wait(timeout=120)
+    finally:
+        for file in files:
+            os.close(file)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 def test_a_checkpoint_of_another_base_is_refused_before_anything_starts(

@@ -236,7 +236,9 @@ class LearnerClient(ExitStack):
         """Return pending bytes with a complete answer, which stay pending; wait up to `seconds`."""
         if b"\n" in self._pending:
             return self._pending
-        if select.select([self._answers], [], [], seconds)[0]:
+        answers = select.poll()  # select.select fails from file descriptor 1024 on
+        answers.register(self._answers, select.POLLIN)
+        if answers.poll(seconds * 1000):
             chunk = os.read(self._answers, 1 << 20)
             self._pending += chunk
             if not chunk:

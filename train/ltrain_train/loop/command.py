@@ -159,5 +159,7 @@ def _is_unwinding(error: BaseException | None) -> bool:
 def _write_stderr(sentence: str) -> None:
     """Write to stderr from a signal handler, unbuffered, and only if that does not block."""
     with suppress(OSError):
-        if select.select([], [STDERR], [], 0)[1]:
+        stderr = select.poll()
+        stderr.register(STDERR, select.POLLOUT)
+        if stderr.poll(0):
             os.write(STDERR, f"\nltrain: {sentence}\n".encode())
