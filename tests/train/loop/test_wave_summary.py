@@ -20,7 +20,7 @@ def test_a_rollout_counts_with_its_last_attempt(tmp_path: Path) -> None:
         summary = summarize_wave(store, "demo", "train", 1)
     assert summary.outcomes == {"error": 1, "ok": 1}
     assert summary.evaluations == {"reward": 0.25}
-    assert [(each.rollout, each.attempt) for each in summary.failures] == [("r1", "1")]
+    assert [(each.rollout, each.attempt) for each in summary.failures] == [("r1", 1)]
 
 
 def _close(

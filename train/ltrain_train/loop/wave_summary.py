@@ -80,4 +80,5 @@ def summarize_wave(
     rollouts = max(len(counted), 1)
     evaluations = {name: total / rollouts for name, total in sums.iter_rows()}
     failed = closed.filter(pl.col("outcome") != "ok").sort("rollout")
+    failed = failed.with_columns(pl.col("attempt").cast(pl.Int64))
     return WaveSummary(dict(outcomes), evaluations, [Failure(**row) for row in failed.to_dicts()])
