@@ -53,12 +53,13 @@ def test_the_table_fits_eighty_columns_and_has_every_number() -> None:
 
 
 def test_time_is_split_into_engines_and_the_rest() -> None:
-    text = time_spent(journal(), wall=61.0)
+    text = time_spent(journal().waves, wall=61.0)
     assert text == (
         "61 s: start and end 10 s, generate 18 s, settle 0 s, build 0 s, train 30 s, load 2 s. "
         "No generation, training or weight load in 18% of it."
     )
     assert idle_share({"settle": 5.0}, 10.0) == 1.0
+    assert time_spent([], wall=9.0).startswith("9 s: start and end 9 s. No generation")
 
 
 def test_a_wave_without_rows_shows_why() -> None:

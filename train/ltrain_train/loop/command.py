@@ -20,7 +20,7 @@ from ltrain_instrument import settings
 from ltrain_instrument.errors import LtrainError
 from ltrain_train.errors import BadRun
 from ltrain_train.loop import report
-from ltrain_train.loop.journal import Journal
+from ltrain_train.loop.journal import Journal, Wave
 from ltrain_train.loop.once import OfflineRun, train_from_dataset, train_from_store
 from ltrain_train.loop.publication import describe_serving
 from ltrain_train.loop.run import Plan, run_online
@@ -62,16 +62,20 @@ def make_plan(path: Path, *, model: Path | None, updates: int | None, **rollout:
 def train_online(plan: Plan, *, as_json: bool) -> Journal:
     """Run online; print a line for each wave, then a table and the time of each phase."""
     console, began = Console(), time.monotonic()
-    on_wave = (
-        (lambda wave: print(json.dumps(asdict(wave)), flush=True))
-        if as_json
-        else (lambda wave: console.print(report.wave_line(wave), highlight=False, soft_wrap=True))
-    )
+    own_waves: list[Wave] = []
+
+    def on_wave(wave: Wave) -> None:
+        own_waves.append(wave)
+        if as_json:
+            print(json.dumps(asdict(wave)), flush=True)
+        else:
+            console.print(report.wave_line(wave), highlight=False, soft_wrap=True)
+
     with _hold_lock(plan) as lock:
         journal = run_online(plan, on_wave, lock)
     if not as_json:
         console.print(report.wave_table(journal))
-        console.print(report.time_spent(journal, time.monotonic() - began), soft_wrap=True)
+        console.print(report.time_spent(own_waves, time.monotonic() - began), soft_wrap=True)
     return journal
 
 

@@ -58,19 +58,22 @@ def wave_table(journal: Journal) -> Table:
     return table
 
 
-def time_spent(journal: Journal, wall: float, first_wave: int = 0) -> str:
-    """Return the seconds of each phase since wave `first_wave`, and the share without an engine.
+def time_spent(waves: Iterable[Wave], wall: float) -> str:
+    """Return the seconds of each phase of the waves, and the share without an engine.
 
-    `wall` is the number of seconds in all.
+    Args:
+        waves: those of one process.
+        wall: seconds of that process.
     """
     total: dict[str, float] = {}
-    for wave in journal.waves[first_wave:]:
+    for wave in waves:
         for name, seconds in wave.seconds.items():
             total[name] = total.get(name, 0.0) + seconds
     start = max(0.0, wall - sum(total.values()))
-    parts = ", ".join(f"{name} {total[name]:.0f} s" for name in _ordered_phases(total))
+    phases = (f"{name} {total[name]:.0f} s" for name in _ordered_phases(total))
+    parts = ", ".join([f"start and end {start:.0f} s", *phases])
     return (
-        f"{wall:.0f} s: start and end {start:.0f} s, {parts}. "
+        f"{wall:.0f} s: {parts}. "
         f"No generation, training or weight load in {idle_share(total, wall):.0%} of it."
     )
 
