@@ -176,6 +176,14 @@ def unusable(directory: Path, why: str) -> StoreUnusable:
     )
 
 
+class NoTarget(LtrainError, LookupError):
+    """An id that no execution in the store has, or that several have."""
+
+
+class BadFeedback(LtrainError, ValueError):
+    """Feedback whose value or name is invalid."""
+
+
 class BadFormat(LtrainError, ValueError):
     """An output format that is unknown or cannot be written to this target."""
 

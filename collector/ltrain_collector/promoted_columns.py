@@ -259,3 +259,22 @@ def step_statements(step: str) -> Iterator[str]:
         )
         materialized = ", ".join(f"MATERIALIZE COLUMN {each.name}" for each in changed)
         yield f"{table} {materialized} SETTINGS mutations_sync = 2"
+
+
+SESSION_NAMES = (
+    "session.id",
+    attributes.CONVERSATION_ID,
+    "traceloop.association.properties.session_id",
+    "traceloop.association.properties.thread_id",
+    "langsmith.metadata.session_id",
+    "langsmith.metadata.thread_id",
+    "ai.telemetry.metadata.sessionId",
+)
+"""Attributes of several instrumentations that name a session, the strongest first."""
+
+SESSION_SQL = (
+    "arrayFirst(one -> one != '', ["
+    + ", ".join(f"SpanAttributes['{name}']" for name in SESSION_NAMES)
+    + "])"
+)
+"""SQL expression: the session that a span names, or an empty string."""

@@ -8,12 +8,13 @@ import os
 from typing import Any, Literal
 from uuid import uuid4
 
-from opentelemetry import trace
+from opentelemetry import trace as otel_trace
 from opentelemetry.context import Context
 from opentelemetry.trace import NonRecordingSpan
 
 from ltrain_instrument import attributes
 from ltrain_instrument.errors import BadReward, BadSetting, UnknownName
+from ltrain_instrument.feedback import Target
 from ltrain_instrument.frameworks import innermost_span
 from ltrain_instrument.identity import (
     Identity,
@@ -57,37 +58,53 @@ def reward(
     scope: Literal["rollout", "call"] = "rollout",
     label: str | None = None,
     explanation: str | None = None,
+    rollout: str | None = None,
+    trace: str | None = None,
+    session: str | None = None,
 ) -> None:
     """Record a reward for the whole rollout, or for the call in which this code runs.
+
+    With the id of a `rollout`, a `trace` (32 hexadecimal digits) or a `session` it is feedback on
+    that execution, which may have run anywhere at any time before.
 
     Of several rewards with the same name and target the last one counts. A reward outside of any
     rollout and span is recorded, with one warning. Without instrumentation this does nothing.
 
     Raises:
-        BadReward: when `value` is not a finite number.
+        BadReward: when `value` is not a finite number, several targets are named, or feedback
+            judges a call.
         UnknownName: when `scope` is neither `rollout` nor `call`.
     """
     if scope not in _SCOPES:
         raise UnknownName("reward scope", scope, _SCOPES)
-    active = capture.current_capture()
-    tracer = active.tracer if active else trace.get_tracer(attributes.SCOPE_INSTRUMENT)
     values: dict[str, str | int | float | None] = {
         attributes.EVALUATION_NAME: name,
-        attributes.EVALUATION_VALUE: _finite(value),
+        attributes.EVALUATION_VALUE: finite_reward(value),
         attributes.EVALUATION_LABEL: label,
         attributes.EVALUATION_EXPLANATION: explanation,
         attributes.REWARD_SCOPE: scope,
-        **(identity := current_identity()).attributes(),
     }
+    target = Target.from_ids(rollout, trace, session)
+    if target is None:
+        identity, in_context = current_identity(), _target_context()
+        _check_target(identity, in_context)
+        values |= identity.attributes()
+    elif scope == "call":
+        raise BadReward(f"Feedback judges a whole {target.kind}, not a call. Remove scope='call'.")
+    else:
+        in_context = target.parent_context()
+        values |= target.attributes()
+    active = capture.current_capture()
+    tracer = active.tracer if active else otel_trace.get_tracer(attributes.SCOPE_INSTRUMENT)
     span_attributes = {key: value for key, value in values.items() if value is not None}
-    target = _target_context()
-    if (
-        active
-        and not identity.rollout
-        and not trace.get_current_span(target).get_span_context().is_valid
-    ):
+    tracer.start_span(attributes.SPAN_EVALUATION, in_context, attributes=span_attributes).end()
+
+
+def _check_target(identity: Identity, in_context: Context) -> None:
+    """Warn where a recorded reward has neither a rollout nor a span that it judges."""
+    span = otel_trace.get_current_span(in_context).get_span_context()
+    if capture.current_capture() and not identity.rollout and not span.is_valid:
         _warn_of_reward_without_target()
-    tracer.start_span(attributes.SPAN_EVALUATION, target, attributes=span_attributes).end()
 
 
 @functools.cache
@@ -95,11 +112,16 @@ def _warn_of_reward_without_target() -> None:
     _logger.warning(
         "ltrain: reward() was called outside of any rollout and span: the reward is recorded, but "
         "applies to nothing. Call it inside `with ltrain.rollout(...)`, or start the process with "
-        "LTRAIN_ROLLOUT_ID."
+        "LTRAIN_ROLLOUT_ID, or name its target with rollout=, trace= or session=."
     )
 
 
-def _finite(value: float) -> float:
+def finite_reward(value: float) -> float:
+    """Return `value` as a finite number.
+
+    Raises:
+        BadReward: it is none.
+    """
     if isinstance(value, (str, bytes)):
         raise BadReward(f"The reward {value!r} is text, not a number. Convert it with float(...).")
     try:
@@ -120,7 +142,7 @@ def _target_context() -> Context:
     if not span.get_span_context().is_valid and active is not None:
         first_span = active.span_counter.first_span(current_identity())
         span = NonRecordingSpan(first_span) if first_span else span
-    return trace.set_span_in_context(span)
+    return otel_trace.set_span_in_context(span)
 
 
 class rollout:

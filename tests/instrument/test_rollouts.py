@@ -379,6 +379,33 @@ def test_plain_opentelemetry_works_as_well(recorder: Recorder) -> None:
     assert same["attributes"] == IDENTITY_ATTRIBUTES
 
 
+def test_feedback_has_the_identity_of_its_target_only(recorder: Recorder) -> None:
+    trace = "0123456789abcdef0123456789abcdef"
+    with ltrain.rollout(FIRST), recorder.tracer.start_as_current_span("agent"):
+        ltrain.reward(1, "thumbs", rollout="other")
+        ltrain.reward(0, "thumbs", trace=trace)
+        ltrain.reward(0.5, "stars", session="s1")
+    feedback = recorder.spans()[:3]
+    common = {"gen_ai.evaluation.name": "thumbs", "ltrain.reward.scope": "rollout"}
+    assert [span["attributes"] for span in feedback] == [
+        {**common, "gen_ai.evaluation.score.value": 1.0, "ltrain.rollout.id": "other"},
+        {**common, "gen_ai.evaluation.score.value": 0.0},
+        {
+            **common,
+            "gen_ai.evaluation.name": "stars",
+            "gen_ai.evaluation.score.value": 0.5,
+            "gen_ai.conversation.id": "s1",
+            "ltrain.run.id": "sql",
+        },
+    ]
+    of_rollout, of_trace, of_session = (span["trace"] for span in feedback)
+    assert of_trace == int(trace, 16)
+    assert 1 not in (of_rollout, of_session)  # not in the trace of the process's own rollout
+    recorder.capture.shutdown()
+    reports = [span for span in recorder.spans() if span["name"] == "ltrain.process"]
+    assert {span["attributes"]["ltrain.rollout.id"] for span in reports} == {"abc"}
+
+
 def test_a_reward_without_target_is_recorded_with_one_warning(
     recorder: Recorder, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,12 +1,14 @@
 """OTLP over HTTP: a request is answered once its records can be read.
 
-`GET /health` returns the collector's health without a key; `GET /metrics` is for Prometheus.
+`POST /v1/feedback` stores rewards of executions that ended before. `GET /health` returns the collector's health without a key; `GET /metrics` is for Prometheus.
 """
 
 import asyncio
 import json
+import time
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from google.protobuf.message import Message
 from starlette.datastructures import Headers
@@ -16,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from ltrain_collector.access import Grant, Keys
 from ltrain_collector.errors import HttpError, Malformed, OtlpError, TooSlow, Unsupported
+from ltrain_collector.feedback import parse_feedback, read_times, to_request
 from ltrain_collector.http import RequestBuffer, too_large
 from ltrain_collector.ingest import (
     BODY_TIMEOUT,
@@ -28,19 +31,24 @@ from ltrain_collector.ingest import (
     serialize_message,
 )
 from ltrain_collector.metrics import CONTENT_TYPE, Health
-from ltrain_collector.signals import SIGNALS, Signal
+from ltrain_collector.signals import SIGNALS, TRACES, Signal
+from ltrain_collector.store import Store
 
 PROTOBUF = "application/x-protobuf"
 JSON = "application/json"
 
 PATHS = {signal.path: signal for signal in SIGNALS}
 
+FEEDBACK_PATH = "/v1/feedback"
+MAX_FEEDBACK_BYTES = 1 << 20
+
 
 class Receiver:
     """The ASGI app of the OTLP port."""
 
-    def __init__(self, intake: Intake, keys: Keys, health: Health) -> None:
+    def __init__(self, intake: Intake, keys: Keys, health: Health, store: Store) -> None:
         self._intake = intake
+        self._store = store
         self._keys = keys
         self._health = health
 
@@ -64,6 +72,9 @@ class Receiver:
             if method == "POST" and path in PATHS:
                 grant = self._keys.authorize_ingest(request.headers)
                 return await self._export(_Export(PATHS[path], request, kind, grant))
+            if method == "POST" and path == FEEDBACK_PATH:
+                grant = self._keys.authorize_ingest(request.headers)
+                return await self._feedback(_Export(TRACES, request, kind, grant))
             self._keys.authenticate(request.headers)
             raise _not_here(method, request.scope["path"])
         except HttpError as error:
@@ -74,7 +85,8 @@ class Receiver:
         try:
             with self._intake.budget.buffer() as buffer:
                 _check_kind(export.kind)
-                await self._read(buffer, export)
+                limit = MAX_JSON_BYTES if export.as_json else MAX_BODY_BYTES
+                await self._read(buffer, export.request, limit)
                 encoding = headers.get("content-encoding", "").strip().lower()
                 answer = await self._intake.ingest(signal, buffer, encoding, as_json, export.grant)
         except OtlpError as error:
@@ -85,15 +97,33 @@ class Receiver:
             return _message_response(error_status(error), error.status, export.kind, more)
         return _message_response(answer, 200, export.kind)
 
-    async def _read(self, buffer: RequestBuffer, export: "_Export") -> None:
-        limit = MAX_JSON_BYTES if export.as_json else MAX_BODY_BYTES
-        announced = _length(export.request.headers)
+    async def _feedback(self, export: "_Export") -> Response:
+        try:
+            if export.kind != JSON or export.request.headers.get("content-encoding"):
+                raise Unsupported(f"Send feedback as uncompressed JSON: Content-Type: {JSON}.")
+            with self._intake.budget.buffer() as buffer:
+                await self._read(buffer, export.request, MAX_FEEDBACK_BYTES)
+                feedback = parse_feedback(buffer.body())
+            times = await asyncio.to_thread(read_times, self._store, feedback)
+            with self._intake.budget.buffer() as buffer:
+                buffer.add(to_request(feedback, time.time_ns(), times).SerializeToString())
+                answer = await self._intake.ingest(TRACES, buffer, grant=export.grant)
+        except OtlpError as error:
+            self._intake.count_error(TRACES, error)
+            more = {"retry-after": str(RETRY_AFTER)} if error.retryable else {}
+            return _message_response(error_status(error), error.status, JSON, more)
+        if answer.HasField("partial_success"):
+            raise HttpError(403, f"The feedback was not stored: {_reason(answer)}.")
+        return Response(json.dumps({"stored": len(feedback)}) + "\n", media_type=JSON)
+
+    async def _read(self, buffer: RequestBuffer, request: Request, limit: int) -> None:
+        announced = _length(request.headers)
         if announced > limit:
             raise too_large(limit)
         self._intake.budget.admit(announced)
         try:
             async with asyncio.timeout(BODY_TIMEOUT):
-                async for part in export.request.stream():
+                async for part in request.stream():
                     if buffer.size + len(part) > limit:
                         raise too_large(limit)
                     buffer.add(part)
@@ -143,10 +173,14 @@ def _check_kind(kind: str) -> None:
         )
 
 
+def _reason(response: Any) -> str:
+    return str(response.partial_success.error_message)
+
+
 def _not_here(method: str, path: str) -> HttpError:
-    if path.rstrip("/") in PATHS:
+    if path.rstrip("/") in (*PATHS, FEEDBACK_PATH):
         return HttpError(405, f"{method} {path} is not served; use POST {path}.")
-    served = ", ".join(f"POST {path}" for path in PATHS)
+    served = ", ".join(f"POST {path}" for path in (*PATHS, FEEDBACK_PATH))
     return HttpError(
         404, f"{method} {path} is not served; use {served}, GET /health or GET /metrics."
     )

@@ -153,11 +153,12 @@ def serve(
         clickhouse_http = ClickHouseHttp(engine, keys, roles, metrics.meter)
         try:
             _make_secret(directory.absolute())
-            Store(EmbeddedBackend(engine), str(directory)).migrate()
+            store = Store(EmbeddedBackend(engine), str(directory))
+            store.migrate()
             intake = Intake(engine, metrics.meter)
             descriptors = Descriptors.measure()
             health = Health(Monitor(metrics, intake, engine, directory.absolute(), refusals))
-            apps = _Apps(otlp, sql, Receiver(intake, keys, health), clickhouse_http)
+            apps = _Apps(otlp, sql, Receiver(intake, keys, health, store), clickhouse_http)
             config = uvicorn.Config(
                 BrowserGuard(apps, (host, *allow_hosts), refusals),
                 http=connection_factory(descriptors, refusals),

@@ -1,8 +1,11 @@
 from collections.abc import Callable
 from datetime import UTC, datetime
 
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from tests.otlp import insert_otlp
 
+from ltrain_collector.signals import LOGS
 from ltrain_collector.store.trace_store import Store
 
 NOON = 1_790_000_000_000_000_000
@@ -71,6 +74,29 @@ def test_an_evaluation_is_one_reward(folder: Store, request_of: Callable[..., by
         "source": "runner",
         "parent": "",
     }
+
+
+def test_events_and_log_records_are_evaluations_too(
+    folder: Store, request_of: Callable[..., bytes]
+) -> None:
+    traces = ExportTraceServiceRequest.FromString(request_of((1, 2), **IDENTITY))
+    span = traces.resource_spans[0].scope_spans[0].spans[0]
+    event = span.events.add(name="gen_ai.evaluation.result", time_unix_nano=NOON)
+    event.attributes.add(key="gen_ai.evaluation.score.value").value.double_value = 0.25
+    insert_otlp(folder, traces.SerializeToString())
+    logs = ExportLogsServiceRequest()
+    record = logs.resource_logs.add().scope_logs.add().log_records.add(time_unix_nano=NOON)
+    record.event_name = "gen_ai.evaluation.result"
+    record.trace_id, record.span_id = span.trace_id, span.span_id
+    record.attributes.extend(span.attributes)
+    record.attributes.add(key="gen_ai.evaluation.name").value.string_value = "style"
+    record.attributes.add(key="gen_ai.evaluation.score.value").value.double_value = 0.75
+    insert_otlp(folder, logs.SerializeToString(), LOGS)
+    columns = "name, value, run, mode, wave, task, rollout, attempt, source, parent"
+    rows = folder.query(f"SELECT {columns} FROM otel.evaluations ORDER BY name").to_dicts()
+    common = {**WHO, "source": "agent", "parent": f"{2:016x}"}
+    expected = [{"name": "reward", "value": 0.25}, {"name": "style", "value": 0.75}]
+    assert rows == [{**each, **common} for each in expected]
 
 
 def test_a_gateway_span_is_one_llm_call(folder: Store, request_of: Callable[..., bytes]) -> None:

@@ -94,6 +94,7 @@ def test_the_last_of_several_evaluations_counts(
     scene: Any, read_back: ReadBack, recipe: Recipe
 ) -> None:
     rollout = scene.attempt()
+    rollout.llm()
     first, last = rollout.evaluate(0.0), rollout.evaluate(1.0)
     other, broken = rollout.evaluate(5.0, "style"), rollout.evaluate("much")
     spans = read_back(scene)
@@ -108,6 +109,7 @@ def test_from_selects_the_source_of_an_evaluation(
     scene: Any, read_back: ReadBack, recipe_file: Path, source: str, value: float
 ) -> None:
     rollout = scene.attempt()
+    rollout.llm()
     rollout.evaluate(0.0)
     rollout.evaluate(1.0, by=AGENT)
     rule = f'name = "answer"\nevaluation = "reward"\nfrom = "{source}"\n'

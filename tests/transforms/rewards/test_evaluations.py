@@ -145,6 +145,7 @@ def test_agent_lightnings_link_identifies_the_call(scene: Any, read_back: ReadBa
 
 def test_a_score_that_is_no_number_is_a_drop(scene: Any, read_back: ReadBack) -> None:
     rollout = scene.attempt()
+    rollout.llm()
     numbers = ("much", float("nan"), float("inf"), 1e308, "")
     ids = [rollout.evaluate(value, f"n{at}") for at, value in enumerate(numbers)]
     spans = read_back(scene)
@@ -157,6 +158,7 @@ def test_different_scores_of_one_moment_contradict_each_other(
     scene: Any, read_back: ReadBack
 ) -> None:
     rollout = scene.attempt()
+    rollout.llm()
     first = rollout.evaluate(1.0)
     at = {"start": rollout.clock, "end": rollout.clock}
     one, other = rollout.evaluate(0.0, **at), rollout.evaluate(1.0, **at)

@@ -5,13 +5,11 @@ from ltrain_transforms.calls.described import SLACK
 from ltrain_transforms.calls.executions import executions, idle_cutoff
 from ltrain_transforms.calls.from_spans import STATE_COLUMNS, calls
 from ltrain_transforms.calls.membership import resolve_logs, resolve_spans
-from ltrain_transforms.calls.sessions import SESSION_NAMES
 from ltrain_transforms.calls.span_errors import DropRow
 from ltrain_transforms.calls.tool_errors import READY, pattern_error
 
 __all__ = [
     "READY",
-    "SESSION_NAMES",
     "SLACK",
     "STATE_COLUMNS",
     "DropRow",

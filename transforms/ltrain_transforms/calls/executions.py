@@ -123,8 +123,8 @@ def _identities(spans: pl.DataFrame) -> pl.DataFrame:
         process_reported=name == attributes.SPAN_PROCESS,
         bookkeeping=pl.when(name.is_in(BOOKKEEPING) & believed).then("span_id"),
         began=pl.when(name != attributes.SPAN_DISPATCH).then("start"),
-        # `ltrain score` writes evaluations after the end
-        ended=pl.when(~(runner & (name == attributes.SPAN_EVALUATION))).then("end"),
+        # an evaluation may be written long after the end: by `ltrain score`, or as feedback
+        ended=pl.when(name != attributes.SPAN_EVALUATION).then("end"),
         runner=runner,
     )
     return marked.group_by("execution_id").agg(

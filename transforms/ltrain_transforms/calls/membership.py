@@ -14,7 +14,8 @@ span of that trace, with the spans below it; if it is the root of its trace, the
 (see `strays`).
 
 A log record belongs to the execution whose id it carries, else to that of its span, else to the
-only one of its trace. A span or record without an execution is the drop `unresolved`.
+only one of its trace. A span or record without an execution is the drop `unresolved`; feedback on
+an execution that has no other span is the drop `unknown_target`.
 """
 
 from collections import defaultdict
@@ -22,6 +23,7 @@ from collections.abc import Iterable, Mapping
 
 import polars as pl
 
+from ltrain_instrument.attributes import SPAN_EVALUATION
 from ltrain_transforms.calls import sessions
 from ltrain_transforms.calls.strays import Key, Strays, find_strays, nearest_roots
 from ltrain_transforms.tables import DROPS, LOGS
@@ -30,6 +32,7 @@ REASONS = {
     "unresolved": "it names no execution, and its trace belongs to several or to none",
     "ambiguous_host": "two instrumentations recorded the call in two traces, and several calls of "
     "the other trace may be it: record with one of them (`LTRAIN_INSTRUMENTORS=library=none`)",
+    "unknown_target": "feedback on an execution of which no other span has arrived",
     "duplicate_span": "another span with its id counts: a trusted sender's, else the earliest",
 }
 """Reasons of drops of spans and log records, stage `spans`."""
@@ -70,7 +73,9 @@ def resolve_spans(
     )
     duplicates = _drops(spans.filter(duplicate), "duplicate_span")
     assigned = resolved.filter(known).sort("execution_id", "start", "span_id")
-    return assigned, pl.concat([unresolved, duplicates])
+    ran = (pl.col("name") != SPAN_EVALUATION).any().over("execution_id")
+    without_target = _drops(assigned.filter(~ran), "unknown_target")
+    return assigned.filter(ran), pl.concat([unresolved, duplicates, without_target])
 
 
 def resolve_logs(logs: pl.DataFrame, spans: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:

@@ -14,16 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-SESSION_NAMES = (
-    "session.id",
-    "gen_ai.conversation.id",
-    "traceloop.association.properties.session_id",
-    "traceloop.association.properties.thread_id",
-    "langsmith.metadata.session_id",
-    "langsmith.metadata.thread_id",
-    "ai.telemetry.metadata.sessionId",
-)
-"""Attributes that name a session, the strongest first."""
+from ltrain_collector.promoted_columns import SESSION_NAMES
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import polars as pl
 
+from ltrain_collector.promoted_columns import SESSION_SQL
 from ltrain_collector.store import Store
 from ltrain_transforms.recipe import Source
 from ltrain_transforms.source.call_keys import related_traces
 from ltrain_transforms.source.reader import (
     LINKED_TRACE_SQL,
-    SESSION_SQL,
     ExecutionBatch,
     Selection,
     batch_column,

@@ -13,7 +13,7 @@ import polars as pl
 from ltrain_collector import promoted_columns
 from ltrain_collector.store import Store
 from ltrain_instrument import attributes
-from ltrain_transforms.calls import SESSION_NAMES, resolve_spans
+from ltrain_transforms.calls import resolve_spans
 from ltrain_transforms.recipe import Source
 from ltrain_transforms.source.call_keys import CALL_KEYS_SQL, PROCESS_SQL
 from ltrain_transforms.source.log_records import attach_logs
@@ -125,15 +125,14 @@ def spans_query(
     columns = (
         _SELECT.format(session="''", keys="emptyArrayString()")
         if source.execution == "rollout"
-        else _SELECT.format(session=SESSION_SQL, keys=CALL_KEYS_SQL)
+        else _SELECT.format(session=promoted_columns.SESSION_SQL, keys=CALL_KEYS_SQL)
     )
     traces = f"(SELECT TraceId {selected})"
     if source.execution != "rollout":
         return f"{columns} WHERE {within} AND TraceId IN {traces}", params
-    run = "RunId = {run:String} AND " if "run" in params else ""
-    named = f"{columns} WHERE {run}{within} AND RolloutId IN (SELECT RolloutId {selected})"
-    # the table is sorted by run and rollout: spans without a rollout are stored together
+    # feedback names its rollout and no run; spans without a run are stored together
     runs = "RunId IN ('', {run:String}) AND " if "run" in params else ""
+    named = f"{columns} WHERE {runs}{within} AND RolloutId IN (SELECT RolloutId {selected})"
     nameless = f"{runs}RolloutId = ''"
     linked = (
         f"(SELECT TraceId FROM otel.spans WHERE {nameless} AND notEmpty(`Links.TraceId`) "
@@ -202,12 +201,6 @@ def _promoted(columns: Iterable[promoted_columns.PromotedColumn]) -> Iterator[st
             yield f"{value} AS {column.snake_name}"
 
 
-SESSION_SQL = (
-    "arrayFirst(one -> one != '', ["
-    + ", ".join(f"SpanAttributes['{name}']" for name in SESSION_NAMES)
-    + "])"
-)
-"""SQL expression: the conversation that a span names, or an empty string."""
 LINKED_TRACE_SQL = "arrayElement(`Links.TraceId`, 1)"
 """SQL expression: the trace of a span's first link."""
 
