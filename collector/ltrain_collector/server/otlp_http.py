@@ -1,6 +1,7 @@
 """OTLP over HTTP: a request is answered once its records can be read.
 
-`POST /v1/feedback` stores rewards of executions that ended before. `GET /health` returns the collector's health without a key; `GET /metrics` is for Prometheus.
+`POST /v1/feedback` stores rewards of executions that ended before. `GET /health` returns the
+collector's health without a key; `GET /metrics` is for Prometheus.
 """
 
 import asyncio
