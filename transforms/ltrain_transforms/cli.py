@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -13,6 +13,10 @@ app = typer.Typer()
 StoreOption = Annotated[
     str | None,
     typer.Option("--store", help="chdb:///dir or http://host:8123; default: LTRAIN_STORE."),
+]
+ModeOption = Annotated[
+    Literal["train", "val", "prod", "all"] | None,
+    typer.Option("--mode", help="The mode to read; default: the recipe's source.mode."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON instead of tables.")]
 
@@ -27,7 +31,7 @@ def build(
     run: Annotated[
         str | None, typer.Option(help="The run to read; default: the recipe's source.run.")
     ] = None,
-    mode: Annotated[str, typer.Option(help="train, val, prod or all.")] = "train",
+    mode: ModeOption = None,
     wave: Annotated[int | None, typer.Option(min=0, help="Only this wave.")] = None,
     update: Annotated[
         bool,
@@ -54,8 +58,6 @@ def build(
     from ltrain_transforms.recipe import Recipe
     from ltrain_transforms.show import dataset_report, print_shown
 
-    if mode not in ("train", "val", "prod", "all"):
-        raise typer.BadParameter(f"'{mode}' is not a mode. Choose from: train, val, prod, all.")
     loaded = Recipe.load(recipe)
     folder = out or HOME.read() / "datasets" / (run or loaded.source.run or recipe.stem)
     count = workers or len(os.sched_getaffinity(0))
@@ -69,7 +71,7 @@ def build(
             loaded,
             folder,
             run=run,
-            mode=None if mode == "all" else mode,
+            mode=mode,
             wave=wave,
             base=read_base_digests(HOME.read() / "policies" / loaded.policy[0].name),
             update=update,
@@ -193,7 +195,7 @@ def rules(
     run: Annotated[
         str | None, typer.Option(help="The run to read; default: the recipe's source.run.")
     ] = None,
-    mode: Annotated[str, typer.Option(help="train, val, prod or all.")] = "train",
+    mode: ModeOption = None,
     wave: Annotated[int | None, typer.Option(min=0, help="Only this wave.")] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -212,10 +214,9 @@ def rules(
     from ltrain_transforms.show import render_report, report_rules
     from ltrain_transforms.source import Selection
 
-    if mode not in ("train", "val", "prod", "all"):
-        raise typer.BadParameter(f"'{mode}' is not a mode. Choose from: train, val, prod, all.")
     loaded = Recipe.load(recipe)
-    selection = Selection(run=run, mode=None if mode == "all" else mode, wave=wave)
+    loaded = loaded if mode is None else loaded.with_mode(mode)
+    selection = Selection.of_source(loaded.source, run=run, wave=wave)
     with (
         Store.open(store, create=False) as opened,
         show_progress(trace="batches") as progress,

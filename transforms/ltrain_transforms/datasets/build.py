@@ -17,7 +17,7 @@ from ltrain_transforms.datasets.draft import Draft, Part, open_draft
 from ltrain_transforms.datasets.manifest import MANIFEST, SCHEMA_VERSION, Manifest
 from ltrain_transforms.datasets.workers import LocalWorker, Workers
 from ltrain_transforms.policy_lineage import Lineage
-from ltrain_transforms.recipe import Recipe
+from ltrain_transforms.recipe import Recipe, SourceMode
 from ltrain_transforms.source import (
     SPANS_PER_BATCH,
     VALIDATION,
@@ -50,7 +50,7 @@ def build(
     out: Path,
     *,
     run: str | None = None,
-    mode: str | None = "train",
+    mode: SourceMode | None = None,
     wave: int | None = None,
     base: Mapping[str, str] | None = None,
     lineage: Lineage | None = None,
@@ -63,8 +63,7 @@ def build(
 
     Args:
         run: replaces the recipe's `source.run`.
-        mode: train, val or prod; None selects all. Executions of mode val get credit only with val,
-            or where the modes of a policy name it.
+        mode: replaces the recipe's `source.mode`.
         base: digests of the trained policy's base (`read_base_digests`), for the manifest.
         lineage: of the policy version that will be trained on the dataset; executions that are
             outdated for it get no credit.
@@ -78,7 +77,8 @@ def build(
         NoDataset: when `out` exists and is not a dataset.
         Unwritable: when `out` cannot be written, or the disk is full.
     """
-    selection = Selection(run=run, mode=mode, wave=wave)
+    recipe = recipe if mode is None else recipe.with_mode(mode)
+    selection = Selection.of_source(recipe.source, run=run, wave=wave)
     request = BuildRequest(store, recipe, selection, dict(base or {}), lineage)
     build_plan = _plan(request, out, update, spans_a_batch)
     with open_draft(out) as folder:

@@ -6,7 +6,13 @@ from ltrain_transforms.recipe.policy_loss import POLICY_LOSSES, UNSUPPORTED_LOSS
 from ltrain_transforms.recipe.recipe import DEFAULT, Recipe
 from ltrain_transforms.recipe.reward import Credited, Reward, RuleKind
 from ltrain_transforms.recipe.rollout import Rollout
-from ltrain_transforms.recipe.selection import FailedCounts, Filter, Source, TrustedSender
+from ltrain_transforms.recipe.selection import (
+    FailedCounts,
+    Filter,
+    Source,
+    SourceMode,
+    TrustedSender,
+)
 from ltrain_transforms.recipe.serve import Serve
 from ltrain_transforms.recipe.train import Train
 
@@ -29,6 +35,7 @@ __all__ = [
     "RuleKind",
     "Serve",
     "Source",
+    "SourceMode",
     "Step",
     "Train",
     "TrustedSender",

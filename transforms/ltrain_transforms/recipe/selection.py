@@ -8,6 +8,9 @@ from pydantic import Field, field_validator
 from ltrain_transforms.calls import READY, pattern_error
 from ltrain_transforms.recipe.section import Section
 
+SourceMode = Literal["train", "val", "prod", "all"]
+"""The mode of the executions that are read; `all` is no restriction."""
+
 TrustedSender = Literal["ingest", "none", "agent", "import", ""]
 """A sender that a recipe may trust besides those that every recipe trusts."""
 
@@ -15,6 +18,9 @@ TrustedSender = Literal["ingest", "none", "agent", "import", ""]
 class Source(Section):
     run: str | None = None
     """Only executions of this run."""
+    mode: SourceMode = "train"
+    """Only executions of this mode; `--mode` overrides it. Those of mode `val` get credit only with
+    `val`, or where `policy.modes` names it."""
     where: str | None = None
     """SQL predicate over the columns of `otel.spans`."""
     since: str | None = None
