@@ -26,7 +26,10 @@ def build(
     recipe: Annotated[Path, typer.Argument(help="The recipe.")] = Path("ltrain.toml"),
     store: StoreOption = None,
     out: Annotated[
-        Path | None, typer.Option(help="The folder of the dataset; default: .ltrain/datasets/RUN.")
+        Path | None,
+        typer.Option(
+            help="The folder of the dataset; default: .ltrain/datasets/RUN/MODE, or MODE-WAVE."
+        ),
     ] = None,
     run: Annotated[
         str | None, typer.Option(help="The run to read; default: the recipe's source.run.")
@@ -36,6 +39,9 @@ def build(
     update: Annotated[
         bool,
         typer.Option("--update", help="Keep its waves and add those closed since."),
+    ] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace another dataset in the folder.")
     ] = False,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Worker processes; default: one per core.")
@@ -53,13 +59,14 @@ def build(
 
     from ltrain_collector.store import Store
     from ltrain_transforms.datasets import build as build_dataset
-    from ltrain_transforms.datasets import open_workers, show_progress
+    from ltrain_transforms.datasets import dataset_folder, open_workers, show_progress
     from ltrain_transforms.policy_file import read_base_digests
     from ltrain_transforms.recipe import Recipe
     from ltrain_transforms.show import dataset_report, print_shown
 
     loaded = Recipe.load(recipe)
-    folder = out or HOME.read() / "datasets" / (run or loaded.source.run or recipe.stem)
+    name = run or loaded.source.run or recipe.stem
+    folder = out or dataset_folder(HOME.read(), name, mode or loaded.source.mode, wave)
     count = workers or len(os.sched_getaffinity(0))
     with (
         Store.open(store, create=False) as opened,
@@ -75,6 +82,7 @@ def build(
             wave=wave,
             base=read_base_digests(HOME.read() / "policies" / loaded.policy[0].name),
             update=update,
+            replace=replace,
             workers=opened_workers,
             progress=progress,
         )

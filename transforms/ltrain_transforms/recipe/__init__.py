@@ -1,6 +1,13 @@
 """The recipe: one module for each section, and the whole recipe."""
 
-from ltrain_transforms.recipe.credit import Credit, Outcome, Peers, Process, Step
+from ltrain_transforms.recipe.credit import (
+    PRODUCTION_ESTIMATOR,
+    Credit,
+    Outcome,
+    Peers,
+    Process,
+    Step,
+)
 from ltrain_transforms.recipe.policy import NEUTRAL, Policy
 from ltrain_transforms.recipe.policy_loss import POLICY_LOSSES, UNSUPPORTED_LOSSES
 from ltrain_transforms.recipe.recipe import DEFAULT, Recipe
@@ -20,6 +27,7 @@ __all__ = [
     "DEFAULT",
     "NEUTRAL",
     "POLICY_LOSSES",
+    "PRODUCTION_ESTIMATOR",
     "UNSUPPORTED_LOSSES",
     "Credit",
     "Credited",

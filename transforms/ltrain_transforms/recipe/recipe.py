@@ -65,6 +65,8 @@ class Recipe(Section):
 
     def with_mode(self, mode: SourceMode) -> Self:
         """Return the recipe for executions of another mode, with the estimator that fits it."""
+        if mode == self.source.mode:
+            return self
         fields = self.model_dump(by_alias=True, exclude_unset=True)
         return self.model_validate(fields | {"source": fields.get("source", {}) | {"mode": mode}})
 
