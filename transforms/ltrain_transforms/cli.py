@@ -173,7 +173,7 @@ def convert(
 ) -> None:
     """Convert a dataset to tasks, chats, preference pairs, rendered rows or the prompts of verl.
 
-    Example: ltrain convert .ltrain/datasets/demo --to sft --min 1 --out best.jsonl
+    Example: ltrain convert .ltrain/datasets/demo/train --to sft --min 1 --out best.jsonl
     """
     import json
 

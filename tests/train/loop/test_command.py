@@ -195,7 +195,7 @@ def test_an_online_run_trains_on_its_own_rollouts_whatever_mode_the_recipe_reads
 ) -> None:
     path = tmp_path / "ltrain.toml"
     path.write_text(RECIPE.replace('run = "demo"', 'run = "demo", mode = "prod"'))
-    agent = {"tasks": "t.jsonl", "agent": "a:a", "reward": "r:r"}
+    agent: dict[str, Any] = {"tasks": "t.jsonl", "agent": "a:a", "reward": "r:r"}
     online = command.make_plan(path, model=None, updates=None, **agent).recipe
     assert (online.source.mode, online.credit.outcome.estimator) == ("train", "grpo")
     once = command.make_plan(path, model=None, updates=None, once=True, **agent).recipe

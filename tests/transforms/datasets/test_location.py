@@ -92,10 +92,10 @@ def test_another_dataset_is_replaced_only_if_asked_for(
     out = tmp_path / "out"
     first = build(runs, recipe, out, run="graph", wave=2)
     assert build(runs, recipe, out, run="graph", wave=2).id == first.id
-    for more in ({"run": "graph-2"}, {"run": "graph", "wave": 0}):
-        for options in ({}, {"update": True}):
+    for run, wave in (("graph-2", None), ("graph", 0)):
+        for update in (False, True):
             with pytest.raises(DatasetExists) as refused:
-                build(runs, recipe, out, **more, **options)
+                build(runs, recipe, out, run=run, wave=wave, update=update)
             assert f"{out} holds dataset {first.id} (run graph, mode train, wave 2, 2 exec" in str(
                 refused.value
             )

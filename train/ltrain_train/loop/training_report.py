@@ -28,6 +28,10 @@ class RewardSummary:
     mean: float | None
     """Mean over these of its sum in an execution; None without any."""
 
+    def __str__(self) -> str:
+        mean = "" if self.mean is None else f", mean {self.mean:.3f}"
+        return f"in {self.executions} executions{mean}"
+
 
 @dataclass(frozen=True, slots=True)
 class Balance:
@@ -79,8 +83,8 @@ class TrainingReport:
         facts = {
             "executions": f"{self.executions}",
             "groups": f"{self.groups}, {self.groups_of_one} of them with one execution",
-            **{f"reward {each.name}": _describe(each) for each in self.rewards},
-            "no reward": f"{self.without_reward} executions",
+            **{f"reward {each.name}": f"{each}" for each in self.rewards},
+            "no reward": f"{self.without_reward} of {self.executions.all} executions",
             "calls": f"{self.calls}",
             "rows": f"{self.rows} with {self.tokens} tokens to train on",
             "estimator": f"{self.estimator}, for mode {self.mode}",
@@ -89,11 +93,6 @@ class TrainingReport:
         }
         width = max(map(len, facts))
         return (f"{name:<{width}}  {fact}" for name, fact in facts.items())
-
-
-def _describe(reward: RewardSummary) -> str:
-    mean = "" if reward.mean is None else f", mean {reward.mean:.3f}"
-    return f"{reward.executions} executions{mean}"
 
 
 def make_report(selection: RowSelection, from_version: int) -> TrainingReport:

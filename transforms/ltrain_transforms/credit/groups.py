@@ -10,8 +10,9 @@ from ltrain_transforms.source import to_drops
 
 REASONS = {
     "not_finite": "one of its rewards is not a finite number",
-    "alone": "no other execution of its group counts, or, for an estimator with a running "
-    "baseline, none ended before it, so there is nothing to compare it with",
+    "alone": "no other execution of its group counts (for `reinforce_pp`: of its batch), or, for "
+    "an estimator with a running baseline, none ended before it, so there is nothing to compare "
+    "it with",
     "no_spread": "all executions of its group have the same outcome and the same process rewards, "
     "and its advantage is 0",
     "low_spread": "filter.max_groups selects the groups with the widest outcome",
