@@ -1,14 +1,14 @@
 """Commands of this package."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
 from ltrain_instrument import settings
 from ltrain_instrument.allow import Allow
-from ltrain_instrument.identity import Mode
+from ltrain_instrument.identity import Mode, SourceMode
 from ltrain_train import policy_cli
 
 app = typer.Typer()
@@ -231,7 +231,7 @@ def run(
         ),
     ] = False,
     mode: Annotated[
-        Literal["train", "val", "prod", "all"] | None,
+        SourceMode | None,
         typer.Option(help="With --once: the mode to read; default: the recipe's source.mode."),
     ] = None,
     dry_run: Annotated[
@@ -269,9 +269,10 @@ def run(
 ) -> None:
     """Train a policy from stored traces; with tasks and an agent, run the agent too.
 
-    Training once, it reports first what there is to train on, what is left out and why.
+    Training once, it first reports what there is to train on, what is left out and why; `ltrain
+    run --once --mode prod --dry-run` does so for production traffic and trains nothing.
 
-    Example: ltrain run ltrain.toml --once --mode prod --dry-run
+    Example: ltrain run ltrain.toml --from-clickhouse --model .ltrain/models/smollm2
     """
     from ltrain_train.loop import command
 

@@ -2,10 +2,11 @@
 
 import os
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
+from ltrain_instrument.identity import SourceMode
 from ltrain_instrument.settings import HOME
 
 app = typer.Typer()
@@ -15,7 +16,7 @@ StoreOption = Annotated[
     typer.Option("--store", help="chdb:///dir or http://host:8123; default: LTRAIN_STORE."),
 ]
 ModeOption = Annotated[
-    Literal["train", "val", "prod", "all"] | None,
+    SourceMode | None,
     typer.Option("--mode", help="The mode to read; default: the recipe's source.mode."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON instead of tables.")]

@@ -199,7 +199,7 @@ def test_one_rollout_a_task_is_alone_too(tmp_path: Path) -> None:
     ("thumbs", "llm", "reason"),
     [
         ([None, None], {}, "2 of 2 executions lack a reward. The recipe names 'thumbs', 'tool-f"),
-        ([1.0, 1.0], {}, "In 2 of 2 executions the reward is no better and no worse"),
+        ([1.0, 1.0], {}, "2 of 2 executions have the same reward as those that"),
         ([1.0], {}, "1 of 1 executions have no other one to be compared with"),
         ([1.0, 0.0], {"ids": False}, "In 2 of 2 executions the calls have no token ids that"),
         ([1.0, None], {}, "lack a reward. The recipe names"),

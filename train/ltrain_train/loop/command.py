@@ -18,6 +18,7 @@ from rich.console import Console
 from ltrain_collector.store import Store
 from ltrain_instrument import settings
 from ltrain_instrument.errors import LtrainError
+from ltrain_instrument.identity import SourceMode
 from ltrain_train.errors import BadRun
 from ltrain_train.loop import report
 from ltrain_train.loop.journal import Journal, Wave
@@ -33,7 +34,7 @@ from ltrain_train.loop.publication import describe_serving
 from ltrain_train.loop.run import Plan, run_online
 from ltrain_train.processes import RunLock, disk_full_error, is_disk_full, run_lock
 from ltrain_transforms.datasets import Dataset, interrupt_handler
-from ltrain_transforms.recipe import Recipe, SourceMode
+from ltrain_transforms.recipe import Recipe
 
 STDERR = 2
 """The file descriptor."""

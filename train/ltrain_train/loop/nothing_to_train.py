@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from ltrain_train.errors import NothingToTrain
 from ltrain_train.loop.training_report import TrainingReport
-from ltrain_train.loop.training_rows import RowSelection
+from ltrain_train.loop.training_rows import IN_OUTDATED_GROUP, RowSelection
 from ltrain_transforms.estimators import ESTIMATORS
 from ltrain_transforms.policy_lineage import REASONS as OUTDATED_REASONS
 from ltrain_transforms.recipe import PRODUCTION_ESTIMATOR
@@ -20,9 +20,8 @@ EXPLANATIONS = {
     "`ltrain.reward()`, and see with `ltrain rules` what each reward finds",
     "no_calls": "{some} have no LLM call of policy '{policy}'. Change `agents`, `nodes` or `where` "
     "of [[policy]] in the recipe",
-    "no_spread": "in {some} the reward is no better and no worse than what estimator "
-    "'{estimator}' compares it with: all are equal. Record more executions, or see with `ltrain "
-    "rules` which rewards vary",
+    "no_spread": "{some} have the same reward as those that estimator '{estimator}' compares them "
+    "with. Record more executions, or see with `ltrain rules` which rewards vary",
     "no_tokens": _WITHOUT_TOKENS,
     "untrusted_tokens": _WITHOUT_TOKENS,
     "no_logprobs": _WITHOUT_TOKENS,
@@ -48,7 +47,7 @@ def _sentences(report: TrainingReport, selection: RowSelection) -> Iterator[str]
     """Yield a sentence for each reason, the commonest first."""
     yield from selection.left_out.sentences()
     for reason, count in report.executions.left_out.items():
-        if reason not in OUTDATED_REASONS:
+        if reason not in (*OUTDATED_REASONS, IN_OUTDATED_GROUP):
             some = f"{count} of {report.executions.all} executions"
             sentence = f"{_explain(report, reason, some)}."
             yield sentence[0].upper() + sentence[1:]

@@ -115,7 +115,7 @@ def make_report(selection: RowSelection, from_version: int) -> TrainingReport:
         groups_of_one=int((sizes == 1).sum()),
         rewards=tuple(_summarize(rewards, recipe["reward"])),
         without_reward=_count_without_reward(executions, rewards, recipe["reward"]),
-        calls=_balance(_call_reasons(selection, reasons, rows)),
+        calls=_balance(_call_reasons(selection, rows)),
         llm_calls=int(executions["llm_calls"].sum()),
         rows=rows.height,
         tokens=int(rows["response_mask"].list.sum().cast(pl.Int64).sum()),
@@ -170,9 +170,7 @@ def _dropped_calls(selection: RowSelection) -> pl.DataFrame:
     return own.select("execution_id", "call_id").join(drops.unique("call_id"), "call_id")
 
 
-def _call_reasons(
-    selection: RowSelection, executions: pl.DataFrame, rows: pl.DataFrame
-) -> pl.DataFrame:
+def _call_reasons(selection: RowSelection, rows: pl.DataFrame) -> pl.DataFrame:
     """Return `reason` of each of the policy's calls in executions that have calls to train on.
 
     These are the trained executions and those of which each call is dropped.

@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 
 from ltrain_collector.store import Store
+from ltrain_instrument.identity import SourceMode
 from ltrain_transforms.datasets import phases, selective_drops
 from ltrain_transforms.datasets.dataset import Dataset
 from ltrain_transforms.datasets.digest import BITS, dataset_id
@@ -18,7 +19,7 @@ from ltrain_transforms.datasets.location import check_replaceable
 from ltrain_transforms.datasets.manifest import MANIFEST, SCHEMA_VERSION, Manifest
 from ltrain_transforms.datasets.workers import LocalWorker, Workers
 from ltrain_transforms.policy_lineage import Lineage
-from ltrain_transforms.recipe import Recipe, SourceMode
+from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.source import (
     SPANS_PER_BATCH,
     VALIDATION,

@@ -17,7 +17,6 @@ from ltrain_transforms.recipe.selection import (
     FailedCounts,
     Filter,
     Source,
-    SourceMode,
     TrustedSender,
 )
 from ltrain_transforms.recipe.serve import Serve
@@ -43,7 +42,6 @@ __all__ = [
     "RuleKind",
     "Serve",
     "Source",
-    "SourceMode",
     "Step",
     "Train",
     "TrustedSender",

@@ -11,6 +11,7 @@ from typing import Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from ltrain_instrument.identity import SourceMode
 from ltrain_transforms.errors import BadRecipe
 from ltrain_transforms.recipe.credit import DEFAULT_ESTIMATOR, PRODUCTION_ESTIMATOR, Credit
 from ltrain_transforms.recipe.fault import describe_error
@@ -18,7 +19,7 @@ from ltrain_transforms.recipe.policy import Policy
 from ltrain_transforms.recipe.reward import Reward
 from ltrain_transforms.recipe.rollout import Rollout
 from ltrain_transforms.recipe.section import Section
-from ltrain_transforms.recipe.selection import Filter, Source, SourceMode
+from ltrain_transforms.recipe.selection import Filter, Source
 from ltrain_transforms.recipe.serve import Serve
 from ltrain_transforms.recipe.train import Train
 

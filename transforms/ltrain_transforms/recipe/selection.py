@@ -5,11 +5,9 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
+from ltrain_instrument.identity import SourceMode
 from ltrain_transforms.calls import READY, pattern_error
 from ltrain_transforms.recipe.section import Section
-
-SourceMode = Literal["train", "val", "prod", "all"]
-"""The mode of the executions that are read; `all` is no restriction."""
 
 TrustedSender = Literal["ingest", "none", "agent", "import", ""]
 """A sender that a recipe may trust besides those that every recipe trusts."""

@@ -39,7 +39,7 @@ class Selection:
 
     @classmethod
     def of_source(cls, source: Source, *, run: str | None = None, wave: int | None = None) -> Self:
-        """Select the executions of the source's mode, or those of one run or wave."""
+        """Select the executions of a source's mode, and only those of a run or wave if named."""
         return cls(run=run, mode=None if source.mode == "all" else source.mode, wave=wave)
 
 
