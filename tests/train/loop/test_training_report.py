@@ -131,7 +131,8 @@ def test_production_traffic_is_trained_by_default(tmp_path: Path) -> None:
         "estimator           reinforce_pp, for mode prod",
         "starts from         sql@0",
         f"dataset             {report['dataset']} in {folder}",
-        "Nothing was trained. The same command without --dry-run trains on these rows.",
+        "Nothing was trained. To train, run it without --dry-run and with --model DIR, as policy "
+        "'sql' has no version yet.",
     ]
 
 

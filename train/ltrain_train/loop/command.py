@@ -32,6 +32,7 @@ from ltrain_train.loop.once import (
 )
 from ltrain_train.loop.publication import describe_serving
 from ltrain_train.loop.run import Plan, run_online
+from ltrain_train.policy import Policies
 from ltrain_train.processes import RunLock, disk_full_error, is_disk_full, run_lock
 from ltrain_transforms.datasets import Dataset, interrupt_handler
 from ltrain_transforms.recipe import Recipe
@@ -126,22 +127,24 @@ def train_once(
         else:
             with Store.open(store, create=False) as opened:
                 data = read_store(plan, opened, lineage, replace=replace)
-        _print_report(data, as_json=as_json, complete=dry_run)
+        if not as_json:
+            print("\n".join(data.report.lines()), flush=True)
+        elif dry_run or not data.report.rows:
+            print(json.dumps(data.report.as_dict()), flush=True)
         data.check()
         if dry_run:
+            if not as_json:
+                _print_next(plan)
             return
         run = train_on(plan, data, lock)
     _print_run(plan, data, run, as_json=as_json)
 
 
-def _print_report(data: TrainingInput, *, as_json: bool, complete: bool) -> None:
-    """Print the report; as JSON only if it is all that the command prints."""
-    if not as_json:
-        print("\n".join(data.report.lines()), flush=True)
-    elif complete or not data.report.rows:
-        print(json.dumps(data.report.as_dict()), flush=True)
-    if complete and data.report.rows and not as_json:
-        print("Nothing was trained. The same command without --dry-run trains on these rows.")
+def _print_next(plan: Plan) -> None:
+    """Print how to train after a dry run."""
+    has_version = plan.model is not None or Policies(plan.home).versions(plan.policy)
+    model = f" and with --model DIR, as policy '{plan.policy}' has no version yet"
+    print(f"Nothing was trained. To train, run it without --dry-run{'' if has_version else model}.")
 
 
 def _print_run(plan: Plan, data: TrainingInput, run: OfflineRun, *, as_json: bool) -> None:

@@ -12,16 +12,16 @@ from ltrain_transforms.recipe import PRODUCTION_ESTIMATOR
 _WITHOUT_TOKENS = (
     "in {some} the calls have no token ids that the model's server recorded, and texts cannot be "
     "trained on. Send the agent's requests to the gateway (`ltrain serve`), or convert these "
-    "traces for another trainer: `ltrain convert {folder} --to rendered`"
+    "traces for another trainer: `ltrain convert {folder} --to sft --out sft.jsonl`"
 )
 
 EXPLANATIONS = {
     "unrewarded": "{some} lack a reward. The recipe names {rewards}; record feedback with "
-    "`ltrain.reward()`, and see with `ltrain rules` what each reward finds",
+    "`ltrain.reward()`, and see with `ltrain rules --mode {mode}` what each reward finds",
     "no_calls": "{some} have no LLM call of policy '{policy}'. Change `agents`, `nodes` or `where` "
     "of [[policy]] in the recipe",
     "no_spread": "{some} have the same reward as those that estimator '{estimator}' compares them "
-    "with. Record more executions, or see with `ltrain rules` which rewards vary",
+    "with. Record more executions, or see with `ltrain rules --mode {mode}` which rewards vary",
     "no_tokens": _WITHOUT_TOKENS,
     "untrusted_tokens": _WITHOUT_TOKENS,
     "no_logprobs": _WITHOUT_TOKENS,
@@ -61,6 +61,7 @@ def _explain(report: TrainingReport, reason: str, some: str) -> str:
         some=some,
         folder=report.folder,
         policy=report.policy,
+        mode=report.mode,
         estimator=report.estimator,
         rewards=", ".join(f"'{each.name}'" for each in report.rewards),
     )
