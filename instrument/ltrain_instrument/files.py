@@ -51,6 +51,12 @@ def is_private(folder: Path) -> bool:
     return not folder.exists() or not folder.stat().st_mode & GROUP_AND_OTHERS
 
 
+def path_component(name: str) -> str:
+    """Return a name, such as a run's, as the name of one file in a folder, and no other name's."""
+    escaped = name.replace("%", "%25").replace("/", "%2F").replace("\0", "%00")
+    return f"%2E{escaped[1:]}" if escaped.startswith(".") else escaped
+
+
 def write_file(path: Path, content: str | bytes, mode: int = 0o666) -> None:
     """Write or replace a file; `mode` is subject to the umask."""
     with temporary_sibling(path) as draft:

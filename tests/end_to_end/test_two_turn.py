@@ -26,7 +26,7 @@ def test_the_policy_reaches_nearly_all_of_the_reward(learned: Any) -> None:
 
 def test_every_trained_token_was_sampled_by_vllm(learned: Any) -> None:
     answered = Counter(_answered(learned.recorded_calls))
-    datasets = sorted((learned.project.home / "datasets").glob("*/samples"))
+    datasets = sorted((learned.project.home / "datasets").glob("*/*/samples"))
     assert len(datasets) == len(learned.waves)
     for file in datasets:
         for row in pl.read_parquet(file).iter_rows(named=True):
@@ -67,7 +67,7 @@ def test_each_rollout_is_one_trace_with_exactly_its_calls(learned: Any) -> None:
 
 
 def test_every_id_of_a_wave_is_in_a_lineage_or_a_drop(learned: Any) -> None:
-    folder = learned.project.home / "datasets" / "two-turn-0"
+    folder = learned.project.home / "datasets" / "two-turn" / "train-0"
     tables = {name: pl.read_parquet(folder / name) for name in ("calls", "drops")}
     samples = pl.read_parquet(folder / "samples")
     trained = set(samples["transition_ids"].explode().to_list())

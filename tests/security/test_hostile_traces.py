@@ -324,7 +324,7 @@ def test_a_store_of_hostile_traces_is_built(tmp_path: Path) -> None:
     with Store.open(f"chdb://{tmp_path}/store") as store:
         store.migrate()
         insert_otlp(store, request([trace(seed) for seed in range(150)]))
-        made = build(store, RECIPES, tmp_path / "out", run="r", mode=None)
+        made = build(store, RECIPES, tmp_path / "out", run="r", mode="all")
         assert made.counts["executions"] > 100
         assert report_rules(store, RECIPES, Selection(run="r", mode=None)).executions > 100
     for form in ("tasks", "sft", "preferences", "verl"):

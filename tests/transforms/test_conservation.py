@@ -76,7 +76,7 @@ def test_every_id_is_in_a_lineage_or_in_drops(
     if not scene.attempts:
         return
     insert_otlp(store, scene.request())
-    made = build(store, tight, tmp_path / "out", run=scene.run)
+    made = build(store, tight, tmp_path / "out", run=scene.run, replace=True)
     drops = made.drops
     left_out = Counter(drops["id"].to_list())
 

@@ -8,7 +8,7 @@ from typer.core import TyperCommand
 
 from ltrain_instrument import settings
 from ltrain_instrument.allow import Allow
-from ltrain_instrument.identity import Mode
+from ltrain_instrument.identity import Mode, SourceMode
 from ltrain_train import policy_cli
 
 app = typer.Typer()
@@ -230,6 +230,19 @@ def run(
             "--again", help="Training once: also on rollouts that the policy was trained on before."
         ),
     ] = False,
+    mode: Annotated[
+        SourceMode | None,
+        typer.Option(help="With --once: the mode to read; default: the recipe's source.mode."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="With --once: report what there is to train on only.")
+    ] = False,
+    replace: Annotated[
+        bool,
+        typer.Option(
+            "--replace", help="Training once: replace a dataset that a version was trained on."
+        ),
+    ] = False,
     store: Annotated[
         str | None, typer.Option(help="Store to read when training once; default: LTRAIN_STORE.")
     ] = None,
@@ -250,10 +263,14 @@ def run(
         int | None, typer.Option(help="Number of policy updates of an online run.")
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object for each wave.")
+        bool,
+        typer.Option("--json", help="Print one JSON object for each wave; training once: one."),
     ] = False,
 ) -> None:
     """Train a policy from stored traces; with tasks and an agent, run the agent too.
+
+    Training once, it first reports what there is to train on, what is left out and why; `ltrain
+    run --once --mode prod --dry-run` does so for production traffic and trains nothing.
 
     Example: ltrain run ltrain.toml --from-clickhouse --model .ltrain/models/smollm2
     """
@@ -263,8 +280,18 @@ def run(
         raise typer.BadParameter(
             "--from-clickhouse and --from-dataset exclude each other. Use one of them."
         )
+    for option, is_set in (("--dry-run", dry_run), ("--mode", mode is not None)):
+        if is_set and not once:
+            raise typer.BadParameter(f"{option} is for training once. Add --once.")
+    if mode is not None and from_dataset:
+        raise typer.BadParameter(
+            "--mode selects stored traces, and a dataset is of one mode already. Remove --mode or "
+            "--from-dataset."
+        )
     plan = command.make_plan(
         recipe,
+        once=once or from_dataset is not None,
+        mode=mode,
         model=model,
         updates=updates,
         tasks=tasks,
@@ -274,8 +301,19 @@ def run(
         seed=seed,
     )
     if once or from_dataset or plan.recipe.rollout is None:
-        command.train_once(plan, store, from_dataset, again=again, as_json=as_json)
-    elif again:
-        raise typer.BadParameter("--again is for training once. Add --once or --from-dataset DIR.")
+        command.train_once(
+            plan,
+            store,
+            from_dataset,
+            again=again,
+            replace=replace,
+            dry_run=dry_run,
+            as_json=as_json,
+        )
+    elif again or replace:
+        option = "--again" if again else "--replace"
+        raise typer.BadParameter(
+            f"{option} is for training once. Add --once or --from-dataset DIR."
+        )
     else:
         command.train_online(plan, as_json=as_json)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from ltrain_instrument.identity import SourceMode
 from ltrain_instrument.settings import HOME
 
 app = typer.Typer()
@@ -13,6 +14,10 @@ app = typer.Typer()
 StoreOption = Annotated[
     str | None,
     typer.Option("--store", help="chdb:///dir or http://host:8123; default: LTRAIN_STORE."),
+]
+ModeOption = Annotated[
+    SourceMode | None,
+    typer.Option("--mode", help="The mode to read; default: the recipe's source.mode."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON instead of tables.")]
 
@@ -22,16 +27,22 @@ def build(
     recipe: Annotated[Path, typer.Argument(help="The recipe.")] = Path("ltrain.toml"),
     store: StoreOption = None,
     out: Annotated[
-        Path | None, typer.Option(help="The folder of the dataset; default: .ltrain/datasets/RUN.")
+        Path | None,
+        typer.Option(
+            help="The folder of the dataset; default: .ltrain/datasets/RUN/MODE, or MODE-WAVE."
+        ),
     ] = None,
     run: Annotated[
         str | None, typer.Option(help="The run to read; default: the recipe's source.run.")
     ] = None,
-    mode: Annotated[str, typer.Option(help="train, val, prod or all.")] = "train",
+    mode: ModeOption = None,
     wave: Annotated[int | None, typer.Option(min=0, help="Only this wave.")] = None,
     update: Annotated[
         bool,
         typer.Option("--update", help="Keep its waves and add those closed since."),
+    ] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace another dataset in the folder.")
     ] = False,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Worker processes; default: one per core.")
@@ -49,15 +60,14 @@ def build(
 
     from ltrain_collector.store import Store
     from ltrain_transforms.datasets import build as build_dataset
-    from ltrain_transforms.datasets import open_workers, show_progress
+    from ltrain_transforms.datasets import dataset_folder, open_workers, show_progress
     from ltrain_transforms.policy_file import read_base_digests
     from ltrain_transforms.recipe import Recipe
     from ltrain_transforms.show import dataset_report, print_shown
 
-    if mode not in ("train", "val", "prod", "all"):
-        raise typer.BadParameter(f"'{mode}' is not a mode. Choose from: train, val, prod, all.")
     loaded = Recipe.load(recipe)
-    folder = out or HOME.read() / "datasets" / (run or loaded.source.run or recipe.stem)
+    name = run or loaded.source.run or recipe.stem
+    folder = out or dataset_folder(HOME.read(), name, mode or loaded.source.mode, wave)
     count = workers or len(os.sched_getaffinity(0))
     with (
         Store.open(store, create=False) as opened,
@@ -69,10 +79,11 @@ def build(
             loaded,
             folder,
             run=run,
-            mode=None if mode == "all" else mode,
+            mode=mode,
             wave=wave,
             base=read_base_digests(HOME.read() / "policies" / loaded.policy[0].name),
             update=update,
+            replace=replace,
             workers=opened_workers,
             progress=progress,
         )
@@ -163,7 +174,7 @@ def convert(
 ) -> None:
     """Convert a dataset to tasks, chats, preference pairs, rendered rows or the prompts of verl.
 
-    Example: ltrain convert .ltrain/datasets/demo --to sft --min 1 --out best.jsonl
+    Example: ltrain convert .ltrain/datasets/demo/train --to sft --min 1 --out best.jsonl
     """
     import json
 
@@ -193,7 +204,7 @@ def rules(
     run: Annotated[
         str | None, typer.Option(help="The run to read; default: the recipe's source.run.")
     ] = None,
-    mode: Annotated[str, typer.Option(help="train, val, prod or all.")] = "train",
+    mode: ModeOption = None,
     wave: Annotated[int | None, typer.Option(min=0, help="Only this wave.")] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -212,10 +223,9 @@ def rules(
     from ltrain_transforms.show import render_report, report_rules
     from ltrain_transforms.source import Selection
 
-    if mode not in ("train", "val", "prod", "all"):
-        raise typer.BadParameter(f"'{mode}' is not a mode. Choose from: train, val, prod, all.")
     loaded = Recipe.load(recipe)
-    selection = Selection(run=run, mode=None if mode == "all" else mode, wave=wave)
+    loaded = loaded if mode is None else loaded.with_mode(mode)
+    selection = Selection.of_source(loaded.source, run=run, wave=wave)
     with (
         Store.open(store, create=False) as opened,
         show_progress(trace="batches") as progress,

@@ -27,6 +27,10 @@ class NoDataset(LtrainError, LookupError):
     """A folder that is no dataset."""
 
 
+class DatasetExists(LtrainError, FileExistsError):
+    """A folder holds another dataset than the one that would be written there."""
+
+
 class Unwritable(LtrainError, OSError):
     """The output folder cannot be written, or its disk is full."""
 

@@ -132,6 +132,18 @@ def find_version(folder: Path, number: int) -> Path | None:
     return next((each for each in directories if (each / POLICY_MANIFEST).is_file()), None)
 
 
+def versions_trained_on(policies: Path, dataset: str) -> list[str]:
+    """Return the versions below `policies` that were trained on a dataset, as `name@number`."""
+    manifests = sorted(
+        [
+            *policies.glob(f"*/v*/{POLICY_MANIFEST}"),
+            *policies.glob(f"*/{REMOVED}/v*/{POLICY_MANIFEST}"),
+        ]
+    )
+    versions = (_read_manifest(path) for path in manifests)
+    return [f"{each.policy}@{each.version}" for each in versions if each.dataset == dataset]
+
+
 def _digest(files: dict[str, PolicyFile]) -> str:
     lines = (f"{name} {file.sha256}" for name, file in sorted(files.items()))
     return sha256("\n".join(lines).encode()).hexdigest()

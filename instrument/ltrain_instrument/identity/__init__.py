@@ -9,13 +9,20 @@ from ltrain_instrument.identity.context import (
     identity_from_context,
     use_context,
 )
-from ltrain_instrument.identity.rollout_identity import VARIABLES, Identity, Mode, rollout_id
+from ltrain_instrument.identity.rollout_identity import (
+    VARIABLES,
+    Identity,
+    Mode,
+    SourceMode,
+    rollout_id,
+)
 
 __all__ = [
     "VARIABLES",
     "Identity",
     "IdentityScope",
     "Mode",
+    "SourceMode",
     "context_with_identity",
     "current_identity",
     "enter_identity",

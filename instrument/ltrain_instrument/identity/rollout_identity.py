@@ -12,6 +12,8 @@ from typing import Literal, Self, cast
 from ltrain_instrument import attributes
 
 Mode = Literal["train", "val", "prod"]
+SourceMode = Literal["train", "val", "prod", "all"]
+"""The mode of the rollouts that a command reads; `all` is no restriction."""
 """ltrain runs train and val itself; prod is traffic that exists anyway."""
 
 

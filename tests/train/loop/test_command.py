@@ -1,5 +1,6 @@
 """`ltrain run`: ctrl-C is never lost, and the recipe says how the policy is served."""
 
+import json
 import os
 import subprocess
 import sys
@@ -174,8 +175,30 @@ def test_an_offline_run_ends_with_whether_a_gateway_serves_the_version(
     run = SimpleNamespace(
         dataset=SimpleNamespace(id="d1"), update=update, version=2, path="v2", served=served
     )
-    command._print_run(cast(Any, SimpleNamespace(policy="sql")), cast(Any, run), as_json=False)
+    report = SimpleNamespace(as_dict=lambda: {"rows": 4, "from_version": 1})
+    plan, data = SimpleNamespace(policy="sql"), SimpleNamespace(report=report)
+    command._print_run(cast(Any, plan), cast(Any, data), cast(Any, run), as_json=False)
     assert capsys.readouterr().out.splitlines() == [
         "Policy sql v2 at v2: trained on 4 rows of dataset d1.",
         sentence,
+        "`ltrain show sql@2` shows what it was trained on.",
     ]
+    command._print_run(cast(Any, plan), cast(Any, data), cast(Any, run), as_json=True)
+    shown = json.loads(capsys.readouterr().out)
+    assert shown == {
+        "rows": 4, "from_version": 1, "version": 2, "path": "v2", "served": served, "metrics": {},
+    }  # fmt: skip
+
+
+def test_an_online_run_trains_on_its_own_rollouts_whatever_mode_the_recipe_reads(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "ltrain.toml"
+    path.write_text(RECIPE.replace('run = "demo"', 'run = "demo", mode = "prod"'))
+    agent: dict[str, Any] = {"tasks": "t.jsonl", "agent": "a:a", "reward": "r:r"}
+    online = command.make_plan(path, model=None, updates=None, **agent).recipe
+    assert (online.source.mode, online.credit.outcome.estimator) == ("train", "grpo")
+    once = command.make_plan(path, model=None, updates=None, once=True, **agent).recipe
+    assert (once.source.mode, once.credit.outcome.estimator) == ("prod", "reinforce_pp")
+    offline = command.make_plan(path, model=None, updates=None, mode="all").recipe
+    assert (offline.source.mode, offline.credit.outcome.estimator) == ("all", "grpo")

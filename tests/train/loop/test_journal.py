@@ -140,3 +140,16 @@ def test_a_wave_without_rows_is_an_update_without_a_version(tmp_path: Path) -> N
     journal.add(wave("train", 1))
     assert journal.updates == 2
     assert journal.latest == 1
+
+
+@pytest.mark.parametrize("name", ["../../elsewhere", "..", "team/sql"])
+def test_a_run_stays_in_its_folder_whatever_its_name(tmp_path: Path, name: str) -> None:
+    version = PolicyVersion(policy="sql", version=0, created=0, files={})
+    runs = tmp_path / "home" / "runs"
+    first, again = (
+        open_journal(runs, name, recipe="r1", updates=2, current=version) for _ in range(2)
+    )
+    assert (first.run, again) == (name, first)
+    assert first.path.resolve().parents[1] == runs.resolve()
+    assert read_journals(runs, "sql") == [first]
+    assert [path.name for path in tmp_path.iterdir()] == ["home"]

@@ -14,7 +14,7 @@ from tests.transforms.datasets.test_lineage import add_group
 
 from ltrain_collector.store import Store
 from ltrain_train.errors import NothingToTrain
-from ltrain_train.loop.once import OfflineRun, train_from_store
+from ltrain_train.loop.once import OfflineRun, read_lineage, read_store, train_on
 from ltrain_train.loop.run import Plan
 from ltrain_train.policy import Policies
 from ltrain_train.processes import run_lock
@@ -37,7 +37,7 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
 
 def train(plan: Plan, store: Store) -> OfflineRun:
     with run_lock(plan.home, run=plan.name, policy=plan.policy) as lock:
-        return train_from_store(plan, store, lock)
+        return train_on(plan, read_store(plan, store, read_lineage(plan)), lock)
 
 
 def read_ledger(plan: Plan, version: int) -> list[str]:

@@ -93,7 +93,7 @@ def start_run(
     assert recipe.rollout is not None
     online = OnlineRun(
         recipe, recipe.rollout, journal, store, cast(Any, agents), cast(Any, learning), Phases(),
-        [Task(id="t1", input="x")], (), tmp_path / "datasets", shown.append, 0, tmp_path / "logs",
+        [Task(id="t1", input="x")], (), tmp_path, shown.append, 0, tmp_path / "logs",
     )  # fmt: skip
     return online, agents, shown
 
@@ -118,7 +118,7 @@ def test_a_wave_of_trusted_senders_is_complete_and_has_its_alarms(
     assert (wave.outcomes, wave.evaluations) == ({"ok": 16}, {"reward": 0.5})
     assert wave.score == 0.5
     assert wave.seconds["settle"] < 150
-    manifest = Dataset.open(tmp_path / "datasets" / "demo-0").manifest
+    manifest = Dataset.open(tmp_path / "datasets" / "demo" / "train-0").manifest
     assert manifest["base"] == version.base_digests()
     [alarm] = wave.alarms
     assert "dropped as `constrained` have low rewards (mean 0.00, others 0.80" in alarm
@@ -165,7 +165,7 @@ def test_a_wave_whose_rollouts_all_failed_ends_the_run_and_is_tried_again(
     assert agents.finished == [{scene.attempts[8].rollout}]
     [wave] = shown
     assert (wave.outcomes, wave.evaluations, again.failed_at) == ({"ok": 16}, {"reward": 0.5}, 0)
-    executions = Dataset.open(tmp_path / "datasets" / "demo-0").table("executions")
+    executions = Dataset.open(tmp_path / "datasets" / "demo" / "train-0").table("executions")
     trained = executions.filter(~pl.col("superseded"))
     assert trained["attempt"].to_list() == [2] * 16
 

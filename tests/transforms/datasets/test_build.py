@@ -212,10 +212,10 @@ reward = [{ name = "answer", evaluation = "reward" }]
     ("mode", "modes", "credited"),
     [
         ("train", "", {"train"}),
-        (None, "", {"train"}),
+        ("all", "", {"train"}),
         ("val", "", {"val"}),
-        (None, ', modes = ["train", "val"]', {"train", "val"}),
-        (None, ', modes = ["val"]', {"val"}),
+        ("all", ', modes = ["train", "val"]', {"train", "val"}),
+        ("all", ', modes = ["val"]', {"val"}),
     ],
 )
 def test_validation_gets_credit_only_if_it_is_named(
@@ -223,7 +223,7 @@ def test_validation_gets_credit_only_if_it_is_named(
     scene: Any,
     tmp_path: Path,
     execution: str,
-    mode: str | None,
+    mode: Any,
     modes: str,
     credited: set[str],
 ) -> None:

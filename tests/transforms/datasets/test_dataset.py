@@ -119,7 +119,7 @@ def test_spans_without_a_call_are_drops(
 def test_an_empty_store_is_an_error(store: Store, recipe: Recipe, tmp_path: Path) -> None:
     with pytest.raises(
         NothingToBuild,
-        match=r"run demo, mode train.*condition: run 0.*Runs in the store: none",
+        match=r"run demo, mode train\)\. The store has no traces yet\. Start `ltrain up`",
     ):
         build(store, recipe, tmp_path / "out")
     assert not (tmp_path / "out").exists()

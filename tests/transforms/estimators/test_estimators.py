@@ -90,13 +90,29 @@ def test_rae_has_a_mean_for_each_agent_that_begins_at_zero() -> None:
     assert outcome("rae", *first, *second, decay=0.5) == pytest.approx([1.0, 0.5, -0.75, -1.0])
 
 
-@pytest.mark.parametrize("name", sorted(set(ESTIMATORS) - {"running", "rae", "gae"}))
+@pytest.mark.parametrize(
+    "name", sorted(set(ESTIMATORS) - {"running", "rae", "gae", "reinforce_pp"})
+)
 def test_a_member_alone_has_no_advantage_and_changes_no_other(name: str) -> None:
     two = [{"reward": 1.0, "reward:a": 1.0}, {"reward": 0.0, "reward:a": 0.0}]
     with_one = outcome(name, *two, {"reward": 7.0, "reward:a": 7.0, "group": 1})
     assert with_one[2] is None
     assert with_one[:2] == outcome(name, *two)
     assert with_one[0] is not None and with_one[0] > 0.1
+
+
+def test_reinforce_pp_compares_groups_of_one_with_the_batch() -> None:
+    rows: Rows = [{"reward": r, "group": group} for group, r in enumerate((1.0, 0.0, 1.0, 0.0))]
+    # over four tokens the mean is 1/2 and the variance 1/3
+    assert outcome("reinforce_pp", *rows) == pytest.approx([0.8660254, -0.8660254] * 2)
+    assert outcome("reinforce_pp", *rewards(1.0)) == [None], "a batch of one has no peer"
+
+
+@pytest.mark.parametrize("name", sorted(set(ESTIMATORS) - {"gae"}))
+def test_the_record_says_whether_groups_of_one_are_compared(name: str) -> None:
+    rows: Rows = [{"reward": r, "reward:a": r, "group": g} for g, r in enumerate((1.0, 0.0, 0.5))]
+    compared = [value for value in outcome(name, *rows) if value is not None]
+    assert bool(compared) == ESTIMATORS[name].fits_singles
 
 
 @pytest.mark.parametrize("name", sorted(set(ESTIMATORS) - {"running", "rae", "gae"}))

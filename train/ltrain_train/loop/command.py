@@ -18,12 +18,21 @@ from rich.console import Console
 from ltrain_collector.store import Store
 from ltrain_instrument import settings
 from ltrain_instrument.errors import LtrainError
+from ltrain_instrument.identity import SourceMode
 from ltrain_train.errors import BadRun
 from ltrain_train.loop import report
 from ltrain_train.loop.journal import Journal, Wave
-from ltrain_train.loop.once import OfflineRun, train_from_dataset, train_from_store
+from ltrain_train.loop.once import (
+    OfflineRun,
+    TrainingInput,
+    read_lineage,
+    read_store,
+    select_input,
+    train_on,
+)
 from ltrain_train.loop.publication import describe_serving
 from ltrain_train.loop.run import Plan, run_online
+from ltrain_train.policy import Policies
 from ltrain_train.processes import RunLock, disk_full_error, is_disk_full, run_lock
 from ltrain_transforms.datasets import Dataset, interrupt_handler
 from ltrain_transforms.recipe import Recipe
@@ -32,8 +41,21 @@ STDERR = 2
 """The file descriptor."""
 
 
-def make_plan(path: Path, *, model: Path | None, updates: int | None, **rollout: Any) -> Plan:
+def make_plan(
+    path: Path,
+    *,
+    model: Path | None,
+    updates: int | None,
+    once: bool = False,
+    mode: SourceMode | None = None,
+    **rollout: Any,
+) -> Plan:
     """Read a recipe and apply the options of the command line to it.
+
+    Args:
+        once: whether the run is an offline one even if the recipe has a [rollout] section.
+        mode: replaces the recipe's `source.mode`; an online run trains on its own rollouts, whose
+            mode is `train`.
 
     Raises:
         BadRecipe: when the recipe cannot be read.
@@ -48,6 +70,8 @@ def make_plan(path: Path, *, model: Path | None, updates: int | None, **rollout:
             f"An online run needs tasks, an agent and a reward function. Add {names}, or the same "
             "keys under [rollout] in the recipe."
         )
+    online = bool(section) and not once
+    recipe = recipe.with_mode("train" if online else mode or recipe.source.mode)
     fields = recipe.model_dump(by_alias=True) | {"rollout": section or None}
     if updates is not None:
         fields["train"] = recipe.train.model_dump() | {"updates": updates}
@@ -80,27 +104,51 @@ def train_online(plan: Plan, *, as_json: bool) -> Journal:
 
 
 def train_once(
-    plan: Plan, store: str | None, dataset: Path | None, *, again: bool, as_json: bool
+    plan: Plan,
+    store: str | None,
+    dataset: Path | None,
+    *,
+    again: bool,
+    replace: bool,
+    dry_run: bool,
+    as_json: bool,
 ) -> None:
-    """Train once, on a dataset or on the store's traces, and print the result.
+    """Report what there is to train on in a dataset or in the store's traces, and train once on it.
 
     Args:
         again: also train on rollouts that the policy was trained on before.
+        replace: replace a dataset of the same version that a version was trained on.
+        dry_run: report only.
     """
     with _hold_lock(plan) as lock:
+        lineage = read_lineage(plan, again=again, register=not dry_run)
         if dataset is not None:
-            run = train_from_dataset(plan, Dataset.open(dataset), lock, again=again)
+            data = select_input(plan, Dataset.open(dataset), lineage)
         else:
             with Store.open(store, create=False) as opened:
-                run = train_from_store(plan, opened, lock, again=again)
-    _print_run(plan, run, as_json=as_json)
+                data = read_store(plan, opened, lineage, replace=replace)
+        if not as_json:
+            print("\n".join(data.report.lines()), flush=True)
+        elif dry_run or not data.report.rows:
+            print(json.dumps(data.report.as_dict()), flush=True)
+        data.check()
+        if dry_run:
+            if not as_json:
+                _print_next(plan)
+            return
+        run = train_on(plan, data, lock)
+    _print_run(plan, data, run, as_json=as_json)
 
 
-def _print_run(plan: Plan, run: OfflineRun, *, as_json: bool) -> None:
-    fields = {
-        "dataset": run.dataset.id,
-        "rows": run.update.report.rows,
-        "left_out": dict(run.update.left_out.reasons),
+def _print_next(plan: Plan) -> None:
+    """Print how to train after a dry run."""
+    has_version = plan.model is not None or Policies(plan.home).versions(plan.policy)
+    model = f" and with --model DIR, as policy '{plan.policy}' has no version yet"
+    print(f"Nothing was trained. To train, run it without --dry-run{'' if has_version else model}.")
+
+
+def _print_run(plan: Plan, data: TrainingInput, run: OfflineRun, *, as_json: bool) -> None:
+    fields = data.report.as_dict() | {
         "version": run.version,
         "path": str(run.path),
         "served": run.served,
@@ -116,6 +164,7 @@ def _print_run(plan: Plan, run: OfflineRun, *, as_json: bool) -> None:
     for sentence in run.update.left_out.sentences():
         print(sentence)
     print(describe_serving(plan.policy, served=run.served))
+    print(f"`ltrain show {plan.policy}@{run.version}` shows what it was trained on.")
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from ltrain_instrument.files import write_file
+from ltrain_instrument.files import path_component, write_file
 from ltrain_train.errors import BadJournal
 from ltrain_train.rollout import last_and_next_name
 from ltrain_transforms.policy_file import PolicyVersion
@@ -180,7 +180,7 @@ def open_journal(
         BadJournal: when the last run's journal cannot be read.
     """
     last, next_name = last_and_next_name(runs, name)
-    journal = Journal.load(runs / last) if last else None
+    journal = Journal.load(runs / path_component(last)) if last else None
     if journal is not None and journal.recipe == recipe and journal.policy == current.policy:
         lacks_updates = not journal.finished or journal.updates < updates
         if lacks_updates and journal.leads_to(current):
@@ -199,7 +199,7 @@ def open_journal(
             *(journal.run, next_name, current.version),
         )
     journal = Journal(
-        folder=runs / next_name,
+        folder=runs / path_component(next_name),
         run=next_name,
         recipe=recipe,
         policy=current.policy,

@@ -5,19 +5,41 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ltrain_collector.store import Store
+from ltrain_instrument.files import path_component
 from ltrain_train.errors import NotFinite
+from ltrain_train.loop.nothing_to_train import nothing_to_train
 from ltrain_train.loop.publication import find_gateway
 from ltrain_train.loop.report import Phases
 from ltrain_train.loop.retention import prune_versions
 from ltrain_train.loop.run import Plan, make_learner
-from ltrain_train.loop.training_rows import select_rows
+from ltrain_train.loop.training_report import TrainingReport, make_report
+from ltrain_train.loop.training_rows import RowSelection, find_rows
 from ltrain_train.loop.update import Update, Updater
 from ltrain_train.policy import Policies
 from ltrain_train.processes import RunLock
 from ltrain_train.store import open_service_provider
-from ltrain_transforms.datasets import Dataset, build
-from ltrain_transforms.policy_file import read_base_digests
+from ltrain_transforms.datasets import MANIFEST, Dataset, build, dataset_folder
+from ltrain_transforms.errors import NoDataset
+from ltrain_transforms.policy_file import read_base_digests, versions_trained_on
 from ltrain_transforms.policy_lineage import Lineage
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingInput:
+    """The dataset of an offline run, and what of it a version is trained on."""
+
+    lineage: Lineage
+    selection: RowSelection
+    report: TrainingReport
+
+    def check(self) -> None:
+        """Check that there is a row to train on.
+
+        Raises:
+            NothingToTrain: when there is none.
+        """
+        if not self.report.rows:
+            raise nothing_to_train(self.report, self.selection)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,41 +56,76 @@ class OfflineRun:
     """Whether a gateway serves the new version."""
 
 
-def train_from_store(plan: Plan, store: Store, lock: RunLock, *, again: bool = False) -> OfflineRun:
-    """Build a dataset from `store` by the recipe, train on it, and publish the new version.
+def read_lineage(plan: Plan, *, again: bool = False, register: bool = True) -> Lineage:
+    """Read the lineage of the version that the run trains.
 
     Args:
         again: also train on rollouts that the policy was trained on before.
+        register: make the plan's model version 0 of a new policy; without, one is assumed.
+    """
+    policies = plan.policies() if register else Policies(plan.home)
+    if not register and not policies.versions(plan.policy):
+        return Lineage(plan.policy, (0,))
+    current = policies.current(plan.policy)
+    return Lineage.read(policies.directory / plan.policy, current, again=again)
+
+
+def read_store(
+    plan: Plan, store: Store, lineage: Lineage, *, replace: bool = False
+) -> TrainingInput:
+    """Build a dataset from `store` by the recipe, for the version of `lineage`.
+
+    A dataset of the same version that no version was trained on is replaced.
+
+    Args:
+        replace: replace a dataset that a version was trained on, too.
 
     Raises:
-        NothingToTrain: when the dataset has no row to train on.
+        NothingToBuild: when the recipe's source selects no execution.
+        DatasetExists: when another dataset of this version is there, and is not to be replaced.
     """
-    policies = plan.policies()
-    lineage = _read_lineage(plan, policies, again)
-    out = plan.home / "datasets" / f"{_run_name(plan)}-v{lineage.version}"
-    base = read_base_digests(policies.directory / plan.policy)
-    dataset = build(store, plan.recipe, out, base=base, lineage=lineage)
-    return train_from_dataset(plan, dataset, lock, again=again)
+    policies = plan.home / "policies"
+    out = dataset_folder(
+        plan.home, plan.name, plan.recipe.source.mode, f"{plan.policy}@{lineage.version}"
+    )
+    dataset = build(
+        store,
+        plan.recipe,
+        out,
+        base=read_base_digests(policies / plan.policy),
+        lineage=lineage,
+        replace=replace or _is_unused(out, policies),
+    )
+    return select_input(plan, dataset, lineage)
 
 
-def train_from_dataset(
-    plan: Plan, dataset: Dataset, lock: RunLock, *, again: bool = False
-) -> OfflineRun:
+def _is_unused(folder: Path, policies: Path) -> bool:
+    """Return whether no version was trained on the dataset in a folder; it must be readable."""
+    if not (folder / MANIFEST).exists():
+        return False
+    try:
+        return not versions_trained_on(policies, Dataset.open(folder).id)
+    except NoDataset:
+        return False
+
+
+def select_input(plan: Plan, dataset: Dataset, lineage: Lineage) -> TrainingInput:
+    """Find what of a dataset the version of `lineage` is trained on, and report it."""
+    selection = find_rows(dataset, lineage, plan.train.max_staleness)
+    return TrainingInput(lineage, selection, make_report(selection, lineage.version))
+
+
+def train_on(plan: Plan, data: TrainingInput, lock: RunLock) -> OfflineRun:
     """Train on a dataset and publish the new version.
 
     The learner's guard holds `lock` until the learner has ended.
-
-    Args:
-        again: as in `train_from_store`.
 
     Raises:
         NothingToTrain: when the dataset has no row to train on.
         NotFinite: when every optimizer step was undone.
     """
-    policies = plan.policies()
-    lineage = _read_lineage(plan, policies, again)
-    version = lineage.version
-    select_rows(dataset, lineage, plan.train.max_staleness)  # an error before a model is loaded
+    data.check()
+    policies, dataset, version = plan.policies(), data.selection.dataset, data.lineage.version
     with ExitStack() as stack, lock.working():
         base, learner = make_learner(plan, policies, version, lock)
         stack.enter_context(learner)
@@ -76,8 +133,8 @@ def train_from_dataset(
         stack.callback(provider.shutdown)
         gateway = stack.enter_context(find_gateway(plan.home, plan.policy))
         updater = Updater(plan.recipe, policies, learner, gateway, provider, Phases(), base=base)
-        checkpoints = plan.home / "runs" / _run_name(plan) / "checkpoints"
-        update = updater.update(dataset, lineage, checkpoints)
+        checkpoints = plan.home / "runs" / _run_folder(plan) / "checkpoints"
+        update = updater.update(dataset, data.lineage, checkpoints)
     if update.version is None:
         raise NotFinite(f"No version was published. {' '.join(update.report.warnings)}")
     keep = plan.train.keep_versions
@@ -86,14 +143,9 @@ def train_from_dataset(
     return OfflineRun(dataset, update, update.version, path, served=gateway is not None)
 
 
-def _run_name(plan: Plan) -> str:
-    """Return the name of the run's folders, which the policies of one recipe folder do not share.
+def _run_folder(plan: Plan) -> str:
+    """Return the folder of the run, which the policies of one recipe folder do not share.
 
     A policy's name has no '@'.
     """
-    return f"{plan.name}-once@{plan.policy}"
-
-
-def _read_lineage(plan: Plan, policies: Policies, again: bool) -> Lineage:
-    current = policies.current(plan.policy)
-    return Lineage.read(policies.directory / plan.policy, current, again=again)
+    return path_component(f"{plan.name}-once@{plan.policy}")

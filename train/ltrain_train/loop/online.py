@@ -25,7 +25,7 @@ from ltrain_train.loop.update import Updater
 from ltrain_train.loop.wave_summary import outcome_score, summarize_wave
 from ltrain_train.rollout import Runner, Task, describe_failures, finished_rollouts
 from ltrain_train.workers import COUNTED_OUTCOMES
-from ltrain_transforms.datasets import Dataset, alarm_messages, build
+from ltrain_transforms.datasets import Dataset, alarm_messages, build, dataset_folder
 from ltrain_transforms.policy_file import read_base_digests
 from ltrain_transforms.policy_lineage import Lineage
 from ltrain_transforms.recipe import Recipe, Rollout
@@ -60,7 +60,7 @@ class OnlineRun:
     phases: Phases
     tasks: Sequence[Task]
     validation: Sequence[Task]
-    datasets: Path
+    home: Path
     on_wave: Callable[[Wave], None]
     version: int
     """The served policy version."""
@@ -161,9 +161,12 @@ class OnlineRun:
             retry_store(lambda: wait_complete(self.store, ids, span_timeout, senders))
 
     def _build(self, number: int) -> Dataset:
-        run, out = self.journal.run, self.datasets / f"{self.journal.run}-{number}"
+        run = self.journal.run
+        out = dataset_folder(self.home, run, "train", number)
         base = read_base_digests(self.updater.policies.directory / self.journal.policy)
         options: dict[str, Any] = {"run": run, "wave": number, "base": base}
+        # the journal lacks this wave, so a dataset that is there is of an update to be repeated
+        options |= {"mode": "train", "replace": True}
         with self.phases.measure("build"):
             lineage = self._lineage()
             return retry_store(

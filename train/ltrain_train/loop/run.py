@@ -181,7 +181,7 @@ def run_online(plan: Plan, on_wave: Callable[[Wave], None], lock: RunLock) -> Jo
             phases=phases,
             tasks=tasks,
             validation=validation,
-            datasets=plan.home / "datasets",
+            home=plan.home,
             on_wave=on_wave,
             version=_serve_version(journal, policies, gateway),
             logs=rollout_logs(plan.home),

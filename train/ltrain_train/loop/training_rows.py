@@ -51,6 +51,25 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True)
+class RowSelection:
+    """Which rows of a dataset a version is trained on."""
+
+    dataset: Dataset
+    policy: str
+    outdated: pl.DataFrame
+    """`OUTDATED`: the executions of the dataset's rows that are outdated for the version."""
+    groups: pl.Series
+    """Their groups, which are left out."""
+    left_out: LeftOut
+
+    def scan(self) -> pl.LazyFrame:
+        """Return the rows, which are read when the frame is collected."""
+        own = pl.col("policy") == self.policy
+        kept = ~GROUP.is_in(self.groups.implode())
+        return pl.scan_parquet(self.dataset.path / "samples").filter(own, kept)
+
+
+@dataclass(frozen=True, slots=True)
 class TrainingRows:
     """The rows that a version is trained on."""
 
@@ -61,27 +80,31 @@ class TrainingRows:
     left_out: LeftOut
 
 
-def select_rows(dataset: Dataset, lineage: Lineage, max_staleness: int) -> TrainingRows:
-    """Return the rows of `dataset` that the version of `lineage` is trained on.
-
-    Raises:
-        NothingToTrain: when there are none.
-    """
+def find_rows(dataset: Dataset, lineage: Lineage, max_staleness: int) -> RowSelection:
+    """Find the rows of `dataset` that the version of `lineage` is trained on; there may be none."""
     transitions, executions = dataset.table("transitions"), dataset.table("executions")
     compared = executions.join(transitions, "execution_id", "semi")
     outdated = lineage.outdated(compared, transitions, max_staleness)
     groups = _groups_of(outdated, transitions)
     left_out = _count_left_out(dataset, lineage, outdated, groups, transitions, executions)
-    samples = dataset.path / "samples"
-    own = pl.col("policy") == lineage.policy
-    rows = pl.scan_parquet(samples).filter(own, ~GROUP.is_in(groups.implode()))
+    return RowSelection(dataset, lineage.policy, outdated, groups, left_out)
+
+
+def select_rows(dataset: Dataset, lineage: Lineage, max_staleness: int) -> TrainingRows:
+    """Return the rows of `dataset` that the version of `lineage` is trained on, as a file.
+
+    Raises:
+        NothingToTrain: when there are none.
+    """
+    selection = find_rows(dataset, lineage, max_staleness)
+    samples, rows = dataset.path / "samples", selection.scan()
     names = rows.select(rollout_name()).collect().to_series()
     if names.is_empty():
-        raise NothingToTrain(_no_rows_message(dataset, left_out))
+        raise NothingToTrain(_no_rows_message(dataset, selection.left_out))
     if len(names) != dataset.counts["samples"]:
         samples = dataset.path.with_name(f"{dataset.path.name}.{lineage.policy}.parquet")
         rows.collect().write_parquet(samples, compression="zstd")
-    return TrainingRows(samples, tuple(names.unique().sort()), left_out)
+    return TrainingRows(samples, tuple(names.unique().sort()), selection.left_out)
 
 
 def _groups_of(outdated: pl.DataFrame, transitions: pl.DataFrame) -> pl.Series:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Self
 
 from ltrain_instrument.allow import Allow
+from ltrain_instrument.files import path_component
 from ltrain_instrument.identity import Identity, Mode
 from ltrain_instrument.settings import SECRETS
 from ltrain_train.gateway import GatewayClient
@@ -172,7 +173,7 @@ class Runner(ExitStack):
             provider=self._provider,
             client=self._client,
             reward=self._reward,
-            attempt_log=AttemptLog(self._home / "runs" / self._run),
+            attempt_log=AttemptLog(self._home / "runs" / path_component(self._run)),
             gateway=self._gateway,
             secret=self._secret,
             settings=WaveSettings(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from ltrain_instrument.files import write_file
+from ltrain_instrument.files import path_component, write_file
 
 
 @dataclass(slots=True)
@@ -37,17 +37,17 @@ class Run:
 def open_run(runs: Path, name: str, request: Mapping[str, str | int | float]) -> Run:
     """Return the last run of this name if it is unfinished with equal options, else a new one."""
     last, next_name = last_and_next_name(runs, name)
-    previous = _read_run(runs / last) if last else None
+    previous = _read_run(runs / path_component(last)) if last else None
     if previous is not None and not previous.finished and previous.request == dict(request):
         return previous
-    return Run(runs / next_name, next_name, dict(request))
+    return Run(runs / path_component(next_name), next_name, dict(request))
 
 
 def last_and_next_name(runs: Path, name: str) -> tuple[str | None, str]:
     """Return the last of `name`, `name-2`, … that has a folder, and the name after it."""
     numbered = (name if number == 1 else f"{name}-{number}" for number in count(1))
     last, next_name = None, next(numbered)
-    while (runs / next_name).exists():
+    while (runs / path_component(next_name)).exists():
         last, next_name = next_name, next(numbered)
     return last, next_name
 

@@ -10,9 +10,11 @@ from ltrain_transforms.source import to_drops
 
 REASONS = {
     "not_finite": "one of its rewards is not a finite number",
-    "alone": "no other execution of its group counts, or, for an estimator with a running "
-    "baseline, none ended before it, so there is nothing to compare it with",
-    "no_spread": "all executions of its group have the same outcome and the same process rewards",
+    "alone": "no other execution of its group counts (for `reinforce_pp`: of its batch), or, for "
+    "an estimator with a running baseline, none ended before it, so there is nothing to compare "
+    "it with",
+    "no_spread": "all executions of its group have the same outcome and the same process rewards, "
+    "and its advantage is 0",
     "low_spread": "filter.max_groups selects the groups with the widest outcome",
 }
 
@@ -40,7 +42,7 @@ def select_groups(
     marked = executions.join(largest, "execution_id", "left").with_columns(
         pl.col("largest_advantage").fill_null(0.0).max().over(group)
     )
-    flat = (pl.col("spread") <= SAME) & (pl.col("largest_advantage") <= SAME)
+    flat = (pl.col("spread").fill_null(0.0) <= SAME) & (pl.col("largest_advantage") <= SAME)
     if recipe.credit.uses_critic:
         flat = pl.lit(False)
     marked = marked.with_columns(

@@ -10,10 +10,12 @@ from typing import Any
 import polars as pl
 
 from ltrain_collector.store import Store
+from ltrain_instrument.identity import SourceMode
 from ltrain_transforms.datasets import phases, selective_drops
 from ltrain_transforms.datasets.dataset import Dataset
 from ltrain_transforms.datasets.digest import BITS, dataset_id
 from ltrain_transforms.datasets.draft import Draft, Part, open_draft
+from ltrain_transforms.datasets.location import check_replaceable
 from ltrain_transforms.datasets.manifest import MANIFEST, SCHEMA_VERSION, Manifest
 from ltrain_transforms.datasets.workers import LocalWorker, Workers
 from ltrain_transforms.policy_lineage import Lineage
@@ -50,35 +52,40 @@ def build(
     out: Path,
     *,
     run: str | None = None,
-    mode: str | None = "train",
+    mode: SourceMode | None = None,
     wave: int | None = None,
     base: Mapping[str, str] | None = None,
     lineage: Lineage | None = None,
     update: bool = False,
+    replace: bool = False,
     workers: Workers | None = None,
     spans_a_batch: int = SPANS_PER_BATCH,
     progress: Progress = ignore_progress,
 ) -> Dataset:
-    """Build a dataset from the spans of `store` and write it to `out`, replacing a dataset there.
+    """Build a dataset from the spans of `store` and write it to `out`.
+
+    A dataset that is there with the same rows is replaced.
 
     Args:
         run: replaces the recipe's `source.run`.
-        mode: train, val or prod; None selects all. Executions of mode val get credit only with val,
-            or where the modes of a policy name it.
+        mode: replaces the recipe's `source.mode`.
         base: digests of the trained policy's base (`read_base_digests`), for the manifest.
         lineage: of the policy version that will be trained on the dataset; executions that are
             outdated for it get no credit.
         update: keep the waves of the dataset in `out` and add the waves closed since. The whole
             dataset is built again when its recipe, query or stored waves have changed.
+        replace: whether any other dataset in `out` is replaced, too.
         workers: where the batches are processed; None is this process.
         spans_a_batch: approximate number of spans in memory at once; it changes no row.
 
     Raises:
         NothingToBuild: when the recipe's source selects no execution.
-        NoDataset: when `out` exists and is not a dataset.
+        NoDataset: when `out` exists and is not a dataset, or is inside one.
+        DatasetExists: when `out` holds another dataset, and `update` or `replace` do not allow it.
         Unwritable: when `out` cannot be written, or the disk is full.
     """
-    selection = Selection(run=run, mode=mode, wave=wave)
+    recipe = recipe if mode is None else recipe.with_mode(mode)
+    selection = Selection.of_source(recipe.source, run=run, wave=wave)
     request = BuildRequest(store, recipe, selection, dict(base or {}), lineage)
     build_plan = _plan(request, out, update, spans_a_batch)
     with open_draft(out) as folder:
@@ -89,6 +96,8 @@ def build(
         work.credit()
         work.build_rows()
         manifest = work.manifest()
+        if not replace:
+            check_replaceable(out, manifest, update=update)
         (folder.folder / MANIFEST).write_text(manifest.to_json())
     return Dataset(manifest.id, out, manifest.counts)
 

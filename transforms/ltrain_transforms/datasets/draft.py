@@ -81,12 +81,17 @@ def open_draft(out: Path) -> Iterator[Draft]:
     """Open a draft that replaces `out` when the block ends without an error.
 
     Raises:
-        NoDataset: when `out` exists and is not a dataset.
+        NoDataset: when `out` exists and is not a dataset, or is inside one.
         Unwritable: when it cannot be written, or the disk is full.
     """
     with writing_output("The dataset", out):
         if out.exists() and not (out / MANIFEST).exists() and not _is_empty_folder(out):
             raise NoDataset(f"{out} exists and is not a dataset. Choose another folder with --out.")
+        if (out.parent / MANIFEST).exists():
+            raise NoDataset(
+                f"{out.parent} is a dataset, so {out.name} cannot be written in it. Move it away, "
+                "or choose another folder with --out."
+            )
         with replace_directory(out) as folder:
             yield Draft(folder)
             shutil.rmtree(folder / "work", ignore_errors=True)

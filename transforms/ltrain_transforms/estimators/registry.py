@@ -58,6 +58,8 @@ class Estimator(Generic[Function]):
     a group whatever this is."""
     needs_critic: bool = False
     """Whether the trainer's critic computes the advantages."""
+    fits_singles: bool = False
+    """Whether it compares an execution that is alone in its group, as production traffic is."""
     for_agents: bool = False
     """Whether it keeps a baseline for each agent, so that the peers must be agents."""
 
@@ -75,7 +77,7 @@ ESTIMATORS: dict[str, Estimator[OutcomeEstimator]] = {
         grpo,
         equation="A = (R - mean) / (std + 1e-6), over the group",
         paper="DeepSeekMath, arXiv 2402.03300",
-        use="the default: every task has equal weight",
+        use="the default for rollouts of tasks: every task has equal weight",
         reach="group",
     ),
     "dr_grpo": Estimator(
@@ -104,8 +106,9 @@ ESTIMATORS: dict[str, Estimator[OutcomeEstimator]] = {
         reinforce_pp,
         equation="A = (R - mean) / sqrt(var + 1e-8), over the batch's sampled tokens",
         paper="REINFORCE++, arXiv 2501.03262",
-        use="many tasks with few rollouts each",
+        use="many tasks with few rollouts each, also with one: the default for production traffic",
         reach="wave",
+        fits_singles=True,
     ),
     "reinforce_pp_baseline": Estimator(
         reinforce_pp_baseline,
@@ -140,9 +143,10 @@ ESTIMATORS: dict[str, Estimator[OutcomeEstimator]] = {
         running,
         equation="A = R - mean of the track's earlier R",
         paper="REINFORCE with a baseline, Williams 1992",
-        use="traffic without groups: a track is a task, else its domain, in a run and mode; the "
+        use="streams without groups: a track is a task, else its domain, in a run and mode; the "
         "order is that of the ends",
         reach="time",
+        fits_singles=True,
     ),
     "rae": Estimator(
         rae,
@@ -150,6 +154,7 @@ ESTIMATORS: dict[str, Estimator[OutcomeEstimator]] = {
         paper="SPIRAL, arXiv 2506.24119",
         use='self-play and roles: one baseline for each agent (`peers = "agent"`)',
         reach="time",
+        fits_singles=True,
         for_agents=True,
     ),
     "gae": Estimator(

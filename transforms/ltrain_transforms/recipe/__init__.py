@@ -1,12 +1,24 @@
 """The recipe: one module for each section, and the whole recipe."""
 
-from ltrain_transforms.recipe.credit import Credit, Outcome, Peers, Process, Step
+from ltrain_transforms.recipe.credit import (
+    PRODUCTION_ESTIMATOR,
+    Credit,
+    Outcome,
+    Peers,
+    Process,
+    Step,
+)
 from ltrain_transforms.recipe.policy import NEUTRAL, Policy
 from ltrain_transforms.recipe.policy_loss import POLICY_LOSSES, UNSUPPORTED_LOSSES
 from ltrain_transforms.recipe.recipe import DEFAULT, Recipe
 from ltrain_transforms.recipe.reward import Credited, Reward, RuleKind
 from ltrain_transforms.recipe.rollout import Rollout
-from ltrain_transforms.recipe.selection import FailedCounts, Filter, Source, TrustedSender
+from ltrain_transforms.recipe.selection import (
+    FailedCounts,
+    Filter,
+    Source,
+    TrustedSender,
+)
 from ltrain_transforms.recipe.serve import Serve
 from ltrain_transforms.recipe.train import Train
 
@@ -14,6 +26,7 @@ __all__ = [
     "DEFAULT",
     "NEUTRAL",
     "POLICY_LOSSES",
+    "PRODUCTION_ESTIMATOR",
     "UNSUPPORTED_LOSSES",
     "Credit",
     "Credited",

@@ -19,9 +19,20 @@ class Peers(StrEnum):
     """Each agent invocation, with its siblings under one parent; without a parent as `group`."""
 
 
+DEFAULT_ESTIMATOR = "grpo"
+"""For rollouts of tasks: each is compared with the others of its task."""
+
+PRODUCTION_ESTIMATOR = "reinforce_pp"
+"""For production traffic, which has one execution a task. Executions are compared with the whole
+batch: REINFORCE++ is defined for k >= 1 answers a prompt (arXiv 2501.03262). `running` needs no
+groups either, but it fits a stream: it drops the first execution of each track, and compares the
+next ones with the mean of only a few, although the whole batch is there."""
+
+
 class Outcome(Section):
-    estimator: str = "grpo"
-    """How rewards of peers become advantages."""
+    estimator: str = DEFAULT_ESTIMATOR
+    """How rewards of peers become advantages; default with `source.mode = "prod"`:
+    `reinforce_pp`, as production traffic has one execution a task."""
     peers: Peers = Peers.GROUP
     """What is compared with what: see the choices below."""
     decay: float = Field(default=0.95, ge=0, lt=1)
@@ -84,6 +95,14 @@ class Credit(Section):
     combine: Literal["advantages", "rewards"] = "advantages"
     """`advantages`: the three advantages are added. `rewards`: call rewards are added to the
     outcome reward, and the sums are compared."""
+
+    def with_default_estimator(self, name: str) -> Self:
+        """Return this section with an estimator, unless it names one."""
+        if "estimator" in self.outcome.model_fields_set:
+            return self
+        fields = dict(self.outcome) | {"estimator": name}
+        outcome = Outcome.model_construct(self.outcome.model_fields_set, **fields)
+        return self.model_construct(self.model_fields_set, **dict(self) | {"outcome": outcome})
 
     @property
     def uses_critic(self) -> bool:

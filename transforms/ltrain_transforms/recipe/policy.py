@@ -38,7 +38,8 @@ class Policy(Section):
     nodes: tuple[str, ...] = ()
     """Graph nodes whose calls are trained; empty: all."""
     modes: tuple[Literal["train", "val", "prod"], ...] = ()
-    """Modes whose calls are trained; empty: all that are read, and `val` only with `--mode val`."""
+    """Modes whose calls are trained; empty: all that are read, and `val` only where
+    `source.mode` or `--mode` is `val`."""
     where: str | None = None
     """SQL predicate over the columns of `calls`; other calls are environment."""
     token_source: Literal["gateway", "capture"] = "gateway"

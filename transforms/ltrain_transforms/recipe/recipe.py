@@ -9,10 +9,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Self
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
+from ltrain_instrument.identity import SourceMode
 from ltrain_transforms.errors import BadRecipe
-from ltrain_transforms.recipe.credit import Credit
+from ltrain_transforms.recipe.credit import DEFAULT_ESTIMATOR, PRODUCTION_ESTIMATOR, Credit
 from ltrain_transforms.recipe.fault import describe_error
 from ltrain_transforms.recipe.policy import Policy
 from ltrain_transforms.recipe.reward import Reward
@@ -55,6 +56,20 @@ class Recipe(Section):
         if duplicates:
             raise ValueError(f"Two rewards are named '{duplicates[0]}'. Give each its own name.")
         return rewards
+
+    @model_validator(mode="after")
+    def _with_default_estimator(self) -> Self:
+        name = PRODUCTION_ESTIMATOR if self.source.mode == "prod" else DEFAULT_ESTIMATOR
+        # the recipe is frozen once this has returned
+        object.__setattr__(self, "credit", self.credit.with_default_estimator(name))
+        return self
+
+    def with_mode(self, mode: SourceMode) -> Self:
+        """Return the recipe for executions of another mode, with the estimator that fits it."""
+        if mode == self.source.mode:
+            return self
+        fields = self.model_dump(by_alias=True, exclude_unset=True)
+        return self.model_validate(fields | {"source": fields.get("source", {}) | {"mode": mode}})
 
     @property
     def digest(self) -> str:

@@ -5,6 +5,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
+from ltrain_instrument.identity import SourceMode
 from ltrain_transforms.calls import READY, pattern_error
 from ltrain_transforms.recipe.section import Section
 
@@ -15,6 +16,9 @@ TrustedSender = Literal["ingest", "none", "agent", "import", ""]
 class Source(Section):
     run: str | None = None
     """Only executions of this run."""
+    mode: SourceMode = "train"
+    """Only executions of this mode; `--mode` overrides it. Those of mode `val` get credit only with
+    `val`, or where `policy.modes` names it."""
     where: str | None = None
     """SQL predicate over the columns of `otel.spans`."""
     since: str | None = None

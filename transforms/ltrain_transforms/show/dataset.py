@@ -1,26 +1,15 @@
 """The report on a dataset: its content and its lineage."""
 
-import json
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from ltrain_instrument.errors import UnknownName
-from ltrain_transforms.datasets import KEYS, MANIFEST, Dataset, alarm_messages
+from ltrain_transforms.datasets import KEYS, Dataset, alarm_messages
 from ltrain_transforms.samples import count_savings
 from ltrain_transforms.show.report import Cell, Facts, Grid, Report, join_names
-
-
-def list_datasets(home: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the folder and the id of each dataset below `home`/datasets."""
-    for path in sorted(home.glob(f"datasets/*/{MANIFEST}")):
-        try:
-            yield path.parent, str(json.loads(path.read_text())["id"])
-        except (OSError, ValueError, KeyError, TypeError):
-            continue  # not a dataset; `Dataset.open` raises for it when the user names it
 
 
 def dataset_report(dataset: Dataset) -> Report:

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ltrain_transforms.datasets import list_datasets
 from ltrain_transforms.errors import BadPolicyFile, NothingToShow
 from ltrain_transforms.policy_file import POLICY_MANIFEST, PolicyVersion, read_lineage
-from ltrain_transforms.show.dataset import list_datasets
 from ltrain_transforms.show.report import Cell, Facts, Grid, Report, format_size, join_names
 
 IDENTIFIER = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)(?:@(?P<version>[0-9]+))?")

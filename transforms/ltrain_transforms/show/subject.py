@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from ltrain_collector.store import Store
-from ltrain_transforms.datasets import MANIFEST, Dataset
+from ltrain_transforms.datasets import MANIFEST, Dataset, list_datasets
 from ltrain_transforms.errors import NothingToShow
 from ltrain_transforms.show import policy
-from ltrain_transforms.show.dataset import list_datasets
 from ltrain_transforms.show.report import join_names
 from ltrain_transforms.show.rollout import candidates
 

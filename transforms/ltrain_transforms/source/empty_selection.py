@@ -22,9 +22,7 @@ def explain_query_errors(store: Store, source: Source, selection: Selection) -> 
         yield
     except QueryFailed as error:
         if error.table_missing:
-            raise NothingToBuild(
-                _message(store, source, selection, "The store is empty.")
-            ) from error
+            raise _no_traces(store, source, selection) from error
         if source.where is not None:
             columns = ", ".join(store.query("SELECT * FROM otel.spans LIMIT 0").columns)
             raise BadRecipe(
@@ -43,13 +41,37 @@ def empty_selection(store: Store, source: Source, selection: Selection) -> Nothi
         counts.append(f"uniqExactIf({batch_column(source)}, {' AND '.join(applied)}) AS n{number}")
     columns = ["count() AS spans", *counts]
     [row] = store.query(f"SELECT {', '.join(columns)} FROM otel.spans", params).to_dicts()
+    if not row["spans"]:
+        return _no_traces(store, source, selection)
     steps = (f"{name} {row[f'n{number}']}" for number, name in enumerate(named))
     runs = store.query("SELECT DISTINCT toString(RunId) AS run FROM otel.spans ORDER BY run")["run"]
     names = ", ".join(name for name in runs if name) or "none"
     reason = (
         f"Executions left after each condition: {', '.join(steps)}. Runs in the store: {names}."
     )
+    return NothingToBuild(
+        _message(store, source, selection, f"{reason}{_traffic_advice(store, source)}")
+    )
+
+
+def _no_traces(store: Store, source: Source, selection: Selection) -> NothingToBuild:
+    reason = (
+        "The store has no traces yet. Start `ltrain up`, and run the agent with "
+        "`opentelemetry-instrument`; `ltrain doctor` checks what is in the way."
+    )
     return NothingToBuild(_message(store, source, selection, reason))
+
+
+def _traffic_advice(store: Store, source: Source) -> str:
+    """Return how to read the traces of a store in which no span names a rollout."""
+    if source.execution != "rollout":
+        return ""
+    if store.query("SELECT count() AS spans FROM otel.spans WHERE RolloutId != ''")["spans"][0]:
+        return ""
+    return (
+        ' No span names a rollout. Write `execution = "session"` under [source] in the recipe: '
+        "then each conversation is an execution, or each trace where none is named."
+    )
 
 
 def _message(store: Store, source: Source, selection: Selection, reason: str) -> str:

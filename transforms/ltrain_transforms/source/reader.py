@@ -7,6 +7,7 @@ traces, with their own traces.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import polars as pl
 
@@ -35,6 +36,11 @@ class Selection:
     rollout: str | None = None
     without: tuple[str, ...] = ()
     """Waves whose rollouts are left out, each as `<run>/<mode>/<wave>`."""
+
+    @classmethod
+    def of_source(cls, source: Source, *, run: str | None = None, wave: int | None = None) -> Self:
+        """Select the executions of a source's mode, and only those of a run or wave if named."""
+        return cls(run=run, mode=None if source.mode == "all" else source.mode, wave=wave)
 
 
 def runner_condition(trust: Sequence[str]) -> str:

@@ -20,7 +20,7 @@ VALIDATION = "val"
 """The mode of executions that measure a policy; they are credited only if asked for by name."""
 
 REASONS = {
-    "validation": "its mode is val, and neither --mode val nor the modes of a [[policy]] name it",
+    "validation": "its mode is val, and neither the mode that is read nor a [[policy]] names it",
     "superseded": "a later attempt at the same rollout took its place",
     "infra": "it ended by a failure of the infrastructure, not of the agent",
     "cancelled": "it was cancelled",

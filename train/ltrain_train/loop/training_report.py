@@ -1,0 +1,199 @@
+"""What an offline run trains on, reported before it loads a model, or why there is nothing.
+
+Every execution that was read is either trained on or left out for one reason, and so is every call
+of the policy in the executions that are compared.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from ltrain_train.loop.training_rows import GROUP, IN_OUTDATED_GROUP, RowSelection
+
+OTHER_POLICY = "other_policy"
+"""The reason of an execution whose rows are all of policies that are not trained."""
+
+
+@dataclass(frozen=True, slots=True)
+class RewardSummary:
+    """One reward of the recipe."""
+
+    name: str
+    executions: int
+    """Executions that have it."""
+    mean: float | None
+    """Mean over these of its sum in an execution; None without any."""
+
+    def __str__(self) -> str:
+        mean = "" if self.mean is None else f", mean {self.mean:.3f}"
+        return f"in {self.executions} executions{mean}"
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """How many there are, how many are trained on, and the others by reason."""
+
+    all: int
+    trained: int
+    left_out: Mapping[str, int]
+
+    def __str__(self) -> str:
+        reasons = ", ".join(f"{reason} {count}" for reason, count in self.left_out.items())
+        left_out = f"{sum(self.left_out.values())} left out" + (f" ({reasons})" if reasons else "")
+        return f"{self.all} = {self.trained} to train on + {left_out}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingReport:
+    """What an offline run trains on."""
+
+    policy: str
+    from_version: int
+    """The version that training starts from."""
+    mode: str
+    estimator: str
+    dataset: str
+    """The dataset's id."""
+    folder: Path
+    executions: Balance
+    groups: int
+    groups_of_one: int
+    rewards: tuple[RewardSummary, ...]
+    without_reward: int
+    """Executions without feedback: without an evaluation that the recipe names, or where it names
+    none, without any reward."""
+    calls: Balance
+    """Calls of the policy in the executions that are compared and not left out."""
+    llm_calls: int
+    """LLM calls of all executions."""
+    rows: int
+    tokens: int
+    """Sampled tokens in the rows."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the report as JSON has it."""
+        return asdict(self) | {"folder": str(self.folder)}
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines of the printed report."""
+        facts = {
+            "executions": f"{self.executions}",
+            "groups": f"{self.groups}, {self.groups_of_one} of them with one execution",
+            **{f"reward {each.name}": f"{each}" for each in self.rewards},
+            "no reward": f"{self.without_reward} of {self.executions.all} executions",
+            "calls": f"{self.calls}",
+            "rows": f"{self.rows} with {self.tokens} tokens to train on",
+            "estimator": f"{self.estimator}, for mode {self.mode}",
+            "starts from": f"{self.policy}@{self.from_version}",
+            "dataset": f"{self.dataset} in {self.folder}",
+        }
+        width = max(map(len, facts))
+        return (f"{name:<{width}}  {fact}" for name, fact in facts.items())
+
+
+def make_report(selection: RowSelection, from_version: int) -> TrainingReport:
+    """Report on the rows that a version is trained on."""
+    dataset = selection.dataset
+    recipe = dataset.manifest["recipe"]
+    executions, rewards = dataset.table("executions"), dataset.table("rewards")
+    rows = selection.scan().select("execution_id", "transition_ids", "response_mask").collect()
+    reasons = _execution_reasons(selection, executions, rows)
+    sizes = executions.group_by(GROUP).len()["len"]
+    return TrainingReport(
+        policy=selection.policy,
+        from_version=from_version,
+        mode=recipe["source"].get("mode", "train"),
+        estimator=recipe["credit"]["outcome"]["estimator"],
+        dataset=dataset.id,
+        folder=dataset.path,
+        executions=_balance(reasons),
+        groups=len(sizes),
+        groups_of_one=int((sizes == 1).sum()),
+        rewards=tuple(_summarize(rewards, recipe["reward"])),
+        without_reward=_count_without_reward(executions, rewards, recipe["reward"]),
+        calls=_balance(_call_reasons(selection, rows)),
+        llm_calls=int(executions["llm_calls"].sum()),
+        rows=rows.height,
+        tokens=int(rows["response_mask"].list.sum().cast(pl.Int64).sum()),
+    )
+
+
+def _balance(reasons: pl.DataFrame) -> Balance:
+    counts = Counter(reasons["reason"].to_list())
+    trained = counts.pop(None, 0)
+    return Balance(reasons.height, trained, dict(counts.most_common()))
+
+
+def _execution_reasons(
+    selection: RowSelection, executions: pl.DataFrame, rows: pl.DataFrame
+) -> pl.DataFrame:
+    """Return `execution_id` and `reason`: why an execution is left out, null if it is trained."""
+    drops, transitions = selection.dataset.drops, selection.dataset.table("transitions")
+    at_build = drops.filter(
+        pl.col("stage").is_in(["executions", "groups"]) | (pl.col("reason") == "no_calls")
+    ).select(execution_id="id", at_build="reason")
+    outdated = selection.outdated.rename({"reason": "outdated"})
+    in_group = transitions.filter(GROUP.is_in(selection.groups.implode()))["execution_id"]
+    reason = pl.coalesce(
+        "at_build",
+        "outdated",
+        pl.when(pl.col("execution_id").is_in(in_group.implode())).then(pl.lit(IN_OUTDATED_GROUP)),
+        "of_calls",
+        pl.lit(OTHER_POLICY),
+    )
+    trained = pl.col("execution_id").is_in(rows["execution_id"].implode())
+    return (
+        executions.select("execution_id")
+        .join(at_build.unique("execution_id"), "execution_id", "left")
+        .join(outdated, "execution_id", "left")
+        .join(_commonest_reasons(selection), "execution_id", "left")
+        .select("execution_id", reason=pl.when(~trained).then(reason))
+    )
+
+
+def _commonest_reasons(selection: RowSelection) -> pl.DataFrame:
+    """Return `execution_id` and `of_calls`: the commonest reason of its dropped calls."""
+    counts = _dropped_calls(selection).group_by("execution_id", "reason").len()
+    ranked = counts.sort("execution_id", "len", "reason", descending=[False, True, False])
+    first = ranked.group_by("execution_id", maintain_order=True).first()
+    return first.select("execution_id", of_calls="reason")
+
+
+def _dropped_calls(selection: RowSelection) -> pl.DataFrame:
+    """Return `execution_id`, `call_id` and `reason` of the policy's calls that are in no row."""
+    drops = selection.dataset.drops.filter(stage="rows").select("reason", call_id="id")
+    own = selection.dataset.table("transitions").filter(policy=selection.policy)
+    return own.select("execution_id", "call_id").join(drops.unique("call_id"), "call_id")
+
+
+def _call_reasons(selection: RowSelection, rows: pl.DataFrame) -> pl.DataFrame:
+    """Return `reason` of each of the policy's calls in executions that have calls to train on.
+
+    These are the trained executions and those of which each call is dropped.
+    """
+    dropped = _dropped_calls(selection).select("call_id", "reason")
+    calls = rows.select(call_id="transition_ids").explode("call_id").drop_nulls()
+    trained = calls.with_columns(reason=pl.lit(None, pl.String))
+    return pl.concat([trained, dropped.join(calls, "call_id", "anti")])
+
+
+def _summarize(
+    rewards: pl.DataFrame, reward_rules: list[dict[str, Any]]
+) -> Iterator[RewardSummary]:
+    sums = rewards.group_by("rule", "execution_id").agg(pl.col("value").sum())
+    by_rule = sums.group_by("rule").agg(pl.len(), pl.col("value").mean())
+    found = {rule: (count, mean) for rule, count, mean in by_rule.iter_rows()}
+    for each in reward_rules:
+        yield RewardSummary(each["name"], *found.get(each["name"], (0, None)))
+
+
+def _count_without_reward(
+    executions: pl.DataFrame, rewards: pl.DataFrame, reward_rules: list[dict[str, Any]]
+) -> int:
+    if any(each.get("evaluation") for each in reward_rules):
+        rewards = rewards.filter(pl.col("source") != "rule")
+    return executions.join(rewards, "execution_id", "anti").height

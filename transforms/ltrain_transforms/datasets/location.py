@@ -1,0 +1,76 @@
+"""The folders of datasets, `datasets/<run>/<name>` below LTRAIN_HOME, and what may replace one.
+
+A dataset is the lineage of the versions that were trained on it, so a build replaces another
+dataset only if that is asked for.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ltrain_instrument.files import path_component
+from ltrain_transforms.datasets.manifest import MANIFEST, Manifest
+from ltrain_transforms.errors import DatasetExists
+
+IDENTITY = ("run", "mode", "wave")
+"""The parameters of a build's query that say what a dataset is of."""
+
+
+def dataset_folder(home: Path, run: str, mode: str, part: str | int | None = None) -> Path:
+    """Return the default folder of a dataset: `datasets/<run>/<mode>`, or `<mode>-<part>`.
+
+    Args:
+        part: the wave, or the policy version that is trained on the dataset, as `name@number`.
+    """
+    name = mode if part is None else f"{mode}-{part}"
+    return home / "datasets" / path_component(run) / path_component(name)
+
+
+def list_datasets(home: Path) -> Iterator[tuple[Path, str]]:
+    """Yield the folder and the id of each dataset below `home`/datasets."""
+    root = home / "datasets"
+    for path in sorted([*root.glob(f"*/{MANIFEST}"), *root.glob(f"*/*/{MANIFEST}")]):
+        if any(part.startswith(".") for part in path.relative_to(root).parts):
+            continue  # a draft
+        try:
+            yield path.parent, str(json.loads(path.read_text())["id"])
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # not a dataset; `Dataset.open` raises for it when the user names it
+
+
+def check_replaceable(out: Path, new: Manifest, *, update: bool) -> None:
+    """Check that `new` may replace the dataset in `out`, if there is one.
+
+    It may if both have the same rows, or with `update` if both are of the same run, mode and wave.
+
+    Raises:
+        DatasetExists: otherwise.
+    """
+    if not (out / MANIFEST).exists():
+        return
+    old = _read_manifest(out)
+    same = [old.get("parameters", {}).get(name) == new.parameters.get(name) for name in IDENTITY]
+    if old.get("id") == new.id or (update and old and all(same)):
+        return
+    content = f"dataset {old['id']} ({_describe(old)})" if old else f"an unreadable {MANIFEST}"
+    raise DatasetExists(
+        f"{out} holds {content}, and this build gives another one, {new.id} "
+        f"({_describe({'parameters': new.parameters, 'counts': new.counts})}). Add --replace to "
+        "put it in the place of the old one, or choose another folder (`ltrain build --out DIR`)."
+    )
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    """Return the manifest in a folder; empty if it cannot be read."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text())
+        return manifest if isinstance(manifest, dict) and "id" in manifest else {}
+    except (OSError, ValueError):
+        return {}
+
+
+def _describe(manifest: Mapping[str, Any]) -> str:
+    parameters = manifest.get("parameters", {})
+    named = [f"{name} {parameters[name]}" for name in IDENTITY if name in parameters]
+    return ", ".join([*named, f"{manifest.get('counts', {}).get('executions', '?')} executions"])
