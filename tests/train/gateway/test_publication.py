@@ -63,6 +63,19 @@ def test_policy_use_publishes_through_the_gateway_that_serves_the_policy(
     assert "No gateway serves the policy now." in capsys.readouterr().out
 
 
+def test_a_version_is_served_without_becoming_current(stage: Any, vllm: Any) -> None:
+    stage.client.publish("policy", 1, current=False)
+    stage.ask("w3")
+    assert (stage.client.current_version("policy"), stage.policies.current("policy")) == (1, 0)
+    assert stage.publication.kept_version == 1  # of a policy server that starts again
+    assert vllm.weights == "policy/v1"
+    assert [span["attributes"]["ltrain.policy.version"] for span in stage.spans()] == [1]
+    stage.client.publish("policy", 1)
+    assert (stage.policies.current("policy"), stage.publication.kept_version) == (1, 1)
+    stage.policies.set_current("policy", 0)
+    assert stage.publication.kept_version == 0
+
+
 def test_publishing_the_served_version_loads_nothing(stage: Any, vllm: Any) -> None:
     vllm.weights = "policy/v0"
     stage.client.publish("policy", 0)

@@ -30,11 +30,22 @@ class Publication:
     ) -> None:
         self.policies, self.policy, self.upstream = policies, policy, upstream
         self.gate = Gate(version)
+        self._trial: int | None = None
         self._on_lost = on_lost
         self._log = log
 
-    async def publish(self, version: int) -> float:
+    @property
+    def kept_version(self) -> int:
+        """The version that a policy server which starts again must have."""
+        return self.policies.current(self.policy) if self._trial is None else self._trial
+
+    async def publish(self, version: int, *, current: bool = True) -> float:
         """Load and serve a version, and return the seconds that calls had to wait.
+
+        Args:
+            version: the version.
+            current: whether it becomes the current version on disk; without that, this gateway
+                alone serves it, until it ends.
 
         Raises:
             UnknownVersion: when the version does not exist.
@@ -49,7 +60,9 @@ class Publication:
                 await self._replace(version)
             else:
                 await self.sync_weights()
-            self.policies.set_current(self.policy, version)
+            if current:
+                self.policies.set_current(self.policy, version)
+            self._trial = None if current else version
         return time.monotonic() - began
 
     async def sync_weights(self) -> None:
