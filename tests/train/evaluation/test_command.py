@@ -46,9 +46,10 @@ def test_versions_are_compared_on_the_same_tasks(project: Any) -> None:
     ) in done.stderr
     assert project.policies.current("policy") == 0
     assert not _processes(project)
-    shown = project.ltrain("show", "eval-held-out")
+    shown = project.ltrain("show", "eval-held-out", "--store", _store(project))
     assert shown.returncode == 0, shown.stderr
-    assert [f"val {wave} policy@{wave}" in " ".join(shown.stdout.split()) for wave in range(3)]
+    text = " ".join(shown.stdout.split())
+    assert [f"val {wave} policy@{wave}" in text for wave in range(3)] == [True] * 3, text
     rows = json.loads(project.ltrain("sql", VERSIONS_SQL, "--store", _store(project),
                                      "--format", "json").stdout)  # fmt: skip
     assert [(row["mode"], row["version"], int(row["calls"])) for row in rows] == [
