@@ -26,6 +26,18 @@ TASKS: list[dict[str, Any]] = [
     {"id": "crash", "input": "w7", "gold": "w7", "raises": True},
 ]
 """Version N of the policy answers `weights` with `wN`."""
+WAITING_AGENT = """
+import time
+from pathlib import Path
+
+import plain
+
+def solve(task, llm):
+    answer = plain.ask(llm, task["input"])
+    while task.get("waits_for") and not Path(task["waits_for"]).exists():
+        time.sleep(0.05)
+    return {"answer": answer}
+"""
 WAIT = 180.0
 """Seconds for a command that takes fifteen on an idle machine."""
 
@@ -89,4 +101,5 @@ def project(tmp_path: Path) -> Project:
         draft = write_model(tmp_path / f"draft{number}", fill=number)
         made.policies.publish_files("policy", draft, parent=0, dataset="d", recipe="r")
     made.write_tasks(TASKS)
+    (made.folder / "waiting.py").write_text(WAITING_AGENT)
     return made

@@ -6,6 +6,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -14,7 +15,7 @@ import pytest
 from ltrain_train.gateway import GatewayClient, gateway_secret
 
 AGENT = ("--agent", "plain:solve", "--reward", "scores:matches", "--agent-sees", "input")
-SLEEPY = (*AGENT, "--agent-sees", "sleeps")
+WAITING = ("--agent", "waiting:solve", *AGENT[2:], "--agent-sees", "waits_for")
 WAIT = 120.0
 VERSIONS_SQL = (
     "SELECT Mode AS mode, Wave AS wave, toString(PolicyVersion) AS version, count() AS calls "
@@ -119,8 +120,7 @@ def test_several_numbers_need_a_metric_before_the_second_version_runs(project: A
 def test_a_stopped_evaluation_leaves_the_current_version_and_no_process(
     project: Any, number: signal.Signals
 ) -> None:
-    tasks = [{"id": str(n), "input": "w7", "gold": "w7", "sleeps": 60 * n} for n in range(3)]
-    project.write_tasks(tasks)
+    project.write_tasks(_waiting_tasks("absent"))
     with _evaluating(project, 1) as process:
         pruned = project.ltrain("policy", "prune", "policy", "--keep", "1", "--yes")
         assert pruned.returncode == 1
@@ -142,11 +142,14 @@ def test_a_stopped_evaluation_leaves_the_current_version_and_no_process(
 
 def test_calls_that_another_version_answered_are_an_error(project: Any) -> None:
     """A gateway that is started again serves the current version."""
-    project.write_tasks([{"id": str(n), "input": "w7", "gold": "w7", "sleeps": 8 * n}
-                         for n in range(2)])  # fmt: skip
+    killed = project.folder / "killed"
+    project.write_tasks(_waiting_tasks(str(killed)))
     with _evaluating(project, 1) as process:
-        [gateway] = [each for each in _processes(project) if "serve" in each.cmdline()[:5]]
+        serve = ["-m", "ltrain", "serve"]
+        [gateway] = [each for each in _processes(project) if each.cmdline()[1:4] == serve]
         gateway.kill()
+        gateway.wait(WAIT)
+        killed.touch()
         _, errors = process.communicate(timeout=WAIT)
     assert process.returncode == 1
     assert "policy@0 answered calls of the evaluation of policy@1, because the gateway" in errors
@@ -166,18 +169,31 @@ def test_a_policy_server_of_another_gateway_is_refused(project: Any) -> None:
 @contextmanager
 def _evaluating(project: Any, version: int) -> Iterator[subprocess.Popen[str]]:
     """Evaluate until one rollout has ended."""
-    command = project.command("eval", "held-out.jsonl", *versions(version), *SLEEPY)
-    process = subprocess.Popen(
-        command, env=project.environ, cwd=project.folder, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+    command = project.command("eval", "held-out.jsonl", *versions(version), *WAITING)
     log = project.home / "runs" / "eval-held-out" / "attempts.jsonl"
-    try:
-        _until(lambda: (log.exists() and '"ok"' in log.read_text()) or process.poll() is not None)
-        yield process
-    finally:
-        process.kill()
-        process.wait()
+    with subprocess.Popen(
+        command,
+        env=project.environ,
+        cwd=project.folder,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        try:
+            _until(lambda: process.poll() is not None or _has_ended_one(log))
+            yield process
+        finally:
+            process.kill()
+
+
+def _has_ended_one(log: Path) -> bool:
+    return log.exists() and '"ok"' in log.read_text()
+
+
+def _waiting_tasks(file: str) -> list[dict[str, str]]:
+    """Return three tasks, of which two end when the file exists."""
+    task = {"input": "w7", "gold": "w7"}
+    return [{"id": "0", **task}, *({"id": each, **task, "waits_for": file} for each in "12")]
 
 
 @contextmanager

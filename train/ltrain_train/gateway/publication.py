@@ -6,6 +6,7 @@ it, it is started again with the previous version, and the client publishes agai
 """
 
 import asyncio
+import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -31,6 +32,7 @@ class Publication:
         self.policies, self.policy, self.upstream = policies, policy, upstream
         self.gate = Gate(version)
         self._trial: int | None = None
+        self._held = policies.hold(policy, version)
         self._on_lost = on_lost
         self._log = log
 
@@ -74,7 +76,7 @@ class Publication:
 
     async def label_started(self, version: int) -> None:
         """Serve the version that a server has been started with, and label the server's weights."""
-        self.gate.version = version
+        self._serve(version)
         with suppress(UpstreamFailed):  # without a label the next publication loads the weights
             await self.upstream.set_label(self._label(version))
             await self.upstream.models()
@@ -93,8 +95,14 @@ class Publication:
                     f"Publish v{version} again when the server serves v{before}."
                 ) from error
             raise
-        self.gate.version = version
+        self._serve(version)
         self._log(f"serving {self.policy} v{version}, previously v{before}")
+
+    def _serve(self, version: int) -> None:
+        """Record that a version is served, and keep it from being removed."""
+        held, self._held = self._held, self.policies.hold(self.policy, version)
+        os.close(held)
+        self.gate.version = version
 
     async def _load_weights(self, version: int) -> None:
         await self.upstream.load(self.policies.path(self.policy, version), self._label(version))

@@ -3,11 +3,15 @@
 * A version is complete or absent: its directory, with `policy.json` in it, is renamed into place.
 * Version numbers increase by one and are never reused.
 * `current` is the version that every server has loaded; it changes by an atomic rename.
+* A gateway holds a shared flock on the `policy.json` of the version that it serves, which keeps the
+  version from being removed.
 * A removed version leaves its `policy.json` and its ledger in `removed/v<N>/`, for the lineage of
   others.
 """
 
 import errno
+import fcntl
+import os
 import re
 import shutil
 import time
@@ -223,6 +227,31 @@ class Policies:
         """
         self.path(name, version)
         write_file(self._folder(name) / "current", f"{version}\n")
+
+    def hold(self, name: str, version: int) -> int:
+        """Return a descriptor that marks a version as served, until it is closed.
+
+        Raises:
+            UnknownVersion: when the version does not exist.
+        """
+        descriptor = os.open(self.path(name, version) / POLICY_MANIFEST, os.O_RDONLY)
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        return descriptor
+
+    def is_served(self, name: str, version: int) -> bool:
+        """Return whether a gateway serves the version.
+
+        Raises:
+            UnknownVersion: when the version does not exist.
+        """
+        descriptor = os.open(self.path(name, version) / POLICY_MANIFEST, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
 
     def remove(self, name: str, version: int) -> None:
         """Remove a version from the policy; `sweep` then removes its files.
