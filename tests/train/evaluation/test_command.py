@@ -100,7 +100,7 @@ def test_an_agent_that_always_fails_is_an_error_with_the_reason(project: Any) ->
     options = (*versions(0, 1), *AGENT, "--agent-sees", "raises")
     done = project.ltrain("eval", "held-out.jsonl", *options)
     assert (done.returncode, done.stdout) == (1, "")
-    assert "No rollout of policy@0 can be scored. 1 of 1 rollouts failed" in done.stderr
+    assert "No rollout of any version was ok. 1 of 1 rollouts failed" in done.stderr
     assert "ValueError: the agent gave up" in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -114,6 +114,22 @@ def test_several_numbers_need_a_metric_before_the_second_version_runs(project: A
     chosen = project.ltrain("eval", "held-out.jsonl", *options[2:], "--metric", "style", "--json")
     assert json.loads(chosen.stdout)["versions"][0]["mean"] == 2.0
     assert json.loads(chosen.stdout)["run"] == "eval-held-out-2"
+
+
+def test_versions_of_two_policies_are_served_one_after_the_other(
+    project: Any, tmp_path: Path
+) -> None:
+    project.policies.register("twin", tmp_path / "model")
+    options = ("--policy", "policy@1", "--policy", "twin@0", "--policy", "policy@0", *AGENT)
+    done = project.ltrain("eval", "held-out.jsonl", *options, "--json")
+    assert done.returncode == 0, done.stderr
+    versions = json.loads(done.stdout)["versions"]
+    assert [(each["version"], each["wave"], each["mean"]) for each in versions] == [
+        ("policy@1", 0, 0.8),
+        ("twin@0", 1, 0.6),
+        ("policy@0", 2, 0.6),
+    ]
+    assert not _processes(project)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])

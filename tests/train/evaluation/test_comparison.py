@@ -106,6 +106,9 @@ def test_several_versions_are_held_to_their_differences() -> None:
     # equal differences have no interval, and their mean is the lower bound
     assert evaluation_of(first, better).faults(Threshold(0.25, lower_bound=True)) == []
     assert evaluation_of(first, first).faults(Threshold(0, lower_bound=True)) == []
+    tenths = scores_of("sql@3", ("a", 0.1), ("b", 0.2), ("c", 0.3), ("d", 0.1))
+    others = scores_of("sql@4", ("a", 0.3), ("b", 0.1), ("c", 0.1), ("d", 0.2))
+    assert evaluation_of(tenths, others).faults(Threshold(0, lower_bound=False)) == []
 
 
 def test_what_is_unknown_does_not_pass() -> None:

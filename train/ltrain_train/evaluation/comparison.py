@@ -18,6 +18,8 @@ from ltrain_transforms.recipe import Reward
 
 MODE: Mode = "val"
 """The mode of an evaluation's rollouts: they measure the policy and are not trained on."""
+ROUNDING = 1e-9
+"""What sums of floats may be below the number that they represent."""
 UNNAMED = "reward"
 """Name of the evaluation when a reward function returns a single number."""
 
@@ -177,7 +179,7 @@ class Threshold:
             return f"{what} has no lower bound: only one task has a score."
         if self.lower_bound and interval is not None:
             bound, name = interval.low, "lower bound"
-        if bound >= self.minimum:
+        if bound >= self.minimum - ROUNDING:
             return ""
         return f"{what} is below --fail-under {self.minimum:g}: its {name} is {bound:.3f}."
 

@@ -73,11 +73,10 @@ class Progress:
         def count(result: RolloutResult) -> None:
             self.ended[name] += 1
             if sys.stderr.isatty():
-                _print(f"\r{self._count(name)}", end="")
+                _print(self._count(name), end="\r")
 
         yield count
-        start = "\r" if sys.stderr.isatty() else ""
-        _print(f"{start}{self._count(name)} in {time.monotonic() - began:.0f} s")
+        _print(f"{self._count(name)} in {time.monotonic() - began:.0f} s")
 
     def describe(self) -> str:
         """Return what was done, as a sentence."""
@@ -106,10 +105,11 @@ def evaluate(plan: EvaluationPlan, run: str, lock: RunLock, progress: Progress) 
     require_own_store(plan.home)
     _require_own_upstream(plan)
     summaries: dict[int, WaveSummary] = {}
-    for policy in dict.fromkeys(each.policy for each in plan.versions):
-        versions = [each for each in plan.versions if each.policy == policy]
-        with _serving(plan, policy, run, lock) as wave_runner:
-            for version in versions:
+    with ExitStack() as serving, lock.working():
+        for policy in dict.fromkeys(each.policy for each in plan.versions):
+            serving.close()  # memory may hold the model of one policy only
+            wave_runner = serving.enter_context(_serving(plan, policy, run, lock))
+            for version in (each for each in plan.versions if each.policy == policy):
                 summaries[version.wave] = wave_runner.run(version, progress)
                 _choose_metric(plan, summaries.values())  # an error before further waves run
     _require_scores(plan, summaries)
@@ -148,16 +148,19 @@ def _require_scores(plan: EvaluationPlan, summaries: dict[int, WaveSummary]) -> 
     Raises:
         RolloutsFailed: when that is not so.
     """
-    failed = [each for each in plan.versions if not summaries[each.wave].counted]
+    for version in plan.versions:
+        if not summaries[version.wave].counted:
+            why = _describe_failures(plan, summaries[version.wave])
+            raise RolloutsFailed(f"No rollout of {version} has a score. {why}")
     if not any(summary.outcomes.get("ok") for summary in summaries.values()):
-        failed = list(plan.versions)
-    if not failed:
-        return
-    version, summary = failed[0], summaries[failed[0].wave]
-    why = "The store has none of them."
-    if summary.failures:
-        why = describe_failures(summary.failures, plan.planned, rollout_logs(plan.home))
-    raise RolloutsFailed(f"No rollout of {version} can be scored. {why}")
+        why = _describe_failures(plan, summaries[0])
+        raise RolloutsFailed(f"No rollout of any version was ok. {why}")
+
+
+def _describe_failures(plan: EvaluationPlan, summary: WaveSummary) -> str:
+    if not summary.failures:
+        return "None of them has arrived in the store."
+    return describe_failures(summary.failures, plan.planned, rollout_logs(plan.home))
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +218,7 @@ class _WaveRunner:
 def _serving(plan: EvaluationPlan, policy: str, run: str, lock: RunLock) -> Iterator[_WaveRunner]:
     """Start a gateway for the policy, the store if it does not run, and the agent's processes."""
     _print(f"starting a gateway for policy '{policy}'; its logs are in {plan.home / 'logs'}")
-    with ExitStack() as stack, lock.working():
+    with ExitStack() as stack:
         services = Services(
             plan.home,
             policy=policy,
@@ -274,6 +277,4 @@ def _free_port() -> int:
 
 
 def _print(sentence: str, end: str = "\n") -> None:
-    start = "\r" if sentence.startswith("\r") else ""
-    text = f"{start}ltrain: {sentence.removeprefix(start)}"
-    print(text, end=end, file=sys.stderr, flush=True)
+    print(f"ltrain: {sentence}", end=end, file=sys.stderr, flush=True)

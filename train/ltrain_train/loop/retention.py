@@ -1,7 +1,8 @@
 """Scores of a policy's versions, and which versions are kept.
 
 Kept are the current version, version 0, the best by validation, and the newest ones; also the
-versions that a gateway serves, and those that others or an unfinished run need. A checkpoint is kept as long as its version.
+versions that a gateway serves, and those that others or an unfinished run need. A checkpoint is
+kept as long as its version.
 """
 
 from collections.abc import Collection, Iterable
