@@ -15,7 +15,6 @@ from random import sample
 
 from ltrain_collector.store import Store
 from ltrain_instrument import settings
-from ltrain_instrument.identity import rollout_id
 from ltrain_train.errors import BadRun, RolloutsFailed, WrongVersion
 from ltrain_train.evaluation.comparison import (
     MODE,
@@ -33,7 +32,6 @@ from ltrain_train.loop import (
     responds,
     retry_publish,
     retry_store,
-    summarize_wave,
 )
 from ltrain_train.processes import RunLock
 from ltrain_train.rollout import Runner, describe_failures, rollout_logs
@@ -61,30 +59,29 @@ class Progress:
     """How many rollouts of each version have ended; a line on standard error for each version."""
 
     plan: EvaluationPlan
-    ended: dict[str, int] = field(default_factory=dict)
+    ended: dict[EvaluatedVersion, int] = field(default_factory=dict)
     """By version, for those that have begun."""
 
     @contextmanager
     def measure(self, version: EvaluatedVersion) -> Iterator[Callable[[RolloutResult], None]]:
         """Yield a function that counts a rollout of `version`; then print the version's line."""
-        name, began = str(version), time.monotonic()
-        self.ended[name] = 0
+        began, self.ended[version] = time.monotonic(), 0
 
         def count(result: RolloutResult) -> None:
-            self.ended[name] += 1
+            self.ended[version] += 1
             if sys.stderr.isatty():
-                _print(self._count(name), end="\r")
+                _print(self._count(version), end="\r")
 
         yield count
-        _print(f"{self._count(name)} in {time.monotonic() - began:.0f} s")
+        _print(f"{self._count(version)} in {time.monotonic() - began:.0f} s")
 
     def describe(self) -> str:
         """Return what was done, as a sentence."""
         counts = ", ".join(map(self._count, self.ended))
         return f"Evaluated so far: {counts}." if counts else "No rollout has begun."
 
-    def _count(self, name: str) -> str:
-        return f"{name}: {self.ended[name]} of {self.plan.planned} rollouts"
+    def _count(self, version: EvaluatedVersion) -> str:
+        return f"{version}: {self.ended[version]} of {self.plan.planned} rollouts"
 
 
 def evaluate(plan: EvaluationPlan, run: str, lock: RunLock, progress: Progress) -> Evaluation:
@@ -158,8 +155,6 @@ def _require_scores(plan: EvaluationPlan, summaries: dict[int, WaveSummary]) -> 
 
 
 def _describe_failures(plan: EvaluationPlan, summary: WaveSummary) -> str:
-    if not summary.failures:
-        return "None of them has arrived in the store."
     return describe_failures(summary.failures, plan.planned, rollout_logs(plan.home))
 
 
@@ -177,7 +172,7 @@ class _WaveRunner:
         plan, store = self.plan, self.store
         retry_publish(lambda: self.gateway.publish(version.policy, version.version, current=False))
         with progress.measure(version) as count:
-            self.runner.run(
+            results = self.runner.run(
                 MODE,
                 version.wave,
                 plan.tasks,
@@ -185,16 +180,13 @@ class _WaveRunner:
                 sampling={"temperature": plan.temperature},
                 on_result=count,
             )
-        run, wave = self.run_name, version.wave
-        ids = [
-            rollout_id(run, MODE, wave, task.id, k)
-            for task in plan.tasks
-            for k in range(plan.samples)
-        ]
+        ids = [str(result.identity.rollout) for result in results]
         senders = sender_roles.trusted_senders(plan.trust)
-        retry_store(lambda: wait_complete(store, ids, plan.span_timeout, senders))
+        missing = retry_store(lambda: wait_complete(store, ids, plan.span_timeout, senders))
+        if missing:
+            _print(f"the store lacks spans of {len(missing)} rollouts of {version}")
         self._require_version(version)
-        return retry_store(lambda: summarize_wave(store, run, MODE, wave, plan.trust))
+        return WaveSummary.from_results(results)
 
     def _require_version(self, version: EvaluatedVersion) -> None:
         """Check that the version alone answered the calls of its wave.

@@ -8,12 +8,7 @@ from ltrain_train.loop.policy_commands import parse_version
 from ltrain_train.loop.retry import retry_publish, retry_store
 from ltrain_train.loop.run import serve_arguments
 from ltrain_train.loop.services import Services
-from ltrain_train.loop.wave_summary import (
-    CountedRollout,
-    WaveSummary,
-    outcome_score,
-    summarize_wave,
-)
+from ltrain_train.loop.wave_summary import CountedRollout, WaveSummary, outcome_score
 
 __all__ = [
     "CountedRollout",
@@ -29,5 +24,4 @@ __all__ = [
     "retry_publish",
     "retry_store",
     "serve_arguments",
-    "summarize_wave",
 ]

@@ -1,6 +1,6 @@
-"""Reads a wave from the store: the outcomes and evaluations of its rollouts, and their means.
+"""Summarizes a wave: the outcomes and evaluations of its rollouts, and their means.
 
-The store has all rollouts of a wave, also those before a kill, unlike the runner's memory.
+The store has all rollouts of a wave, also those before a kill, unlike the results of a runner.
 """
 
 from collections import Counter, defaultdict
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from ltrain_collector.store import Store
 from ltrain_instrument.attributes import OUTCOME, OUTCOME_REASON, SPAN_ROLLOUT
-from ltrain_train.rollout import Failure
-from ltrain_train.workers import COUNTED_OUTCOMES
+from ltrain_train.rollout import Failure, find_failures
+from ltrain_train.workers import COUNTED_OUTCOMES, WaveResult
 from ltrain_transforms.recipe import Reward
 from ltrain_transforms.traces import Role, sender_roles
 
@@ -52,6 +52,16 @@ class WaveSummary:
     counted: Sequence[CountedRollout]
     failures: Sequence[Failure] = ()
     """The rollouts that are not ok."""
+
+    @classmethod
+    def from_results(cls, results: WaveResult) -> "WaveSummary":
+        """Return the summary of a wave that one runner ran from its beginning to its end."""
+        counted = [
+            CountedRollout(str(result.identity.task), result.rewards)
+            for result in results
+            if result.outcome in COUNTED_OUTCOMES
+        ]
+        return cls(results.outcomes, counted, find_failures(results))
 
     @property
     def rollouts(self) -> int:

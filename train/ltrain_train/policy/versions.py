@@ -10,8 +10,6 @@
 """
 
 import errno
-import fcntl
-import os
 import re
 import shutil
 import time
@@ -30,7 +28,7 @@ from ltrain_instrument.files import (
 )
 from ltrain_train.errors import BadModel, FolderNotEmpty, PolicyExists, UnknownVersion
 from ltrain_train.policy.weights import check_model, check_same_tensors
-from ltrain_train.processes import require_space
+from ltrain_train.processes import hold_file, is_held, require_space
 from ltrain_transforms.policy_file import (
     LEDGER,
     POLICY_MANIFEST,
@@ -234,24 +232,11 @@ class Policies:
         Raises:
             UnknownVersion: when the version does not exist.
         """
-        descriptor = os.open(self.path(name, version) / POLICY_MANIFEST, os.O_RDONLY)
-        fcntl.flock(descriptor, fcntl.LOCK_SH)
-        return descriptor
+        return hold_file(self.path(name, version) / POLICY_MANIFEST)
 
     def is_served(self, name: str, version: int) -> bool:
-        """Return whether a gateway serves the version.
-
-        Raises:
-            UnknownVersion: when the version does not exist.
-        """
-        descriptor = os.open(self.path(name, version) / POLICY_MANIFEST, os.O_RDONLY)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(descriptor)
-        return False
+        """Return whether a gateway serves the version."""
+        return is_held(self.path(name, version) / POLICY_MANIFEST)
 
     def remove(self, name: str, version: int) -> None:
         """Remove a version from the policy; `sweep` then removes its files.
