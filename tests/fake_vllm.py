@@ -2,10 +2,11 @@
 
 An answer repeats the words of the last user message, or of the prompt; word `wN` is token N, and
 `hN` one that a parser holds back, so that its chunk of a stream says nothing. Log-probabilities are
-`logprob(token)`, floats that float32 holds exactly. Words steer it: `slow` takes a second, in a
-stream a token; `boom` fails with status 500, `once` does so the first time, `wrong` with 400,
-`long` with 400 and vLLM's sentence on too many tokens; `vanish` ends the connection in mid-stream;
-`zip` compresses the answer; `die` ends the process. As a program it takes vLLM's arguments.
+`logprob(token)`, floats that float32 holds exactly. Words steer it: `weights` becomes `wN` for the
+loaded version N; `slow` takes a second, in a stream a token; `boom` fails with status 500, `once`
+does so the first time, `wrong` with 400, `long` with 400 and vLLM's sentence on too many tokens;
+`vanish` ends the connection in mid-stream; `zip` compresses the answer; `die` ends the process. As
+a program it takes vLLM's arguments.
 """
 
 import contextlib
@@ -109,7 +110,8 @@ def _handler(fake: FakeVllm, nagle: bool = False) -> type[BaseHTTPRequestHandler
             if not self.path.endswith("/completions"):
                 return self._admin(body)
             fake.requests.append(body)
-            words = _words(body)
+            version = f"w{fake.weights.rpartition('/v')[2]}"
+            words = [version if word == "weights" else word for word in _words(body)]
             if "die" in words:
                 os.kill(os.getpid(), signal.SIGKILL)
             if body.get("return_token_ids") and not fake.knows_token_ids:

@@ -47,6 +47,14 @@ class UnknownVersion(LtrainError, LookupError):
     """The policy or the version does not exist."""
 
 
+class DifferentBases(LtrainError, ValueError):
+    """The versions of a comparison were trained from different base models."""
+
+
+class WrongVersion(LtrainError, RuntimeError):
+    """Another version than the evaluated one answered calls."""
+
+
 class PolicyExists(LtrainError, FileExistsError):
     """The policy was registered before from another model."""
 

@@ -54,8 +54,9 @@ def prune(
 ) -> None:
     """Count old versions, or remove them and their checkpoints.
 
-    It keeps the current version, version 0, the best one by validation and the newest ones, and
-    what these and an unfinished run need. `ltrain run` prunes by the same rule.
+    It keeps the current version, version 0, the best one by validation, the newest ones and those
+    that a gateway serves, and what these and an unfinished run need. `ltrain run` prunes by the
+    same rule.
 
     Example: ltrain policy prune sql --keep 5 --yes
     """

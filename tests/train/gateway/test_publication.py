@@ -21,6 +21,7 @@ from ltrain_train.gateway.keys import sign_admin_key
 from ltrain_train.gateway.publication import Publication
 from ltrain_train.gateway.upstream import Upstream
 from ltrain_train.loop import policy_commands
+from ltrain_train.loop.retention import prune_versions
 from ltrain_train.policy import Policies
 
 
@@ -61,6 +62,30 @@ def test_policy_use_publishes_through_the_gateway_that_serves_the_policy(
     stage.policies.register("other", stage.home.parent / "model")
     policy_commands.use_version("other@0")
     assert "No gateway serves the policy now." in capsys.readouterr().out
+
+
+def test_a_version_is_served_without_becoming_current(stage: Any, vllm: Any) -> None:
+    stage.client.publish("policy", 1, current=False)
+    stage.ask("w3")
+    assert (stage.client.current_version("policy"), stage.policies.current("policy")) == (1, 0)
+    assert stage.publication.kept_version == 1  # of a policy server that starts again
+    assert vllm.weights == "policy/v1"
+    assert [span["attributes"]["ltrain.policy.version"] for span in stage.spans()] == [1]
+    stage.client.publish("policy", 1)
+    assert (stage.policies.current("policy"), stage.publication.kept_version) == (1, 1)
+    stage.policies.set_current("policy", 0)
+    assert stage.publication.kept_version == 0
+
+
+def test_a_version_that_is_served_is_not_removed(stage: Any, write_model: Any) -> None:
+    policies, runs = stage.policies, stage.home / "runs"
+    for number in (2, 3):
+        draft = write_model(stage.home.parent / f"v{number}", fill=number)
+        policies.publish_files("policy", draft, parent=0, dataset="d", recipe="r")
+    stage.client.publish("policy", 1, current=False)
+    assert prune_versions(policies, "policy", runs, keep=1).versions == [2]
+    stage.client.publish("policy", 3, current=False)
+    assert prune_versions(policies, "policy", runs, keep=1).versions == [1]
 
 
 def test_publishing_the_served_version_loads_nothing(stage: Any, vllm: Any) -> None:

@@ -154,6 +154,23 @@ def test_serve_restarts_vllm_with_the_current_version_and_stops(
     assert not _anyone_runs(str(home))
 
 
+def test_a_version_that_is_not_current_survives_the_death_of_vllm(
+    tmp_path: Path, model: Path, python: Path, write_model: Callable[..., Path]
+) -> None:
+    home = tmp_path / "home"
+    with serving(home, python, str(model)) as served:
+        client = GatewayClient(served.url, gateway_secret(home))
+        policies = Policies(home)
+        new = write_model(tmp_path / "new", fill=1)
+        policies.publish_files("policy", new, parent=0, dataset="d", recipe="r")
+        client.publish("policy", 1, current=False)
+        assert served.ask("die").status_code == 503
+        served.line("ltrain: vLLM runs again with policy v1")
+        assert served.ask("weights").json()["choices"][0]["message"]["content"] == "w1"
+        client.close()
+    assert policies.current("policy") == 0
+
+
 def test_the_example_of_the_help_and_arguments_after_two_dashes_work(
     tmp_path: Path, model: Path, python: Path
 ) -> None:

@@ -6,7 +6,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from tests.otlp import insert_otlp
 
 from ltrain_collector.store import Store
-from ltrain_train.loop.wave_summary import summarize_wave
+from ltrain_instrument.identity import Identity
+from ltrain_train.loop.wave_summary import WaveSummary, summarize_wave
+from ltrain_train.workers import Outcome, RolloutResult, WaveResult
 
 
 def test_a_rollout_counts_with_its_last_attempt(tmp_path: Path) -> None:
@@ -21,6 +23,36 @@ def test_a_rollout_counts_with_its_last_attempt(tmp_path: Path) -> None:
     assert summary.outcomes == {"error": 1, "ok": 1}
     assert summary.evaluations == {"reward": 0.25}
     assert [(each.rollout, each.attempt) for each in summary.failures] == [("r1", 1)]
+
+
+def test_the_results_of_a_runner_have_the_same_summary() -> None:
+    def result(task: str, outcome: Outcome, **rewards: float) -> RolloutResult:
+        identity = Identity(run="demo", task=task, rollout=task, attempt=0)
+        return RolloutResult(
+            identity=identity,
+            outcome=outcome,
+            reason="why" if outcome is not Outcome.OK else "",
+            rewards=rewards,
+            seconds=1.0,
+            llm_calls=1,
+        )
+
+    summary = WaveSummary.from_results(
+        WaveResult(
+            [
+                result("a", Outcome.OK, reward=0.5),
+                result("b", Outcome.ERROR),
+                result("c", Outcome.INFRA),
+            ]
+        )
+    )
+    assert summary.outcomes == {"ok": 1, "error": 1, "infra": 1}
+    assert [each.task for each in summary.counted] == ["a", "b"]
+    assert summary.evaluations == {"reward": 0.25}
+    assert [(each.task, each.outcome) for each in summary.failures] == [
+        ("b", "error"),
+        ("c", "infra"),
+    ]
 
 
 def _close(

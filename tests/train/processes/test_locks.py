@@ -1,5 +1,6 @@
 """The locks of runs and policies: one process at a time."""
 
+import os
 import subprocess
 import sys
 import time
@@ -11,7 +12,7 @@ import pytest
 
 from ltrain_train.errors import RunInUse
 from ltrain_train.processes import locks
-from ltrain_train.processes.locks import run_lock
+from ltrain_train.processes.locks import hold_file, is_held, run_lock
 
 HOLD = """
 import sys, time
@@ -162,3 +163,29 @@ def test_a_process_that_waits_for_the_policy_is_recorded_as_holder_of_the_run(
                 assert time.monotonic() < until
                 time.sleep(0.01)
         assert process.poll() is None
+
+
+def test_a_lock_covers_several_policies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "BUSY_TIMEOUT", 0.0)
+    with run_lock(tmp_path, run="eval", policy=["b", "a", "b"]) as lock:
+        assert len(lock.descriptors) == 3
+        for name in "ab":
+            with (
+                pytest.raises(RunInUse, match=f"The policy {name} of"),
+                run_lock(tmp_path, policy=name),
+            ):
+                raise AssertionError("it was locked twice")
+    with run_lock(tmp_path, policy="a"):
+        pass
+
+
+def test_a_file_is_held_until_each_holder_has_closed_it(tmp_path: Path) -> None:
+    file = tmp_path / "policy.json"
+    file.write_text("{}")
+    file.chmod(0o444)
+    assert not is_held(file)
+    first, second = hold_file(file), hold_file(file)
+    os.close(first)
+    assert is_held(file)
+    os.close(second)
+    assert not is_held(file)

@@ -162,10 +162,10 @@ class Gateway:
         return _json_response({"policy": self.policy, "current": version, "path": str(path)})
 
     async def publish(self, request: Request) -> Response:
-        """Load a version into the policy server and make it current."""
+        """Load a version into the policy server and, unless told otherwise, make it current."""
         self._admin(request)
-        version = await _parse_version(request)
-        seconds = await self.publication.publish(version)
+        version, current = await _parse_publication(request)
+        seconds = await self.publication.publish(version, current=current)
         return _json_response({"policy": self.policy, "current": version, "seconds": seconds})
 
     async def waits(self, request: Request) -> Response:
@@ -264,17 +264,19 @@ async def _read_body(request: Request) -> bytes:
     return bytes(body)
 
 
-async def _parse_version(request: Request) -> int:
+async def _parse_publication(request: Request) -> tuple[int, bool]:
+    """Return the version of a request, and whether it becomes the current one."""
     try:
-        version = orjson.loads(await request.body())["version"]
+        content = orjson.loads(await request.body())
+        version, current = content["version"], content.get("current", True)
     except (orjson.JSONDecodeError, KeyError, TypeError):
-        version = None
-    if not isinstance(version, int):
+        version, current = None, True
+    if not isinstance(version, int) or not isinstance(current, bool):
         raise Refused(
             HTTPStatus.BAD_REQUEST,
             'The request names no version. Send a JSON object such as {"version": 3}.',
         )
-    return version
+    return version, current
 
 
 def _json_response(content: object, status: HTTPStatus = HTTPStatus.OK) -> Response:

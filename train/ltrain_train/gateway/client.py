@@ -144,17 +144,21 @@ class GatewayClient:
             ]
         )
 
-    def publish(self, policy: str, version: int) -> float:
+    def publish(self, policy: str, version: int, *, current: bool = True) -> float:
         """Publish a version and return the seconds that calls had to wait.
+
+        Args:
+            policy: the policy.
+            version: its version.
+            current: whether it becomes the current version on disk.
 
         Raises:
             GatewayUnreachable, PolicyServerAway: when the caller should publish again later.
             GatewayRefused: when the version does not exist or cannot be loaded.
         """
         path, key = f"/admin/policies/{policy}/current", sign_admin_key(self._secret)
-        return float(
-            self._request("POST", path, key, {"version": version}, PUBLISH_TIMEOUT)["seconds"]
-        )
+        body = {"version": version} if current else {"version": version, "current": False}
+        return float(self._request("POST", path, key, body, PUBLISH_TIMEOUT)["seconds"])
 
     def close_attempt(self, identity: Identity, key: str) -> CallCounts:
         """Revoke an attempt's key, cancel its calls in flight, and return its counts."""

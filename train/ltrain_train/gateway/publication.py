@@ -6,6 +6,7 @@ it, it is started again with the previous version, and the client publishes agai
 """
 
 import asyncio
+import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -30,11 +31,23 @@ class Publication:
     ) -> None:
         self.policies, self.policy, self.upstream = policies, policy, upstream
         self.gate = Gate(version)
+        self._trial: int | None = None
+        self._held = policies.hold(policy, version)
         self._on_lost = on_lost
         self._log = log
 
-    async def publish(self, version: int) -> float:
+    @property
+    def kept_version(self) -> int:
+        """The version that a policy server which starts again must have."""
+        return self.policies.current(self.policy) if self._trial is None else self._trial
+
+    async def publish(self, version: int, *, current: bool = True) -> float:
         """Load and serve a version, and return the seconds that calls had to wait.
+
+        Args:
+            version: the version.
+            current: whether it becomes the current version on disk; without that, this gateway
+                alone serves it, until it ends.
 
         Raises:
             UnknownVersion: when the version does not exist.
@@ -49,7 +62,9 @@ class Publication:
                 await self._replace(version)
             else:
                 await self.sync_weights()
-            self.policies.set_current(self.policy, version)
+            if current:
+                self.policies.set_current(self.policy, version)
+            self._trial = None if current else version
         return time.monotonic() - began
 
     async def sync_weights(self) -> None:
@@ -61,7 +76,7 @@ class Publication:
 
     async def label_started(self, version: int) -> None:
         """Serve the version that a server has been started with, and label the server's weights."""
-        self.gate.version = version
+        self._serve(version)
         with suppress(UpstreamFailed):  # without a label the next publication loads the weights
             await self.upstream.set_label(self._label(version))
             await self.upstream.models()
@@ -80,8 +95,14 @@ class Publication:
                     f"Publish v{version} again when the server serves v{before}."
                 ) from error
             raise
-        self.gate.version = version
+        self._serve(version)
         self._log(f"serving {self.policy} v{version}, previously v{before}")
+
+    def _serve(self, version: int) -> None:
+        """Record that a version is served, and keep it from being removed."""
+        held, self._held = self._held, self.policies.hold(self.policy, version)
+        os.close(held)
+        self.gate.version = version
 
     async def _load_weights(self, version: int) -> None:
         await self.upstream.load(self.policies.path(self.policy, version), self._label(version))

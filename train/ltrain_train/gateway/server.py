@@ -190,7 +190,7 @@ class GatewayServer:
             how = self._vllm.child.describe_exit()
             self._log(f"vLLM died {how}; calls wait while it starts again")
             async with publication.gate.shut(f"vLLM ended {how}; it is started again"):
-                version = self._policies.current(self._policy)
+                version = publication.kept_version
                 model = self._policies.path(self._policy, version)
                 await asyncio.to_thread(self._vllm.start, model)
                 await publication.label_started(version)

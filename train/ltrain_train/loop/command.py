@@ -5,7 +5,7 @@ import os
 import select
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
@@ -169,26 +169,40 @@ def _print_run(plan: Plan, data: TrainingInput, run: OfflineRun, *, as_json: boo
 
 @contextmanager
 def _hold_lock(plan: Plan) -> Iterator[RunLock]:
-    """Lock the plan's run and policy for the block, which ctrl-C or SIGTERM ends.
+    """Lock the plan's run and policy, as `hold_lock` does."""
+    after = "the same command continues from here"
+    with hold_lock(plan.home, plan.name, (plan.policy,), after) as lock:
+        yield lock
+
+
+@contextmanager
+def hold_lock(home: Path, run: str, policies: Sequence[str], after: str) -> Iterator[RunLock]:
+    """Lock a run and policies for the block, which ctrl-C or SIGTERM ends.
+
+    Args:
+        home: LTRAIN_HOME.
+        run: name of the run.
+        policies: names of the policies.
+        after: what is printed about the time after a signal.
 
     Raises:
-        RunInUse: when another process works on the run or the policy.
+        RunInUse: when another process works on the run or a policy.
         DiskFull: when the block failed because the disk is full.
     """
     try:
         with (
-            run_lock(plan.home, run=plan.name, policy=plan.policy) as lock,
-            interrupt_handler(partial(_on_signal, lock)),
+            run_lock(home, run=run, policy=policies) as lock,
+            interrupt_handler(partial(_on_signal, lock, after)),
         ):
             yield lock
     except Exception as error:  # Polars and Arrow raise their own errors for a full disk
         if isinstance(error, LtrainError) or not is_disk_full(error):
             raise
-        file = getattr(error, "filename", None) or plan.home
+        file = getattr(error, "filename", None) or home
         raise disk_full_error(Path(file), "what the run writes") from error
 
 
-def _on_signal(lock: RunLock, number: int, frame: FrameType | None) -> None:
+def _on_signal(lock: RunLock, after: str, number: int, frame: FrameType | None) -> None:
     """Raise KeyboardInterrupt, which stops every child, and print that; later signals only print.
 
     Python swallows an interrupt that is raised inside a finalizer; then the next signal raises it
@@ -198,7 +212,7 @@ def _on_signal(lock: RunLock, number: int, frame: FrameType | None) -> None:
         _write_stderr(f"still stopping; `kill -9 {os.getpid()}` ends it at once.")
         return
     lock.stop()
-    _write_stderr("stopping; the same command continues from here.")
+    _write_stderr(f"stopping; {after}.")
     raise KeyboardInterrupt
 
 

@@ -111,13 +111,20 @@ def export_version(identifier: str, out: Path) -> None:
     print(f"Version {version} of policy '{policy}' is exported to {out} ({size / 1e6:.1f} MB).")
 
 
-def parse_version(policies: Policies, identifier: str) -> tuple[str, int]:
+def parse_version(
+    policies: Policies, identifier: str, *, default_current: bool = False
+) -> tuple[str, int]:
     """Return the policy and the version that NAME@VERSION names.
+
+    Args:
+        default_current: whether NAME and NAME@current name the policy's current version.
 
     Raises:
         UnknownVersion: when it names no version.
     """
     name, at, number = identifier.partition("@")
+    if default_current and number in ("", "current"):
+        return name, policies.current(name)
     if not (at and number.isascii() and number.isdigit()):
         versions = ", ".join(map(str, policies.versions(name))) or "none"
         raise UnknownVersion(

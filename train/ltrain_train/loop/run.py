@@ -90,13 +90,7 @@ class Plan:
         Raises:
             BadRun: when the chat template does not exist.
         """
-        serve = self.recipe.serve
-        if serve.chat_template is not None and not (self.folder / serve.chat_template).is_file():
-            raise BadRun(
-                f"serve.chat_template = '{serve.chat_template}': there is no such file in "
-                f"{self.folder.resolve()}. Name a Jinja file."
-            )
-        return serve.arguments(self.folder, VLLM_DTYPES[self.train.dtype])
+        return serve_arguments(self.recipe.serve, self.folder, self.train.dtype)
 
     def policies(self) -> Policies:
         """Return the home's policies, after registering the model as version 0 of a new policy."""
@@ -118,6 +112,25 @@ class Plan:
                 "--tasks FILE --agent module:function --reward module:function."
             )
         return self.recipe.rollout
+
+
+def serve_arguments(serve: Serve, folder: Path, dtype: str) -> list[str]:
+    """Return the arguments of `ltrain serve` that a recipe's [serve] sets.
+
+    Args:
+        serve: the section.
+        folder: folder of the recipe.
+        dtype: `train.dtype`.
+
+    Raises:
+        BadRun: when the chat template does not exist.
+    """
+    if serve.chat_template is not None and not (folder / serve.chat_template).is_file():
+        raise BadRun(
+            f"serve.chat_template = '{serve.chat_template}': there is no such file in "
+            f"{folder.resolve()}. Name a Jinja file."
+        )
+    return serve.arguments(folder, VLLM_DTYPES[fast_dtype() if dtype == "auto" else dtype])
 
 
 def run_online(plan: Plan, on_wave: Callable[[Wave], None], lock: RunLock) -> Journal:

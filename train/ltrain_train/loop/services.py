@@ -57,6 +57,7 @@ class Services(ExitStack):
         *,
         policy: str,
         serve: Sequence[str] = (),
+        gateway_url: str | None = None,
         keep_open: Sequence[int] = (),
     ) -> None:
         """Prepare the services of a run.
@@ -65,13 +66,14 @@ class Services(ExitStack):
             home: LTRAIN_HOME.
             policy: the served policy.
             serve: further arguments of `ltrain serve`.
+            gateway_url: address of the gateway; default: LTRAIN_GATEWAY.
             keep_open: descriptors of the run's lock, open until the services have ended.
         """
         super().__init__()
         self.home, self.policy, self.serve = home, policy, tuple(serve)
         self.children = self.enter_context(Children(keep_open))
         self.store_url = settings.STORE.read() or DEFAULT_STORE
-        self.gateway_url = settings.GATEWAY.read()
+        self.gateway_url = gateway_url or settings.GATEWAY.read()
         self._began = time.monotonic()
         self._required: list[RequiredService] = []
         self._started: dict[str, Child] = {}

@@ -1,18 +1,16 @@
-"""Summarizes a wave from the store: the outcomes and evaluations of its rollouts.
+"""Summarizes a wave: the outcomes and evaluations of its rollouts, and their means.
 
-The store has all rollouts of a wave, also those before a kill, unlike the runner's memory.
+The store has all rollouts of a wave, also those before a kill, unlike the results of a runner.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import polars as pl
-
 from ltrain_collector.store import Store
 from ltrain_instrument.attributes import OUTCOME, OUTCOME_REASON, SPAN_ROLLOUT
-from ltrain_train.rollout import Failure
-from ltrain_train.workers import COUNTED_OUTCOMES
+from ltrain_train.rollout import Failure, find_failures
+from ltrain_train.workers import COUNTED_OUTCOMES, WaveResult
 from ltrain_transforms.recipe import Reward
 from ltrain_transforms.traces import Role, sender_roles
 
@@ -37,21 +35,47 @@ GROUP BY rollout, attempt, name
 
 
 @dataclass(frozen=True, slots=True)
+class CountedRollout:
+    """A rollout of a wave that counts: the agent is responsible for how it ended."""
+
+    task: str
+    evaluations: dict[str, float]
+    """Those of its last attempt by name; one that it lacks counts as 0."""
+
+
+@dataclass(frozen=True, slots=True)
 class WaveSummary:
-    """The outcomes and evaluations of one wave."""
+    """The rollouts of one wave, each with its last attempt."""
 
     outcomes: dict[str, int]
     """Number of rollouts by outcome."""
-    evaluations: dict[str, float]
-    """Mean of each evaluation over the counted rollouts, each with its last attempt; one that a
-    rollout lacks is 0."""
+    counted: Sequence[CountedRollout]
     failures: Sequence[Failure] = ()
     """The rollouts that are not ok."""
+
+    @classmethod
+    def from_results(cls, results: WaveResult) -> "WaveSummary":
+        """Return the summary of a wave that one runner ran from its beginning to its end."""
+        counted = [
+            CountedRollout(str(result.identity.task), result.rewards)
+            for result in results
+            if result.outcome in COUNTED_OUTCOMES
+        ]
+        return cls(results.outcomes, counted, find_failures(results))
 
     @property
     def rollouts(self) -> int:
         """Number of rollouts."""
         return sum(self.outcomes.values())
+
+    @property
+    def evaluations(self) -> dict[str, float]:
+        """Mean of each evaluation over the counted rollouts."""
+        sums: defaultdict[str, float] = defaultdict(float)
+        for rollout in self.counted:
+            for name, value in rollout.evaluations.items():
+                sums[name] += value
+        return {name: total / len(self.counted) for name, total in sorted(sums.items())}
 
 
 def outcome_score(rewards: Sequence[Reward], evaluations: Mapping[str, float]) -> float | None:
@@ -73,12 +97,20 @@ def summarize_wave(
     closed, evaluated = (
         store.query(sql % from_runner, parameters) for sql in (CLOSED_SQL, EVALUATED_SQL)
     )
-    outcomes = Counter(closed["outcome"].to_list())
-    counted = closed.filter(pl.col("outcome").is_in(sorted(COUNTED_OUTCOMES)))
-    values = evaluated.join(counted, on=["rollout", "attempt"], how="semi")
-    sums = values.group_by("name").agg(pl.col("value").sum()).sort("name")
-    rollouts = max(len(counted), 1)
-    evaluations = {name: total / rollouts for name, total in sums.iter_rows()}
-    failed = closed.filter(pl.col("outcome") != "ok").sort("rollout")
-    failed = failed.with_columns(pl.col("attempt").cast(pl.Int64))
-    return WaveSummary(dict(outcomes), evaluations, [Failure(**row) for row in failed.to_dicts()])
+    values: defaultdict[tuple[str, int], dict[str, float]] = defaultdict(dict)
+    for rollout, attempt, name, value in evaluated.sort("name").iter_rows():
+        values[rollout, attempt][name] = value
+    rows = closed.sort("rollout").to_dicts()
+    return WaveSummary(
+        dict(Counter(row["outcome"] for row in rows)),
+        [
+            CountedRollout(row["task"], values[row["rollout"], row["attempt"]])
+            for row in rows
+            if row["outcome"] in COUNTED_OUTCOMES
+        ],
+        [
+            Failure(**{**row, "attempt": int(row["attempt"])})
+            for row in rows
+            if row["outcome"] != "ok"
+        ],
+    )

@@ -3,6 +3,8 @@
 * A version is complete or absent: its directory, with `policy.json` in it, is renamed into place.
 * Version numbers increase by one and are never reused.
 * `current` is the version that every server has loaded; it changes by an atomic rename.
+* A gateway holds a shared flock on the `policy.json` of the version that it serves, which keeps the
+  version from being removed.
 * A removed version leaves its `policy.json` and its ledger in `removed/v<N>/`, for the lineage of
   others.
 """
@@ -26,7 +28,7 @@ from ltrain_instrument.files import (
 )
 from ltrain_train.errors import BadModel, FolderNotEmpty, PolicyExists, UnknownVersion
 from ltrain_train.policy.weights import check_model, check_same_tensors
-from ltrain_train.processes import require_space
+from ltrain_train.processes import hold_file, is_held, require_space
 from ltrain_transforms.policy_file import (
     LEDGER,
     POLICY_MANIFEST,
@@ -223,6 +225,18 @@ class Policies:
         """
         self.path(name, version)
         write_file(self._folder(name) / "current", f"{version}\n")
+
+    def hold(self, name: str, version: int) -> int:
+        """Return a descriptor that marks a version as served, until it is closed.
+
+        Raises:
+            UnknownVersion: when the version does not exist.
+        """
+        return hold_file(self.path(name, version) / POLICY_MANIFEST)
+
+    def is_served(self, name: str, version: int) -> bool:
+        """Return whether a gateway serves the version."""
+        return is_held(self.path(name, version) / POLICY_MANIFEST)
 
     def remove(self, name: str, version: int) -> None:
         """Remove a version from the policy; `sweep` then removes its files.

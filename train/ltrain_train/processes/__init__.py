@@ -15,7 +15,7 @@ from ltrain_train.processes.disk import (
     is_disk_full,
     require_space,
 )
-from ltrain_train.processes.locks import RunLock, run_lock
+from ltrain_train.processes.locks import RunLock, hold_file, is_held, run_lock
 from ltrain_train.processes.scratch import scratch_path
 
 __all__ = [
@@ -29,7 +29,9 @@ __all__ = [
     "RunLock",
     "disk_full_error",
     "free_bytes",
+    "hold_file",
     "is_disk_full",
+    "is_held",
     "require_space",
     "run_lock",
     "scratch_path",

@@ -12,7 +12,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -74,14 +74,17 @@ class RunLock:
 
 
 @contextmanager
-def run_lock(home: Path, *, run: str | None = None, policy: str | None = None) -> Iterator[RunLock]:
-    """Lock a run name of `home`, a policy that is trained or replaced, or both in a block.
+def run_lock(
+    home: Path, *, run: str | None = None, policy: str | Iterable[str] | None = None
+) -> Iterator[RunLock]:
+    """Lock a run name of `home` and policies that are trained, replaced or evaluated in a block.
 
     Raises:
         RunInUse: when another process holds one of the locks and is not stopping.
     """
     folder = make_private(home.absolute() / "locks")
-    names = [f"{kind}-{name}" for kind, name in (("run", run), ("policy", policy)) if name]
+    policies = (policy,) if isinstance(policy, str) else sorted(set(policy or ()))
+    names = [*((f"run-{run}",) if run else ()), *(f"policy-{name}" for name in policies)]
     descriptors: list[int] = []
     try:
         for name in names:
@@ -94,6 +97,22 @@ def run_lock(home: Path, *, run: str | None = None, policy: str | None = None) -
     finally:
         for descriptor in reversed(descriptors):
             os.close(descriptor)
+
+
+def hold_file(path: Path) -> int:
+    """Return a descriptor with a shared flock on a file, which marks it as used until it closes."""
+    descriptor = os.open(path, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    return descriptor
+
+
+def is_held(path: Path) -> bool:
+    """Return whether `hold_file` marks a file as used, in any process."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return not _try_lock(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _acquire(descriptor: int, name: str, home: Path) -> None:

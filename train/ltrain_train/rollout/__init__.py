@@ -1,6 +1,6 @@
 """Rollouts: tasks planned, attempts made and judged, spans and rewards recorded."""
 
-from ltrain_train.rollout.failures import Failure, describe_failures
+from ltrain_train.rollout.failures import Failure, describe_failures, find_failures
 from ltrain_train.rollout.run_tasks import RolloutOptions, run_tasks
 from ltrain_train.rollout.runner import Runner, finished_rollouts, rollout_logs
 from ltrain_train.rollout.runs import last_and_next_name
@@ -14,6 +14,7 @@ __all__ = [
     "ScoreReport",
     "Task",
     "describe_failures",
+    "find_failures",
     "finished_rollouts",
     "last_and_next_name",
     "load_tasks",

@@ -2,9 +2,11 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from ltrain_train.workers import Outcome, RolloutResult
 
 MAX_REASON_CHARACTERS = 300
 _VARIABLE_PART = re.compile(r"0x[0-9a-f]+|[0-9a-f]{16,}|\d+(?:\.\d+)?")
@@ -22,6 +24,21 @@ class Failure:
     task: str
     outcome: str
     reason: str
+
+
+def find_failures(results: Iterable[RolloutResult]) -> list[Failure]:
+    """Return the ends of the rollouts that are not `ok`."""
+    return [
+        Failure(
+            rollout=str(result.identity.rollout),
+            attempt=result.identity.attempt or 0,
+            task=str(result.identity.task),
+            outcome=result.outcome.value,
+            reason=result.reason,
+        )
+        for result in results
+        if result.outcome is not Outcome.OK
+    ]
 
 
 def describe_failures(failures: Sequence[Failure], rollouts: int, logs: Path) -> str:

@@ -16,7 +16,7 @@ from ltrain_instrument.identity import Mode
 from ltrain_train.gateway import GatewayClient, GatewayUnreachable, gateway_secret
 from ltrain_train.processes import RunLock, run_lock
 from ltrain_train.rollout.attempt_log import AttemptLog
-from ltrain_train.rollout.failures import Failure, describe_failures
+from ltrain_train.rollout.failures import Failure, describe_failures, find_failures
 from ltrain_train.rollout.runner import Runner, finished_rollouts, rollout_logs
 from ltrain_train.rollout.runs import Run, open_run
 from ltrain_train.rollout.tasks import Task, load_tasks, tasks_digest
@@ -71,17 +71,7 @@ class RolloutSummary:
     @property
     def failures(self) -> list[Failure]:
         """The rollouts of this process that are not ok."""
-        return [
-            Failure(
-                rollout=str(result.identity.rollout),
-                attempt=result.identity.attempt or 0,
-                task=str(result.identity.task),
-                outcome=result.outcome.value,
-                reason=result.reason,
-            )
-            for result in self.results
-            if result.outcome is not Outcome.OK
-        ]
+        return find_failures(self.results)
 
     def table(self) -> str:
         """Return the summary as a few lines of text."""

@@ -1,0 +1,170 @@
+"""What `ltrain eval` evaluates, from its options and the recipe: versions, tasks, agent, reward."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ltrain_train.errors import BadRun, DifferentBases
+from ltrain_train.loop import parse_version, serve_arguments
+from ltrain_train.policy import Policies
+from ltrain_train.rollout import Task, load_tasks
+from ltrain_transforms.recipe import DEFAULT, Recipe, Reward, Rollout, Serve, Train
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationOptions:
+    """The options of `ltrain eval`; what is None comes from the recipe."""
+
+    policies: Sequence[str]
+    """NAME@VERSION, or NAME for the current version; the first is the baseline."""
+    tasks: Path | None = None
+    recipe: Path | None = None
+    samples: int = 1
+    temperature: float | None = None
+    metric: str | None = None
+    run: str | None = None
+    seed: int = 0
+    rollout: Mapping[str, Any]
+    """Keys of the recipe's [rollout] section, such as `agent` and `reward`."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluatedVersion:
+    """A version, and the number of its wave."""
+
+    wave: int
+    policy: str
+    version: int
+
+    def __str__(self) -> str:
+        return f"{self.policy}@{self.version}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationPlan:
+    """An evaluation whose inputs were read and checked."""
+
+    home: Path
+    folder: Path
+    """Folder of the agent and the reward function."""
+    name: str
+    """Name of the run; a number is added if there is one of this name."""
+    versions: Sequence[EvaluatedVersion]
+    tasks: Sequence[Task]
+    samples: int
+    temperature: float
+    metric: str | None
+    seed: int
+    rollout: Rollout
+    rewards: Sequence[Reward]
+    trust: Sequence[str]
+    span_timeout: float
+    upstream: str | None
+    serve: Sequence[str]
+    """Arguments of `ltrain serve`."""
+
+    @property
+    def planned(self) -> int:
+        """Number of rollouts of one version."""
+        return len(self.tasks) * self.samples
+
+
+def make_plan(options: EvaluationOptions, home: Path) -> EvaluationPlan:
+    """Read and check what the options and the recipe name.
+
+    Raises:
+        BadRun: when there are no tasks, agent or reward function, or no temperature for samples.
+        DifferentBases: when the versions do not have the same base model.
+        UnknownVersion: when a version does not exist.
+        BadModel: when a version is not complete.
+        LtrainError: when the recipe or the tasks cannot be read.
+    """
+    if options.samples > 1 and not options.temperature:
+        raise BadRun(
+            f"--samples {options.samples} needs a temperature above 0, because greedy rollouts of "
+            "a task are all alike. Add --temperature 1, or leave out --samples."
+        )
+    versions = find_versions(Policies(home), options.policies)
+    recipe, folder = _read_recipe(options.recipe)
+    section = recipe.rollout.model_dump() if recipe and recipe.rollout else {}
+    tasks = options.tasks or _find_validation(folder, section)
+    section |= {name: value for name, value in options.rollout.items() if value is not None}
+    _require_agent(section)
+    serve, train = (recipe.serve, recipe.train) if recipe else (Serve(), Train())
+    return EvaluationPlan(
+        home=home,
+        folder=folder,
+        name=options.run or f"eval-{tasks.stem}",
+        versions=versions,
+        tasks=load_tasks(tasks),
+        samples=options.samples,
+        temperature=options.temperature or 0.0,
+        metric=options.metric,
+        seed=options.seed,
+        rollout=Rollout.model_validate(section | {"tasks": str(tasks)}),
+        rewards=recipe.reward if recipe else (),
+        trust=recipe.source.trust if recipe else (),
+        span_timeout=train.span_timeout,
+        upstream=serve.upstream,
+        serve=serve_arguments(serve, folder, train.dtype),
+    )
+
+
+def find_versions(policies: Policies, identifiers: Sequence[str]) -> list[EvaluatedVersion]:
+    """Return the versions that `identifiers` name, after checking that they can be compared.
+
+    Raises:
+        UnknownVersion: when one does not exist.
+        BadModel: when one is not complete.
+        DifferentBases: when they do not have the same base model.
+    """
+    versions = []
+    for wave, identifier in enumerate(identifiers):
+        policy, version = parse_version(policies, identifier, default_current=True)
+        policies.verify(policy, version)
+        policies.current(policy)  # the gateway starts with it
+        versions.append(EvaluatedVersion(wave, policy, version))
+    first, *others = versions
+    for other in others:
+        _require_same_base(policies, first, other)
+    return versions
+
+
+def _require_same_base(
+    policies: Policies, first: EvaluatedVersion, other: EvaluatedVersion
+) -> None:
+    bases = [policies.read_version(each.policy, 0).base_digests() for each in (first, other)]
+    parts = [part for part in bases[0] | bases[1] if bases[0].get(part) != bases[1].get(part)]
+    if parts:
+        raise DifferentBases(
+            f"{first} and {other} have different bases: the {' and the '.join(parts)} of "
+            f"{first.policy}@0 and {other.policy}@0 differ. One [serve] section with its chat "
+            "template and tool parser does not fit both, so their scores are not compared. "
+            "Evaluate each with a command of its own."
+        )
+
+
+def _read_recipe(path: Path | None) -> tuple[Recipe | None, Path]:
+    """Return the recipe, if one is named or in the working directory, and its folder."""
+    if path is None and not DEFAULT.exists():
+        return None, Path.cwd()
+    path = path or DEFAULT
+    return Recipe.load(path), path.parent
+
+
+def _find_validation(folder: Path, section: Mapping[str, Any]) -> Path:
+    if not section.get("validation"):
+        raise BadRun(
+            "An evaluation needs tasks. Name a JSONL file, as in `ltrain eval tasks.jsonl …`, or "
+            "set [rollout] validation in the recipe."
+        )
+    return folder / str(section["validation"])
+
+
+def _require_agent(section: Mapping[str, Any]) -> None:
+    if missing := [f"--{name}" for name in ("agent", "reward") if name not in section]:
+        raise BadRun(
+            f"An evaluation needs an agent and a reward function. Add {' and '.join(missing)}, or "
+            "a recipe with a [rollout] section (--recipe FILE; default: ltrain.toml)."
+        )
