@@ -65,7 +65,9 @@ def commands_page() -> str:
     lines = [
         "# Commands",
         "Exit status: 0 for success, 1 for an error (the message has the value, the allowed values "
-        "and a fix), 2 for wrong usage. `ltrain COMMAND --help` prints the text of this page.",
+        "and a fix), 2 for wrong usage. `ltrain COMMAND -h` prints the text of this page, and "
+        "`ltrain --version` the version. `ltrain --install-completion` lets the shell complete "
+        "commands and options.",
     ]
     for name, command in commands_of(group):
         paragraphs = [" ".join(part.split()) for part in command.help.split("\n\n")]

@@ -1,6 +1,7 @@
 """The `ltrain` command, with the commands of every package."""
 
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated
 
@@ -16,10 +17,28 @@ app = typer.Typer(
     help="Train the agent you already run, from the traces it already emits.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},  # every command inherits them
 )
 for part in (ltrain_collector.cli.app, ltrain_transforms.cli.app, ltrain_train.cli.app):
     app.add_typer(part)
+
+
+def _print_version(requested: bool) -> None:
+    if requested:
+        typer.echo(f"ltrain {metadata.version('ltrain')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Declare the options of `ltrain` itself."""
 
 
 @app.command()

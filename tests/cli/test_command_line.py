@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,32 @@ def test_help_names_the_commands(tmp_path: Path) -> None:
     assert done.returncode == 0
     for command in ("up", "serve", "rollout", "sql", "build", "run", "show", "demo"):
         assert f" {command} " in done.stdout
+
+
+def test_version_is_the_installed_one(tmp_path: Path) -> None:
+    done = ltrain(tmp_path, "--version")
+    assert (done.returncode, done.stdout) == (0, f"ltrain {metadata.version('ltrain')}\n")
+
+
+@pytest.mark.parametrize("command", [(), ("sql",), ("store", "prune"), ("policy", "list")])
+def test_h_prints_the_help(tmp_path: Path, command: tuple[str, ...]) -> None:
+    done = ltrain(tmp_path, *command, "-h")
+    assert done.returncode == 0
+    assert f"Usage: {' '.join(('ltrain', *command))} " in done.stdout
+    assert done.stdout == ltrain(tmp_path, *command, "--help").stdout
+
+
+def test_the_shell_completes_commands(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [LTRAIN],
+        env={**os.environ, "_LTRAIN_COMPLETE": "complete_bash", "COMP_WORDS": "ltrain ro"}
+        | {"COMP_CWORD": "1"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout.split() == ["rollout"], done.stderr
 
 
 @pytest.mark.parametrize(
@@ -86,7 +113,7 @@ def test_rollout_options_are_the_recipe_keys() -> None:
         (("build", "typo.toml"), "Did you mean 'agents'?"),
         (("build", "broken.toml"), "broken.toml is not TOML"),
         (("rollout", "absent.jsonl", "--agent", "a:b"), "absent.jsonl"),
-        (("serve", "absent"), "absent"),
+        (("serve", "absent", "--port", "0"), "absent"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, tuple) else "",
 )

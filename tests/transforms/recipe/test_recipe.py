@@ -65,7 +65,7 @@ def test_budgets_are_not_in_the_digest(tmp_path: Path) -> None:
         ("[filter]\nfailed = 'dropp'\n", "filter.failed: Unknown value 'dropp'.*mean 'drop'"),
         ("[filter.failed]\nrewrad = 0\n", "filter.failed.rewrad: Unknown key.*'reward'"),
         ("[filter]\nallow = 'incomplete'\n", "filter.allow: It must be a list"),
-        ('[[policy]]\nnmae = "b"\n', "policy.1.nmae: Unknown key 'nmae'.*'name'. .and 1 more"),
+        ('[[policy]]\nnmae = "b"\n', r"2 faults:\n  policy.1.nmae: Unknown key 'nmae'.*'name'"),
         ('[[policy]]\nname = "b"\nmodes = ["trian"]\n', r"policy.1.modes.0: .*mean 'train'\?$"),
         ('[[policy]]\nname = "b"\nsampling = { top = 1 }\n', "sampling setting 'top'.*'top_p'"),
         (
@@ -89,6 +89,29 @@ def test_budgets_are_not_in_the_digest(tmp_path: Path) -> None:
 def test_a_fault_is_named(tmp_path: Path, more: str, says: str) -> None:
     with pytest.raises(BadRecipe, match=says):
         load(tmp_path, GOOD + more)
+
+
+def test_all_faults_are_listed_with_unknown_keys_first(tmp_path: Path) -> None:
+    more = """
+[rollout]
+tasks = "t.jsonl"
+agent = "a:b"
+reward = "r:s"
+timeout = 0
+[train]
+losss = "vanilla"
+lora_rank = -1
+"""
+    with pytest.raises(BadRecipe) as caught:
+        load(tmp_path, more + "[[policy]]\nname = 'a'\n[[reward]]\nname = 'empty'\n")
+    first, *rest = str(caught.value).splitlines()
+    assert first.endswith("ltrain.toml: 4 faults:")
+    assert [line.strip().partition(": ")[0] for line in rest] == [
+        "train.losss",
+        "rollout.timeout",
+        "reward.0",
+        "train.lora_rank",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Describe an error in a recipe in one sentence: the key, its value, and what is allowed."""
+"""Describe each fault of a recipe in one sentence: the key, its value, and what is allowed."""
 
 import re
 from typing import Any
@@ -32,27 +32,34 @@ ErrorDetails = dict[str, Any]
 
 
 def describe_error(model: type[BaseModel], error: ValidationError) -> str:
-    """Return the message of the error that explains most, and the number of other errors."""
-    errors = _independent([dict(one) for one in error.errors()])
-    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-    return _message(model, min(errors, key=_priority)) + more
+    """Return a sentence for each fault: one fault on the same line, several on a line each."""
+    errors = sorted(_independent([dict(one) for one in error.errors()]), key=_priority)
+    messages = [_message(model, one) for one in errors]
+    if len(messages) == 1:
+        return messages[0]
+    return "\n  ".join((f"{len(messages)} faults:", *messages))
 
 
 def _independent(errors: list[ErrorDetails]) -> list[ErrorDetails]:
-    """Leave out lists that are too short only because their items have errors."""
+    """Leave out consequences of other errors.
+
+    A list is too short because its items have errors; a default that depends on a faulty section
+    cannot be computed.
+    """
     locations = [error["loc"] for error in errors]
 
     def is_consequence(error: ErrorDetails) -> bool:
         own = error["loc"]
-        return error["type"] == "too_short" and any(
-            len(one) > len(own) and one[: len(own)] == own for one in locations
+        return error["type"] == "default_factory_not_called" or (
+            error["type"] == "too_short"
+            and any(len(one) > len(own) and one[: len(own)] == own for one in locations)
         )
 
     return [error for error in errors if not is_consequence(error)]
 
 
 def _priority(error: ErrorDetails) -> int:
-    """Sort unknown keys first, as they cause missing keys; then words that are no choice."""
+    """Return the place in the list: unknown keys first, since they cause missing keys."""
     if error["type"] == "extra_forbidden":
         return 0
     return 1 if _choices(error) else 2
