@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib import metadata
 
 import pytest
 
@@ -41,8 +42,12 @@ def test_public_names_are_those_of_their_modules() -> None:
 
 def test_all_and_dir_list_every_public_name() -> None:
     assert sorted(ltrain.__all__) == sorted(STORE_NAMES + AGENT_NAMES)
-    assert set(ltrain.__all__) <= set(dir(ltrain))
+    assert dir(ltrain) == sorted(("__version__", *ltrain.__all__))
     assert all(hasattr(ltrain, name) for name in ltrain.__all__)
+
+
+def test_version_is_that_of_the_distribution() -> None:
+    assert ltrain.__version__ == metadata.version("ltrain")
 
 
 def test_unknown_name_is_an_attribute_error() -> None:
