@@ -21,6 +21,7 @@ from ltrain_collector import dsn
 from ltrain_instrument.delivery import Sender, SendStatus, traces_url
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.files import is_private
+from ltrain_instrument.installation import install_command
 from ltrain_instrument.instrumentors import Finding, InstrumentorChoice, State, diagnosis
 from ltrain_instrument.privacy import remove_url_credentials
 from ltrain_instrument.settings import GATEWAY, HOME, STORE, VLLM_PYTHON
@@ -146,7 +147,7 @@ def _extras() -> Iterator[Finding]:
                 continue
             if not requirement.specifier.contains(installed, prereleases=True):
                 wrong.append(f"{requirement.name} {installed} is not {requirement.specifier}")
-        name, fix = f"ltrain[{extra}]", f"pip install 'ltrain[{extra}]'"
+        name, fix = f"ltrain[{extra}]", install_command(extra)
         if wrong:
             yield Finding(name, State.FAULT, "; ".join(wrong), fix)
         elif missing:

@@ -18,6 +18,7 @@ from typer.core import TyperGroup
 from typer.testing import CliRunner
 
 from ltrain.cli import app
+from ltrain_instrument.installation import install_command
 from ltrain_transforms.recipe import Rollout
 
 LTRAIN = str(Path(sys.executable).with_name("ltrain"))
@@ -177,5 +178,5 @@ def test_a_missing_extra_is_named(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (
         1,
         "ltrain: This command needs polars, which is not installed. "
-        "Install it with: pip install 'ltrain[store]'\n",
+        f"Install it with: {install_command('store')}\n",
     )

@@ -7,6 +7,7 @@ from importlib import metadata
 import pytest
 
 import ltrain
+from ltrain_instrument.installation import install_command
 
 STORE_NAMES = ("Dataset", "Recipe", "Store", "build")
 AGENT_NAMES = ("configure", "flush", "reward", "rollout", "task")
@@ -62,7 +63,7 @@ def test_missing_extra_is_named_with_the_command_that_installs_it(name: str) -> 
     last = done.stderr.splitlines()[-1]
     assert last.startswith("ltrain_instrument.errors.MissingExtra: ")
     assert f"ltrain.{name} needs the package polars, which is not installed here." in last
-    assert last.endswith("Install it with: pip install 'ltrain[store]'")
+    assert last.endswith(f"Install it with: {install_command('store')}")
 
 
 def test_missing_extra_is_an_import_error() -> None:
