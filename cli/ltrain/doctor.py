@@ -34,6 +34,8 @@ SLACK = 2.0
 """Seconds for a check to finish after the last response."""
 REPORT = "This is a bug in ltrain; please report it with this line"
 PYTHONS = ((3, 11), (3, 12))
+AGENT_PYTHONS = (*PYTHONS, (3, 13))
+"""Versions on which the instrumentation works; the store and training need one of `PYTHONS`."""
 
 Check = Callable[[], Finding | None]
 
@@ -125,7 +127,12 @@ def _python() -> Finding:
     running = sys.version.split()[0]
     if sys.version_info[:2] in PYTHONS:
         return Finding("python", State.OK, f"{running} at {sys.executable}")
-    fix = "Create an environment with python3.11 or python3.12."
+    if sys.version_info[:2] in AGENT_PYTHONS:
+        detail = (
+            f"{running} at {sys.executable}: for agents; the store and training need 3.11 or 3.12"
+        )
+        return Finding("python", State.OK, detail)
+    fix = "Create an environment with Python 3.11, 3.12 or, for an agent, 3.13."
     return Finding("python", State.FAULT, f"{running} is not supported", fix)
 
 
