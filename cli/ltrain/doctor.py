@@ -258,14 +258,14 @@ def vllm() -> Finding:
 def recipe() -> Finding | None:
     """Check the recipe of this folder, if there is one, and its learning rate."""
     try:
-        from ltrain_train.policy import dead_zone, fast_dtype
+        from ltrain_train.policy import dead_zone, resolve_dtype
         from ltrain_transforms.recipe import DEFAULT, Recipe
     except ModuleNotFoundError:  # an agent's environment, which trains nothing
         return None
     if not DEFAULT.is_file():
         return None
     train = Recipe.load().train
-    dtype = fast_dtype() if train.dtype == "auto" else train.dtype
+    dtype = resolve_dtype(train).dtype
     end = dead_zone(dtype, lora=bool(train.lora_rank))
     if train.learning_rate >= end:
         return Finding("recipe", State.OK, f"{DEFAULT} is valid")
