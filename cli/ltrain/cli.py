@@ -11,6 +11,7 @@ import ltrain_collector.cli
 import ltrain_train.cli
 import ltrain_transforms.cli
 from ltrain_instrument.errors import LtrainError
+from ltrain_instrument.installation import install_command
 from ltrain_instrument.machine import visible
 
 app = typer.Typer(
@@ -123,7 +124,7 @@ def main() -> None:
         extra = EXTRAS[error.name]
         typer.echo(
             f"ltrain: This command needs {error.name}, which is not installed. "
-            f"Install it with: pip install 'ltrain[{extra}]'",
+            f"Install it with: {install_command(extra)}",
             err=True,
         )
         sys.exit(1)

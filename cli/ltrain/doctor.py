@@ -21,6 +21,7 @@ from ltrain_collector import dsn
 from ltrain_instrument.delivery import Sender, SendStatus, traces_url
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.files import is_private
+from ltrain_instrument.installation import install_command
 from ltrain_instrument.instrumentors import Finding, InstrumentorChoice, State, diagnosis
 from ltrain_instrument.privacy import remove_url_credentials
 from ltrain_instrument.settings import GATEWAY, HOME, STORE, VLLM_PYTHON
@@ -33,6 +34,8 @@ SLACK = 2.0
 """Seconds for a check to finish after the last response."""
 REPORT = "This is a bug in ltrain; please report it with this line"
 PYTHONS = ((3, 11), (3, 12))
+AGENT_PYTHONS = (*PYTHONS, (3, 13))
+"""Versions on which the instrumentation works; the store and training need one of `PYTHONS`."""
 
 Check = Callable[[], Finding | None]
 
@@ -124,7 +127,12 @@ def _python() -> Finding:
     running = sys.version.split()[0]
     if sys.version_info[:2] in PYTHONS:
         return Finding("python", State.OK, f"{running} at {sys.executable}")
-    fix = "Create an environment with python3.11 or python3.12."
+    if sys.version_info[:2] in AGENT_PYTHONS:
+        detail = (
+            f"{running} at {sys.executable}: for agents; the store and training need 3.11 or 3.12"
+        )
+        return Finding("python", State.OK, detail)
+    fix = "Create an environment with Python 3.11, 3.12 or, for an agent, 3.13."
     return Finding("python", State.FAULT, f"{running} is not supported", fix)
 
 
@@ -146,7 +154,7 @@ def _extras() -> Iterator[Finding]:
                 continue
             if not requirement.specifier.contains(installed, prereleases=True):
                 wrong.append(f"{requirement.name} {installed} is not {requirement.specifier}")
-        name, fix = f"ltrain[{extra}]", f"pip install 'ltrain[{extra}]'"
+        name, fix = f"ltrain[{extra}]", install_command(extra)
         if wrong:
             yield Finding(name, State.FAULT, "; ".join(wrong), fix)
         elif missing:
@@ -250,14 +258,14 @@ def vllm() -> Finding:
 def recipe() -> Finding | None:
     """Check the recipe of this folder, if there is one, and its learning rate."""
     try:
-        from ltrain_train.policy import dead_zone, fast_dtype
+        from ltrain_train.policy import dead_zone, resolve_dtype
         from ltrain_transforms.recipe import DEFAULT, Recipe
     except ModuleNotFoundError:  # an agent's environment, which trains nothing
         return None
     if not DEFAULT.is_file():
         return None
     train = Recipe.load().train
-    dtype = fast_dtype() if train.dtype == "auto" else train.dtype
+    dtype = resolve_dtype(train).dtype
     end = dead_zone(dtype, lora=bool(train.lora_rank))
     if train.learning_rate >= end:
         return Finding("recipe", State.OK, f"{DEFAULT} is valid")

@@ -13,6 +13,7 @@ from urllib.parse import urlencode, urlsplit
 from ltrain_collector import dsn, schema
 from ltrain_instrument import attributes
 from ltrain_instrument.delivery import traces_url
+from ltrain_instrument.installation import upgrade_advice
 from ltrain_instrument.instrumentors import Finding, State
 
 MAX_LAG = 2.5
@@ -81,7 +82,7 @@ def health_faults(answer: dict[str, Any]) -> Iterator[Fault]:
         yield State.FAULT, problem, fix
     if answer["version"] != version("ltrain"):
         problem = f"it is ltrain {answer['version']}, this is {version('ltrain')}"
-        yield State.NOTE, problem, "Run `pip install --upgrade ltrain` where the older one is."
+        yield State.NOTE, problem, f"Where the older one is: {upgrade_advice()}"
 
 
 def store(server: dsn.Server, timeout: float) -> Finding | None:

@@ -188,6 +188,10 @@ class BadFormat(LtrainError, ValueError):
     """An output format that is unknown or cannot be written to this target."""
 
 
+class NothingToExport(LtrainError, LookupError):
+    """An export that selects no record."""
+
+
 class StoreNewer(LtrainError, RuntimeError):
     """A store that a newer ltrain has changed."""
 

@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+from ltrain_instrument.installation import install_command
+
 
 class LtrainError(Exception):
     """The root of every error that a user can fix; printed without a traceback."""
@@ -35,7 +37,7 @@ class MissingExtra(LtrainError, ImportError):
     def __init__(self, needed_by: str, package: str, extra: str) -> None:
         super().__init__(
             f"{needed_by} needs the package {package}, which is not installed here. "
-            f"Install it with: pip install 'ltrain[{extra}]'"
+            f"Install it with: {install_command(extra)}"
         )
         self.name = package
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,12 +13,16 @@ from typing import Any
 import pytest
 import typer
 from rich.markup import RE_TAGS
+from setup.reference import commands_of
 from typer.core import TyperGroup
+from typer.testing import CliRunner
 
 from ltrain.cli import app
+from ltrain_instrument.installation import install_command
 from ltrain_transforms.recipe import Rollout
 
 LTRAIN = str(Path(sys.executable).with_name("ltrain"))
+COMMANDS: dict[str, Any] = dict(commands_of(typer.main.get_command(app)))
 ONLINE_KEYS = {"tasks", "validation", "tasks-per-wave", "seed"}
 """Recipe keys of `[rollout]` that are no option of `ltrain rollout`: its argument, and keys of
 `ltrain run`."""
@@ -98,6 +103,20 @@ def test_no_help_text_has_brackets_that_rich_reads_as_markup() -> None:
     assert [text for text in texts if RE_TAGS.search(text)] == []
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_rendered_help_has_every_text_and_default(name: str) -> None:
+    command = COMMANDS[name]
+    done = CliRunner().invoke(app, [*name.split(), "-h"], env={"TERMINAL_WIDTH": "400"})
+    shown = " ".join(done.stdout.split())
+    assert " ".join(command.help.split()) in shown
+    for each in command.params:
+        assert " ".join(each.help.split()) in shown
+        if each.default in (None, "", False) or each.required:
+            continue
+        default = getattr(each.default, "value", each.default)
+        assert re.search(rf"{re.escape(each.help)} \[default: {re.escape(str(default))}\]", shown)
+
+
 def test_rollout_options_are_the_recipe_keys() -> None:
     command = typer.main.get_command(app)
     assert isinstance(command, TyperGroup)
@@ -159,5 +178,5 @@ def test_a_missing_extra_is_named(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (
         1,
         "ltrain: This command needs polars, which is not installed. "
-        "Install it with: pip install 'ltrain[store]'\n",
+        f"Install it with: {install_command('store')}\n",
     )

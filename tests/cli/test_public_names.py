@@ -2,10 +2,12 @@
 
 import subprocess
 import sys
+from importlib import metadata
 
 import pytest
 
 import ltrain
+from ltrain_instrument.installation import install_command
 
 STORE_NAMES = ("Dataset", "Recipe", "Store", "build")
 AGENT_NAMES = ("configure", "flush", "reward", "rollout", "task")
@@ -41,8 +43,12 @@ def test_public_names_are_those_of_their_modules() -> None:
 
 def test_all_and_dir_list_every_public_name() -> None:
     assert sorted(ltrain.__all__) == sorted(STORE_NAMES + AGENT_NAMES)
-    assert set(ltrain.__all__) <= set(dir(ltrain))
+    assert dir(ltrain) == sorted(("__version__", *ltrain.__all__))
     assert all(hasattr(ltrain, name) for name in ltrain.__all__)
+
+
+def test_version_is_that_of_the_distribution() -> None:
+    assert ltrain.__version__ == metadata.version("ltrain")
 
 
 def test_unknown_name_is_an_attribute_error() -> None:
@@ -57,7 +63,7 @@ def test_missing_extra_is_named_with_the_command_that_installs_it(name: str) -> 
     last = done.stderr.splitlines()[-1]
     assert last.startswith("ltrain_instrument.errors.MissingExtra: ")
     assert f"ltrain.{name} needs the package polars, which is not installed here." in last
-    assert last.endswith("Install it with: pip install 'ltrain[store]'")
+    assert last.endswith(f"Install it with: {install_command('store')}")
 
 
 def test_missing_extra_is_an_import_error() -> None:

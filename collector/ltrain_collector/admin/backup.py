@@ -21,6 +21,7 @@ from ltrain_collector.signals import SIGNALS, TABLES
 from ltrain_collector.store import BACKUPS, Store, quote_literal
 from ltrain_instrument import attributes
 from ltrain_instrument.files import OWNER_ONLY, make_private, move_into_place, temporary_sibling
+from ltrain_instrument.installation import upgrade_advice
 
 STEPS_TABLE = "otel.ltrain_migrations"
 DERIVED_TABLES = tuple(name for table in TABLES.values() for name in table.derived)
@@ -214,8 +215,8 @@ def _restore_rows(store: Store, source: Path, copy: Path, database: str, tables:
         steps = store.query(f"SELECT DISTINCT step FROM {database}.{STEPS_TABLE.partition('.')[2]}")
         if unknown := sorted({*steps["step"]} - {*schema.steps(), schema.VIEWS}):
             raise StoreNewer(
-                f"A newer ltrain wrote {source} (steps {', '.join(unknown)[:200]}). Upgrade this "
-                "one: pip install --upgrade ltrain."
+                f"A newer ltrain wrote {source} (steps {', '.join(unknown)[:200]}). "
+                f"{upgrade_advice()}"
             )
 
 

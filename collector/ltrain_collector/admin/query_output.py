@@ -12,6 +12,7 @@ from typing import BinaryIO
 import polars as pl
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from ltrain_collector.errors import BadFormat, BadParameter
 from ltrain_collector.store import Parameters, Store
@@ -38,6 +39,9 @@ MAX_COUNTED_ROWS = 1_000_000
 
 MAX_CELL_CHARACTERS = 1000
 """Characters after which a cell of a table is cut; a prompt can have a million."""
+
+MAX_WIDTH = 1 << 20
+"""More characters than the widest table has."""
 
 ROW_GROUP_BYTES = 32 << 20
 """Size in memory of a row group of a parquet file."""
@@ -158,37 +162,57 @@ def _write_parquet(store: Store, sql: str, params: Parameters | None, file: Bina
 
 
 def print_table(frames: Iterator[pl.DataFrame], console: Console) -> None:
-    """Print the first rows as a table, and the number of all rows."""
-    table: Table | None = None
-    rows = total = cut = 0
+    """Print the first rows as a table, and the number of all rows.
+
+    In a terminal that is too narrow for the table, print a line for each value instead. A file or a
+    pipe has a table as wide as its values.
+    """
+    names: list[str] = []
+    rows: list[list[str]] = []
+    total = cut = 0
     shown = visible if console.is_terminal else str
     for frame in frames:
-        table = table or Table(*map(shown, frame.columns), show_header=True)
-        for row in frame.head(max(MAX_TABLE_ROWS - rows, 0)).iter_rows():
+        names = [shown(name) for name in frame.columns]
+        for row in frame.head(max(MAX_TABLE_ROWS - len(rows), 0)).iter_rows():
             cells = [shown(_cell(value)) for value in row]
             cut += sum(len(cell) > MAX_CELL_CHARACTERS for cell in cells)
-            table.add_row(
-                *(
-                    cell if len(cell) <= MAX_CELL_CHARACTERS else f"{cell[:MAX_CELL_CHARACTERS]}…"
-                    for cell in cells
-                )
-            )
-            rows += 1
+            rows.append([_shortened(cell) for cell in cells])
         total += frame.height
         if total > MAX_COUNTED_ROWS:
             break
-    if table is None:
+    if not rows:
         console.print("No rows.")
         return
-    console.print(table)
-    if total > rows:
+    table = Table(*names)
+    for cells in rows:
+        table.add_row(*cells)
+    width = console.measure(table, options=console.options.update(max_width=MAX_WIDTH)).maximum
+    if console.is_terminal and width > console.width:
+        _print_values(names, rows, console)
+    else:
+        console.width = max(console.width, width)
+        console.print(table)
+    if total > len(rows):
         of = f"more than {MAX_COUNTED_ROWS}" if total > MAX_COUNTED_ROWS else total
-        console.print(f"{rows} of {of} rows; all of them with --format csv or --out.")
+        console.print(f"{len(rows)} of {of} rows; all of them with --format csv or --out.")
     if cut:
         console.print(
             f"{cut} long cells are cut at {MAX_CELL_CHARACTERS} characters; other formats "
             "write them in full."
         )
+
+
+def _print_values(names: list[str], rows: list[list[str]], console: Console) -> None:
+    """Print `column: value` on a line for each value; a line break in a value is shown as `\\n`."""
+    for number, cells in enumerate(rows, 1):
+        console.rule(Text(f"row {number}"), align="left", style="none")
+        for name, cell in zip(names, cells, strict=True):
+            line = Text.assemble((name, "bold"), ": ", cell.replace("\n", "\\n"))
+            console.print(line, soft_wrap=True)
+
+
+def _shortened(cell: str) -> str:
+    return cell if len(cell) <= MAX_CELL_CHARACTERS else f"{cell[:MAX_CELL_CHARACTERS]}…"
 
 
 def format_report(report: dict[str, object], as_json: bool) -> str:

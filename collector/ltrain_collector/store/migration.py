@@ -16,6 +16,7 @@ from tenacity import retry, retry_if_exception, stop_after_attempt, wait_exponen
 from ltrain_collector import schema
 from ltrain_collector.errors import BadTable, QueryFailed, StoreNewer
 from ltrain_collector.signals import TABLES, TRACES, Table
+from ltrain_instrument.installation import upgrade_advice
 
 CONCURRENT_CHANGE_CODES = (57, 81, 82, 517, 529)
 """ClickHouse error codes of a conflict with another migration that makes the same change."""
@@ -88,8 +89,7 @@ def _refuse_newer(store: Database) -> None:
     if unknown := sorted(_applied_steps(store) - known):
         raise StoreNewer(
             f"A newer ltrain changed the store {store.name} (steps {', '.join(unknown)}), and "
-            f"ltrain {program_version()} does not know these steps. Upgrade this one: "
-            "pip install --upgrade ltrain."
+            f"ltrain {program_version()} does not know these steps. {upgrade_advice()}"
         )
 
 

@@ -1,17 +1,19 @@
 """Run `ltrain import` and `ltrain export`, with their progress and reports."""
 
 import gzip
+import shlex
 import sys
 from contextlib import nullcontext
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
 from backports import zstd
 from rich.console import Console
 
-from ltrain_collector.admin import format_report
-from ltrain_collector.errors import BadFormat
-from ltrain_collector.signals import SIGNALS
+from ltrain_collector.admin import describe_records, format_report
+from ltrain_collector.errors import BadFormat, NothingToExport
+from ltrain_collector.signals import SIGNALS, Signal
 from ltrain_collector.store import Store
 from ltrain_collector.transfer.exporting import (
     FORMATS,
@@ -27,6 +29,9 @@ from ltrain_collector.transfer.importing import (
 )
 
 SIGNAL_NAMES = {signal.name: signal for signal in SIGNALS}
+INVALID_IDS = "their ids are not 32 and 16 hexadecimal digits"
+MAX_RUNS = 10
+"""Number of runs that the message of an empty export lists, the newest first."""
 
 
 def run_import(path: Path, dsn: str | None, as_json: bool, trusted: bool = False) -> bool:
@@ -75,6 +80,7 @@ def export_records(
 
     Raises:
         BadFormat: the format or the signal is unknown, or metrics are selected by run or rollout.
+        NothingToExport: no record is selected; `out` is not written.
     """
     if form not in FORMATS:
         raise BadFormat(f"Unknown format '{form}'. Choose from: {', '.join(FORMATS)}.")
@@ -86,28 +92,69 @@ def export_records(
             f"{signal.title()} belong to no run and no rollout. Remove --run and --rollout, and "
             f"select {signal} with --where, e.g. \"ServiceName = 'agent'\"."
         )
+    filters = {"run": run, "rollout": rollout, "where": where}
+    condition, params = _condition(run, rollout, where)
+    with Store.open(dsn, create=False) as store:
+        left_out = count_invalid_ids(store, condition, params, source)
+        batches = export_batches(store, condition, params, source)
+        first = next(batches, None)
+        if first is None:
+            raise NothingToExport(_nothing_message(store, source, filters, left_out))
+        count = 0
+        with _opened(out) as file:  # only now: a file that exists is kept if there is nothing
+            for records, request in chain([first], batches):
+                file.write(FORMATS[form](request))
+                count += records
+            file.flush()
+    name = source.noun
+    if left_out:
+        print(f"{left_out} {name} were not exported: {INVALID_IDS}.", file=sys.stderr)
+    if out is not None:
+        print(f"{count} {name} of {store.name} are in {out}.")
+
+
+def _condition(
+    run: str | None, rollout: str | None, where: str | None
+) -> tuple[str, dict[str, object]]:
     conditions, params = ["true"], dict[str, object]()
     for name, column, value in (("run", "RunId", run), ("rollout", "RolloutId", rollout)):
         if value is not None:
             conditions.append(f"{column} = {{{name}:String}}")
             params[name] = value
     conditions += [f"({where})"] if where else []
-    count = 0
-    condition = " AND ".join(conditions)
-    with Store.open(dsn, create=False) as store, _opened(out) as file:
-        left_out = count_invalid_ids(store, condition, params, source)
-        for records, request in export_batches(store, condition, params, source):
-            file.write(FORMATS[form](request))
-            count += records
-        file.flush()
-    name = source.noun
+    return " AND ".join(conditions), params
+
+
+def _nothing_message(
+    store: Store, signal: Signal, filters: dict[str, str | None], left_out: int
+) -> str:
+    """Return a sentence with what was looked for, what the store holds, and what to do."""
+    options = " ".join(
+        f"--{name} {shlex.quote(value)}" for name, value in filters.items() if value is not None
+    )
+    looked_for = f"{signal.noun} with {options}" if options else signal.noun
     if left_out:
-        report = (
-            f"{left_out} {name} were not exported: their ids are not 32 and 16 hexadecimal digits."
+        return (
+            f"Nothing is exported: {store.name} holds {left_out} {looked_for}, but {INVALID_IDS}, "
+            "and OTLP cannot contain them. Read them with `ltrain sql`."
         )
-        print(report, file=sys.stderr)
-    if out is not None:
-        print(f"{count} {name} of {store.name} are in {out}.")
+    found = describe_records(store) or "nothing"
+    runs = _newest_runs(store, signal) if options and signal.has_rollouts else []
+    of_runs = f"; runs of its {signal.noun}: {', '.join(runs)}" if runs else ""
+    return (
+        f"There are no {looked_for}. {store.name} holds {found}{of_runs}. Change --signal, --run, "
+        "--rollout or --where, or name another store with --store."
+    )
+
+
+def _newest_runs(store: Store, signal: Signal) -> list[str]:
+    [table] = signal.tables
+    sql = (
+        f"SELECT RunId AS run FROM {table.view} WHERE run != '' GROUP BY run "
+        f"ORDER BY max({table.time}) DESC LIMIT {MAX_RUNS + 1}"
+    )
+    runs = [str(run) for run in store.query(sql)["run"]]
+    return [*runs[:MAX_RUNS], *["…"] * (len(runs) > MAX_RUNS)]
 
 
 def _opened(out: Path | None) -> Any:

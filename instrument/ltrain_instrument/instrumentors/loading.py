@@ -14,6 +14,7 @@ from types import ModuleType
 
 import wrapt
 
+from ltrain_instrument.installation import install_command
 from ltrain_instrument.instrumentors.choice import InstrumentorChoice, library_of
 from ltrain_instrument.instrumentors.libraries import Instrumentor, Library
 from ltrain_instrument.settings import INSTRUMENTORS
@@ -123,10 +124,14 @@ def missing_instrumentor(choice: InstrumentorChoice) -> str:
             f"{library.name} is used, but none of its instrumentors is usable ({reasons}): its "
             "calls leave no spans."
         )
-    package = f"ltrain[{library.extra}]" if library.extra else library.instrumentors[0].distribution
+    command = (
+        install_command(library.extra)
+        if library.extra
+        else f"pip install {library.instrumentors[0].distribution}"
+    )
     return (
         f"{library.name} is used, but its instrumentor is not installed: its calls leave no "
-        f"spans. pip install '{package}', or {INSTRUMENTORS.name}={library.name}=none"
+        f"spans. {command}, or {INSTRUMENTORS.name}={library.name}=none"
     )
 
 

@@ -8,9 +8,11 @@ from typing import Any
 
 import polars as pl
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from ltrain.cli import app
+from ltrain_collector.admin.query_output import print_table
 from ltrain_collector.errors import BadDsn, NoStore, QueryFailed
 
 TWO = "SELECT number AS n, concat('a,', toString(number)) AS s, map('k', 1.5) AS m FROM numbers(2)"
@@ -26,6 +28,48 @@ def test_a_table_for_people(up: Any) -> None:
     lines = done.stdout.splitlines()
     assert [cell.strip() for cell in lines[1].strip("┃").split("┃")] == ["n", "s", "m"]
     assert [cell.strip() for cell in lines[3].strip("│").split("│")] == ["0", "a,0", "{'k': 1.5}"]
+
+
+WIDE = pl.DataFrame(
+    {
+        "name": ["first", "[bold]second"],
+        "prompt": ["two\nlines " + "word " * 20, "x" * 1001],
+        "empty": [None, "ü"],
+    }
+)
+
+
+def printed(frame: pl.DataFrame, terminal: bool, width: int = 80) -> list[str]:
+    text = io.StringIO()
+    console = Console(
+        file=text, markup=False, force_terminal=terminal, width=width, color_system=None
+    )
+    print_table(iter([frame]), console)
+    return text.getvalue().splitlines()
+
+
+def test_a_row_too_wide_for_the_terminal_has_a_line_for_each_value() -> None:
+    first, *values = printed(WIDE, terminal=True)
+    assert first.startswith("row 1 ──") and len(first) == 80
+    assert values[:3] == ["name: first", "prompt: two\\nlines " + "word " * 20, "empty: "]
+    assert values[3].startswith("row 2 ──")
+    assert values[4:7] == ["name: [bold]second", f"prompt: {'x' * 1000}…", "empty: ü"]
+    assert values[7].startswith("1 long cells are cut at 1000 characters; other formats")
+
+
+def test_a_row_that_fits_the_terminal_is_in_a_table() -> None:
+    assert printed(WIDE.select("name", "empty"), terminal=True)[0].startswith("┏━━")
+    fits = len(printed(WIDE, terminal=False)[0])
+    assert printed(WIDE, terminal=True, width=fits)[0].startswith("┏━━")
+    assert printed(WIDE, terminal=True, width=fits - 1)[0].startswith("row 1 ")
+
+
+def test_a_file_has_a_table_as_wide_as_its_values() -> None:
+    lines = printed(WIDE, terminal=False)
+    assert lines[0].startswith("┏━━")
+    assert any(f" {'x' * 1000}… " in line for line in lines)
+    many = pl.DataFrame({f"column_{number}": [number] for number in range(40)})
+    assert "column_39" in printed(many, terminal=False)[1]
 
 
 def test_formats_for_programs(up: Any) -> None:

@@ -16,7 +16,7 @@ from tests.otlp import insert_otlp
 from typer.testing import CliRunner
 
 from ltrain.cli import app
-from ltrain_collector.errors import BadRequest
+from ltrain_collector.errors import BadRequest, NothingToExport
 from ltrain_collector.store import Store
 from ltrain_collector.transfer.exporting import FORMATS, export_requests
 from ltrain_collector.transfer.importing import ImportCounts, import_files, list_files
@@ -194,7 +194,6 @@ def test_the_commands(folder: Store, tmp_path: Path) -> None:
         out = tmp_path / name
         assert ltrain("export", str(out)).exit_code == 0
         assert imported(folder, out).stored == count
-    assert ltrain("export", "--run", "nobody").stdout == ""
     folder.command(
         "INSERT INTO otel.otel_traces (Timestamp, TraceId, SpanId) VALUES (now(), 'mine', 'odd')"
     )
@@ -203,6 +202,34 @@ def test_the_commands(folder: Store, tmp_path: Path) -> None:
     assert "Choose from: json, proto" in str(ltrain("export", "--format", "xml").exception)
     assert isinstance(ltrain("import", str(tmp_path / "none")).exception, BadRequest)
     assert logs.exists()
+
+
+def test_an_export_of_nothing_fails_and_names_what_is_there(
+    folder: Store, tmp_path: Path, request_of: Callable[..., bytes]
+) -> None:
+    def failure(*argv: str) -> str:
+        done = CliRunner().invoke(app, ["export", *argv, "--store", folder.name])
+        assert (done.exit_code, done.stdout) == (1, "")
+        assert isinstance(done.exception, NothingToExport)
+        return str(done.exception)
+
+    out = tmp_path / "out.jsonl"
+    assert f"no spans. {folder.name} holds nothing." in failure(str(out))
+    insert_otlp(folder, request_of((1, 1), ltrain__rollout__id="a", ltrain__run__id="first run"))
+    message = failure(str(out), "--run", "my run", "--where", "Wave = 3")
+    assert message.startswith("There are no spans with --run 'my run' --where 'Wave = 3'. ")
+    assert "holds 1 spans; runs of its spans: first run. Change --signal, --run," in message
+    assert "no log records. " in failure(str(out), "--signal", "logs")
+    assert "no data points. " in failure(str(out), "--signal", "metrics")
+    assert not out.exists()
+    out.write_text("kept")
+    failure(str(out), "--rollout", "b")
+    assert out.read_text() == "kept"
+    folder.command("TRUNCATE TABLE otel.otel_traces")
+    folder.command(
+        "INSERT INTO otel.otel_traces (Timestamp, TraceId, SpanId) VALUES (now(), 'mine', 'odd')"
+    )
+    assert "holds 1 spans, but their ids are not 32 and 16" in failure()
 
 
 def test_a_rollout_stays_together(folder: Store, request_of: Callable[..., bytes]) -> None:

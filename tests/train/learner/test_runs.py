@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -45,6 +46,29 @@ ADAPTER = Train(
 
 def flat(rows: list[list[float]]) -> list[float]:
     return [x for row in rows for x in row]
+
+
+def test_the_example_of_the_page_runs_with_dtype_auto(
+    tiny: Path, tmp_path: Path, make_rows: Make, write: Write
+) -> None:
+    """The recipe bounds no drift: the rows have random log-probabilities."""
+    page = (HERE.parents[2] / "docs" / "learner.md").read_text()
+    [example] = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    (tmp_path / "ltrain.toml").write_text(
+        '[[policy]]\nname = "sql"\n[[reward]]\nname = "a"\nevaluation = "a"\n'
+        "[train]\nlora_rank = 4\ndrift_warning = 1.0\ndrift_limit = 2.0\n"
+    )
+    (tmp_path / ".ltrain" / "models").mkdir(parents=True)
+    (tmp_path / ".ltrain" / "models" / "smollm2").symlink_to(tiny)
+    (tmp_path / "dataset" / "samples").mkdir(parents=True)
+    write(make_rows(4)).rename(tmp_path / "dataset" / "samples" / "1.parquet")
+    done = subprocess.run(
+        [sys.executable, "-c", example], cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[-1] == "4"
+    exported = json.loads((tmp_path / "policies" / "sql" / "draft" / "config.json").read_text())
+    assert exported["model_type"] == "llama"
 
 
 def test_a_lora_run_continues_in_another_process_and_exports_merged_weights(

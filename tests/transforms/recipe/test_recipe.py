@@ -62,7 +62,10 @@ def test_budgets_are_not_in_the_digest(tmp_path: Path) -> None:
         ),
         ("[credit.process]\nreturns = 'reward-to-go'\n", "Did you mean 'reward_to_go'"),
         ("[credit.outcome]\npeers = 'agnet'\n", "'agnet'.*Did you mean 'agent'"),
-        ("[filter]\nfailed = 'dropp'\n", "filter.failed: Unknown value 'dropp'.*mean 'drop'"),
+        (
+            "[filter]\nfailed = 'dropp'\n",
+            r"toml: filter.failed: Unknown value 'dropp'.*mean 'drop'\?$",
+        ),
         ("[filter.failed]\nrewrad = 0\n", "filter.failed.rewrad: Unknown key.*'reward'"),
         ("[filter]\nallow = 'incomplete'\n", "filter.allow: It must be a list"),
         ('[[policy]]\nnmae = "b"\n', r"2 faults:\n  policy.1.nmae: Unknown key 'nmae'.*'name'"),

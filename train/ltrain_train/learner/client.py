@@ -22,6 +22,7 @@ from ltrain_train.learner.checkpoint import check_fit
 from ltrain_train.learner.environment import learner_environment
 from ltrain_train.learner.heartbeat import ProgressClock
 from ltrain_train.learner.protocol import Job, StepReport
+from ltrain_train.policy import resolve_dtype
 from ltrain_train.processes import Child, Children, scratch_path
 from ltrain_transforms.recipe import Train
 
@@ -74,7 +75,7 @@ class LearnerClient(ExitStack):
         self._scratch = scratch_path("ray", parent=None, max_socket_name=RAY_SOCKET_BYTES)
         self.job = Job(
             base=paths[0], checkpoint=paths[1], home=paths[2], scratch=self._scratch,
-            train=train, policy=policy, recipe=recipe, seed=seed, ranks=ranks,
+            train=resolve_dtype(train), policy=policy, recipe=recipe, seed=seed, ranks=ranks,
         )  # fmt: skip
         self.log = directory / "learner.log"
         self._children = Children() if children is None else children

@@ -22,7 +22,7 @@ from ltrain_train.loop.report import Phases
 from ltrain_train.loop.retry import retry_publish, retry_store
 from ltrain_train.loop.services import Services
 from ltrain_train.loop.update import Updater
-from ltrain_train.policy import VLLM_DTYPES, Policies, fast_dtype
+from ltrain_train.policy import VLLM_DTYPES, Policies, resolve_dtype
 from ltrain_train.processes import Children, RunLock
 from ltrain_train.rollout import Runner, load_tasks, rollout_logs
 from ltrain_train.store import open_service_provider, require_own_store
@@ -75,8 +75,7 @@ class Plan:
     @property
     def train(self) -> Train:
         """The training settings, with `dtype = "auto"` resolved for this machine."""
-        train = self.recipe.train
-        return train.model_copy(update={"dtype": fast_dtype()}) if train.dtype == "auto" else train
+        return resolve_dtype(self.recipe.train)
 
     @property
     def name(self) -> str:

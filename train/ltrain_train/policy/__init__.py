@@ -3,7 +3,13 @@
 from ltrain_train.errors import BadModel, UnknownVersion
 from ltrain_train.policy.chat_template import NO_TOOLS, chat_template_option, renders_tools
 from ltrain_train.policy.versions import LINEAGE_FILES, Policies
-from ltrain_train.policy.weights import VLLM_DTYPES, dead_zone, fast_dtype, read_shapes
+from ltrain_train.policy.weights import (
+    VLLM_DTYPES,
+    dead_zone,
+    fast_dtype,
+    read_shapes,
+    resolve_dtype,
+)
 
 __all__ = [
     "LINEAGE_FILES",
@@ -17,4 +23,5 @@ __all__ = [
     "fast_dtype",
     "read_shapes",
     "renders_tools",
+    "resolve_dtype",
 ]

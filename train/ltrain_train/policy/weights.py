@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from ltrain_train.errors import BadModel
+from ltrain_transforms.recipe import Train
 
 MAX_HEADER_BYTES = 100_000_000
 """Maximum bytes of a header in the safetensors format."""
@@ -124,3 +125,8 @@ def fast_dtype(
     except OSError:
         return "fp32"
     return "bf16" if flags & CPU_FLAGS else "fp32"
+
+
+def resolve_dtype(train: Train) -> Train:
+    """Return the settings, with `dtype = "auto"` replaced by what it stands for on this machine."""
+    return train.model_copy(update={"dtype": fast_dtype()}) if train.dtype == "auto" else train

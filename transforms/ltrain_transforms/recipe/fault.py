@@ -34,7 +34,10 @@ ErrorDetails = dict[str, Any]
 def describe_error(model: type[BaseModel], error: ValidationError) -> str:
     """Return a sentence for each fault: one fault on the same line, several on a line each."""
     errors = sorted(_independent([dict(one) for one in error.errors()]), key=_priority)
-    messages = [_message(model, one) for one in errors]
+    first: dict[tuple[int | str, ...], ErrorDetails] = {}
+    for one in errors:  # a key with several types has an error for each of them
+        first.setdefault(_location(one), one)
+    messages = [_message(model, one) for one in first.values()]
     if len(messages) == 1:
         return messages[0]
     return "\n  ".join((f"{len(messages)} faults:", *messages))
@@ -65,8 +68,12 @@ def _priority(error: ErrorDetails) -> int:
     return 1 if _choices(error) else 2
 
 
+def _location(error: ErrorDetails) -> tuple[int | str, ...]:
+    return tuple(part for part in error["loc"] if part not in UNION_MEMBERS)
+
+
 def _message(model: type[BaseModel], error: ErrorDetails) -> str:
-    location = tuple(part for part in error["loc"] if part not in UNION_MEMBERS)
+    location = _location(error)
     where, value = ".".join(map(str, location)), error["input"]
     if error["type"] == "extra_forbidden":
         if new := OLD_KEYS.get(".".join(part for part in location if isinstance(part, str))):
