@@ -47,10 +47,12 @@ def send(store: Store, *feedback: dict[str, Any], late: int = DAY) -> None:
     insert_otlp(store, to_request(parsed, NOON + late).SerializeToString())
 
 
-def judged(store: Store, execution: str, **selection: str) -> tuple[dict[str, float], list[str]]:
+def judged(
+    store: Store, execution: str, mode: str | None = None
+) -> tuple[dict[str, float], list[str]]:
     """Return the value of each execution with feedback, and the reasons of drops."""
     source = Source.model_validate({"execution": execution})
-    spans, drops = read_spans(store, source, Selection(**selection))
+    spans, drops = read_spans(store, source, Selection(mode=mode))
     counted, faults = read_evaluations(spans, calls(spans)[0])
     values = dict(counted.select("execution_id", "value").iter_rows())
     return values, sorted([*drops["reason"], *faults["reason"]])

@@ -22,7 +22,7 @@ from ltrain_train.loop.report import Phases
 from ltrain_train.loop.retry import retry_publish, retry_store
 from ltrain_train.loop.services import Services
 from ltrain_train.loop.update import Updater
-from ltrain_train.policy import VLLM_DTYPES, Policies, resolve_dtype
+from ltrain_train.policy import VLLM_DTYPES, Policies, fast_dtype, resolve_dtype
 from ltrain_train.processes import Children, RunLock
 from ltrain_train.rollout import Runner, load_tasks, rollout_logs
 from ltrain_train.store import open_service_provider, require_own_store
