@@ -3,6 +3,7 @@
 import gzip
 import shlex
 import sys
+from collections.abc import Iterator
 from contextlib import nullcontext
 from itertools import chain
 from pathlib import Path
@@ -47,11 +48,20 @@ def run_import(path: Path, dsn: str | None, as_json: bool, trusted: bool = False
             shown.update(f"{now.path}, {report[now.path]} of {len(paths)} files: {where}")
 
         counts = import_files(store, paths, on_progress, trusted)
-    print(format_report(_report(counts), as_json), flush=True)
+    print(format_report(_report(counts, as_json), as_json), flush=True)
+    if not as_json:
+        print(*_new_sentences(counts), sep="\n", end="\n" if counts.stored else "", flush=True)
     return not counts.unreadable
 
 
-def _report(counts: ImportCounts) -> dict[str, object]:
+def _new_sentences(counts: ImportCounts) -> Iterator[str]:
+    for noun, rows in counts.stored_rows.items():
+        new = counts.new_rows[noun]
+        rest = f"; {rows - new} were stored before" if new < rows else ""
+        yield f"{new} of {rows} {noun} are new{rest}."
+
+
+def _report(counts: ImportCounts, as_json: bool) -> dict[str, object]:
     report: dict[str, object] = {
         "files": counts.files,
         "records": counts.records,
@@ -59,6 +69,8 @@ def _report(counts: ImportCounts) -> dict[str, object]:
         "rejected": counts.records - counts.stored,
         "unreadable": counts.unreadable,
     }
+    if as_json:
+        report["new"] = dict(counts.new_rows)
     if counts.rejected:
         report["why_rejected"] = dict(counts.rejected)
     if counts.places:
