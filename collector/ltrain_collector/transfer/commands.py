@@ -12,7 +12,7 @@ from typing import IO, Any
 from backports import zstd
 from rich.console import Console
 
-from ltrain_collector.admin import describe_records, format_report
+from ltrain_collector.admin import format_report
 from ltrain_collector.errors import BadFormat, NothingToExport
 from ltrain_collector.signals import SIGNALS, Signal
 from ltrain_collector.store import Store
@@ -150,13 +150,21 @@ def _nothing_message(
             f"Nothing is exported: {store.name} holds {left_out} {looked_for}, but {INVALID_IDS}, "
             "and OTLP cannot contain them. Read them with `ltrain sql`."
         )
-    found = describe_records(store) or "nothing"
+    found = ", ".join(_held_records(store)) or "nothing"
     runs = _newest_runs(store, signal) if options and signal.has_rollouts else []
     of_runs = f"; runs of its {signal.noun}: {', '.join(runs)}" if runs else ""
     return (
         f"There are no {looked_for}. {store.name} holds {found}{of_runs}. Change --signal, --run, "
         "--rollout or --where, or name another store with --store."
     )
+
+
+def _held_records(store: Store) -> Iterator[str]:
+    """Yield how many records of each signal the store holds, each record once."""
+    for signal in SIGNALS:
+        queries = (f"SELECT count() FROM {table.view}" for table in signal.tables)
+        if count := sum(int(store.query(query).item()) for query in queries):
+            yield f"{count} {signal.noun}"
 
 
 def _newest_runs(store: Store, signal: Signal) -> list[str]:

@@ -267,7 +267,10 @@ def test_an_export_of_nothing_fails_and_names_what_is_there(
 
     out = tmp_path / "out.jsonl"
     assert f"no spans. {folder.name} holds nothing." in failure(str(out))
-    insert_otlp(folder, request_of((1, 1), ltrain__rollout__id="a", ltrain__run__id="first run"))
+    for _ in range(2):  # a store holds a record once, however often it was sent
+        insert_otlp(
+            folder, request_of((1, 1), ltrain__rollout__id="a", ltrain__run__id="first run")
+        )
     message = failure(str(out), "--run", "my run", "--where", "Wave = 3")
     assert message.startswith("There are no spans with --run 'my run' --where 'Wave = 3'. ")
     assert "holds 1 spans; runs of its spans: first run. Change --signal, --run," in message
