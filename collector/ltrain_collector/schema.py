@@ -57,9 +57,9 @@ MONTH_ORDER = f"{KEY} {ordered_read_settings(4_000_000)}"
 """The same for one month, which has few parts: larger blocks need less CPU per row."""
 
 
-def insert_target(table: str) -> str:
-    """Return what follows `INSERT INTO`: the table and its columns."""
-    return f"{table} ({', '.join(f'`{name}`' for name in TABLES[table].columns)})"
+def insert_target(table: str, into: str = "") -> str:
+    """Return what follows `INSERT INTO`: the table, or `into` in its place, and its columns."""
+    return f"{into or table} ({', '.join(f'`{name}`' for name in TABLES[table].columns)})"
 
 
 def read_statements(name: str, **placeholders: str) -> Iterator[str]:

@@ -3,6 +3,7 @@
 import gzip
 import shlex
 import sys
+from collections.abc import Iterator
 from contextlib import nullcontext
 from itertools import chain
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import IO, Any
 from backports import zstd
 from rich.console import Console
 
-from ltrain_collector.admin import describe_records, format_report
+from ltrain_collector.admin import format_report
 from ltrain_collector.errors import BadFormat, NothingToExport
 from ltrain_collector.signals import SIGNALS, Signal
 from ltrain_collector.store import Store
@@ -47,11 +48,20 @@ def run_import(path: Path, dsn: str | None, as_json: bool, trusted: bool = False
             shown.update(f"{now.path}, {report[now.path]} of {len(paths)} files: {where}")
 
         counts = import_files(store, paths, on_progress, trusted)
-    print(format_report(_report(counts), as_json), flush=True)
+    print(format_report(_report(counts, as_json), as_json), flush=True)
+    if not as_json:
+        print(*_new_sentences(counts), sep="\n", end="\n" if counts.stored else "", flush=True)
     return not counts.unreadable
 
 
-def _report(counts: ImportCounts) -> dict[str, object]:
+def _new_sentences(counts: ImportCounts) -> Iterator[str]:
+    for noun, rows in counts.stored_rows.items():
+        new = counts.new_rows[noun]
+        rest = f"; {rows - new} were stored before" if new < rows else ""
+        yield f"{new} of {rows} {noun} are new{rest}."
+
+
+def _report(counts: ImportCounts, as_json: bool) -> dict[str, object]:
     report: dict[str, object] = {
         "files": counts.files,
         "records": counts.records,
@@ -59,6 +69,8 @@ def _report(counts: ImportCounts) -> dict[str, object]:
         "rejected": counts.records - counts.stored,
         "unreadable": counts.unreadable,
     }
+    if as_json:
+        report["new"] = dict(counts.new_rows)
     if counts.rejected:
         report["why_rejected"] = dict(counts.rejected)
     if counts.places:
@@ -138,13 +150,21 @@ def _nothing_message(
             f"Nothing is exported: {store.name} holds {left_out} {looked_for}, but {INVALID_IDS}, "
             "and OTLP cannot contain them. Read them with `ltrain sql`."
         )
-    found = describe_records(store) or "nothing"
+    found = ", ".join(_held_records(store)) or "nothing"
     runs = _newest_runs(store, signal) if options and signal.has_rollouts else []
     of_runs = f"; runs of its {signal.noun}: {', '.join(runs)}" if runs else ""
     return (
         f"There are no {looked_for}. {store.name} holds {found}{of_runs}. Change --signal, --run, "
         "--rollout or --where, or name another store with --store."
     )
+
+
+def _held_records(store: Store) -> Iterator[str]:
+    """Yield how many records of each signal the store holds, each record once."""
+    for signal in SIGNALS:
+        queries = (f"SELECT count() FROM {table.view}" for table in signal.tables)
+        if count := sum(int(store.query(query).item()) for query in queries):
+            yield f"{count} {signal.noun}"
 
 
 def _newest_runs(store: Store, signal: Signal) -> list[str]:

@@ -15,6 +15,7 @@ from ltrain_collector.signals import SIGNALS, TRACES, Block, Rows, Signal, origi
 from ltrain_collector.store import Store
 from ltrain_collector.transfer import lightning
 from ltrain_collector.transfer.documents import Document, read_documents
+from ltrain_collector.transfer.staging import Staging
 
 BATCH_BYTES = 16 << 20
 """Bytes of rows in one insert."""
@@ -26,6 +27,9 @@ MAX_PLACES = 20
 """Number of unreadable places that are listed; further ones are only counted."""
 
 
+Batch = dict[str, list[Block]]
+"""The blocks of rows of one insert, by table."""
+NOUNS = {table.name: signal.noun for signal in SIGNALS for table in signal.tables}
 SIGNAL_KEYS = {signal.json_key: signal for signal in SIGNALS}
 
 
@@ -46,6 +50,10 @@ class ImportCounts:
     files: int = 0
     records: int = 0
     stored: int = 0
+    stored_rows: Counter[str] = field(default_factory=Counter)
+    """The stored records of each kind, e.g. of `spans`."""
+    new_rows: Counter[str] = field(default_factory=Counter)
+    """Those of them that the store did not hold before; repeated ones count once."""
     rejected: Counter[str] = field(default_factory=Counter)
     unreadable: int = 0
     places: list[str] = field(default_factory=list)
@@ -89,8 +97,20 @@ def import_files(
         trusted: keep the senders in the files; otherwise the sender of all is `import`.
     """
     counts = ImportCounts()
-    pending: defaultdict[str, list[Block]] = defaultdict(list)
-    size = 0
+    with Staging(store) as staging:
+        for batch in _batches(paths, on_progress, counts, trusted):
+            _insert(store, staging, batch, counts)
+    return counts
+
+
+def _batches(
+    paths: list[Path],
+    on_progress: Callable[[Progress], None],
+    counts: ImportCounts,
+    trusted: bool,
+) -> Iterator[Batch]:
+    """Yield the encoded rows of all files in batches of a little more than `BATCH_BYTES`."""
+    pending, size = defaultdict[str, list[Block]](list), 0
     for path in paths:
         counts.files += 1
         for document in _read_with_progress(path, on_progress):
@@ -99,11 +119,9 @@ def import_files(
                 pending[table].append(block)
             size += rows.size
             if size > BATCH_BYTES:
-                counts.stored += _insert(store, pending)
-                pending.clear()
-                size = 0
-    counts.stored += _insert(store, pending)
-    return counts
+                yield pending
+                pending, size = defaultdict(list), 0
+    yield pending
 
 
 def _read_with_progress(path: Path, on_progress: Callable[[Progress], None]) -> Iterator[Document]:
@@ -160,7 +178,11 @@ def _parse_protobuf(body: bytes) -> tuple[Signal, Any]:
     raise BadRequest("it is neither OTLP in JSON nor protobuf")
 
 
-def _insert(store: Store, pending: dict[str, list[Block]]) -> int:
-    for table, blocks in pending.items():
-        store.insert_rows(schema.insert_target(table), b"".join(block.payload for block in blocks))
-    return sum(block.rows for blocks in pending.values() for block in blocks)
+def _insert(store: Store, staging: Staging, batch: Batch, counts: ImportCounts) -> None:
+    for table, blocks in batch.items():
+        payload, rows = b"".join(block.payload for block in blocks), sum(b.rows for b in blocks)
+        new = staging.count_new(table, payload, rows)
+        store.insert_rows(schema.insert_target(table), payload)
+        counts.stored += rows
+        counts.stored_rows[NOUNS[table]] += rows
+        counts.new_rows[NOUNS[table]] += new

@@ -204,6 +204,58 @@ def test_the_commands(folder: Store, tmp_path: Path) -> None:
     assert logs.exists()
 
 
+def test_an_import_counts_what_is_new(folder: Store, tmp_path: Path) -> None:
+    def output(*argv: str) -> Any:
+        done = CliRunner().invoke(app, ["import", str(source), "--store", folder.name, *argv])
+        assert done.exit_code == 0
+        return done.stdout
+
+    source = tmp_path / "in"
+    source.mkdir()
+    paths = [path for path in list_files(FIXTURES) if ".sql" not in path.name]
+    logs = next(path for path in paths if "logs" in path.name)
+    (source / "a.json").write_bytes((FIXTURES / "mcp__builtin-2.3.0.otlp.json").read_bytes())
+    first = output()
+    [sentence] = first.splitlines()[-1:]
+    spans = folder.query("SELECT count() AS n FROM otel.spans").item()
+    assert sentence == f"{spans} of {spans} spans are new."
+    assert output().splitlines()[-1] == f"0 of {spans} spans are new; {spans} were stored before."
+    (source / "b.json").write_bytes(logs.read_bytes())
+    counts = imported(folder, source / "a.json", source / "b.json")
+    records = folder.query("SELECT count() AS n FROM otel.logs").item()
+    assert counts.new_rows == {"spans": 0, "log records": records}
+    assert json.loads(output("--json"))["new"] == {"spans": 0, "log records": 0}
+    tables = folder.query("SELECT name FROM system.tables WHERE startsWith(name, 'import_')")
+    assert tables.height == 0
+
+
+def test_new_spans_are_those_of_the_file_while_others_arrive(
+    folder: Store, tmp_path: Path, request_of: Callable[..., bytes]
+) -> None:
+    """Rows that another sender stores meanwhile change no count."""
+    requests = [request_of((trace, 1)) for trace in range(1, 5)]
+    for number, body in enumerate(requests[:3]):
+        path = tmp_path / f"{number}.pb"
+        path.write_bytes(len(body).to_bytes(4, "big") + body)
+
+    def store_another(progress: Any) -> None:
+        insert_otlp(folder, request_of((100 + int(progress.path.stem), 1)))
+
+    paths = [tmp_path / f"{number}.pb" for number in (0, 1, 2)]
+    imported(folder, paths[0])
+    counts = import_files(folder, paths, store_another)
+    assert (counts.stored, counts.new_rows) == (3, {"spans": 2})
+
+
+def test_a_record_repeated_in_a_file_is_new_once(
+    folder: Store, tmp_path: Path, request_of: Callable[..., bytes]
+) -> None:
+    body = request_of((1, 1))
+    (tmp_path / "x.pb").write_bytes((len(body).to_bytes(4, "big") + body) * 2)
+    counts = imported(folder, tmp_path / "x.pb")
+    assert (counts.stored, counts.new_rows) == (2, {"spans": 1})
+
+
 def test_an_export_of_nothing_fails_and_names_what_is_there(
     folder: Store, tmp_path: Path, request_of: Callable[..., bytes]
 ) -> None:
@@ -215,7 +267,10 @@ def test_an_export_of_nothing_fails_and_names_what_is_there(
 
     out = tmp_path / "out.jsonl"
     assert f"no spans. {folder.name} holds nothing." in failure(str(out))
-    insert_otlp(folder, request_of((1, 1), ltrain__rollout__id="a", ltrain__run__id="first run"))
+    for _ in range(2):  # a store holds a record once, however often it was sent
+        insert_otlp(
+            folder, request_of((1, 1), ltrain__rollout__id="a", ltrain__run__id="first run")
+        )
     message = failure(str(out), "--run", "my run", "--where", "Wave = 3")
     assert message.startswith("There are no spans with --run 'my run' --where 'Wave = 3'. ")
     assert "holds 1 spans; runs of its spans: first run. Change --signal, --run," in message
