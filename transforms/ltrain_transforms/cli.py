@@ -100,8 +100,8 @@ def show(
         typer.Argument(
             metavar="ID",
             help="Searched in this order: the folder or id of a dataset, a policy NAME or "
-            "NAME@VERSION, a run, the beginning of a rollout's id. KIND:ID (dataset, policy, run, "
-            "rollout) searches one kind only.",
+            "NAME@VERSION, a run, the beginning of the id of a rollout, a trace or a session. "
+            "KIND:ID (dataset, policy, run, rollout, trace, session) searches one kind only.",
         ),
     ],
     recipe: Annotated[
@@ -118,11 +118,11 @@ def show(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a rollout, a run, a dataset or a policy version; as an HTML page with --html.
+    """Show a rollout, trace, session, run, dataset or policy version; as a page with --html.
 
-    A rollout is shown as a tree of calls with state, rewards, advantages, trained tokens and
-    drops; a run as curves by wave; a dataset with its content and lineage; a policy version with
-    its lineage.
+    A rollout, a trace and a session are shown as a tree of calls with state, rewards, advantages,
+    trained tokens and drops; a run as curves by wave; a dataset with its content and lineage; a
+    policy version with its lineage.
 
     Example: ltrain show 3f2a --html rollout.html
     """

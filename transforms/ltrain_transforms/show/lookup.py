@@ -1,4 +1,4 @@
-"""Look up an id: return the `RolloutTree` of a rollout, or a `Report`."""
+"""Look up an id: return the `RolloutTree` of a rollout, trace or session, or a `Report`."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,12 +14,16 @@ from ltrain_transforms.recipe import DEFAULT, Recipe
 from ltrain_transforms.show import difference, policy, run, subject
 from ltrain_transforms.show.dataset import dataset_report
 from ltrain_transforms.show.report import Report
-from ltrain_transforms.show.rollout import read_rollout, recipe_or_default
+from ltrain_transforms.show.rollout import candidates, read_rollout, recipe_or_default
 from ltrain_transforms.show.subject import Identifier, Kind
+from ltrain_transforms.show.traffic import only_rollout, read_traffic
 from ltrain_transforms.show.tree import RolloutTree, build_tree
 from ltrain_transforms.show.wave_rewards import apply_recipe
 from ltrain_transforms.show.waves import query_waves
 from ltrain_transforms.traces import sender_roles
+
+IN_STORE = {Kind.RUN, Kind.ROLLOUT, Kind.TRACE, Kind.SESSION}
+"""The kinds that are searched in the store."""
 
 
 def ignore_status(_: str) -> None:
@@ -35,7 +39,7 @@ def look_up(
     against: str | None = None,
     report_status: Callable[[str], None] = ignore_status,
 ) -> RolloutTree | Report:
-    """Look up what `identifier` names; the store is opened only for runs and rollouts.
+    """Look up what `identifier` names; the store is opened for what is in it only.
 
     Args:
         against: another dataset, which the first is compared with.
@@ -96,7 +100,7 @@ def _look_up_in_store(
     recipe: Path | None,
     report_status: Callable[[str], None],
 ) -> RolloutTree | Report:
-    if not {Kind.RUN, Kind.ROLLOUT} & set(name.kinds):
+    if not IN_STORE & set(name.kinds):
         raise subject.not_found(name, home, None)
     try:
         store = Store.open(dsn, create=False)
@@ -104,14 +108,14 @@ def _look_up_in_store(
         raise NothingToShow(f"{subject.not_found(name, home, None)} {error}") from error
     with store:
         try:
-            return _run_or_rollout(store, name, home, recipe, report_status)
+            return _run_or_execution(store, name, home, recipe, report_status)
         except QueryFailed as error:
             if error.table_missing:
                 raise subject.not_found(name, home, None) from error
             raise
 
 
-def _run_or_rollout(
+def _run_or_execution(
     store: Store,
     name: Identifier,
     home: Path,
@@ -122,6 +126,14 @@ def _run_or_rollout(
         return _run(store, name.text, recipe, report_status)
     loaded, recipe_label = recipe_or_default(recipe)
     row = subject.find_rollout(name, store, loaded.source.trust)
+    if row is None and (found := subject.find_traffic(name, store)):
+        kind, identifier = found
+        rollout = only_rollout(store, identifier) if kind == "trace" else None
+        if rollout is None:
+            if tables := read_traffic(store, loaded, recipe_label, kind, identifier):
+                return build_tree(tables)
+        else:
+            row = next(iter(candidates(store, rollout, loaded.source.trust)), None)
     if row is None:
         raise subject.not_found(name, home, store)
     return build_tree(read_rollout(store, loaded, recipe_label, row))

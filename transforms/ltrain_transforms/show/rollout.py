@@ -22,12 +22,14 @@ class RolloutTables:
     """`execution_id`, `reward`: the executions of its group that have an outcome."""
     recipe: str
     """A label of the recipe, for the reader."""
+    kind: str = "rollout"
+    """What the id names: a rollout, a trace or a session."""
 
     @property
     def data(self) -> dict[str, Any]:
         """The rows of every table, for `--json`."""
         tables = {name: frame.to_dicts() for name, frame in self.tables.items()}
-        return {"rollout": self.id, **tables}
+        return {self.kind: self.id, **tables}
 
 
 def recipe_or_default(path: Path | None) -> tuple[Recipe, str]:
@@ -89,7 +91,7 @@ def read_rollout(
         if name != "drops"
     }
     span_ids = spans.filter(pl.col("execution_id").is_in(ids))["span_id"]
-    tables["drops"] = _own_drops(pl.concat([derived.tables["drops"], unresolved]), tables, span_ids)
+    tables["drops"] = own_drops(pl.concat([derived.tables["drops"], unresolved]), tables, span_ids)
     return RolloutTables(str(row["rollout"]), tables, outcomes, recipe_label)
 
 
@@ -105,7 +107,7 @@ def _group_selection(row: dict[str, Any]) -> Selection:
     )
 
 
-def _own_drops(
+def own_drops(
     drops: pl.DataFrame, tables: dict[str, pl.DataFrame], spans: pl.Series
 ) -> pl.DataFrame:
     """Keep the drops of the executions in `tables`, of their calls and of their spans."""

@@ -1,4 +1,4 @@
-"""Find what an id names: a dataset, a policy, a run or a rollout, in this order.
+"""Find what an id names: a dataset, policy, run, rollout, trace or session, in this order.
 
 A prefix `kind:`, as in `run:sql`, searches that kind only.
 """
@@ -16,6 +16,10 @@ from ltrain_transforms.errors import NothingToShow
 from ltrain_transforms.show import policy
 from ltrain_transforms.show.report import join_names
 from ltrain_transforms.show.rollout import candidates
+from ltrain_transforms.show.traffic import TrafficKind, traffic_ids
+
+MAX_CANDIDATES = 50
+"""Number of ids with the same beginning that are counted."""
 
 MAX_NAMES = 5
 """Number of names that an error lists."""
@@ -30,6 +34,10 @@ class Kind(StrEnum):
     """The name of a run in the store."""
     ROLLOUT = "rollout"
     """The beginning of the id of a rollout in the store."""
+    TRACE = "trace"
+    """The beginning of the id of a trace in the store."""
+    SESSION = "session"
+    """The beginning of the id of a session in the store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +102,31 @@ def find_rollout(name: Identifier, store: Store, trust: Sequence[str]) -> dict[s
     rows = candidates(store, name.text, trust)
     if len(rows) < 2:
         return rows[0] if rows else None
-    count = f"{len(rows)}{' or more' if len(rows) == 50 else ''}"
-    raise NothingToShow(
-        f"'{name.text}' is the beginning of {count} rollout ids: "
-        f"{_first_names([row['rollout'] for row in rows])}. Type more characters of the id."
+    raise _ambiguous(name, Kind.ROLLOUT, [row["rollout"] for row in rows])
+
+
+def find_traffic(name: Identifier, store: Store) -> tuple[TrafficKind, str] | None:
+    """Find a trace or a session by the beginning of its id.
+
+    Raises:
+        NothingToShow: when several ids begin so.
+    """
+    kinds: tuple[TrafficKind, ...] = ("trace", "session")
+    for kind in kinds:
+        if Kind(kind) not in name.kinds or not name.text:
+            continue
+        if ids := traffic_ids(store, kind, name.text, MAX_CANDIDATES):
+            if len(ids) > 1:
+                raise _ambiguous(name, Kind(kind), ids)
+            return kind, ids[0]
+    return None
+
+
+def _ambiguous(name: Identifier, kind: Kind, ids: list[str]) -> NothingToShow:
+    count = f"{len(ids)}{' or more' if len(ids) == MAX_CANDIDATES else ''}"
+    return NothingToShow(
+        f"'{name.text}' is the beginning of {count} {kind} ids: {_first_names(ids)}. Type more "
+        "characters of the id."
     )
 
 
@@ -114,6 +143,8 @@ def not_found(name: Identifier, home: Path, store: Store | None) -> NothingToSho
         Kind.POLICY: f"a policy in {home}/policies (there: {_first_names(known[Kind.POLICY])})",
         Kind.RUN: f"a run in {where} (there: {_first_names(known[Kind.RUN])})",
         Kind.ROLLOUT: f"a rollout whose id begins so in {where}",
+        Kind.TRACE: f"a trace whose id begins so in {where}",
+        Kind.SESSION: f"a session whose id begins so in {where}",
     }
     near = [
         f"{kind} '{match}'"
@@ -125,7 +156,7 @@ def not_found(name: Identifier, home: Path, store: Store | None) -> NothingToSho
     searched = "; ".join(places[kind] for kind in name.kinds)
     return NothingToShow(
         f"Nothing is called '{name.text}'. Searched for {searched}.{suggestion} "
-        '`ltrain sql "SELECT rollout, task, outcome FROM otel.rollouts"` lists rollouts.'
+        "`ltrain traces` lists what is stored."
     )
 
 

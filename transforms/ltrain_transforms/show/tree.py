@@ -88,10 +88,12 @@ class RolloutTree:
     drops: list[Row]
     """Drops of spans that belong to no call."""
     data: dict[str, Any] = field(repr=False)
+    kind: str = "rollout"
+    """What the id names: a rollout, a trace or a session."""
 
     @property
     def title(self) -> str:
-        return f"rollout {self.rollout}"
+        return f"{self.kind} {self.rollout}"
 
 
 def build_tree(rollout: RolloutTables) -> RolloutTree:
@@ -102,7 +104,7 @@ def build_tree(rollout: RolloutTables) -> RolloutTree:
     ]
     drops = rollout.tables["drops"].sort("stage", "reason", "id").to_dicts()
     others = [row for row in drops if not any(_attach_drop(row, attempt) for attempt in attempts)]
-    return RolloutTree(rollout.id, rollout.recipe, attempts, others, rollout.data)
+    return RolloutTree(rollout.id, rollout.recipe, attempts, others, rollout.data, rollout.kind)
 
 
 def _attempt(execution: Row, rollout: RolloutTables) -> Attempt:
