@@ -77,7 +77,7 @@ def test_every_id_is_in_a_lineage_or_in_drops(
         return
     insert_otlp(store, scene.request())
     made = build(store, tight, tmp_path / "out", run=scene.run, replace=True)
-    drops = made.drops
+    drops = made.table("drops")
     left_out = Counter(drops["id"].to_list())
 
     executions = made.table("executions")

@@ -57,7 +57,7 @@ def run_import(path: Path, dsn: str | None, as_json: bool, trusted: bool = False
 def _new_sentences(counts: ImportCounts) -> Iterator[str]:
     for noun, rows in counts.stored_rows.items():
         new = counts.new_rows[noun]
-        rest = f"; {rows - new} were stored before" if new < rows else ""
+        rest = f"; {rows - new} were stored already" if new < rows else ""
         yield f"{new} of {rows} {noun} are new{rest}."
 
 

@@ -483,24 +483,76 @@ FINAL;
 
 CREATE OR REPLACE VIEW otel.evaluations AS
 SELECT
-    Timestamp AS judged,
-    RunId AS run,
-    Mode AS mode,
-    Wave AS wave,
-    TaskId AS task,
-    RolloutId AS rollout,
-    Attempt AS attempt,
-    if((SpanAttributes['gen_ai.evaluation.name']) != '', SpanAttributes['gen_ai.evaluation.name'], 'reward') AS name,
-    toFloat64OrNull(SpanAttributes['gen_ai.evaluation.score.value']) AS value,
-    SpanAttributes['gen_ai.evaluation.score.label'] AS label,
-    SpanAttributes['gen_ai.evaluation.explanation'] AS explanation,
-    SpanAttributes['ltrain.reward.scope'] AS scope,
-    multiIf((Sender NOT IN ('service', 'admin', 'local')), 'agent', ScopeName = 'ltrain.runner', 'runner', ScopeName = 'ltrain.gateway', 'gateway', 'agent') AS source,
-    TraceId AS trace,
-    SpanId AS span,
-    ParentSpanId AS parent
-FROM otel.spans
-WHERE SpanName = 'gen_ai.evaluation.result';
+    judged,
+    run,
+    mode,
+    wave,
+    task,
+    rollout,
+    attempt,
+    if((fields['gen_ai.evaluation.name']) != '', fields['gen_ai.evaluation.name'], 'reward') AS name,
+    toFloat64OrNull(fields['gen_ai.evaluation.score.value']) AS value,
+    fields['gen_ai.evaluation.score.label'] AS label,
+    fields['gen_ai.evaluation.explanation'] AS explanation,
+    fields['ltrain.reward.scope'] AS scope,
+    multiIf((sender NOT IN ('service', 'admin', 'local')), 'agent', scope_name = 'ltrain.runner', 'runner', scope_name = 'ltrain.gateway', 'gateway', 'agent') AS source,
+    trace,
+    span,
+    parent
+FROM
+(
+    SELECT
+        Timestamp AS judged,
+        RunId AS run,
+        Mode AS mode,
+        Wave AS wave,
+        TaskId AS task,
+        RolloutId AS rollout,
+        Attempt AS attempt,
+        SpanAttributes AS fields,
+        toString(Sender) AS sender,
+        ScopeName AS scope_name,
+        TraceId AS trace,
+        SpanId AS span,
+        ParentSpanId AS parent
+    FROM otel.spans
+    WHERE SpanName = 'gen_ai.evaluation.result'
+    UNION ALL
+    SELECT
+        event.1,
+        RunId,
+        Mode,
+        Wave,
+        TaskId,
+        RolloutId,
+        Attempt,
+        event.3,
+        toString(Sender),
+        ScopeName,
+        TraceId,
+        SpanId,
+        SpanId
+    FROM otel.spans
+    ARRAY JOIN arrayZip(`Events.Timestamp`, `Events.Name`, `Events.Attributes`) AS event
+    WHERE has(`Events.Name`, 'gen_ai.evaluation.result') AND ((event.2) = 'gen_ai.evaluation.result')
+    UNION ALL
+    SELECT
+        Timestamp,
+        RunId,
+        LogAttributes['ltrain.mode'],
+        toUInt32OrZero(LogAttributes['ltrain.wave']),
+        LogAttributes['ltrain.task.id'],
+        RolloutId,
+        Attempt,
+        LogAttributes,
+        toString(Sender),
+        ScopeName,
+        TraceId,
+        SpanId,
+        SpanId
+    FROM otel.logs
+    WHERE (EventName = 'gen_ai.evaluation.result') OR ((LogAttributes['event.name']) = 'gen_ai.evaluation.result')
+);
 
 CREATE OR REPLACE VIEW otel.llm_calls AS
 SELECT

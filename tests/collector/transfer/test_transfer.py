@@ -219,7 +219,7 @@ def test_an_import_counts_what_is_new(folder: Store, tmp_path: Path) -> None:
     [sentence] = first.splitlines()[-1:]
     spans = folder.query("SELECT count() AS n FROM otel.spans").item()
     assert sentence == f"{spans} of {spans} spans are new."
-    assert output().splitlines()[-1] == f"0 of {spans} spans are new; {spans} were stored before."
+    assert output().splitlines()[-1] == f"0 of {spans} spans are new; {spans} were stored already."
     (source / "b.json").write_bytes(logs.read_bytes())
     counts = imported(folder, source / "a.json", source / "b.json")
     records = folder.query("SELECT count() AS n FROM otel.logs").item()

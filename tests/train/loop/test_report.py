@@ -67,7 +67,6 @@ def test_a_wave_without_rows_shows_why() -> None:
     equal = "nothing to learn: within each group all rewards are equal"
     assert wave_line(taught).endswith(equal)
     assert wave_line(replace(taught, drops={"no_spread": 8, "superseded": 1})).endswith(equal)
-    assert wave_line(replace(taught, drops={"no_spread": 8, "not_a_call": 8})).endswith(equal)
     other = replace(taught, drops={"no_spread": 8, "constrained": 2}, failures="2 failed.")
     assert wave_line(other).endswith(
         "nothing to learn: its drops are 2 constrained, 8 no_spread. 2 failed."

@@ -99,7 +99,10 @@ def test_rollouts_of_one_trace_are_read_together(
     whole = build(store, recipe, tmp_path / "whole")
     cut = build(store, recipe, tmp_path / "cut", spans_a_batch=1)
     assert (cut.id, cut.counts["executions"]) == (whole.id, 2)
-    assert cut.manifest["drops"] == {"not_a_call": 2}
+    assert (cut.manifest["drops"], cut.manifest["other_spans"]) == ({}, 2)
+    assert cut.manifest["counts"]["drops"] == 2, "the table accounts for every span"
+    updated = build(store, recipe, tmp_path / "cut", update=True)
+    assert (updated.manifest["drops"], updated.manifest["other_spans"]) == ({}, 2)
 
 
 def wave_of(scene: Any, wave: int, closed: bool = True) -> None:
@@ -145,7 +148,7 @@ def test_an_update_builds_all_where_something_changed(
     late = scene.attempts[0].emit("POST", "httpx", {}, named=False)
     insert_otlp(store, scene.request())
     updated = build(store, recipe, tmp_path / "out", update=True)
-    assert updated.drops["id"].to_list() == [late]
+    assert updated.table("drops")["id"].to_list() == [late]
     heavier = recipe.reward[1].model_copy(update={"weight": 2.0})
     other = recipe.model_copy(update={"reward": (recipe.reward[0], heavier)})
     assert build(store, other, tmp_path / "out", update=True).manifest["recipe_digest"] == (

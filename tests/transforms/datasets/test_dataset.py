@@ -14,6 +14,8 @@ from ltrain_transforms.datasets.build import build
 from ltrain_transforms.datasets.dataset import Dataset
 from ltrain_transforms.errors import BadRecipe, NoDataset, NothingToBuild
 from ltrain_transforms.recipe import Recipe
+from ltrain_transforms.show import dataset_report
+from ltrain_transforms.show.report import Grid
 from ltrain_transforms.tables import TABLES
 
 
@@ -106,14 +108,19 @@ def test_a_whole_wave_is_built(scene: Any, store: Store, recipe: Recipe, tmp_pat
     assert made.counts["samples"] == 192
 
 
-def test_spans_without_a_call_are_drops(
+def test_spans_without_a_call_are_counted_apart_from_drops(
     scene: Any, store: Store, recipe: Recipe, tmp_path: Path
 ) -> None:
     fill(scene)
     post = scene.attempts[0].emit("POST", "httpx", {}, named=False)
     insert_otlp(store, scene.request())
-    drops = build(store, recipe, tmp_path / "out").drops
-    assert drops.select("stage", "id", "reason").rows() == [("spans", post, "not_a_call")]
+    built = build(store, recipe, tmp_path / "out")
+    assert (built.drops.height, built.other_spans) == (0, 1)
+    rows = built.table("drops").select("stage", "id", "reason").rows()
+    assert rows == [("spans", post, "not_a_call")]
+    report = dataset_report(built)
+    [grid] = [part for part in report.parts if isinstance(part, Grid) and part.title == "Rows"]
+    assert grid.rows[-2:] == (("drops", 0), ("other spans", 1))
 
 
 def test_an_empty_store_is_an_error(store: Store, recipe: Recipe, tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def made(scene: Any, store: Store, recipe: Recipe, tmp_path: Path) -> Dataset:
 def test_content_and_lineage(made: Dataset, recipe: Recipe, tmp_path: Path) -> None:
     found = look_up(str(made.path), home=tmp_path)
     assert found.title == f"dataset {made.id}"
-    assert rows(found, "Rows") == list(made.counts.items())
+    assert rows(found, "Rows") == [*made.counts.items(), ("other spans", 0)]
     assert rows(found, "Executions") == [("demo", "train", 0, "ok", 2)]
     assert rows(found, "Policies") == [("sql", "0")]
     lineage = {row[0]: row[1] for row in rows(found, "Lineage")}

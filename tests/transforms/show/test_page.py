@@ -103,7 +103,7 @@ def test_every_call_reward_credit_and_drop_is_on_the_page(
         "return -0.200, advantage -0.807 = outcome -0.707, process -0.100",
         "2 tokens in row 1",
         "rows/no_tokens: its token ids are missing",
-        "dropped spans/not_a_call: it describes no call",
+        "Other spans: 1, which describe no call.",
         "error: boom",
         "who sings?",
         "Judged by ltrain.toml.",

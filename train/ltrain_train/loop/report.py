@@ -12,9 +12,8 @@ from ltrain_train.loop.journal import Journal, Wave
 PHASES = ("generate", "settle", "build", "train", "load")
 PHASE_HEADINGS = ("gen", "settle", "build", "train", "load")
 
-EQUAL_REWARDS = frozenset({"no_spread", "superseded", "not_a_call"})
-"""Drop reasons of a wave in which all rewards within each group are equal; spans of transports and
-processes are in every wave."""
+EQUAL_REWARDS = frozenset({"no_spread", "superseded"})
+"""Drop reasons of a wave in which all rewards within each group are equal."""
 
 ENGINE_PHASES = ("generate", "train", "load")
 """Phases that sample tokens, train the policy, or write and load weights."""

@@ -36,7 +36,7 @@ from ltrain_transforms.source import (
     spans_query,
     watermark,
 )
-from ltrain_transforms.tables import TABLES
+from ltrain_transforms.tables import OTHER_SPAN, TABLES
 
 Progress = Callable[[str, int, int], None]
 """Called with the phase, the number of batches done and the number of all batches."""
@@ -175,6 +175,7 @@ class _Build:
         self.rows.update(manifest["counts"])
         self.digests.update({name: int(text, 16) for name, text in manifest["digests"].items()})
         self.drops.update(manifest["drops"])
+        self.drops[OTHER_SPAN] += manifest.get("other_spans", 0)  # older manifests have it in drops
         self.savings.update(manifest["savings"])
         self.mismatches = manifest["capture_mismatch"]
         self.task_files.update(manifest["task_files"])
@@ -234,6 +235,7 @@ class _Build:
             self.digests[part.table] = (self.digests[part.table] + part.digest) % (1 << BITS)
 
     def manifest(self) -> Manifest:
+        drops = {reason: n for reason, n in sorted(self.drops.items()) if reason != OTHER_SPAN}
         return Manifest(
             id=dataset_id(self.digests),
             **self.request.manifest(),
@@ -244,7 +246,8 @@ class _Build:
             policy_versions={name: sorted(ids) for name, ids in sorted(self.versions.items())},
             digests={name: f"{digest:032x}" for name, digest in sorted(self.digests.items())},
             counts={table.name: self.rows[table.name] for table in TABLES},
-            drops=dict(sorted(self.drops.items())),
+            drops=drops,
+            other_spans=self.drops[OTHER_SPAN],
             alarms=self._alarms(),
             savings=dict(sorted(self.savings.items())),
             capture_mismatch=self.mismatches,

@@ -11,6 +11,7 @@ import polars as pl
 from ltrain_instrument.errors import UnknownName
 from ltrain_transforms.datasets.manifest import MANIFEST
 from ltrain_transforms.errors import NoDataset
+from ltrain_transforms.tables import OTHER_SPAN
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +50,13 @@ class Dataset:
 
     @property
     def drops(self) -> pl.DataFrame:
-        """The table `drops`: what was left out, and why."""
-        return self.table("drops")
+        """What was left out, and why: the table `drops` without `other_spans`."""
+        return self.table("drops").filter(pl.col("reason") != OTHER_SPAN)
+
+    @property
+    def other_spans(self) -> int:
+        """Number of spans that describe no call, such as those of transports."""
+        return self.table("drops").filter(reason=OTHER_SPAN).height
 
     @property
     def manifest(self) -> dict[str, Any]:

@@ -52,6 +52,8 @@ class Manifest:
     """By table: its number of rows."""
     drops: dict[str, int]
     """By reason: how many were left out."""
+    other_spans: int
+    """Spans that describe no call, such as those of transports; `counts` has them among `drops`."""
     alarms: dict[str, list[str]]
     """By wave as in `waves`: one sentence for each drop reason that correlates with low reward."""
     savings: dict[str, int]

@@ -31,10 +31,10 @@ from ltrain_transforms.rewards import (
 from ltrain_transforms.samples import samples
 from ltrain_transforms.source import VALIDATION, concat_table, select_executions, to_drops
 from ltrain_transforms.states import digest, states
-from ltrain_transforms.tables import DROPS, REWARDS, TABLES
+from ltrain_transforms.tables import DROPS, OTHER_SPAN, REWARDS, TABLES
 from ltrain_transforms.traces import MISPLACED, UNTRUSTED, is_impostor
 
-NOT_A_CALL = {"not_a_call": "it describes no call: transport, or a process's own span"}
+NOT_A_CALL = {OTHER_SPAN: "it describes no call: transport, or a process's own span"}
 NO_CALLS = {"no_calls": "it counts in its group, and made no call of the trained policy"}
 
 
@@ -232,7 +232,7 @@ def _unused_spans(spans: pl.DataFrame, parsed: ParsedSpans) -> pl.DataFrame:
     )
     unused = spans.filter(~pl.col("span_id").is_in(used.drop_nulls().implode()))
     untrusted = is_impostor()
-    others = unused.filter(~untrusted).with_columns(reason=pl.lit("not_a_call"))
+    others = unused.filter(~untrusted).with_columns(reason=pl.lit(OTHER_SPAN))
     drops = to_drops("spans", others, "span_id", NOT_A_CALL)
     return concat_table(DROPS, drops, _untrusted_spans(unused.filter(untrusted)))
 

@@ -21,7 +21,7 @@ def dataset_report(dataset: Dataset) -> Report:
         Facts("Lineage", tuple(lineage_facts(manifest))),
         *((Facts("Unknown names in the recipe", unknown),) if unknown else ()),
         *((Facts("Alarms", alarms),) if alarms else ()),
-        Grid("Rows", ("table", "rows"), tuple((name, dataset.counts[name]) for name in KEYS)),
+        Grid("Rows", ("table", "rows"), tuple(_rows(dataset))),
         _executions(dataset),
         Grid("Distribution", NUMBERS, tuple(_numbers(dataset))),
         Grid("Merging", ("what", "count"), tuple(_merging(dataset).items())),
@@ -29,6 +29,14 @@ def dataset_report(dataset: Dataset) -> Report:
         drop_counts(dataset.drops),
     )
     return Report(f"dataset {dataset.id}", str(dataset.path), parts, manifest)
+
+
+def _rows(dataset: Dataset) -> Iterator[tuple[Cell, ...]]:
+    """Yield the rows of each table; spans that describe no call are counted apart from drops."""
+    others = dataset.other_spans
+    for name in KEYS:
+        yield name, dataset.counts[name] - (others if name == "drops" else 0)
+    yield "other spans", others
 
 
 def drop_counts(rows: pl.DataFrame) -> Grid:

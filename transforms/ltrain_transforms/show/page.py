@@ -128,4 +128,4 @@ def call_badges(step: TreeCall) -> list[tuple[str, str]]:
         badges.append(("plain", f"wrote {', '.join(row['variable'] for row in step.wrote)}"))
     if mismatch := credit.describe_mismatch(step):
         badges.append(("warn", mismatch))
-    return badges + [("warn", f"to_drops: {row['reason']}") for row in step.drops]
+    return badges + [("warn", f"dropped: {row['reason']}") for row in step.drops]

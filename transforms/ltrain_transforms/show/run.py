@@ -65,6 +65,7 @@ def run_report(
             ("waves", f"{waves:,}"),
             ("rollouts", f"{rollouts:,}"),
             ("policies", join_names(policies)),
+            *((("other spans", f"{results.other_spans:,}"),) if results else ()),
             ("judged by", recipe_label),
         ),
     )
@@ -188,6 +189,7 @@ def _data(
         "evaluations": run_waves.evaluations.to_dicts(),
         "rules": results.rules.to_dicts() if results else None,
         "drops": results.drops.to_dicts() if results else None,
+        "other_spans": results.other_spans if results else None,
         "alarms": results.alarms if results else None,
         "samples": results.samples.to_dicts() if results else None,
         "seconds": durations,

@@ -42,7 +42,9 @@ def _tree(shown: RolloutTree) -> Iterator[RenderableType]:
     if shown.drops:
         yield Text("Spans that are in no call", "bold")
         for row in shown.drops:
-            yield Text(f"  {row['id']} to_drops: {visible(credit.describe_drop(row))}")
+            yield Text(f"  {row['id']} dropped {visible(credit.describe_drop(row))}")
+    if shown.other_spans:
+        yield Text(f"other spans: {shown.other_spans}, which describe no call", "dim")
     yield Text(f"judged by {shown.judged_by}", "dim")
 
 
@@ -55,7 +57,7 @@ def _attempt(attempt: Attempt) -> RenderableType:
     for reward in attempt.rewards:
         head.append(f"\n  reward {visible(credit.describe_reward(reward))}", _sign(reward.value))
     for row in attempt.drops:
-        head.append(f"\n  to_drops {visible(credit.describe_drop(row))}", "yellow")
+        head.append(f"\n  dropped {visible(credit.describe_drop(row))}", "yellow")
     for name, text in credit.describe_contents(attempt.execution):
         head.append(f"\n  {visible(name)} = {visible(shorten(text, MAX_TEXT))}")
     for row in attempt.inputs:
@@ -116,7 +118,7 @@ def _details(step: TreeCall) -> Iterator[Text]:
     if mismatch := credit.describe_mismatch(step):
         yield Text(visible(mismatch), "yellow")
     for row in step.drops:
-        yield Text(f"to_drops {visible(credit.describe_drop(row))}", "yellow")
+        yield Text(f"dropped {visible(credit.describe_drop(row))}", "yellow")
 
 
 def _variable(row: Row) -> str:

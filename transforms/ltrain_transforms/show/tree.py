@@ -13,6 +13,7 @@ import polars as pl
 
 from ltrain_transforms.samples import SplitReason
 from ltrain_transforms.show.rollout import RolloutTables
+from ltrain_transforms.tables import OTHER_SPAN
 
 Row = dict[str, Any]
 FIRST = SplitReason.FIRST.value
@@ -87,6 +88,8 @@ class RolloutTree:
     attempts: list[Attempt]
     drops: list[Row]
     """Drops of spans that belong to no call."""
+    other_spans: int
+    """Number of spans that describe no call, such as those of transports."""
     data: dict[str, Any] = field(repr=False)
     kind: str = "rollout"
     """What the id names: a rollout, a trace or a session."""
@@ -102,9 +105,13 @@ def build_tree(rollout: RolloutTables) -> RolloutTree:
         _attempt(execution, rollout)
         for execution in rollout.tables["executions"].sort("attempt").to_dicts()
     ]
-    drops = rollout.tables["drops"].sort("stage", "reason", "id").to_dicts()
+    left_out = rollout.tables["drops"].sort("stage", "reason", "id")
+    drops = left_out.filter(pl.col("reason") != OTHER_SPAN).to_dicts()
     others = [row for row in drops if not any(_attach_drop(row, attempt) for attempt in attempts)]
-    return RolloutTree(rollout.id, rollout.recipe, attempts, others, rollout.data, rollout.kind)
+    other_spans = left_out.height - len(drops)
+    return RolloutTree(
+        rollout.id, rollout.recipe, attempts, others, other_spans, rollout.data, rollout.kind
+    )
 
 
 def _attempt(execution: Row, rollout: RolloutTables) -> Attempt:

@@ -9,6 +9,7 @@ from ltrain_collector.store import Store
 from ltrain_transforms.datasets import alarms_by_wave, derive
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.source import VALIDATION, Selection, read_spans
+from ltrain_transforms.tables import OTHER_SPAN
 
 PLACE = ("mode", "wave")
 RULES = pl.Schema({"rule": pl.String(), "mean": pl.Float64()})
@@ -22,6 +23,8 @@ class RecipeResults:
     """`mode`, `wave`, `rule`, and the `mean` of its reward over the executions that count."""
     drops: pl.DataFrame
     """`mode`, `wave`, `stage`, `reason`, `count`."""
+    other_spans: int
+    """Number of spans that describe no call, such as those of transports."""
     samples: pl.DataFrame
     """`mode`, `wave`, and the counts of `samples` and of trained `tokens`."""
     alarms: dict[str, list[str]]
@@ -36,7 +39,7 @@ def apply_recipe(
     report_status: Callable[[str], None],
 ) -> RecipeResults:
     """Apply a recipe to the waves of a run, with the tables of one wave in memory at a time."""
-    rules, drops, samples = [], [], []
+    rules, drops, samples, other_spans = [], [], [], 0
     alarms: dict[str, list[str]] = {}
     for mode, wave in waves.select(PLACE).iter_rows():
         report_status(f"{mode} wave {wave}")
@@ -49,10 +52,16 @@ def apply_recipe(
         alarms |= alarms_by_wave(_lazy_reader(tables))
         rules.append(_rule_means(tables).select(*place, pl.all()))
         all_drops = pl.concat([tables["drops"], unresolved])
-        drops.append(_count_drops(all_drops).select(*place, pl.all()))
+        is_drop = pl.col("reason") != OTHER_SPAN
+        other_spans += all_drops.filter(~is_drop).height
+        drops.append(_count_drops(all_drops.filter(is_drop)).select(*place, pl.all()))
         samples.append(_count_samples(tables["samples"]).select(*place, pl.all()))
     return RecipeResults(
-        _concat(rules, RULES), _concat(drops, DROPPED), _concat(samples, SAMPLED), alarms
+        _concat(rules, RULES),
+        _concat(drops, DROPPED),
+        other_spans,
+        _concat(samples, SAMPLED),
+        alarms,
     )
 
 

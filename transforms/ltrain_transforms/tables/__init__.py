@@ -9,7 +9,7 @@ from ltrain_transforms.tables.calls import CALLS, STATES, CallColumn, CellSource
 from ltrain_transforms.tables.column import FLOAT, INTEGER, STRING, STRINGS, Column, Table
 from ltrain_transforms.tables.executions import EXECUTION_CONTENTS, EXECUTIONS
 from ltrain_transforms.tables.rewards import EVALUATIONS, GROUP_STATS, REWARDS, SIGNALS
-from ltrain_transforms.tables.samples import DROPS, SAMPLES, TRANSITIONS
+from ltrain_transforms.tables.samples import DROPS, OTHER_SPAN, SAMPLES, TRANSITIONS
 from ltrain_transforms.tables.spans import LOGS, SPANS
 
 TABLES = (CALLS, EXECUTIONS, STATES, REWARDS, TRANSITIONS, SAMPLES, DROPS)
@@ -25,6 +25,7 @@ __all__ = [
     "GROUP_STATS",
     "INTEGER",
     "LOGS",
+    "OTHER_SPAN",
     "REWARDS",
     "SAMPLES",
     "SIGNALS",

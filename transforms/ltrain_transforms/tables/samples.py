@@ -85,6 +85,11 @@ TRANSITIONS = Table(
 )
 
 
+OTHER_SPAN = "not_a_call"
+"""The reason of a span that describes no call, such as a transport's: the table `drops` has it, so
+that every input is accounted for, but reports and manifests count it apart from drops."""
+
+
 DROPS = Table(
     "drops",
     "One thing that was left out, with the reason.",
