@@ -184,6 +184,10 @@ class BadFeedback(LtrainError, ValueError):
     """Feedback whose value or name is invalid."""
 
 
+class BadTime(LtrainError, ValueError):
+    """A time that is not ISO 8601."""
+
+
 class BadFormat(LtrainError, ValueError):
     """An output format that is unknown or cannot be written to this target."""
 

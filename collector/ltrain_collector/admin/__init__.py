@@ -8,14 +8,17 @@ from ltrain_collector.admin.query_output import (
     parse_parameters,
     write_result,
 )
+from ltrain_collector.admin.trace_list import TraceFilter, list_traces
 
 __all__ = [
     "PruneFilter",
+    "TraceFilter",
     "backup",
     "days_ago",
     "describe_records",
     "format_report",
     "ignore_closed_pipe",
+    "list_traces",
     "parse_parameters",
     "prune",
     "restore",

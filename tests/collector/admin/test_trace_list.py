@@ -1,0 +1,133 @@
+"""`ltrain traces` on a real store."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.otlp import insert_otlp
+
+from ltrain_collector.admin import TraceFilter, list_traces
+from ltrain_collector.errors import BadTime
+from ltrain_collector.feedback import Feedback, to_request
+from ltrain_collector.store import Store
+
+NOON = 1_790_000_000_000_000_000
+SECOND = 10**9
+CHAT = {
+    "gen_ai__operation__name": "chat",
+    "gen_ai__request__model": "small",
+    "gen_ai__usage__input_tokens": "10",
+    "gen_ai__usage__output_tokens": "2",
+    "gen_ai__agent__name": "desk",
+}
+TOOL = {"gen_ai__operation__name": "execute_tool", "gen_ai__tool__name": "search"}
+TRACE = f"{7:032x}"
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> Iterator[str]:
+    dsn = f"chdb://{tmp_path}/store"
+    with Store.open(dsn) as store:
+        store.migrate()
+    yield dsn
+
+
+@pytest.fixture
+def filled(address: str, request_of: Callable[..., bytes]) -> str:
+    """A rollout with two calls, recorded by two instrumentations, then one request of a session."""
+    rollout = {"ltrain__rollout__id": "r1", "ltrain__run__id": "desk", "ltrain__mode": "train"}
+    later = NOON + 60 * SECOND
+    with Store.open(address) as store:
+        for scope, first in (("openai", 1), ("langchain", 11)):
+            calls = [(1, first), (1, first + 1)]
+            insert_otlp(store, request_of(*calls, scope=scope, start=NOON, **CHAT, **rollout))
+        insert_otlp(store, request_of((1, 21), scope="langchain", start=NOON, **TOOL, **rollout))
+        session = {"session__id": "chat-7"}
+        insert_otlp(store, request_of((7, 31), start=later, **CHAT, **session))
+        thumbs = [Feedback(trace=TRACE, name="thumbs", value=value) for value in (1.0, 0.0)]
+        for number, thumb in enumerate(thumbs):
+            body = to_request([thumb], later + number * SECOND).SerializeToString()
+            insert_otlp(store, body)
+    return address
+
+
+def listed(
+    capsys: pytest.CaptureFixture[str], address: str, **options: object
+) -> dict[str, object]:
+    list_traces(address, TraceFilter(**options), 20, as_json=True)  # type: ignore[arg-type]
+    report: dict[str, object] = json.loads(capsys.readouterr().out)
+    return report
+
+
+def test_rollouts_and_traces_are_listed(filled: str, capsys: pytest.CaptureFixture[str]) -> None:
+    report = listed(capsys, filled)
+    common = {"agents": ["desk"], "errors": 0, "seconds": 1.0}
+    assert report["traces"] == [
+        {
+            "started": "2026-09-21 14:14:20+00:00",
+            **{"kind": "trace", "id": TRACE, "session": "chat-7", "run": "", "mode": ""},
+            **{"llm_calls": 1, "tool_calls": 0, "tokens": 12, "rewards": {"thumbs": "0"}},
+            **common,
+        },
+        {
+            "started": "2026-09-21 14:13:20+00:00",
+            **{"kind": "rollout", "id": "r1", "session": "", "run": "desk", "mode": "train"},
+            **{"llm_calls": 2, "tool_calls": 1, "tokens": 24, "rewards": {}},
+            **common,
+        },
+    ]
+    assert report["totals"] == {
+        **{"units": 2, "sessions": 1, "llm_calls": 3, "models": ["small"], "tokens": 36},
+        **{"tool_calls": 1, "tools": ["search"], "errors": 0},
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "ids"),
+    [
+        ({"run": "desk"}, ["r1"]),
+        ({"mode": "train"}, ["r1"]),
+        ({"since": "2026-09-21T14:14:00Z"}, [TRACE]),
+        ({"errors": True}, []),
+    ],
+    ids=["run", "mode", "since", "errors"],
+)
+def test_options_select(
+    filled: str, capsys: pytest.CaptureFixture[str], options: dict[str, object], ids: list[str]
+) -> None:
+    traces = listed(capsys, filled, **options)["traces"]
+    assert isinstance(traces, list)
+    assert [each["id"] for each in traces] == ids
+
+
+def test_the_table_names_the_next_commands(filled: str, capsys: pytest.CaptureFixture[str]) -> None:
+    list_traces(filled, TraceFilter(), 1, as_json=False)
+    printed = capsys.readouterr().out
+    assert " desk " in printed and "r1" not in printed and "run" not in printed.splitlines()[0]
+    assert "2 rollouts and traces, 1 sessions; 3 LLM calls of 1 models with 36 tokens" in printed
+    assert f"Next: ltrain show {TRACE[:12]}" in printed and "ltrain init" in printed
+
+
+def test_an_empty_store_says_how_to_get_traces(
+    address: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    list_traces(address, TraceFilter(), 20, as_json=False)
+    assert "No traces yet." in (printed := capsys.readouterr().out)
+    assert "opentelemetry-instrument python agent.py" in printed
+    list_traces(address, TraceFilter(run="x"), 20, as_json=False)
+    assert "No trace matches these options" in capsys.readouterr().out
+
+
+def test_traces_without_a_call_say_so(
+    address: str, request_of: Callable[..., bytes], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Store.open(address) as store:
+        insert_otlp(store, request_of((1, 1), name="GET /"))
+    list_traces(address, TraceFilter(), 20, as_json=False)
+    assert "There is no LLM call: `ltrain doctor`" in capsys.readouterr().out
+
+
+def test_a_time_must_be_one(filled: str) -> None:
+    with pytest.raises(BadTime, match="'yesterday' is no ISO 8601 time"):
+        list_traces(filled, TraceFilter(since="yesterday"), 20, as_json=False)
