@@ -242,19 +242,20 @@ def _table(lines: list[Line]) -> Table:
                 justify="right" if name in NUMBERS else "left",
                 no_wrap=name in NUMBERS or name in ("started", "id"),
                 overflow="fold",
+                min_width=len(name) + 2 if name in ("agents", "reward") else None,
             )
     for row in rows:
         table.add_row(*(cell for cell, used in zip(row, filled, strict=True) if used))
     return table
 
 
-NUMBERS = ("llm", "tools", "tokens", "errors", "seconds")
+NUMBERS = ("llm", "tools", "tokens", "err", "s")
 HEADINGS = ("started", "id", "run", "mode", "agents", *NUMBERS, "reward")
 
 
 def _cells(line: Line) -> tuple[str, ...]:
     return (
-        f"{line.started:%Y-%m-%d %H:%M:%S}",
+        f"{line.started:%m-%d %H:%M:%S}",
         line.id[:ID_CHARACTERS],
         line.run,
         line.mode,
