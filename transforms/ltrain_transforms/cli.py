@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ltrain_instrument.identity import SourceMode
+from ltrain_instrument.identity import Mode, SourceMode
 from ltrain_instrument.settings import HOME
 
 app = typer.Typer()
@@ -150,6 +150,31 @@ def show(
         typer.echo(json.dumps(shown.data, indent=2, default=str))
     else:
         print_shown(shown, Console())
+
+
+@app.command()
+def init(
+    folder: Annotated[Path, typer.Argument(help="The folder to write to.")] = Path(),
+    store: StoreOption = None,
+    run: Annotated[
+        str | None, typer.Option(help="Read this run; default: the newest of mode train.")
+    ] = None,
+    mode: Annotated[
+        Mode | None, typer.Option(help="The mode to read; default: train, else prod.")
+    ] = None,
+) -> None:
+    """Write a recipe, an agent and a reward function to start from, made from stored traces.
+
+    No file is overwritten. The printed lines say what is missing, and which command is next.
+
+    Example: ltrain init my-training --mode prod
+    """
+    from ltrain_collector.store import Store
+    from ltrain_transforms.starter import take_survey, write_starter
+
+    with Store.open(store, create=False) as opened:
+        survey = take_survey(opened, run, mode)
+    typer.echo("\n".join(write_starter(survey, folder)))
 
 
 @app.command()

@@ -59,3 +59,7 @@ def writing_output(name: str, out: Path) -> Iterator[None]:
             f"{name} cannot be written to {out}: {error.strerror or error}. Free space or fix "
             "permissions there, or choose another folder with --out."
         ) from error
+
+
+class FilesExist(LtrainError, FileExistsError):
+    """Files that a command would write are there already."""

@@ -1,0 +1,187 @@
+"""Write the files of `ltrain init`, and say what is missing and which command is next."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from ltrain_transforms.errors import FilesExist
+from ltrain_transforms.recipe import Recipe
+from ltrain_transforms.starter.survey import Survey
+
+RECIPE, AGENT, REWARD = "ltrain.toml", "agent.py", "reward.py"
+TASKS, VALIDATION = "tasks.jsonl", "val.jsonl"
+
+AGENT_TEXT = '''"""The agent: called with a task, and with the endpoint of the model."""
+
+from typing import Any
+
+
+def solve(task: dict[str, Any], llm: Any) -> Any:
+    """Return the agent's result for `task["input"]`.
+
+    Call the model at `llm.base_url` with `llm.api_key` and `llm.model`, e.g.
+    `OpenAI(base_url=llm.base_url, api_key=llm.api_key)`.
+    """
+    raise NotImplementedError("Call your agent here: agent.py, solve()")
+'''
+
+REWARD_TEXT = '''"""The reward: called with a task and with what the agent returned for it."""
+
+from typing import Any
+
+
+def score(task: dict[str, Any], result: Any) -> float:
+    """Return the reward of a result, e.g. 1.0 for the right answer and 0.0 for a wrong one.
+
+    A task has the keys of its line in the task file{keys}.
+    """
+    raise NotImplementedError("Judge the result here: reward.py, score()")
+'''
+
+
+def write_starter(survey: Survey, folder: Path) -> list[str]:
+    """Write the files into `folder`, and return lines for the user: files, gaps, next commands.
+
+    Raises:
+        FilesExist: one of the files is there; nothing is written.
+    """
+    texts = dict(_files(survey))
+    if existing := [name for name in texts if (folder / name).exists()]:
+        raise FilesExist(
+            f"{', '.join(str(folder / name) for name in existing)} exists already, and nothing was "
+            "written. Name another folder: ltrain init FOLDER."
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    Recipe.load(folder / RECIPE)
+    agents, tools = (", ".join(names) for names in (survey.agents, survey.tools))
+    found = (
+        f"Read {survey.executions} executions with {survey.llm_calls} LLM calls of "
+        f"{agents or 'no named agent'}; tools: {tools or 'none'}."
+    )
+    written = f"Wrote {', '.join(str(folder / name) for name in texts)}."
+    return [found, written, *(f"Missing: {gap}" for gap in _gaps(survey)), *_next(survey, folder)]
+
+
+def _files(survey: Survey) -> Iterator[tuple[str, str]]:
+    yield RECIPE, "\n".join(_recipe(survey)) + "\n"
+    yield AGENT, AGENT_TEXT
+    keys = sorted({key for task in survey.tasks for key in task} - {"id", "domain", "input"})
+    yield REWARD, REWARD_TEXT.replace("{keys}", f", here also {', '.join(keys)}" if keys else "")
+    for name, tasks in ((TASKS, survey.tasks), (VALIDATION, survey.validation)):
+        if tasks:
+            lines = (json.dumps(task, ensure_ascii=False) for task in tasks)
+            yield name, "".join(f"{line}\n" for line in lines)
+
+
+def _recipe(survey: Survey) -> Iterator[str]:
+    yield from _source(survey)
+    yield from _rollout(survey)
+    yield "[[policy]]"
+    yield f"name = {_toml(policy_name(survey))}"
+    if survey.agents:
+        yield f"# agents = {_toml(survey.agents)} # train only some of them; without: all"
+    if survey.temperature is not None and survey.temperature > 0:
+        yield f"sampling = {{ temperature = {survey.temperature:g} }}"
+    yield ""
+    yield from _rewards(survey)
+    yield "[serve]"
+    if survey.longest:
+        longest = f"longest call so far: {survey.longest} tokens"
+        yield f"# max_model_len = {_rounded(survey.longest)} # {longest}; a limit saves memory"
+    comment = "how the model writes tool calls: vLLM's parser of its family"
+    yield f'{"" if survey.offers_tools else "# "}tool_parser = "hermes" # {comment}'
+
+
+def _source(survey: Survey) -> Iterator[str]:
+    yield "[source]"
+    if survey.run is not None:
+        yield f"run = {_toml(f'{survey.run}-2')} # a new run; the stored one: {survey.run!r}"
+    else:
+        yield f'mode = "{survey.mode}" # the traffic that is stored, without a run'
+        yield f'execution = "{survey.execution}" # what is rewarded as one; or "session"'
+    yield ""
+
+
+def _rollout(survey: Survey) -> Iterator[str]:
+    comment = "" if survey.run is not None else "# "
+    if comment:
+        yield "# With tasks, `ltrain run` also drives the agent itself:"
+    yield f"{comment}[rollout]"
+    yield f'{comment}tasks = "{TASKS}" # lines like {{"id": "1", "input": "…"}}'
+    if survey.validation:
+        yield f'{comment}validation = "{VALIDATION}"'
+    yield f'{comment}agent = "agent:solve"'
+    yield f'{comment}reward = "reward:score"'
+    yield ""
+
+
+def _rewards(survey: Survey) -> Iterator[str]:
+    rewards = survey.rewards
+    if not rewards:
+        yield "[[reward]] # no trace has one yet"
+        yield 'name = "reward"\nevaluation = "reward"\nfrom = "any"\n'
+    for number, reward in enumerate(rewards):
+        comment = "# " if number else ""
+        yield f"{comment}[[reward]] # in {reward.executions} executions"
+        yield f"{comment}name = {_toml(reward.name)}"
+        yield f"{comment}evaluation = {_toml(reward.name)}"
+        if reward.source != "runner":
+            yield f'{comment}from = "any" # an agent or a user gave it'
+        yield ""
+    if survey.tools:
+        yield f"# [[reward]] # {survey.failed_tools} tool calls failed: a cost for their requester"
+        yield '# name = "tool-failed"\n# on = "tool"\n# when = "status = \'error\'"'
+        yield '# value = "-0.2"\n# credit_to = "requester"\n'
+
+
+def policy_name(survey: Survey) -> str:
+    """Return the policy that the gateway recorded, else a name for a new one."""
+    return survey.policies[0] if survey.policies else "mine"
+
+
+def _gaps(survey: Survey) -> Iterator[str]:
+    if not survey.executions:
+        yield "traces. `ltrain traces` says how to get them."
+        return
+    if not survey.llm_calls:
+        yield "an LLM call. `ltrain doctor` in the agent's environment names the instrumentation."
+    elif not survey.with_tokens:
+        yield (
+            "token ids: no call went through the gateway. Start it with `ltrain serve MODEL` and "
+            "point the agent at it, or let `ltrain run` drive the agent."
+        )
+    if not survey.rewards:
+        yield (
+            "rewards. Write score() in reward.py, or send feedback: `ltrain reward ID 1`, "
+            "ltrain.reward(1, trace=…)."
+        )
+    if survey.run is not None and not survey.tasks:
+        yield f"tasks: write {TASKS}, a line each with id and input."
+    if survey.run is not None and not survey.groups:
+        yield "groups: no task has two rollouts, so they cannot be compared with each other."
+    if survey.run is not None:
+        yield f"your agent in {AGENT} and your reward in {REWARD}."
+
+
+def _next(survey: Survey, folder: Path) -> Iterator[str]:
+    recipe = folder / RECIPE
+    if not survey.executions:
+        return
+    if survey.run is not None:
+        yield f"Next: ltrain rules {recipe} --run {survey.run}"
+        yield f"      ltrain run {recipe} --model path/to/huggingface-model"
+    else:
+        yield f"Next: ltrain rules {recipe}"
+        yield f"      ltrain run {recipe} --once --dry-run"
+
+
+def _rounded(tokens: int) -> int:
+    """Return twice the number of tokens, up to the next multiple of 512."""
+    return -(-2 * tokens // 512) * 512
+
+
+def _toml(value: str | list[str]) -> str:
+    """Return a string or a list of them as TOML, whose strings JSON's are."""
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,186 @@
+"""What the stored traces say that a recipe needs: executions, agents, tools, tasks, rewards."""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import polars as pl
+
+from ltrain_collector.store import Store
+from ltrain_instrument import attributes
+from ltrain_instrument.identity import Mode
+from ltrain_transforms.calls import calls
+from ltrain_transforms.recipe import Source
+from ltrain_transforms.rewards import read_evaluations
+from ltrain_transforms.source import Selection, read_spans
+from ltrain_transforms.traces import Role, sender_roles
+
+MAX_UNITS = 200
+"""The newest rollouts or traces that are read; tasks are read of all."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredReward:
+    """An evaluation that the traces have."""
+
+    name: str
+    source: Literal["runner", "agent"]
+    executions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What the newest traces of a run, or of all traffic, say."""
+
+    mode: Mode
+    run: str | None
+    execution: Literal["rollout", "session", "trace"]
+    executions: int = 0
+    groups: int = 0
+    """Tasks with two rollouts or more in one wave."""
+    policies: list[str] = field(default_factory=list)
+    agents: list[str] = field(default_factory=list)
+    """Agents or graph nodes with LLM calls."""
+    llm_calls: int = 0
+    with_tokens: int = 0
+    """LLM calls of which the gateway recorded the token ids."""
+    longest: int = 0
+    """Most tokens of prompt and response in one call."""
+    temperature: float | None = None
+    """Of all calls of mode train, if it is the same."""
+    tools: list[str] = field(default_factory=list)
+    failed_tools: int = 0
+    offers_tools: bool = False
+    """Whether requests contain definitions of tools."""
+    rewards: list[StoredReward] = field(default_factory=list)
+    tasks: list[dict[str, Any]] = field(default_factory=list)
+    validation: list[dict[str, Any]] = field(default_factory=list)
+
+
+def take_survey(store: Store, run: str | None = None, mode: Mode | None = None) -> Survey:
+    """Return what the traces say: of `run`, else of the newest run that a runner drove, else of
+    production traffic.
+    """
+    if run is None and mode in (None, "train"):
+        run = _newest_run(store)
+    mode = mode or ("train" if run is not None else "prod")
+    execution = _execution(store, run)
+    empty = Survey(mode=mode, run=run, execution=execution)
+    since = _since(store, run)
+    if since is None:
+        return empty
+    source = Source(run=run, execution=execution, since=since, mode=mode)
+    spans, _ = read_spans(store, source, Selection(mode=mode))
+    rows, _ = calls(spans)
+    llm, tools = rows.filter(pl.col("kind") == "llm"), rows.filter(pl.col("kind") == "tool")
+    lengths = llm.select(pl.sum_horizontal("input_tokens", "output_tokens")).to_series()
+    temperatures = llm["temperature"].drop_nulls().unique().to_list()
+    return Survey(
+        mode=mode,
+        run=run,
+        execution=execution,
+        executions=spans["execution_id"].n_unique(),
+        groups=_groups(spans),
+        policies=_names(llm["policy"]),
+        agents=_names(llm.select(pl.coalesce("node", "agent")).to_series()),
+        llm_calls=llm.height,
+        with_tokens=llm.filter(pl.col("policy").is_not_null()).height,
+        longest=int(lengths.max() or 0),  # type: ignore[arg-type]
+        temperature=temperatures[0] if mode == "train" and len(temperatures) == 1 else None,
+        tools=_names(tools["name"]),
+        failed_tools=tools.filter(pl.col("status") == "error").height,
+        offers_tools=llm["tools"].drop_nulls().len() > 0,
+        rewards=_rewards(spans, rows),
+        tasks=_tasks(store, run, "train"),
+        validation=_tasks(store, run, "val"),
+    )
+
+
+def _newest_run(store: Store) -> str | None:
+    runner = sender_roles.role_condition(Role.RUNNER)
+    rows = store.query(
+        f"SELECT toString(RunId) AS run FROM otel.spans WHERE {runner} AND RunId != '' "
+        f"AND Mode = 'train' AND SpanName = '{attributes.SPAN_ROLLOUT}' "
+        "GROUP BY run ORDER BY max(Timestamp) DESC LIMIT 1"
+    )
+    return str(rows["run"][0]) if rows.height else None
+
+
+def _execution(store: Store, run: str | None) -> Literal["rollout", "trace"]:
+    """Return the unit in which the traces can be read: production requests have no rollout."""
+    if run is not None:
+        return "rollout"
+    sql = "SELECT countIf(RolloutId != '') AS with_rollout, count() AS spans FROM otel.spans"
+    [(with_rollout, spans)] = store.query(f"{sql} WHERE Mode IN ('', 'prod')").iter_rows()
+    return "rollout" if with_rollout and with_rollout == spans else "trace"
+
+
+def _since(store: Store, run: str | None) -> str | None:
+    """Return the start of the oldest of the newest units; None if there is none."""
+    where = "RunId = {run:String}" if run is not None else "true"
+    units = (
+        "SELECT min(Timestamp) AS began FROM otel.spans "
+        f"WHERE {where} AND SpanName != '{attributes.SPAN_EVALUATION}' "
+        f"GROUP BY if(RolloutId != '', RolloutId, TraceId) ORDER BY began DESC LIMIT {MAX_UNITS}"
+    )
+    rows = store.query(
+        f"SELECT toString(min(began), 'UTC') AS since, count() AS units FROM ({units})",
+        {"run": run} if run is not None else {},
+    )
+    [(since, count)] = rows.iter_rows()
+    return f"{str(since).replace(' ', 'T')}Z" if count else None
+
+
+def _groups(spans: pl.DataFrame) -> int:
+    group = ["run_id", "mode", "wave", "task_id"]
+    named = spans.filter(pl.col("task_id").is_not_null(), pl.col("rollout_id").is_not_null())
+    return (
+        named.group_by(group)
+        .agg(pl.col("rollout_id").n_unique())
+        .filter(pl.col("rollout_id") > 1)
+        .height
+    )
+
+
+def _names(column: pl.Series) -> list[str]:
+    return sorted(map(str, column.drop_nulls().unique()))
+
+
+def _rewards(spans: pl.DataFrame, rows: pl.DataFrame) -> list[StoredReward]:
+    counted, _ = read_evaluations(spans, rows)
+    found = counted.group_by("name", "source").agg(pl.col("execution_id").n_unique())
+    # `reward`, the name of a single number, comes first; then those of the runner
+    first = (pl.col("name") != "reward", pl.col("source") != "runner")
+    ordered = found.sort(*first, "name")
+    return [StoredReward(*row) for row in ordered.iter_rows()]
+
+
+def _tasks(store: Store, run: str | None, mode: Mode) -> list[dict[str, Any]]:
+    """Return the tasks that a runner recorded, in the order of their ids."""
+    if run is None:
+        return []
+    text = "anyIf(SpanAttributes['{0}'], SpanAttributes['{0}'] != '')"
+    rows = store.query(
+        f"SELECT TaskId AS id, any(toString(Domain)) AS domain, "
+        f"{text.format(attributes.TASK_INPUT)} AS input, "
+        f"{text.format(attributes.TASK_FIELDS)} AS fields FROM otel.spans "
+        f"WHERE RunId = {{run:String}} AND Mode = {{mode:String}} AND TaskId != '' "
+        f"AND {sender_roles.role_condition(Role.RUNNER)} "
+        "GROUP BY id HAVING input != '' ORDER BY id",
+        {"run": run, "mode": mode},
+    )
+    return [_task(*row) for row in rows.select("id", "domain", "input", "fields").iter_rows()]
+
+
+def _task(id: str, domain: str, input_: str, fields: str) -> dict[str, Any]:
+    task: dict[str, Any] = {"id": id} | ({"domain": domain} if domain else {})
+    more = _parsed(fields) if fields else {}
+    return {**task, "input": _parsed(input_), **(more if isinstance(more, dict) else {})}
+
+
+def _parsed(text: str) -> Any:
+    """Return the value of JSON; text that was cut stays text."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
