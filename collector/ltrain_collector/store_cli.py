@@ -84,6 +84,7 @@ def traces(
     mode: Annotated[str | None, typer.Option(help="Only this mode: train, val or prod.")] = None,
     since: Annotated[str | None, typer.Option(help="Only from this time on, ISO 8601.")] = None,
     errors: Annotated[bool, typer.Option("--errors", help="Only with a failed span.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Also those without an LLM call.")] = False,
     as_json: Json = False,
 ) -> None:
     """List the stored rollouts and traces, the newest first, and what they add up to.
@@ -92,7 +93,7 @@ def traces(
     """
     from ltrain_collector.admin import TraceFilter, list_traces
 
-    list_traces(store, TraceFilter(run, mode, since, errors), limit, as_json)
+    list_traces(store, TraceFilter(run, mode, since, errors, every), limit, as_json)
 
 
 @store_app.command()

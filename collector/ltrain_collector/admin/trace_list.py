@@ -1,7 +1,8 @@
 """`ltrain traces`: the rollouts and traces of a store, the newest first, and what they add up to.
 
 An LLM call is often recorded by several instrumentations: its calls, tools and tokens are those of
-the one that recorded the most.
+the one that recorded the most. Traces without an LLM call, such as other requests to a service, are
+only counted.
 """
 
 import json
@@ -60,6 +61,8 @@ class TraceFilter:
     """ISO 8601."""
     errors: bool = False
     """Only those with a failed span."""
+    without_calls: bool = False
+    """Also those without an LLM call."""
 
     def condition(self) -> tuple[str, dict[str, object]]:
         """Return the SQL condition on spans, and its parameters.
@@ -82,9 +85,16 @@ class TraceFilter:
                 ) from error
             sql.append("Timestamp >= parseDateTime64BestEffort({since:String}, 9)")
             params["since"] = self.since
-        if self.errors:
-            sql.append("StatusCode = 'Error'")
         return " AND ".join(sql), params
+
+    def having(self) -> str:
+        """Return the SQL condition on the spans of one rollout or trace."""
+        parts = ["true"]
+        if self.errors:
+            parts.append("countIf(StatusCode = 'Error') > 0")
+        if not self.without_calls:
+            parts.append(f"countIf({LLM}) > 0")
+        return " AND ".join(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +123,9 @@ class Totals:
     """What all selected rollouts and traces add up to."""
 
     units: int
+    """Rollouts and traces with an LLM call."""
+    others: int
+    """Those without one."""
     sessions: int
     llm_calls: int
     models: list[str]
@@ -141,7 +154,7 @@ def read_lines(store: Store, selection: TraceFilter, limit: int) -> list[Line]:
     where, params = selection.condition()
     newest = store.query(
         f"SELECT {UNIT} AS unit, max(Timestamp) AS latest FROM otel.spans WHERE {where} "
-        f"GROUP BY unit ORDER BY latest DESC, unit LIMIT {limit}",
+        f"GROUP BY unit HAVING {selection.having()} ORDER BY latest DESC, unit LIMIT {limit}",
         params,
     )["unit"].to_list()
     if not newest:
@@ -218,9 +231,11 @@ def read_totals(store: Store, selection: TraceFilter) -> Totals:
         "SELECT unit, max(session) AS session, max(llm) AS llm, max(tokens) AS tokens, "
         "max(tool) AS tool, max(failed) AS failed, groupUniqArrayArray(models) AS models, "
         f"groupUniqArrayArray(tools) AS tools FROM ({by_scope}) GROUP BY unit"
+        + (" HAVING failed > 0" if selection.errors else "")
     )
     row = store.query(
-        "SELECT count() AS units, uniqExactIf(session, session != '') AS sessions, "
+        "SELECT countIf(llm > 0) AS units, countIf(llm = 0) AS others, "
+        "uniqExactIf(session, session != '' AND llm > 0) AS sessions, "
         "sum(llm) AS llm_calls, arraySort(groupUniqArrayArray(models)) AS models, "
         "sum(tokens) AS tokens, sum(tool) AS tool_calls, "
         "arraySort(groupUniqArrayArray(tools)) AS tools, sum(failed) AS errors "
@@ -268,9 +283,9 @@ def _cells(line: Line) -> tuple[str, ...]:
 
 def _advice(lines: list[Line], totals: Totals, selection: TraceFilter) -> list[str]:
     """Return the totals and the next commands, or how to get what is missing."""
-    if not lines and selection != TraceFilter():
+    if not lines and not totals.others and selection != TraceFilter():
         return ["No trace matches these options; `ltrain traces` without options lists all."]
-    if not lines:
+    if not lines and not totals.others:
         return [
             "No traces yet. Start the store and run your agent with it:",
             "  ltrain up",
@@ -282,11 +297,15 @@ def _advice(lines: list[Line], totals: Totals, selection: TraceFilter) -> list[s
         f"{totals.tool_calls} tool calls ({', '.join(totals.tools) or 'no names'}); "
         f"{totals.errors} errors."
     )
-    steps = [visible(summary), f"Next: ltrain show {lines[0].id[:ID_CHARACTERS]}"]
-    if not totals.llm_calls:
+    if not totals.units:
         return [
-            *steps,
-            "There is no LLM call: `ltrain doctor` in the agent's environment says which "
-            "instrumentation is missing.",
+            f"{totals.others} traces, none with an LLM call (--all lists them): `ltrain doctor` in "
+            "the agent's environment says which instrumentation is missing."
         ]
-    return [*steps, "      ltrain init   # writes a recipe for these traces"]
+    others = f"{totals.others} traces without an LLM call are not listed; --all lists them."
+    return [
+        visible(summary),
+        *([others] if totals.others and not selection.without_calls else []),
+        f"Next: ltrain show {lines[0].id[:ID_CHARACTERS]}",
+        "      ltrain init   # writes a recipe for these traces",
+    ]

@@ -78,7 +78,14 @@ def test_rollouts_and_traces_are_listed(filled: str, capsys: pytest.CaptureFixtu
         },
     ]
     assert report["totals"] == {
-        **{"units": 2, "sessions": 1, "llm_calls": 3, "models": ["small"], "tokens": 36},
+        **{
+            "units": 2,
+            "others": 0,
+            "sessions": 1,
+            "llm_calls": 3,
+            "models": ["small"],
+            "tokens": 36,
+        },
         **{"tool_calls": 1, "tools": ["search"], "errors": 0},
     }
 
@@ -125,7 +132,9 @@ def test_traces_without_a_call_say_so(
     with Store.open(address) as store:
         insert_otlp(store, request_of((1, 1), name="GET /"))
     list_traces(address, TraceFilter(), 20, as_json=False)
-    assert "There is no LLM call: `ltrain doctor`" in capsys.readouterr().out
+    assert "1 traces, none with an LLM call (--all lists them)" in capsys.readouterr().out
+    traces = listed(capsys, address, without_calls=True)["traces"]
+    assert isinstance(traces, list) and [each["llm_calls"] for each in traces] == [0]
 
 
 def test_a_time_must_be_one(filled: str) -> None:
