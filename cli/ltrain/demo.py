@@ -61,6 +61,11 @@ def run_demo(
         highlight=False,
         soft_wrap=True,
     )
+    minutes = 10 if fast_dtype() == "fp32" else 5
+    console.print(
+        f"On two cores like these the ten updates of the recipe take about {minutes} minutes.",
+        highlight=False,
+    )
     plan = command.make_plan(recipe, model=model, updates=updates, seed=seed)
     _check_disk(home, model, plan.recipe.train)
     journal = command.train_online(plan, as_json=False)
@@ -108,10 +113,7 @@ def _check_disk(home: Path, model: Path, train: Train) -> None:
 
 
 def _print_next_steps(console: Console, home: Path, journal: Journal) -> None:
-    before, after = (_validation_reward(journal, index) for index in (0, -1))
-    if before is not None and after is not None:
-        console.print(f"\nHeld-out questions, greedy: {before:.3f} before, {after:.3f} after.")
-    console.print(f"\nTry next, with LTRAIN_HOME={home}:", highlight=False)
+    console.print(f"With LTRAIN_HOME={home}, also:", highlight=False)
     for query in QUERIES:
         console.print(f'  ltrain sql "{query}"', highlight=False, soft_wrap=True)
     if rollout := _failed_rollout(home, journal):
@@ -120,11 +122,6 @@ def _print_next_steps(console: Console, home: Path, journal: Journal) -> None:
             highlight=False,
             soft_wrap=True,
         )
-
-
-def _validation_reward(journal: Journal, index: int) -> float | None:
-    validations = [wave for wave in journal.waves if wave.mode == "val"]
-    return validations[index].evaluations.get("reward") if validations else None
 
 
 def _failed_rollout(home: Path, journal: Journal) -> str | None:

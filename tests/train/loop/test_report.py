@@ -5,7 +5,25 @@ from pathlib import Path
 from rich.console import Console
 
 from ltrain_train.loop.journal import Journal, Wave
-from ltrain_train.loop.report import idle_share, time_spent, wave_line, wave_table
+from ltrain_train.loop.report import (
+    describe_start,
+    held_out_scores,
+    idle_share,
+    next_commands,
+    time_left,
+    time_spent,
+    wave_line,
+    wave_table,
+)
+from ltrain_transforms.recipe import Recipe
+
+RECIPE = Recipe.model_validate(
+    {
+        "rollout": {"tasks": "t.jsonl", "agent": "a:b", "reward": "r:s"},
+        "policy": [{"name": "sql"}],
+        "reward": [{"name": "answer", "evaluation": "reward"}],
+    }
+)
 
 WAVES = [
     Wave(
@@ -71,3 +89,54 @@ def test_a_wave_without_rows_shows_why() -> None:
     assert wave_line(other).endswith(
         "nothing to learn: its drops are 2 constrained, 8 no_spread. 2 failed."
     )
+
+
+def test_the_start_says_where_the_run_begins_or_goes_on() -> None:
+    new = replace(journal(), waves=[])
+    assert describe_start(new, RECIPE, tasks=40, validation=96) == (
+        "Run sql starts from sql@0: 10 updates of 12 tasks, 8 rollouts each; 96 held-out tasks."
+    )
+    assert "of 5 tasks, 8 rollouts each; no held-out tasks" in describe_start(new, RECIPE, 5, 0)
+    assert describe_start(journal(), RECIPE, 40, 96) == (
+        "Run sql goes on after update 1 of 10, from sql@1."
+    )
+    done = replace(journal(), finished=True)
+    one = RECIPE.model_copy(update={"train": RECIPE.train.model_copy(update={"updates": 1})})
+    assert "is complete: 1 of 1 updates, sql@1. Raise" in describe_start(done, one, 40, 96)
+
+
+def test_the_time_left_is_that_of_the_first_wave_for_each_update() -> None:
+    assert time_left(WAVES[1], updates=11) == "About 8 minutes left."
+    assert time_left(WAVES[1], updates=1) == time_left(WAVES[1], updates=2) == ""
+
+
+def test_held_out_scores_have_intervals_and_a_paired_difference() -> None:
+    first = replace(WAVES[0], tasks={"a": 0.0, "b": 1.0, "c": 0.0, "d": 0.0})
+    last = replace(first, version=1, tasks={"a": 1.0, "b": 1.0, "c": 1.0, "d": 0.0})
+    scores, difference = held_out_scores(replace(journal(), waves=[first, WAVES[1], last]))
+    assert scores == (
+        "Held-out tasks: 0.250 [0.000, 0.750] with v0, then 0.750 [0.250, 1.000] with v1."
+    )
+    assert difference == (
+        "The difference is +0.500 [0.000, 1.000]; intervals are of 95 %, over tasks."
+    )
+    assert list(held_out_scores(replace(journal(), waves=[first]))) == [
+        "Held-out tasks: 0.250 [0.000, 0.750] with v0."
+    ]
+    assert list(held_out_scores(journal())) == []
+
+
+def test_equal_differences_have_no_interval() -> None:
+    first = replace(WAVES[0], tasks={"a": 0.0, "b": 0.0})
+    last = replace(first, version=1, tasks={"a": 1.0, "b": 1.0})
+    scores, difference = held_out_scores(replace(journal(), waves=[first, last]))
+    assert scores == "Held-out tasks: 0.000 with v0, then 1.000 with v1."
+    assert difference.startswith("The difference is +1.000, without an interval")
+
+
+def test_the_next_commands_name_the_run_and_its_policy() -> None:
+    assert list(next_commands(journal())) == [
+        "Next:",
+        "  ltrain show run:sql --html run.html",
+        "  ltrain serve --policy sql   # serves sql@1",
+    ]

@@ -30,6 +30,7 @@ from ltrain_train.loop.once import (
     select_input,
     train_on,
 )
+from ltrain_train.loop.progress import Progress
 from ltrain_train.loop.publication import describe_serving
 from ltrain_train.loop.run import Plan, run_online
 from ltrain_train.policy import Policies
@@ -84,22 +85,33 @@ def make_plan(
 
 
 def train_online(plan: Plan, *, as_json: bool) -> Journal:
-    """Run online; print a line for each wave, then a table and the time of each phase."""
-    console, began = Console(), time.monotonic()
+    """Run online; print where it starts, a line for each wave, and then what it achieved."""
+    console, began = Console(highlight=False, soft_wrap=True), time.monotonic()
     own_waves: list[Wave] = []
 
-    def on_wave(wave: Wave) -> None:
-        own_waves.append(wave)
-        if as_json:
-            print(json.dumps(asdict(wave)), flush=True)
-        else:
-            console.print(report.wave_line(wave), highlight=False, soft_wrap=True)
+    def on_start(sentence: str) -> None:
+        if not as_json:
+            with progress.paused():
+                console.print(sentence)
 
-    with _hold_lock(plan) as lock:
-        journal = run_online(plan, on_wave, lock)
+    def on_wave(wave: Wave) -> None:
+        first = wave.mode == "train" and not any(each.mode == "train" for each in own_waves)
+        own_waves.append(wave)
+        with progress.paused():
+            if as_json:
+                print(json.dumps(asdict(wave)), flush=True)
+                return
+            console.print(report.wave_line(wave))
+            if first and (left := report.time_left(wave, plan.train.updates)):
+                console.print(left)
+
+    with _hold_lock(plan) as lock, Progress(enabled=not as_json) as progress:
+        journal = run_online(plan, on_wave, lock, on_start=on_start, progress=progress)
     if not as_json:
         console.print(report.wave_table(journal))
-        console.print(report.time_spent(own_waves, time.monotonic() - began), soft_wrap=True)
+        console.print(report.time_spent(own_waves, time.monotonic() - began))
+        for line in (*report.held_out_scores(journal), *report.next_commands(journal)):
+            console.print(line)
     return journal
 
 

@@ -32,6 +32,8 @@ class Wave:
     """Mean of each evaluation over the rollouts."""
     score: float | None = None
     """The evaluations that the recipe rewards, by their weights; None without any."""
+    tasks: dict[str, float] = field(default_factory=dict)
+    """The score of each task of a validation, the mean over its rollouts."""
     rules: dict[str, float] = field(default_factory=dict)
     """Mean of each rule's rewards over the rollouts."""
     dataset: str | None = None

@@ -8,7 +8,7 @@ import logging
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,11 +18,12 @@ from ltrain_collector.store import Store
 from ltrain_instrument.identity import Mode, rollout_id
 from ltrain_train.errors import NotFinite, RolloutsFailed
 from ltrain_train.loop.journal import Journal, Wave
+from ltrain_train.loop.progress import Progress, RolloutProgress
 from ltrain_train.loop.report import Phases
 from ltrain_train.loop.retention import prune_versions
 from ltrain_train.loop.retry import retry_store
 from ltrain_train.loop.update import Updater
-from ltrain_train.loop.wave_summary import outcome_score, summarize_wave
+from ltrain_train.loop.wave_summary import outcome_score, summarize_wave, task_scores
 from ltrain_train.rollout import Runner, Task, describe_failures, finished_rollouts
 from ltrain_train.workers import COUNTED_OUTCOMES
 from ltrain_transforms.datasets import Dataset, alarm_messages, build, dataset_folder
@@ -66,6 +67,7 @@ class OnlineRun:
     """The served policy version."""
     logs: Path
     """Folder of the logs of workers and commands."""
+    progress: Progress = field(default_factory=lambda: Progress(enabled=False))
 
     def run(self) -> Journal:
         """Validate, make the recipe's updates, and validate again.
@@ -123,6 +125,8 @@ class OnlineRun:
             )
 
     def _learn(self, wave: Wave, dataset: Dataset) -> None:
+        rows = dataset.counts["samples"]
+        self.progress.show(f"wave train {wave.wave}: training on {rows} rows, then loading")
         update = self.updater.update(dataset, self._lineage(), self.journal.checkpoints)
         if update.version is not None:
             self.version = wave.published = update.version
@@ -145,8 +149,17 @@ class OnlineRun:
             finished = retry_store(
                 lambda: finished_rollouts(self.store, run, mode, number, trust, since=since)
             )
+            counter = RolloutProgress(
+                self.progress, mode, number, len(tasks) * rollouts_per_task - len(finished)
+            )
             self.runner.run(
-                mode, number, tasks, rollouts_per_task, sampling=sampling, finished=finished
+                mode,
+                number,
+                tasks,
+                rollouts_per_task,
+                sampling=sampling,
+                finished=finished,
+                on_result=counter.add,
             )
         with self.phases.measure("settle"):
             ids = [
@@ -196,6 +209,7 @@ class OnlineRun:
             outcomes=summary.outcomes,
             evaluations=evaluations,
             score=outcome_score(self.recipe.reward, evaluations),
+            tasks=task_scores(self.recipe.reward, summary.counted) if mode == "val" else {},
             failures=failures,
         )
 

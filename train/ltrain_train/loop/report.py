@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from rich.table import Table
 
 from ltrain_train.loop.journal import Journal, Wave
+from ltrain_train.scores import mean, mean_interval, paired_differences
+from ltrain_transforms.recipe import Recipe
 
 PHASES = ("generate", "settle", "build", "train", "load")
 PHASE_HEADINGS = ("gen", "settle", "build", "train", "load")
@@ -17,6 +19,69 @@ EQUAL_REWARDS = frozenset({"no_spread", "superseded"})
 
 ENGINE_PHASES = ("generate", "train", "load")
 """Phases that sample tokens, train the policy, or write and load weights."""
+
+
+def describe_start(journal: Journal, recipe: Recipe, tasks: int, validation: int) -> str:
+    """Return a sentence that says where a run starts or goes on, and what it does.
+
+    Args:
+        tasks: number of tasks.
+        validation: number of held-out tasks.
+    """
+    updates, version = recipe.train.updates, f"{journal.policy}@{journal.latest}"
+    if journal.updates >= updates and journal.finished:
+        return (
+            f"Run {journal.run} is complete: {journal.updates} of {updates} updates, {version}. "
+            "Raise train.updates or --updates to go on."
+        )
+    if journal.waves:
+        done = f"update {journal.updates} of {updates}"
+        return f"Run {journal.run} goes on after {done}, from {version}."
+    rollout = recipe.rollout
+    wave = (
+        f" of {min(tasks, rollout.tasks_per_wave)} tasks, {rollout.rollouts_per_task} rollouts each"
+        if rollout
+        else ""
+    )
+    held_out = f"; {validation} held-out tasks" if validation else "; no held-out tasks"
+    return f"Run {journal.run} starts from {version}: {updates} updates{wave}{held_out}."
+
+
+def time_left(wave: Wave, updates: int) -> str:
+    """Return how long the updates after `wave` take if each takes as long; '' after the last."""
+    left = updates - wave.wave - 1
+    minutes = left * sum(wave.seconds.values()) / 60
+    return f"About {minutes:.0f} minutes left." if left and minutes >= 1 else ""
+
+
+def held_out_scores(journal: Journal) -> Iterator[str]:
+    """Yield the first and the last score on held-out tasks, and their paired difference."""
+    waves = [wave for wave in journal.waves if wave.mode == "val" and wave.tasks]
+    if not waves:
+        return
+    first, last = waves[0], waves[-1]
+    yield f"Held-out tasks: {_score(first)}" + (
+        f", then {_score(last)}." if last is not first else "."
+    )
+    differences = list(paired_differences(first.tasks, last.tasks).values())
+    average = mean(differences)
+    if last is not first and average is not None:
+        interval = mean_interval(differences)
+        between = f" {interval}" if interval else ", without an interval: all tasks differ alike"
+        yield f"The difference is {average:+.3f}{between}; intervals are of 95 %, over tasks."
+
+
+def _score(wave: Wave) -> str:
+    scores = list(wave.tasks.values())
+    interval = mean_interval(scores)
+    return f"{mean(scores):.3f}{f' {interval}' if interval else ''} with v{wave.version}"
+
+
+def next_commands(journal: Journal) -> Iterator[str]:
+    """Yield what to do after a run, as commands."""
+    yield "Next:"
+    yield f"  ltrain show run:{journal.run} --html run.html"
+    yield f"  ltrain serve --policy {journal.policy}   # serves {journal.policy}@{journal.latest}"
 
 
 def wave_line(wave: Wave) -> str:

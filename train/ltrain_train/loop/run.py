@@ -18,7 +18,8 @@ from ltrain_train.gateway import LENGTH_SETTING, GatewayClient, gateway_secret
 from ltrain_train.learner import LearnerClient
 from ltrain_train.loop.journal import Journal, Wave, open_journal
 from ltrain_train.loop.online import OnlineRun
-from ltrain_train.loop.report import Phases
+from ltrain_train.loop.progress import Progress
+from ltrain_train.loop.report import Phases, describe_start
 from ltrain_train.loop.retry import retry_publish, retry_store
 from ltrain_train.loop.services import Services
 from ltrain_train.loop.update import Updater
@@ -132,10 +133,22 @@ def serve_arguments(serve: Serve, folder: Path, dtype: str) -> list[str]:
     return serve.arguments(folder, VLLM_DTYPES[fast_dtype() if dtype == "auto" else dtype])
 
 
-def run_online(plan: Plan, on_wave: Callable[[Wave], None], lock: RunLock) -> Journal:
+def run_online(
+    plan: Plan,
+    on_wave: Callable[[Wave], None],
+    lock: RunLock,
+    *,
+    on_start: Callable[[str], None],
+    progress: Progress,
+) -> Journal:
     """Run the agent, train and publish, until the recipe's updates are done.
 
     The guards of the started processes hold `lock` until these have ended.
+
+    Args:
+        on_wave: called with each finished wave.
+        on_start: called once with a sentence that says where the run starts.
+        progress: what the run does right now.
 
     Raises:
         BadRun: when the recipe has no tasks or no agent.
@@ -153,7 +166,9 @@ def run_online(plan: Plan, on_wave: Callable[[Wave], None], lock: RunLock) -> Jo
         updates=plan.train.updates,
         current=policies.read_version(plan.policy, policies.current(plan.policy)),
     )
+    on_start(describe_start(journal, plan.recipe, len(tasks), len(validation)))
     with ExitStack() as stack, lock.working():
+        progress.show("loading the model: the learner and vLLM start, about a minute")
         services = stack.enter_context(
             Services(
                 plan.home,
@@ -197,6 +212,7 @@ def run_online(plan: Plan, on_wave: Callable[[Wave], None], lock: RunLock) -> Jo
             on_wave=on_wave,
             version=_serve_version(journal, policies, gateway),
             logs=rollout_logs(plan.home),
+            progress=progress,
         ).run()
 
 

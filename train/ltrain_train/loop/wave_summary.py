@@ -88,6 +88,14 @@ def outcome_score(rewards: Sequence[Reward], evaluations: Mapping[str, float]) -
     return sum(values) if values else None
 
 
+def task_scores(rewards: Sequence[Reward], counted: Sequence[CountedRollout]) -> dict[str, float]:
+    """Return the mean score of each task; a rollout without the rewarded evaluations has 0."""
+    by_task: defaultdict[str, list[float]] = defaultdict(list)
+    for rollout in counted:
+        by_task[rollout.task].append(outcome_score(rewards, rollout.evaluations) or 0.0)
+    return {task: sum(scores) / len(scores) for task, scores in sorted(by_task.items())}
+
+
 def summarize_wave(
     store: Store, run: str, mode: str, wave: int, trust: Sequence[str] = ()
 ) -> WaveSummary:

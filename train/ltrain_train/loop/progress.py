@@ -1,0 +1,80 @@
+"""What a run does right now: one line on a terminal that is rewritten, and nothing elsewhere."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.live import Live
+from rich.spinner import Spinner
+
+from ltrain_train.workers import RolloutResult
+
+
+class Progress(AbstractContextManager["Progress"]):
+    """The line, on stderr; standard output is left to results."""
+
+    def __init__(self, *, enabled: bool = True) -> None:
+        console = Console(stderr=True)
+        self._spinner = Spinner("dots")
+        self._live = (
+            Live(
+                self._spinner,
+                console=console,
+                refresh_per_second=4,
+                transient=True,
+                redirect_stdout=False,  # it may be a file
+            )
+            if enabled and console.is_terminal
+            else None
+        )
+
+    def __enter__(self) -> Self:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._live:
+            self._live.stop()
+
+    def show(self, text: str) -> None:
+        """Replace the line."""
+        self._spinner.update(text=text)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Remove the line while something is printed."""
+        if self._live:
+            self._live.stop()
+        try:
+            yield
+        finally:
+            if self._live:
+                self._live.start()
+
+
+class RolloutProgress:
+    """Counts the rollouts of a wave as they end."""
+
+    def __init__(self, progress: Progress, mode: str, wave: int, rollouts: int) -> None:
+        self._progress = progress
+        self._wave, self._rollouts = f"wave {mode} {wave}", rollouts
+        self._ended = self._failed = 0
+        self._show()
+
+    def add(self, result: RolloutResult) -> None:
+        """Count a rollout that has ended."""
+        self._ended += 1
+        self._failed += result.outcome != "ok"
+        self._show()
+
+    def _show(self) -> None:
+        failed = f", {self._failed} failed" if self._failed else ""
+        self._progress.show(f"{self._wave}: {self._ended} of {self._rollouts} rollouts{failed}")
