@@ -141,7 +141,7 @@ def test_a_backup_of_a_newer_ltrain_is_refused(
     with Store.open(f"chdb://{tmp_path}/clean") as clean:
         clean.migrate()
         before = clean.query(OBJECTS)
-        with pytest.raises(StoreNewer, match=r"99_later.*Upgrade"):
+        with pytest.raises(StoreNewer, match=r"99_later.*pip install --upgrade"):
             restore(clean, tmp_path / "copy")
         assert_frame_equal(clean.query(OBJECTS), before)
 

@@ -51,7 +51,8 @@ def test_workflows_run_targets_and_scripts_that_exist() -> None:
 
 def test_workflows_run_every_supported_python() -> None:
     versions = [step["with"]["python-version"] for step in steps() if "setup-python" in str(step)]
-    assert versions == ["{}.{}".format(*version) for version in machine.PYTHONS]
+    supported = (*machine.PYTHONS, *machine.AGENT_PYTHONS)
+    assert versions == ["{}.{}".format(*version) for version in supported]
 
 
 def test_actions_are_pinned_by_their_major_version() -> None:

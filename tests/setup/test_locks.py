@@ -57,11 +57,10 @@ def test_both_environments_have_one_torch() -> None:
     assert versions == {"2.13.0+cpu"}
 
 
-def test_locks_are_for_the_pythons_that_the_package_allows() -> None:
+def test_the_package_allows_the_pythons_of_the_locks_and_of_agents() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     allowed = Requirement(f"python{project['requires-python']}").specifier
     versions = [(3, minor) for minor in range(9, 20)]
-    assert (
-        tuple((major, minor) for major, minor in versions if allowed.contains(f"{major}.{minor}.0"))
-        == machine.PYTHONS
-    )
+    assert tuple(
+        (major, minor) for major, minor in versions if allowed.contains(f"{major}.{minor}.0")
+    ) == (*machine.PYTHONS, *machine.AGENT_PYTHONS)

@@ -89,7 +89,8 @@ def test_token_use(real: Store, request_of: Callable[..., bytes]) -> None:
 
 def test_reward_by_task(real: Store) -> None:
     rows = real.query("SELECT * EXCEPT first_judged FROM otel.reward_by_task").rows()
-    assert rows == [("", "", 0, "t1", "reward", "agent", 1, 0.0, 0.0, 0.0, 0.0)]
+    # a span has 0, an event of another span 1
+    assert rows == [("", "", 0, "t1", "reward", "agent", 2, 0.5, 0.0, 1.0, 0.5)]
 
 
 def test_every_view_and_column_of_it_is_in_the_docs(folder: Store) -> None:

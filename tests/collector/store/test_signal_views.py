@@ -63,7 +63,8 @@ def test_a_table_that_the_exporter_made_reads_the_same(tmp_path: Path, table: st
             "CREATE TABLE theirs.otel_traces (SpanAttributes Map(String, String), "
             "ResourceAttributes Map(String, String), TraceId String, SpanId String, "
             "SpanName String, Timestamp DateTime64(9), Duration UInt64, ScopeName String, "
-            "ParentSpanId String, StatusCode String, StatusMessage String) "
+            "ParentSpanId String, StatusCode String, StatusMessage String, "
+            "Events Nested(Timestamp DateTime64(9), Name String, Attributes Map(String, String))) "
             "ENGINE = MergeTree ORDER BY tuple()"
         )
         theirs.migrate("theirs.otel_traces")
