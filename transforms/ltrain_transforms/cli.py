@@ -170,11 +170,14 @@ def init(
     Example: ltrain init my-training --mode prod
     """
     from ltrain_collector.store import Store
+    from ltrain_transforms.errors import writing_output
     from ltrain_transforms.starter import take_survey, write_starter
 
     with Store.open(store, create=False) as opened:
         survey = take_survey(opened, run, mode)
-    typer.echo("\n".join(write_starter(survey, folder)))
+    with writing_output("The files", folder):
+        lines = write_starter(survey, folder)
+    typer.echo("\n".join(lines))
 
 
 @app.command()

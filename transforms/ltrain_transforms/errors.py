@@ -57,7 +57,7 @@ def writing_output(name: str, out: Path) -> Iterator[None]:
             raise
         raise Unwritable(
             f"{name} cannot be written to {out}: {error.strerror or error}. Free space or fix "
-            "permissions there, or choose another folder with --out."
+            "permissions there, or write to another folder."
         ) from error
 
 

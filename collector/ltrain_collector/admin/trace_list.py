@@ -40,9 +40,11 @@ AGENT = (
     "SpanAttributes['graph.node.id']])"
 )
 TOKENS = (
-    "InTokens + OutTokens + toUInt32OrZero(SpanAttributes['llm.token_count.prompt']) "
-    "+ toUInt32OrZero(SpanAttributes['llm.token_count.completion'])"
+    "if(InTokens + OutTokens > 0, InTokens + OutTokens, "
+    "toUInt32OrZero(SpanAttributes['llm.token_count.prompt']) "
+    "+ toUInt32OrZero(SpanAttributes['llm.token_count.completion']))"
 )
+"""Some instrumentations write both names of the counts."""
 IS_EVALUATION = f"SpanName = '{attributes.SPAN_EVALUATION}'"
 EVALUATION = (
     f"(if(SpanAttributes['{attributes.EVALUATION_NAME}'] = '', 'reward', "

@@ -19,6 +19,8 @@ CHAT = {
     "gen_ai__request__model": "small",
     "gen_ai__usage__input_tokens": "10",
     "gen_ai__usage__output_tokens": "2",
+    "llm__token_count__prompt": "10",
+    "llm__token_count__completion": "2",
     "gen_ai__agent__name": "desk",
 }
 TOOL = {"gen_ai__operation__name": "execute_tool", "gen_ai__tool__name": "search"}

@@ -111,3 +111,14 @@ def test_an_id_that_names_nothing_is_refused(
 ) -> None:
     with pytest.raises(NothingToShow, match=message):
         look_up(identifier, home=tmp_path, dsn=address)
+
+
+def test_a_trace_without_a_call_is_shown_too(address: str, tmp_path: Path) -> None:
+    request = ExportTraceServiceRequest()
+    span = request.resource_spans.add().scope_spans.add().spans.add(name="GET /")
+    span.trace_id, span.span_id = bytes.fromhex("ab" * 16), bytes.fromhex("cd" * 8)
+    span.start_time_unix_nano = span.end_time_unix_nano = NOON
+    with Store.open(address) as store:
+        insert_otlp(store, request.SerializeToString())
+    tree = shown(f"trace:{'ab' * 16}", address, tmp_path)
+    assert (names(tree), tree.other_spans) == ([[]], 1)

@@ -11,6 +11,7 @@ from tests.otlp import insert_otlp
 
 from ltrain_collector.feedback import Feedback, to_request
 from ltrain_collector.store import Store
+from ltrain_instrument.errors import UnknownName
 from ltrain_transforms.errors import FilesExist
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.show import report_rules
@@ -138,3 +139,16 @@ def test_nothing_is_overwritten(store: Store, tmp_path: Path) -> None:
         write_starter(take_survey(store), tmp_path)
     assert sorted(path.name for path in tmp_path.glob("*.*")) == ["reward.py"]
     assert (tmp_path / "reward.py").read_text() == "mine"
+
+
+def test_a_mode_is_read_beside_newer_runs(store: Store, scene: Any) -> None:
+    fill_with_traffic(store)
+    fill_with_rollouts(store, scene)
+    assert take_survey(store).run == "demo"
+    assert take_survey(store, mode="prod").executions == 3
+
+
+def test_an_unknown_run_is_refused(store: Store, scene: Any) -> None:
+    fill_with_rollouts(store, scene)
+    with pytest.raises(UnknownName, match=r"Unknown run 'demmo'.*Did you mean 'demo'"):
+        take_survey(store, run="demmo")

@@ -8,6 +8,7 @@ import polars as pl
 
 from ltrain_collector.store import Store
 from ltrain_instrument import attributes
+from ltrain_instrument.errors import UnknownName
 from ltrain_instrument.identity import Mode
 from ltrain_transforms.calls import calls
 from ltrain_transforms.recipe import Source
@@ -66,8 +67,9 @@ def take_survey(store: Store, run: str | None = None, mode: Mode | None = None) 
     mode = mode or ("train" if run is not None else "prod")
     execution = _execution(store, run)
     empty = Survey(mode=mode, run=run, execution=execution)
-    since = _since(store, run)
+    since = _since(store, run, mode)
     if since is None:
+        _check_run(store, run)
         return empty
     source = Source(run=run, execution=execution, since=since, mode=mode)
     spans, _ = read_spans(store, source, Selection(mode=mode))
@@ -115,9 +117,17 @@ def _execution(store: Store, run: str | None) -> Literal["rollout", "trace"]:
     return "rollout" if with_rollout and with_rollout == spans else "trace"
 
 
-def _since(store: Store, run: str | None) -> str | None:
+def _check_run(store: Store, run: str | None) -> None:
+    """Raise `UnknownName` for a run that the store does not have."""
+    rows = store.query("SELECT DISTINCT toString(RunId) AS run FROM otel.spans WHERE RunId != ''")
+    if run is not None and run not in (names := rows["run"].to_list()):
+        raise UnknownName("run", run, names)
+
+
+def _since(store: Store, run: str | None, mode: Mode) -> str | None:
     """Return the start of the oldest of the newest units; None if there is none."""
-    where = "RunId = {run:String}" if run is not None else "true"
+    modes = {"prod": "Mode IN ('', 'prod')"}
+    where = "RunId = {run:String}" if run is not None else modes.get(mode, f"Mode = '{mode}'")
     units = (
         "SELECT min(Timestamp) AS began FROM otel.spans "
         f"WHERE {where} AND SpanName != '{attributes.SPAN_EVALUATION}' "
