@@ -73,20 +73,22 @@ class TraceFilter:
             BadTime: `since` is no time.
         """
         sql, params = [f"NOT {IS_EVALUATION}"], dict[str, object]()
-        for name, value in (("RunId", self.run), ("Mode", self.mode)):
-            if value is not None:
-                sql.append(f"{name} = {{{name}:String}}")
-                params[name] = value
+        if self.run is not None:
+            sql.append("RunId = {run:String}")
+            params["run"] = self.run
+        if self.mode is not None:  # traffic without ltrain's identity names no mode
+            sql.append("if(Mode = '', 'prod', toString(Mode)) = {mode:String}")
+            params["mode"] = self.mode
         if self.since is not None:
             try:
-                datetime.fromisoformat(self.since)
+                since = datetime.fromisoformat(self.since)
             except ValueError as error:
                 raise BadTime(
                     f"'{self.since}' is no ISO 8601 time, such as 2026-01-31 or "
                     "2026-01-31T12:00:00Z."
                 ) from error
             sql.append("Timestamp >= parseDateTime64BestEffort({since:String}, 9)")
-            params["since"] = self.since
+            params["since"] = since.isoformat()
         return " AND ".join(sql), params
 
     def having(self) -> str:

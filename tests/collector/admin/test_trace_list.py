@@ -97,10 +97,11 @@ def test_rollouts_and_traces_are_listed(filled: str, capsys: pytest.CaptureFixtu
     [
         ({"run": "desk"}, ["r1"]),
         ({"mode": "train"}, ["r1"]),
+        ({"mode": "prod"}, [TRACE]),
         ({"since": "2026-09-21T14:14:00Z"}, [TRACE]),
         ({"errors": True}, []),
     ],
-    ids=["run", "mode", "since", "errors"],
+    ids=["run", "train", "prod", "since", "errors"],
 )
 def test_options_select(
     filled: str, capsys: pytest.CaptureFixture[str], options: dict[str, object], ids: list[str]

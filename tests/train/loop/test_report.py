@@ -100,9 +100,6 @@ def test_the_start_says_where_the_run_begins_or_goes_on() -> None:
     assert describe_start(journal(), RECIPE, 40, 96) == (
         "Run sql goes on after update 1 of 10, from sql@1."
     )
-    done = replace(journal(), finished=True)
-    one = RECIPE.model_copy(update={"train": RECIPE.train.model_copy(update={"updates": 1})})
-    assert "is complete: 1 of 1 updates, sql@1. Raise" in describe_start(done, one, 40, 96)
 
 
 def test_the_time_left_is_that_of_the_first_wave_for_each_update() -> None:

@@ -86,7 +86,10 @@ def make_plan(
 
 def train_online(plan: Plan, *, as_json: bool) -> Journal:
     """Run online; print where it starts, a line for each wave, and then what it achieved."""
-    console, began = Console(highlight=False, soft_wrap=True), time.monotonic()
+    console, began = (
+        Console(highlight=False, soft_wrap=True, markup=False, emoji=False),
+        time.monotonic(),
+    )
     own_waves: list[Wave] = []
 
     def on_start(sentence: str) -> None:

@@ -1,5 +1,6 @@
 """The printed report of a run: one line for each wave, then a table and the time of each phase."""
 
+import shlex
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,11 +30,6 @@ def describe_start(journal: Journal, recipe: Recipe, tasks: int, validation: int
         validation: number of held-out tasks.
     """
     updates, version = recipe.train.updates, f"{journal.policy}@{journal.latest}"
-    if journal.updates >= updates and journal.finished:
-        return (
-            f"Run {journal.run} is complete: {journal.updates} of {updates} updates, {version}. "
-            "Raise train.updates or --updates to go on."
-        )
     if journal.waves:
         done = f"update {journal.updates} of {updates}"
         return f"Run {journal.run} goes on after {done}, from {version}."
@@ -80,7 +76,7 @@ def _score(wave: Wave) -> str:
 def next_commands(journal: Journal) -> Iterator[str]:
     """Yield what to do after a run, as commands."""
     yield "Next:"
-    yield f"  ltrain show run:{journal.run} --html run.html"
+    yield f"  ltrain show {shlex.quote(f'run:{journal.run}')} --html run.html"
     yield f"  ltrain serve --policy {journal.policy}   # serves {journal.policy}@{journal.latest}"
 
 

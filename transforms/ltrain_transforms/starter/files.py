@@ -154,8 +154,8 @@ def _gaps(survey: Survey) -> Iterator[str]:
         )
     if not survey.rewards:
         yield (
-            "rewards. Write score() in reward.py, or send feedback: `ltrain reward ID 1`, "
-            "ltrain.reward(1, trace=…)."
+            "rewards. Send feedback, `ltrain reward ID 1` or ltrain.reward(1, trace=…), or write "
+            "score() in reward.py for rollouts that ltrain runs."
         )
     if survey.run is not None and not survey.tasks:
         yield f"tasks: write {TASKS}, a line each with id and input."
