@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from http.client import HTTPException
 from importlib.metadata import PackageNotFoundError, requires, version
@@ -51,6 +52,8 @@ def run_checks(environ: Mapping[str, str], timeout: float = 1.0) -> list[Finding
     here = [_python(), *_extras()]
     chosen = diagnosis.installed_choices(environ)
     instrumentors = {name: diagnosis.check_instrumentor(choice) for name, choice in chosen.items()}
+    with suppress(ImportError):  # it changes the working directory meanwhile, for every thread
+        import chdb  # noqa: F401
     checks = _Checks()
     for name, check in (
         ("collector", partial(collector, timeout)),
