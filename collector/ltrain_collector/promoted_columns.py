@@ -278,3 +278,9 @@ SESSION_SQL = (
     + "])"
 )
 """SQL expression: the session that a span names, or an empty string."""
+
+UNIT_SQL = "if(RolloutId != '', RolloutId, TraceId)"
+"""SQL expression: the rollout of a span, else its trace."""
+
+MODE_SQL = "if(Mode = '', 'prod', toString(Mode))"
+"""SQL expression: the mode of a span; traffic without ltrain's identity names none."""

@@ -14,16 +14,13 @@ from rich.console import Console
 from rich.table import Table
 
 from ltrain_collector.errors import BadTime
-from ltrain_collector.promoted_columns import SESSION_SQL
+from ltrain_collector.promoted_columns import MODE_SQL, SESSION_SQL, UNIT_SQL
 from ltrain_collector.store import Store
 from ltrain_instrument import attributes
 from ltrain_instrument.machine import visible
 
 ID_CHARACTERS = 12
 """Characters of an id in the table; `ltrain show` finds it by its beginning."""
-
-UNIT = "if(RolloutId != '', RolloutId, TraceId)"
-"""SQL expression: what a line is, a rollout or a trace."""
 
 _KIND = "upper(SpanAttributes['openinference.span.kind'])"
 LLM = (
@@ -76,8 +73,8 @@ class TraceFilter:
         if self.run is not None:
             sql.append("RunId = {run:String}")
             params["run"] = self.run
-        if self.mode is not None:  # traffic without ltrain's identity names no mode
-            sql.append("if(Mode = '', 'prod', toString(Mode)) = {mode:String}")
+        if self.mode is not None:
+            sql.append(f"{MODE_SQL} = {{mode:String}}")
             params["mode"] = self.mode
         if self.since is not None:
             try:
@@ -157,7 +154,7 @@ def read_lines(store: Store, selection: TraceFilter, limit: int) -> list[Line]:
     """Return the newest rollouts and traces, the newest first."""
     where, params = selection.condition()
     newest = store.query(
-        f"SELECT {UNIT} AS unit, max(Timestamp) AS latest FROM otel.spans WHERE {where} "
+        f"SELECT {UNIT_SQL} AS unit, max(Timestamp) AS latest FROM otel.spans WHERE {where} "
         f"GROUP BY unit HAVING {selection.having()} ORDER BY latest DESC, unit LIMIT {limit}",
         params,
     )["unit"].to_list()
@@ -171,7 +168,7 @@ _LISTED = (
     "(RolloutId IN {units:Array(String)} OR RolloutId = '' AND TraceId IN {units:Array(String)})"
 )
 _PARTS = f"""SELECT
-    {UNIT} AS unit, ScopeName AS scope,
+    {UNIT_SQL} AS unit, ScopeName AS scope,
     min(Timestamp) AS began, max(toUnixTimestamp64Nano(Timestamp) + toInt64(Duration)) AS ended,
     any(RolloutId) AS rollout, max({SESSION_SQL}) AS session,
     max(toString(RunId)) AS run, max(toString(Mode)) AS mode,
@@ -183,7 +180,7 @@ WHERE NOT {IS_EVALUATION}
     AND {_LISTED}
 GROUP BY unit, scope"""
 _DETAILS = f"""WITH judged AS (
-    SELECT {UNIT} AS unit, groupArray({EVALUATION}) AS evaluations
+    SELECT {UNIT_SQL} AS unit, groupArray({EVALUATION}) AS evaluations
     FROM otel.spans
     WHERE {IS_EVALUATION} AND {_LISTED}
     GROUP BY unit
@@ -224,7 +221,7 @@ def read_totals(store: Store, selection: TraceFilter) -> Totals:
     """Return what all selected rollouts and traces add up to."""
     where, params = selection.condition()
     by_scope = (
-        f"SELECT ScopeName AS scope, {UNIT} AS unit, max({SESSION_SQL}) AS session, "
+        f"SELECT ScopeName AS scope, {UNIT_SQL} AS unit, max({SESSION_SQL}) AS session, "
         f"countIf({LLM}) AS llm, sumIf({TOKENS}, {LLM}) AS tokens, countIf({TOOL}) AS tool, "
         "groupUniqArrayIf(toString(GenAiModel), GenAiModel != '') AS models, "
         "groupUniqArrayIf(toString(ToolName), ToolName != '') AS tools, "

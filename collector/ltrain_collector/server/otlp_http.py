@@ -91,11 +91,7 @@ class Receiver:
                 encoding = headers.get("content-encoding", "").strip().lower()
                 answer = await self._intake.ingest(signal, buffer, encoding, as_json, export.grant)
         except OtlpError as error:
-            self._intake.count_error(signal, error)
-            more = {"retry-after": str(RETRY_AFTER)} if error.retryable else {}
-            if isinstance(error, TooSlow):
-                more["connection"] = "close"
-            return _message_response(error_status(error), error.status, export.kind, more)
+            return self._refusal(signal, error, export.kind)
         return _message_response(answer, 200, export.kind)
 
     async def _feedback(self, export: "_Export") -> Response:
@@ -110,12 +106,18 @@ class Receiver:
                 buffer.add(to_request(feedback, time.time_ns(), times).SerializeToString())
                 answer = await self._intake.ingest(TRACES, buffer, grant=export.grant)
         except OtlpError as error:
-            self._intake.count_error(TRACES, error)
-            more = {"retry-after": str(RETRY_AFTER)} if error.retryable else {}
-            return _message_response(error_status(error), error.status, JSON, more)
+            return self._refusal(TRACES, error, JSON)
         if answer.HasField("partial_success"):
             raise HttpError(403, f"The feedback was not stored: {_reason(answer)}.")
         return Response(json.dumps({"stored": len(feedback)}) + "\n", media_type=JSON)
+
+    def _refusal(self, signal: Signal, error: OtlpError, kind: str) -> Response:
+        """Count a request that is not stored, and return its response."""
+        self._intake.count_error(signal, error)
+        more = {"retry-after": str(RETRY_AFTER)} if error.retryable else {}
+        if isinstance(error, TooSlow):
+            more["connection"] = "close"
+        return _message_response(error_status(error), error.status, kind, more)
 
     async def _read(self, buffer: RequestBuffer, request: Request, limit: int) -> None:
         announced = _length(request.headers)

@@ -1,6 +1,6 @@
 """One rollout within its group: its rows of every table that the recipe derives."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,19 +79,12 @@ def read_rollout(
     derived = derive(spans, recipe, validation=row["mode"] == VALIDATION)
     executions = derived.tables["executions"]
     own = executions.filter(pl.col("rollout_id") == row["rollout"])
-    ids = own["execution_id"].implode()
     groups = own["group_id"].drop_nulls()
     peers = executions.filter(pl.col("group_id").is_in(groups.implode()))
     outcomes = derived.outcomes.filter(
         pl.col("execution_id").is_in(peers["execution_id"].implode())
     )
-    tables = {
-        name: frame.filter(pl.col("execution_id").is_in(ids))
-        for name, frame in derived.tables.items()
-        if name != "drops"
-    }
-    span_ids = spans.filter(pl.col("execution_id").is_in(ids))["span_id"]
-    tables["drops"] = own_drops(pl.concat([derived.tables["drops"], unresolved]), tables, span_ids)
+    tables = own_tables(derived.tables, own["execution_id"], spans, unresolved)
     return RolloutTables(str(row["rollout"]), tables, outcomes, recipe_label)
 
 
@@ -107,7 +100,25 @@ def _group_selection(row: dict[str, Any]) -> Selection:
     )
 
 
-def own_drops(
+def own_tables(
+    derived: Mapping[str, pl.DataFrame],
+    executions: pl.Series,
+    spans: pl.DataFrame,
+    unresolved: pl.DataFrame,
+) -> dict[str, pl.DataFrame]:
+    """Return the rows of every table that belong to the executions with these ids.
+
+    Args:
+        spans: the `SPANS` that the tables were derived from.
+        unresolved: the `DROPS` of spans without an execution.
+    """
+    is_own = pl.col("execution_id").is_in(executions.implode())
+    tables = {name: frame.filter(is_own) for name, frame in derived.items() if name != "drops"}
+    drops = pl.concat([derived["drops"], unresolved])
+    return {**tables, "drops": _own_drops(drops, tables, spans.filter(is_own)["span_id"])}
+
+
+def _own_drops(
     drops: pl.DataFrame, tables: dict[str, pl.DataFrame], spans: pl.Series
 ) -> pl.DataFrame:
     """Keep the drops of the executions in `tables`, of their calls and of their spans."""

@@ -8,7 +8,7 @@ from ltrain_collector.promoted_columns import SESSION_SQL
 from ltrain_collector.store import Store, quote_literal
 from ltrain_transforms.datasets import derive
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.show.rollout import RolloutTables, own_drops
+from ltrain_transforms.show.rollout import RolloutTables, own_tables
 from ltrain_transforms.source import Selection, read_spans
 
 TrafficKind = Literal["trace", "session"]
@@ -52,13 +52,7 @@ def read_traffic(
     )
     if own.is_empty():
         return None
-    ids = own["execution_id"].implode()
-    tables = {
-        name: frame.filter(pl.col("execution_id").is_in(ids))
-        for name, frame in derived.tables.items()
-        if name != "drops"
-    }
-    span_ids = spans.filter(pl.col("execution_id").is_in(ids))["span_id"]
-    tables["drops"] = own_drops(pl.concat([derived.tables["drops"], unresolved]), tables, span_ids)
-    outcomes = derived.outcomes.filter(pl.col("execution_id").is_in(ids))
+    ids = own["execution_id"]
+    tables = own_tables(derived.tables, ids, spans, unresolved)
+    outcomes = derived.outcomes.filter(pl.col("execution_id").is_in(ids.implode()))
     return RolloutTables(identifier, tables, outcomes, recipe_label, kind)

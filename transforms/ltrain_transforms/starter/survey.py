@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import polars as pl
 
+from ltrain_collector.promoted_columns import MODE_SQL, UNIT_SQL
 from ltrain_collector.store import Store
 from ltrain_instrument import attributes
 from ltrain_instrument.errors import UnknownName
@@ -113,7 +114,7 @@ def _execution(store: Store, run: str | None) -> Literal["rollout", "trace"]:
     if run is not None:
         return "rollout"
     sql = "SELECT countIf(RolloutId != '') AS with_rollout, count() AS spans FROM otel.spans"
-    [(with_rollout, spans)] = store.query(f"{sql} WHERE Mode IN ('', 'prod')").iter_rows()
+    [(with_rollout, spans)] = store.query(f"{sql} WHERE {MODE_SQL} = 'prod'").iter_rows()
     return "rollout" if with_rollout and with_rollout == spans else "trace"
 
 
@@ -126,12 +127,11 @@ def _check_run(store: Store, run: str | None) -> None:
 
 def _since(store: Store, run: str | None, mode: Mode) -> str | None:
     """Return the start of the oldest of the newest units; None if there is none."""
-    modes = {"prod": "Mode IN ('', 'prod')"}
-    where = "RunId = {run:String}" if run is not None else modes.get(mode, f"Mode = '{mode}'")
+    where = "RunId = {run:String}" if run is not None else f"{MODE_SQL} = '{mode}'"
     units = (
         "SELECT min(Timestamp) AS began FROM otel.spans "
         f"WHERE {where} AND SpanName != '{attributes.SPAN_EVALUATION}' "
-        f"GROUP BY if(RolloutId != '', RolloutId, TraceId) ORDER BY began DESC LIMIT {MAX_UNITS}"
+        f"GROUP BY {UNIT_SQL} ORDER BY began DESC LIMIT {MAX_UNITS}"
     )
     rows = store.query(
         f"SELECT toString(min(began), 'UTC') AS since, count() AS units FROM ({units})",
