@@ -192,7 +192,7 @@ def test_a_folder_that_cannot_be_written_is_an_error(
     wave_of(scene, 0)
     insert_otlp(store, scene.request())
     (tmp_path / "taken").write_text("a file")
-    with pytest.raises((NoDataset, Unwritable), match=f"{out}.*(with --out|write to another folder)"):
+    with pytest.raises((NoDataset, Unwritable), match=f"{out}.*(--out|another folder)"):
         build(store, recipe, tmp_path / out)
     assert (tmp_path / "taken").read_text() == "a file"
 
