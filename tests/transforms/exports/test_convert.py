@@ -137,5 +137,5 @@ def test_every_reason_is_a_sentence() -> None:
 
 def test_a_folder_that_cannot_be_written_is_an_error(dataset: Dataset, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(Unwritable, match="The sft file .*write to another folder"):
+    with pytest.raises(Unwritable, match=r"The sft file .*write to another folder"):
         run(dataset.path, "--to", "sft", "--out", tmp_path / "file" / "best.jsonl")
