@@ -165,7 +165,8 @@ def init(
 ) -> None:
     """Write a recipe, an agent and a reward function to start from, made from stored traces.
 
-    No file is overwritten. The printed lines say what is missing, and which command is next.
+    No file is overwritten: an agent, a reward and tasks that exist are kept, and a recipe is
+    refused. The printed lines say what is missing, and which command is next.
 
     Example: ltrain init my-training --mode prod
     """

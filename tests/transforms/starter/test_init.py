@@ -39,16 +39,24 @@ def fill_with_rollouts(store: Store, scene: Any) -> None:
     insert_otlp(store, scene.request())
 
 
-def fill_with_traffic(store: Store, *, chat: bool = True) -> None:
+def fill_with_traffic(store: Store, *, chat: bool = True, **more: Any) -> None:
+    """Insert three traces of one span each.
+
+    Args:
+        more: attributes of the spans, by keys of `names`.
+    """
+    names = {"session": "session.id", "input_tokens": "gen_ai.usage.input_tokens"}
+    chat_attributes = {"gen_ai.operation.name": "chat", "gen_ai.agent.name": "desk"}
+    values = {names[key]: value for key, value in more.items()} | (chat_attributes if chat else {})
     request = ExportTraceServiceRequest()
     scoped = request.resource_spans.add().scope_spans.add()
     for number in range(1, 4):
         span = scoped.spans.add(name="chat small", start_time_unix_nano=NOON + number)
         span.end_time_unix_nano = NOON + number + 10**6
         span.trace_id, span.span_id = number.to_bytes(16, "big"), number.to_bytes(8, "big")
-        operation = {"gen_ai.operation.name": "chat", "gen_ai.agent.name": "desk"} if chat else {}
-        for key, value in operation.items():
-            span.attributes.add(key=key).value.string_value = value
+        for key, value in values.items():
+            kind = "int_value" if isinstance(value, int) else "string_value"
+            setattr(span.attributes.add(key=key).value, kind, value)
     insert_otlp(store, request.SerializeToString())
 
 
@@ -61,11 +69,13 @@ def test_rollouts_become_a_recipe_with_their_tasks(
     assert recipe.source.run == "demo-2"
     assert [policy.name for policy in recipe.policy] == ["sql"]
     assert recipe.policy[0].sampling == {"temperature": 1.0}
-    assert [(reward.name, reward.evaluation) for reward in recipe.reward] == [("reward", "reward")]
+    assert [reward.name for reward in recipe.reward] == ["reward", "tool-failed"]
+    assert recipe.reward[0].evaluation == "reward"
     assert recipe.rollout is not None and recipe.rollout.agent == "agent:solve"
     text = (tmp_path / "new" / "ltrain.toml").read_text()
     assert '# agents = ["rewrite", "write"]' in text
-    assert '# name = "executed"' in text and "2 tool calls failed" in text
+    assert '# name = "executed"' in text
+    assert "[[reward]] # 2 of 4 tool calls failed; a failure costs" in text
     tasks = map(json.loads, (tmp_path / "new" / "tasks.jsonl").read_text().splitlines())
     assert list(tasks) == [
         {"id": id, "domain": "db", "input": f"question of {id}", "gold": "SELECT 1"}
@@ -75,14 +85,15 @@ def test_rollouts_become_a_recipe_with_their_tasks(
         "Read 4 executions with 8 LLM calls of rewrite, write; tools: execute_query."
     )
     assert [line for line in lines if line.startswith("Missing")] == [
-        "Missing: your agent in agent.py and your reward in reward.py."
+        "Missing: your agent in agent.py, solve().",
+        "Missing: your reward in reward.py, score().",
     ]
     assert lines[-2:] == [
         f"Next: ltrain rules {tmp_path}/new/ltrain.toml --run demo",
         f"      ltrain run {tmp_path}/new/ltrain.toml --model path/to/huggingface-model",
     ]
     report = report_rules(store, recipe, Selection(run="demo"))
-    assert report.rules["rule"].to_list() == ["reward"]
+    assert report.rules["rule"].to_list() == ["reward", "tool-failed"]
 
 
 def test_traffic_becomes_a_recipe_of_mode_prod(store: Store, tmp_path: Path) -> None:
@@ -98,6 +109,16 @@ def test_traffic_becomes_a_recipe_of_mode_prod(store: Store, tmp_path: Path) -> 
     missing = [line for line in lines if line.startswith("Missing")]
     assert len(missing) == 1 and missing[0].startswith("Missing: token ids: no call went through")
     assert lines[-1] == f"      ltrain run {tmp_path}/ltrain.toml --once --dry-run"
+
+
+def test_feedback_of_sessions_makes_sessions_the_executions(store: Store, tmp_path: Path) -> None:
+    fill_with_traffic(store, session="s-1")
+    feedback = [Feedback(session="s-1", name="thumbs", value=1)]
+    insert_otlp(store, to_request(feedback, NOON + 10**9).SerializeToString())
+    write_starter(take_survey(store), tmp_path)
+    recipe = Recipe.load(tmp_path / "ltrain.toml")
+    assert recipe.source.execution == "session"
+    assert [reward.evaluation for reward in recipe.reward] == ["thumbs"]
 
 
 @pytest.mark.parametrize(
@@ -132,13 +153,79 @@ def test_a_task_with_one_rollout_has_no_group(store: Store, scene: Any, tmp_path
     assert any("tasks: write tasks.jsonl" in line for line in lines)
 
 
-def test_nothing_is_overwritten(store: Store, tmp_path: Path) -> None:
+def test_a_recipe_is_not_overwritten(store: Store, tmp_path: Path) -> None:
     fill_with_traffic(store)
-    (tmp_path / "reward.py").write_text("mine")
-    with pytest.raises(FilesExist, match=r"reward.py exists already, and nothing was written"):
+    (tmp_path / "ltrain.toml").write_text("mine")
+    with pytest.raises(FilesExist, match=r"ltrain.toml exists already, and nothing was written"):
         write_starter(take_survey(store), tmp_path)
-    assert sorted(path.name for path in tmp_path.glob("*.*")) == ["reward.py"]
-    assert (tmp_path / "reward.py").read_text() == "mine"
+    assert [(path.name, path.read_text()) for path in tmp_path.glob("*.*")] == [
+        ("ltrain.toml", "mine")
+    ]
+
+
+def test_an_agent_and_a_reward_of_the_user_are_kept(
+    store: Store, scene: Any, tmp_path: Path
+) -> None:
+    fill_with_rollouts(store, scene)
+    own = {
+        "agent.py": "from bot import answer as solve\n",
+        "reward.py": "async def judge(task, result):\n    return 1.0\n",
+        "tasks.jsonl": '{"id": "mine", "input": "?"}\n',
+    }
+    for name, text in own.items():
+        (tmp_path / name).write_text(text)
+    lines = write_starter(take_survey(store), tmp_path)
+    assert {name: (tmp_path / name).read_text() for name in own} == own
+    kept = ", ".join(str(tmp_path / name) for name in own)
+    assert lines[1:3] == [
+        f"Wrote {tmp_path}/ltrain.toml.",
+        f"Kept {kept}: there before, and not changed.",
+    ]
+    [missing] = [line for line in lines if line.startswith("Missing")]
+    assert missing == (
+        "Missing: score() in reward.py. Write it, or name another function in [rollout] reward."
+    )
+
+
+@pytest.mark.parametrize("text", ["def solve(:", "\0", "x = solve()"])
+def test_a_module_that_defines_no_agent_is_a_gap(
+    store: Store, scene: Any, tmp_path: Path, text: str
+) -> None:
+    fill_with_rollouts(store, scene)
+    (tmp_path / "agent.py").write_text(text)
+    lines = write_starter(take_survey(store), tmp_path)
+    assert any(line.startswith("Missing: solve() in agent.py") for line in lines)
+
+
+def test_tasks_that_were_recorded_in_part_are_left_out(
+    store: Store, scene: Any, tmp_path: Path
+) -> None:
+    for task, more in (
+        ("t1", {"ltrain.cut": json.dumps({"ltrain.task.input": 99_999})}),
+        ("t2", {"ltrain.redacted": True}),
+        ("t3", {"ltrain.cut": json.dumps({"ltrain.rollout.result": 99_999})}),
+    ):
+        rollout = scene.attempt(task)
+        rollout.llm()
+        contents = {"ltrain.task.input": json.dumps("a question"), **more}
+        rollout.emit("ltrain.rollout.dispatch", "ltrain.runner", contents, process="runner")
+        rollout.close()
+    insert_otlp(store, scene.request())
+    survey = take_survey(store)
+    assert [task["id"] for task in survey.tasks] == ["t3"]
+    lines = write_starter(survey, tmp_path)
+    assert any(line.startswith("Missing: 2 tasks whose text was shortened") for line in lines)
+
+
+def test_calls_above_the_default_length_raise_the_limit(store: Store, tmp_path: Path) -> None:
+    fill_with_traffic(store, input_tokens=5000)
+    write_starter(take_survey(store), tmp_path)
+    assert Recipe.load(tmp_path / "ltrain.toml").filter.max_tokens == 10_240
+
+
+def test_traces_without_an_llm_call_lead_to_doctor(store: Store, tmp_path: Path) -> None:
+    fill_with_traffic(store, chat=False)
+    assert write_starter(take_survey(store), tmp_path)[-1] == "Next: ltrain doctor"
 
 
 def test_a_mode_is_read_beside_newer_runs(store: Store, scene: Any) -> None:

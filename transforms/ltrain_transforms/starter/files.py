@@ -1,15 +1,18 @@
 """Write the files of `ltrain init`, and say what is missing and which command is next."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from symtable import symtable
 
 from ltrain_transforms.errors import FilesExist
-from ltrain_transforms.recipe import Recipe
+from ltrain_transforms.recipe import Filter, Recipe
 from ltrain_transforms.starter.survey import Survey
 
 RECIPE, AGENT, REWARD = "ltrain.toml", "agent.py", "reward.py"
 TASKS, VALIDATION = "tasks.jsonl", "val.jsonl"
+
+STUB = "raise NotImplementedError("
 
 AGENT_TEXT = '''"""The agent: called with a task, and with the endpoint of the model."""
 
@@ -42,17 +45,21 @@ def score(task: dict[str, Any], result: Any) -> float:
 def write_starter(survey: Survey, folder: Path) -> list[str]:
     """Write the files into `folder`, and return lines for the user: files, gaps, next commands.
 
+    Files that exist are kept: an agent, a reward and tasks of the user are what the recipe names.
+
     Raises:
-        FilesExist: one of the files is there; nothing is written.
+        FilesExist: there is a recipe; nothing is written.
     """
     texts = dict(_files(survey))
-    if existing := [name for name in texts if (folder / name).exists()]:
+    if (folder / RECIPE).exists():
         raise FilesExist(
-            f"{', '.join(str(folder / name) for name in existing)} exists already, and nothing was "
-            "written. Name another folder: ltrain init FOLDER."
+            f"{folder / RECIPE} exists already, and nothing was written. "
+            "Name another folder: ltrain init FOLDER."
         )
+    kept = [name for name in texts if (folder / name).exists()]
     folder.mkdir(parents=True, exist_ok=True)
-    for name, text in texts.items():
+    written = {name: text for name, text in texts.items() if name not in kept}
+    for name, text in written.items():
         (folder / name).write_text(text)
     Recipe.load(folder / RECIPE)
     agents, tools = (", ".join(names) for names in (survey.agents, survey.tools))
@@ -60,12 +67,19 @@ def write_starter(survey: Survey, folder: Path) -> list[str]:
         f"Read {survey.executions} executions with {survey.llm_calls} LLM calls of "
         f"{agents or 'no named agent'}; tools: {tools or 'none'}."
     )
-    written = f"Wrote {', '.join(str(folder / name) for name in texts)}."
-    return [found, written, *(f"Missing: {gap}" for gap in _gaps(survey)), *_next(survey, folder)]
+    lines = [found, f"Wrote {_paths(folder, written)}."]
+    if kept:
+        lines.append(f"Kept {_paths(folder, kept)}: there before, and not changed.")
+    gaps = [*_gaps(survey), *(_functions_to_write(folder) if survey.run is not None else ())]
+    return [*lines, *(f"Missing: {gap}" for gap in gaps), *_next(survey, folder)]
+
+
+def _paths(folder: Path, names: Iterable[str]) -> str:
+    return ", ".join(str(folder / name) for name in names)
 
 
 def _files(survey: Survey) -> Iterator[tuple[str, str]]:
-    yield RECIPE, "\n".join(_recipe(survey)) + "\n"
+    """Yield name and text of each file; the recipe is last, because it ends a second try."""
     yield AGENT, AGENT_TEXT
     keys = sorted({key for task in survey.tasks for key in task} - {"id", "domain", "input"})
     yield REWARD, REWARD_TEXT.replace("{keys}", f", here also {', '.join(keys)}" if keys else "")
@@ -73,6 +87,7 @@ def _files(survey: Survey) -> Iterator[tuple[str, str]]:
         if tasks:
             lines = (json.dumps(task, ensure_ascii=False) for task in tasks)
             yield name, "".join(f"{line}\n" for line in lines)
+    yield RECIPE, "\n".join(_recipe(survey)) + "\n"
 
 
 def _recipe(survey: Survey) -> Iterator[str]:
@@ -86,6 +101,9 @@ def _recipe(survey: Survey) -> Iterator[str]:
         yield f"sampling = {{ temperature = {survey.temperature:g} }}"
     yield ""
     yield from _rewards(survey)
+    if survey.longest > Filter().max_tokens:
+        yield "[filter] # longer rows are dropped"
+        yield f"max_tokens = {_rounded(survey.longest)} # longest call: {survey.longest} tokens\n"
     yield "[serve]"
     if survey.longest:
         longest = f"longest call so far: {survey.longest} tokens"
@@ -100,7 +118,7 @@ def _source(survey: Survey) -> Iterator[str]:
         yield f"run = {_toml(f'{survey.run}-2')} # a new run; the stored one: {survey.run!r}"
     else:
         yield f'mode = "{survey.mode}" # the traffic that is stored, without a run'
-        yield f'execution = "{survey.execution}" # what is rewarded as one; or "session"'
+        yield f'execution = "{survey.execution}" # what is rewarded as one: trace or session'
     yield ""
 
 
@@ -131,9 +149,10 @@ def _rewards(survey: Survey) -> Iterator[str]:
             yield f'{comment}from = "any" # an agent or a user gave it'
         yield ""
     if survey.tools:
-        yield f"# [[reward]] # {survey.failed_tools} tool calls failed: a cost for their requester"
-        yield '# name = "tool-failed"\n# on = "tool"\n# when = "status = \'error\'"'
-        yield '# value = "-0.2"\n# credit_to = "requester"\n'
+        comment = "" if survey.failed_tools else "# "
+        failed = f"{survey.failed_tools} of {survey.tool_calls} tool calls failed"
+        yield f"{comment}[[reward]] # {failed}; a failure costs the call that requested it"
+        yield f'{comment}use = "tool-failed"\n'
 
 
 def policy_name(survey: Survey) -> str:
@@ -143,7 +162,7 @@ def policy_name(survey: Survey) -> str:
 
 def _gaps(survey: Survey) -> Iterator[str]:
     if not survey.executions:
-        yield "traces. `ltrain traces` says how to get them."
+        yield _no_executions(survey)
         return
     if not survey.llm_calls:
         yield "an LLM call. `ltrain doctor` in the agent's environment names the instrumentation."
@@ -152,6 +171,11 @@ def _gaps(survey: Survey) -> Iterator[str]:
             "token ids: no call went through the gateway. Start it with `ltrain serve MODEL` and "
             "point the agent at it, or let `ltrain run` drive the agent."
         )
+    elif without := survey.llm_calls - survey.with_tokens:
+        yield (
+            f"token ids of {without} of {survey.llm_calls} LLM calls: they did not go through the "
+            "gateway, and are not trained on."
+        )
     if not survey.rewards:
         yield (
             "rewards. Send feedback, `ltrain reward ID 1` or ltrain.reward(1, trace=…), or write "
@@ -159,15 +183,45 @@ def _gaps(survey: Survey) -> Iterator[str]:
         )
     if survey.run is not None and not survey.tasks:
         yield f"tasks: write {TASKS}, a line each with id and input."
+    if survey.altered_tasks:
+        yield (
+            f"{survey.altered_tasks} tasks whose text was shortened or redacted before it was "
+            f"recorded: they are not in {TASKS}."
+        )
     if survey.run is not None and not survey.groups:
         yield "groups: no task has two rollouts, so they cannot be compared with each other."
-    if survey.run is not None:
-        yield f"your agent in {AGENT} and your reward in {REWARD}."
+
+
+def _no_executions(survey: Survey) -> str:
+    if not survey.dropped_spans:
+        return "traces. `ltrain traces` says how to get them."
+    reasons = ", ".join(survey.drop_reasons)
+    return f"executions: none of {survey.dropped_spans} spans belongs to one ({reasons})."
+
+
+def _functions_to_write(folder: Path) -> Iterator[str]:
+    """Yield what the modules of the agent and the reward lack."""
+    for name, function, what in ((AGENT, "solve", "agent"), (REWARD, "score", "reward")):
+        code = (folder / name).read_text(errors="replace")
+        if not _defines(code, function):
+            yield f"{function}() in {name}. Write it, or name another function in [rollout] {what}."
+        elif STUB in code:
+            yield f"your {what} in {name}, {function}()."
+
+
+def _defines(code: str, name: str) -> bool:
+    """Return whether a module binds a name."""
+    try:
+        symbol = symtable(code, "module", "exec").lookup(name)
+    except (SyntaxError, ValueError, KeyError):
+        return False
+    return symbol.is_assigned() or symbol.is_imported()
 
 
 def _next(survey: Survey, folder: Path) -> Iterator[str]:
     recipe = folder / RECIPE
-    if not survey.executions:
+    if not survey.executions or not survey.llm_calls:
+        yield "Next: ltrain doctor"
         return
     if survey.run is not None:
         yield f"Next: ltrain rules {recipe} --run {survey.run}"

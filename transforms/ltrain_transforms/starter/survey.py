@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import polars as pl
 
-from ltrain_collector.promoted_columns import MODE_SQL, UNIT_SQL
+from ltrain_collector.promoted_columns import MODE_SQL, SESSION_SQL, UNIT_SQL
 from ltrain_collector.store import Store
 from ltrain_instrument import attributes
 from ltrain_instrument.errors import UnknownName
@@ -19,6 +19,13 @@ from ltrain_transforms.traces import Role, sender_roles
 
 MAX_UNITS = 200
 """The newest rollouts or traces that are read; tasks are read of all."""
+
+_ALTERED = (
+    f"(SpanAttributes['{attributes.REDACTED}'] = 'true' "
+    f"OR SpanAttributes['{attributes.CUT}'] LIKE '%{attributes.TASK_INPUT}%' "
+    f"OR SpanAttributes['{attributes.CUT}'] LIKE '%{attributes.TASK_FIELDS}%')"
+)
+"""SQL expression: whether a span has a task of which content was shortened or redacted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +51,9 @@ class Survey:
     agents: list[str] = field(default_factory=list)
     """Agents or graph nodes with LLM calls."""
     llm_calls: int = 0
+    dropped_spans: int = 0
+    """Spans of this mode that belong to no execution."""
+    drop_reasons: list[str] = field(default_factory=list)
     with_tokens: int = 0
     """LLM calls of which the gateway recorded the token ids."""
     longest: int = 0
@@ -51,12 +61,15 @@ class Survey:
     temperature: float | None = None
     """Of all calls of mode train, if it is the same."""
     tools: list[str] = field(default_factory=list)
+    tool_calls: int = 0
     failed_tools: int = 0
     offers_tools: bool = False
     """Whether requests contain definitions of tools."""
     rewards: list[StoredReward] = field(default_factory=list)
     tasks: list[dict[str, Any]] = field(default_factory=list)
     validation: list[dict[str, Any]] = field(default_factory=list)
+    altered_tasks: int = 0
+    """Tasks whose content was shortened or redacted: they cannot be run again."""
 
 
 def take_survey(store: Store, run: str | None = None, mode: Mode | None = None) -> Survey:
@@ -73,11 +86,12 @@ def take_survey(store: Store, run: str | None = None, mode: Mode | None = None) 
         _check_run(store, run)
         return empty
     source = Source(run=run, execution=execution, since=since, mode=mode)
-    spans, _ = read_spans(store, source, Selection(mode=mode))
+    spans, unresolved = read_spans(store, source, Selection(mode=mode))
     rows, _ = calls(spans)
     llm, tools = rows.filter(pl.col("kind") == "llm"), rows.filter(pl.col("kind") == "tool")
     lengths = llm.select(pl.sum_horizontal("input_tokens", "output_tokens")).to_series()
     temperatures = llm["temperature"].drop_nulls().unique().to_list()
+    tasks = {mode: _tasks(store, run, mode) for mode in ("train", "val")}
     return Survey(
         mode=mode,
         run=run,
@@ -87,15 +101,21 @@ def take_survey(store: Store, run: str | None = None, mode: Mode | None = None) 
         policies=_names(llm["policy"]),
         agents=_names(llm.select(pl.coalesce("node", "agent")).to_series()),
         llm_calls=llm.height,
-        with_tokens=llm.filter(pl.col("policy").is_not_null()).height,
+        dropped_spans=unresolved.height,
+        drop_reasons=_names(unresolved["reason"]),
+        with_tokens=llm.filter(
+            pl.col("prompt_token_ids").list.len() > 0, pl.col("response_token_ids").list.len() > 0
+        ).height,
         longest=int(lengths.max() or 0),  # type: ignore[arg-type]
         temperature=temperatures[0] if mode == "train" and len(temperatures) == 1 else None,
         tools=_names(tools["name"]),
+        tool_calls=tools.height,
         failed_tools=tools.filter(pl.col("status") == "error").height,
         offers_tools=llm["tools"].drop_nulls().len() > 0,
         rewards=_rewards(spans, rows),
-        tasks=_tasks(store, run, "train"),
-        validation=_tasks(store, run, "val"),
+        tasks=tasks["train"].rows,
+        validation=tasks["val"].rows,
+        altered_tasks=sum(stored.altered for stored in tasks.values()),
     )
 
 
@@ -109,13 +129,22 @@ def _newest_run(store: Store) -> str | None:
     return str(rows["run"][0]) if rows.height else None
 
 
-def _execution(store: Store, run: str | None) -> Literal["rollout", "trace"]:
-    """Return the unit in which the traces can be read: production requests have no rollout."""
+def _execution(store: Store, run: str | None) -> Literal["rollout", "session", "trace"]:
+    """Return the unit that is rewarded: production requests have no rollout, and feedback of a
+    conversation has no trace.
+    """
     if run is not None:
         return "rollout"
-    sql = "SELECT countIf(RolloutId != '') AS with_rollout, count() AS spans FROM otel.spans"
-    [(with_rollout, spans)] = store.query(f"{sql} WHERE {MODE_SQL} = 'prod'").iter_rows()
-    return "rollout" if with_rollout and with_rollout == spans else "trace"
+    judged = f"SpanName = '{attributes.SPAN_EVALUATION}'"
+    sql = (
+        f"SELECT countIf(RolloutId != '' AND NOT {judged}) AS rollouts, "
+        f"countIf(NOT {judged}) AS spans, "
+        f"countIf({judged} AND {SESSION_SQL} != '') AS judged_sessions FROM otel.spans"
+    )
+    row = store.query(f"{sql} WHERE {MODE_SQL} = 'prod'").row(0, named=True)
+    if row["judged_sessions"]:
+        return "session"
+    return "rollout" if row["rollouts"] and row["rollouts"] == row["spans"] else "trace"
 
 
 def _check_run(store: Store, run: str | None) -> None:
@@ -165,21 +194,32 @@ def _rewards(spans: pl.DataFrame, rows: pl.DataFrame) -> list[StoredReward]:
     return [StoredReward(*row) for row in ordered.iter_rows()]
 
 
-def _tasks(store: Store, run: str | None, mode: Mode) -> list[dict[str, Any]]:
-    """Return the tasks that a runner recorded, in the order of their ids."""
+@dataclass(frozen=True, slots=True)
+class _StoredTasks:
+    """The tasks that a runner recorded, and how many more it recorded in part only."""
+
+    rows: list[dict[str, Any]]
+    altered: int
+
+
+def _tasks(store: Store, run: str | None, mode: Mode) -> _StoredTasks:
+    """Return the tasks of a run in the order of their ids."""
     if run is None:
-        return []
-    text = "anyIf(SpanAttributes['{0}'], SpanAttributes['{0}'] != '')"
+        return _StoredTasks([], 0)
+    text = "anyIf(SpanAttributes['{0}'], SpanAttributes['{0}'] != '' AND NOT {1})"
     rows = store.query(
         f"SELECT TaskId AS id, any(toString(Domain)) AS domain, "
-        f"{text.format(attributes.TASK_INPUT)} AS input, "
-        f"{text.format(attributes.TASK_FIELDS)} AS fields FROM otel.spans "
+        f"{text.format(attributes.TASK_INPUT, _ALTERED)} AS input, "
+        f"{text.format(attributes.TASK_FIELDS, _ALTERED)} AS fields, "
+        f"countIf(SpanAttributes['{attributes.TASK_INPUT}'] != '') AS recorded FROM otel.spans "
         f"WHERE RunId = {{run:String}} AND Mode = {{mode:String}} AND TaskId != '' "
         f"AND {sender_roles.role_condition(Role.RUNNER)} "
-        "GROUP BY id HAVING input != '' ORDER BY id",
+        "GROUP BY id HAVING recorded > 0 ORDER BY id",
         {"run": run, "mode": mode},
     )
-    return [_task(*row) for row in rows.select("id", "domain", "input", "fields").iter_rows()]
+    whole = rows.filter(pl.col("input") != "")
+    tasks = [_task(*row) for row in whole.select("id", "domain", "input", "fields").iter_rows()]
+    return _StoredTasks(tasks, rows.height - whole.height)
 
 
 def _task(id: str, domain: str, input_: str, fields: str) -> dict[str, Any]:
@@ -189,7 +229,7 @@ def _task(id: str, domain: str, input_: str, fields: str) -> dict[str, Any]:
 
 
 def _parsed(text: str) -> Any:
-    """Return the value of JSON; text that was cut stays text."""
+    """Return the value of JSON; other text stays text."""
     try:
         return json.loads(text)
     except ValueError:
