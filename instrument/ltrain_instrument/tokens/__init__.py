@@ -3,7 +3,7 @@
 from ltrain_instrument.tokens import clients
 from ltrain_instrument.tokens.events import DONE, EventSplitter
 from ltrain_instrument.tokens.fields import parse_and_replace
-from ltrain_instrument.tokens.request import Request, build_request
+from ltrain_instrument.tokens.request import Operation, Request, build_request
 from ltrain_instrument.tokens.response import ModelResponse
 from ltrain_instrument.tokens.span import CallSpan
 
@@ -12,6 +12,7 @@ __all__ = [
     "CallSpan",
     "EventSplitter",
     "ModelResponse",
+    "Operation",
     "Request",
     "build_request",
     "clients",

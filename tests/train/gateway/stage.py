@@ -69,8 +69,32 @@ class Stage:
         **body: Any,
     ) -> httpx.Response:
         """Post a chat completion, for an attempt or, without identity, as production does."""
-        sent = {"model": "policy", "messages": [{"role": "user", "content": content}], **body}
-        path, sending = "/v1/chat/completions", dict(headers or {})
+        messages = [{"role": "user", "content": content}]
+        sent = {"model": "policy", "messages": messages, **body}
+        return self._post("/v1/chat/completions", sent, identity, key, headers)
+
+    def complete(
+        self,
+        prompt: Any,
+        *,
+        identity: Identity | None = IDENTITY,
+        key: str | None = None,
+        headers: dict[str, str] | None = None,
+        **body: Any,
+    ) -> httpx.Response:
+        """Post a completion of a prompt."""
+        sent = {"model": "policy", "prompt": prompt, **body}
+        return self._post("/v1/completions", sent, identity, key, headers)
+
+    def _post(
+        self,
+        path: str,
+        sent: dict[str, Any],
+        identity: Identity | None,
+        key: str | None,
+        headers: dict[str, str] | None,
+    ) -> httpx.Response:
+        sending = dict(headers or {})
         if identity is not None:
             path = f"/rollout/{identity.rollout}/attempt/{identity.attempt}{path}"
             sending["authorization"] = f"Bearer {key or self.key(identity)}"

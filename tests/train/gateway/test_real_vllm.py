@@ -18,7 +18,7 @@ from ltrain_train.gateway.vllm import Vllm, VllmOptions
 from ltrain_train.processes import Children
 
 TINY = Path(__file__).parents[1] / "tiny.py"
-CALLS = "/v1/chat/completions"
+CALLS = ("/v1/chat/completions", "/v1/completions")
 
 
 def _write_model(directory: Path, seed: int) -> Path:
@@ -73,14 +73,22 @@ def read_response(answer: bytes) -> list[tuple[Any, list[int], list[float]]]:
     else:
         events = [line[6:] for line in answer.decode().split("\n\n") if line]
         chunks = [json.loads(event) for event in events if event != "[DONE]"]
-    prompt = next(chunk["prompt_token_ids"] for chunk in chunks if chunk.get("prompt_token_ids"))
+    # a chat reports the prompt's ids in the response, a completion in its choices
+    parts = [*chunks, *(choice for chunk in chunks for choice in chunk["choices"])]
+    prompt = next(part["prompt_token_ids"] for part in parts if part.get("prompt_token_ids"))
     choices: dict[int, tuple[Any, list[int], list[float]]] = {}
     for choice in (choice for chunk in chunks for choice in chunk["choices"]):
         _, ids, logprobs = choices.setdefault(choice["index"], (prompt, [], []))
         ids += choice.get("token_ids") or []
-        content = (choice["logprobs"] or {}).get("content", [])
-        logprobs += [token["logprob"] for token in content]
+        reported = choice["logprobs"] or {}
+        content = reported.get("content") or []
+        logprobs += reported.get("token_logprobs") or [token["logprob"] for token in content]
     return [choices[index] for index in sorted(choices)]
+
+
+def read_prompt(request: bytes) -> str:
+    body = json.loads(request)
+    return str(body["prompt"] if "prompt" in body else body["messages"][0]["content"])
 
 
 def read_span(span: dict[str, Any]) -> list[tuple[Any, list[int], list[float]]]:
@@ -97,20 +105,25 @@ def read_span(span: dict[str, Any]) -> list[tuple[Any, list[int], list[float]]]:
     return [(prompt, tokens, floats(packed)) for tokens, packed in each]
 
 
-def test_ids_and_logprobs_are_what_vllm_answered_byte_for_byte(stage: Any, recorder: Any) -> None:
+@pytest.mark.parametrize("api", ["chat", "completions"])
+def test_ids_and_logprobs_are_what_vllm_answered_byte_for_byte(
+    stage: Any, recorder: Any, api: str
+) -> None:
+    ask = stage.ask if api == "chat" else stage.complete
+    before = len(stage.spans()), len(recorder.recorded_calls)
     bodies = [
         {"stream": bool(i % 2), "n": 1 + (i % 3 == 0), "max_tokens": 8 + i} for i in range(12)
     ]
     key = stage.key(sampling={"temperature": 0.9}, allow=(Allow.CHOICES,))
     with ThreadPoolExecutor(6) as pool:
         answers = [
-            pool.submit(stage.ask, f"w{i} w7", key=key, temperature=0.1, **body)
+            pool.submit(ask, f"w{i} w7", key=key, temperature=0.1, **body)
             for i, body in enumerate(bodies)
         ]
         assert [answer.result().status_code for answer in answers] == [200] * 12
-    calls = [each for each in recorder.recorded_calls if each.path == CALLS]
-    responses = {json.loads(call.request)["messages"][0]["content"]: call.answer for call in calls}
-    spans = [span for span in stage.spans() if span["scope"] == "ltrain.gateway"]
+    calls = [each for each in recorder.recorded_calls[before[1] :] if each.path in CALLS]
+    responses = {read_prompt(call.request): call.answer for call in calls}
+    spans = [span for span in stage.spans()[before[0] :] if span["scope"] == "ltrain.gateway"]
     assert len(spans) == len(responses) == 12
     for span in spans:
         attributes = span["attributes"]
@@ -123,6 +136,16 @@ def test_ids_and_logprobs_are_what_vllm_answered_byte_for_byte(stage: Any, recor
         )
         assert attributes["gen_ai.request.temperature"] == 0.9
         assert attributes["ltrain.asked.temperature"] == 0.1
+
+
+def test_a_prompt_of_token_ids_is_continued(stage: Any) -> None:
+    whole = stage.complete("w1 w2 w3", temperature=0, max_tokens=8, return_token_ids=True).json()
+    ids = whole["choices"][0]["prompt_token_ids"]
+    again = stage.complete(ids, temperature=0, max_tokens=8).json()
+    assert again["choices"][0]["text"] == whole["choices"][0]["text"]
+    assert stage.spans()[-1]["attributes"]["ltrain.prompt_token_ids"] == json.dumps(
+        ids, separators=(",", ":")
+    )
 
 
 def test_new_weights_change_the_responses_and_old_weights_restore_them(stage: Any) -> None:

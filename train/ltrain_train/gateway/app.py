@@ -1,7 +1,7 @@
 """The gateway's HTTP routes for agents, the runner and the loop."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from http import HTTPStatus
 
@@ -23,14 +23,14 @@ from ltrain_collector.http import RefusalCounts
 from ltrain_instrument import attributes
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.identity import Identity
-from ltrain_instrument.tokens import CallSpan
+from ltrain_instrument.tokens import CallSpan, Operation
 from ltrain_train.gateway.attempts import AttemptCalls, AttemptRegistry
 from ltrain_train.gateway.errors import Refused
 from ltrain_train.gateway.exchange import Exchange, Recording
 from ltrain_train.gateway.keys import BadKey, Keyring, RolloutClaims, bearer_key
 from ltrain_train.gateway.publication import Publication
 from ltrain_train.gateway.request import parse_request
-from ltrain_train.gateway.upstream import UpstreamAway, UpstreamFailed
+from ltrain_train.gateway.upstream import PATHS, UpstreamAway, UpstreamFailed
 from ltrain_train.policy import BadModel, UnknownVersion
 
 ROLLOUT = "/rollout/{rollout}/attempt/{attempt:int}"
@@ -76,8 +76,7 @@ class Gateway:
         """Return the ASGI application."""
         return Starlette(
             routes=[
-                Route(f"{ROLLOUT}/v1/chat/completions", _ChatEndpoint(self), methods=["POST"]),
-                Route("/v1/chat/completions", _ChatEndpoint(self), methods=["POST"]),
+                *self._model_routes(),
                 Route(f"{ROLLOUT}/v1/models", self.models),
                 Route("/v1/models", self.models),
                 Route(f"{ROLLOUT}/close", self.close, methods=["POST"]),
@@ -94,19 +93,25 @@ class Gateway:
             },
         )
 
-    async def chat(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a chat completion, streamed or complete."""
+    def _model_routes(self) -> Iterator[Route]:
+        for operation, path in PATHS.items():
+            for prefix in (ROLLOUT, ""):
+                yield Route(f"{prefix}{path}", _ModelEndpoint(self, operation), methods=["POST"])
+
+    async def call(self, operation: Operation, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a call of the model, streamed or complete."""
         headers = Headers(scope=scope)
         if "rollout" in scope["path_params"]:
             claims = self._claims(scope, headers)
             trained, allowed = claims.identity.mode == "train", claims.allow
             raw = await _read_body(Request(scope, receive))
             attempt = self.attempts.require_open(claims)  # after the body: a close may come first
-            request = parse_request(raw, self.policy, claims.sampling, trained, allowed)
+            request = parse_request(operation, raw, self.policy, claims.sampling, trained, allowed)
         else:
             self._admit(headers)
             attempt = AttemptCalls(Identity(mode="prod"))
-            request = parse_request(await _read_body(Request(scope, receive)), self.policy, {})
+            raw = await _read_body(Request(scope, receive))
+            request = parse_request(operation, raw, self.policy, {})
             self._require_served(request.model)
         if request.body.get("tools"):
             self._on_tools()
@@ -236,15 +241,15 @@ class Gateway:
             )
 
 
-class _ChatEndpoint:
-    """The chat route as an ASGI application, which streams and notices a client's disconnect."""
+class _ModelEndpoint:
+    """A route of the model as an ASGI application: it streams and notices a disconnect."""
 
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
+    def __init__(self, gateway: Gateway, operation: Operation) -> None:
+        self._gateway, self._operation = gateway, operation
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with suppress(ClientDisconnect):
-            await self._gateway.chat(scope, receive, send)
+            await self._gateway.call(self._operation, scope, receive, send)
 
 
 def _remote_context(headers: Mapping[str, str]) -> Context:
@@ -306,6 +311,7 @@ def _user_error(request: Request, error: Exception) -> Response:
 def _no_route(request: Request, error: Exception) -> Response:
     sentence = (
         f"The gateway has no {request.method} {request.url.path}. It answers POST "
-        "/v1/chat/completions and GET /v1/models, and both under /rollout/<rollout>/attempt/<n>."
+        f"{' and '.join(PATHS.values())} and GET /v1/models, and all of them under "
+        "/rollout/<rollout>/attempt/<n>."
     )
     return _refusal_response(request, Refused(HTTPStatus.NOT_FOUND, sentence))

@@ -1,15 +1,16 @@
-"""Validation of the untrusted body of a chat request: JSON of limited depth, fields of their types.
+"""Validation of the untrusted body of a call: JSON of limited depth, fields of their types.
 
 The policy server checks values. This module rejects what would raise an internal error there or
 here: it requires finite numbers and bounded lists, and passes unknown fields.
 """
 
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from ltrain_instrument.tokens import Operation
 from ltrain_train.gateway.errors import Refused
 
 MAX_DEPTH = 64
@@ -19,7 +20,11 @@ MAX_BIASES = 1024
 """Maximum entries of `logit_bias`; OpenAI allows 300."""
 MAX_INPUT_SHOWN = 300
 
+MAX_LOGPROBS = 1 << 20
+"""Alternatives of a completion's token that may be requested; vLLM has the limit that counts."""
+
 JsonObject = dict[str, Any]
+TokenId = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Count = Annotated[int, Field(ge=1, le=2**31 - 1)]
 Int64 = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 """An integer that fits into a span attribute."""
@@ -55,13 +60,13 @@ class _StreamOptions(_Strict):
 
 
 class _Body(_Strict):
+    """The fields that chats and completions share."""
+
     model: str
-    messages: list[_Message] = Field(min_length=1)
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
     n: int | None = Field(default=None, ge=1, le=MAX_CHOICES)
     max_tokens: Count | None = None
-    max_completion_tokens: Count | None = None
     temperature: float | None = Field(default=None, ge=0, le=100)
     top_p: float | None = Field(default=None, gt=0, le=1)
     top_k: int | None = Field(default=None, ge=-1, le=2**31 - 1)
@@ -71,25 +76,53 @@ class _Body(_Strict):
     repetition_penalty: float | None = Field(default=None, gt=0, le=100)
     seed: Int64 | None = None
     stop: str | list[str] | None = None
-    logprobs: bool | None = None
-    top_logprobs: int | None = None
     logit_bias: dict[str, float] | None = Field(default=None, max_length=MAX_BIASES)
-    tools: list[JsonObject] | None = None
-    tool_choice: str | JsonObject | None = None
-    parallel_tool_calls: bool | None = None
     response_format: JsonObject | None = None
-    reasoning_effort: str | None = None
     user: str | None = None
     metadata: JsonObject | None = None
     return_token_ids: bool | None = None
 
 
-def parse_body(raw: bytes) -> dict[str, Any]:
-    """Parse and validate the JSON object of a chat request.
+class _ChatBody(_Body):
+    messages: list[_Message] = Field(min_length=1)
+    max_completion_tokens: Count | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    tools: list[JsonObject] | None = None
+    tool_choice: str | JsonObject | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning_effort: str | None = None
+
+
+class _CompletionBody(_Body):
+    prompt: str | Annotated[list[TokenId], Field(min_length=1)]
+    """One prompt: several would be several calls of one span."""
+    logprobs: int | None = Field(default=None, ge=0, le=MAX_LOGPROBS)
+    echo: Literal[False] | None = None
+    """The sampled tokens would not be told from the prompt's."""
+    suffix: str | None = None
+    best_of: Count | None = None
+
+
+BODIES: dict[Operation, tuple[type[_Body], str, str]] = {
+    "chat": (_ChatBody, "messages", "chat completions"),
+    "text_completion": (_CompletionBody, "prompt", "completions"),
+}
+"""The fields of each API, the field of its input, and its name."""
+OWN_LIMITS = {
+    "prompt": "; the gateway takes one prompt in a request, a text or token ids",
+    "echo": "; the gateway returns the sampled text only",
+}
+"""What the gateway refuses although an API allows it."""
+
+
+def parse_body(operation: Operation, raw: bytes) -> dict[str, Any]:
+    """Parse and validate the JSON object of a request.
 
     Raises:
-        Refused: 400, when it is not a valid chat request; the message names the field.
+        Refused: 400, when it is not a valid request; the message names the field.
     """
+    fields, input_field, api = BODIES[operation]
     try:
         body = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
@@ -98,16 +131,16 @@ def parse_body(raw: bytes) -> dict[str, Any]:
         ) from error
     if not isinstance(body, dict):
         raise bad_request(
-            "The request's body is not a JSON object. Send one with 'model' and 'messages'."
+            f"The request's body is not a JSON object. Send one with 'model' and '{input_field}'."
         )
     if raw.count(b"{") + raw.count(b"[") > MAX_DEPTH and _is_deeper(body, MAX_DEPTH):
         raise bad_request(
             f"The request's body is nested deeper than {MAX_DEPTH} levels. Flatten it."
         )
     try:
-        _Body.model_validate(body)
+        fields.model_validate(body)
     except ValidationError as error:
-        raise bad_request(_describe_fault(error)) from error
+        raise bad_request(_describe_fault(error, api)) from error
     return body
 
 
@@ -131,7 +164,7 @@ def _is_deeper(value: Any, levels: int) -> bool:
     return True
 
 
-def _describe_fault(error: ValidationError) -> str:
+def _describe_fault(error: ValidationError, api: str) -> str:
     fault = error.errors(include_url=False, include_context=False)[0]
     place = [str(part) for part in fault["loc"] if not _is_union_branch(str(part))]
     value = ascii(fault["input"])[:MAX_INPUT_SHOWN]
@@ -139,7 +172,7 @@ def _describe_fault(error: ValidationError) -> str:
         return f"The request has no '{'.'.join(place)}'. Send it."
     return (
         f"'{'.'.join(place)}' of the request cannot be {value}: {fault['msg']}. "
-        "Send a value that OpenAI's chat completions API allows."
+        f"Send a value that OpenAI's {api} API allows{OWN_LIMITS.get(place[0], '')}."
     )
 
 

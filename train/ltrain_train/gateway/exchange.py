@@ -176,7 +176,7 @@ class Exchange:
         return version
 
     async def _call_server(self) -> None:
-        async with self.upstream.chat(self._body) as response:
+        async with self.upstream.post(self.request.operation, self._body) as response:
             if response.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
                 raise ServerFailed(
                     f"{response.status}: {_error_message(_parse_body(await response.read()))}"

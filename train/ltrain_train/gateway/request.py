@@ -1,4 +1,4 @@
-"""Parses chat requests and imposes the sampling of a rollout key on them."""
+"""Parses requests of the model and imposes the sampling of a rollout key on them."""
 
 from collections.abc import Collection
 from typing import Any
@@ -6,12 +6,13 @@ from typing import Any
 import orjson
 
 from ltrain_instrument.allow import Allow
-from ltrain_instrument.tokens import Request, build_request
+from ltrain_instrument.tokens import Operation, Request, build_request
 from ltrain_train.gateway.body import bad_request, parse_body
 from ltrain_train.gateway.trainable_requests import NEUTRAL_SAMPLING, require_trainable
 
 
 def parse_request(
+    operation: Operation,
     raw: bytes,
     served: str,
     sampling: dict[str, float],
@@ -21,6 +22,7 @@ def parse_request(
     """Parse an agent's request into the request that the policy server answers.
 
     Args:
+        operation: the API of the request.
         raw: the body.
         served: the model's name in the policy server.
         sampling: sampling imposed on the call; empty imposes nothing.
@@ -28,16 +30,16 @@ def parse_request(
         allowed: untrainable features that a call in mode `train` may use.
 
     Raises:
-        Refused: 400, when it is not a valid chat request, or uses a feature that is not allowed.
+        Refused: 400, when it is not a valid request, or uses a feature that is not allowed.
     """
-    body = parse_body(raw)
+    body = parse_body(operation, raw)
     if trained:
         chosen_fields = {name: value for name, value in body.items() if name not in sampling}
         require_trainable(chosen_fields, allowed)
     request = (
-        _impose_sampling(body, served, sampling)
+        _impose_sampling(operation, body, served, sampling)
         if sampling
-        else build_request("chat", body, served_model=served)
+        else build_request(operation, body, served_model=served)
     )
     try:
         orjson.dumps(request.body)
@@ -48,7 +50,9 @@ def parse_request(
     return request
 
 
-def _impose_sampling(body: dict[str, Any], served: str, sampling: dict[str, float]) -> Request:
+def _impose_sampling(
+    operation: Operation, body: dict[str, Any], served: str, sampling: dict[str, float]
+) -> Request:
     imposed = NEUTRAL_SAMPLING | sampling
     overruled = {
         name: body[name] for name in imposed if body.get(name) not in (None, imposed[name])
@@ -56,4 +60,6 @@ def _impose_sampling(body: dict[str, Any], served: str, sampling: dict[str, floa
     # a seed would make all rollouts of a group the same
     if "seed" not in imposed and body.get("seed") is not None:
         overruled["seed"] = body.pop("seed")
-    return build_request("chat", body, served_model=served, imposed=imposed, overridden=overruled)
+    return build_request(
+        operation, body, served_model=served, imposed=imposed, overridden=overruled
+    )

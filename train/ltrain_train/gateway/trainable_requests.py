@@ -24,7 +24,15 @@ NEUTRAL_SAMPLING: dict[str, float] = {
 
 ALWAYS_ALLOWED = frozenset(
     {
-        *("model", "messages", "tools", "tool_choice", "parallel_tool_calls", "functions"),
+        *(
+            "model",
+            "messages",
+            "prompt",
+            "tools",
+            "tool_choice",
+            "parallel_tool_calls",
+            "functions",
+        ),
         *("function_call", "max_tokens", "max_completion_tokens", "stop", "n", "response_format"),
         *("stream", "stream_options", "stream_interval", "include_reasoning", "reasoning_effort"),
         *("logprobs", "top_logprobs", "return_token_ids", "seed", "user", "metadata", "store"),
@@ -50,7 +58,7 @@ REQUIRED_ALLOW: dict[str, Allow] = {
     **dict.fromkeys(
         (
             *("chat_template", "chat_template_kwargs", "continue_final_message"),
-            *("add_generation_prompt", "add_special_tokens", "echo", "documents"),
+            *("add_generation_prompt", "add_special_tokens", "echo", "suffix", "documents"),
             *("truncate_prompt_tokens", "truncation_side"),
         ),
         Allow.TEMPLATE,
@@ -63,7 +71,8 @@ REQUIRED_ALLOW: dict[str, Allow] = {
         Allow.STOPPING,
     ),
     **dict.fromkeys(
-        ("mm_processor_kwargs", "media_io_kwargs", "audio", "mm_payload"), Allow.MULTIMODAL
+        ("mm_processor_kwargs", "media_io_kwargs", "audio", "mm_payload", "prompt_embeds"),
+        Allow.MULTIMODAL,
     ),
 }
 """What a recipe must allow for a field of vLLM's API."""

@@ -1,6 +1,6 @@
-"""The gateway's HTTP client of the policy server: chat completions and admin routes.
+"""The gateway's HTTP client of the policy server: completions and admin routes.
 
-Agents cannot reach an admin route: the gateway forwards the body of a chat request, never a path.
+Agents cannot reach an admin route: the gateway forwards the body of a call, never a path.
 """
 
 from collections.abc import AsyncIterator
@@ -13,7 +13,13 @@ import orjson
 from tenacity import AsyncRetrying, RetryError, retry_if_not_result, stop_after_attempt, wait_fixed
 
 from ltrain_instrument.errors import LtrainError
-from ltrain_instrument.tokens import EventSplitter
+from ltrain_instrument.tokens import EventSplitter, Operation
+
+PATHS: dict[Operation, str] = {
+    "chat": "/v1/chat/completions",
+    "text_completion": "/v1/completions",
+}
+"""The routes of the model, here and at the policy server."""
 
 CONNECT_TIMEOUT = 10.0
 """Seconds to connect on the same machine, which may be loading a model on every core."""
@@ -46,16 +52,17 @@ class Upstream:
         self.url, connector = _open_connector(address)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT)
         self._session = aiohttp.ClientSession(connector=connector, timeout=timeout)
-        self._chat = f"{self.url}/v1/chat/completions"
 
     async def close(self) -> None:
         """Close the connections."""
         await self._session.close()
 
-    def chat(self, body: bytes) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
-        """Post a chat completion; leaving the context before its end aborts the generation."""
+    def post(
+        self, operation: Operation, body: bytes
+    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        """Post a call; leaving the context before its end aborts the generation."""
         headers = {"content-type": "application/json"}
-        return self._session.post(self._chat, data=body, headers=headers)
+        return self._session.post(f"{self.url}{PATHS[operation]}", data=body, headers=headers)
 
     async def is_healthy(self) -> bool:
         """Return whether the server reports a healthy engine."""
