@@ -52,6 +52,20 @@ def test_the_two_turn_task_gives_two_linked_rows(
     assert (first["call_versions"], first["call_offsets"]) == ([0], [0])
 
 
+def test_completions_are_trained_like_chats(
+    scene: Any, read_back: ReadBack, recipe: Recipe
+) -> None:
+    for sample, reward in enumerate((1.0, 0.0)):
+        rollout = scene.attempt("t1", sample)
+        rollout.llm(
+            "write", (1, 2, 3), (4, 5), gateway={"gen_ai.operation.name": "text_completion"}
+        )
+        rollout.evaluate(reward)
+        rollout.close()
+    samples = derive(read_back(scene), recipe).tables["samples"]
+    assert samples["response_ids"].to_list() == [[4, 5], [4, 5]]
+
+
 def test_a_prompt_that_continues_the_tokens_gives_one_row(
     scene: Any, read_back: ReadBack, recipe: Recipe
 ) -> None:
