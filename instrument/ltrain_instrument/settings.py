@@ -190,7 +190,13 @@ STORE_SECRET = Setting(
     "Secret that signs the store's bound keys; unset: the file `<folder>.secret` beside the "
     "store's folder, created on first use.",
 )
-SECRETS = (STORE.name, STORE_SECRET.name, GATEWAY_SECRET.name)
+REWARD_KEY = Setting(
+    "LTRAIN_REWARD_KEY",
+    str,
+    "",
+    "Key that is sent to a reward service, as `Authorization: Bearer KEY`; unset: none is sent.",
+)
+SECRETS = (STORE.name, STORE_SECRET.name, GATEWAY_SECRET.name, REWARD_KEY.name)
 """Variables that hold a secret or a key that can read: only ltrain's own processes get them."""
 ALLOW_HOSTS = Setting(
     "LTRAIN_ALLOW_HOSTS",
@@ -262,6 +268,7 @@ SETTINGS: tuple[Setting[Any], ...] = (
     GATEWAY,
     GATEWAY_SECRET,
     STORE_SECRET,
+    REWARD_KEY,
     ALLOW_HOSTS,
     POLICY_URLS,
     POLICY_VERSION,

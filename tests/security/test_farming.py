@@ -15,7 +15,7 @@ from tests.fake_vllm import FakeVllm
 from tests.train.gateway.stage import SECRET, Stage
 
 from ltrain_train.rollout import Runner, Task
-from ltrain_train.rollout.reward_function import RewardFailed
+from ltrain_train.rollout.rewards import RewardFailed
 from ltrain_train.workers import Outcome, RolloutResult
 
 AGENTS = Path(__file__).parent / "agents"

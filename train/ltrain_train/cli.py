@@ -91,7 +91,7 @@ def rollout(
     reward: Annotated[
         str | None,
         typer.Option(
-            help="Reward function as module:function: (task, result) -> number or dict of numbers."
+            help="Reward: module:function of (task, result), a command or a URL, as in a recipe."
         ),
     ] = None,
     rollouts_per_task: Annotated[int, typer.Option(min=1, help="Rollouts of each task.")] = 1,
@@ -118,7 +118,7 @@ def rollout(
         typer.Option(min=0.1, help="Seconds for an attempt; waits for the gateway do not count."),
     ] = 60.0,
     reward_timeout: Annotated[
-        float, typer.Option(min=0.1, help="Seconds for the reward function on one result.")
+        float, typer.Option(min=0.1, help="Seconds for the reward of one result.")
     ] = 60.0,
     agent_sees: Annotated[
         list[str] | None,
@@ -172,7 +172,7 @@ def score(
     reward: Annotated[
         str,
         typer.Option(
-            help="Reward function as module:function: (task, result) -> number or dict of numbers."
+            help="Reward: module:function of (task, result), a command or a URL, as in a recipe."
         ),
     ],
     name: Annotated[str, typer.Option(help="Name of the value, in place of `reward`.")] = "reward",
@@ -180,7 +180,7 @@ def score(
         str | None, typer.Option(help="Store with the run; default: LTRAIN_STORE.")
     ] = None,
     reward_timeout: Annotated[
-        float, typer.Option(min=0.1, help="Seconds for the reward function on one result.")
+        float, typer.Option(min=0.1, help="Seconds for the reward of one result.")
     ] = 60.0,
     trust: Annotated[
         list[str] | None,

@@ -8,7 +8,7 @@ import pytest
 from tests.otlp import insert_otlp
 
 from ltrain_collector.store import Store
-from ltrain_train.rollout.reward_function import RewardFailed
+from ltrain_train.rollout.rewards import RewardFailed
 from ltrain_train.rollout.runner import Runner, finished_rollouts
 from ltrain_train.rollout.tasks import Task
 from ltrain_train.workers import COUNTED_OUTCOMES

@@ -11,7 +11,7 @@ import pytest
 
 from ltrain_instrument.identity import rollout_id
 from ltrain_train.gateway.keys import Keyring
-from ltrain_train.rollout.reward_function import RewardFailed
+from ltrain_train.rollout.rewards import RewardFailed
 from ltrain_train.rollout.runner import Runner
 from ltrain_train.rollout.tasks import BadTasks, Task, load_tasks
 from ltrain_train.workers import Outcome

@@ -27,7 +27,7 @@ from ltrain_train.gateway import (
 )
 from ltrain_train.rollout.attempt_log import AttemptLog
 from ltrain_train.rollout.planned_rollout import PlannedRollout
-from ltrain_train.rollout.reward_function import RewardFailed, RewardFunction
+from ltrain_train.rollout.rewards import RewardFailed, RewardSource
 from ltrain_train.rollout.runner_spans import AttemptSpans, SpanWriter
 from ltrain_train.rollout.store_keys import StoreKeys
 from ltrain_train.workers import (
@@ -107,7 +107,7 @@ class Attempts:
         *,
         provider: TracerProvider,
         client: GatewayClient,
-        reward: RewardFunction | None,
+        reward: RewardSource | None,
         attempt_log: AttemptLog,
         gateway: str,
         secret: str,

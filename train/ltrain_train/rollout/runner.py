@@ -28,7 +28,7 @@ from ltrain_train.rollout.attempts import Attempts, ClosedAttempt, RunningAttemp
 from ltrain_train.rollout.finished import finished_rollouts
 from ltrain_train.rollout.gateway_watch import GatewayWatch
 from ltrain_train.rollout.planned_rollout import PlannedRollout, plan_rollouts
-from ltrain_train.rollout.reward_function import REWARD_TIMEOUT, RewardFunction
+from ltrain_train.rollout.rewards import REWARD_TIMEOUT, RewardSource, open_reward
 from ltrain_train.rollout.store_keys import StoreKeys
 from ltrain_train.rollout.tasks import Task, require_unique_ids
 from ltrain_train.store import open_service_provider
@@ -92,7 +92,7 @@ class Runner(ExitStack):
         Args:
             run: the run's name, for all waves.
             agent: `module:function` or a command.
-            reward: `module:function`; None for no rewards.
+            reward: `module:function`, a command or a URL; None for no rewards.
             folder: folder of the agent and the reward function.
             gateway: URL of the gateway.
             gateway_given_up: returns why no gateway will answer again; '' while one may.
@@ -102,7 +102,7 @@ class Runner(ExitStack):
             workers: number of processes.
             concurrency: rollouts at a time in one worker.
             timeout: seconds until an attempt times out.
-            reward_timeout: seconds for the reward function on one result.
+            reward_timeout: seconds for the reward of one result.
             environ: variables added to the agent's environment.
             agent_sees: keys of a task that the agent may read, besides id and domain.
             allow: untrainable request features that calls in mode `train` may use.
@@ -115,9 +115,9 @@ class Runner(ExitStack):
         self._workers, self._concurrency = workers, concurrency
         self._environ = agent_environment(home, {**dict.fromkeys(SECRETS), **(environ or {})})
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
-        self._reward: RewardFunction | None = None
+        self._reward: RewardSource | None = None
         if reward:
-            self._reward = RewardFunction(reward, self._folder, reward_timeout)
+            self._reward = open_reward(reward, self._folder, reward_timeout)
         self._gateway, self._secret, self._policy = gateway, secret, policy
         self._gateway_given_up = gateway_given_up
         self._timeout = timeout
@@ -128,6 +128,8 @@ class Runner(ExitStack):
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
+            if self._reward is not None:
+                stack.callback(self._reward.close)
             client = GatewayClient(self._gateway, self._secret, given_up=self._gateway_given_up)
             self._client = stack.enter_context(closing(client))
             self._provider = open_service_provider("ltrain-runner", self._home)

@@ -20,11 +20,12 @@ from ltrain_instrument import attributes, settings
 from ltrain_instrument.errors import UnknownName
 from ltrain_instrument.identity import Identity
 from ltrain_train.errors import NothingToScore
-from ltrain_train.rollout.reward_function import (
+from ltrain_train.rollout.rewards import (
     REWARD_TIMEOUT,
     UNNAMED,
     RewardFailed,
-    RewardFunction,
+    RewardSource,
+    open_reward,
 )
 from ltrain_train.rollout.runner_spans import AttemptSpans, SpanWriter
 from ltrain_train.rollout.tasks import Task
@@ -129,14 +130,14 @@ def score_stored_run(
     reward_timeout: float = REWARD_TIMEOUT,
     trust: Sequence[str] = (),
 ) -> ScoreReport:
-    """Judge the rollouts of a run in the store with the reward function `reference`.
+    """Judge the rollouts of a run in the store with the reward that `reference` names.
 
     Args:
         run: the run's name.
-        reference: the reward function as `module:function`, in the working directory.
+        reference: the reward: `module:function`, a command or a URL; in the working directory.
         store: the store; default: LTRAIN_STORE.
         name: the name that takes the place of `reward`.
-        reward_timeout: seconds for the function on one result.
+        reward_timeout: seconds for the reward of one result.
         trust: the recipe's `source.trust`.
 
     Raises:
@@ -147,7 +148,7 @@ def score_stored_run(
     from ltrain_collector.store import Store
 
     _check_senders(trust)
-    reward, home = RewardFunction(reference, Path.cwd(), reward_timeout), settings.HOME.read()
+    reward, home = open_reward(reference, Path.cwd(), reward_timeout), settings.HOME.read()
     with Store.open(store, create=False) as opened:
         rollouts = read_rollouts(opened, run, trust)
         if not rollouts:
@@ -160,6 +161,7 @@ def score_stored_run(
     try:
         report = score_rollouts(run, rollouts, reward, SpanWriter(provider), name)
     finally:
+        reward.close()
         provider.shutdown()
     with Store.open(store, create=False) as opened:
         report.unseen = _find_unseen(opened, report, began)
@@ -198,7 +200,7 @@ def _find_unseen(store: "Store", report: ScoreReport, began: int) -> str:
 def score_rollouts(
     run: str,
     rollouts: Sequence[StoredRollout],
-    reward: RewardFunction,
+    reward: RewardSource,
     writer: SpanWriter,
     name: str,
 ) -> ScoreReport:

@@ -145,9 +145,14 @@ def _classify_exit(attempt: Attempt, status: int, child: Child, output: Path) ->
     return AttemptResult(Outcome.ERROR, f"the command ended with status {status}: {last}")
 
 
-def _parse_result(output: Path) -> Any:
+def last_line(output: Path) -> str:
+    """Return the last line of a command's output that is not blank; '' if there is none."""
     lines = _read_end(output).splitlines() if output.exists() else []
-    last = next((line for line in reversed(lines) if line.strip()), "")
+    return next((line for line in reversed(lines) if line.strip()), "")
+
+
+def _parse_result(output: Path) -> Any:
+    last = last_line(output)
     try:
         return parse_json(last)
     except ValueError:

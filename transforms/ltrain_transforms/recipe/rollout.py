@@ -16,7 +16,8 @@ class Rollout(Section):
     agent: str
     """`module:function`, or a command."""
     reward: str
-    """`module:function` of a task and a result that returns a number, or numbers by name."""
+    """`module:function`, a command or a URL: it gets a task and a result, and returns a number, or
+    numbers by name."""
     rollouts_per_task: int = Field(default=8, ge=1)
     """Rollouts of each task in a wave."""
     tasks_per_wave: int = Field(default=12, ge=1)
@@ -24,7 +25,7 @@ class Rollout(Section):
     timeout: float = Field(default=60, gt=0)
     """Seconds for each attempt in which the agent can work; waits for the gateway do not count."""
     reward_timeout: float = Field(default=60, gt=0)
-    """Seconds for the reward function on one result."""
+    """Seconds for the reward of one result."""
     seed: int = 0
     """Random seed of the order of tasks."""
     workers: int = Field(default=2, ge=1)

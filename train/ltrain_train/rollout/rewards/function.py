@@ -1,4 +1,4 @@
-"""The reward function: `score(task, result) -> float | dict[str, float]`, or a coroutine function.
+"""The reward as a function: `score(task, result) -> float | dict[str, float]`, or a coroutine one.
 
 A call that fails is tried three times. Then the failure counts as an error of the agent, whose
 value the recipe sets; so does a function that does not return in time. If the function fails on
@@ -7,32 +7,25 @@ most results, the run ends.
 
 import asyncio
 import inspect
-import math
 import threading
-from collections.abc import Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
-from ltrain_instrument.errors import LtrainError
+from ltrain_train.rollout.rewards import source
+from ltrain_train.rollout.rewards.source import (
+    MAX_CALLS,
+    REWARD_TIMEOUT,
+    RewardFailed,
+    parse_values,
+)
 from ltrain_train.rollout.tasks import Task
 from ltrain_train.workers import code_digest, load_function
 
-UNNAMED = "reward"
-"""The name of a single value."""
-MAX_CALLS = 3
-REWARD_TIMEOUT = 60.0
-"""Seconds for the calls of the function on one result."""
-RETRY_PAUSE = 0.2
-"""Seconds before the second call; before the third, twice as many."""
 USER_ERRORS = (Exception, SystemExit)
 """The user's code may raise anything."""
-
-
-class RewardFailed(LtrainError, RuntimeError):
-    """The reward function raised, or returned something that is not a number."""
 
 
 class RewardFunction:
@@ -75,7 +68,7 @@ class RewardFunction:
     def _score(self, task: Task, result: Any) -> dict[str, float]:
         retrying = Retrying(
             retry=retry_if_exception_type(USER_ERRORS),
-            wait=wait_exponential(RETRY_PAUSE),
+            wait=wait_exponential(source.RETRY_PAUSE),
             stop=stop_after_attempt(MAX_CALLS),
             reraise=True,
         )
@@ -91,16 +84,11 @@ class RewardFunction:
         value = self._function(task.model_dump(mode="json"), result)
         if inspect.isawaitable(value):
             value = asyncio.run(_await(value))
-        values = value if isinstance(value, Mapping) else {UNNAMED: value}
-        return {str(name): _to_reward(value) for name, value in values.items()}
+        return parse_values(value)
+
+    def close(self) -> None:
+        """Do nothing: a function of the user starts nothing that ltrain knows of."""
 
 
 async def _await(value: Any) -> Any:
     return await value
-
-
-def _to_reward(value: Any) -> float:
-    number = float(value)  # bool, int, numpy's scalars
-    if isinstance(value, str) or not math.isfinite(number):
-        raise ValueError(f"{value!r} is not a finite number")
-    return number

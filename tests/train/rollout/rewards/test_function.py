@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from ltrain_train.rollout import reward_function
-from ltrain_train.rollout.reward_function import RewardFailed, RewardFunction
+from ltrain_train.rollout.rewards import RewardFailed, function, source
+from ltrain_train.rollout.rewards.function import RewardFunction
 from ltrain_train.rollout.tasks import Task
 from ltrain_train.workers.reference import BadReference
 
-AGENTS = Path(__file__).parent / "agents"
+AGENTS = Path(__file__).parents[1] / "agents"
 
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reward_function, "RETRY_PAUSE", 0.0)
+    monkeypatch.setattr(source, "RETRY_PAUSE", 0.0)
     monkeypatch.setattr(sys, "path", [*sys.path])
 
 
@@ -65,7 +65,7 @@ def test_a_function_that_returns_just_after_its_time_counts(
                 raise TimeoutError
             return value
 
-    monkeypatch.setattr(reward_function, "Future", Late)
+    monkeypatch.setattr(function, "Future", Late)
     assert RewardFunction("scores:words", AGENTS).score(Task(id="a", input="x"), "two words")
 
 

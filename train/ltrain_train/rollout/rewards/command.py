@@ -1,0 +1,105 @@
+"""The reward as a shell command: it reads a task and a result, and prints their value.
+
+It reads `{"task": {…}, "result": …}` as JSON from stdin. The last line that it prints is a JSON
+number, or an object of numbers. It runs in the recipe's folder, without ltrain's secrets.
+"""
+
+import json
+from hashlib import sha256
+from pathlib import Path
+from shutil import which
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
+
+from ltrain_instrument.settings import SECRETS
+from ltrain_train.processes import ChildDied, Children
+from ltrain_train.rollout.rewards import source
+from ltrain_train.rollout.rewards.source import MAX_CALLS, RewardFailed, parse_values
+from ltrain_train.rollout.tasks import Task
+from ltrain_train.workers.command import last_line
+from ltrain_train.workers.reference import BadReference
+from ltrain_train.workers.results import parse_json
+
+KILL_GRACE = 2.0
+"""Seconds between SIGTERM and SIGKILL."""
+ERRORS = (ChildDied, OSError, TypeError, ValueError)
+
+_SHELL_SCRIPT = 'exec <"$1" >"$2"; eval "$3"'
+
+
+class RewardCommand:
+    """Runs a command for each result."""
+
+    def __init__(self, command: str, folder: Path, timeout: float) -> None:
+        """Prepare a command.
+
+        Raises:
+            BadReference: when it is one word that names no program.
+        """
+        word = command.strip()
+        if " " not in word and which(word) is None and which(folder / word) is None:
+            raise BadReference(
+                f"'{word}' is no reward: not a URL, not module:function and no program. Write a "
+                "function as in reward:score."
+            )
+        self._command, self._folder, self._timeout = command, folder, timeout
+        self._children = Children()
+        self.digest = sha256(command.encode()).hexdigest()[:16]
+        """Hash of the command line."""
+
+    def score(self, task: Task, result: Any) -> dict[str, float]:
+        """Return the reward values by name.
+
+        Raises:
+            RewardFailed: when three calls failed, or one has not ended after the timeout.
+        """
+        retrying = Retrying(
+            retry=retry_if_exception(_is_worth_another_try),
+            wait=wait_exponential(source.RETRY_PAUSE),
+            stop=stop_after_attempt(MAX_CALLS),
+            reraise=True,
+        )
+        text = json.dumps({"task": task.model_dump(mode="json"), "result": result})
+        try:
+            return retrying(self._call, text)
+        except TimeoutError as error:
+            raise RewardFailed(
+                f"The reward command has not ended after {self._timeout:g} s on task '{task.id}'. "
+                "Raise reward_timeout under [rollout] in the recipe (--reward-timeout)."
+            ) from error
+        except ERRORS as error:
+            raise RewardFailed(
+                f"The reward command failed on task '{task.id}': {error}. The last line that it "
+                "prints must be a JSON number, or an object of numbers."
+            ) from error
+
+    def close(self) -> None:
+        """End the commands that run."""
+        self._children.stop()
+
+    def _call(self, text: str) -> dict[str, float]:
+        with TemporaryDirectory(prefix="ltrain-reward-") as scratch:
+            folder = Path(scratch)
+            given, printed = folder / "input.json", folder / "output"
+            given.write_text(text)
+            child = self._children.start(
+                "reward command",
+                ["/bin/sh", "-c", _SHELL_SCRIPT, "sh", str(given), str(printed), self._command],
+                env=dict.fromkeys(SECRETS),
+                log=folder / "log",
+                cwd=self._folder,
+                grace=KILL_GRACE,
+            )
+            try:
+                status = child.wait(self._timeout)
+            finally:
+                child.stop()
+            if status != 0:
+                raise ValueError(f"it ended with status {status}: {child.tail(1) or 'no output'}")
+            return parse_values(parse_json(last_line(printed)))
+
+
+def _is_worth_another_try(error: BaseException) -> bool:
+    return isinstance(error, ERRORS) and not isinstance(error, TimeoutError)

@@ -1,0 +1,57 @@
+"""What all sources of rewards share: their interface, their values and their error."""
+
+import math
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from ltrain_instrument.errors import LtrainError
+from ltrain_train.rollout.tasks import Task
+
+UNNAMED = "reward"
+"""The name of a single value."""
+MAX_CALLS = 3
+"""Calls of a function or a command on one result."""
+REWARD_TIMEOUT = 60.0
+"""Seconds for all calls on one result."""
+RETRY_PAUSE = 0.2
+"""Seconds before the second call; before the third, twice as many."""
+
+
+class RewardFailed(LtrainError, RuntimeError):
+    """The source of rewards failed on a result, or returned something that is not a number."""
+
+
+class RewardSource(Protocol):
+    """A function, a command or a service that judges results; `score` may run in many threads."""
+
+    digest: str
+    """Hash of what is known of the code that judges."""
+
+    def score(self, task: Task, result: Any) -> dict[str, float]:
+        """Return the reward values by name; a single value is named `reward`.
+
+        Raises:
+            RewardFailed: when there is none in time.
+        """
+
+    def close(self) -> None:
+        """End what the source started."""
+
+
+def parse_values(value: Any) -> dict[str, float]:
+    """Return the values by name of a number, or of numbers by name.
+
+    Raises:
+        TypeError, ValueError: when a value is not a finite number.
+    """
+    values = value if isinstance(value, Mapping) else {UNNAMED: value}
+    return {str(name): _to_reward(value) for name, value in values.items()}
+
+
+def _to_reward(value: Any) -> float:
+    if isinstance(value, str):
+        raise ValueError(f"{value[:200]!r} is a text, not a number")
+    number = float(value)  # bool, int, numpy's scalars
+    if not math.isfinite(number):
+        raise ValueError(f"{value!r} is not a finite number")
+    return number
