@@ -177,7 +177,11 @@ def test_rollouts_that_failed_are_an_error_with_the_commonest_reason(
         ([], 2, "Name the agent exactly once"),
         (["--agent", "plain:solve", "--", "echo"], 2, "Name the agent exactly once"),
         (["--agent", "plain:sovle"], 1, "Did you mean 'plain:solve'"),
-        (["--agent", "plain:solve", "--reward", "scores"], 1, "not of the form module:function"),
+        (
+            ["--agent", "plain:solve", "--reward", "scores"],
+            1,
+            "not a URL, not module:function and no program",
+        ),
         (["--agent", "plain:solve", "--gateway", "http://127.0.0.1:9"], 1, "No gateway answers"),
     ],
 )

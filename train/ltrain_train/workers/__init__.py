@@ -10,9 +10,15 @@ from ltrain_train.workers.attempt import (
     RolloutResult,
     WaveResult,
 )
-from ltrain_train.workers.command import CommandExecutor
+from ltrain_train.workers.command import CommandExecutor, last_line
 from ltrain_train.workers.executor import Executor, agent_environment
-from ltrain_train.workers.reference import code_digest, is_reference, load_function
+from ltrain_train.workers.reference import (
+    BadReference,
+    code_digest,
+    is_reference,
+    load_function,
+)
+from ltrain_train.workers.results import parse_json
 from ltrain_train.workers.worker_pool import WorkerPool
 
 __all__ = [
@@ -20,6 +26,7 @@ __all__ = [
     "MAX_TRIES",
     "Attempt",
     "AttemptResult",
+    "BadReference",
     "CommandExecutor",
     "Endpoint",
     "Executor",
@@ -30,5 +37,7 @@ __all__ = [
     "agent_environment",
     "code_digest",
     "is_reference",
+    "last_line",
     "load_function",
+    "parse_json",
 ]

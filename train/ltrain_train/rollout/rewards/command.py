@@ -18,9 +18,7 @@ from ltrain_train.processes import ChildDied, Children
 from ltrain_train.rollout.rewards import source
 from ltrain_train.rollout.rewards.source import MAX_CALLS, RewardFailed, parse_values
 from ltrain_train.rollout.tasks import Task
-from ltrain_train.workers.command import last_line
-from ltrain_train.workers.reference import BadReference
-from ltrain_train.workers.results import parse_json
+from ltrain_train.workers import BadReference, last_line, parse_json
 
 KILL_GRACE = 2.0
 """Seconds between SIGTERM and SIGKILL."""
@@ -82,11 +80,11 @@ class RewardCommand:
     def _call(self, text: str) -> dict[str, float]:
         with TemporaryDirectory(prefix="ltrain-reward-") as scratch:
             folder = Path(scratch)
-            given, printed = folder / "input.json", folder / "output"
-            given.write_text(text)
+            judged, printed = folder / "input.json", folder / "output"
+            judged.write_text(text)
             child = self._children.start(
                 "reward command",
-                ["/bin/sh", "-c", _SHELL_SCRIPT, "sh", str(given), str(printed), self._command],
+                ["/bin/sh", "-c", _SHELL_SCRIPT, "sh", str(judged), str(printed), self._command],
                 env=dict.fromkeys(SECRETS),
                 log=folder / "log",
                 cwd=self._folder,

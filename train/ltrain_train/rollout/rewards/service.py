@@ -19,7 +19,7 @@ from ltrain_instrument.privacy import remove_url_credentials
 from ltrain_instrument.settings import REWARD_KEY
 from ltrain_train.rollout.rewards.source import RewardFailed, parse_values
 from ltrain_train.rollout.tasks import Task
-from ltrain_train.workers.results import parse_json
+from ltrain_train.workers import parse_json
 
 MAX_CONNECTIONS = 16
 """Requests at a time; further ones wait."""
