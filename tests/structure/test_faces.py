@@ -12,6 +12,7 @@ PACKAGES = {
     "ltrain_collector": ROOT / "collector",
     "ltrain_transforms": ROOT / "transforms",
     "ltrain_train": ROOT / "train",
+    "ltrain_agents": ROOT / "agents",
 }
 FOLDERS = sorted(
     path
@@ -21,7 +22,16 @@ FOLDERS = sorted(
 )
 USERS = [
     path
-    for folder in ("instrument", "collector", "transforms", "train", "cli", "setup", "benchmarks")
+    for folder in (
+        "instrument",
+        "collector",
+        "transforms",
+        "train",
+        "agents",
+        "cli",
+        "setup",
+        "benchmarks",
+    )
     for path in sorted((ROOT / folder).rglob("*.py"))
 ]
 MOST = 20

@@ -11,7 +11,7 @@ from statistics import median
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("instrument", "collector", "transforms", "train", "cli", "examples", "setup")
+FOLDERS = ("instrument", "collector", "transforms", "train", "agents", "cli", "examples", "setup")
 VAGUE = {"utils", "util", "helpers", "helper", "common", "manager", "misc"}
 PLAIN = (*FOLDERS, "benchmarks", "tests")
 """The folders whose docstrings and names are checked."""
