@@ -12,7 +12,7 @@ PACKAGES = {
     "ltrain_collector": ROOT / "collector",
     "ltrain_transforms": ROOT / "transforms",
     "ltrain_train": ROOT / "train",
-    "ltrain_agents": ROOT / "agents",
+    "ltrain_episodes": ROOT / "episodes",
 }
 FOLDERS = sorted(
     path

@@ -53,7 +53,7 @@ def tables(outside: Any, tmp_path: Path) -> Callable[[], dict[str, pl.DataFrame]
 def run(runner: Start, agent: str, task: Task) -> Any:
     started = runner(
         agent,
-        reward="ltrain_agents:episode_reward",
+        reward="ltrain_episodes:episode_reward",
         agent_sees=("input", "answer"),
         environ={"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "langchain"},
     )

@@ -2,7 +2,7 @@
 
 from typing import Any, Self
 
-from ltrain_agents import BaseEnv, MathAgent, MathEnv, solve_with
+from ltrain_episodes import BaseEnv, MathAgent, MathEnv, solve_with
 
 solve = solve_with(MathAgent, MathEnv, max_tokens=64)
 

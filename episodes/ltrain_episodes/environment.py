@@ -7,6 +7,12 @@ unchanged, and so does one of rLLM, whose `step` returns four values.
 from abc import ABC, abstractmethod
 from typing import Any, Self
 
+from ltrain_instrument.errors import LtrainError
+
+
+class BadEnvironment(LtrainError, ValueError):
+    """An environment returned what its interface does not allow."""
+
 
 class BaseEnv(ABC):
     """The problem of one episode."""

@@ -5,16 +5,24 @@ episode lets them alternate until the environment ends it. Every model call and 
 environment is in the trace.
 """
 
-from ltrain_agents.agent import Action, BaseAgent, Message, Step, Trajectory
-from ltrain_agents.environment import BaseEnv
-from ltrain_agents.episode import Episode, episode_reward, run_episode, solve_with
-from ltrain_agents.math_agent import MathAgent
-from ltrain_agents.math_env import MathEnv
-from ltrain_agents.math_reward import RewardOutput, math_reward_fn
-from ltrain_agents.model import ChatModel, chat_model
+from ltrain_episodes.agent import Action, BaseAgent, Message, Step, Trajectory
+from ltrain_episodes.environment import BadEnvironment, BaseEnv
+from ltrain_episodes.episode import (
+    ChatModel,
+    Episode,
+    chat_model,
+    episode_reward,
+    run_episode,
+    solve_with,
+)
+from ltrain_episodes.math_agent import MathAgent
+from ltrain_episodes.math_env import MathEnv
+from ltrain_episodes.math_reward import RewardOutput, math_reward_fn
+from ltrain_episodes.text_agent import TextAgent
 
 __all__ = [
     "Action",
+    "BadEnvironment",
     "BaseAgent",
     "BaseEnv",
     "ChatModel",
@@ -24,6 +32,7 @@ __all__ = [
     "Message",
     "RewardOutput",
     "Step",
+    "TextAgent",
     "Trajectory",
     "chat_model",
     "episode_reward",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ltrain_agents import math_reward_fn
+from ltrain_episodes import math_reward_fn
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
-from ltrain_agents.environment import BaseEnv
-from ltrain_agents.math_reward import RewardOutput, math_reward_fn
+from ltrain_episodes.environment import BaseEnv
+from ltrain_episodes.math_reward import RewardOutput, math_reward_fn
 
 RewardFunction = Callable[[Mapping[str, Any], str], RewardOutput]
 

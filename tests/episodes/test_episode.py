@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from ltrain_agents import (
+from ltrain_episodes import (
     Action,
+    BadEnvironment,
     BaseAgent,
     BaseEnv,
     Message,
@@ -14,7 +15,6 @@ from ltrain_agents import (
     episode_reward,
     run_episode,
 )
-from ltrain_agents.errors import BadEnvironment
 
 
 class Player(BaseAgent):

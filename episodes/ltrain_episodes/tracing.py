@@ -10,7 +10,7 @@ from opentelemetry.trace import Span
 
 from ltrain_instrument import reward
 
-SCOPE = "ltrain.agents"
+SCOPE = "ltrain.episodes"
 STEP_REWARD = "step"
 """The name of the evaluation of a step."""
 
@@ -26,7 +26,7 @@ def agent_span(name: str) -> Iterator[None]:
 @contextmanager
 def step_span(env: Any, action: Any) -> Iterator[Span]:
     """Trace one step of an environment as a tool call; an exception is its error."""
-    name = type(env).__name__
+    name = _name(env)
     values = {
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": name,
@@ -44,6 +44,11 @@ def record_step(span: Span, observation: Any, value: float) -> None:
     """Record what a step returned: the observation, and the reward as an evaluation of the step."""
     span.set_attribute("gen_ai.tool.call.result", _text(observation))
     reward(value, STEP_REWARD, scope="call")
+
+
+def _name(env: Any) -> str:
+    """Return the id of an environment of Gymnasium, else the name of its class."""
+    return getattr(getattr(env, "spec", None), "id", None) or type(env).__name__
 
 
 def _tracer() -> trace.Tracer:

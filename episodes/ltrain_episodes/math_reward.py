@@ -1,4 +1,4 @@
-r"""The reward of an answer to a mathematics problem: whether the last `\boxed{}` has the value.
+"""The reward of an answer to a mathematics problem: whether the last `\\boxed{}` has the value.
 
 Answers are compared as text without LaTeX's spacing, units of text, currency and percent signs, and
 as exact numbers: integers, decimals, fractions. Nothing is evaluated: an expression such as

@@ -10,15 +10,16 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ltrain_agents import tracing
-from ltrain_agents.agent import BaseAgent, Trajectory
-from ltrain_agents.errors import BadEnvironment
-from ltrain_agents.model import ChatModel, chat_model
+from ltrain_episodes import tracing
+from ltrain_episodes.agent import BaseAgent, Message, Trajectory
+from ltrain_episodes.environment import BadEnvironment
 
 MAX_STEPS = 32
 """Steps of an episode whose environment does not end it."""
 
 Agents = Mapping[str, BaseAgent]
+ChatModel = Callable[[Sequence[Message]], str]
+"""Returns the text that answers messages."""
 End = Literal["terminated", "truncated", "max_steps"]
 
 
@@ -66,6 +67,28 @@ def run_episode(
         return _Run(named, env, model).play(max_steps)
 
 
+def chat_model(llm: Any, **options: Any) -> ChatModel:
+    """Return the model behind an endpoint that the runner passes to an agent.
+
+    Args:
+        llm: has `base_url`, `api_key` and `model`.
+        options: further fields of each request, e.g. `max_tokens=256`.
+    """
+    from openai import OpenAI
+
+    client = OpenAI(base_url=llm.base_url, api_key=llm.api_key)
+
+    def complete(messages: Sequence[Message]) -> str:
+        response = client.chat.completions.create(
+            model=llm.model,
+            messages=list(messages),  # type: ignore[arg-type]
+            **options,
+        )
+        return response.choices[0].message.content or ""
+
+    return complete
+
+
 def solve_with(
     agent: Callable[[], BaseAgent] | Mapping[str, Callable[[], BaseAgent]],
     env: Any,
@@ -77,10 +100,12 @@ def solve_with(
 
     Args:
         agent: makes the agent of an episode, such as its class; or several, by name.
-        env: has `from_dict`, which makes the environment of a task.
+        env: makes the environment of a task: a class with `from_dict`, or a function of the task.
         max_steps: steps after which the episode is cut.
         options: fields of each request to the model, such as `max_tokens=256`.
     """
+
+    make_env = getattr(env, "from_dict", env)
 
     def solve(task: dict[str, Any], llm: Any) -> dict[str, Any]:
         agents = (
@@ -89,7 +114,7 @@ def solve_with(
             else agent()
         )
         model = chat_model(llm, **options)
-        return run_episode(agents, env.from_dict(task), model, max_steps=max_steps).as_result()
+        return run_episode(agents, make_env(task), model, max_steps=max_steps).as_result()
 
     return solve
 

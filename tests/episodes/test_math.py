@@ -4,19 +4,19 @@ from collections.abc import Sequence
 
 import pytest
 
-from ltrain_agents import MathAgent, MathEnv, Message, RewardOutput, run_episode
+from ltrain_episodes import MathAgent, MathEnv, Message, RewardOutput, run_episode
 
 TASK = {"question": "What is 2 + 2?", "answer": "4"}
 
 
 class Model:
-    """Answers with the next of its responses, and keeps what it was asked."""
+    """Answers with the next of its responses, and keeps what it was requests."""
 
     def __init__(self, *responses: str) -> None:
-        self.responses, self.asked = list(responses), list[list[Message]]()
+        self.responses, self.requests = list(responses), list[list[Message]]()
 
     def __call__(self, messages: Sequence[Message]) -> str:
-        self.asked.append(list(messages))
+        self.requests.append(list(messages))
         return self.responses.pop(0)
 
 
@@ -28,9 +28,9 @@ def test_a_wrong_answer_is_corrected() -> None:
     assert (first.reward, first.done, first.info["is_correct"]) == (0.0, False, False)
     assert (second.reward, second.done, second.model_response) == (1.0, True, r"\boxed{4}")
     assert first.observation == {"question": "What is 2 + 2?"}
-    assert [message["role"] for message in model.asked[1]] == ["user", "assistant", "user"]
-    assert model.asked[0][0]["content"] == f"What is 2 + 2? {MathAgent.INSTRUCTION}"
-    assert model.asked[1][2]["content"] == MathAgent.CORRECTION
+    assert [message["role"] for message in model.requests[1]] == ["user", "assistant", "user"]
+    assert model.requests[0][0]["content"] == f"What is 2 + 2? {MathAgent.INSTRUCTION}"
+    assert model.requests[1][2]["content"] == MathAgent.CORRECTION
     assert second.chat_completions[-1] == {"role": "assistant", "content": r"\boxed{4}"}
 
 
@@ -51,7 +51,7 @@ def test_earlier_thinking_is_kept_or_left_out(accumulate: bool) -> None:
     responses = ["<think>hm\nwell</think> first", r"<think>now</think> \boxed{4}"]
     model = Model(*responses)
     episode = run_episode(MathAgent(accumulate_thinking=accumulate), MathEnv(TASK), model)
-    assert model.asked[1][1]["content"] == (responses[0] if accumulate else "first")
+    assert model.requests[1][1]["content"] == (responses[0] if accumulate else "first")
     steps = episode.trajectories["MathAgent"].steps
     assert steps[1].chat_completions[-1]["content"] == responses[1]
     assert steps[0].model_response == responses[0]
