@@ -53,6 +53,7 @@ class FakeVllm:
 
     def __init__(self, at: int | Path = 0) -> None:
         self.requests: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
         self.answers: list[bytes] = []
         self.admin: list[tuple[str, Any]] = []
         self.weights = "default"
@@ -110,6 +111,7 @@ def _handler(fake: FakeVllm, nagle: bool = False) -> type[BaseHTTPRequestHandler
             if not self.path.endswith("/completions"):
                 return self._admin(body)
             fake.requests.append(body)
+            fake.headers.append({name.lower(): text for name, text in self.headers.items()})
             version = f"w{fake.weights.rpartition('/v')[2]}"
             words = [version if word == "weights" else word for word in _words(body)]
             if "die" in words:

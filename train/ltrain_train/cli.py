@@ -32,6 +32,13 @@ def serve(
     upstream: Annotated[
         str | None, typer.Option(help="URL of a running vLLM to use instead of starting one.")
     ] = None,
+    route: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Another model that agents call, as MODEL=URL, or as a JSON object with the keys "
+            "of `[[serve.route]]`; repeat for more."
+        ),
+    ] = None,
     dtype: Annotated[
         str,
         typer.Option(help="auto, bfloat16, float32 or float16; auto: what this machine runs fast."),
@@ -73,6 +80,7 @@ def serve(
                 kv_cache_gib=kv_cache_gib,
                 extra=tuple(context.args),
             ),
+            routes=tuple(route or ()),
         ),
         lambda line: typer.echo(f"ltrain: {line}"),
     )

@@ -3,7 +3,7 @@
 from ltrain_instrument.tokens import clients
 from ltrain_instrument.tokens.events import DONE, EventSplitter
 from ltrain_instrument.tokens.fields import parse_and_replace
-from ltrain_instrument.tokens.request import Operation, Request, build_request
+from ltrain_instrument.tokens.request import Operation, Request, build_request, unchanged_request
 from ltrain_instrument.tokens.response import ModelResponse
 from ltrain_instrument.tokens.span import CallSpan
 
@@ -17,4 +17,5 @@ __all__ = [
     "build_request",
     "clients",
     "parse_and_replace",
+    "unchanged_request",
 ]

@@ -44,6 +44,8 @@ class Request:
     constrained: bool
     overridden: Mapping[str, Any] = field(default_factory=dict)
     """The client's sampling parameters that were replaced."""
+    provider: str = "vllm"
+    """OpenTelemetry's `gen_ai.provider.name` of the server."""
 
     @property
     def choices(self) -> int:
@@ -101,6 +103,23 @@ def build_request(
         wants_token_ids=bool(body.get("return_token_ids")),
         constrained=_is_constrained(body),
         overridden=overridden or {},
+    )
+
+
+def unchanged_request(operation: Operation, body: dict[str, Any], served_model: str) -> Request:
+    """Convert a client's body for a server whose responses are not trained on.
+
+    Only the model's name changes: a server that is not vLLM may refuse fields of vLLM.
+    """
+    return Request(
+        operation=operation,
+        body={**body, "model": served_model},
+        model=body["model"],
+        stream=bool(body.get("stream")),
+        wants_logprobs=True,
+        wants_token_ids=True,
+        constrained=_is_constrained(body),
+        provider="openai",
     )
 
 

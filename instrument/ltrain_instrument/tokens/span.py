@@ -91,7 +91,7 @@ def _request_attributes(request: Request) -> dict[str, Value]:
     body = request.body
     values: dict[str, Value] = {
         "gen_ai.operation.name": request.operation,
-        "gen_ai.provider.name": "vllm",
+        "gen_ai.provider.name": request.provider,
         "gen_ai.request.model": request.model,
     }
     messages = input_messages(body)

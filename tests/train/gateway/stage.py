@@ -24,8 +24,10 @@ from ltrain_train.gateway.app import Gateway
 from ltrain_train.gateway.client import GatewayClient
 from ltrain_train.gateway.keys import RolloutClaims, sign_rollout_key
 from ltrain_train.gateway.publication import Publication
+from ltrain_train.gateway.routes import Routes
 from ltrain_train.gateway.upstream import Upstream
 from ltrain_train.policy import Policies
+from ltrain_transforms.recipe import Route
 
 SECRET = "a secret of thirty-two characters!"
 NOBODY = "http://127.0.0.1:9"
@@ -43,6 +45,8 @@ class Stage:
         self.given_up = 0
         self.publication: Publication
         self.log_lines: list[str] = []
+        self.routes: tuple[Route, ...] = ()
+        """Other models; set before `running`."""
         self._upstream = upstream
         self._started = threading.Event()
         self._socket = socket.create_server(("127.0.0.1", 0))
@@ -143,14 +147,20 @@ class Stage:
         provider = create_tracer_provider(
             "ltrain-gateway", home=self.home, endpoint=NOBODY, strict=True
         )
+        routes = Routes(self.routes)
         gateway = Gateway(
-            publication, secret=SECRET, provider=provider, store_keys=Keys(self.home / "store")
+            publication,
+            secret=SECRET,
+            provider=provider,
+            store_keys=Keys(self.home / "store"),
+            routes=routes,
         )
         config = uvicorn.Config(gateway.app(), lifespan="off", log_level="error", ws="none")
         self._server = uvicorn.Server(config)
         self._started.set()
         await self._server.serve(sockets=[self._socket])
         await upstream.close()
+        await routes.close()
         provider.shutdown()
 
     def _on_lost(self) -> None:

@@ -182,7 +182,7 @@ def test_other_paths_are_refused(stage: Any, vllm: Any, method: str, path: str) 
 def test_an_unknown_model_is_refused_in_production(stage: Any) -> None:
     response = stage.ask("w3", identity=None, model="gpt-5")
     assert response.status_code == 404
-    assert message(response) == ("This gateway has no model 'gpt-5'. Use its policy 'policy'.")
+    assert message(response) == "This gateway has no model 'gpt-5'. Choose from: policy."
 
 
 def test_production_calls_leave_nothing_in_memory(stage: Any, vllm: Any) -> None:

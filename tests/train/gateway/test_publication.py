@@ -204,7 +204,7 @@ def test_a_publication_must_name_a_version(stage: Any, load: Any) -> None:
 
 
 def test_another_policy_is_not_served(stage: Any) -> None:
-    with pytest.raises(GatewayRefused, match=r"no model 'other'. Use its policy 'policy'"):
+    with pytest.raises(GatewayRefused, match=r"no model 'other'. Choose from: policy"):
         stage.client.publish("other", 0)
 
 

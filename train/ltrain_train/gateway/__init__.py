@@ -9,8 +9,8 @@ from ltrain_train.gateway.client import (
     GatewayUnreachable,
     PolicyServerAway,
 )
-from ltrain_train.gateway.exchange import LENGTH_SETTING
 from ltrain_train.gateway.keys import RolloutClaims, gateway_secret, sign_rollout_key
+from ltrain_train.gateway.policy_exchange import LENGTH_SETTING
 from ltrain_train.gateway.server import ServeOptions, serve
 from ltrain_train.gateway.vllm import VllmOptions
 

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from http import HTTPStatus
+from typing import Any
 
 import orjson
 from opentelemetry.context import Context
@@ -24,12 +25,16 @@ from ltrain_instrument import attributes
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.identity import Identity
 from ltrain_instrument.tokens import CallSpan, Operation
+from ltrain_instrument.tokens import Request as ModelRequest
 from ltrain_train.gateway.attempts import AttemptCalls, AttemptRegistry
+from ltrain_train.gateway.body import parse_body
 from ltrain_train.gateway.errors import Refused
 from ltrain_train.gateway.exchange import Exchange, Recording
 from ltrain_train.gateway.keys import BadKey, Keyring, RolloutClaims, bearer_key
+from ltrain_train.gateway.policy_exchange import PolicyExchange
 from ltrain_train.gateway.publication import Publication
-from ltrain_train.gateway.request import parse_request
+from ltrain_train.gateway.request import build_policy_request
+from ltrain_train.gateway.routes import Routes, RouteServer
 from ltrain_train.gateway.upstream import PATHS, UpstreamAway, UpstreamFailed
 from ltrain_train.policy import BadModel, UnknownVersion
 
@@ -51,6 +56,7 @@ class Gateway:
         provider: TracerProvider,
         store_keys: Keys | None = None,
         on_tools: Callable[[], None] = lambda: None,
+        routes: Routes | None = None,
     ) -> None:
         """Prepare the routes.
 
@@ -59,11 +65,13 @@ class Gateway:
             secret: signs the gateway's own keys.
             provider: raises OSError for a span that it cannot write.
             store_keys: keys that `/v1` accepts; None accepts every call.
-            on_tools: called for each request that names tools.
+            on_tools: called for each request to the policy that names tools.
+            routes: the servers of other models.
         """
         self.publication = publication
         self.recording = Recording()
         self._store_keys, self._on_tools = store_keys, on_tools
+        self._routes = routes or Routes()
         self.policy = publication.policy
         self.attempts = AttemptRegistry()
         self.since = time.time()
@@ -101,45 +109,71 @@ class Gateway:
     async def call(self, operation: Operation, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a call of the model, streamed or complete."""
         headers = Headers(scope=scope)
-        if "rollout" in scope["path_params"]:
-            claims = self._claims(scope, headers)
-            trained, allowed = claims.identity.mode == "train", claims.allow
-            raw = await _read_body(Request(scope, receive))
-            attempt = self.attempts.require_open(claims)  # after the body: a close may come first
-            request = parse_request(operation, raw, self.policy, claims.sampling, trained, allowed)
-        else:
+        claims = self._claims(scope, headers) if "rollout" in scope["path_params"] else None
+        if claims is None:
             self._admit(headers)
+        body = parse_body(operation, await _read_body(Request(scope, receive)))
+        route = self._routes.find(body["model"])
+        if claims is not None:
+            attempt = self.attempts.require_open(claims)  # after the body: a close may come first
+        else:
             attempt = AttemptCalls(Identity(mode="prod"))
-            raw = await _read_body(Request(scope, receive))
-            request = parse_request(operation, raw, self.policy, {})
-            self._require_served(request.model)
-        if request.body.get("tools"):
-            self._on_tools()
+            if route is None:
+                self._require_served(body["model"])
+        if route is not None:
+            request = route.request(operation, body)
+        else:
+            request = self._policy_request(operation, body, claims)
         context = _remote_context(headers)
         attempt.context = attempt.context or context
         identity = attempt.identity.attributes()
         span = CallSpan(self._tracer, context, SpanKind.SERVER, request, identity)
-        publication = self.publication
-        await Exchange(
+        await self._exchange(request, span, attempt, send, route).run(receive)
+
+    def _policy_request(
+        self, operation: Operation, body: dict[str, Any], claims: RolloutClaims | None
+    ) -> ModelRequest:
+        if body.get("tools"):
+            self._on_tools()
+        if claims is None:
+            return build_policy_request(operation, body, self.policy, {})
+        trained = claims.identity.mode == "train"
+        return build_policy_request(
+            operation, body, self.policy, claims.sampling, trained, claims.allow
+        )
+
+    def _exchange(
+        self,
+        request: ModelRequest,
+        span: CallSpan,
+        attempt: AttemptCalls,
+        send: Send,
+        route: RouteServer | None,
+    ) -> Exchange:
+        if route is not None:
+            return Exchange(request, span, attempt, send, upstream=route, recording=self.recording)
+        return PolicyExchange(
             request,
             span,
             attempt,
             send,
-            upstream=publication.upstream,
-            gate=publication.gate,
+            upstream=self.publication.upstream,
+            gate=self.publication.gate,
             recording=self.recording,
             policy=self.policy,
-        ).run(receive)
+        )
 
     async def models(self, request: Request) -> Response:
-        """Return the list of models: the one policy."""
+        """Return the list of models: the policy, and those with a route."""
         if "rollout" in request.path_params:
             self._claims(request.scope, request.headers)
         else:
             self._admit(request.headers)
-        model = {"id": self.policy, "object": "model", "created": 0, "owned_by": "ltrain"}
+        fields = {"object": "model", "created": 0, "owned_by": "ltrain"}
         limit = {"max_model_len": self.publication.upstream.max_model_len}
-        return _json_response({"object": "list", "data": [model | limit]})
+        policy = {"id": self.policy, **fields, **limit}
+        others = [{"id": model, **fields} for model in self._routes.models]
+        return _json_response({"object": "list", "data": [policy, *others]})
 
     async def close(self, request: Request) -> Response:
         """Revoke an attempt's key, cancel its calls in flight, and return its counts."""
@@ -237,7 +271,8 @@ class Gateway:
         if name != self.policy:
             raise Refused(
                 HTTPStatus.NOT_FOUND,
-                f"This gateway has no model '{name}'. Use its policy '{self.policy}'.",
+                f"This gateway has no model '{name}'. "
+                f"Choose from: {', '.join([self.policy, *self._routes.models])}.",
             )
 
 

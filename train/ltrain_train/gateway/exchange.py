@@ -1,51 +1,52 @@
-"""One call: it forwards the agent's request to the policy server, and the response to the agent.
+"""One call: it forwards the agent's request to a server, and the response to the agent.
 
 * The span is on disk before the last byte of the response is sent: before the body, or in a stream
   before the chunk that ends it.
 * If the span cannot be written, the call ends with status 503, or a stream with an error event.
 * If the agent disconnects, the generation is aborted and the span records that.
-* If a healthy policy server fails on a request, the request is at fault: status 400. During an
-  outage of the server the call waits; if it stays unanswered, it is counted as an outage failure.
 """
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from hashlib import sha256
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Protocol
 
 import aiohttp
 import orjson
 from starlette.types import Message, Receive, Send
 
-from ltrain_instrument.tokens import DONE, CallSpan, ModelResponse, Request, parse_and_replace
+from ltrain_instrument.tokens import (
+    DONE,
+    CallSpan,
+    ModelResponse,
+    Operation,
+    Request,
+    parse_and_replace,
+)
 from ltrain_train.gateway.attempts import AttemptCalls
 from ltrain_train.gateway.errors import Refused, send_json
-from ltrain_train.gateway.gate import Gate
-from ltrain_train.gateway.upstream import Upstream, read_events
+from ltrain_train.gateway.upstream import read_events
 
 STREAM_START: Message = {
     "type": "http.response.start",
     "status": 200,
     "headers": [(b"content-type", b"text/event-stream; charset=utf-8")],
 }
-TOO_LONG = re.compile(r"maximum (context|model) length|max_model_len")
-"""What vLLM says of a request with more tokens than it serves."""
-LENGTH_SETTING = (
-    "The limit is serve.max_model_len in the recipe (`ltrain serve --max-model-len`); unset, it is "
-    "as many tokens as the model allows and the memory holds."
-)
-DETECTION_DELAY = 0.5
-"""Seconds until the gate shuts after the policy server died."""
+
+
+class Server(Protocol):
+    """What answers calls: a policy server, or the server of another model."""
+
+    def post(
+        self, operation: Operation, body: bytes
+    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        """Post a call; leaving the context before its end aborts the generation."""
 
 
 class ServerFailed(ConnectionError):
     """The policy server answered with a status of 500 or above, or broke off its response."""
-
-
-CONNECTION_CLOSED = (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError)
-"""Errors of a request on a connection that the server closed, perhaps while it was idle."""
 
 
 class Recording:
@@ -89,19 +90,13 @@ class Exchange:
         attempt: AttemptCalls,
         send: Send,
         *,
-        upstream: Upstream,
-        gate: Gate,
+        upstream: Server,
         recording: Recording,
-        policy: str,
     ) -> None:
         self.request, self.span, self.attempt = request, span, attempt
-        self.upstream, self.gate, self.policy = upstream, gate, policy
-        self.recording = recording
+        self.upstream, self.recording = upstream, recording
         self._body = orjson.dumps(request.body)
         self._send = send
-        self._shut_count = gate.shut_count
-        self._in_outage = False
-        """Whether the call waits for a policy server that is down."""
         self._recorded_answer = ModelResponse()
         self._started = False
         """Whether the response's status has been sent to the agent."""
@@ -113,8 +108,8 @@ class Exchange:
         self.attempt.in_flight_calls.add(call)
         try:
             await asyncio.wait((call, disconnect), return_when=asyncio.FIRST_COMPLETED)
-            if not call.done():  # an outage may be why the agent disconnected
-                self._in_outage = self._in_outage or not await self.upstream.is_healthy()
+            if not call.done():
+                await self._note_disconnect()
         finally:
             if not self.span.ended:
                 call.cancel()
@@ -128,7 +123,7 @@ class Exchange:
 
     async def _run_call(self) -> None:
         try:
-            await self._call_with_retry()
+            await self._call()
         except Refused as refused:  # the span could not be written
             self.attempt.unanswered.add(self._digest)
             await self._refuse(refused)
@@ -138,55 +133,23 @@ class Exchange:
             if not self.span.ended:
                 self._end_cancelled()
 
-    async def _call_with_retry(self) -> None:
-        """Call the server, and once more if it or the connection failed before the response."""
-        try:
-            await self._call_through_gate()
-        except aiohttp.ClientConnectorError:  # the server died and the gate may not be shut yet
-            with self.attempt.count_waiting():
-                await asyncio.sleep(DETECTION_DELAY)
-            await self._call_through_gate()
-        except ServerFailed:
-            if self._started:
-                raise
-            await asyncio.sleep(DETECTION_DELAY)
-            await self._call_through_gate()
-        except CONNECTION_CLOSED:
-            await asyncio.sleep(DETECTION_DELAY)
-            if self._started or await self._had_outage():  # the request itself may have killed it
-                raise
-            await self._call_through_gate()
+    async def _call(self) -> None:
+        await self._call_server()
 
-    async def _call_through_gate(self) -> None:
-        version = await self._enter()
-        self._shut_count = self.gate.shut_count
-        try:
-            self.span.set_policy(self.policy, version)
-            await self._call_server()
-        finally:
-            self.gate.leave()
-
-    async def _enter(self) -> int:
-        if self.gate.is_open:
-            return await self.gate.enter()
-        self._in_outage = True
-        with self.attempt.count_waiting():
-            version = await self.gate.enter()
-        self._in_outage = False
-        return version
+    async def _note_disconnect(self) -> None:
+        """Take note that the agent went away during the call."""
 
     async def _call_server(self) -> None:
         async with self.upstream.post(self.request.operation, self._body) as response:
-            if response.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-                raise ServerFailed(
-                    f"{response.status}: {_error_message(_parse_body(await response.read()))}"
-                )
             if response.status != HTTPStatus.OK:
-                await self._forward_error(response)
+                await self._handle_error(response)
             elif self.request.stream:
                 await self._send_stream(response)
             else:
                 await self._send_complete(response)
+
+    async def _handle_error(self, response: aiohttp.ClientResponse) -> None:
+        await self._forward_error(response.status, await response.read())
 
     async def _send_complete(self, response: aiohttp.ClientResponse) -> None:
         payload, forwarded = parse_and_replace(
@@ -205,7 +168,7 @@ class Exchange:
                 continue
             payload, forwarded = parse_and_replace(event.decode(), self.request.replacements)
             if "error" in payload:
-                raise ServerFailed(_error_message(payload))
+                raise ServerFailed(error_message(payload))
             self._recorded_answer.add_payload(payload)
             if self.request.is_token_only_chunk(payload):
                 continue
@@ -221,45 +184,21 @@ class Exchange:
         self._end_answered()
         await self._send_body(b"".join(pending) + _encode_event(DONE), more=False)
 
-    async def _forward_error(self, response: aiohttp.ClientResponse) -> None:
-        body = _name_setting(await response.read())
-        kind, sentence = str(response.status), _error_message(_parse_body(body))
+    async def _forward_error(self, status: int, body: bytes) -> None:
+        kind, sentence = str(status), error_message(parse_error(body))
         self.recording.require_span(lambda: self.span.end_with_error(kind, sentence))
         self.attempt.spans += 1
         self.attempt.unanswered.discard(self._digest)
-        await self._begin(send_json(self._send, response.status, body))
+        await self._begin(send_json(self._send, status, body))
 
     async def _refuse_failed(self, reason: str) -> None:
-        """Refuse a failed call: 503 for an outage, which OpenAI's clients retry, else 400."""
-        if await self._had_outage():
-            self.attempt.unanswered.add(self._digest)
-            status = HTTPStatus.SERVICE_UNAVAILABLE
-            sentence = (
-                f"The policy server is down ({reason}). Send the request again: if `ltrain serve` "
-                "started the server, it starts it again."
-            )
-        else:
-            status = HTTPStatus.BAD_REQUEST
-            sentence = (
-                f"The policy server fails on this request ({reason}) and is otherwise healthy. "
-                "Change the request."
-            )
-        self._end_failed(
-            "upstream" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "400", sentence
+        """Refuse a call that the server did not answer."""
+        sentence = (
+            f"The server of model '{self.request.model}' failed: {reason}. Send the request again, "
+            "or check the model's route."
         )
-        await self._refuse(Refused(status, sentence))
-
-    async def _had_outage(self) -> bool:
-        """Return whether the policy server died or was replaced during this call."""
-        if self._gate_shut_meanwhile:
-            return True
-        if self._started:  # a call that had not started has already waited
-            await asyncio.sleep(DETECTION_DELAY)
-        return self._gate_shut_meanwhile or not await self.upstream.is_healthy()
-
-    @property
-    def _gate_shut_meanwhile(self) -> bool:
-        return not self.gate.is_open or self.gate.shut_count != self._shut_count
+        self._end_failed("upstream", sentence)
+        await self._refuse(Refused(HTTPStatus.BAD_GATEWAY, sentence))
 
     async def _refuse(self, refused: Refused) -> None:
         if not self._started:
@@ -292,8 +231,6 @@ class Exchange:
 
     def _end_cancelled(self) -> None:
         """End the span of a cancelled call."""
-        if self._in_outage or self.attempt.cancelled_in_outage:
-            self.attempt.unanswered.add(self._digest)
         self._end(
             lambda: self.span.end_with_error(
                 "cancelled", self._cancel_reason(), self._recorded_answer
@@ -321,7 +258,8 @@ def _encode_event(data: bytes) -> bytes:
     return b"data: " + data + b"\n\n"
 
 
-def _parse_body(body: bytes) -> dict[str, Any]:
+def parse_error(body: bytes) -> dict[str, Any]:
+    """Return the JSON object of a response, or its text as an error."""
     try:
         content = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -329,14 +267,7 @@ def _parse_body(body: bytes) -> dict[str, Any]:
     return content if isinstance(content, dict) else {"error": body[:500].decode(errors="replace")}
 
 
-def _name_setting(body: bytes) -> bytes:
-    """Add to the error of a too long request which setting has the limit."""
-    error = _parse_body(body).get("error")
-    if not isinstance(error, dict) or not TOO_LONG.search(str(error.get("message"))):
-        return body
-    return orjson.dumps({"error": error | {"message": f"{error['message']} {LENGTH_SETTING}"}})
-
-
-def _error_message(payload: dict[str, Any]) -> str:
+def error_message(payload: dict[str, Any]) -> str:
+    """Return the sentence of an error."""
     error = payload.get("error") or payload
     return str(error.get("message") if isinstance(error, dict) else error)

@@ -1,4 +1,4 @@
-"""Parses requests of the model and imposes the sampling of a rollout key on them."""
+"""Requests to the policy: a rollout key imposes its sampling on them."""
 
 from collections.abc import Collection
 from typing import Any
@@ -7,32 +7,31 @@ import orjson
 
 from ltrain_instrument.allow import Allow
 from ltrain_instrument.tokens import Operation, Request, build_request
-from ltrain_train.gateway.body import bad_request, parse_body
+from ltrain_train.gateway.body import bad_request
 from ltrain_train.gateway.trainable_requests import NEUTRAL_SAMPLING, require_trainable
 
 
-def parse_request(
+def build_policy_request(
     operation: Operation,
-    raw: bytes,
+    body: dict[str, Any],
     served: str,
     sampling: dict[str, float],
     trained: bool = False,
     allowed: Collection[Allow] = (),
 ) -> Request:
-    """Parse an agent's request into the request that the policy server answers.
+    """Convert an agent's request to the request that the policy server answers.
 
     Args:
         operation: the API of the request.
-        raw: the body.
+        body: what `parse_body` returned.
         served: the model's name in the policy server.
         sampling: sampling imposed on the call; empty imposes nothing.
         trained: whether the call is made in mode `train`.
         allowed: untrainable features that a call in mode `train` may use.
 
     Raises:
-        Refused: 400, when it is not a valid request, or uses a feature that is not allowed.
+        Refused: 400, when it uses a feature that is not allowed, or cannot be encoded.
     """
-    body = parse_body(operation, raw)
     if trained:
         chosen_fields = {name: value for name, value in body.items() if name not in sampling}
         require_trainable(chosen_fields, allowed)

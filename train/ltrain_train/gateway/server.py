@@ -25,6 +25,7 @@ from ltrain_train.gateway.app import Gateway
 from ltrain_train.gateway.errors import Refused
 from ltrain_train.gateway.keys import gateway_secret
 from ltrain_train.gateway.publication import Publication
+from ltrain_train.gateway.routes import Routes, parse_routes
 from ltrain_train.gateway.upstream import Upstream, UpstreamFailed
 from ltrain_train.gateway.vllm import Vllm, VllmOptions
 from ltrain_train.policy import NO_TOOLS, Policies, renders_tools
@@ -57,6 +58,8 @@ class ServeOptions:
     upstream: str | None
     """URL of a running policy server; None starts vLLM."""
     vllm: VllmOptions
+    routes: tuple[str, ...] = ()
+    """Other models as `MODEL=URL`, or as the JSON object of a route."""
 
 
 def serve(options: ServeOptions, log: Callable[[str], None]) -> None:
@@ -66,12 +69,13 @@ def serve(options: ServeOptions, log: Callable[[str], None]) -> None:
         LtrainError: when the port is in use, the model is incomplete, or vLLM cannot be started.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    routes = parse_routes(options.routes, options.policy)
     with contextlib.suppress(KeyboardInterrupt), _bind_port(options.port) as listening:
         policies, secret = Policies(options.home), gateway_secret(options.home)
         _prepare_version(policies, options, log)
         with Children() as children:
             service = GatewayServer(options, policies, children, log)
-            uvloop.run(service.run(secret, listening))
+            uvloop.run(service.run(secret, listening, Routes(routes)))
 
 
 class GatewayServer:
@@ -91,7 +95,7 @@ class GatewayServer:
         """The version that vLLM was first started with."""
         self._vllm = None if options.upstream else self._start_vllm()
 
-    async def run(self, secret: str, listening: socket.socket) -> None:
+    async def run(self, secret: str, listening: socket.socket, routes: Routes) -> None:
         """Serve on a bound socket until a signal arrives or vLLM has died too often."""
         options = self._options
         address = self._vllm.socket if self._vllm else options.upstream
@@ -119,10 +123,12 @@ class GatewayServer:
                 provider=provider,
                 store_keys=keys,
                 on_tools=self._warn_of_template,
+                routes=routes,
             )
             await self._serve(gateway, listening)
         finally:
             await upstream.close()
+            await routes.close()
             provider.shutdown()
 
     async def _follow_current(self, publication: Publication) -> None:

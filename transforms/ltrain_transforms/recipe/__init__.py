@@ -19,7 +19,7 @@ from ltrain_transforms.recipe.selection import (
     Source,
     TrustedSender,
 )
-from ltrain_transforms.recipe.serve import Serve
+from ltrain_transforms.recipe.serve import Route, Serve
 from ltrain_transforms.recipe.train import Train
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "Recipe",
     "Reward",
     "Rollout",
+    "Route",
     "RuleKind",
     "Serve",
     "Source",

@@ -3,9 +3,26 @@
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from ltrain_transforms.recipe.section import Section
+
+
+class Route(Section):
+    """Another model that agents call: its calls are traced and never trained."""
+
+    model: str = Field(min_length=1, pattern=r"^[^=\s]+$")
+    """Name that agents request."""
+    url: str = Field(pattern=r"^https?://")
+    """Base URL of an OpenAI-compatible server, such as `https://api.openai.com/v1`."""
+    key: str | None = Field(default=None, pattern=r"^[A-Za-z_]\w*$")
+    """Environment variable of `ltrain run` or `ltrain serve` that holds the server's key."""
+    served_as: str | None = None
+    """Name of the model at the server; default: `model`."""
+
+    def as_text(self) -> str:
+        """Return the route as the option `--route` of `ltrain serve` takes it."""
+        return self.model_dump_json(exclude_none=True)
 
 
 class Serve(Section):
@@ -23,8 +40,18 @@ class Serve(Section):
     answered with text."""
     chat_template: str | None = None
     """File of the chat template, in the recipe's folder; unset: the model's own."""
+    route: tuple[Route, ...] = ()
+    """Other models that agents call."""
     vllm: tuple[str, ...] = ()
     """Further arguments of `vllm serve`."""
+
+    @field_validator("route")
+    @classmethod
+    def _unique_models(cls, routes: tuple[Route, ...]) -> tuple[Route, ...]:
+        names = [route.model for route in routes]
+        if duplicates := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"Two routes are of model '{duplicates[0]}'. Remove one.")
+        return routes
 
     def arguments(self, folder: Path, dtype: str) -> list[str]:
         """Return the options of `ltrain serve`, those of vLLM after --.
@@ -43,5 +70,6 @@ class Serve(Section):
             *("--dtype", dtype if self.dtype == "auto" else self.dtype),
             *(("--max-model-len", str(self.max_model_len)) if self.max_model_len else ()),
             *("--max-num-seqs", str(self.max_num_seqs)),
+            *(option for route in self.route for option in ("--route", route.as_text())),
             *("--", *vllm, *self.vllm),
         ]

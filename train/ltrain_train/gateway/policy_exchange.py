@@ -1,0 +1,156 @@
+"""One call of the policy: it passes the gate, and outages of the policy server are not its fault.
+
+* If a healthy policy server fails on a request, the request is at fault: status 400. During an
+  outage of the server the call waits; if it stays unanswered, it is counted as an outage failure.
+"""
+
+import asyncio
+import re
+from http import HTTPStatus
+
+import aiohttp
+import orjson
+from starlette.types import Send
+
+from ltrain_instrument.tokens import CallSpan, Request
+from ltrain_train.gateway.attempts import AttemptCalls
+from ltrain_train.gateway.errors import Refused
+from ltrain_train.gateway.exchange import (
+    Exchange,
+    Recording,
+    ServerFailed,
+    error_message,
+    parse_error,
+)
+from ltrain_train.gateway.gate import Gate
+from ltrain_train.gateway.upstream import Upstream
+
+TOO_LONG = re.compile(r"maximum (context|model) length|max_model_len")
+"""What vLLM says of a request with more tokens than it serves."""
+LENGTH_SETTING = (
+    "The limit is serve.max_model_len in the recipe (`ltrain serve --max-model-len`); unset, it is "
+    "as many tokens as the model allows and the memory holds."
+)
+DETECTION_DELAY = 0.5
+"""Seconds until the gate shuts after the policy server died."""
+CONNECTION_CLOSED = (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError)
+"""Errors of a request on a connection that the server closed, perhaps while it was idle."""
+
+
+class PolicyExchange(Exchange):
+    """Runs one call of the policy until its span has ended."""
+
+    def __init__(
+        self,
+        request: Request,
+        span: CallSpan,
+        attempt: AttemptCalls,
+        send: Send,
+        *,
+        upstream: Upstream,
+        gate: Gate,
+        recording: Recording,
+        policy: str,
+    ) -> None:
+        super().__init__(request, span, attempt, send, upstream=upstream, recording=recording)
+        self._server, self.gate, self.policy = upstream, gate, policy
+        self._shut_count = gate.shut_count
+        self._in_outage = False
+        """Whether the call waits for a policy server that is down."""
+
+    async def _call(self) -> None:
+        """Call the server, and once more if it or the connection failed before the response."""
+        try:
+            await self._call_through_gate()
+        except aiohttp.ClientConnectorError:  # the server died and the gate may not be shut yet
+            with self.attempt.count_waiting():
+                await asyncio.sleep(DETECTION_DELAY)
+            await self._call_through_gate()
+        except ServerFailed:
+            if self._started:
+                raise
+            await asyncio.sleep(DETECTION_DELAY)
+            await self._call_through_gate()
+        except CONNECTION_CLOSED:
+            await asyncio.sleep(DETECTION_DELAY)
+            if self._started or await self._had_outage():  # the request itself may have killed it
+                raise
+            await self._call_through_gate()
+
+    async def _call_through_gate(self) -> None:
+        version = await self._enter()
+        self._shut_count = self.gate.shut_count
+        try:
+            self.span.set_policy(self.policy, version)
+            await self._call_server()
+        finally:
+            self.gate.leave()
+
+    async def _enter(self) -> int:
+        if self.gate.is_open:
+            return await self.gate.enter()
+        self._in_outage = True
+        with self.attempt.count_waiting():
+            version = await self.gate.enter()
+        self._in_outage = False
+        return version
+
+    async def _note_disconnect(self) -> None:  # an outage may be why the agent went away
+        self._in_outage = self._in_outage or not await self._server.is_healthy()
+
+    def _end_cancelled(self) -> None:
+        if self._in_outage or self.attempt.cancelled_in_outage:
+            self.attempt.unanswered.add(self._digest)
+        super()._end_cancelled()
+
+    async def _handle_error(self, response: aiohttp.ClientResponse) -> None:
+        """Forward an error of the request.
+
+        Raises:
+            ServerFailed: for an error of the server.
+        """
+        if response.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            raise ServerFailed(
+                f"{response.status}: {error_message(parse_error(await response.read()))}"
+            )
+        await self._forward_error(response.status, _name_setting(await response.read()))
+
+    async def _refuse_failed(self, reason: str) -> None:
+        """Refuse a failed call: 503 for an outage, which OpenAI's clients retry, else 400."""
+        if await self._had_outage():
+            self.attempt.unanswered.add(self._digest)
+            status = HTTPStatus.SERVICE_UNAVAILABLE
+            sentence = (
+                f"The policy server is down ({reason}). Send the request again: if `ltrain serve` "
+                "started the server, it starts it again."
+            )
+        else:
+            status = HTTPStatus.BAD_REQUEST
+            sentence = (
+                f"The policy server fails on this request ({reason}) and is otherwise healthy. "
+                "Change the request."
+            )
+        self._end_failed(
+            "upstream" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "400", sentence
+        )
+        await self._refuse(Refused(status, sentence))
+
+    async def _had_outage(self) -> bool:
+        """Return whether the policy server died or was replaced during this call."""
+        if self._gate_shut_meanwhile:
+            return True
+        if self._started:  # a call that had not started has already waited
+            await asyncio.sleep(DETECTION_DELAY)
+        return self._gate_shut_meanwhile or not await self._server.is_healthy()
+
+    @property
+    def _gate_shut_meanwhile(self) -> bool:
+        return not self.gate.is_open or self.gate.shut_count != self._shut_count
+
+
+def _name_setting(body: bytes) -> bytes:
+    """Add to the error of a too long request which setting has the limit."""
+    error = parse_error(body).get("error")
+    if not isinstance(error, dict) or not TOO_LONG.search(str(error.get("message"))):
+        return body
+    return orjson.dumps({"error": error | {"message": f"{error['message']} {LENGTH_SETTING}"}})
