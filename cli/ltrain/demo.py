@@ -24,6 +24,11 @@ RUN = "text-to-sql"
 RESERVE = 1_000_000_000
 """Bytes of disk for traces, checkpoints and logs."""
 
+START = 1.5
+"""Minutes of the start, the end and the validations of a demo on two cores."""
+MINUTES, MINUTES_FP32 = 0.5, 0.9
+"""Minutes of an update on two cores, in bfloat16 and in float32."""
+
 QUERIES = (
     "SELECT wave, outcome, count() AS rollouts, round(avg(llm_calls), 2) AS llm_calls "
     "FROM otel.rollouts WHERE mode = 'train' GROUP BY wave, outcome ORDER BY wave",
@@ -61,12 +66,14 @@ def run_demo(
         highlight=False,
         soft_wrap=True,
     )
-    minutes = 10 if fast_dtype() == "fp32" else 5
+    plan = command.make_plan(recipe, model=model, updates=updates, seed=seed)
+    number = plan.train.updates
+    minutes = START + number * (MINUTES_FP32 if fast_dtype() == "fp32" else MINUTES)
     console.print(
-        f"On two cores like these the ten updates of the recipe take about {minutes} minutes.",
+        f"On two cores like these {number} update{'s' if number > 1 else ''} and the two "
+        f"validations take about {minutes:.0f} minutes.",
         highlight=False,
     )
-    plan = command.make_plan(recipe, model=model, updates=updates, seed=seed)
     _check_disk(home, model, plan.recipe.train)
     journal = command.train_online(plan, as_json=False)
     _print_next_steps(console, home, journal)

@@ -36,7 +36,7 @@ def serve(
         list[str] | None,
         typer.Option(
             help="Another model that agents call, as MODEL=URL, or as a JSON object with the keys "
-            "of `[[serve.route]]`; repeat for more."
+            "of a recipe's serve.route; repeat for more."
         ),
     ] = None,
     dtype: Annotated[

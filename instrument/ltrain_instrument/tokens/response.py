@@ -28,6 +28,11 @@ class ModelResponse:
         return sum(choice.finish_reason is not None for choice in self.choices.values())
 
     @property
+    def sampled(self) -> int:
+        """Number of sampled tokens whose ids are known."""
+        return sum(len(choice.token_ids) for choice in self.choices.values())
+
+    @property
     def ordered_choices(self) -> list[Choice]:
         """The choices in the order of their index."""
         return [self.choices[index] for index in sorted(self.choices)]

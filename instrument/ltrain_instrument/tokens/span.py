@@ -136,7 +136,7 @@ def _usage(response: ModelResponse) -> dict[str, Value]:
     prompt, sampled = usage.get("prompt_tokens"), usage.get("completion_tokens")
     if prompt is None and response.prompt_token_ids is not None:
         prompt = len(response.prompt_token_ids)
-        sampled = sum(len(choice.token_ids) for choice in response.choices.values())
+        sampled = response.sampled
     counts = {
         "gen_ai.usage.input_tokens": prompt,
         "gen_ai.usage.output_tokens": sampled,

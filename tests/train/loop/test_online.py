@@ -19,9 +19,10 @@ from ltrain_train.errors import NotFinite, RolloutsFailed
 from ltrain_train.learner import StepReport
 from ltrain_train.loop.journal import Journal, Wave
 from ltrain_train.loop.online import OnlineRun, wave_tasks
-from ltrain_train.loop.report import Phases, wave_line
+from ltrain_train.loop.report import Phases
 from ltrain_train.loop.training_rows import LeftOut
 from ltrain_train.loop.update import Update
+from ltrain_train.loop.wave_rows import wave_notes
 from ltrain_train.policy import Policies
 from ltrain_train.rollout import Task
 from ltrain_transforms.datasets import Dataset
@@ -226,7 +227,7 @@ def test_an_undone_update_publishes_nothing_and_the_third_in_a_row_ends_the_run(
         (0, 0, {"drift_k3": 0.01})
     ] * 3
     assert journal.latest == 0
-    assert "-> no new version: 2 optimizer steps were undone" in wave_line(shown[0])
+    assert "  no new version: 2 optimizer steps were undone" in wave_notes(shown[0])
 
 
 def test_every_task_comes_once_in_an_epoch() -> None:

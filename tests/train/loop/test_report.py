@@ -1,19 +1,17 @@
-import io
 from dataclasses import replace
 from pathlib import Path
 
-from rich.console import Console
+import pytest
 
 from ltrain_train.loop.journal import Journal, Wave
 from ltrain_train.loop.report import (
+    describe_places,
     describe_start,
     held_out_scores,
     idle_share,
     next_commands,
     time_left,
     time_spent,
-    wave_line,
-    wave_table,
 )
 from ltrain_transforms.recipe import Recipe
 
@@ -54,22 +52,6 @@ def journal() -> Journal:
     return Journal(folder=Path(), run="sql", recipe="r", policy="sql", base=0, waves=WAVES)
 
 
-def test_a_line_shows_scores_seconds_and_the_version() -> None:
-    assert wave_line(WAVES[1]) == (
-        "train 0 (v0): executed 0.650  reward 0.300  tool-failed -0.090  | generate 12.0 s  "
-        "settle 0.5 s  build 0.5 s  train 30.0 s  load 2.0 s  -> v1 from 52 rows"
-    )
-
-
-def test_the_table_fits_eighty_columns_and_has_every_number() -> None:
-    console = Console(width=80, record=True, file=io.StringIO())
-    console.print(wave_table(journal()))
-    text = console.export_text()
-    for number in ("0.417", "-0.090", "30.0", "52"):
-        assert number in text
-    assert max(map(len, text.splitlines())) <= 80
-
-
 def test_time_is_split_into_engines_and_the_rest() -> None:
     text = time_spent(journal().waves, wall=61.0)
     assert text == (
@@ -78,17 +60,6 @@ def test_time_is_split_into_engines_and_the_rest() -> None:
     )
     assert idle_share({"settle": 5.0}, 10.0) == 1.0
     assert time_spent([], wall=9.0).startswith("9 s: start and end 9 s. No generation")
-
-
-def test_a_wave_without_rows_shows_why() -> None:
-    taught = replace(WAVES[1], published=None)
-    equal = "nothing to learn: within each group all rewards are equal"
-    assert wave_line(taught).endswith(equal)
-    assert wave_line(replace(taught, drops={"no_spread": 8, "superseded": 1})).endswith(equal)
-    other = replace(taught, drops={"no_spread": 8, "constrained": 2}, failures="2 failed.")
-    assert wave_line(other).endswith(
-        "nothing to learn: its drops are 2 constrained, 8 no_spread. 2 failed."
-    )
 
 
 def test_the_start_says_where_the_run_begins_or_goes_on() -> None:
@@ -102,9 +73,22 @@ def test_the_start_says_where_the_run_begins_or_goes_on() -> None:
     )
 
 
-def test_the_time_left_is_that_of_the_first_wave_for_each_update() -> None:
-    assert time_left(WAVES[1], updates=11) == "About 8 minutes left."
-    assert time_left(WAVES[1], updates=1) == time_left(WAVES[1], updates=2) == ""
+def test_the_time_left_is_that_of_the_second_wave_for_each_update() -> None:
+    validation, first = WAVES
+    second = replace(first, wave=1, seconds={"generate": 10.0, "train": 20.0})
+    assert time_left([validation, first, second], updates=12) == "About 5 minutes left."
+    assert time_left([validation, first, second], updates=2) == ""
+    assert time_left([validation, first], updates=12) == ""
+    assert time_left([first, second, validation], updates=12) == ""
+    assert time_left([first, second, replace(second, wave=2)], updates=12) == ""
+    resumed = [replace(second, wave=7), replace(second, wave=8)]
+    assert time_left(resumed, updates=12) == "About 2 minutes left."
+
+
+def test_the_places_of_a_run_are_shown_without_keys() -> None:
+    assert describe_places(Path(".ltrain"), "http://me:key@host:8123", "http://h:8000") == (
+        "Files: .ltrain; store: http://[redacted]@host:8123; gateway: http://h:8000."
+    )
 
 
 def test_held_out_scores_have_intervals_and_a_paired_difference() -> None:
@@ -128,12 +112,34 @@ def test_equal_differences_have_no_interval() -> None:
     last = replace(first, version=1, tasks={"a": 1.0, "b": 1.0})
     scores, difference = held_out_scores(replace(journal(), waves=[first, last]))
     assert scores == "Held-out tasks: 0.000 with v0, then 1.000 with v1."
-    assert difference.startswith("The difference is +1.000, without an interval")
+    assert difference.startswith(
+        "The difference is +1.000, without an interval: all tasks differ alike;"
+    )
 
 
-def test_the_next_commands_name_the_run_and_its_policy() -> None:
-    assert list(next_commands(journal())) == [
+def test_one_held_out_task_has_no_interval() -> None:
+    first = replace(WAVES[0], tasks={"a": 0.0})
+    last = replace(first, version=1, tasks={"a": 1.0})
+    _, difference = held_out_scores(replace(journal(), waves=[first, last]))
+    assert difference.startswith("The difference is +1.000, without an interval: there is one task")
+
+
+def test_the_next_commands_name_the_run_and_its_policy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LTRAIN_HOME", raising=False)
+    assert list(next_commands(journal(), [])) == [
         "Next:",
         "  ltrain show run:sql --html run.html",
         "  ltrain serve --policy sql   # serves sql@1",
+    ]
+
+
+def test_the_next_commands_have_the_home_and_what_the_recipe_serves_with(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LTRAIN_HOME", "my runs")
+    options = ["--max-num-seqs", "8", "--", "--chat-template", "a b.jinja"]
+    assert list(next_commands(journal(), options))[1:] == [
+        "  LTRAIN_HOME='my runs' ltrain show run:sql --html run.html",
+        "  LTRAIN_HOME='my runs' ltrain serve --policy sql --max-num-seqs 8 -- --chat-template "
+        "'a b.jinja'   # serves sql@1",
     ]

@@ -219,6 +219,20 @@ def test_why_there_is_nothing_to_train_on(
     assert read(done)["rows"] == 0
 
 
+def test_requests_without_an_llm_call_are_no_missing_feedback(tmp_path: Path) -> None:
+    scene = Scene()
+    talk(scene, [1.0, 0.0, None])
+    turn(scene, 7, "s7").tool()
+    store_traces(tmp_path, scene)
+    report = read(dry_run(tmp_path, "--mode", "prod", "--json"))
+    assert report["executions"] == {
+        "all": 4,
+        "trained": 2,
+        "left_out": {"no_llm_call": 1, "unrewarded": 1},
+    }
+    assert report["without_reward"] == 1
+
+
 def test_traces_without_an_llm_call(tmp_path: Path) -> None:
     scene = Scene()
     for number in range(2):

@@ -8,7 +8,7 @@ from tests.otlp import insert_otlp
 
 from ltrain_collector.store import Store
 from ltrain_train.loop.journal import Wave
-from ltrain_train.loop.report import wave_line
+from ltrain_train.loop.wave_rows import wave_notes
 from ltrain_transforms.calls import span_errors
 from ltrain_transforms.datasets.build import build
 from ltrain_transforms.datasets.pipeline import derive
@@ -87,8 +87,8 @@ def test_a_wave_of_a_run_prints_its_alarms() -> None:
     wave = Wave(
         mode="train", wave=3, version=1, rollouts=8, outcomes={}, evaluations={}, alarms=[message]
     )
-    assert wave_line(wave).splitlines()[1] == (
-        "alarm: wave 3: executions with calls dropped as `constrained` have low rewards "
+    assert list(wave_notes(wave))[1] == (
+        "  alarm: wave 3: executions with calls dropped as `constrained` have low rewards "
         "(mean 0.12, others 0.71, p = 0.0010): the agent may choose which rollouts are trained; "
         "see docs/samples.md"
     )

@@ -30,6 +30,8 @@ class AttemptCalls:
     closed: bool = False
     llm_calls: int = 0
     """Number of answered calls."""
+    tokens: int = 0
+    """Number of tokens that the policy sampled in them."""
     spans: int = 0
     """Number of ended call spans, failed calls included."""
     unanswered: set[bytes] = field(default_factory=set)
@@ -54,6 +56,7 @@ class AttemptCalls:
         """The counts that `close` returns to the runner."""
         return {
             "llm_calls": self.llm_calls,
+            "tokens": self.tokens,
             "spans": self.spans,
             "failures": len(self.unanswered),
             "away_seconds": self.away_seconds,

@@ -48,6 +48,8 @@ class CallCounts:
     """Call spans, failed calls included; the gateway's own span for the attempt is not counted."""
     failures: int
     """Requests that an outage of the policy server, or a full disk, left unanswered."""
+    tokens: int = 0
+    """Tokens that the policy sampled in the answered calls."""
     away_seconds: float = 0.0
     """Seconds in which a call waited for the policy server during an outage."""
     since: float = 0.0

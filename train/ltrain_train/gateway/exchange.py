@@ -227,6 +227,7 @@ class Exchange:
         self.recording.require_span(lambda: self.span.end_with_response(self._recorded_answer))
         self.attempt.spans += 1
         self.attempt.llm_calls += 1
+        self.attempt.tokens += self._recorded_answer.sampled
         self.attempt.unanswered.discard(self._digest)
 
     def _end_cancelled(self) -> None:

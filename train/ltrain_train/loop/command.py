@@ -33,10 +33,11 @@ from ltrain_train.loop.once import (
 from ltrain_train.loop.progress import Progress
 from ltrain_train.loop.publication import describe_serving
 from ltrain_train.loop.run import Plan, run_online
+from ltrain_train.loop.wave_rows import WaveRows
 from ltrain_train.policy import Policies
 from ltrain_train.processes import RunLock, disk_full_error, is_disk_full, run_lock
 from ltrain_transforms.datasets import Dataset, interrupt_handler
-from ltrain_transforms.recipe import Recipe
+from ltrain_transforms.recipe import Recipe, Serve
 
 STDERR = 2
 """The file descriptor."""
@@ -85,12 +86,13 @@ def make_plan(
 
 
 def train_online(plan: Plan, *, as_json: bool) -> Journal:
-    """Run online; print where it starts, a line for each wave, and then what it achieved."""
+    """Run online; print where it starts, a row for each wave, and then what it achieved."""
     console, began = (
         Console(highlight=False, soft_wrap=True, markup=False, emoji=False),
         time.monotonic(),
     )
     own_waves: list[Wave] = []
+    rows = WaveRows(plan.recipe)
 
     def on_start(sentence: str) -> None:
         if not as_json:
@@ -98,22 +100,22 @@ def train_online(plan: Plan, *, as_json: bool) -> Journal:
                 console.print(sentence)
 
     def on_wave(wave: Wave) -> None:
-        first = wave.mode == "train" and not any(each.mode == "train" for each in own_waves)
         own_waves.append(wave)
         with progress.paused():
             if as_json:
                 print(json.dumps(asdict(wave)), flush=True)
                 return
-            console.print(report.wave_line(wave))
-            if first and (left := report.time_left(wave, plan.train.updates)):
+            for line in rows.lines(wave):
+                console.print(line)
+            if left := report.time_left(own_waves, plan.train.updates):
                 console.print(left)
 
     with _hold_lock(plan) as lock, Progress(enabled=not as_json) as progress:
         journal = run_online(plan, on_wave, lock, on_start=on_start, progress=progress)
     if not as_json:
-        console.print(report.wave_table(journal))
+        serve = plan.serve_arguments if plan.recipe.serve != Serve() else []
         console.print(report.time_spent(own_waves, time.monotonic() - began))
-        for line in (*report.held_out_scores(journal), *report.next_commands(journal)):
+        for line in (*report.held_out_scores(journal), *report.next_commands(journal, serve)):
             console.print(line)
     return journal
 

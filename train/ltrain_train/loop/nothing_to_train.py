@@ -18,6 +18,7 @@ _WITHOUT_TOKENS = (
 EXPLANATIONS = {
     "unrewarded": "{some} lack a reward. The recipe names {rewards}; record feedback with "
     "`ltrain.reward()`, and see with `ltrain rules --mode {mode}` what each reward finds",
+    "no_llm_call": "{some} have no LLM call, such as requests that only read a page",
     "no_calls": "{some} have no LLM call of policy '{policy}'. Change `agents`, `nodes` or `where` "
     "of [[policy]] in the recipe",
     "no_spread": "{some} have the same reward as those that estimator '{estimator}' compares them "

@@ -1,6 +1,7 @@
 """What a run does right now: one line on a terminal that is rewritten, and nothing elsewhere."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
 from typing import Self
@@ -15,8 +16,8 @@ from ltrain_train.workers import RolloutResult
 class Progress(AbstractContextManager["Progress"]):
     """The line, on stderr; standard output is left to results."""
 
-    def __init__(self, *, enabled: bool = True) -> None:
-        console = Console(stderr=True)
+    def __init__(self, *, enabled: bool = True, console: Console | None = None) -> None:
+        console = console or Console(stderr=True)
         self._spinner = Spinner("dots")
         self._live = (
             Live(
@@ -61,20 +62,32 @@ class Progress(AbstractContextManager["Progress"]):
 
 
 class RolloutProgress:
-    """Counts the rollouts of a wave as they end."""
+    """Counts the rollouts of a wave, and the tokens of their calls, as they end."""
 
-    def __init__(self, progress: Progress, mode: str, wave: int, rollouts: int) -> None:
-        self._progress = progress
+    def __init__(
+        self,
+        progress: Progress,
+        mode: str,
+        wave: int,
+        rollouts: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._progress, self._clock, self._began = progress, clock, clock()
         self._wave, self._rollouts = f"wave {mode} {wave}", rollouts
-        self._ended = self._failed = 0
+        self._ended = self._failed = self._tokens = 0
         self._show()
 
     def add(self, result: RolloutResult) -> None:
         """Count a rollout that has ended."""
         self._ended += 1
         self._failed += result.outcome != "ok"
+        self._tokens += result.tokens
         self._show()
 
     def _show(self) -> None:
         failed = f", {self._failed} failed" if self._failed else ""
-        self._progress.show(f"{self._wave}: {self._ended} of {self._rollouts} rollouts{failed}")
+        seconds = self._clock() - self._began
+        speed = f", {self._tokens / seconds:.0f} tokens/s" if self._tokens and seconds else ""
+        self._progress.show(
+            f"{self._wave}: {self._ended} of {self._rollouts} rollouts{failed}{speed}"
+        )

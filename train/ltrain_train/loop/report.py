@@ -1,22 +1,20 @@
-"""The printed report of a run: one line for each wave, then a table and the time of each phase."""
+"""The printed report of a run: its start, the time of each phase, its result and what is next."""
 
+import os
 import shlex
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
-from rich.table import Table
-
+from ltrain_instrument import settings
+from ltrain_instrument.privacy import remove_url_credentials
 from ltrain_train.loop.journal import Journal, Wave
 from ltrain_train.scores import mean, mean_interval, paired_differences
 from ltrain_transforms.recipe import Recipe
 
 PHASES = ("generate", "settle", "build", "train", "load")
-PHASE_HEADINGS = ("gen", "settle", "build", "train", "load")
-
-EQUAL_REWARDS = frozenset({"no_spread", "superseded"})
-"""Drop reasons of a wave in which all rewards within each group are equal."""
 
 ENGINE_PHASES = ("generate", "train", "load")
 """Phases that sample tokens, train the policy, or write and load weights."""
@@ -40,14 +38,33 @@ def describe_start(journal: Journal, recipe: Recipe, tasks: int, validation: int
         else ""
     )
     held_out = f"; {validation} held-out tasks" if validation else "; no held-out tasks"
-    return f"Run {journal.run} starts from {version}: {updates} updates{wave}{held_out}."
+    what = f"{updates} updates{wave}{held_out}"
+    return f"Run {journal.run} starts from {version}: {what}."
 
 
-def time_left(wave: Wave, updates: int) -> str:
-    """Return how long the updates after `wave` take if each takes as long; '' after the last."""
-    left = updates - wave.wave - 1
-    minutes = left * sum(wave.seconds.values()) / 60
-    return f"About {minutes:.0f} minutes left." if left and minutes >= 1 else ""
+def describe_places(home: Path, store: str, gateway: str) -> str:
+    """Return a sentence that says where the files, the store and the gateway of a run are."""
+    return f"Files: {home}; store: {remove_url_credentials(store)}; gateway: {gateway}."
+
+
+def time_left(waves: Sequence[Wave], updates: int) -> str:
+    """Return how long the updates after the second one take if each takes as long as it did.
+
+    The first one is longer: it compiles, and fills caches.
+
+    Args:
+        waves: the waves of this process.
+        updates: number of updates of the run.
+
+    Returns:
+        '' after other waves, or if less than a minute is left.
+    """
+    trained = [wave for wave in waves if wave.mode == "train"]
+    if len(trained) != 2 or waves[-1] is not trained[-1]:
+        return ""
+    last = trained[-1]
+    minutes = (updates - last.wave - 1) * sum(last.seconds.values()) / 60
+    return f"About {minutes:.0f} minutes left." if minutes >= 1 else ""
 
 
 def held_out_scores(journal: Journal) -> Iterator[str]:
@@ -63,7 +80,8 @@ def held_out_scores(journal: Journal) -> Iterator[str]:
     average = mean(differences)
     if last is not first and average is not None:
         interval = mean_interval(differences)
-        between = f" {interval}" if interval else ", without an interval: all tasks differ alike"
+        none = "there is one task" if len(differences) == 1 else "all tasks differ alike"
+        between = f" {interval}" if interval else f", without an interval: {none}"
         yield f"The difference is {average:+.3f}{between}; intervals are of 95 %, over tasks."
 
 
@@ -73,49 +91,18 @@ def _score(wave: Wave) -> str:
     return f"{mean(scores):.3f}{f' {interval}' if interval else ''} with v{wave.version}"
 
 
-def next_commands(journal: Journal) -> Iterator[str]:
-    """Yield what to do after a run, as commands."""
+def next_commands(journal: Journal, serve: Sequence[str]) -> Iterator[str]:
+    """Yield what to do after a run, as commands.
+
+    Args:
+        serve: the arguments of `ltrain serve` that the recipe sets.
+    """
+    home = os.environ.get(settings.HOME.name)
+    prefix = f"{settings.HOME.name}={shlex.quote(home)} " if home else ""
     yield "Next:"
-    yield f"  ltrain show {shlex.quote(f'run:{journal.run}')} --html run.html"
-    yield f"  ltrain serve --policy {journal.policy}   # serves {journal.policy}@{journal.latest}"
-
-
-def wave_line(wave: Wave) -> str:
-    """Return a wave's scores, the seconds of each phase, and a line for each alarm."""
-    scores = "  ".join(f"{name} {value:.3f}" for name, value in wave.scores.items())
-    time_spent = "  ".join(
-        f"{name} {wave.seconds[name]:.1f} s" for name in _ordered_phases(wave.seconds)
-    )
-    trained = f"  -> v{wave.published} from {wave.samples} rows" if wave.published else ""
-    if wave.mode == "train" and wave.published is None:
-        trained = f"  -> nothing to learn: {_why_nothing(wave)}"
-        if wave.undone:
-            trained = f"  -> no new version: {wave.undone} optimizer steps were undone"
-    if "drift_k3" in wave.metrics:
-        trained += f"  drift {wave.metrics['drift_k3']:.2g}"
-    alarms = "".join(f"\nalarm: {sentence}" for sentence in wave.alarms)
-    return f"{wave.mode} {wave.wave} (v{wave.version}): {scores}  | {time_spent}{trained}{alarms}"
-
-
-def _why_nothing(wave: Wave) -> str:
-    """Return why a wave has no row to train on, from its drops and its failed rollouts."""
-    others = {name: n for name, n in wave.drops.items() if name not in EQUAL_REWARDS}
-    drops = ", ".join(f"{count} {name}" for name, count in sorted(wave.drops.items()))
-    why = f"its drops are {drops}" if others else "within each group all rewards are equal"
-    return f"{why}. {wave.failures}" if wave.failures else why
-
-
-def wave_table(journal: Journal) -> Table:
-    """Return a table of the waves: scores, failures, rows and seconds of each phase."""
-    names = _score_names(wave.scores for wave in journal.waves)
-    title = f"Run {journal.run}, policy {journal.policy}; the last columns are seconds"
-    table = Table(title=title, box=None, padding=(0, 1, 0, 0))
-    table.add_column("wave", no_wrap=True)
-    for name in ("v", "failed", *names, "rows", *PHASE_HEADINGS):
-        table.add_column(name.replace("-", "-\n"), justify="right", no_wrap=True)
-    for wave in journal.waves:
-        table.add_row(*_cells(wave, names))
-    return table
+    yield f"  {prefix}ltrain show {shlex.quote(f'run:{journal.run}')} --html run.html"
+    command = shlex.join(["ltrain", "serve", "--policy", journal.policy, *serve])
+    yield f"  {prefix}{command}   # serves {journal.policy}@{journal.latest}"
 
 
 def time_spent(waves: Iterable[Wave], wall: float) -> str:
@@ -138,24 +125,9 @@ def time_spent(waves: Iterable[Wave], wall: float) -> str:
     )
 
 
-def _cells(wave: Wave, names: Sequence[str]) -> list[str]:
-    failed = wave.rollouts - wave.outcomes.get("ok", 0)
-    head = [f"{wave.mode} {wave.wave}", str(wave.version), str(failed)]
-    scores = [f"{wave.scores[name]:.3f}" if name in wave.scores else "" for name in names]
-    seconds = [f"{wave.seconds.get(phase, 0.0):.1f}" for phase in PHASES]
-    return [*head, *scores, str(wave.samples or ""), *seconds]
-
-
 def _ordered_phases(seconds: dict[str, float]) -> list[str]:
     ordered = [name for name in PHASES if name in seconds]
     return [*ordered, *sorted(set(seconds) - set(PHASES))]
-
-
-def _score_names(mappings: Iterable[dict[str, float]]) -> list[str]:
-    names: dict[str, None] = {}
-    for mapping in mappings:
-        names.update(dict.fromkeys(mapping))
-    return list(names)
 
 
 class Phases:

@@ -19,7 +19,7 @@ from ltrain_train.learner import LearnerClient
 from ltrain_train.loop.journal import Journal, Wave, open_journal
 from ltrain_train.loop.online import OnlineRun
 from ltrain_train.loop.progress import Progress
-from ltrain_train.loop.report import Phases, describe_start
+from ltrain_train.loop.report import Phases, describe_places, describe_start
 from ltrain_train.loop.retry import retry_publish, retry_store
 from ltrain_train.loop.services import Services
 from ltrain_train.loop.update import Updater
@@ -147,7 +147,7 @@ def run_online(
 
     Args:
         on_wave: called with each finished wave.
-        on_start: called once with a sentence that says where the run starts.
+        on_start: called with the sentences that say where the run starts.
         progress: what the run does right now.
 
     Raises:
@@ -166,7 +166,6 @@ def run_online(
         updates=plan.train.updates,
         current=policies.read_version(plan.policy, policies.current(plan.policy)),
     )
-    on_start(describe_start(journal, plan.recipe, len(tasks), len(validation)))
     with ExitStack() as stack, lock.working():
         progress.show("loading the model: the learner and vLLM start, about a minute")
         services = stack.enter_context(
@@ -177,6 +176,8 @@ def run_online(
                 keep_open=lock.descriptors,
             )
         )
+        on_start(describe_start(journal, plan.recipe, len(tasks), len(validation)))
+        on_start(describe_places(plan.home, services.store_url, services.gateway_url))
         base, learner = make_learner(plan, policies, journal.latest, lock)
         stack.enter_context(learner)
         stack.callback(services.stop_gateway)  # it ends while the learner ends

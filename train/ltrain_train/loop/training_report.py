@@ -16,6 +16,8 @@ from ltrain_train.loop.training_rows import GROUP, IN_OUTDATED_GROUP, RowSelecti
 
 OTHER_POLICY = "other_policy"
 """The reason of an execution whose rows are all of policies that are not trained."""
+NO_LLM_CALL = "no_llm_call"
+"""The reason of an execution without an LLM call, such as a request that only reads a page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +66,8 @@ class TrainingReport:
     groups_of_one: int
     rewards: tuple[RewardSummary, ...]
     without_reward: int
-    """Executions without feedback: without an evaluation that the recipe names, or where it names
-    none, without any reward."""
+    """Executions with an LLM call and without feedback: without an evaluation that the recipe
+    names, or where it names none, without any reward."""
     calls: Balance
     """Calls of the policy in the executions that are compared and not left out."""
     llm_calls: int
@@ -139,6 +141,7 @@ def _execution_reasons(
     outdated = selection.outdated.rename({"reason": "outdated"})
     in_group = transitions.filter(GROUP.is_in(selection.groups.implode()))["execution_id"]
     reason = pl.coalesce(
+        pl.when(llm_calls=0).then(pl.lit(NO_LLM_CALL)),
         "at_build",
         "outdated",
         pl.when(pl.col("execution_id").is_in(in_group.implode())).then(pl.lit(IN_OUTDATED_GROUP)),
@@ -147,7 +150,7 @@ def _execution_reasons(
     )
     trained = pl.col("execution_id").is_in(rows["execution_id"].implode())
     return (
-        executions.select("execution_id")
+        executions.select("execution_id", "llm_calls")
         .join(at_build.unique("execution_id"), "execution_id", "left")
         .join(outdated, "execution_id", "left")
         .join(_commonest_reasons(selection), "execution_id", "left")
@@ -196,4 +199,5 @@ def _count_without_reward(
 ) -> int:
     if any(each.get("evaluation") for each in reward_rules):
         rewards = rewards.filter(pl.col("source") != "rule")
-    return executions.join(rewards, "execution_id", "anti").height
+    with_calls = executions.filter(pl.col("llm_calls") > 0)
+    return with_calls.join(rewards, "execution_id", "anti").height

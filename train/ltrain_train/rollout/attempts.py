@@ -69,7 +69,7 @@ class UnscoredAttempt:
     output: Any
     """The agent's result."""
     error: RewardFailed
-    llm_calls: int
+    calls: CallCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,11 +170,9 @@ class Attempts:
             rewards = self._score(running, result)
         except RewardFailed as error:
             with self._lock:
-                self._unscored.append(
-                    UnscoredAttempt(running, result.output, error, calls.llm_calls)
-                )
+                self._unscored.append(UnscoredAttempt(running, result.output, error, calls))
             return ClosedAttempt(running, None)
-        closed = self._write_end(running, result, rewards, calls.llm_calls)
+        closed = self._write_end(running, result, rewards, calls)
         if result.outcome is not Outcome.INFRA or running.rollout.tries == MAX_TRIES:
             return ClosedAttempt(running, closed)
         return ClosedAttempt(running, closed, running.rollout.next_try(isolated=result.died))
@@ -200,17 +198,17 @@ class Attempts:
         for running in attempts:
             if not self._remove_open(running):
                 continue
-            calls = 0
+            calls = NO_CALLS
             if gateway_answers:
                 try:
-                    calls = self._close_key(running).llm_calls
+                    calls = self._close_key(running)
                 except (GatewayUnreachable, GatewayRefused):
                     gateway_answers = False
             self._write_end(running, STOPPED, {}, calls)
         with self._lock:
             unscored, self._unscored = self._unscored, []
         for each in unscored:
-            self._write_end(each.running, STOPPED, {}, each.llm_calls)
+            self._write_end(each.running, STOPPED, {}, each.calls)
 
     def _endpoint(self, identity: Identity) -> Endpoint:
         path = f"/rollout/{identity.rollout}/attempt/{identity.attempt}/v1"
@@ -255,14 +253,14 @@ class Attempts:
     def _write_unscored(self, unscored: UnscoredAttempt, outcome: Outcome) -> RolloutResult:
         reason = f"{RewardFailed.__name__}: {unscored.error}"
         result = AttemptResult(outcome, reason, unscored.output)
-        return self._write_end(unscored.running, result, {}, unscored.llm_calls)
+        return self._write_end(unscored.running, result, {}, unscored.calls)
 
     def _write_end(
         self,
         running: RunningAttempt,
         result: AttemptResult,
         rewards: dict[str, float],
-        calls: int,
+        calls: CallCounts,
     ) -> RolloutResult:
         identity, task = running.attempt.identity, running.rollout.task
         digests = {
@@ -276,7 +274,7 @@ class Attempts:
             running.spans,
             result.outcome,
             reason=result.reason,
-            llm_calls=calls,
+            llm_calls=calls.llm_calls,
             digests={name: value for name, value in digests.items() if value},
             contents=contents,
         )
@@ -287,7 +285,8 @@ class Attempts:
             reason=result.reason,
             rewards=rewards,
             seconds=seconds,
-            llm_calls=calls,
+            llm_calls=calls.llm_calls,
+            tokens=calls.tokens,
         )
 
 

@@ -109,6 +109,8 @@ class RolloutResult:
     """Wall time."""
     llm_calls: int
     """Calls that the gateway answered."""
+    tokens: int = 0
+    """Tokens that the policy sampled in them."""
 
 
 class WaveResult(list[RolloutResult]):
