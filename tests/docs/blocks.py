@@ -1,6 +1,6 @@
 """The code blocks of README.md, CONTRIBUTING.md, docs/ and the READMEs of the examples."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,7 +53,9 @@ def read_blocks(page: Path, text: str) -> list[Block]:
 BLOCKS = [block for page in PAGES for block in read_blocks(page, page.read_text())]
 
 
-def parametrize(*languages: str) -> pytest.MarkDecorator:
-    """Return a decorator that runs a test once for each block in one of the languages."""
-    chosen = [block for block in BLOCKS if block.language in languages]
+def parametrize(
+    *languages: str, where: Callable[[Block], object] = lambda block: True
+) -> pytest.MarkDecorator:
+    """Return a decorator that runs a test once for each block in the languages, if `where`."""
+    chosen = [block for block in BLOCKS if block.language in languages and where(block)]
     return pytest.mark.parametrize("block", chosen, ids=lambda block: block.id)

@@ -1,0 +1,183 @@
+"""A user's folder as the docs assume it: agent, recipe, datasets, a policy and a store's server."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tests.docs.blocks import ROOT
+from tests.otlp import insert_otlp
+from tests.train.gateway.conftest import write_model
+from tests.train.tiny import write_tokenizer
+from tests.transforms.conftest import Attempt, Scene
+
+from ltrain_collector.access import Keys, Role
+from ltrain_collector.store import Store
+from ltrain_train.policy import Policies
+from ltrain_transforms.datasets import build
+from ltrain_transforms.recipe import Recipe
+
+WAIT = 180
+"""Seconds to wait for a process that takes a few on an idle machine."""
+BIN = Path(sys.executable).parent
+FILES = {
+    "ltrain.toml": """
+[source]
+run = "demo"
+[[policy]]
+name = "sql"
+[[reward]]
+name = "answer"
+evaluation = "reward"
+""",
+    "agent.py": """
+import httpx
+
+def solve(task, llm):
+    body = {"model": llm.model, "messages": [{"role": "user", "content": task["input"]}]}
+    headers = {"authorization": f"Bearer {llm.api_key}"}
+    answer = httpx.post(f"{llm.base_url}/chat/completions", json=body, headers=headers)
+    return answer.raise_for_status().json()["choices"][0]["message"]["content"]
+""",
+    "my_agent.py": "def answer(question, llm=None):\n    return '4'\n",
+    "reward.py": "def score(task, result):\n    return 1.0\n\n\nexact = score\n",
+    "train.jsonl": '{"id": "t1", "input": "2 + 2", "gold": "4"}\n',
+}
+RUNS = ("demo", "text-to-sql", "train")
+IDS = {"demo": "49b47e5d2acd61c45e730b4a357ebff", "text-to-sql": "3f2a7c11"}
+"""How the docs name the first rollout of a run."""
+VERSIONS = 10
+
+
+def scene(run: str) -> Scene:
+    """Return groups of two judged rollouts in two train waves and one production rollout."""
+    scene = Scene(run)
+    for wave in (0, 3):
+        for sample in (0, 1):
+            attempt = scene.attempt(sample=sample, wave=wave)
+            if wave == sample == 0:
+                attempt = scene.attempts[-1] = named(attempt, IDS.get(run, ""))
+            judge(attempt, sample)
+    judge(scene.attempt("t2", mode="prod", wave=None), 1)
+    judge(scene.attempt("t2", mode="prod", wave=None, sample=1), 0)
+    return scene
+
+
+def named(attempt: Attempt, beginning: str) -> Attempt:
+    """Return the attempt at a rollout whose id begins so."""
+    rollout = (beginning + str(attempt.identity.rollout))[:32]
+    return Attempt(replace(attempt.identity, rollout=rollout), clock=attempt.clock)
+
+
+def judge(attempt: Attempt, reward: float) -> None:
+    attempt.dispatch()
+    attempt.llm(state={"query": "SELECT 1"})
+    attempt.tool(error="" if reward else "no such table")
+    attempt.evaluate(float(reward))
+    attempt.close()
+
+
+def write_project(folder: Path, store: Path) -> None:
+    """Write the folder, and its traces to the store."""
+    for name, text in FILES.items():
+        (folder / name).write_text(text)
+    (folder / "otel-config").symlink_to(ROOT / "otel-config")
+    (folder / "traces").mkdir()
+    shutil.copy(ROOT / "tests/fixtures/langchain__traceloop-0.62.4.otlp.json", folder / "traces")
+    with Store.open(f"chdb://{store}") as opened:
+        opened.migrate()
+        for run in RUNS:
+            insert_otlp(opened, scene(run).request())
+        recipe = Recipe.load(folder / "ltrain.toml")
+        for name in ("datasets/first", ".ltrain/datasets/demo/train"):
+            build(opened, recipe, folder / name)
+        build(opened, recipe, folder / "datasets/second", wave=3)
+    write_policy(folder / ".ltrain")
+    Keys(folder / ".ltrain" / "store").make_key(Role.QUERY)
+
+
+def write_policy(home: Path) -> None:
+    """Write a model of one tensor with a tokenizer, and a policy with ten later versions of it."""
+    model = write_model(home / "models" / "smollm2")
+    write_tokenizer(model)
+    policies = Policies(home)
+    policies.register("sql", model)
+    for parent in range(VERSIONS):
+        draft = policies.draft("sql")
+        shutil.copytree(model, draft)
+        policies.publish_files("sql", draft, parent=parent, dataset="5d0c41a8", recipe="4cc2b6ae")
+
+
+@dataclass(frozen=True)
+class Project:
+    """A folder with a server of its store."""
+
+    folder: Path
+    otlp: str
+    grpc: str
+    sql: str
+    """host:port of each."""
+
+    @property
+    def key_id(self) -> str:
+        """The id of a key of the store in the folder."""
+        return Keys(self.folder / ".ltrain" / "store").made_keys()[0].id
+
+    @property
+    def environ(self) -> dict[str, str]:
+        own = {
+            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{self.otlp}",
+            "LTRAIN_STORE": f"http://{self.sql}",
+            "HF_HOME": str(self.folder / "huggingface"),
+            "COLUMNS": "200",
+        }
+        removed = ("LTRAIN_", "OTEL_")
+        kept = {name: text for name, text in os.environ.items() if not name.startswith(removed)}
+        return {**kept, **own}
+
+    def copy(self, folder: Path) -> "Project":
+        """Copy the folder for one block; the server stays the same."""
+        shutil.copytree(self.folder, folder, symlinks=True, dirs_exist_ok=True)
+        return replace(self, folder=folder)
+
+    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """Run a command in the folder, and raise an `AssertionError` with its output if it fails."""
+        done = subprocess.run(
+            command,
+            cwd=self.folder,
+            env=self.environ,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=WAIT,
+            check=False,
+        )
+        assert done.returncode == 0, f"{command[-1]}\n{done.stdout}\n{done.stderr}"
+        return done
+
+
+@contextmanager
+def serve_project(folder: Path, store: Path) -> Iterator[Project]:
+    """Run `ltrain up` on free ports."""
+    ports = ("--otlp-port", "0", "--grpc-port", "0", "--http-port", "0")
+    up = subprocess.Popen(
+        [sys.executable, "-m", "ltrain", "up", "--dir", str(store), *ports],
+        env={name: text for name, text in os.environ.items() if not name.startswith("LTRAIN_")},
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert up.stdout is not None
+    try:
+        addresses = re.findall(r"[\d.]+\.\d+:\d+", up.stdout.readline())
+        yield Project(folder, *addresses)
+    finally:
+        up.send_signal(signal.SIGINT)
+        up.communicate(timeout=WAIT)
