@@ -14,7 +14,6 @@ from pathlib import Path
 from tests.docs.blocks import ROOT
 from tests.otlp import insert_otlp
 from tests.train.gateway.conftest import write_model
-from tests.train.tiny import write_tokenizer
 from tests.transforms.conftest import Attempt, Scene
 
 from ltrain_collector.access import Keys, Role
@@ -51,33 +50,40 @@ def solve(task, llm):
 }
 RUNS = ("demo", "text-to-sql", "train")
 IDS = {"demo": "49b47e5d2acd61c45e730b4a357ebff", "text-to-sql": "3f2a7c11"}
-"""How the docs name the first rollout of a run."""
+"""The beginning of the id of a run's first rollout, in the docs."""
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+"""The trace of the first rollout of the run `train`, in the docs."""
+SECRET = "a store's secret of more than thirty-two characters"
 VERSIONS = 10
+TINY = ROOT / "tests" / "train" / "tiny.py"
 
 
 def scene(run: str) -> Scene:
-    """Return groups of two judged rollouts in two train waves and one production rollout."""
+    """Return groups of two judged rollouts in two train waves and in production."""
     scene = Scene(run)
-    for wave in (0, 3):
+    for mode, wave in (("train", 0), ("train", 3), ("prod", None)):
         for sample in (0, 1):
-            attempt = scene.attempt(sample=sample, wave=wave)
-            if wave == sample == 0:
-                attempt = scene.attempts[-1] = named(attempt, IDS.get(run, ""))
-            judge(attempt, sample)
-    judge(scene.attempt("t2", mode="prod", wave=None), 1)
-    judge(scene.attempt("t2", mode="prod", wave=None, sample=1), 0)
+            scene.attempt(sample=sample, mode=mode, wave=wave)
+    scene.attempts[0] = named(scene.attempts[0], IDS.get(run, ""))
+    if run == "train":
+        scene.attempts[0].trace = TRACE
+    for attempt in scene.attempts:
+        record(attempt, int(attempt.identity.sample or 0))
     return scene
 
 
 def named(attempt: Attempt, beginning: str) -> Attempt:
-    """Return the attempt at a rollout whose id begins so."""
+    """Return the attempt at a rollout whose id begins so, and whose trace id does not."""
     rollout = (beginning + str(attempt.identity.rollout))[:32]
-    return Attempt(replace(attempt.identity, rollout=rollout), clock=attempt.clock)
+    found = Attempt(replace(attempt.identity, rollout=rollout), clock=attempt.clock)
+    found.trace = found.trace[::-1]
+    return found
 
 
-def judge(attempt: Attempt, reward: float) -> None:
+def record(attempt: Attempt, reward: int) -> None:
+    """Record a model call, a tool call that fails without reward, and the evaluation."""
     attempt.dispatch()
-    attempt.llm(state={"query": "SELECT 1"})
+    attempt.llm(text=f"answer {reward}", response=(4, 5 + reward), state={"query": "SELECT 1"})
     attempt.tool(error="" if reward else "no such table")
     attempt.evaluate(float(reward))
     attempt.close()
@@ -105,13 +111,22 @@ def write_project(folder: Path, store: Path) -> None:
 def write_policy(home: Path) -> None:
     """Write a model of one tensor with a tokenizer, and a policy with ten later versions of it."""
     model = write_model(home / "models" / "smollm2")
-    write_tokenizer(model)
+    tiny = home.parent.parent / "tiny"  # by a process of its own: torch takes seconds to import
+    subprocess.run([sys.executable, TINY, tiny], check=True, capture_output=True, timeout=WAIT)
+    for file in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        shutil.copy(tiny / file, model)
     policies = Policies(home)
     policies.register("sql", model)
     for parent in range(VERSIONS):
         draft = policies.draft("sql")
         shutil.copytree(model, draft)
         policies.publish_files("sql", draft, parent=parent, dataset="5d0c41a8", recipe="4cc2b6ae")
+
+
+def inherited() -> dict[str, str]:
+    """Return the environment without the settings of ltrain and OpenTelemetry."""
+    removed = ("LTRAIN_", "OTEL_")
+    return {name: text for name, text in os.environ.items() if not name.startswith(removed)}
 
 
 @dataclass(frozen=True)
@@ -136,11 +151,10 @@ class Project:
             "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{self.otlp}",
             "LTRAIN_STORE": f"http://{self.sql}",
             "HF_HOME": str(self.folder / "huggingface"),
+            "LTRAIN_STORE_SECRET": SECRET,
             "COLUMNS": "200",
         }
-        removed = ("LTRAIN_", "OTEL_")
-        kept = {name: text for name, text in os.environ.items() if not name.startswith(removed)}
-        return {**kept, **own}
+        return {**inherited(), **own}
 
     def copy(self, folder: Path) -> "Project":
         """Copy the folder for one block; the server stays the same."""
@@ -169,7 +183,7 @@ def serve_project(folder: Path, store: Path) -> Iterator[Project]:
     ports = ("--otlp-port", "0", "--grpc-port", "0", "--http-port", "0")
     up = subprocess.Popen(
         [sys.executable, "-m", "ltrain", "up", "--dir", str(store), *ports],
-        env={name: text for name, text in os.environ.items() if not name.startswith("LTRAIN_")},
+        env={**inherited(), "LTRAIN_STORE_SECRET": SECRET},
         cwd=folder,
         stdout=subprocess.PIPE,
         text=True,
