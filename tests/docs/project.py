@@ -11,12 +11,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from tests.docs.blocks import ROOT
 from tests.otlp import insert_otlp
 from tests.train.gateway.conftest import write_model
-from tests.transforms.conftest import Attempt, Scene
+from tests.transforms.conftest import NOON, Attempt, Scene
 
 from ltrain_collector.access import Keys, Role
+from ltrain_collector.signals import LOGS
 from ltrain_collector.store import Store
 from ltrain_train.policy import Policies
 from ltrain_transforms.datasets import build
@@ -89,6 +91,15 @@ def record(attempt: Attempt, reward: int) -> None:
     attempt.close()
 
 
+def log_record(run: str) -> bytes:
+    """Return a request with one log record of a run."""
+    request = ExportLogsServiceRequest()
+    record = request.resource_logs.add().scope_logs.add().log_records.add(time_unix_nano=NOON)
+    record.body.string_value = "hello"
+    record.attributes.add(key="ltrain.run.id").value.string_value = run
+    return bytes(request.SerializeToString())
+
+
 def write_project(folder: Path, store: Path) -> None:
     """Write the folder, and its traces to the store."""
     for name, text in FILES.items():
@@ -100,6 +111,7 @@ def write_project(folder: Path, store: Path) -> None:
         opened.migrate()
         for run in RUNS:
             insert_otlp(opened, scene(run).request())
+        insert_otlp(opened, log_record("demo"), LOGS)
         recipe = Recipe.load(folder / "ltrain.toml")
         for name in ("datasets/first", ".ltrain/datasets/demo/train"):
             build(opened, recipe, folder / name)
@@ -162,7 +174,7 @@ class Project:
         return replace(self, folder=folder)
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
-        """Run a command in the folder, and raise an `AssertionError` with its output if it fails."""
+        """Run a command in the folder; a failure is an `AssertionError` with its output."""
         done = subprocess.run(
             command,
             cwd=self.folder,

@@ -13,7 +13,7 @@ from ltrain_transforms.recipe import Recipe
 TESTS = {
     "bash": "test_commands.py",
     "console": "test_commands.py",
-    "sql": "test_sql_blocks.py",
+    "sql": "test_commands.py",
     "python": "test_python_blocks.py",
     "toml": "test_code_blocks.py",
     "json": "test_code_blocks.py",

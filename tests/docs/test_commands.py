@@ -9,6 +9,7 @@ import shlex
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from tests.docs.blocks import BLOCKS, ROOT, Block, parametrize
 from tests.docs.project import Project
 
 from ltrain.cli import app
+from ltrain_collector.store import Store
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,11 @@ NOT_RUN = (
     NotRun("kubectl", "needs a cluster", "tests/otel_config/test_kubernetes.py"),
     NotRun("otelcol-contrib", "a binary of 300 MB", "tests/otel_config/test_collector.py"),
     NotRun("clickhouse-client", "needs a server", "tests/otel_config/test_clickhouse.py"),
+    NotRun(
+        'ltrain sql "SELECT count() FROM otel.spans" $',
+        "needs the ClickHouse of Compose",
+        "tests/otel_config/test_clickhouse.py",
+    ),
     NotRun("aws s3", "needs an account", "tests/collector/transfer"),
     NotRun("ltrain store migrate", "needs ClickHouse", "tests/collector/store"),
 )
@@ -111,6 +118,13 @@ def test_commands_run(block: Block, project: Project) -> None:
     before = [BEFORE[first] for first in BEFORE if chosen[0].startswith(first)]
     script = "\n".join(local(command, project) for command in (*before, *chosen))
     project.run("bash", "-euo", "pipefail", "-c", script)
+
+
+@parametrize("sql")
+def test_statements_run(block: Block, tmp_path: Path) -> None:
+    with Store.open(f"chdb://{tmp_path}/store") as store:
+        store.migrate()
+        store.command(block.text)
 
 
 def test_commands_of_ltrain_can_be_parsed() -> None:
