@@ -295,7 +295,7 @@ def _example(paragraph: str) -> str:
     """Return an example as a code block, and another paragraph as it is."""
     if not paragraph.startswith("Example: "):
         return paragraph
-    return f"```\n{paragraph.removeprefix('Example: ')}\n```"
+    return f"```bash\n{paragraph.removeprefix('Example: ')}\n```"
 
 
 def _parameter(each: Any, context: typer.Context) -> tuple[str, str, str, str]:

@@ -54,7 +54,7 @@ def test_every_command_is_documented_with_an_example() -> None:
     text = (DOCS / "commands.md").read_text()
     for name, _ in reference.commands_of(typer.main.get_command(app)):
         part = text.split(f"## ltrain {name}\n")[1].split("\n## ")[0]
-        assert f"```\nltrain {name}" in part, f"the help of {name} has no example"
+        assert f"```bash\nltrain {name}" in part, f"the help of {name} has no example"
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
