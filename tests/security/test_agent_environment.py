@@ -97,12 +97,15 @@ def test_an_agent_sees_no_gold_and_no_secret(
     agent: str,
 ) -> None:
     monkeypatch.setenv("KEPT", str(tmp_path / "kept.json"))
-    found = result_of(start(agent, reward="hostile_agents:keep"), tmp_path)
+    monkeypatch.setenv("LTRAIN_REWARD_KEY", "the key of the judge")
+    monkeypatch.setenv("PROVIDER_KEY", "the key of another model")
+    started = start(agent, reward="hostile_agents:keep", secrets=["PROVIDER_KEY"])
+    found = result_of(started, tmp_path)
     assert found["task"] == {"id": "a", "domain": "d", "input": "what?"}
     assert found["handed"] in (None, found["task"])  # a command's is in LTRAIN_TASK
     everything = json.dumps(found)
     secrets = [SECRET, (served.home / "store.secret").read_text().strip(), served.dsn]
-    for one in ("forty-two", *secrets):
+    for one in ("forty-two", "the key of", *secrets):
         assert one not in everything
     assert not {"LTRAIN_STORE", "LTRAIN_STORE_SECRET", "LTRAIN_GATEWAY_SECRET"} & set(
         found["environ"]

@@ -179,6 +179,9 @@ def test_the_routes_of_a_recipe_reach_ltrain_serve(tmp_path: Path) -> None:
     text = arguments[arguments.index("--route") + 1]
     assert parse_routes([text], "sql") == Recipe.load(recipe).serve.route
     assert arguments.index("--route") < arguments.index("--")
+    assert Recipe.load(recipe).serve.secrets == ()
+    keyed = Serve(route=(Route(model="a", url="http://a", key="A_KEY"),))
+    assert keyed.secrets == ("A_KEY",)
     recipe.write_text(start + route + route)
     with pytest.raises(BadRecipe, match="Two routes are of model 'gpt-5'"):
         Recipe.load(recipe)

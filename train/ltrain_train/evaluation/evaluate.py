@@ -241,6 +241,7 @@ def _serving(plan: EvaluationPlan, policy: str, run: str, lock: RunLock) -> Iter
             timeout=plan.rollout.timeout,
             reward_timeout=plan.rollout.reward_timeout,
             agent_sees=plan.rollout.agent_sees,
+            secrets=plan.secrets,
             keep_open=lock.descriptors,
         )
         yield _WaveRunner(plan, run, gateway, stack.enter_context(runner), store)

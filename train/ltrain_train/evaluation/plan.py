@@ -63,6 +63,8 @@ class EvaluationPlan:
     upstream: str | None
     serve: Sequence[str]
     """Arguments of `ltrain serve`."""
+    secrets: Sequence[str]
+    """Environment variables that agents do not get."""
 
     @property
     def planned(self) -> int:
@@ -108,6 +110,7 @@ def make_plan(options: EvaluationOptions, home: Path) -> EvaluationPlan:
         span_timeout=train.span_timeout,
         upstream=serve.upstream,
         serve=serve_arguments(serve, folder, train.dtype),
+        secrets=serve.secrets,
     )
 
 

@@ -301,5 +301,6 @@ def _make_runner(plan: Plan, run: str, services: Services, secret: str, lock: Ru
         reward_timeout=rollout.reward_timeout,
         agent_sees=rollout.agent_sees,
         allow=rollout.allow,
+        secrets=plan.recipe.serve.secrets,
         keep_open=lock.descriptors,
     )

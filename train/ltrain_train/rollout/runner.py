@@ -12,7 +12,7 @@
 import os
 import queue
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -83,6 +83,7 @@ class Runner(ExitStack):
         timeout: float = 60.0,
         reward_timeout: float = REWARD_TIMEOUT,
         environ: Mapping[str, str] | None = None,
+        secrets: Iterable[str] = (),
         agent_sees: Sequence[str] = ("input",),
         allow: Sequence[Allow] = (),
         keep_open: Sequence[int] = (),
@@ -104,6 +105,7 @@ class Runner(ExitStack):
             timeout: seconds until an attempt times out.
             reward_timeout: seconds for the reward of one result.
             environ: variables added to the agent's environment.
+            secrets: variables that the agent does not get, besides ltrain's own.
             agent_sees: keys of a task that the agent may read, besides id and domain.
             allow: untrainable request features that calls in mode `train` may use.
             keep_open: descriptors of the run's lock, open until all processes have ended.
@@ -113,7 +115,8 @@ class Runner(ExitStack):
         self._run, self._agent_sees, self._allow = run, tuple(agent_sees), tuple(allow)
         self._agent, self._folder, self._home = agent, folder.resolve(), home
         self._workers, self._concurrency = workers, concurrency
-        self._environ = agent_environment(home, {**dict.fromkeys(SECRETS), **(environ or {})})
+        hidden = dict.fromkeys([*SECRETS, *secrets])
+        self._environ = agent_environment(home, {**hidden, **(environ or {})})
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
         self._reward: RewardSource | None = None
         if reward:

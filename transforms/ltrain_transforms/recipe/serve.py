@@ -53,6 +53,11 @@ class Serve(Section):
             raise ValueError(f"Two routes are of model '{duplicates[0]}'. Remove one.")
         return routes
 
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The environment variables that hold the keys of other models; agents do not get them."""
+        return tuple(route.key for route in self.route if route.key is not None)
+
     def arguments(self, folder: Path, dtype: str) -> list[str]:
         """Return the options of `ltrain serve`, those of vLLM after --.
 
