@@ -29,17 +29,19 @@ class Episode:
 
     trajectories: Mapping[str, Trajectory]
     """By agent."""
+    rewards: Mapping[str, float]
+    """The sum of the rewards of each agent."""
     end: End
     steps: int
 
     @property
     def reward(self) -> float:
         """The sum of the rewards of all agents."""
-        return sum(trajectory.reward for trajectory in self.trajectories.values())
+        return sum(self.rewards.values())
 
     def as_result(self) -> dict[str, Any]:
         """Return the result of a rollout, which `episode_reward` reads."""
-        rewards = {name: each.reward for name, each in self.trajectories.items()}
+        rewards = dict(self.rewards)
         return {"reward": self.reward, "rewards": rewards, "end": self.end, "steps": self.steps}
 
 
@@ -62,7 +64,7 @@ def run_episode(
     Raises:
         BadEnvironment: when the environment names no agent, or a reward is not a number.
     """
-    named = {type(agents).__name__: agents} if isinstance(agents, BaseAgent) else dict(agents)
+    named = dict(agents) if isinstance(agents, Mapping) else {type(agents).__name__: agents}
     with closing(env):
         return _Run(named, env, model).play(max_steps)
 
@@ -133,24 +135,34 @@ class _Run:
         self, agents: Agents, env: Any, model: ChatModel | Mapping[str, ChatModel]
     ) -> None:
         self._agents, self._env, self._model = agents, env, model
+        self._rewards = dict.fromkeys(agents, 0.0)
+        self._unheard = dict.fromkeys(agents, 0.0)
+        """Rewards of agents that did not act since: each hears of them before it acts again."""
 
     def play(self, max_steps: int) -> Episode:
         for agent in self._agents.values():
             agent.reset()
         observation, info = self._env.reset()
-        name = self._next(info)
-        self._agents[name].update_from_env(observation, 0.0, False, info)
         for steps in range(1, max_steps + 1):
-            observation, rewards, end, info = self._turn(name)
+            name = self._next(info)
+            self._tell(name, observation, info)
+            observation, end, info = self._turn(name)
             if end is not None:
-                self._finish(name, observation, rewards, info)
+                for each in self._agents:
+                    self._tell(each, observation, info, done=True)
                 return self._episode(end, steps)
-            following = self._next(info)
-            self._pass_on(name, following, observation, rewards, info)
-            name = following
         return self._episode("max_steps", max_steps)
 
-    def _turn(self, name: str) -> tuple[Any, dict[str, float], End | None, dict[str, Any]]:
+    def _tell(
+        self, name: str, observation: Any, info: dict[str, Any], *, done: bool = False
+    ) -> None:
+        """Pass an observation and the rewards since its last turn to an agent."""
+        agent, reward = self._agents[name], self._unheard[name]
+        self._unheard[name] = 0.0
+        if agent.trajectory.steps or not done:  # an agent that never acted has nothing to complete
+            agent.update_from_env(observation, reward, done, info)
+
+    def _turn(self, name: str) -> tuple[Any, End | None, dict[str, Any]]:
         """Let an agent act once, and return what the environment makes of it."""
         agent = self._agents[name]
         with tracing.agent_span(name):
@@ -159,36 +171,12 @@ class _Run:
             action = _action(agent.update_from_model(response), agent)
             with tracing.step_span(self._env, action) as span:
                 observation, reward, terminated, truncated, info = _unpack(self._env.step(action))
-                rewards = self._rewards(name, reward)
+                rewards = self._read_rewards(name, reward)
                 tracing.record_step(span, observation, rewards.get(name, 0.0))
-        return observation, rewards, _end(terminated, truncated), info
-
-    def _pass_on(
-        self,
-        acting: str,
-        following: str,
-        observation: Any,
-        rewards: dict[str, float],
-        info: dict[str, Any],
-    ) -> None:
-        if acting == following:
-            self._agents[acting].update_from_env(observation, rewards.get(acting, 0.0), False, info)
-            self._add_rewards({name: rewards[name] for name in rewards if name != acting})
-            return
-        self._add_rewards(rewards)
-        self._agents[following].update_from_env(observation, 0.0, False, info)
-
-    def _finish(
-        self, acting: str, observation: Any, rewards: dict[str, float], info: dict[str, Any]
-    ) -> None:
-        self._agents[acting].update_from_env(observation, rewards.get(acting, 0.0), True, info)
-        self._add_rewards({name: rewards[name] for name in rewards if name != acting})
-
-    def _add_rewards(self, rewards: Mapping[str, float]) -> None:
-        """Add rewards to the last steps of agents that do not hear of them otherwise."""
-        for name, reward in rewards.items():
-            if steps := self._agents[name].trajectory.steps:
-                steps[-1].reward += reward
+        for each, value in rewards.items():
+            self._rewards[each] += value
+            self._unheard[each] += value
+        return observation, _end(terminated, truncated), info
 
     def _next(self, info: Mapping[str, Any]) -> str:
         if len(self._agents) == 1:
@@ -201,7 +189,7 @@ class _Run:
             )
         return str(name)
 
-    def _rewards(self, acting: str, reward: Any) -> dict[str, float]:
+    def _read_rewards(self, acting: str, reward: Any) -> dict[str, float]:
         rewards = reward if isinstance(reward, Mapping) else {acting: reward}
         if unknown := [name for name in rewards if name not in self._agents]:
             raise BadEnvironment(
@@ -223,7 +211,7 @@ class _Run:
 
     def _episode(self, end: End, steps: int) -> Episode:
         trajectories = {name: agent.trajectory for name, agent in self._agents.items()}
-        return Episode(trajectories, end, steps)
+        return Episode(trajectories, self._rewards, end, steps)
 
 
 def _action(returned: Any, agent: BaseAgent) -> Any:

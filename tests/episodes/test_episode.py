@@ -118,11 +118,46 @@ def test_several_agents_share_an_environment() -> None:
     env = Talk()
     episode = run_episode({"ann": ann, "bob": bob}, env, models)
     assert env.words == ["a", "b", "a", "b"]
-    assert [heard[0] for heard in ann.heard] == ["begin", "b"]
-    assert [heard[0] for heard in bob.heard] == ["a", "a", "b"]
+    assert ann.heard == [("begin", 0.0, False), ("b", 0.25, False), ("b", 1.25, True)]
+    assert bob.heard == [("a", 0.0, False), ("a", 0.25, False), ("b", -1.0, True)]
     result = episode.as_result()
     assert result["rewards"] == {"ann": 1.5, "bob": -0.75}
     assert episode_reward({}, result) == {"reward": 0.75, "reward.ann": 1.5, "reward.bob": -0.75}
+
+
+def test_an_agent_that_never_acted_keeps_its_reward() -> None:
+    class Forfeit(Talk):
+        def step(self, action: Any) -> Any:
+            return "over", {"ann": -1.0, "bob": 1.0}, True, False, {}
+
+    ann, bob = Player(), Player()
+    episode = run_episode({"ann": ann, "bob": bob}, Forfeit(), lambda messages: "?")
+    assert episode.rewards == {"ann": -1.0, "bob": 1.0}
+    assert bob.heard == []
+
+
+def test_an_agent_needs_no_base_class() -> None:
+    class Foreign:
+        """An agent of rLLM, which overwrites the reward of its last step."""
+
+        def __init__(self) -> None:
+            self.trajectory, self.chat_completions = Trajectory(), list[Message]()
+
+        def reset(self) -> None:
+            pass
+
+        def update_from_env(self, observation: Any, reward: float, done: bool, info: Any) -> None:
+            if self.trajectory.steps:
+                self.trajectory.steps[-1].reward = reward
+
+        def update_from_model(self, response: str) -> Action:
+            self.trajectory.steps.append(Step(action=response))
+            return Action(response)
+
+    foreign: Any = Foreign()
+    episode = run_episode(foreign, Countdown(values=4), lambda messages: "1")
+    assert episode.rewards == {"Foreign": 1.5}
+    assert [step.reward for step in foreign.trajectory.steps] == [0.5, 0.5, 0.5]
 
 
 def test_one_agent_has_one_reward() -> None:
