@@ -100,8 +100,9 @@ def show(
         typer.Argument(
             metavar="ID",
             help="Searched in this order: the folder or id of a dataset, a policy NAME or "
-            "NAME@VERSION, a run, the beginning of the id of a rollout, a trace or a session. "
-            "KIND:ID (dataset, policy, run, rollout, trace, session) searches one kind only.",
+            "NAME@VERSION, a run, the beginning of the id of a rollout, a trace or a session, the "
+            "id of a span. KIND:ID (dataset, policy, run, rollout, trace, session, span) searches "
+            "one kind only.",
         ),
     ],
     recipe: Annotated[

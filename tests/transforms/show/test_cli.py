@@ -100,7 +100,8 @@ def test_an_unknown_id_is_an_error(folder: Path) -> None:
         r"ltrain: Nothing is called 'demmo'\. Searched for a dataset \(the folder demmo, or by "
         r"id in \.ltrain/datasets\); a policy in \.ltrain/policies \(there: sql\); "
         r"a run in chdb://\S+ \(there: demo\); a rollout whose id begins so in chdb://\S+; "
-        r"a trace whose id begins so in chdb://\S+; a session whose id begins so in chdb://\S+\. "
+        r"a trace whose id begins so in chdb://\S+; a session whose id begins so in chdb://\S+; "
+        r"a span of that id in chdb://\S+\. "
         r"Did you mean the run 'demo'\? `ltrain traces` lists what is stored\.\n",
         done.stderr,
     )

@@ -87,6 +87,46 @@ def test_the_trace_of_a_rollout_shows_the_rollout(address: str, tmp_path: Path, 
     assert tree.title == f"rollout {rollout.identity.rollout}"
 
 
+def test_the_id_of_a_span_shows_its_trace_or_rollout(
+    address: str, tmp_path: Path, scene: Any
+) -> None:
+    assert shown(f"{2 * 16 + 1:016x}", address, tmp_path).title == f"trace {SECOND}"
+    [rollout] = scene.attempts
+    span = rollout.spans[0].span
+    title = f"rollout {rollout.identity.rollout}"
+    assert shown(span, address, tmp_path).title == title
+    assert shown(f"span:{span}", address, tmp_path).title == title
+    with pytest.raises(NothingToShow, match="a span of that id in"):
+        look_up(f"span:{span[:8]}", home=tmp_path, dsn=address)
+
+
+def add_session(address: str, session: str) -> None:
+    request = ExportTraceServiceRequest()
+    span = request.resource_spans.add().scope_spans.add().spans.add(name="chat")
+    span.trace_id, span.span_id = bytes.fromhex("ef" * 16), bytes.fromhex("ef" * 8)
+    span.start_time_unix_nano = span.end_time_unix_nano = NOON
+    for key, value in (("gen_ai.operation.name", "chat"), ("gen_ai.conversation.id", session)):
+        span.attributes.add(key=key).value.string_value = value
+    with Store.open(address) as store:
+        insert_otlp(store, request.SerializeToString())
+
+
+def test_a_whole_session_id_comes_before_the_beginning_of_a_trace_id(
+    address: str, tmp_path: Path
+) -> None:
+    add_session(address, "aa1")
+    assert shown("aa1", address, tmp_path).title == "session aa1"
+
+
+def test_the_beginning_of_a_trace_and_of_a_session_is_ambiguous(
+    address: str, tmp_path: Path
+) -> None:
+    add_session(address, "aa1-talk")
+    with pytest.raises(NothingToShow, match=rf"of the trace {FIRST} and of the session aa1-talk"):
+        look_up("aa1", home=tmp_path, dsn=address)
+    assert shown("session:aa1", address, tmp_path).title == "session aa1-talk"
+
+
 def test_a_trace_is_printed_and_written_as_a_page(
     address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

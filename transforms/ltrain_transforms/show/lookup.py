@@ -16,13 +16,13 @@ from ltrain_transforms.show.dataset import dataset_report
 from ltrain_transforms.show.report import Report
 from ltrain_transforms.show.rollout import candidates, read_rollout, recipe_or_default
 from ltrain_transforms.show.subject import Identifier, Kind
-from ltrain_transforms.show.traffic import only_rollout, read_traffic
+from ltrain_transforms.show.traffic import TrafficKind, only_rollout, read_traffic
 from ltrain_transforms.show.tree import RolloutTree, build_tree
 from ltrain_transforms.show.wave_rewards import apply_recipe
 from ltrain_transforms.show.waves import query_waves
 from ltrain_transforms.traces import sender_roles
 
-IN_STORE = {Kind.RUN, Kind.ROLLOUT, Kind.TRACE, Kind.SESSION}
+IN_STORE = {Kind.RUN, Kind.ROLLOUT, Kind.TRACE, Kind.SESSION, Kind.SPAN}
 """The kinds that are searched in the store."""
 
 
@@ -126,17 +126,30 @@ def _run_or_execution(
         return _run(store, name.text, recipe, report_status)
     loaded, recipe_label = recipe_or_default(recipe)
     row = subject.find_rollout(name, store, loaded.source.trust)
-    if row is None and (found := subject.find_traffic(name, store)):
-        kind, identifier = found
-        rollout = only_rollout(store, identifier) if kind == "trace" else None
-        if rollout is None:
-            if tables := read_traffic(store, loaded, recipe_label, kind, identifier):
-                return build_tree(tables)
-        else:
+    if row is None:
+        rollout, traffic = _rollout_or_traffic(store, name)
+        if rollout:
             row = next(iter(candidates(store, rollout, loaded.source.trust)), None)
+        elif traffic and (tables := read_traffic(store, loaded, recipe_label, *traffic)):
+            return build_tree(tables)
     if row is None:
         raise subject.not_found(name, home, store)
     return build_tree(read_rollout(store, loaded, recipe_label, row))
+
+
+def _rollout_or_traffic(
+    store: Store, name: Identifier
+) -> tuple[str | None, tuple[TrafficKind, str] | None]:
+    """Return the rollout of a trace or span, else the trace or session itself."""
+    traffic = subject.find_traffic(name, store)
+    if traffic is None:
+        span = subject.find_span(name, store)
+        if span is None:
+            return None, None
+        if span["rollout"]:
+            return span["rollout"], None
+        traffic = ("trace", span["trace"])
+    return (only_rollout(store, traffic[1]) if traffic[0] == "trace" else None), traffic
 
 
 def _run(

@@ -1,9 +1,9 @@
-"""Find what an id names: a dataset, policy, run, rollout, trace or session, in this order.
+"""Find what an id names: a dataset, policy, run, rollout, trace, session or span, in this order.
 
 A prefix `kind:`, as in `run:sql`, searches that kind only.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
@@ -38,6 +38,8 @@ class Kind(StrEnum):
     """The beginning of the id of a trace in the store."""
     SESSION = "session"
     """The beginning of the id of a session in the store."""
+    SPAN = "span"
+    """The whole id of a span in the store: its rollout or trace is shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,20 +108,47 @@ def find_rollout(name: Identifier, store: Store, trust: Sequence[str]) -> dict[s
 
 
 def find_traffic(name: Identifier, store: Store) -> tuple[TrafficKind, str] | None:
-    """Find a trace or a session by the beginning of its id.
+    """Find a trace or a session by its id or the beginning of it; a whole id comes first.
 
     Raises:
         NothingToShow: when several ids begin so.
     """
     kinds: tuple[TrafficKind, ...] = ("trace", "session")
-    for kind in kinds:
-        if Kind(kind) not in name.kinds or not name.text:
-            continue
-        if ids := traffic_ids(store, kind, name.text, MAX_CANDIDATES):
-            if len(ids) > 1:
-                raise _ambiguous(name, Kind(kind), ids)
-            return kind, ids[0]
+    found = {
+        kind: traffic_ids(store, kind, name.text, MAX_CANDIDATES)
+        for kind in kinds
+        if Kind(kind) in name.kinds and name.text
+    }
+    whole = next((kind for kind, ids in found.items() if ids == [name.text]), None)
+    if whole is not None:
+        return whole, name.text
+    several = {kind: ids for kind, ids in found.items() if ids}
+    if len(several) > 1:
+        raise _of_two_kinds(name, several)
+    for kind, ids in several.items():
+        if len(ids) > 1:
+            raise _ambiguous(name, Kind(kind), ids)
+        return kind, ids[0]
     return None
+
+
+def find_span(name: Identifier, store: Store) -> dict[str, str] | None:
+    """Find a span by its id; return its `rollout`, '' if it is of none, and its `trace`."""
+    if Kind.SPAN not in name.kinds or not name.text:
+        return None
+    sql = (
+        "SELECT RolloutId AS rollout, TraceId AS trace FROM otel.spans "
+        "WHERE SpanId = {span:String} ORDER BY rollout DESC, trace LIMIT 1"
+    )
+    return next(iter(store.query(sql, {"span": name.text}).to_dicts()), None)
+
+
+def _of_two_kinds(name: Identifier, several: Mapping[TrafficKind, list[str]]) -> NothingToShow:
+    examples = " and ".join(f"of the {kind} {ids[0]}" for kind, ids in several.items())
+    return NothingToShow(
+        f"'{name.text}' is the beginning {examples}. Type more characters of the id, or write "
+        f"trace:{name.text} or session:{name.text}."
+    )
 
 
 def _ambiguous(name: Identifier, kind: Kind, ids: list[str]) -> NothingToShow:
@@ -145,6 +174,7 @@ def not_found(name: Identifier, home: Path, store: Store | None) -> NothingToSho
         Kind.ROLLOUT: f"a rollout whose id begins so in {where}",
         Kind.TRACE: f"a trace whose id begins so in {where}",
         Kind.SESSION: f"a session whose id begins so in {where}",
+        Kind.SPAN: f"a span of that id in {where}",
     }
     near = [
         f"{kind} '{match}'"
