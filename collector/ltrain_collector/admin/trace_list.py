@@ -23,13 +23,19 @@ ID_CHARACTERS = 12
 """Characters of an id in the table; `ltrain show` finds it by its beginning."""
 
 _KIND = "upper(SpanAttributes['openinference.span.kind'])"
+_OTHER_KINDS = (
+    "[SpanAttributes['langsmith.span.kind'], SpanAttributes['langfuse.observation.type'], "
+    "SpanAttributes['agentops.span.kind'], SpanAttributes['traceloop.span.kind'], "
+    "extract(SpanAttributes['ai.operationId'], '[^.]+$')]"
+)
 LLM = (
     "(GenAiOp IN ('chat', 'text_completion', 'generate_content') "
-    f"OR {_KIND} = 'LLM' OR SpanAttributes['llm.request.type'] != '')"
+    f"OR {_KIND} = 'LLM' OR SpanAttributes['llm.request.type'] IN ('chat', 'completion') "
+    f"OR hasAny({_OTHER_KINDS}, ['llm', 'generation', 'doGenerate', 'doStream']))"
 )
 TOOL = (
     f"(GenAiOp = 'execute_tool' OR {_KIND} = 'TOOL' "
-    "OR SpanAttributes['traceloop.span.kind'] = 'tool')"
+    f"OR hasAny({_OTHER_KINDS}, ['tool', 'toolCall']))"
 )
 AGENT = (
     "arrayFirst(one -> one != '', [SpanAttributes['gen_ai.agent.name'], "
@@ -278,8 +284,17 @@ def _cells(line: Line) -> tuple[str, ...]:
         ", ".join(line.agents),
         *map(str, (line.llm_calls, line.tool_calls, line.tokens, line.errors)),
         f"{line.seconds:.2f}",
-        ", ".join(f"{name} {value}" for name, value in line.rewards.items()),
+        _rewards(line.rewards),
     )
+
+
+def _rewards(values: dict[str, str]) -> str:
+    """Return the first reward and the number of the others, which `ltrain show` lists."""
+    if not values:
+        return ""
+    name = "reward" if "reward" in values else next(iter(values))
+    others = f" +{len(values) - 1}" if len(values) > 1 else ""
+    return f"{name} {values[name]}{others}"
 
 
 def _advice(lines: list[Line], totals: Totals, selection: TraceFilter) -> list[str]:

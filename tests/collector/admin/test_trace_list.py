@@ -93,6 +93,30 @@ def test_rollouts_and_traces_are_listed(filled: str, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize(
+    "attributes",
+    [
+        {"openinference__span__kind": "LLM"},
+        {"llm__request__type": "completion"},
+        {"langsmith__span__kind": "llm"},
+        {"langfuse__observation__type": "generation"},
+        {"agentops__span__kind": "llm"},
+        {"ai__operationId": "ai.streamText.doStream"},
+    ],
+)
+def test_an_llm_call_of_each_dialect_is_counted(
+    address: str,
+    request_of: Callable[..., bytes],
+    capsys: pytest.CaptureFixture[str],
+    attributes: dict[str, str],
+) -> None:
+    with Store.open(address) as store:
+        insert_otlp(store, request_of((1, 1), start=NOON, **attributes))
+        embedding = {"llm__request__type": "embedding", "ai__operationId": "ai.embed.doEmbed"}
+        insert_otlp(store, request_of((1, 2), start=NOON, **embedding))
+    assert listed(capsys, address)["totals"]["llm_calls"] == 1  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
     ("options", "ids"),
     [
         ({"run": "desk"}, ["r1"]),

@@ -141,15 +141,11 @@ def _rollout_or_traffic(
     store: Store, name: Identifier
 ) -> tuple[str | None, tuple[TrafficKind, str] | None]:
     """Return the rollout of a trace or span, else the trace or session itself."""
-    traffic = subject.find_traffic(name, store)
-    if traffic is None:
-        span = subject.find_span(name, store)
-        if span is None:
-            return None, None
-        if span["rollout"]:
-            return span["rollout"], None
-        traffic = ("trace", span["trace"])
-    return (only_rollout(store, traffic[1]) if traffic[0] == "trace" else None), traffic
+    if traffic := subject.find_traffic(name, store):
+        return (only_rollout(store, traffic[1]) if traffic[0] == "trace" else None), traffic
+    if span := subject.find_span(name, store):
+        return span["rollout"] or None, ("trace", span["trace"])
+    return None, None
 
 
 def _run(
