@@ -8,11 +8,13 @@ stopped at any point.
 
 import logging
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from opentelemetry import trace
+from opentelemetry.attributes import BoundedAttributes
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.trace import NonRecordingSpan, SpanContext, Tracer
@@ -25,6 +27,10 @@ MAX_ATTEMPTS = 4096
 
 MAX_OPEN_SPANS = 16384
 """Number of open spans; the oldest ones beyond it count as abandoned, as streams often are."""
+
+END_TIMEOUT = 0.1
+"""Seconds in which a running thread leaves a method of a span. After it, the holder of the span's
+lock is the main thread, which a signal interrupted: the method does not continue."""
 
 AttemptKey = tuple[str, int | None]
 
@@ -148,8 +154,21 @@ class SpanCounter(SpanProcessor):
             self._exiting = True
         if patches.LOG_FILTERS.is_enabled():
             _sdk_logger.addFilter(_is_relevant_warning)
-        for span, _ in reversed(list(self._open.values())):
+        spans = [span for span, _ in reversed(list(self._open.values()))]
+        ending = [span for span in spans if not span.is_recording()]
+        for span in spans:
+            _free_locks(span)
             self._end(span)
+        self._complete_ends(ending)
+
+    def _complete_ends(self, ending: list[Span]) -> None:
+        """Write the spans whose `end()` a signal interrupted before their processors ran."""
+        deadline = time.monotonic() + END_TIMEOUT
+        while ending and time.monotonic() < deadline:
+            time.sleep(END_TIMEOUT / 20)
+            ending = [span for span in ending if _span_id(span) in self._open]
+        for span in ending:
+            span._span_processor.on_end(span._readable_span())
 
     def resume(self) -> None:
         """Count as before `end_open_spans`, in a process that continues."""
@@ -204,6 +223,20 @@ class SpanCounter(SpanProcessor):
                 self._write_report(oldest, self.tracer)
             with self._lock:
                 self._counts.pop(key, None)
+
+
+def _span_id(span: Span) -> int:
+    return span.get_span_context().span_id
+
+
+def _free_locks(span: Span) -> None:
+    """Replace the locks of a span, if a signal interrupted the main thread while it held them."""
+    if span._lock.acquire(timeout=END_TIMEOUT):
+        span._lock.release()
+    else:
+        span._lock = threading.Lock()
+        if isinstance(span._attributes, BoundedAttributes):
+            span._attributes._lock = threading.Lock()
 
 
 def _is_relevant_warning(record: logging.LogRecord) -> bool:

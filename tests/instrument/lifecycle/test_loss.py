@@ -165,6 +165,23 @@ def test_a_signal_during_a_write_waits_only_for_that_write(
     assert max(counts) == len(arrived)
 
 
+@pytest.mark.parametrize("method", ["end", "set_attribute"])
+def test_a_signal_in_a_method_of_a_span_loses_no_span(
+    start: Start, sink: Sink, tmp_path: Path, method: str
+) -> None:
+    status, out, _ = start("interrupted", method, **IDENTITY).wait()
+    assert status == 0
+    _send_leftover_spans(sink, tmp_path)
+    interrupted = sink.named("interrupted")
+    processes = {span.resource["service.instance.id"] for span in interrupted}
+    assert len(interrupted) == len(processes) == int(out) + 1 >= 5
+    counts = Counter(
+        (span.resource["service.instance.id"], span.attributes["ltrain.rollout.spans"])
+        for span in sink.named("ltrain.process")
+    )
+    assert counts == dict.fromkeys([(process, 1) for process in processes], 1)
+
+
 def test_an_unwritable_folder_loses_nothing_while_the_collector_answers(
     start: Start, sink: Sink, tmp_path: Path
 ) -> None:
