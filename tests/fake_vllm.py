@@ -203,7 +203,7 @@ def _handler(fake: FakeVllm, nagle: bool = False) -> type[BaseHTTPRequestHandler
             self.wfile.flush()
 
         def _json(self, status: int, content: object, *, zipped: bool = False) -> None:
-            body = (content if isinstance(content, str) else json.dumps(content)).encode()
+            body = content.encode() if isinstance(content, str) else _dump(content)
             fake.answers.append(body)
             self.send_response(status)
             if zipped:
@@ -306,7 +306,8 @@ def _events(body: dict[str, Any], words: list[str]) -> Iterator[bytes | None]:
 
 
 def _dump(content: object) -> bytes:
-    return json.dumps(content).encode()
+    """Return JSON as vLLM writes it."""
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 if __name__ == "__main__":

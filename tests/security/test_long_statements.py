@@ -48,14 +48,13 @@ def test_unpacking_a_long_body_holds_up_no_other_request(up: Up) -> None:
         answers.append(http_requests.ask(up.sql, "POST", "/", blanks, packed, timeout=120))
 
     thread = threading.Thread(target=send)
-    began, longest = time.monotonic(), 0.0
     thread.start()
+    pings = 0
     while thread.is_alive():
-        sent = time.monotonic()
         assert http_requests.ask(up.sql, "GET", "/ping", timeout=120).status == 200
-        longest = max(longest, time.monotonic() - sent)
+        pings += 1
     assert "not UTF-8" in answers[0].text
-    assert longest < (time.monotonic() - began) / 2
+    assert pings >= 5  # one or two if the body is unpacked between two requests
 
 
 def test_sql_above_the_limit_of_a_key_is_not_even_decoded(tmp_path: Path) -> None:

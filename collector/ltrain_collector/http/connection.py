@@ -13,6 +13,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ltrain_collector.http.descriptors import Descriptors
+from ltrain_collector.http.joined_writes import JoinedWrites
 from ltrain_collector.http.refusals import RefusalCounts, RefusalReason
 
 MAX_HEAD_BYTES = 64 << 10
@@ -59,7 +60,7 @@ class Connection(HttpToolsProtocol):
         self._full = self._refused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        super().connection_made(JoinedWrites(transport, self.loop))  # type: ignore[arg-type]
         number = transport.get_extra_info("socket").fileno()
         if number < self._descriptors.served:
             return

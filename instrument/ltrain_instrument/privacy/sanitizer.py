@@ -103,14 +103,13 @@ class Sanitizer(SpanProcessor):
         total = 0
         values: Mapping[str, Any] = span.attributes or {}
         for name, value in values.items():
-            if isinstance(value, str):
-                total += len(value) if value.isascii() else 4 * len(value)
-                if name.startswith(("http.", "url.")) or not is_encodable(value):
-                    return False
-            elif not isinstance(value, bool | float) and (
-                not isinstance(value, int) or abs(value) >> 62
-            ):
+            if name.startswith(("http.", "url.")):
                 return False
+            for each in value if isinstance(value, tuple) else (value,):
+                size = _clean_size(each)
+                if size is None:
+                    return False
+                total += size
         return total <= self._limit and is_encodable(span.name)
 
     def _sanitize(self, span: ReadableSpan) -> None:
@@ -148,6 +147,17 @@ class Sanitizer(SpanProcessor):
     def force_flush(self, timeout_millis: int = 30000) -> bool:
         """Return True: nothing is buffered."""
         return True
+
+
+def _clean_size(value: object) -> int | None:
+    """Return the maximum bytes of a value that can be encoded as it is; None for any other."""
+    if isinstance(value, str):
+        if value.isascii():
+            return len(value)
+        return 4 * len(value) if is_encodable(value) else None
+    if isinstance(value, bool | float) or (isinstance(value, int) and not abs(value) >> 62):
+        return 9
+    return None
 
 
 def _read_redaction() -> Redaction | None:

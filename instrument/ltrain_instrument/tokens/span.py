@@ -7,6 +7,7 @@ import json
 import struct
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from opentelemetry.context import Context
@@ -16,6 +17,11 @@ from ltrain_instrument import attributes
 from ltrain_instrument.tokens.messages import input_messages, output_messages
 from ltrain_instrument.tokens.request import Request
 from ltrain_instrument.tokens.response import Choice, ModelResponse
+
+try:
+    import orjson
+except ImportError:
+    orjson = None  # type: ignore[assignment]
 
 REQUEST_NUMBERS = {
     "temperature": "gen_ai.request.temperature",
@@ -168,5 +174,9 @@ def _floats(values: list[float]) -> str:
 
 
 def _json(value: Any) -> str:
+    """Return JSON; orjson, which an agent need not have, is twenty times faster for ids."""
+    if orjson is not None:
+        with suppress(TypeError):  # a lone surrogate, or an integer beyond 64 bits
+            return orjson.dumps(value).decode()
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return text.encode(errors="replace").decode()  # a lone surrogate cannot be exported

@@ -23,10 +23,10 @@ from ltrain_instrument.tokens import (
     ModelResponse,
     Operation,
     Request,
-    parse_and_replace,
 )
 from ltrain_train.gateway.attempts import AttemptCalls
 from ltrain_train.gateway.errors import Refused, send_json
+from ltrain_train.gateway.response_fields import replace_fields
 from ltrain_train.gateway.upstream import read_events
 
 STREAM_START: Message = {
@@ -96,6 +96,7 @@ class Exchange:
         self.request, self.span, self.attempt = request, span, attempt
         self.upstream, self.recording = upstream, recording
         self._body = orjson.dumps(request.body)
+        self._replacements = request.replacements
         self._send = send
         self._recorded_answer = ModelResponse()
         self._started = False
@@ -152,12 +153,10 @@ class Exchange:
         await self._forward_error(response.status, await response.read())
 
     async def _send_complete(self, response: aiohttp.ClientResponse) -> None:
-        payload, forwarded = parse_and_replace(
-            (await response.read()).decode(), self.request.replacements
-        )
+        payload, forwarded = replace_fields(await response.read(), self._replacements)
         self._recorded_answer.add_payload(payload)
         self._end_answered()
-        await self._begin(send_json(self._send, 200, forwarded.encode()))
+        await self._begin(send_json(self._send, 200, forwarded))
 
     async def _send_stream(self, response: aiohttp.ClientResponse) -> None:
         await self._begin(self._send(STREAM_START))
@@ -166,13 +165,13 @@ class Exchange:
             if event == DONE:
                 await self._finish(pending)
                 continue
-            payload, forwarded = parse_and_replace(event.decode(), self.request.replacements)
+            payload, forwarded = replace_fields(event, self._replacements)
             if "error" in payload:
                 raise ServerFailed(error_message(payload))
             self._recorded_answer.add_payload(payload)
             if self.request.is_token_only_chunk(payload):
                 continue
-            pending.append(_encode_event(forwarded.encode()))
+            pending.append(_encode_event(forwarded))
             if self._recorded_answer.finished < self.request.choices:
                 await self._send_body(pending.pop(), more=True)
         if not self.span.ended:

@@ -7,6 +7,7 @@ gateway did not start is away, calls wait until it answers and has the current v
 
 import asyncio
 import contextlib
+import gc
 import signal
 import socket
 import time
@@ -37,6 +38,8 @@ POLL = 0.2
 """Seconds between two checks of vLLM."""
 UPSTREAM_POLL = 1.0
 """Seconds between two requests for the health of a policy server that the gateway did not start."""
+GC_THRESHOLD = 20_000
+"""Objects that are created between two searches for cycles; Python's default is 700."""
 SHUTDOWN_TIMEOUT = 3
 """Seconds that calls in flight may take after the gateway was stopped."""
 
@@ -168,6 +171,7 @@ class GatewayServer:
         watch = self._restart_vllm if self._vllm else self._wait_for_upstream
         watching = asyncio.ensure_future(watch(gateway.publication))
         await server.wait_started(answering)
+        _tune_garbage_collection()
         gateway.since = time.time()  # before this, an agent's calls may have been refused
         where = f"http://{HOST}:{listening.getsockname()[1]}"
         version = f"policy {self._policy} v{gateway.publication.gate.version}"
@@ -232,6 +236,13 @@ class _UvicornServer(uvicorn.Server):
         self.should_exit = True
 
 
+def _tune_garbage_collection() -> None:
+    """Exempt what the start has created, and search rarely: the calls create few cycles."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GC_THRESHOLD)
+
+
 def _config(gateway: Gateway) -> uvicorn.Config:
     raise_limit()
     refusals = gateway.refusals
@@ -244,6 +255,7 @@ def _config(gateway: Gateway) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         date_header=False,
+        proxy_headers=False,
         timeout_keep_alive=120,
         timeout_graceful_shutdown=SHUTDOWN_TIMEOUT,
     )

@@ -51,7 +51,9 @@ class Upstream:
         """Maximum tokens of prompt and response together, as the server last told `models`."""
         self.url, connector = _open_connector(address)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT)
-        self._session = aiohttp.ClientSession(connector=connector, timeout=timeout)
+        self._session = aiohttp.ClientSession(
+            connector=connector, timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()
+        )
 
     async def close(self) -> None:
         """Close the connections."""

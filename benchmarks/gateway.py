@@ -1,0 +1,306 @@
+"""What the gateway adds to a call: CPU milliseconds, latency and calls per second, beside a peer.
+
+The policy server answers at once with 1,024 prompt ids and 128 sampled tokens with
+log-probabilities. The calls are those of a rollout; their spans are stored by `ltrain up`. With
+`--peer PYTHON`, an interpreter with `rllm-model-gateway==0.1.0`, that gateway does the same work in
+the same run, with its traces in SQLite.
+"""
+
+import argparse
+import json
+import os
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from pathlib import Path
+from statistics import median
+
+from ltrain_collector.store import Store
+from ltrain_instrument.identity import Identity
+from ltrain_train.gateway import RolloutClaims, gateway_secret, sign_rollout_key
+
+AGENTS = Path(__file__).parent / "agents"
+LTRAIN = str(Path(sys.executable).with_name("ltrain"))
+RUNS = 3
+CALLS = 600
+"""Calls of one client."""
+MANY = 32
+"""Clients at the same time."""
+CALLS_OF_MANY = 150
+"""Calls of each of them."""
+WARM_UP = 4
+STREAMS = 40
+"""Streams of one client."""
+TICKS = os.sysconf("SC_CLK_TCK")
+IDLE = 1.0
+"""Seconds without CPU use after which a process has finished its work."""
+CHUNKS = 128
+"""Chunks of a stream that have a token."""
+MAX = {
+    "cpu_ms": 0.8,
+    "added_ms": 0.6,
+    "stream_first_token_added_ms": 1.0,
+    "burst_cpu_ms_a_chunk": 0.05,
+}
+"""Limits: CPU milliseconds of a call, milliseconds added at the median with one client and until
+the first token of a stream, and CPU milliseconds of a chunk if all arrive at once."""
+MIN_RATE, MIN_RATIO = 1000, 5
+"""Limits: calls per second of many clients, and their ratio to those of the peer."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A server that clients call."""
+
+    url: str
+    key: str
+    process: str | None
+    """Its folder in /proc; None if its CPU time is not measured."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One run of clients."""
+
+    cpu_ms: float
+    """CPU milliseconds of the server for a call."""
+    median_ms: float
+    first_ms: float
+    """Median milliseconds until the first token of a stream; 0 for complete responses."""
+    rate: float
+    """Calls per second."""
+
+
+def cpu_seconds(process: str) -> float:
+    """Return the CPU seconds of a process, by its folder in /proc."""
+    fields = Path(process, "stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def idle_cpu_seconds(process: str) -> float:
+    """Wait until the process is idle, and return its CPU seconds."""
+    before = cpu_seconds(process)
+    while True:
+        time.sleep(IDLE)
+        now = cpu_seconds(process)
+        if now - before < 0.05:
+            return now
+        before = now
+
+
+def measure(target: Target, clients: int, calls: int, kind: str = "complete") -> Measured:
+    """Let clients call the target."""
+    before = idle_cpu_seconds(target.process) if target.process else 0.0
+    arguments = (target.url, target.key, str(clients), str(calls), kind)
+    command = [sys.executable, str(AGENTS / "clients.py"), *arguments]
+    result = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    spent = idle_cpu_seconds(target.process) - before if target.process else 0.0
+    count = len(result["seconds"])
+    return Measured(
+        cpu_ms=1e3 * spent / count,
+        median_ms=1e3 * median(result["seconds"]),
+        first_ms=1e3 * median(result["first_token"] or [0.0]),
+        rate=count / result["total"],
+    )
+
+
+@contextmanager
+def started(command: list[str], ready: str, **environment: str) -> Iterator[tuple[str, str]]:
+    """Start a server; yield its folder in /proc and the group that `ready` finds in its output."""
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, **environment},
+    )
+    assert process.stdout is not None
+    printed = ""
+    try:
+        while (found := re.search(ready, printed)) is None:
+            line = process.stdout.readline()
+            if not line:
+                raise SystemExit(f"{command[0]} ended: {printed}")
+            printed += line
+        yield f"/proc/{process.pid}", found[1]
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def write_model(folder: Path) -> Path:
+    """Write the files of a model that nobody loads."""
+    folder.mkdir()
+    for name in ("config.json", "tokenizer.json"):
+        (folder / name).write_text("{}")
+    header = json.dumps({"w": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}}).encode()
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(4))
+    return folder
+
+
+@contextmanager
+def ltrain(place: Path, upstream: str) -> Iterator[tuple[Target, str]]:
+    """Start `ltrain up` and `ltrain serve`; yield an attempt's target and the address of SQL."""
+    home = place / "home"
+    with ExitStack() as stack:
+        ports = ["--otlp-port", "0", "--grpc-port", "0", "--http-port", "0"]
+        up = [LTRAIN, "up", "--dir", str(place / "store"), *ports]
+        _, line = stack.enter_context(started(up, r"(.*OTLP on .*SQL on .*)"))
+        addresses = re.findall(r"http://[\d.:]+\d", line)
+        environment = {
+            "LTRAIN_HOME": str(home),
+            "LTRAIN_STORE": addresses[-1],
+            "OTEL_EXPORTER_OTLP_ENDPOINT": addresses[0],
+        }
+        serve = [LTRAIN, "serve", str(write_model(place / "model")), "--port", "0"]
+        serve += ["--upstream", upstream]
+        ready = r"gateway ready at (http://\S+)/v1"
+        process, url = stack.enter_context(started(serve, ready, **environment))
+        identity = Identity(run="bench", task="t", rollout="r1", attempt=1, mode="train")
+        expires = time.time() + 3600
+        claims = RolloutClaims(identity=identity, policy="policy", sampling={}, expires=expires)
+        key = sign_rollout_key(gateway_secret(home), claims)
+        yield Target(f"{url}/rollout/r1/attempt/1/v1", key, process), addresses[-1]
+
+
+@contextmanager
+def peer(python: str, place: Path, upstream: str) -> Iterator[Target]:
+    """Start rllm-model-gateway, and yield a session's target."""
+    port = "18473"
+    command = [python, "-m", "rllm_model_gateway", "--port", port, "--log-level", "warning"]
+    command += ["--worker", f"{upstream}/v1", "--store", "sqlite", "--db-path", str(place / "db")]
+    process = subprocess.Popen(command, cwd=place)
+    try:
+        until = time.monotonic() + 60
+        while not _answers(int(port)):
+            if time.monotonic() > until or process.poll() is not None:
+                raise SystemExit("rllm-model-gateway does not start")
+            time.sleep(0.2)
+        yield Target(f"http://127.0.0.1:{port}/sessions/s1/v1", "none", f"/proc/{process.pid}")
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def _answers(port: int) -> bool:
+    connection = HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", "/health")
+        return connection.getresponse().status == 200
+    except OSError:
+        return False
+    finally:
+        connection.close()
+
+
+def stored_calls(sql: str, calls: int) -> None:
+    """Check that the store has the span of each call, with its tokens."""
+    query = (
+        "SELECT count() AS n FROM otel.spans WHERE GenAiOp = 'chat' "
+        "AND length(SpanAttributes['ltrain.response_token_ids']) > 128"
+    )
+    until = time.monotonic() + 60
+    with Store.open(sql) as store:
+        while (found := store.query(query)["n"][0]) != calls:
+            if time.monotonic() > until:
+                raise SystemExit(f"{calls} calls were made and {found} are stored")
+            time.sleep(0.5)
+
+
+def middle(runs: list[Measured], value: Callable[[Measured], float]) -> float:
+    """Return the median of the runs."""
+    return round(median(map(value, runs)), 3)
+
+
+def measure_all(targets: Mapping[str, Target]) -> dict[tuple[str, str], list[Measured]]:
+    """Measure each target in turn, so that other load affects all of them."""
+    runs: dict[tuple[str, str], list[Measured]] = defaultdict(list)
+    for target in targets.values():
+        measure(target, MANY, WARM_UP)
+    for _ in range(RUNS):
+        for name, target in targets.items():
+            runs[name, "one"].append(measure(target, 1, CALLS))
+            runs[name, "many"].append(measure(target, MANY, CALLS_OF_MANY))
+            if name != "rllm":
+                runs[name, "stream"].append(measure(target, 1, STREAMS, "stream"))
+                runs[name, "burst"].append(measure(target, 1, STREAMS, "burst"))
+    return runs
+
+
+CALLS_MADE = MANY * WARM_UP + RUNS * (CALLS + MANY * CALLS_OF_MANY + 2 * STREAMS)
+
+
+def figures(runs: Mapping[tuple[str, str], list[Measured]], name: str) -> dict[str, float]:
+    """Return the medians of a server."""
+    return {
+        "cpu_ms": middle(runs[name, "many"], lambda run: run.cpu_ms),
+        "cpu_ms_one_client": middle(runs[name, "one"], lambda run: run.cpu_ms),
+        "median_ms": middle(runs[name, "one"], lambda run: run.median_ms),
+        "calls_a_second": round(middle(runs[name, "many"], lambda run: run.rate)),
+    }
+
+
+def added(runs: Mapping[tuple[str, str], list[Measured]]) -> dict[str, float]:
+    """Return what ltrain adds to a call and to a stream."""
+
+    def difference(kind: str, value: Callable[[Measured], float]) -> float:
+        return round(middle(runs["ltrain", kind], value) - middle(runs["direct", kind], value), 3)
+
+    def chunk(kind: str) -> float:
+        return round(middle(runs["ltrain", kind], lambda run: run.cpu_ms) / CHUNKS, 4)
+
+    return {
+        "added_ms": difference("one", lambda run: run.median_ms),
+        "stream_first_token_added_ms": difference("stream", lambda run: run.first_ms),
+        "stream_cpu_ms_a_chunk": chunk("stream"),
+        "burst_cpu_ms_a_chunk": chunk("burst"),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--peer", help="an interpreter with rllm-model-gateway==0.1.0")
+    arguments = parser.parse_args()
+    with ExitStack() as stack:
+        place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ltrain-gateway-")))
+        stub = [sys.executable, str(AGENTS / "policy_server.py")]
+        _, port = stack.enter_context(started(stub, r"(\d+)\n"))
+        upstream = f"http://127.0.0.1:{port}"
+        ours, sql = stack.enter_context(ltrain(place, upstream))
+        targets = {"direct": Target(f"{upstream}/v1", "none", None), "ltrain": ours}
+        if arguments.peer:
+            targets["rllm"] = stack.enter_context(peer(arguments.peer, place, upstream))
+        runs = measure_all(targets)
+        stored_calls(sql, CALLS_MADE)
+    for name in targets:
+        print(json.dumps({"server": name, **figures(runs, name)}))
+    results = {**figures(runs, "ltrain"), **added(runs)}
+    other = figures(runs, "rllm")["calls_a_second"] if arguments.peer else None
+    ratio = round(results["calls_a_second"] / other, 2) if other else None
+    result = {
+        "name": "gateway",
+        "value": results["cpu_ms"],
+        "unit": f"CPU ms of the gateway for a call, at most {MAX['cpu_ms']}; calls/s of {MANY} "
+        f"clients at least {MIN_RATE}, and at least {MIN_RATIO} times those of the peer; "
+        f"other limits: {MAX}",
+        "peer": other,
+        "ratio": ratio,
+        **results,
+        "stored_calls": CALLS_MADE,
+    }
+    print(json.dumps(result))
+    met = all(results[name] <= limit for name, limit in MAX.items())
+    met = met and results["calls_a_second"] >= MIN_RATE
+    sys.exit(not (met and (ratio is None or ratio >= MIN_RATIO)))
+
+
+if __name__ == "__main__":
+    main()
