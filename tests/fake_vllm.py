@@ -5,8 +5,9 @@ An answer repeats the words of the last user message, or of the prompt; word `wN
 `logprob(token)`, floats that float32 holds exactly. Words steer it: `weights` becomes `wN` for the
 loaded version N; `slow` takes a second, in a stream a token; `boom` fails with status 500, `once`
 does so the first time, `wrong` with 400, `long` with 400 and vLLM's sentence on too many tokens;
-`vanish` ends the connection in mid-stream; `zip` compresses the answer; `die` ends the process. As
-a program it takes vLLM's arguments.
+`vanish` ends the connection in mid-stream; `zip` compresses the answer; `die` ends the process. A
+chat's `think` adds reasoning and `call` two tool calls; `cut` ends an answer at its length. As a
+program it takes vLLM's arguments.
 """
 
 import contextlib
@@ -28,6 +29,11 @@ from typing import Any, Self
 
 SLOW = 1.0
 MAX_MODEL_LEN = 4096
+REASONING = "let me see"
+CALLS: list[dict[str, Any]] = [
+    {"id": f"call-{city}", "type": "function", "function": {"name": "weather", "arguments": text}}
+    for city, text in (("rome", '{"city": "Rome"}'), ("oslo", '{"city": "Oslo"}'))
+]
 TOO_LONG = f"This model's maximum context length is {MAX_MODEL_LEN} tokens. However, it was more."
 
 
@@ -266,14 +272,29 @@ def _choice(index: int, words: list[str], body: dict[str, Any]) -> dict[str, Any
     message: dict[str, Any] = {
         "message": {"role": "assistant", "content": content, "refusal": None}
     }
+    if "think" in words:
+        message["message"]["reasoning"] = REASONING
+    if "call" in words:
+        message["message"]["tool_calls"] = CALLS
     return {
         "index": index,
         **(message if _is_chat(body) else {"text": content}),
         "logprobs": _logprobs(tokens, body),
-        "finish_reason": "stop",
+        "finish_reason": _finish_reason(words),
         **({} if _is_chat(body) else _prompt_ids(body, words)),
         "token_ids": tokens if body.get("return_token_ids") else None,
     }
+
+
+def _finish_reason(words: list[str]) -> str:
+    return "length" if "cut" in words else "tool_calls" if "call" in words else "stop"
+
+
+def _call_deltas() -> Iterator[dict[str, Any]]:
+    for index, call in enumerate(CALLS):
+        name, arguments = call["function"].values()
+        yield {**call, "index": index, "function": {"name": name, "arguments": arguments[:5]}}
+        yield {"index": index, "function": {"arguments": arguments[5:]}}
 
 
 def _events(body: dict[str, Any], words: list[str]) -> Iterator[bytes | None]:
@@ -281,6 +302,9 @@ def _events(body: dict[str, Any], words: list[str]) -> Iterator[bytes | None]:
     first = {"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}
     if chat:
         yield _dump({**head, "choices": [{**first, "logprobs": None}], **_prompt_ids(body, words)})
+    if "think" in words:
+        for text in (REASONING[:4], REASONING[4:]):
+            yield _dump({**head, "choices": [{**first, "delta": {"reasoning": text}}]})
     spoken = [word for word in words if _tokens([word])]
     for place, word in enumerate(spoken):
         last, (token,) = place == len(spoken) - 1, _tokens([word])
@@ -294,11 +318,16 @@ def _events(body: dict[str, Any], words: list[str]) -> Iterator[bytes | None]:
             "index": 0,
             **({"delta": {} if held else {"content": f" {word}"}} if chat else {"text": word}),
             "logprobs": _logprobs([token], body),
-            "finish_reason": "stop" if last else None,
+            "finish_reason": _finish_reason(words) if last and "call" not in words else None,
             **prompt,
             "token_ids": [token] if body.get("return_token_ids") else None,
         }
         yield _dump({**head, "choices": [choice]})
+    for delta in _call_deltas() if "call" in words else ():
+        yield _dump({**head, "choices": [{**first, "delta": {"tool_calls": [delta]}}]})
+    if "call" in words or (chat and not spoken):
+        last_choice = {**first, "delta": {}, "finish_reason": _finish_reason(words)}
+        yield _dump({**head, "choices": [last_choice]})
     if (body.get("stream_options") or {}).get("include_usage"):
         usage = {"prompt_tokens": len(words), "completion_tokens": len(_tokens(words))}
         yield _dump({**head, "choices": [], "usage": usage})

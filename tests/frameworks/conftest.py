@@ -112,10 +112,18 @@ Run = Callable[..., RunResult]
 
 
 @pytest.fixture
-def run(store: Store, tmp_path: Path) -> Iterator[Run]:
+def model() -> Iterator[Model]:
+    """Start the model server."""
+    server = Model()
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def run(store: Store, model: Model, tmp_path: Path) -> Iterator[Run]:
     """Run `agents/NAME.py ARGS` in an environment, and read its spans."""
-    sink, model = _Sink(), Model()
-    model.start()
+    sink = _Sink()
 
     def run_agent(environment: str, name: str, *args: str, **environ: str) -> RunResult:
         folder = ROOT / f".venv-{environment}" / "bin"
@@ -150,7 +158,6 @@ def run(store: Store, tmp_path: Path) -> Iterator[Run]:
 
     yield run_agent
     sink.stop()
-    model.stop()
 
 
 def _read(

@@ -37,6 +37,11 @@ TOOL = (
     f"(GenAiOp = 'execute_tool' OR {_KIND} = 'TOOL' "
     f"OR hasAny({_OTHER_KINDS}, ['tool', 'toolCall']))"
 )
+TOOL_NAME = (
+    "arrayFirst(one -> one != '', [toString(ToolName), SpanAttributes['tool.name'], "
+    "SpanAttributes['traceloop.entity.name'], SpanAttributes['mcp.tool.name'], "
+    "SpanAttributes['ai.toolCall.name'], toString(SpanName)])"
+)
 AGENT = (
     "arrayFirst(one -> one != '', [SpanAttributes['gen_ai.agent.name'], "
     "SpanAttributes['langgraph.node'], SpanAttributes['langsmith.metadata.langgraph_node'], "
@@ -230,7 +235,7 @@ def read_totals(store: Store, selection: TraceFilter) -> Totals:
         f"SELECT ScopeName AS scope, {UNIT_SQL} AS unit, max({SESSION_SQL}) AS session, "
         f"countIf({LLM}) AS llm, sumIf({TOKENS}, {LLM}) AS tokens, countIf({TOOL}) AS tool, "
         "groupUniqArrayIf(toString(GenAiModel), GenAiModel != '') AS models, "
-        "groupUniqArrayIf(toString(ToolName), ToolName != '') AS tools, "
+        f"groupUniqArrayIf({TOOL_NAME}, {TOOL}) AS tools, "
         f"countIf(StatusCode = 'Error') AS failed FROM otel.spans WHERE {where} "
         "GROUP BY scope, unit"
     )

@@ -117,6 +117,27 @@ def test_an_llm_call_of_each_dialect_is_counted(
 
 
 @pytest.mark.parametrize(
+    "attributes",
+    [
+        {"gen_ai__operation__name": "execute_tool", "gen_ai__tool__name": "search"},
+        {"openinference__span__kind": "TOOL", "tool__name": "search"},
+        {"traceloop__span__kind": "tool", "traceloop__entity__name": "search"},
+        {"ai__operationId": "ai.toolCall", "ai__toolCall__name": "search"},
+    ],
+)
+def test_a_tool_of_each_dialect_is_named(
+    address: str,
+    request_of: Callable[..., bytes],
+    capsys: pytest.CaptureFixture[str],
+    attributes: dict[str, str],
+) -> None:
+    with Store.open(address) as store:
+        insert_otlp(store, request_of((1, 1), start=NOON, **attributes))
+    totals = listed(capsys, address)["totals"]
+    assert (totals["tool_calls"], totals["tools"]) == (1, ["search"])  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
     ("options", "ids"),
     [
         ({"run": "desk"}, ["r1"]),

@@ -114,6 +114,14 @@ def test_the_agent_gets_the_servers_bytes(
     assert routed.spans()[0]["attributes"]["ltrain.delivered"] is True
 
 
+def test_a_response_reaches_the_server_as_a_chat(routed: Any, provider: FakeVllm) -> None:
+    sent = {"model": OTHER, "input": "go w3 w14"}
+    answer = routed._post("/v1/responses", sent, routed.identity, None, None).json()
+    assert (answer["model"], answer["output"][0]["content"][0]["text"]) == (OTHER, "w3 w14")
+    messages = [{"role": "user", "content": "go w3 w14"}]
+    assert provider.requests == [{"model": "gpt-5-large", "messages": messages}]
+
+
 def test_its_calls_count_in_the_attempt(routed: Any) -> None:
     routed.ask("w3", model=OTHER)
     routed.ask("w3")

@@ -26,8 +26,8 @@ from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.identity import Identity
 from ltrain_instrument.tokens import CallSpan, Operation
 from ltrain_instrument.tokens import Request as ModelRequest
+from ltrain_train.gateway.apis import APIS, Answer, Api
 from ltrain_train.gateway.attempts import AttemptCalls, AttemptRegistry
-from ltrain_train.gateway.body import parse_body
 from ltrain_train.gateway.errors import Refused
 from ltrain_train.gateway.exchange import Exchange, Recording
 from ltrain_train.gateway.keys import BadKey, Keyring, RolloutClaims, bearer_key
@@ -35,7 +35,7 @@ from ltrain_train.gateway.policy_exchange import PolicyExchange
 from ltrain_train.gateway.publication import Publication
 from ltrain_train.gateway.request import build_policy_request
 from ltrain_train.gateway.routes import Routes, RouteServer
-from ltrain_train.gateway.upstream import PATHS, UpstreamAway, UpstreamFailed
+from ltrain_train.gateway.upstream import UpstreamAway, UpstreamFailed
 from ltrain_train.policy import BadModel, UnknownVersion
 
 ROLLOUT = "/rollout/{rollout}/attempt/{attempt:int}"
@@ -102,17 +102,18 @@ class Gateway:
         )
 
     def _model_routes(self) -> Iterator[Route]:
-        for operation, path in PATHS.items():
+        for api in APIS:
             for prefix in (ROLLOUT, ""):
-                yield Route(f"{prefix}{path}", _ModelEndpoint(self, operation), methods=["POST"])
+                yield Route(f"{prefix}{api.path}", _ModelEndpoint(self, api), methods=["POST"])
 
-    async def call(self, operation: Operation, scope: Scope, receive: Receive, send: Send) -> None:
+    async def call(self, api: Api, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a call of the model, streamed or complete."""
         headers = Headers(scope=scope)
         claims = self._claims(scope, headers) if "rollout" in scope["path_params"] else None
         if claims is None:
             self._admit(headers)
-        body = parse_body(operation, await _read_body(Request(scope, receive)))
+        client_call = api.parse(await _read_body(Request(scope, receive)))
+        operation, body = client_call.operation, client_call.body
         route = self._routes.find(body["model"])
         if claims is not None:
             attempt = self.attempts.require_open(claims)  # after the body: a close may come first
@@ -128,7 +129,8 @@ class Gateway:
         attempt.context = attempt.context or context
         identity = attempt.identity.attributes()
         span = CallSpan(self._tracer, context, SpanKind.SERVER, request, identity)
-        await self._exchange(request, span, attempt, send, route).run(receive)
+        answer = client_call.answer(request)
+        await self._exchange(request, span, attempt, send, answer, route).run(receive)
 
     def _policy_request(
         self, operation: Operation, body: dict[str, Any], claims: RolloutClaims | None
@@ -148,15 +150,25 @@ class Gateway:
         span: CallSpan,
         attempt: AttemptCalls,
         send: Send,
+        answer: Answer,
         route: RouteServer | None,
     ) -> Exchange:
         if route is not None:
-            return Exchange(request, span, attempt, send, upstream=route, recording=self.recording)
+            return Exchange(
+                request,
+                span,
+                attempt,
+                send,
+                answer=answer,
+                upstream=route,
+                recording=self.recording,
+            )
         return PolicyExchange(
             request,
             span,
             attempt,
             send,
+            answer=answer,
             upstream=self.publication.upstream,
             gate=self.publication.gate,
             recording=self.recording,
@@ -279,12 +291,12 @@ class Gateway:
 class _ModelEndpoint:
     """A route of the model as an ASGI application: it streams and notices a disconnect."""
 
-    def __init__(self, gateway: Gateway, operation: Operation) -> None:
-        self._gateway, self._operation = gateway, operation
+    def __init__(self, gateway: Gateway, api: Api) -> None:
+        self._gateway, self._api = gateway, api
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with suppress(ClientDisconnect):
-            await self._gateway.call(self._operation, scope, receive, send)
+            await self._gateway.call(self._api, scope, receive, send)
 
 
 def _remote_context(headers: Mapping[str, str]) -> Context:
@@ -346,7 +358,7 @@ def _user_error(request: Request, error: Exception) -> Response:
 def _no_route(request: Request, error: Exception) -> Response:
     sentence = (
         f"The gateway has no {request.method} {request.url.path}. It answers POST "
-        f"{' and '.join(PATHS.values())} and GET /v1/models, and all of them under "
+        f"{', '.join(api.path for api in APIS)} and GET /v1/models, and all of them under "
         "/rollout/<rollout>/attempt/<n>."
     )
     return _refusal_response(request, Refused(HTTPStatus.NOT_FOUND, sentence))

@@ -5,12 +5,11 @@ here: it requires finite numbers and bounded lists, and passes unknown fields.
 """
 
 from http import HTTPStatus
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ltrain_instrument.tokens import Operation
 from ltrain_train.gateway.errors import Refused
 
 MAX_DEPTH = 64
@@ -30,21 +29,23 @@ Int64 = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 """An integer that fits into a span attribute."""
 
 
-class _Strict(BaseModel):
+class Strict(BaseModel):
+    """Fields with exactly their types, beside any others."""
+
     model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
 
 
-class _Function(_Strict):
+class _Function(Strict):
     name: str | None = None
     arguments: str | JsonObject | None = None
 
 
-class _ToolCall(_Strict):
+class _ToolCall(Strict):
     id: str | None = None
     function: _Function | None = None
 
 
-class _Message(_Strict):
+class _Message(Strict):
     role: str
     content: str | list[JsonObject] | None = None
     name: str | None = None
@@ -55,13 +56,16 @@ class _Message(_Strict):
     tool_calls: list[_ToolCall] | None = None
 
 
-class _StreamOptions(_Strict):
+class _StreamOptions(Strict):
     include_usage: bool | None = None
 
 
-class _Body(_Strict):
-    """The fields that chats and completions share."""
+class Body(Strict):
+    """The fields that all APIs share."""
 
+    api: ClassVar[str]
+    """The API's name in messages."""
+    input_field: ClassVar[str]
     model: str
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
@@ -83,7 +87,11 @@ class _Body(_Strict):
     return_token_ids: bool | None = None
 
 
-class _ChatBody(_Body):
+class ChatBody(Body):
+    """The fields of a chat completion."""
+
+    api: ClassVar[str] = "chat completions"
+    input_field: ClassVar[str] = "messages"
     messages: list[_Message] = Field(min_length=1)
     max_completion_tokens: Count | None = None
     logprobs: bool | None = None
@@ -94,7 +102,11 @@ class _ChatBody(_Body):
     reasoning_effort: str | None = None
 
 
-class _CompletionBody(_Body):
+class CompletionBody(Body):
+    """The fields of a completion."""
+
+    api: ClassVar[str] = "completions"
+    input_field: ClassVar[str] = "prompt"
     prompt: str | Annotated[list[TokenId], Field(min_length=1)]
     """One prompt: several would be several calls of one span."""
     logprobs: int | None = Field(default=None, ge=0, le=MAX_LOGPROBS)
@@ -104,11 +116,6 @@ class _CompletionBody(_Body):
     best_of: Count | None = None
 
 
-BODIES: dict[Operation, tuple[type[_Body], str, str]] = {
-    "chat": (_ChatBody, "messages", "chat completions"),
-    "text_completion": (_CompletionBody, "prompt", "completions"),
-}
-"""The fields of each API, the field of its input, and its name."""
 OWN_LIMITS = {
     "prompt": "; the gateway takes one prompt in a request, a text or token ids",
     "echo": "; the gateway returns the sampled text only",
@@ -116,13 +123,12 @@ OWN_LIMITS = {
 """What the gateway refuses although an API allows it."""
 
 
-def parse_body(operation: Operation, raw: bytes) -> dict[str, Any]:
+def parse_body(fields: type[Body], raw: bytes) -> dict[str, Any]:
     """Parse and validate the JSON object of a request.
 
     Raises:
         Refused: 400, when it is not a valid request; the message names the field.
     """
-    fields, input_field, api = BODIES[operation]
     try:
         body = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
@@ -131,17 +137,27 @@ def parse_body(operation: Operation, raw: bytes) -> dict[str, Any]:
         ) from error
     if not isinstance(body, dict):
         raise bad_request(
-            f"The request's body is not a JSON object. Send one with 'model' and '{input_field}'."
+            "The request's body is not a JSON object. Send one with 'model' and "
+            f"'{fields.input_field}'."
         )
     if raw.count(b"{") + raw.count(b"[") > MAX_DEPTH and _is_deeper(body, MAX_DEPTH):
         raise bad_request(
             f"The request's body is nested deeper than {MAX_DEPTH} levels. Flatten it."
         )
+    validate_body(fields, body)
+    return body
+
+
+def validate_body(fields: type[Body], body: dict[str, Any]) -> None:
+    """Check the fields of a request.
+
+    Raises:
+        Refused: 400; the message names the field.
+    """
     try:
         fields.model_validate(body)
     except ValidationError as error:
-        raise bad_request(_describe_fault(error, api)) from error
-    return body
+        raise bad_request(_describe_fault(error, fields.api)) from error
 
 
 def bad_request(sentence: str) -> Refused:

@@ -24,9 +24,9 @@ from ltrain_instrument.tokens import (
     Operation,
     Request,
 )
+from ltrain_train.gateway.apis import Answer, encode_event
 from ltrain_train.gateway.attempts import AttemptCalls
 from ltrain_train.gateway.errors import Refused, send_json
-from ltrain_train.gateway.response_fields import replace_fields
 from ltrain_train.gateway.upstream import read_events
 
 STREAM_START: Message = {
@@ -90,13 +90,13 @@ class Exchange:
         attempt: AttemptCalls,
         send: Send,
         *,
+        answer: Answer,
         upstream: Server,
         recording: Recording,
     ) -> None:
         self.request, self.span, self.attempt = request, span, attempt
-        self.upstream, self.recording = upstream, recording
+        self.upstream, self.recording, self._answer = upstream, recording, answer
         self._body = orjson.dumps(request.body)
-        self._replacements = request.replacements
         self._send = send
         self._recorded_answer = ModelResponse()
         self._started = False
@@ -153,7 +153,7 @@ class Exchange:
         await self._forward_error(response.status, await response.read())
 
     async def _send_complete(self, response: aiohttp.ClientResponse) -> None:
-        payload, forwarded = replace_fields(await response.read(), self._replacements)
+        payload, forwarded = self._answer.complete(await response.read())
         self._recorded_answer.add_payload(payload)
         self._end_answered()
         await self._begin(send_json(self._send, 200, forwarded))
@@ -165,15 +165,14 @@ class Exchange:
             if event == DONE:
                 await self._finish(pending)
                 continue
-            payload, forwarded = replace_fields(event, self._replacements)
+            payload, events = self._answer.chunk(event)
             if "error" in payload:
                 raise ServerFailed(error_message(payload))
             self._recorded_answer.add_payload(payload)
-            if self.request.is_token_only_chunk(payload):
-                continue
-            pending.append(_encode_event(forwarded))
-            if self._recorded_answer.finished < self.request.choices:
-                await self._send_body(pending.pop(), more=True)
+            if self._recorded_answer.finished >= self.request.choices:
+                pending.append(events)
+            elif events:
+                await self._send_body(events, more=True)
         if not self.span.ended:
             await self._finish(pending)
 
@@ -181,7 +180,7 @@ class Exchange:
         if self._recorded_answer.finished < self.request.choices:
             raise ConnectionError("the stream ended before the response was complete")
         self._end_answered()
-        await self._send_body(b"".join(pending) + _encode_event(DONE), more=False)
+        await self._send_body(b"".join(pending) + self._answer.end(), more=False)
 
     async def _forward_error(self, status: int, body: bytes) -> None:
         kind, sentence = str(status), error_message(parse_error(body))
@@ -203,7 +202,7 @@ class Exchange:
         if not self._started:
             await self._begin(refused.send(self._send))
         elif self.request.stream:
-            await self._send_body(_encode_event(refused.body), more=False)
+            await self._send_body(encode_event(refused.body), more=False)
 
     async def _begin(self, sending: Awaitable[None]) -> None:
         self._started = True
@@ -252,10 +251,6 @@ class Exchange:
 async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-def _encode_event(data: bytes) -> bytes:
-    return b"data: " + data + b"\n\n"
 
 
 def parse_error(body: bytes) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import orjson
 from starlette.types import Send
 
 from ltrain_instrument.tokens import CallSpan, Request
+from ltrain_train.gateway.apis import Answer
 from ltrain_train.gateway.attempts import AttemptCalls
 from ltrain_train.gateway.errors import Refused
 from ltrain_train.gateway.exchange import (
@@ -47,12 +48,15 @@ class PolicyExchange(Exchange):
         attempt: AttemptCalls,
         send: Send,
         *,
+        answer: Answer,
         upstream: Upstream,
         gate: Gate,
         recording: Recording,
         policy: str,
     ) -> None:
-        super().__init__(request, span, attempt, send, upstream=upstream, recording=recording)
+        super().__init__(
+            request, span, attempt, send, answer=answer, upstream=upstream, recording=recording
+        )
         self._server, self.gate, self.policy = upstream, gate, policy
         self._shut_count = gate.shut_count
         self._in_outage = False

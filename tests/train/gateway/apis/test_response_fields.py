@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ltrain_instrument.tokens import parse_and_replace
-from ltrain_train.gateway.response_fields import replace_fields
+from ltrain_train.gateway.apis.response_fields import replace_fields
 
 NAMES = ("model", "token_ids", "prompt_token_ids", "logprobs")
 REPLACEMENTS = {"token_ids": "null", "prompt_token_ids": "null", "logprobs": "null"}

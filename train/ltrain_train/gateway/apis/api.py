@@ -1,0 +1,59 @@
+"""What an API of a client is: a conversion of its requests, and one of the server's responses."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ltrain_instrument.tokens import Operation, Request
+
+
+class Answer(Protocol):
+    """Converts the server's response to one call into what the client gets."""
+
+    def complete(self, body: bytes) -> tuple[dict[str, Any], bytes]:
+        """Return the server's response as an object, and the client's as JSON.
+
+        Raises:
+            ValueError: when the server's response is not a JSON object.
+        """
+
+    def chunk(self, data: bytes) -> tuple[dict[str, Any], bytes]:
+        """Return a chunk of the server's stream as an object, and the events for the client.
+
+        Raises:
+            ValueError: when the chunk is not a JSON object.
+        """
+
+    def end(self) -> bytes:
+        """Return the last events of the client's stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientCall:
+    """A client's request, as the server's API has it."""
+
+    operation: Operation
+    body: dict[str, Any]
+    answer: Callable[[Request], Answer]
+    """Returns the conversion of the response to the request that the server gets."""
+
+
+class Api(Protocol):
+    """One route of the model."""
+
+    @property
+    def path(self) -> str:
+        """The path of its requests."""
+
+    def parse(self, raw: bytes) -> ClientCall:
+        """Parse and validate a request.
+
+        Raises:
+            Refused: 400, when it is not a valid request; the message names the field.
+        """
+
+
+def encode_event(data: bytes, kind: str | None = None) -> bytes:
+    """Return a server-sent event."""
+    head = f"event: {kind}\n".encode() if kind else b""
+    return head + b"data: " + data + b"\n\n"

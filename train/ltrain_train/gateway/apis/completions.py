@@ -1,0 +1,51 @@
+"""`/v1/chat/completions` and `/v1/completions`, which the server itself has."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from ltrain_instrument.tokens import DONE, Operation, Request
+from ltrain_train.gateway.apis.api import ClientCall, encode_event
+from ltrain_train.gateway.apis.response_fields import replace_fields
+from ltrain_train.gateway.body import Body, ChatBody, CompletionBody, parse_body
+
+
+class ServerAnswer:
+    """The server's response without the fields that the client did not request."""
+
+    def __init__(self, request: Request) -> None:
+        self._request, self._replacements = request, request.replacements
+
+    def complete(self, body: bytes) -> tuple[dict[str, Any], bytes]:
+        """Return the response twice, with and without those fields."""
+        return replace_fields(body, self._replacements)
+
+    def chunk(self, data: bytes) -> tuple[dict[str, Any], bytes]:
+        """Return the chunk, and its event unless it has only token ids."""
+        payload, seen = replace_fields(data, self._replacements)
+        left_out = self._request.is_token_only_chunk(payload)
+        return payload, b"" if left_out else encode_event(seen)
+
+    def end(self) -> bytes:
+        """Return the event that ends each stream."""
+        return encode_event(DONE)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerApi:
+    """An API whose requests the server answers as they are."""
+
+    path: str
+    operation: Operation
+    fields: type[Body]
+
+    def parse(self, raw: bytes) -> ClientCall:
+        """Parse and validate a request.
+
+        Raises:
+            Refused: 400, when it is not a valid request; the message names the field.
+        """
+        return ClientCall(self.operation, parse_body(self.fields, raw), ServerAnswer)
+
+
+CHAT = ServerApi("/v1/chat/completions", "chat", ChatBody)
+COMPLETIONS = ServerApi("/v1/completions", "text_completion", CompletionBody)
