@@ -6,8 +6,8 @@ An answer repeats the words of the last user message, or of the prompt; word `wN
 loaded version N; `slow` takes a second, in a stream a token; `boom` fails with status 500, `once`
 does so the first time, `wrong` with 400, `long` with 400 and vLLM's sentence on too many tokens;
 `vanish` ends the connection in mid-stream; `zip` compresses the answer; `die` ends the process. A
-chat's `think` adds reasoning and `call` two tool calls; `cut` ends an answer at its length. As a
-program it takes vLLM's arguments.
+chat's `think` adds reasoning and `call` two tool calls; `cut` ends an answer at its length, and
+`matched` where that text was sampled. As a program it takes vLLM's arguments.
 """
 
 import contextlib
@@ -281,6 +281,7 @@ def _choice(index: int, words: list[str], body: dict[str, Any]) -> dict[str, Any
         **(message if _is_chat(body) else {"text": content}),
         "logprobs": _logprobs(tokens, body),
         "finish_reason": _finish_reason(words),
+        "stop_reason": "matched" if "matched" in words else None,
         **({} if _is_chat(body) else _prompt_ids(body, words)),
         "token_ids": tokens if body.get("return_token_ids") else None,
     }

@@ -35,6 +35,7 @@ def test_a_call_is_answered_and_its_span_is_complete(stage: Any, vllm: Any) -> N
                 "message": {"role": "assistant", "content": "w3 w14", "refusal": None},
                 "logprobs": None,
                 "finish_reason": "stop",
+                "stop_reason": None,
                 "token_ids": None,
             }
         ],

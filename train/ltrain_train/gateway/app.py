@@ -30,7 +30,7 @@ from ltrain_train.gateway.apis import APIS, Answer, Api
 from ltrain_train.gateway.attempts import AttemptCalls, AttemptRegistry
 from ltrain_train.gateway.errors import Refused
 from ltrain_train.gateway.exchange import Exchange, Recording
-from ltrain_train.gateway.keys import BadKey, Keyring, RolloutClaims, bearer_key
+from ltrain_train.gateway.keys import BadKey, Keyring, RolloutClaims, bearer_key, call_key
 from ltrain_train.gateway.policy_exchange import PolicyExchange
 from ltrain_train.gateway.publication import Publication
 from ltrain_train.gateway.request import build_policy_request
@@ -243,7 +243,7 @@ class Gateway:
         )
 
     def _claims(self, scope: Scope, headers: Headers) -> RolloutClaims:
-        claims = self._keys.verify_rollout_key(bearer_key(headers.get("authorization")))
+        claims = self._keys.verify_rollout_key(call_key(headers))
         identity, path = claims.identity, scope["path_params"]
         if (identity.rollout, identity.attempt) != (path["rollout"], path["attempt"]):
             raise BadKey(
@@ -263,7 +263,10 @@ class Gateway:
         if self._store_keys is None or not self._store_keys.requires_key:
             return
         try:
-            grant = self._store_keys.require_key(headers)
+            key = headers.get("x-api-key")
+            grant = self._store_keys.require_key(
+                {"authorization": f"Bearer {key}", **headers} if key else headers
+            )
         except BadStoreKey as error:
             raise BadKey(
                 f"{error} This store requires keys, so /v1 needs a key of any role: "

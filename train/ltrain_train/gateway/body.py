@@ -90,7 +90,7 @@ class Body(Strict):
 class ChatBody(Body):
     """The fields of a chat completion."""
 
-    api: ClassVar[str] = "chat completions"
+    api: ClassVar[str] = "OpenAI's chat completions"
     input_field: ClassVar[str] = "messages"
     messages: list[_Message] = Field(min_length=1)
     max_completion_tokens: Count | None = None
@@ -105,7 +105,7 @@ class ChatBody(Body):
 class CompletionBody(Body):
     """The fields of a completion."""
 
-    api: ClassVar[str] = "completions"
+    api: ClassVar[str] = "OpenAI's completions"
     input_field: ClassVar[str] = "prompt"
     prompt: str | Annotated[list[TokenId], Field(min_length=1)]
     """One prompt: several would be several calls of one span."""
@@ -188,7 +188,7 @@ def _describe_fault(error: ValidationError, api: str) -> str:
         return f"The request has no '{'.'.join(place)}'. Send it."
     return (
         f"'{'.'.join(place)}' of the request cannot be {value}: {fault['msg']}. "
-        f"Send a value that OpenAI's {api} API allows{OWN_LIMITS.get(place[0], '')}."
+        f"Send a value that {api} API allows{OWN_LIMITS.get(place[0], '')}."
     )
 
 

@@ -24,7 +24,7 @@ from ltrain_instrument.tokens import (
     Operation,
     Request,
 )
-from ltrain_train.gateway.apis import Answer, encode_event
+from ltrain_train.gateway.apis import Answer
 from ltrain_train.gateway.attempts import AttemptCalls
 from ltrain_train.gateway.errors import Refused, send_json
 from ltrain_train.gateway.upstream import read_events
@@ -202,7 +202,7 @@ class Exchange:
         if not self._started:
             await self._begin(refused.send(self._send))
         elif self.request.stream:
-            await self._send_body(encode_event(refused.body), more=False)
+            await self._send_body(self._answer.error(refused.body), more=False)
 
     async def _begin(self, sending: Awaitable[None]) -> None:
         self._started = True

@@ -99,6 +99,11 @@ class Keyring:
         _decode(self._secret, key, "admin")
 
 
+def call_key(headers: Mapping[str, str]) -> str | None:
+    """Return the key of a call; Anthropic's clients may put it into `x-api-key`."""
+    return bearer_key(headers.get("authorization")) or headers.get("x-api-key") or None
+
+
 def bearer_key(authorization: str | None) -> str | None:
     """Return the key of an `Authorization: Bearer` header; None if there is none."""
     scheme, _, key = (authorization or "").partition(" ")

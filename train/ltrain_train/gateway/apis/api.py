@@ -27,6 +27,9 @@ class Answer(Protocol):
     def end(self) -> bytes:
         """Return the last events of the client's stream."""
 
+    def error(self, body: bytes) -> bytes:
+        """Return the event of an error, whose response would have this body."""
+
 
 @dataclass(frozen=True, slots=True)
 class ClientCall:

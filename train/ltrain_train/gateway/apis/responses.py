@@ -71,7 +71,7 @@ class _Reasoning(Strict):
 class ResponsesBody(Body):
     """The fields of a response."""
 
-    api: ClassVar[str] = "responses"
+    api: ClassVar[str] = "OpenAI's responses"
     input_field: ClassVar[str] = "input"
 
     input: str | list[_Item]

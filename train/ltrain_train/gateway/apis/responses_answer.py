@@ -59,6 +59,10 @@ class ResponsesAnswer:
             events += self._add_choice(choice)
         return chat, b"".join(events)
 
+    def error(self, body: bytes) -> bytes:
+        """Return the event of an error."""
+        return encode_event(body)
+
     def end(self) -> bytes:
         """Return the events that end the items and the response."""
         events = list(self._close())
