@@ -75,7 +75,7 @@ coverage: setup ## Run the tests that start no model, and print the lines that t
 	  $(BIN)/coverage combine --quiet && $(BIN)/coverage report && exit $$status
 
 bench-%: setup
-	@$(BIN)/python benchmarks/$(subst -,_,$*).py $(ARGS)
+	@$(BIN)/python -m benchmarks.$(subst -,_,$*) $(ARGS)
 
 clean: ## Remove environments, model and caches; keep traces and policies
 	rm -rf .venv .venv-vllm .venv-frameworks .venv-openai2 .venv-otel144 $(MODEL) .ltrain/setup.lock .ltrain/setup-*.log

@@ -9,8 +9,6 @@ the same run, with its traces in SQLite.
 import argparse
 import json
 import os
-import re
-import struct
 import subprocess
 import sys
 import tempfile
@@ -23,12 +21,12 @@ from http.client import HTTPConnection
 from pathlib import Path
 from statistics import median
 
+from benchmarks.support.servers import AGENTS, Stack, ltrain, policy_server
+
 from ltrain_collector.store import Store
 from ltrain_instrument.identity import Identity
 from ltrain_train.gateway import RolloutClaims, gateway_secret, sign_rollout_key
 
-AGENTS = Path(__file__).parent / "agents"
-LTRAIN = str(Path(sys.executable).with_name("ltrain"))
 RUNS = 3
 CALLS = 600
 """Calls of one client."""
@@ -112,63 +110,13 @@ def measure(target: Target, clients: int, calls: int, kind: str = "complete") ->
     )
 
 
-@contextmanager
-def started(command: list[str], ready: str, **environment: str) -> Iterator[tuple[str, str]]:
-    """Start a server; yield its folder in /proc and the group that `ready` finds in its output."""
-    process = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**os.environ, **environment},
-    )
-    assert process.stdout is not None
-    printed = ""
-    try:
-        while (found := re.search(ready, printed)) is None:
-            line = process.stdout.readline()
-            if not line:
-                raise SystemExit(f"{command[0]} ended: {printed}")
-            printed += line
-        yield f"/proc/{process.pid}", found[1]
-    finally:
-        process.terminate()
-        process.wait(60)
-
-
-def write_model(folder: Path) -> Path:
-    """Write the files of a model that nobody loads."""
-    folder.mkdir()
-    for name in ("config.json", "tokenizer.json"):
-        (folder / name).write_text("{}")
-    header = json.dumps({"w": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}}).encode()
-    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(4))
-    return folder
-
-
-@contextmanager
-def ltrain(place: Path, upstream: str) -> Iterator[tuple[Target, str]]:
-    """Start `ltrain up` and `ltrain serve`; yield an attempt's target and the address of SQL."""
-    home = place / "home"
-    with ExitStack() as stack:
-        ports = ["--otlp-port", "0", "--grpc-port", "0", "--http-port", "0"]
-        up = [LTRAIN, "up", "--dir", str(place / "store"), *ports]
-        _, line = stack.enter_context(started(up, r"(.*OTLP on .*SQL on .*)"))
-        addresses = re.findall(r"http://[\d.:]+\d", line)
-        environment = {
-            "LTRAIN_HOME": str(home),
-            "LTRAIN_STORE": addresses[-1],
-            "OTEL_EXPORTER_OTLP_ENDPOINT": addresses[0],
-        }
-        serve = [LTRAIN, "serve", str(write_model(place / "model")), "--port", "0"]
-        serve += ["--upstream", upstream]
-        ready = r"gateway ready at (http://\S+)/v1"
-        process, url = stack.enter_context(started(serve, ready, **environment))
-        identity = Identity(run="bench", task="t", rollout="r1", attempt=1, mode="train")
-        expires = time.time() + 3600
-        claims = RolloutClaims(identity=identity, policy="policy", sampling={}, expires=expires)
-        key = sign_rollout_key(gateway_secret(home), claims)
-        yield Target(f"{url}/rollout/r1/attempt/1/v1", key, process), addresses[-1]
+def attempt_of(stack: Stack) -> Target:
+    """Return the target of an attempt."""
+    identity = Identity(run="bench", task="t", rollout="r1", attempt=1, mode="train")
+    expires = time.time() + 3600
+    claims = RolloutClaims(identity=identity, policy="policy", sampling={}, expires=expires)
+    key = sign_rollout_key(gateway_secret(Path(stack.environment["LTRAIN_HOME"])), claims)
+    return Target(f"{stack.gateway}/rollout/r1/attempt/1/v1", key, stack.gateway_process)
 
 
 @contextmanager
@@ -271,15 +219,13 @@ def main() -> None:
     arguments = parser.parse_args()
     with ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ltrain-gateway-")))
-        stub = [sys.executable, str(AGENTS / "policy_server.py")]
-        _, port = stack.enter_context(started(stub, r"(\d+)\n"))
-        upstream = f"http://127.0.0.1:{port}"
-        ours, sql = stack.enter_context(ltrain(place, upstream))
-        targets = {"direct": Target(f"{upstream}/v1", "none", None), "ltrain": ours}
+        upstream = stack.enter_context(policy_server())
+        ours = stack.enter_context(ltrain(place, upstream))
+        targets = {"direct": Target(f"{upstream}/v1", "none", None), "ltrain": attempt_of(ours)}
         if arguments.peer:
             targets["rllm"] = stack.enter_context(peer(arguments.peer, place, upstream))
         runs = measure_all(targets)
-        stored_calls(sql, CALLS_MADE)
+        stored_calls(ours.store, CALLS_MADE)
     for name in targets:
         print(json.dumps({"server": name, **figures(runs, name)}))
     results = {**figures(runs, "ltrain"), **added(runs)}

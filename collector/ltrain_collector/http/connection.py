@@ -60,7 +60,8 @@ class Connection(HttpToolsProtocol):
         self._full = self._refused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(JoinedWrites(transport, self.loop))  # type: ignore[arg-type]
+        self._writes = JoinedWrites(transport, self.loop)
+        super().connection_made(self._writes)  # type: ignore[arg-type]
         number = transport.get_extra_info("socket").fileno()
         if number < self._descriptors.served:
             return
@@ -70,6 +71,10 @@ class Connection(HttpToolsProtocol):
         else:
             self._refusals.add(RefusalReason.DESCRIPTORS)
             transport.abort()
+
+    def eof_received(self) -> None:
+        self._writes.flush()  # the event loop closes the connection next
+        super().eof_received()
 
     def data_received(self, data: bytes) -> None:
         if self._refused:

@@ -25,20 +25,20 @@ class JoinedWrites:
     def write(self, data: bytes) -> None:
         """Send the bytes after those that are pending, soon."""
         if not self._pending:
-            self._loop.call_soon(self._send_pending)
+            self._loop.call_soon(self.flush)
         self._pending.append(data)
         self._size += len(data)
         if self._size > MAX_PENDING_BYTES:
-            self._send_pending()
+            self.flush()
 
     def write_eof(self) -> None:
         """Send the pending bytes, and tell the client that no more follow."""
-        self._send_pending()
+        self.flush()
         self._transport.write_eof()
 
     def close(self) -> None:
         """Send the pending bytes, and close the connection."""
-        self._send_pending()
+        self.flush()
         self._transport.close()
 
     def abort(self) -> None:
@@ -46,7 +46,8 @@ class JoinedWrites:
         self._pending.clear()
         self._transport.abort()
 
-    def _send_pending(self) -> None:
+    def flush(self) -> None:
+        """Send the pending bytes."""
         if self._pending and not self._transport.is_closing():
             self._transport.writelines(self._pending)
         self._pending, self._size = [], 0

@@ -261,6 +261,12 @@ def test_an_impossible_content_length(server: Any, head: bytes, status: bytes) -
     assert raw(server, HEAD + head).split()[1] == status
 
 
+def test_an_answer_reaches_a_client_that_has_closed_its_side(server: Any) -> None:
+    refused = HEAD + b"Content-Length: 9999999999999\r\n\r\nabc"
+    statuses = [raw(server, refused)[9:12] for _ in range(200)]
+    assert statuses == [b"413"] * 200
+
+
 def test_a_length_that_is_too_short_ends_the_connection(server: Any) -> None:
     answer = raw(server, HEAD + b"Content-Length: 0\r\n\r\n" + b"more than that")
     statuses = [line.split()[1] for line in answer.split(b"\r\n") if line.startswith(b"HTTP")]

@@ -75,7 +75,7 @@ class Stage:
         """Post a chat completion, for an attempt or, without identity, as production does."""
         messages = [{"role": "user", "content": content}]
         sent = {"model": "policy", "messages": messages, **body}
-        return self._post("/v1/chat/completions", sent, identity, key, headers)
+        return self.post("/v1/chat/completions", sent, identity=identity, key=key, headers=headers)
 
     def complete(
         self,
@@ -88,16 +88,18 @@ class Stage:
     ) -> httpx.Response:
         """Post a completion of a prompt."""
         sent = {"model": "policy", "prompt": prompt, **body}
-        return self._post("/v1/completions", sent, identity, key, headers)
+        return self.post("/v1/completions", sent, identity=identity, key=key, headers=headers)
 
-    def _post(
+    def post(
         self,
         path: str,
         sent: dict[str, Any],
-        identity: Identity | None,
-        key: str | None,
-        headers: dict[str, str] | None,
+        *,
+        identity: Identity | None = IDENTITY,
+        key: str | None = None,
+        headers: dict[str, str] | None = None,
     ) -> httpx.Response:
+        """Post a request of any API, for an attempt or for production."""
         sending = dict(headers or {})
         if identity is not None:
             path = f"/rollout/{identity.rollout}/attempt/{identity.attempt}{path}"

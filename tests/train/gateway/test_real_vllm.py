@@ -105,22 +105,34 @@ def read_span(span: dict[str, Any]) -> list[tuple[Any, list[int], list[float]]]:
     return [(prompt, tokens, floats(packed)) for tokens, packed in each]
 
 
-@pytest.mark.parametrize("api", ["chat", "completions"])
+def request_of(api: str, content: str, number: int) -> tuple[str, dict[str, Any]]:
+    """Return the path and the body of a request."""
+    fields = {"model": "policy", "temperature": 0.1, "stream": bool(number % 2)}
+    limit, several = 8 + number, {"n": 1 + (number % 3 == 0)}
+    messages = [{"role": "user", "content": content}]
+    own_fields: dict[str, dict[str, Any]] = {
+        "chat/completions": {"messages": messages, "max_tokens": limit, **several},
+        "completions": {"prompt": content, "max_tokens": limit, **several},
+        "responses": {"input": content, "max_output_tokens": limit},
+        "messages": {"messages": messages, "max_tokens": limit},
+    }
+    return f"/v1/{api}", {**fields, **own_fields[api]}
+
+
+@pytest.mark.parametrize("api", ["chat/completions", "completions", "responses", "messages"])
 def test_ids_and_logprobs_are_what_vllm_answered_byte_for_byte(
     stage: Any, recorder: Any, api: str
 ) -> None:
-    ask = stage.ask if api == "chat" else stage.complete
     before = len(stage.spans()), len(recorder.recorded_calls)
-    bodies = [
-        {"stream": bool(i % 2), "n": 1 + (i % 3 == 0), "max_tokens": 8 + i} for i in range(12)
-    ]
     key = stage.key(sampling={"temperature": 0.9}, allow=(Allow.CHOICES,))
+
+    def ask(number: int) -> int:
+        path, body = request_of(api, f"w{number} w7", number)
+        status: int = stage.post(path, body, key=key).status_code
+        return status
+
     with ThreadPoolExecutor(6) as pool:
-        answers = [
-            pool.submit(ask, f"w{i} w7", key=key, temperature=0.1, **body)
-            for i, body in enumerate(bodies)
-        ]
-        assert [answer.result().status_code for answer in answers] == [200] * 12
+        assert list(pool.map(ask, range(12))) == [200] * 12
     calls = [each for each in recorder.recorded_calls[before[1] :] if each.path in CALLS]
     responses = {read_prompt(call.request): call.answer for call in calls}
     spans = [span for span in stage.spans()[before[0] :] if span["scope"] == "ltrain.gateway"]

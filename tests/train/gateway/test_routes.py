@@ -116,10 +116,40 @@ def test_the_agent_gets_the_servers_bytes(
 
 def test_a_response_reaches_the_server_as_a_chat(routed: Any, provider: FakeVllm) -> None:
     sent = {"model": OTHER, "input": "go w3 w14"}
-    answer = routed._post("/v1/responses", sent, routed.identity, None, None).json()
+    answer = routed.post("/v1/responses", sent).json()
     assert (answer["model"], answer["output"][0]["content"][0]["text"]) == (OTHER, "w3 w14")
     messages = [{"role": "user", "content": "go w3 w14"}]
     assert provider.requests == [{"model": "gpt-5-large", "messages": messages}]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        [],
+        {"choices": 5},
+        {"choices": [{"message": 5}]},
+        {"choices": [{"message": {"content": 5}}]},
+        {"choices": [{"message": {"tool_calls": 5}}]},
+        {"choices": [{"message": {"tool_calls": [5]}}]},
+        {"choices": [{"logprobs": 5, "message": {"content": "w3"}}]},
+        {"usage": 5},
+    ],
+)
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("/v1/responses", {"input": "w3"}),
+        ("/v1/messages", {"messages": [{"role": "user", "content": "w3"}], "max_tokens": 9}),
+    ],
+)
+def test_a_server_that_answers_garbage_is_named(
+    routed: Any, refusing: Refusing, content: object, path: str, fields: dict[str, Any]
+) -> None:
+    refusing.status, refusing.body = 200, json.dumps(content).encode()
+    answer = routed.post(path, {"model": "refuses", **fields})
+    assert answer.status_code == 502
+    assert "The server of model 'refuses' failed: ValueError" in answer.json()["error"]["message"]
+    assert routed.spans()[-1]["status"][0] == 2
 
 
 def test_its_calls_count_in_the_attempt(routed: Any) -> None:

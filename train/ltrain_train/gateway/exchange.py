@@ -7,8 +7,8 @@
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
 from hashlib import sha256
 from http import HTTPStatus
 from typing import Any, Protocol
@@ -153,8 +153,10 @@ class Exchange:
         await self._forward_error(response.status, await response.read())
 
     async def _send_complete(self, response: aiohttp.ClientResponse) -> None:
-        payload, forwarded = self._answer.complete(await response.read())
-        self._recorded_answer.add_payload(payload)
+        body = await response.read()
+        with _reading():
+            payload, forwarded = self._answer.complete(body)
+            self._recorded_answer.add_payload(payload)
         self._end_answered()
         await self._begin(send_json(self._send, 200, forwarded))
 
@@ -165,10 +167,11 @@ class Exchange:
             if event == DONE:
                 await self._finish(pending)
                 continue
-            payload, events = self._answer.chunk(event)
-            if "error" in payload:
-                raise ServerFailed(error_message(payload))
-            self._recorded_answer.add_payload(payload)
+            with _reading():
+                payload, events = self._answer.chunk(event)
+                if "error" in payload:
+                    raise ServerFailed(error_message(payload))
+                self._recorded_answer.add_payload(payload)
             if self._recorded_answer.finished >= self.request.choices:
                 pending.append(events)
             elif events:
@@ -246,6 +249,19 @@ class Exchange:
 
     def _cancel_reason(self) -> str:
         return "the attempt was closed" if self.attempt.closed else "the client went away"
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """Read JSON of a server.
+
+    Raises:
+        ValueError: when a field has another type than in the API.
+    """
+    try:
+        yield
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"the response has an unexpected form ({error})") from error
 
 
 async def _wait_for_disconnect(receive: Receive) -> None:

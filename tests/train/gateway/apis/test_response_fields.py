@@ -59,6 +59,7 @@ def assert_same(text: str, fields: dict[str, str]) -> None:
     assert result_of(replace_fields, text.encode(), fields) == expected
 
 
+@example({"model": "a", "choices": [None]}, (",", ":"), {}, True)
 @given(responses | values, separators, replacements, st.booleans())
 def test_it_returns_the_values_that_the_parser_returns(
     content: Any, between: tuple[str, str], fields: dict[str, str], ascii_only: bool

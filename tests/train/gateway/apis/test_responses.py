@@ -271,7 +271,7 @@ def test_what_a_chat_cannot_do_is_refused_with_its_name(
 
 def test_a_constrained_response_must_be_allowed(stage: Any) -> None:
     sent = {"model": "policy", "input": "w3", "text": {"format": SCHEMA}}
-    refused = stage._post("/v1/responses", sent, stage.identity, None, None)
+    refused = stage.post("/v1/responses", sent)
     assert refused.status_code == 400
     assert 'allow = ["constrained"]' in refused.json()["error"]["message"]
 
@@ -286,6 +286,6 @@ def test_a_failed_stream_raises_an_error(client: Any, words: str) -> None:
 
 
 def test_production_is_answered(stage: Any) -> None:
-    answer = stage._post("/v1/responses", {"model": "policy", "input": "w3"}, None, None, None)
+    answer = stage.post("/v1/responses", {"model": "policy", "input": "w3"}, identity=None)
     assert answer.json()["output"][0]["content"][0]["text"] == "w3"
     assert stage.spans()[0]["attributes"]["ltrain.mode"] == "prod"

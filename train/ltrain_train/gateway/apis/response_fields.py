@@ -23,19 +23,19 @@ def replace_fields(body: bytes, replacements: Mapping[str, str]) -> tuple[dict[s
     except orjson.JSONDecodeError:  # perhaps NaN or a lone surrogate, which `json` accepts
         payload, text = parse_and_replace(body.decode(), replacements)
         return payload, text.encode()
-    if not isinstance(payload, dict):
-        raise ValueError("it is not a JSON object")
+    choices = payload.get("choices") if isinstance(payload, dict) else None
+    objects = [payload, *(choices if isinstance(choices, list) else ())]
+    if not all(isinstance(each, dict) for each in objects):
+        raise ValueError("it is not a JSON object, or one of its choices is not")
     if not replacements:
         return payload, body
     new_values = {name: orjson.loads(text) for name, text in replacements.items()}
-    replaced = _replace(payload, new_values)
-    if isinstance(choices := payload.get("choices"), list):
-        replaced["choices"] = [_replace(choice, new_values) for choice in choices]
-    return payload, orjson.dumps(replaced)
+    seen, *seen_choices = (_replace(each, new_values) for each in objects)
+    if isinstance(choices, list):
+        seen["choices"] = seen_choices
+    return payload, orjson.dumps(seen)
 
 
-def _replace(fields: object, new_values: Mapping[str, Any]) -> dict[str, Any]:
-    if not isinstance(fields, dict):
-        raise ValueError("it is not a JSON object")
+def _replace(fields: Mapping[str, Any], new_values: Mapping[str, Any]) -> dict[str, Any]:
     changed = {name: new for name, new in new_values.items() if fields.get(name) is not None}
     return {**fields, **changed}

@@ -7,7 +7,7 @@ import orjson
 
 from ltrain_instrument.tokens import Request
 from ltrain_train.gateway.apis.api import encode_event
-from ltrain_train.gateway.apis.response_fields import replace_fields
+from ltrain_train.gateway.apis.converted_answer import ConvertedAnswer, TextKind
 
 Item = dict[str, Any]
 
@@ -15,204 +15,88 @@ LOGPROBS = "message.output_text.logprobs"
 """The value of `include` that requests log-probabilities."""
 CUT_REASONS = {"length": "max_output_tokens", "content_filter": "content_filter"}
 """Why a response is incomplete, by the chat's `finish_reason`."""
+ECHOED = ("instructions", "max_output_tokens", "temperature", "top_p", "reasoning", "user")
+"""Fields of the request that its response repeats."""
+ITEM_TYPES: dict[TextKind, str] = {"reasoning": "reasoning", "text": "message"}
+PART_TYPES: dict[TextKind, str] = {"reasoning": "reasoning_text", "text": "output_text"}
 
 
-class ResponsesAnswer:
-    """Builds the items of the response from the message of the chat, or from its deltas."""
+class ResponsesAnswer(ConvertedAnswer):
+    """Builds the items of the response."""
 
     def __init__(self, request: Request, requested: Mapping[str, Any]) -> None:
-        self._model, self._requested = request.model, requested
+        super().__init__(request)
+        self._requested = requested
+        self._wants_logprobs = LOGPROBS in (requested.get("include") or ())
         self._items: list[Item] = []
         self._text: Item | None = None
-        """The item of text or reasoning that the stream extends."""
+        """The item of text that the stream extends."""
         self._calls: dict[int, Item] = {}
         """The function calls by their index in the chat."""
         self._events = 0
-        self._head: dict[str, Any] = {}
-        self._usage: Mapping[str, Any] | None = None
-        self._finish_reason: str | None = None
 
-    def complete(self, body: bytes) -> tuple[dict[str, Any], bytes]:
-        """Return the chat completion, and the response as JSON."""
-        chat, _ = replace_fields(body, {})
-        self._add_head(chat)
-        for choice in chat.get("choices") or ():
-            delta = dict(choice.get("message") or {})
-            calls = delta.get("tool_calls") or ()
-            delta["tool_calls"] = [{**call, "index": number} for number, call in enumerate(calls)]
-            for _ in self._add_choice({**choice, "delta": delta}):
-                pass  # nobody reads the events
-        for _ in self._close():
-            pass
-        return chat, orjson.dumps(self._response(self._status))
+    def begin(self, chat: Mapping[str, Any]) -> Iterator[bytes]:
+        """Yield the events with the empty response."""
+        empty: Item = {"status": "in_progress", "output": [], "usage": None}
+        for kind in ("response.created", "response.in_progress"):
+            yield self._event(kind, response=self.whole() | empty)
 
-    def chunk(self, data: bytes) -> tuple[dict[str, Any], bytes]:
-        """Return the chunk of the chat, and the events of the response."""
-        chat, _ = replace_fields(data, {})
-        events = []
-        if not self._head:
-            self._add_head(chat)
-            for kind in ("response.created", "response.in_progress"):
-                events.append(self._event(kind, response=self._response("in_progress")))
-        self._add_head(chat)
-        for choice in chat.get("choices") or ():
-            events += self._add_choice(choice)
-        return chat, b"".join(events)
-
-    def error(self, body: bytes) -> bytes:
-        """Return the event of an error."""
-        return encode_event(body)
-
-    def end(self) -> bytes:
-        """Return the events that end the items and the response."""
-        events = list(self._close())
-        events.append(
-            self._event(f"response.{self._status}", response=self._response(self._status))
-        )
-        return b"".join(events)
-
-    @property
-    def _status(self) -> str:
-        return "incomplete" if self._finish_reason in CUT_REASONS else "completed"
-
-    @property
-    def _id(self) -> str:
-        return str(self._head.get("id") or "").removeprefix("chatcmpl-")
-
-    def _add_head(self, chat: Mapping[str, Any]) -> None:
-        self._head = self._head or {"id": chat.get("id"), "created": chat.get("created")}
-        self._usage = chat.get("usage") or self._usage
-
-    def _add_choice(self, choice: Mapping[str, Any]) -> Iterator[bytes]:
-        delta = choice.get("delta") or {}
-        if text := delta.get("reasoning") or delta.get("reasoning_content"):
-            yield from self._add_text("reasoning", text, [])
-        if text := delta.get("content") or delta.get("refusal"):
-            logprobs = (choice.get("logprobs") or {}).get("content") or []
-            yield from self._add_text("message", text, logprobs)
-        for call in delta.get("tool_calls") or ():
-            yield from self._add_call(call)
-        self._finish_reason = choice.get("finish_reason") or self._finish_reason
-
-    def _add_text(self, kind: str, text: str, logprobs: list[Any]) -> Iterator[bytes]:
-        if self._text is None or self._text["type"] != kind:
+    def add_text(self, kind: TextKind, text: str, logprobs: list[Any]) -> Iterator[bytes]:
+        """Extend the open item, or open one."""
+        if self._text is None or self._text["type"] != ITEM_TYPES[kind]:
             yield from self._close_text()
             yield from self._open_text(kind)
         assert self._text is not None
-        place = self._place(self._text)
         part = self._text["content"][0]
         part["text"] += text
-        if kind == "reasoning":
-            yield self._event("response.reasoning_text.delta", **place, content_index=0, delta=text)
-            return
-        if not self._wants_logprobs:
-            logprobs = []
-        part["logprobs"] += logprobs
-        yield self._event(
-            "response.output_text.delta", **place, content_index=0, delta=text, logprobs=logprobs
-        )
+        fields: dict[str, Any] = {**self._place(self._text), "content_index": 0, "delta": text}
+        if kind == "text":
+            fields["logprobs"] = logprobs if self._wants_logprobs else []
+            part["logprobs"] += fields["logprobs"]
+        yield self._event(f"response.{PART_TYPES[kind]}.delta", **fields)
 
-    def _open_text(self, kind: str) -> Iterator[bytes]:
-        item: Item = {"type": kind, "status": "in_progress", "content": []}
-        part: Item = {"text": ""}
-        if kind == "reasoning":
-            item |= {"id": self._next_id("rs"), "summary": []}
-            part["type"] = "reasoning_text"
-        else:
-            item |= {"id": self._next_id("msg"), "role": "assistant"}
-            part |= {"type": "output_text", "annotations": [], "logprobs": []}
-        self._text = item
-        yield from self._open(item)
-        yield self._event(
-            "response.content_part.added", **self._place(item), content_index=0, part=part
-        )
-        item["content"] = [part]
-
-    def _close_text(self) -> Iterator[bytes]:
-        item, self._text = self._text, None
-        if item is None:
-            return
-        place, (part,) = {**self._place(item), "content_index": 0}, item["content"]
-        if item["type"] == "reasoning":
-            yield self._event("response.reasoning_text.done", **place, text=part["text"])
-        else:
-            logprobs = part["logprobs"]
-            yield self._event(
-                "response.output_text.done", **place, text=part["text"], logprobs=logprobs
-            )
-        yield self._event("response.content_part.done", **place, part=part)
-        yield self._finish(item)
-
-    def _add_call(self, delta: Mapping[str, Any]) -> Iterator[bytes]:
-        function = delta.get("function") or {}
-        index = delta.get("index", len(self._calls))
+    def add_call(self, index: int, call: Mapping[str, Any]) -> Iterator[bytes]:
+        """Extend a call, or open it; it stays open, since chunks of several may alternate."""
         if index not in self._calls:
             yield from self._close_text()
-            item = {"id": self._next_id("fc"), "type": "function_call", "status": "in_progress"}
-            item |= {"call_id": delta.get("id") or item["id"], "name": "", "arguments": ""}
-            item["name"] = function.get("name") or ""
-            self._calls[index] = item
-            yield from self._open(item)
+            item = self._new_item("function_call", "fc")
+            item |= {"call_id": call.get("id") or item["id"], "name": call.get("name") or ""}
+            self._calls[index] = item | {"arguments": ""}
+            yield self._open(self._calls[index])
         item = self._calls[index]
-        if arguments := function.get("arguments"):
+        if arguments := call.get("arguments"):
             item["arguments"] += arguments
-            yield self._event(
-                "response.function_call_arguments.delta", **self._place(item), delta=arguments
-            )
+            place = self._place(item)
+            yield self._event("response.function_call_arguments.delta", **place, delta=arguments)
 
-    def _close(self) -> Iterator[bytes]:
+    def close_parts(self) -> Iterator[bytes]:
         """End all items; a response without any has an empty text."""
         if not self._items:
-            yield from self._open_text("message")
+            yield from self._open_text("text")
         yield from self._close_text()
         for item in self._calls.values():
-            fields = {"name": item["name"], "arguments": item["arguments"]}
-            yield self._event(
-                "response.function_call_arguments.done", **self._place(item), **fields
-            )
-            yield self._finish(item)
+            fields = {**self._place(item), "name": item["name"], "arguments": item["arguments"]}
+            yield self._event("response.function_call_arguments.done", **fields)
+            yield self._finish_item(item)
 
-    def _open(self, item: Item) -> Iterator[bytes]:
-        self._items.append(item)
-        index = len(self._items) - 1
-        yield self._event("response.output_item.added", output_index=index, item=item)
+    def finish(self) -> Iterator[bytes]:
+        """Yield the event with the whole response."""
+        yield self._event(f"response.{self._status}", response=self.whole())
 
-    def _finish(self, item: Item) -> bytes:
-        item["status"] = self._status
-        index = self._place(item)["output_index"]
-        return self._event("response.output_item.done", output_index=index, item=item)
-
-    def _place(self, item: Item) -> dict[str, Any]:
-        index = next(place for place, each in enumerate(self._items) if each is item)
-        return {"item_id": item["id"], "output_index": index}
-
-    def _next_id(self, prefix: str) -> str:
-        return f"{prefix}_{self._id}_{len(self._items)}"
-
-    def _event(self, kind: str, **fields: Any) -> bytes:
-        event = {"type": kind, "sequence_number": self._events, **fields}
-        self._events += 1
-        return encode_event(orjson.dumps(event), kind)
-
-    @property
-    def _wants_logprobs(self) -> bool:
-        return LOGPROBS in (self._requested.get("include") or ())
-
-    def _response(self, status: str) -> dict[str, Any]:
-        requested = self._requested
-        reason = CUT_REASONS.get(self._finish_reason or "")
-        echoed = ("instructions", "max_output_tokens", "temperature", "top_p", "reasoning", "user")
+    def whole(self) -> dict[str, Any]:
+        """Return the response."""
+        requested, reason = self._requested, CUT_REASONS.get(self.finish_reason or "")
         return {
-            "id": f"resp_{self._id}",
+            "id": f"resp_{self._base_id}",
             "object": "response",
-            "created_at": self._head.get("created") or 0,
-            "status": status,
-            "model": self._model,
-            "output": self._items if status != "in_progress" else [],
-            "usage": _usage(self._usage) if status != "in_progress" else None,
+            "created_at": self.created,
+            "status": self._status,
+            "model": self.model,
+            "output": self._items,
+            "usage": _usage(self.usage) if self.usage else None,
             "error": None,
-            "incomplete_details": {"reason": reason} if status == "incomplete" else None,
-            **{name: requested.get(name) for name in echoed},
+            "incomplete_details": {"reason": reason} if reason else None,
+            **{name: requested.get(name) for name in ECHOED},
             "text": requested.get("text") or {"format": {"type": "text"}},
             "tools": requested.get("tools") or [],
             "tool_choice": requested.get("tool_choice") or "auto",
@@ -224,10 +108,63 @@ class ResponsesAnswer:
             "truncation": "disabled",
         }
 
+    @property
+    def _status(self) -> str:
+        return "incomplete" if self.finish_reason in CUT_REASONS else "completed"
 
-def _usage(usage: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    if usage is None:
-        return None
+    @property
+    def _base_id(self) -> str:
+        return self.chat_id.removeprefix("chatcmpl-")
+
+    def _new_item(self, kind: str, prefix: str) -> Item:
+        number = len(self._items)
+        return {"id": f"{prefix}_{self._base_id}_{number}", "type": kind, "status": "in_progress"}
+
+    def _open_text(self, kind: TextKind) -> Iterator[bytes]:
+        part: Item = {"type": PART_TYPES[kind], "text": ""}
+        if kind == "reasoning":
+            item = self._new_item("reasoning", "rs") | {"summary": []}
+        else:
+            item = self._new_item("message", "msg") | {"role": "assistant"}
+            part |= {"annotations": [], "logprobs": []}
+        self._text = item | {"content": []}
+        yield self._open(self._text)
+        place = self._place(self._text)
+        yield self._event("response.content_part.added", **place, content_index=0, part=part)
+        self._text["content"] = [part]
+
+    def _close_text(self) -> Iterator[bytes]:
+        item, self._text = self._text, None
+        if item is None:
+            return
+        (part,) = item["content"]
+        place = {**self._place(item), "content_index": 0}
+        done = {name: part[name] for name in ("text", "logprobs") if name in part}
+        yield self._event(f"response.{part['type']}.done", **place, **done)
+        yield self._event("response.content_part.done", **place, part=part)
+        yield self._finish_item(item)
+
+    def _open(self, item: Item) -> bytes:
+        self._items.append(item)
+        index = len(self._items) - 1
+        return self._event("response.output_item.added", output_index=index, item=item)
+
+    def _finish_item(self, item: Item) -> bytes:
+        item["status"] = self._status
+        index = self._place(item)["output_index"]
+        return self._event("response.output_item.done", output_index=index, item=item)
+
+    def _place(self, item: Item) -> dict[str, Any]:
+        index = next(place for place, each in enumerate(self._items) if each is item)
+        return {"item_id": item["id"], "output_index": index}
+
+    def _event(self, kind: str, **fields: Any) -> bytes:
+        event = {"type": kind, "sequence_number": self._events, **fields}
+        self._events += 1
+        return encode_event(orjson.dumps(event), kind)
+
+
+def _usage(usage: Mapping[str, Any]) -> dict[str, Any]:
     prompt, sampled = usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
     cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
     reasoning = (usage.get("completion_tokens_details") or {}).get("reasoning_tokens") or 0

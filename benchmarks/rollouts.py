@@ -1,0 +1,130 @@
+"""How many rollouts a second `ltrain rollout` runs, with an agent that makes one call.
+
+The policy server answers at once with 1,152 token ids, and the spans are stored by `ltrain up`. The
+rate is that of warm workers: two numbers of rollouts are run, and the shorter run is subtracted.
+With a shell agent, it also prints what a rollout costs beside the start of the agent's interpreter.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+from benchmarks.support.servers import LTRAIN, Stack, ltrain, policy_server
+
+from ltrain_collector.store import Store
+
+RUNS = 3
+FEW, MANY = 200, 3000
+"""Rollouts of the two runs whose difference is measured."""
+SHELL = 20
+MIN_RATE = 200
+"""Limit: rollouts per second with warm workers."""
+AGENT = """
+import openai
+
+CLIENTS = {}
+
+async def solve(task, llm):
+    client = CLIENTS.setdefault("c", openai.AsyncOpenAI(base_url="http://unused", api_key="none"))
+    client = client.with_options(base_url=llm.base_url, api_key=llm.api_key)
+    messages = [{"role": "user", "content": "hello"}]
+    answer = await client.chat.completions.create(model=llm.model, messages=messages)
+    return answer.choices[0].message.content
+
+def score(task, result):
+    return 1.0
+"""
+COMMAND = (sys.executable, "-c", "print('done')")
+"""A shell agent that does nothing."""
+
+
+def run(place: Path, stack: Stack, name: str, count: int, *agent: str) -> float:
+    """Run rollouts; return the seconds that the command took."""
+    tasks = place / f"{name}.jsonl"
+    lines = (json.dumps({"id": f"t{number}", "input": "hello"}) for number in range(count))
+    tasks.write_text("\n".join(lines))
+    command = [LTRAIN, "rollout", str(tasks), "--reward", "agent:score", "--gateway", stack.gateway]
+    began = time.perf_counter()
+    done = subprocess.run(
+        [*command, *agent],
+        cwd=place,
+        env={**os.environ, **stack.environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    seconds = time.perf_counter() - began
+    if done.returncode:
+        raise SystemExit(done.stdout)
+    return seconds
+
+
+def stored_rollouts(store_url: str, name: str, count: int) -> None:
+    """Check that each rollout is stored with its call, its result and its reward."""
+    query = (
+        f"SELECT countIf(GenAiOp = 'chat' AND ScopeName = 'ltrain.gateway') AS calls, "
+        f"countIf(SpanName = 'ltrain.rollout') AS rollouts, "
+        f"countIf(SpanName = 'gen_ai.evaluation.result') AS rewards "
+        f"FROM otel.spans WHERE RunId = '{name}'"
+    )
+    until = time.monotonic() + 60
+    with Store.open(store_url) as store:
+        while (found := store.query(query).rows(named=True)[0]) != dict.fromkeys(found, count):
+            if time.monotonic() > until:
+                raise SystemExit(f"{count} rollouts were run and {found} are stored")
+            time.sleep(0.5)
+
+
+def interpreter_seconds() -> float:
+    """Return the seconds of the shell agent's command by itself."""
+    seconds = []
+    for _ in range(SHELL):
+        began = time.perf_counter()
+        subprocess.run(COMMAND, check=True, stdout=subprocess.DEVNULL)
+        seconds.append(time.perf_counter() - began)
+    return median(seconds)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--workers", default="2", help="worker processes")
+    arguments = parser.parse_args()
+    agent = ("--agent", "agent:solve", "--workers", arguments.workers)
+    rates, shell = [], []
+    with tempfile.TemporaryDirectory(prefix="ltrain-rollouts-") as folder:
+        place = Path(folder)
+        (place / "agent.py").write_text(AGENT)
+        with policy_server() as upstream, ltrain(place, upstream) as stack:
+            for number in range(RUNS):
+                few = run(place, stack, f"few{number}", FEW, *agent)
+                many = run(place, stack, f"many{number}", MANY, *agent)
+                stored_rollouts(stack.store, f"many{number}", MANY)
+                rates.append((MANY - FEW) / (many - few))
+                start = run(place, stack, f"one{number}", 1, "--workers", "1", "--", *COMMAND)
+                all_shell = run(
+                    place, stack, f"sh{number}", SHELL, "--workers", "1", "--", *COMMAND
+                )
+                shell.append((all_shell - start) / (SHELL - 1))
+    rate, interpreter = round(median(rates)), interpreter_seconds()
+    result = {
+        "name": "rollouts",
+        "value": rate,
+        "unit": f"rollouts a second with warm workers, at least {MIN_RATE}",
+        "peer": None,
+        "ratio": None,
+        "runs": [round(each) for each in rates],
+        "shell_agent_seconds": round(median(shell), 3),
+        "its_interpreter_seconds": round(interpreter, 3),
+    }
+    print(json.dumps(result))
+    sys.exit(rate < MIN_RATE)
+
+
+if __name__ == "__main__":
+    main()
