@@ -28,13 +28,12 @@ MIN_RATE = 200
 AGENT = """
 import openai
 
-CLIENTS = {}
+client = openai.AsyncOpenAI(base_url="http://unused", api_key="none")
 
 async def solve(task, llm):
-    client = CLIENTS.setdefault("c", openai.AsyncOpenAI(base_url="http://unused", api_key="none"))
-    client = client.with_options(base_url=llm.base_url, api_key=llm.api_key)
+    policy = client.with_options(base_url=llm.base_url, api_key=llm.api_key)
     messages = [{"role": "user", "content": "hello"}]
-    answer = await client.chat.completions.create(model=llm.model, messages=messages)
+    answer = await policy.chat.completions.create(model=llm.model, messages=messages)
     return answer.choices[0].message.content
 
 def score(task, result):
