@@ -2,7 +2,8 @@
 
 The policy server answers at once with 1,152 token ids, and the spans are stored by `ltrain up`. The
 rate is that of warm workers: two numbers of rollouts are run, and the shorter run is subtracted.
-With a shell agent, it also prints what a rollout costs beside the start of the agent's interpreter.
+The same is measured with `ltrain worker` on this machine and `ltrain rollout --to`. With a shell
+agent, it also prints what a rollout costs beside the start of the agent's interpreter.
 """
 
 import argparse
@@ -12,6 +13,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
@@ -22,6 +25,8 @@ from ltrain_collector.store import Store
 RUNS = 3
 FEW, MANY = 200, 3000
 """Rollouts of the two runs whose difference is measured."""
+MIN_REMOTE = 0.8
+"""Limit: rate with a remote worker, relative to that of local workers."""
 SHELL = 20
 MIN_RATE = 200
 """Limit: rollouts per second with warm workers."""
@@ -43,17 +48,35 @@ COMMAND = (sys.executable, "-c", "print('done')")
 """A shell agent that does nothing."""
 
 
+@contextmanager
+def remote_worker(place: Path, stack: Stack, *agent: str) -> Iterator[None]:
+    """Run `ltrain worker` for a block, with a home of its own as on another machine."""
+    environ = {**os.environ, **stack.environment}
+    key = subprocess.run(
+        [LTRAIN, "worker-key"], env=environ, check=True, capture_output=True, text=True
+    ).stdout.strip()
+    environ |= {"LTRAIN_WORKER_KEY": key, "LTRAIN_HOME": str(place / "worker-home")}
+    command = [LTRAIN, "worker", stack.gateway, *agent]
+    with subprocess.Popen(command, cwd=place, env=environ, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # it is ready
+        try:
+            yield
+        finally:
+            process.terminate()
+
+
 def run(place: Path, stack: Stack, name: str, count: int, *agent: str) -> float:
     """Run rollouts; return the seconds that the command took."""
     tasks = place / f"{name}.jsonl"
     lines = (json.dumps({"id": f"t{number}", "input": "hello"}) for number in range(count))
     tasks.write_text("\n".join(lines))
-    command = [LTRAIN, "rollout", str(tasks), "--reward", "agent:score", "--gateway", stack.gateway]
+    command = [LTRAIN, "rollout", str(tasks), "--reward", "agent:score"]
     began = time.perf_counter()
     done = subprocess.run(
         [*command, *agent],
         cwd=place,
-        env={**os.environ, **stack.environment},
+        env={**os.environ, **stack.environment, "LTRAIN_GATEWAY": stack.gateway},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -90,39 +113,48 @@ def interpreter_seconds() -> float:
     return median(seconds)
 
 
+def warm_rate(place: Path, stack: Stack, name: str, *agent: str) -> float:
+    """Return the rollouts a second without the start of the processes."""
+    few = run(place, stack, f"few{name}", FEW, *agent)
+    many = run(place, stack, f"many{name}", MANY, *agent)
+    stored_rollouts(stack.store, f"many{name}", MANY)
+    return (MANY - FEW) / (many - few)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workers", default="2", help="worker processes")
     arguments = parser.parse_args()
     agent = ("--agent", "agent:solve", "--workers", arguments.workers)
-    rates, shell = [], []
+    rates, remote, shell = [], [], []
     with tempfile.TemporaryDirectory(prefix="ltrain-rollouts-") as folder:
         place = Path(folder)
         (place / "agent.py").write_text(AGENT)
         with policy_server() as upstream, ltrain(place, upstream) as stack:
             for number in range(RUNS):
-                few = run(place, stack, f"few{number}", FEW, *agent)
-                many = run(place, stack, f"many{number}", MANY, *agent)
-                stored_rollouts(stack.store, f"many{number}", MANY)
-                rates.append((MANY - FEW) / (many - few))
+                rates.append(warm_rate(place, stack, f"local{number}", *agent))
+                with remote_worker(place, stack, *agent):
+                    remote.append(warm_rate(place, stack, f"remote{number}", "--to", stack.gateway))
                 start = run(place, stack, f"one{number}", 1, "--workers", "1", "--", *COMMAND)
                 all_shell = run(
                     place, stack, f"sh{number}", SHELL, "--workers", "1", "--", *COMMAND
                 )
                 shell.append((all_shell - start) / (SHELL - 1))
     rate, interpreter = round(median(rates)), interpreter_seconds()
+    relative = round(median(far / near for far, near in zip(remote, rates, strict=True)), 2)
     result = {
         "name": "rollouts",
         "value": rate,
         "unit": f"rollouts a second with warm workers, at least {MIN_RATE}",
-        "peer": None,
-        "ratio": None,
+        "peer": f"a remote worker, at least {MIN_REMOTE} of that",
+        "ratio": relative,
         "runs": [round(each) for each in rates],
+        "remote_runs": [round(each) for each in remote],
         "shell_agent_seconds": round(median(shell), 3),
         "its_interpreter_seconds": round(interpreter, 3),
     }
     print(json.dumps(result))
-    sys.exit(rate < MIN_RATE)
+    sys.exit(rate < MIN_RATE or relative < MIN_REMOTE)
 
 
 if __name__ == "__main__":

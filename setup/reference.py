@@ -42,7 +42,7 @@ REASONS = {
     "executions": trained_calls.REASONS,
     "rewards": rewards.REASONS,
     "groups": credit.REASONS,
-    "rows": row_filters.REASONS,
+    "rows": row_filters.REASONS | row_filters.UNCHOSEN,
     "exports": exports.REASONS,
 }
 

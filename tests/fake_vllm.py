@@ -5,9 +5,10 @@ An answer repeats the words of the last user message, or of the prompt; word `wN
 `logprob(token)`, floats that float32 holds exactly. Words steer it: `weights` becomes `wN` for the
 loaded version N; `slow` takes a second, in a stream a token; `boom` fails with status 500, `once`
 does so the first time, `wrong` with 400, `long` with 400 and vLLM's sentence on too many tokens;
-`vanish` ends the connection in mid-stream; `zip` compresses the answer; `die` ends the process. A
-chat's `think` adds reasoning and `call` two tool calls; `cut` ends an answer at its length, and
-`matched` where that text was sampled. As a program it takes vLLM's arguments.
+`vanish` ends the connection in mid-stream; `zip` compresses the answer; `die` ends the process;
+`vary` adds its index to the tokens of each of `n` choices. A chat's `think` adds reasoning and
+`call` two tool calls; `cut` ends an answer at its length, and `matched` where that text was
+sampled. As a program it takes vLLM's arguments.
 """
 
 import contextlib
@@ -65,12 +66,18 @@ class FakeVllm:
         self.weights = "default"
         self.knows_token_ids = True
         """Whether it takes requests that ask for them."""
+        self.knows_logprobs = True
+        """Whether its chats have log-probabilities; else requests for them are refused."""
         self.refuse_reload = 0
         """How many reloads it refuses from now on."""
         self.sick = False
         """Whether its engine is dead: it answers, health too, with status 500 and more."""
         self.model_list: str | None = None
         """Its answer to /v1/models; None: its model."""
+        self.garbage: str | None = None
+        """What it answers to every call, with status 200; None: as vLLM does."""
+        self.tokenized: list[dict[str, Any]] = []
+        """The prompts whose tokens it counted."""
         self.aborted = threading.Event()
         """Set when a client goes away in mid-answer."""
         if isinstance(at, Path):
@@ -114,6 +121,8 @@ def _handler(fake: FakeVllm, nagle: bool = False) -> type[BaseHTTPRequestHandler
 
         def do_POST(self) -> None:
             body = json.loads(self._body() or b"null")
+            if self.path == "/tokenize":
+                return self._tokenize(body)
             if not self.path.endswith("/completions"):
                 return self._admin(body)
             fake.requests.append(body)
@@ -124,6 +133,8 @@ def _handler(fake: FakeVllm, nagle: bool = False) -> type[BaseHTTPRequestHandler
                 os.kill(os.getpid(), signal.SIGKILL)
             if body.get("return_token_ids") and not fake.knows_token_ids:
                 return self._json(400, {"error": {"message": "unknown field", "code": 400}})
+            if body.get("logprobs") is not None and not fake.knows_logprobs:
+                return self._json(400, {"error": {"message": "no logprobs", "code": 400}})
             if fake.sick or "boom" in words or ("once" in words and fake.requests.count(body) == 1):
                 return self._json(500, {"error": {"message": "the engine is dead"}})
             if "hangup" in words and fake.requests.count(body) == 1:
@@ -134,6 +145,8 @@ def _handler(fake: FakeVllm, nagle: bool = False) -> type[BaseHTTPRequestHandler
                 return self._json(400, {"error": {"message": TOO_LONG, "code": 400}})
             if "wrong" in words:
                 return self._json(400, {"error": {"message": "a wrong request", "code": 400}})
+            if fake.garbage is not None:
+                return self._json(200, fake.garbage)
             try:
                 return self._stream(body, words) if body.get("stream") else self._whole(body, words)
             except OSError:
@@ -147,6 +160,15 @@ def _handler(fake: FakeVllm, nagle: bool = False) -> type[BaseHTTPRequestHandler
                 chunks.append(self.rfile.read(size))
                 self.rfile.readline()
             return b"".join(chunks)
+
+        def _tokenize(self, body: dict[str, Any]) -> None:
+            fake.tokenized.append(body)
+            if "wrong" in _words(body):
+                return self._json(400, {"error": {"message": "a wrong request", "code": 400}})
+            if fake.garbage is not None:
+                return self._json(200, fake.garbage)
+            count = sum(len(str(each.get("content")).split()) for each in body["messages"])
+            return self._json(200, {"count": count, "max_model_len": MAX_MODEL_LEN, "tokens": []})
 
         def _admin(self, body: Any) -> None:
             fake.admin.append((self.path, body))
@@ -267,6 +289,7 @@ def _prompt_ids(body: dict[str, Any], words: list[str]) -> dict[str, Any]:
 
 
 def _choice(index: int, words: list[str], body: dict[str, Any]) -> dict[str, Any]:
+    words = _vary(index, words)
     tokens = _tokens(words)
     content = " ".join(word for word in words if word[:1] == "w" and word[1:].isdigit())
     message: dict[str, Any] = {
@@ -285,6 +308,12 @@ def _choice(index: int, words: list[str], body: dict[str, Any]) -> dict[str, Any
         **({} if _is_chat(body) else _prompt_ids(body, words)),
         "token_ids": tokens if body.get("return_token_ids") else None,
     }
+
+
+def _vary(index: int, words: list[str]) -> list[str]:
+    """Return the words of a choice, whose index is added to each token if the request varies."""
+    added = index if "vary" in words else 0
+    return [f"{word[0]}{_tokens([word])[0] + added}" if _tokens([word]) else word for word in words]
 
 
 def _finish_reason(words: list[str]) -> str:
@@ -307,7 +336,13 @@ def _events(body: dict[str, Any], words: list[str]) -> Iterator[bytes | None]:
         for text in (REASONING[:4], REASONING[4:]):
             yield _dump({**head, "choices": [{**first, "delta": {"reasoning": text}}]})
     spoken = [word for word in words if _tokens([word])]
-    for place, word in enumerate(spoken):
+    count = body.get("n") or 1
+    varied = [
+        _vary(index, ["vary", *spoken] if "vary" in words else spoken) for index in range(count)
+    ]
+    places = ((place, index) for place in range(len(spoken)) for index in range(count))
+    for place, index in places:
+        word = varied[index][place - len(spoken)]
         last, (token,) = place == len(spoken) - 1, _tokens([word])
         if "vanish" in words and last:
             yield None
@@ -316,7 +351,7 @@ def _events(body: dict[str, Any], words: list[str]) -> Iterator[bytes | None]:
             continue
         prompt = {} if chat else _prompt_ids(body if place == 0 else {}, words)
         choice = {
-            "index": 0,
+            "index": index,
             **({"delta": {} if held else {"content": f" {word}"}} if chat else {"text": word}),
             "logprobs": _logprobs([token], body),
             "finish_reason": _finish_reason(words) if last and "call" not in words else None,

@@ -9,7 +9,7 @@ class Allow(StrEnum):
     CONSTRAINED = "constrained"
     """Decoding that forbids or favours tokens: its probabilities cannot be recomputed."""
     CHOICES = "choices"
-    """Several responses to one call: no later prompt tells which of them the agent used."""
+    """Several responses to one call: only the one that a later prompt continues can be trained."""
     TEMPLATE = "template"
     """A chat template, or a response prefix, that the agent sets."""
     STOPPING = "stopping"

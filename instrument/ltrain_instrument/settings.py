@@ -196,7 +196,16 @@ REWARD_KEY = Setting(
     "",
     "Key that is sent to a reward service, as `Authorization: Bearer KEY`; unset: none is sent.",
 )
-SECRETS = (STORE.name, STORE_SECRET.name, GATEWAY_SECRET.name, REWARD_KEY.name)
+WORKER_KEY = Setting(
+    "LTRAIN_WORKER_KEY",
+    str,
+    "",
+    "Key with which `ltrain worker` takes attempts from a gateway; `ltrain worker-key` prints one.",
+)
+SECRETS = (
+    *(STORE.name, STORE_SECRET.name, GATEWAY_SECRET.name, REWARD_KEY.name),
+    WORKER_KEY.name,
+)
 """Variables that hold a secret or a key that can read: only ltrain's own processes get them."""
 ALLOW_HOSTS = Setting(
     "LTRAIN_ALLOW_HOSTS",
@@ -269,6 +278,7 @@ SETTINGS: tuple[Setting[Any], ...] = (
     GATEWAY_SECRET,
     STORE_SECRET,
     REWARD_KEY,
+    WORKER_KEY,
     ALLOW_HOSTS,
     POLICY_URLS,
     POLICY_VERSION,

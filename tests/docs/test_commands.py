@@ -44,6 +44,7 @@ NOT_RUN = (
     NotRun("ltrain eval", "needs a model", "tests/end_to_end/test_eval.py"),
     NotRun("ltrain rollout", "needs a model", "tests/train/rollout/test_run_tasks.py"),
     NotRun("ltrain serve", "needs a model", "tests/train/gateway/test_serve.py"),
+    NotRun("ltrain worker http", "runs until ctrl-C", "tests/train/remote/test_worker.py"),
     NotRun("ltrain run ltrain.toml", "trains", "tests/end_to_end/test_two_turn.py"),
     NotRun(".venv/bin/ltrain run", "trains", "tests/end_to_end/test_two_turn.py"),
     NotRun("ltrain run --once $", "trains", "tests/end_to_end/test_feedback_path.py"),

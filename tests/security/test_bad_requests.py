@@ -196,7 +196,7 @@ def test_other_modes_allow_all_options(stage: Stage) -> None:
 def test_another_path_is_refused_with_a_sentence(stage: Stage) -> None:
     prefix = f"/rollout/{IDENTITY.rollout}/attempt/{IDENTITY.attempt}"
     headers = {"authorization": f"Bearer {stage.key()}"}
-    for path in ("/v1/embeddings", "/v1/responses/r1", "/v1/messages/count_tokens", "/tokenize"):
+    for path in ("/v1/embeddings", "/v1/responses/r1", "/v1/messages/batches", "/tokenize"):
         response = stage.http.post(prefix + path, json={"prompt": "a"}, headers=headers)
         assert response.status_code == 404
         assert "The gateway has no POST" in message(response)

@@ -8,12 +8,13 @@ import typer
 from ltrain_instrument import settings
 from ltrain_instrument.allow import Allow
 from ltrain_instrument.identity import Mode, SourceMode
-from ltrain_train import eval_cli, policy_cli
+from ltrain_train import eval_cli, policy_cli, worker_cli
 from ltrain_train.pass_through import PassThrough
 
 app = typer.Typer()
 app.add_typer(policy_cli.app, name="policy")
 app.add_typer(eval_cli.app)
+app.add_typer(worker_cli.app)
 
 
 @app.command(cls=PassThrough)
@@ -30,7 +31,15 @@ def serve(
         int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0: any free port.")
     ] = 8000,
     upstream: Annotated[
-        str | None, typer.Option(help="URL of a running vLLM to use instead of starting one.")
+        str | None,
+        typer.Option(
+            help="URL of a running vLLM to use instead of starting one; for a policy without a "
+            "version, of any OpenAI-compatible server, whose calls are recorded and not trained."
+        ),
+    ] = None,
+    upstream_key_env: Annotated[
+        str | None,
+        typer.Option(help="Environment variable with the key of --upstream, e.g. OPENAI_API_KEY."),
     ] = None,
     route: Annotated[
         list[str] | None,
@@ -73,6 +82,7 @@ def serve(
             model=model,
             port=port,
             upstream=upstream,
+            upstream_key_env=upstream_key_env,
             vllm=VllmOptions(
                 dtype=VLLM_DTYPES[fast_dtype()] if dtype == "auto" else dtype,
                 max_model_len=max_model_len,
@@ -115,6 +125,10 @@ def rollout(
     gateway: Annotated[
         str | None, typer.Option(help=f"URL of the gateway; default: {settings.GATEWAY.name}.")
     ] = None,
+    to: Annotated[
+        str | None,
+        typer.Option(help="URL of a gateway whose workers (`ltrain worker`) run the agent."),
+    ] = None,
     policy: Annotated[str, typer.Option(help="Policy that answers the calls.")] = "policy",
     workers: Annotated[int, typer.Option(min=1, help="Number of worker processes.")] = 2,
     concurrency: Annotated[
@@ -144,22 +158,25 @@ def rollout(
     """
     import shlex
 
-    if bool(agent) == bool(command):
+    if sum(map(bool, (agent, command, to))) != 1:
         raise typer.BadParameter(
-            "Name the agent exactly once: --agent module:function, or -- COMMAND..."
+            "Name the agent exactly once: --agent module:function, -- COMMAND..., or --to URL for "
+            "the agent of remote workers."
         )
+    if to and gateway:
+        raise typer.BadParameter("--to names the gateway already. Remove --gateway.")
     from ltrain_train.rollout import RolloutOptions, run_tasks
 
     summary = run_tasks(
         RolloutOptions(
             tasks=tasks,
-            agent=agent or shlex.join(command or []),
+            agent=None if to else agent or shlex.join(command or []),
             reward=reward,
             run=run,
             mode=mode,
             rollouts_per_task=rollouts_per_task,
             temperature=temperature,
-            gateway=gateway or settings.GATEWAY.read(),
+            gateway=to or gateway or settings.GATEWAY.read(),
             policy=policy,
             workers=workers,
             concurrency=concurrency,

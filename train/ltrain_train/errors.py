@@ -35,6 +35,10 @@ class BadRun(LtrainError, ValueError):
     """A run lacks something that it needs, such as tasks, an agent or a model."""
 
 
+class BadDomains(LtrainError, ValueError):
+    """The weights of domains do not fit the domains of the tasks."""
+
+
 class BadJournal(LtrainError, ValueError):
     """A run's journal cannot be read, for example because another version of ltrain wrote it."""
 
@@ -61,6 +65,10 @@ class PolicyExists(LtrainError, FileExistsError):
 
 class FolderNotEmpty(LtrainError, FileExistsError):
     """A model cannot be exported to a folder that has files."""
+
+
+class NoWorkers(LtrainError, RuntimeError):
+    """No worker takes attempts from the gateway."""
 
 
 class BadSamples(LtrainError, ValueError):

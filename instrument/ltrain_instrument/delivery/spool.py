@@ -30,7 +30,7 @@ from ltrain_instrument.delivery.otlp_client import (
 )
 from ltrain_instrument.delivery.segment import SUFFIX, Quarantine, Segment
 
-BATCH_DELAY = 0.01
+BATCH_DELAY = 0.1
 """Seconds between the first append and the request, in which more spans join it."""
 RESCAN_INTERVAL = 1.0
 """Seconds between two searches for segments whose owner died."""
@@ -102,6 +102,8 @@ class Spool:
         self._memory_buffer = MemoryBuffer()
         self._has_unsent = False
         """Whether something was appended that is not being sent yet."""
+        self._taken = self._sent = 0
+        """Number of batches of this process's requests that the thread has taken and has sent."""
         self._thread: threading.Thread | None = None
 
     def _reset_after_fork(self) -> None:
@@ -117,11 +119,6 @@ class Spool:
         # Python 3.12 starts no thread at interpreter exit; another spool then sends the bytes
         with contextlib.suppress(RuntimeError):
             self._thread.start()
-
-    @property
-    def empty(self) -> bool:
-        """Whether the collector has all requests that were appended and adopted."""
-        return not (self._has_unsent or self._must_search) and self._sending is None
 
     @property
     def held_in_memory(self) -> int:
@@ -182,9 +179,10 @@ class Spool:
                 self._open = None
 
     def flush(self, timeout: float, *, wait_if_away: bool = True) -> bool:
-        """Wait until the collector has acknowledged everything readable, adopted segments too.
+        """Wait until the collector has acknowledged all earlier requests, adopted segments too.
 
-        Without `wait_if_away`, stop waiting as soon as the collector is unreachable.
+        Requests that are appended meanwhile are not waited for. Without `wait_if_away`, stop
+        waiting as soon as the collector is unreachable.
         """
         deadline = time.monotonic() + timeout
         with self._changed:
@@ -192,14 +190,19 @@ class Spool:
                 return True  # a forked child that has appended nothing
             self._must_search, self._orphan_first = True, False
             self._changed.notify_all()
-            while not self.empty:
+            last_batch = self._taken + self._has_unsent
+            while not self._has_sent(last_batch):
                 now, wake_at = time.monotonic(), deadline
                 if self._sending is not None and not wait_if_away:
                     wake_at = min(deadline, self._last_answer + UNRESPONSIVE_SECONDS)
                 if now >= wake_at or (self.collector_away and not wait_if_away):
                     break
                 self._changed.wait(wake_at - now)
-            return self.empty
+            return self._has_sent(last_batch)
+
+    def _has_sent(self, last_batch: int) -> bool:
+        """Return whether this process's batches up to one are sent, and no orphan is left."""
+        return self._sent >= last_batch and not self._must_search
 
     def close(self, timeout: float = 2.0) -> None:
         """Flush, unless the collector is unreachable; the next spool sends what stays on disk."""
@@ -256,6 +259,7 @@ class Spool:
             return not self._changed.wait_for(lambda: self._closed, seconds)
 
     def _take_own(self) -> PendingRequests | None:
+        self._taken += bool(self._open or self._memory_buffer)
         if self._open is not None:
             segment, self._open = self._open, None
             return segment
@@ -278,7 +282,7 @@ class Spool:
                 pending.release()
                 if isinstance(pending, MemoryBuffer):
                     self._memory_buffer = pending.extend(self._memory_buffer)
-                self._sending = None
+                self._sending, self._sent = None, self._taken
                 self._changed.notify_all()
 
     def record_result(self, result: SendResult) -> None:

@@ -27,6 +27,10 @@ CONSTRAINTS = (
     "bad_words",
     "min_tokens",
     "use_beam_search",
+    "logits_processors",
+    "thinking_token_budget",
+    "watermarking",
+    "vllm_xargs",
 )
 """Fields that forbid or favour tokens independently of the model."""
 

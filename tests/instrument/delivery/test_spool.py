@@ -56,6 +56,24 @@ def test_requests_arrive_merged_and_leave_the_disk(sink: Sink, tmp_path: Path) -
     spool.close()
 
 
+def test_a_flush_does_not_wait_for_requests_that_follow_it(
+    sink: Sink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = type(sink).respond
+
+    def respond(self: Sink, path: str, body: bytes) -> tuple[int, str, bytes]:
+        spool.append(request("a later one"))  # while the collector answers, without end
+        return original(self, path, body)
+
+    monkeypatch.setattr(type(sink), "respond", respond)
+    spool = Spool(tmp_path, sink.url, batch_delay=0.2)
+    spool.append(request("a"))
+    assert spool.flush(60)
+    assert names(sink)["a"] == 1
+    monkeypatch.undo()
+    spool.close()
+
+
 def test_a_large_backlog_is_sent_in_bounded_requests(sink: Sink, tmp_path: Path) -> None:
     sink.stop()
     spool = Spool(tmp_path, sink.url)

@@ -22,6 +22,7 @@ from ltrain_instrument.delivery.frames import RecordReader
 from ltrain_instrument.identity import Identity, Mode
 from ltrain_train.gateway.app import Gateway
 from ltrain_train.gateway.client import GatewayClient
+from ltrain_train.gateway.collection import CollectionPublication, open_collection
 from ltrain_train.gateway.keys import RolloutClaims, sign_rollout_key
 from ltrain_train.gateway.publication import Publication
 from ltrain_train.gateway.routes import Routes
@@ -47,6 +48,8 @@ class Stage:
         self.log_lines: list[str] = []
         self.routes: tuple[Route, ...] = ()
         """Other models; set before `running`."""
+        self.collects = False
+        """Whether the policy's server is not managed; set before `running`."""
         self._upstream = upstream
         self._started = threading.Event()
         self._socket = socket.create_server(("127.0.0.1", 0))
@@ -109,16 +112,21 @@ class Stage:
     def spans(self) -> list[dict[str, Any]]:
         """Return the spans on disk, oldest first."""
         spans = []
+        for body in self.otlp_requests():
+            for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
+                for scope in resource.scope_spans:
+                    spans += [_read_span(span, scope.scope.name) for span in scope.spans]
+        return sorted(spans, key=lambda span: span["end"])
+
+    def otlp_requests(self) -> list[bytes]:
+        """Return the export requests on disk, oldest first."""
+        bodies = []
         for file in sorted(
             (self.home / "services" / "spool").glob("*.otlp"), key=lambda each: each.stat().st_mtime
         ):
             with file.open("rb") as opened:
-                for record in RecordReader(opened.fileno()):
-                    request = ExportTraceServiceRequest.FromString(record.request)
-                    for resource in request.resource_spans:
-                        for scope in resource.scope_spans:
-                            spans += [_read_span(span, scope.scope.name) for span in scope.spans]
-        return sorted(spans, key=lambda span: span["end"])
+                bodies += [bytes(record.request) for record in RecordReader(opened.fileno())]
+        return bodies
 
     @contextlib.contextmanager
     def running(self) -> Iterator["Stage"]:
@@ -136,26 +144,20 @@ class Stage:
 
     async def _serve(self) -> None:
         upstream = Upstream(self._upstream, "policy")
-        publication = Publication(
-            self.policies,
-            "policy",
-            upstream,
-            version=self.policies.current("policy"),
-            on_lost=self._on_lost,
-            log=self.log_lines.append,
-        )
-        self.publication = publication
+        collection = await open_collection(upstream) if self.collects else None
+        self.publication = self._publication(upstream)
         self.loop = asyncio.get_running_loop()
         provider = create_tracer_provider(
             "ltrain-gateway", home=self.home, endpoint=NOBODY, strict=True
         )
         routes = Routes(self.routes)
         gateway = Gateway(
-            publication,
+            self.publication,
             secret=SECRET,
             provider=provider,
             store_keys=Keys(self.home / "store"),
             routes=routes,
+            collection=collection,
         )
         config = uvicorn.Config(gateway.app(), lifespan="off", log_level="error", ws="none")
         self._server = uvicorn.Server(config)
@@ -164,6 +166,18 @@ class Stage:
         await upstream.close()
         await routes.close()
         provider.shutdown()
+
+    def _publication(self, upstream: Upstream) -> Publication:
+        if self.collects:
+            return CollectionPublication(self.policies, "policy", upstream)
+        return Publication(
+            self.policies,
+            "policy",
+            upstream,
+            version=self.policies.current("policy"),
+            on_lost=self._on_lost,
+            log=self.log_lines.append,
+        )
 
     def _on_lost(self) -> None:
         self.given_up += 1

@@ -150,6 +150,35 @@ def test_several_choices_are_lists_of_lists(stage: Any) -> None:
     assert attributes["ltrain.response_token_count"] == 4
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("post", ["ask", "complete"])
+def test_each_choice_keeps_its_own_tokens(stage: Any, post: str, stream: bool) -> None:
+    key = stage.key(allow=(Allow.CHOICES,))
+    answer = getattr(stage, post)("w3 w14 vary", key=key, n=3, temperature=1, stream=stream)
+    assert answer.status_code == 200
+    attributes = stage.spans()[0]["attributes"]
+    assert attributes["ltrain.response_token_ids"] == "[[3,14],[4,15],[5,16]]"
+    expected = [packed(logprob(3 + each), logprob(14 + each)) for each in range(3)]
+    assert json.loads(attributes["ltrain.response_logprobs"]) == expected
+    outputs = json.loads(attributes["gen_ai.output.messages"])
+    texts = ["".join(part["content"] for part in each["parts"]) for each in outputs]
+    assert [text.replace(" ", "") for text in texts] == ["w3w14", "w4w15", "w5w16"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/messages", {"messages": [{"role": "user", "content": "w3"}], "max_tokens": 9}),
+        ("/v1/responses", {"input": "w3"}),
+    ],
+)
+def test_an_api_with_one_answer_takes_no_n(stage: Any, path: str, body: dict[str, Any]) -> None:
+    refused = stage.post(path, {"model": "policy", "n": 2, **body}, identity=None)
+    assert refused.status_code == 400
+    assert refused.json()["error"]["message"].startswith("'n' is no field of ")
+    assert stage.post(path, {"model": "policy", "n": 1, **body}, identity=None).status_code == 200
+
+
 def test_sampling_is_imposed_and_the_requested_values_are_recorded(stage: Any, vllm: Any) -> None:
     key = stage.key(sampling={"temperature": 0.7})
     stage.ask("w3", key=key, temperature=0, top_p=0.9, top_k=None, seed=42, frequency_penalty=0)
@@ -172,20 +201,6 @@ def test_a_key_without_sampling_leaves_the_request_unchanged(stage: Any, vllm: A
     stage.ask("w3", temperature=0, seed=42)
     (sent,) = vllm.requests
     assert sent["temperature"] == 0 and sent["seed"] == 42 and "top_p" not in sent
-
-
-@pytest.mark.parametrize(
-    "field",
-    [
-        {"response_format": {"type": "json_object"}},
-        {"tool_choice": "required"},
-        {"structured_outputs": {"choice": ["a"]}},
-        {"logit_bias": {"3": 1.0}},
-    ],
-)
-def test_constrained_decoding_is_marked(stage: Any, field: dict[str, Any]) -> None:
-    stage.ask("w3", key=stage.key(allow=(Allow.CONSTRAINED,)), **field)
-    assert stage.spans()[0]["attributes"]["ltrain.constrained"] is True
 
 
 def test_tools_and_tool_messages_are_in_the_span(stage: Any) -> None:

@@ -9,12 +9,8 @@ from typing import Any
 import pytest
 
 from ltrain_train.gateway import server
-from ltrain_train.gateway.client import (
-    GatewayClient,
-    GatewayRefused,
-    GatewayUnreachable,
-    PolicyServerAway,
-)
+from ltrain_train.gateway.client import GatewayClient
+from ltrain_train.gateway.connection import GatewayRefused, GatewayUnreachable, PolicyServerAway
 from ltrain_train.gateway.errors import Refused
 from ltrain_train.gateway.gate import Gate
 from ltrain_train.gateway.keys import sign_admin_key

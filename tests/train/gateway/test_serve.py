@@ -14,8 +14,9 @@ from typing import Any
 import httpx
 import pytest
 
+from ltrain_instrument.identity import Identity
 from ltrain_train.gateway.client import GatewayClient
-from ltrain_train.gateway.keys import gateway_secret
+from ltrain_train.gateway.keys import RolloutClaims, gateway_secret, sign_rollout_key
 from ltrain_train.policy import Policies
 
 FAKE_VLLM = Path(__file__).parents[2] / "fake_vllm.py"
@@ -231,6 +232,33 @@ def test_a_version_that_becomes_current_while_vllm_starts_is_served_under_its_ow
         started, *loaded = (home / "logs" / "vllm.log").read_text().splitlines()
         assert str(policies.path("policy", 0)) in started.split()
         assert loaded == ["reloading"]
+
+
+def test_a_killed_gateway_still_refuses_closed_attempts_when_it_is_back(
+    tmp_path: Path, model: Path, python: Path
+) -> None:
+    home = tmp_path / "home"
+    identity = Identity(run="demo", rollout="abc", attempt=1, mode="train")
+    claims = RolloutClaims(
+        identity=identity, policy="policy", sampling={}, expires=time.time() + 600
+    )
+    answers = []
+    for _ in range(2):
+        with serving(home, python, str(model), "--policy", "policy") as served:
+            secret = gateway_secret(home)
+            key = sign_rollout_key(secret, claims)
+            url = f"{served.url}/rollout/abc/attempt/1/v1/chat/completions"
+            body = {"model": "policy", "messages": [{"role": "user", "content": "hello"}]}
+            headers = {"authorization": f"Bearer {key}"}
+            call = httpx.post(url, json=body, headers=headers, timeout=WAIT, trust_env=False)
+            client = GatewayClient(served.url, secret)
+            answers.append((call.status_code, client.close_attempt(identity, key)))
+            client.close()
+            served.process.kill()
+            served.process.wait()
+    (first, counts), (again, repeated) = answers
+    assert (first, again, counts.llm_calls) == (200, 403, 1)
+    assert repeated == counts
 
 
 def test_a_vllm_that_keeps_dying_ends_the_gateway(

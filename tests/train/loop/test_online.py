@@ -1,7 +1,7 @@
 """The waves of an online run: what it reads from the store, and what its journal records."""
 
+import random
 import tomllib
-from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +18,7 @@ from ltrain_collector.store import Store
 from ltrain_train.errors import NotFinite, RolloutsFailed
 from ltrain_train.learner import StepReport
 from ltrain_train.loop.journal import Journal, Wave
-from ltrain_train.loop.online import OnlineRun, wave_tasks
+from ltrain_train.loop.online import OnlineRun
 from ltrain_train.loop.report import Phases
 from ltrain_train.loop.training_rows import LeftOut
 from ltrain_train.loop.update import Update
@@ -29,7 +29,6 @@ from ltrain_transforms.datasets import Dataset
 from ltrain_transforms.policy_file import PolicyFile, PolicyVersion
 from ltrain_transforms.recipe import Recipe
 
-TASKS = [f"t{number}" for number in range(10)]
 ROLLOUT = {"tasks": "t.jsonl", "agent": "a:b", "reward": "c:d", "rollouts_per_task": 16}
 
 
@@ -38,11 +37,14 @@ class Agents:
     """A fake runner, whose rollouts are already in the store."""
 
     finished: list[set[str]] = field(default_factory=list)
+    waves: list[list[str]] = field(default_factory=list)
+    """The ids of the tasks of each call."""
     work: Callable[[], object] = lambda: None
     """What happens while it runs."""
 
-    def run(self, *_: Any, finished: Collection[str], **__: Any) -> None:
+    def run(self, *plan: Any, finished: Collection[str], **_: Any) -> None:
         self.finished.append(set(finished))
+        self.waves.append([task.id for task in plan[2]])
         self.work()
 
 
@@ -230,26 +232,85 @@ def test_an_undone_update_publishes_nothing_and_the_third_in_a_row_ends_the_run(
     assert "  no new version: 2 optimizer steps were undone" in wave_notes(shown[0])
 
 
-def test_every_task_comes_once_in_an_epoch() -> None:
-    order = [task for wave in range(5) for task in wave_tasks(wave, TASKS, 4, seed=0)]
-    assert Counter(order) == {task: 2 for task in TASKS}
+def test_a_continued_run_draws_the_tasks_that_the_killed_one_would_have_drawn(
+    tmp_path: Path,
+) -> None:
+    rollout = {**ROLLOUT, "tasks_per_wave": 3, "domains": {"math": 2, "code": 1}}
+    recipe = Recipe.model_validate(
+        tomllib.loads(RECIPE)
+        | {"rollout": {**rollout, "target_score": 0.5}, "train": {"updates": 3, "span_timeout": 0}}
+    )
+    tasks = [
+        Task(id=f"t{number}", input="x", domain="code" if number % 2 else "math")
+        for number in range(12)
+    ]
+    add_policy(tmp_path)
+    scene = Scene()
+    for wave in range(3):
+        train_wave(scene, wave)
+    with Store.open(f"chdb://{tmp_path}/store") as store:
+        store.migrate()
+        insert_otlp(store, scene.request())
+        journal = Journal(folder=tmp_path / "run", run="demo", recipe="r", policy="sql", base=0)
+        whole, agents, shown = start_run(tmp_path, store, recipe, journal, Learning(tmp_path))
+        whole.tasks = tasks
+        whole.run()
+        journal.waves = journal.waves[:1]
+        journal.save()
+        killed = Journal.load(journal.folder)
+        assert killed is not None
+        rest, again, _ = start_run(tmp_path, store, recipe, killed, Learning(tmp_path))
+        rest.tasks = tasks
+        rest.run()
+    assert [(wave.drawn, wave.tasks) for wave in shown] == [(3, {"t1": 0.5})] * 3
+    assert again.waves == agents.waves[1:]
+    domains = {task.id: task.domain for task in tasks}
+    assert [sorted(domains[task] for task in wave) for wave in agents.waves] == [
+        ["code", "math", "math"]
+    ] * 3
 
 
-def test_the_tasks_of_a_wave_are_reproducible() -> None:
-    assert wave_tasks(3, TASKS, 4, seed=1) == wave_tasks(3, TASKS, 4, seed=1)
-    assert wave_tasks(0, TASKS, 10, seed=1) != wave_tasks(0, TASKS, 10, seed=2)
+@pytest.mark.parametrize(("refill_tasks", "drawn", "groups"), [(0, 3, 2), (1, 4, 2), (3, 5, 3)])
+def test_a_wave_draws_more_tasks_for_groups_without_spread_and_counts_their_drops(
+    tmp_path: Path, refill_tasks: int, drawn: int, groups: int
+) -> None:
+    rollout = {**ROLLOUT, "tasks_per_wave": 3, "rollouts_per_task": 4, "refill_tasks": refill_tasks}
+    recipe = Recipe.model_validate(
+        tomllib.loads(RECIPE) | {"rollout": rollout, "train": {"updates": 1, "span_timeout": 0}}
+    )
+    add_policy(tmp_path)
+    journal = Journal(folder=tmp_path / "run", run="demo", recipe="r", policy="sql", base=0)
+    with Store.open(f"chdb://{tmp_path}/store") as store:
+        store.migrate()
+        online, agents, [*shown] = start_run(tmp_path, store, recipe, journal, Learning(tmp_path))
+        online.tasks = [Task(id=f"t{number}", input="x") for number in range(8)]
+        order = [task.id for task in random.Random("0/0").sample(online.tasks, 8)]
 
+        def work() -> None:
+            scene = Scene()
+            for task in agents.waves[-1]:
+                equal = order.index(task) in (1, 3)
+                for sample in range(4):
+                    attempt = scene.attempt(task, sample)
+                    attempt.dispatch()
+                    attempt.llm()
+                    attempt.evaluate(1.0 if equal else float(sample >= 2))
+                    attempt.close()
+            insert_otlp(store, scene.request())
 
-def test_a_wave_larger_than_the_file_has_every_task_once() -> None:
-    assert Counter(wave_tasks(0, TASKS, 99, seed=0)) == {task: 1 for task in TASKS}
-
-
-@pytest.mark.parametrize(("size", "tasks"), [(12, 16), (4, 10), (7, 8), (9, 10)])
-def test_a_wave_across_epochs_has_no_task_twice(size: int, tasks: int) -> None:
-    names = [f"t{number}" for number in range(tasks)]
-    for seed in range(20):
-        waves = [wave_tasks(wave, names, size, seed) for wave in range(tasks)]
-        assert all(len(set(wave)) == size for wave in waves)
-        order = [task for wave in waves for task in wave]
-        epochs = [order[first : first + tasks] for first in range(0, len(order), tasks)]
-        assert all(set(epoch) == set(names) for epoch in epochs)
+        agents.work = work
+        online.on_wave = shown.append
+        online.run()
+        if refill_tasks == 3:
+            killed = Journal(folder=tmp_path / "2", run="demo", recipe="r", policy="sql", base=0)
+            again, others, _ = start_run(tmp_path, store, recipe, killed, Learning(tmp_path))
+            again.tasks = online.tasks
+            again.run()
+            assert others.waves == agents.waves
+            assert list(map(len, others.finished)) == [len(wave) * 4 for wave in others.waves]
+    [wave] = shown
+    assert [task for wave in agents.waves for task in wave] == order[:drawn]
+    assert (wave.drawn, wave.rollouts) == (drawn, drawn * 4)
+    executions = Dataset.open(tmp_path / "datasets" / "demo" / "train-0").table("executions")
+    assert executions.height == drawn * 4
+    assert wave.drops == {"no_spread": (drawn - groups) * 4}

@@ -117,6 +117,21 @@ def test_an_agent_that_has_returned_does_not_exceed_its_time_limit(
         assert on_end.get(timeout=1)[1] == AttemptResult(Outcome.OK, output="answer")
 
 
+def test_an_agent_that_has_returned_leaves_room_for_one_more(
+    start: Start, on_end: Results, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as hanging:  # a collector that never answers
+        url = f"http://127.0.0.1:{hanging.getsockname()[1]}"
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
+        pool = start(concurrency=2)
+        for name, expected in (("a", 2), ("b", 1), ("c", 0)):
+            pool.submit(attempt(name, "answer"))
+            until = time.monotonic() + 60
+            while pool.free_slots() != expected and time.monotonic() < until:
+                time.sleep(0.01)
+            assert (pool.free_slots(), on_end.empty()) == (expected, True)
+
+
 def test_a_worker_gets_at_most_its_number_of_slots(start: Start, on_end: Results) -> None:
     pool = start(concurrency=1)
     pool.submit(attempt("a", "sleep"))

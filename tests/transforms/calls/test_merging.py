@@ -16,6 +16,7 @@ def test_every_column_is_made_by_its_declared_source() -> None:
     assert set(MergedCells._fields) - {"tokens"} == set(names(CellSource.MERGED))
     later = [column.meta.output_name() for column in _neighbours()]
     assert set(later) - set(STATE_COLUMNS) == set(names(CellSource.NEIGHBOURS))
+    assert names(CellSource.LATER) == ["choice"]
     assert names(CellSource.STATES) == ["reads", "action", "turn_index"]
     assert len(set(CELL_NAMES)) == len(CELL_NAMES)
     assert [column.name for column in CALL_COLUMNS] == CALLS.schema.names()

@@ -181,6 +181,13 @@ def test_every_reason_has_a_case() -> None:
     assert BAD.keys() == REASONS.keys()
 
 
+def test_the_choice_that_the_agent_continued_with_is_the_answer() -> None:
+    choices = '[{"content": "a"}, {"content": "b"}]'
+    found, drops = group_calls(frame(output=choices, choice=1))
+    assert found["e1"][0].answer(1)["content"] == "b"
+    assert drops.is_empty()
+
+
 def test_messages_with_plain_content_are_read() -> None:
     text = '[{"role": "ai", "content": "hi"}]'
     found, _ = group_calls(frame(input=text, output=text))

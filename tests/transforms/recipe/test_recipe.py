@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from ltrain_transforms.errors import BadRecipe
+from ltrain_transforms.recipe import Rollout
 from ltrain_transforms.recipe.recipe import Recipe
 
 GOOD = """
@@ -241,3 +242,28 @@ def test_what_it_says_is_json(tmp_path: Path) -> None:
     rule = load(tmp_path, GOOD + RULE.format(when="true", value="1")).model_dump(mode="json")
     json.dumps(rule, allow_nan=False)
     assert Recipe.model_validate(rule).model_dump(mode="json") == rule
+
+
+@pytest.mark.parametrize(
+    ("domains", "sentence"),
+    [
+        ({"math": -1.0}, "Domain 'math' has the weight -1.0"),
+        ({"math": 0.0}, "Every domain has the weight 0"),
+    ],
+)
+def test_weights_of_domains_are_not_negative_and_not_all_0(
+    domains: dict[str, float], sentence: str
+) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        Rollout(tasks="t.jsonl", agent="a:b", reward="c:d", domains=domains)
+
+
+@pytest.mark.parametrize("key", ["refill_tasks = 2", "target_score = 0.5"])
+def test_a_schedule_by_scores_needs_a_reward_with_an_evaluation(tmp_path: Path, key: str) -> None:
+    rollout = f'[rollout]\ntasks = "t.jsonl"\nagent = "a:b"\nreward = "c:d"\n{key}\n'
+    rule = '[[policy]]\nname = "sql"\n' + BOUNDED
+    with pytest.raises(BadRecipe, match=f"{key.split()[0]} needs the scores of rollouts"):
+        load(tmp_path, rule + rollout)
+    assert load(tmp_path, GOOD + rollout).rollout is not None
+    unset = rollout.replace(key, "refill_tasks = 0")
+    assert load(tmp_path, rule + unset).rollout is not None

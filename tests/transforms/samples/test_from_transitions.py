@@ -1,12 +1,15 @@
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
+from tests.transforms.talk import Talk, message
 
 from ltrain_transforms.datasets import derive
 from ltrain_transforms.recipe import Recipe
+from ltrain_transforms.samples.row_filters import UNCHOSEN
 from ltrain_transforms.tables import SAMPLES
 
 ReadBack = Callable[[Any], pl.DataFrame]
@@ -129,6 +132,28 @@ def test_several_choices_and_long_rows_are_drops(
     drops = derive(read_back(scene), Recipe.load(recipe_file)).tables["drops"]
     rows = drops.filter(pl.col("stage") == "rows").select("id", "reason").rows()
     assert dict(rows) == {several: "several_choices", long: "too_long"}
+
+
+def test_the_choice_that_the_agent_continued_with_is_trained() -> None:
+    user, third = message("user", "1 + 1?"), message("user", "sure?")
+    wrong, right = message("assistant", "3"), message("assistant", "2")
+    several: dict[str, Any] = {
+        "response_token_ids": [[4], [5, 6], [7]],
+        "response_logprobs": [[-0.5], [-0.25, -0.125], [-1.0]],
+        "output": json.dumps([wrong, right, wrong]),
+    }
+    talk = Talk()
+    talk.call((1, 2), (), messages=[user], choice=1, **several)
+    talk.call((1, 2, 5, 6, 3), (8,), messages=[user, right, third], answer=right)
+    rows, drops = talk.samples()
+    assert rows["response_ids"].to_list() == [[5, 6, 3, 8]]
+    assert rows["rollout_logprobs"].to_list() == [[-0.25, -0.125, 0.0, -0.5]]
+    assert rows["transition_ids"].to_list() == [["c0", "c1"]]
+    (sentence,) = UNCHOSEN.values()
+    assert drops.rows() == [
+        ("rows", "c0:0", "unchosen", sentence),
+        ("rows", "c0:2", "unchosen", sentence),
+    ]
 
 
 def test_only_the_recipes_agents_are_trained_and_others_are_environment(

@@ -91,7 +91,8 @@ def make_plan(options: EvaluationOptions, home: Path) -> EvaluationPlan:
     recipe, folder = _read_recipe(options.recipe)
     section = recipe.rollout.model_dump() if recipe and recipe.rollout else {}
     tasks = options.tasks or _find_validation(folder, section)
-    section |= {name: value for name, value in options.rollout.items() if value is not None}
+    overrides = {name: value for name, value in options.rollout.items() if value is not None}
+    section |= {"remote": False} | overrides if "agent" in overrides else overrides
     _require_agent(section)
     serve, train = (recipe.serve, recipe.train) if recipe else (Serve(), Train())
     return EvaluationPlan(
@@ -166,7 +167,8 @@ def _find_validation(folder: Path, section: Mapping[str, Any]) -> Path:
 
 
 def _require_agent(section: Mapping[str, Any]) -> None:
-    if missing := [f"--{name}" for name in ("agent", "reward") if name not in section]:
+    names = ("reward",) if section.get("remote") else ("agent", "reward")
+    if missing := [f"--{name}" for name in names if not section.get(name)]:
         raise BadRun(
             f"An evaluation needs an agent and a reward function. Add {' and '.join(missing)}, or "
             "a recipe with a [rollout] section (--recipe FILE; default: ltrain.toml)."

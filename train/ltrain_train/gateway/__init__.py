@@ -1,15 +1,20 @@
 """The gateway: the policy server as agents reach it, with keys, recording and version swaps."""
 
-from ltrain_train.gateway.client import (
-    OUTAGE_TIMEOUT,
-    CallCounts,
-    GatewayClient,
+from ltrain_train.gateway.client import OUTAGE_TIMEOUT, CallCounts, GatewayClient
+from ltrain_train.gateway.connection import (
+    GatewayConnection,
     GatewayGivenUp,
     GatewayRefused,
     GatewayUnreachable,
     PolicyServerAway,
 )
-from ltrain_train.gateway.keys import RolloutClaims, gateway_secret, sign_rollout_key
+from ltrain_train.gateway.keys import (
+    RolloutClaims,
+    gateway_secret,
+    sign_admin_key,
+    sign_rollout_key,
+    sign_worker_key,
+)
 from ltrain_train.gateway.policy_exchange import LENGTH_SETTING
 from ltrain_train.gateway.server import ServeOptions, serve
 from ltrain_train.gateway.vllm import VllmOptions
@@ -19,6 +24,7 @@ __all__ = [
     "OUTAGE_TIMEOUT",
     "CallCounts",
     "GatewayClient",
+    "GatewayConnection",
     "GatewayGivenUp",
     "GatewayRefused",
     "GatewayUnreachable",
@@ -28,5 +34,7 @@ __all__ = [
     "VllmOptions",
     "gateway_secret",
     "serve",
+    "sign_admin_key",
     "sign_rollout_key",
+    "sign_worker_key",
 ]

@@ -26,11 +26,14 @@ from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.identity import Identity
 from ltrain_instrument.tokens import CallSpan, Operation
 from ltrain_instrument.tokens import Request as ModelRequest
-from ltrain_train.gateway.apis import APIS, Answer, Api
+from ltrain_train.gateway.apis import APIS, COUNT_PATH, Answer, Api, error_body, parse_count
 from ltrain_train.gateway.attempts import AttemptCalls, AttemptRegistry
+from ltrain_train.gateway.collection import CollectionServer
+from ltrain_train.gateway.count_tokens import count_tokens
 from ltrain_train.gateway.errors import Refused
 from ltrain_train.gateway.exchange import Exchange, Recording
 from ltrain_train.gateway.keys import BadKey, Keyring, RolloutClaims, bearer_key, call_key
+from ltrain_train.gateway.lease_routes import LeaseRoutes
 from ltrain_train.gateway.policy_exchange import PolicyExchange
 from ltrain_train.gateway.publication import Publication
 from ltrain_train.gateway.request import build_policy_request
@@ -57,6 +60,8 @@ class Gateway:
         store_keys: Keys | None = None,
         on_tools: Callable[[], None] = lambda: None,
         routes: Routes | None = None,
+        attempts: AttemptRegistry | None = None,
+        collection: CollectionServer | None = None,
     ) -> None:
         """Prepare the routes.
 
@@ -67,13 +72,16 @@ class Gateway:
             store_keys: keys that `/v1` accepts; None accepts every call.
             on_tools: called for each request to the policy that names tools.
             routes: the servers of other models.
+            attempts: the attempts that are closed already.
+            collection: answers the policy's calls in place of a server that the gateway manages.
         """
         self.publication = publication
         self.recording = Recording()
         self._store_keys, self._on_tools = store_keys, on_tools
         self._routes = routes or Routes()
+        self._collection = collection
         self.policy = publication.policy
-        self.attempts = AttemptRegistry()
+        self.attempts = attempts or AttemptRegistry()
         self.since = time.time()
         """Unix seconds since which it answers; a runner detects a restart by it."""
         self.refusals = RefusalCounts()
@@ -92,6 +100,7 @@ class Gateway:
                 Route("/admin/policies/{name}/current", self.publish, methods=["POST"]),
                 Route("/admin/policies/{name}/waits", self.waits),
                 Route("/health", self.health),
+                *LeaseRoutes(self._keys).routes(),
             ],
             exception_handlers={
                 Refused: _refusal_response,
@@ -102,8 +111,9 @@ class Gateway:
         )
 
     def _model_routes(self) -> Iterator[Route]:
-        for api in APIS:
-            for prefix in (ROLLOUT, ""):
+        for prefix in (ROLLOUT, ""):
+            yield Route(f"{prefix}{COUNT_PATH}", self.count_tokens, methods=["POST"])
+            for api in APIS:
                 yield Route(f"{prefix}{api.path}", _ModelEndpoint(self, api), methods=["POST"])
 
     async def call(self, api: Api, scope: Scope, receive: Receive, send: Send) -> None:
@@ -114,13 +124,14 @@ class Gateway:
             self._admit(headers)
         client_call = api.parse(await _read_body(Request(scope, receive)))
         operation, body = client_call.operation, client_call.body
-        route = self._routes.find(body["model"])
+        route: RouteServer | CollectionServer | None = self._routes.find(body["model"])
         if claims is not None:
             attempt = self.attempts.require_open(claims)  # after the body: a close may come first
         else:
             attempt = AttemptCalls(Identity(mode="prod"))
             if route is None:
                 self._require_served(body["model"])
+        route = route or self._collection
         if route is not None:
             request = route.request(operation, body)
         else:
@@ -129,6 +140,8 @@ class Gateway:
         attempt.context = attempt.context or context
         identity = attempt.identity.attributes()
         span = CallSpan(self._tracer, context, SpanKind.SERVER, request, identity)
+        if route is not None:
+            route.describe(span.span)
         answer = client_call.answer(request)
         await self._exchange(request, span, attempt, send, answer, route).run(receive)
 
@@ -151,7 +164,7 @@ class Gateway:
         attempt: AttemptCalls,
         send: Send,
         answer: Answer,
-        route: RouteServer | None,
+        route: RouteServer | CollectionServer | None,
     ) -> Exchange:
         if route is not None:
             return Exchange(
@@ -174,6 +187,18 @@ class Gateway:
             recording=self.recording,
             policy=self.policy,
         )
+
+    async def count_tokens(self, request: Request) -> Response:
+        """Return the number of tokens of a message's prompt; no call is made or recorded."""
+        if "rollout" in request.path_params:
+            self.attempts.require_open(self._claims(request.scope, request.headers))
+        else:
+            self._admit(request.headers)
+        chat = parse_count(await _read_body(request))
+        if "rollout" not in request.path_params and chat["model"] not in self._routes.models:
+            self._require_served(chat["model"])
+        count = await count_tokens(self.publication.upstream, chat, self._routes.models)
+        return Response(count, media_type="application/json")
 
     async def models(self, request: Request) -> Response:
         """Return the list of models: the policy, and those with a route."""
@@ -203,12 +228,12 @@ class Gateway:
                 {**attempt.identity.attributes(), **counts},
             )
             self.recording.require_span(span.end)
-        return _json_response({**attempt.counts, "since": self.since})
+        return _json_response(await self.attempts.record_close(attempt, self.since))
 
     async def policy_version(self, request: Request) -> Response:
         """Return the served version."""
         self._admin(request)
-        version = self.publication.gate.version
+        version = self.publication.require_version()
         path = self.publication.policies.path(self.policy, version)
         return _json_response({"policy": self.policy, "current": version, "path": str(path)})
 
@@ -233,7 +258,7 @@ class Gateway:
                 "status": "ready" if gate.is_open else "waiting",
                 "reason": gate.reason,
                 "policy": self.policy,
-                "version": gate.version,
+                "version": self.publication.version,
                 "max_model_len": self.publication.upstream.max_model_len,
                 "in_flight": gate.in_flight,
                 "recording": self.recording.error or "ok",
@@ -350,6 +375,7 @@ STATUS_OF: dict[type[Exception], HTTPStatus] = {
 def _refusal_response(request: Request, error: Exception) -> Response:
     status = error.status if isinstance(error, Refused) else HTTPStatus.INTERNAL_SERVER_ERROR
     body = error.body if isinstance(error, Refused) else b""
+    body = error_body(request.url.path, status, body)
     return Response(body, status, media_type="application/json")
 
 

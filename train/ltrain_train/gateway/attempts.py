@@ -1,6 +1,6 @@
 """The attempts that call through the gateway: their call counts and whether their keys are open.
 
-* Counts and the list of closed attempts live in memory: they are empty after a restart.
+* Counts of open attempts live in memory; closed attempts and their counts survive a restart.
 * Only these counts decide whether an outage affected an attempt; what an agent reports is ignored.
 """
 
@@ -14,6 +14,7 @@ from http import HTTPStatus
 from opentelemetry.context import Context
 
 from ltrain_instrument.identity import Identity
+from ltrain_train.gateway.closed_attempts import ClosedAttempts, CloseRecord
 from ltrain_train.gateway.errors import Refused
 from ltrain_train.gateway.keys import RolloutClaims
 
@@ -32,6 +33,8 @@ class AttemptCalls:
     """Number of answered calls."""
     tokens: int = 0
     """Number of tokens that the policy sampled in them."""
+    answer: dict[str, float] | None = None
+    """What the close returned, once it is on disk."""
     spans: int = 0
     """Number of ended call spans, failed calls included."""
     unanswered: set[bytes] = field(default_factory=set)
@@ -87,8 +90,14 @@ class AttemptCalls:
 class AttemptRegistry:
     """The attempts whose keys have been used."""
 
-    def __init__(self) -> None:
+    def __init__(self, file: ClosedAttempts | None = None) -> None:
+        self._file = file
         self._attempts: dict[tuple[str, int], AttemptCalls] = {}
+        for each in file.read() if file else ():
+            identity = Identity(rollout=each.rollout, attempt=each.attempt)
+            self._attempts[each.rollout, each.attempt] = AttemptCalls(
+                identity, each.expires, closed=True, answer=each.counts
+            )
 
     def find(self, claims: RolloutClaims) -> AttemptCalls:
         """Return the attempt of a key, made on first use."""
@@ -116,6 +125,33 @@ class AttemptRegistry:
                 "another one.",
             )
         return attempt
+
+    async def record_close(self, attempt: AttemptCalls, since: float) -> dict[str, float]:
+        """Return the counts of a closed attempt, which are on disk by then.
+
+        Raises:
+            Refused: when they cannot be written.
+        """
+        if attempt.answer is None:
+            answer = {**attempt.counts, "since": since}
+            identity = attempt.identity
+            closed = CloseRecord(
+                rollout=identity.rollout or "",
+                attempt=identity.attempt or 0,
+                expires=attempt.expires,
+                counts=answer,
+            )
+            try:
+                if self._file:
+                    await asyncio.to_thread(self._file.append, closed)
+            except OSError as error:
+                raise Refused(
+                    HTTPStatus.SERVICE_UNAVAILABLE,
+                    f"The gateway cannot record that the attempt is closed: {error}. "
+                    "Free disk space in LTRAIN_HOME, and close the attempt again.",
+                ) from error
+            attempt.answer = answer
+        return attempt.answer
 
     def waits(self) -> dict[str, float]:
         """Return the seconds that the calls of each open attempt waited, by execution id."""

@@ -3,14 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
 
 import httpx
-from opentelemetry.propagate import inject
 from pydantic import BaseModel
 
-from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.identity import Identity
+from ltrain_train.gateway.connection import GatewayConnection
 from ltrain_train.gateway.keys import sign_admin_key
 
 PUBLISH_TIMEOUT = 900.0
@@ -20,22 +18,6 @@ HEALTH_TIMEOUT = 5.0
 OUTAGE_TIMEOUT = 1200.0
 """Maximum seconds of an outage of the gateway or its policy server; a large model takes minutes
 to load."""
-
-
-class GatewayUnreachable(LtrainError, ConnectionError):
-    """No gateway answers at its address."""
-
-
-class GatewayGivenUp(GatewayUnreachable):
-    """No gateway answers, and none will: the run that started it has given it up."""
-
-
-class GatewayRefused(LtrainError, RuntimeError):
-    """The gateway refused a request; the message is the gateway's."""
-
-
-class PolicyServerAway(GatewayRefused):
-    """The gateway answers, but its policy server is down: the same request may succeed later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +58,13 @@ class GatewayClient:
             secret: the gateway's secret.
             given_up: returns why no gateway will answer again; '' while one may.
         """
-        self.url = url.rstrip("/")
-        self._secret, self._given_up = secret, given_up
-        self._http = httpx.Client(base_url=self.url, timeout=30.0, trust_env=False)
+        self._secret = secret
+        self._connection = GatewayConnection(url, given_up)
+        self.url = self._connection.url
 
     def close(self) -> None:
         """Close the connections."""
-        self._http.close()
+        self._connection.close()
 
     def is_running(self) -> bool:
         """Return whether the gateway answers."""
@@ -109,12 +91,12 @@ class GatewayClient:
         """
         health = self._health()
         if not health.status:
-            self._check_given_up()
+            self._connection.check_given_up()
         return health.status == "ready"
 
     def _health(self, timeout: float = HEALTH_TIMEOUT) -> Health:
         try:
-            response = self._http.get("/health", timeout=timeout)
+            response = self._connection.http.get("/health", timeout=timeout)
             if response.status_code in (HTTPStatus.OK, HTTPStatus.SERVICE_UNAVAILABLE):
                 return Health.model_validate_json(response.content)
         except (httpx.HTTPError, ValueError):
@@ -129,9 +111,9 @@ class GatewayClient:
             GatewayRefused: when it serves another policy.
         """
         path, key = f"/admin/policies/{policy}/waits", sign_admin_key(self._secret)
-        seconds: dict[str, float] = self._request("GET", path, key, timeout=HEALTH_TIMEOUT)[
-            "seconds"
-        ]
+        seconds: dict[str, float] = self._connection.request(
+            "GET", path, key, timeout=HEALTH_TIMEOUT
+        )["seconds"]
         return seconds
 
     def current_version(self, policy: str) -> int:
@@ -140,11 +122,8 @@ class GatewayClient:
         Raises:
             GatewayRefused: when the gateway serves another policy.
         """
-        return int(
-            self._request("GET", f"/admin/policies/{policy}", sign_admin_key(self._secret))[
-                "current"
-            ]
-        )
+        path, key = f"/admin/policies/{policy}", sign_admin_key(self._secret)
+        return int(self._connection.request("GET", path, key)["current"])
 
     def publish(self, policy: str, version: int, *, current: bool = True) -> float:
         """Publish a version and return the seconds that calls had to wait.
@@ -160,45 +139,9 @@ class GatewayClient:
         """
         path, key = f"/admin/policies/{policy}/current", sign_admin_key(self._secret)
         body = {"version": version} if current else {"version": version, "current": False}
-        return float(self._request("POST", path, key, body, PUBLISH_TIMEOUT)["seconds"])
+        return float(self._connection.request("POST", path, key, body, PUBLISH_TIMEOUT)["seconds"])
 
     def close_attempt(self, identity: Identity, key: str) -> CallCounts:
         """Revoke an attempt's key, cancel its calls in flight, and return its counts."""
         path = f"/rollout/{identity.rollout}/attempt/{identity.attempt}/close"
-        return CallCounts(**self._request("POST", path, key))
-
-    def _request(
-        self,
-        method: str,
-        path: str,
-        key: str,
-        body: dict[str, Any] | None = None,
-        timeout: float = 30.0,
-    ) -> dict[str, Any]:
-        headers = {"authorization": f"Bearer {key}"}
-        inject(headers)
-        try:
-            response = self._http.request(method, path, json=body, headers=headers, timeout=timeout)
-        except httpx.HTTPError as error:
-            self._check_given_up()
-            raise GatewayUnreachable(
-                f"No gateway answers at {self.url}: {error}. Start it with `ltrain serve MODEL`, "
-                "or set LTRAIN_GATEWAY to its address."
-            ) from error
-        if response.status_code == HTTPStatus.SERVICE_UNAVAILABLE:
-            raise PolicyServerAway(_error_message(response))
-        if response.status_code != HTTPStatus.OK:
-            raise GatewayRefused(_error_message(response))
-        content: dict[str, Any] = response.json()
-        return content
-
-    def _check_given_up(self) -> None:
-        if reason := self._given_up():
-            raise GatewayGivenUp(reason)
-
-
-def _error_message(response: httpx.Response) -> str:
-    try:
-        return str(response.json()["error"]["message"])
-    except (ValueError, KeyError, TypeError):
-        return f"The gateway answered {response.status_code}: {response.text[:500]}"
+        return CallCounts(**self._connection.request("POST", path, key))

@@ -26,10 +26,6 @@ class Refused(Exception):
         }
         return orjson.dumps({"error": {**error, "param": None}})
 
-    async def send(self, send: Send) -> None:
-        """Send the error as the complete response."""
-        await send_json(send, self.status, self.body)
-
 
 async def send_json(send: Send, status: int, body: bytes) -> None:
     """Send a complete JSON response."""

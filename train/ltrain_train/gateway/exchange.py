@@ -7,11 +7,12 @@
 """
 
 import asyncio
+import struct
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from hashlib import sha256
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Protocol
 
 import aiohttp
 import orjson
@@ -24,7 +25,7 @@ from ltrain_instrument.tokens import (
     Operation,
     Request,
 )
-from ltrain_train.gateway.apis import Answer
+from ltrain_train.gateway.apis import Answer, error_message, error_sentence
 from ltrain_train.gateway.attempts import AttemptCalls
 from ltrain_train.gateway.errors import Refused, send_json
 from ltrain_train.gateway.upstream import read_events
@@ -170,7 +171,7 @@ class Exchange:
             with _reading():
                 payload, events = self._answer.chunk(event)
                 if "error" in payload:
-                    raise ServerFailed(error_message(payload))
+                    raise ServerFailed(error_sentence(payload))
                 self._recorded_answer.add_payload(payload)
             if self._recorded_answer.finished >= self.request.choices:
                 pending.append(events)
@@ -186,11 +187,11 @@ class Exchange:
         await self._send_body(b"".join(pending) + self._answer.end(), more=False)
 
     async def _forward_error(self, status: int, body: bytes) -> None:
-        kind, sentence = str(status), error_message(parse_error(body))
+        kind, sentence = str(status), error_message(body)
         self.recording.require_span(lambda: self.span.end_with_error(kind, sentence))
         self.attempt.spans += 1
         self.attempt.unanswered.discard(self._digest)
-        await self._begin(send_json(self._send, status, body))
+        await self._begin(send_json(self._send, status, self._answer.error_body(status, body)))
 
     async def _refuse_failed(self, reason: str) -> None:
         """Refuse a call that the server did not answer."""
@@ -203,9 +204,10 @@ class Exchange:
 
     async def _refuse(self, refused: Refused) -> None:
         if not self._started:
-            await self._begin(refused.send(self._send))
+            body = self._answer.error_body(refused.status, refused.body)
+            await self._begin(send_json(self._send, refused.status, body))
         elif self.request.stream:
-            await self._send_body(self._answer.error(refused.body), more=False)
+            await self._send_body(self._answer.error(refused.status, refused.body), more=False)
 
     async def _begin(self, sending: Awaitable[None]) -> None:
         self._started = True
@@ -225,7 +227,8 @@ class Exchange:
         Raises:
             Refused: when the span cannot be written.
         """
-        self.recording.require_span(lambda: self.span.end_with_response(self._recorded_answer))
+        with _reading():
+            self.recording.require_span(lambda: self.span.end_with_response(self._recorded_answer))
         self.attempt.spans += 1
         self.attempt.llm_calls += 1
         self.attempt.tokens += self._recorded_answer.sampled
@@ -260,25 +263,10 @@ def _reading() -> Iterator[None]:
     """
     try:
         yield
-    except (AttributeError, KeyError, TypeError) as error:
+    except (AttributeError, KeyError, TypeError, OverflowError, struct.error) as error:
         raise ValueError(f"the response has an unexpected form ({error})") from error
 
 
 async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-def parse_error(body: bytes) -> dict[str, Any]:
-    """Return the JSON object of a response, or its text as an error."""
-    try:
-        content = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        content = None
-    return content if isinstance(content, dict) else {"error": body[:500].decode(errors="replace")}
-
-
-def error_message(payload: dict[str, Any]) -> str:
-    """Return the sentence of an error."""
-    error = payload.get("error") or payload
-    return str(error.get("message") if isinstance(error, dict) else error)

@@ -2,7 +2,9 @@
 
 * A rollout key contains the identity, the policy and the sampling that the gateway imposes. It is
   valid for one attempt of one rollout, until it expires or the attempt is closed.
-* An admin key may publish policy versions. It is valid for an hour and never reaches an agent.
+* An admin key may publish policy versions and offer attempts to workers. It is valid for an hour
+  and never reaches an agent.
+* A worker key may take attempts and return their results. `ltrain worker-key` prints one.
 """
 
 import time
@@ -63,8 +65,13 @@ def sign_rollout_key(secret: str, claims: RolloutClaims) -> str:
 
 
 def sign_admin_key(secret: str) -> str:
-    """Sign a key that may publish versions for an hour."""
+    """Sign a key that may publish versions, and offer attempts to workers, for an hour."""
     return _encode(secret, {"kind": "admin"}, time.time() + ADMIN_KEY_SECONDS)
+
+
+def sign_worker_key(secret: str, seconds: float) -> str:
+    """Sign a key with which a worker takes attempts for `seconds`."""
+    return _encode(secret, {"kind": "worker"}, time.time() + seconds)
 
 
 class Keyring:
@@ -97,6 +104,14 @@ class Keyring:
             BadKey: when it is not a valid admin key.
         """
         _decode(self._secret, key, "admin")
+
+    def verify_worker_key(self, key: str | None) -> None:
+        """Check a worker key.
+
+        Raises:
+            BadKey: when it is not a valid worker key.
+        """
+        _decode(self._secret, key, "worker")
 
 
 def call_key(headers: Mapping[str, str]) -> str | None:

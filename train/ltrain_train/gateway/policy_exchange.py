@@ -13,15 +13,13 @@ import orjson
 from starlette.types import Send
 
 from ltrain_instrument.tokens import CallSpan, Request
-from ltrain_train.gateway.apis import Answer
+from ltrain_train.gateway.apis import Answer, error_message, parse_error
 from ltrain_train.gateway.attempts import AttemptCalls
 from ltrain_train.gateway.errors import Refused
 from ltrain_train.gateway.exchange import (
     Exchange,
     Recording,
     ServerFailed,
-    error_message,
-    parse_error,
 )
 from ltrain_train.gateway.gate import Gate
 from ltrain_train.gateway.upstream import Upstream
@@ -114,9 +112,7 @@ class PolicyExchange(Exchange):
             ServerFailed: for an error of the server.
         """
         if response.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            raise ServerFailed(
-                f"{response.status}: {error_message(parse_error(await response.read()))}"
-            )
+            raise ServerFailed(f"{response.status}: {error_message(await response.read())}")
         await self._forward_error(response.status, _name_setting(await response.read()))
 
     async def _refuse_failed(self, reason: str) -> None:

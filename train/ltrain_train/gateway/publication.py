@@ -37,6 +37,15 @@ class Publication:
         self._log = log
 
     @property
+    def version(self) -> int | None:
+        """The served version; None if the server's weights are its own."""
+        return self.gate.version
+
+    def require_version(self) -> int:
+        """Return the served version."""
+        return self.gate.version
+
+    @property
     def kept_version(self) -> int:
         """The version that a policy server which starts again must have."""
         return self.policies.current(self.policy) if self._trial is None else self._trial

@@ -23,6 +23,13 @@ from ltrain_collector.http import BrowserGuard, Descriptors, connection_factory,
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.settings import ALLOW_HOSTS
 from ltrain_train.gateway.app import Gateway
+from ltrain_train.gateway.attempts import AttemptRegistry
+from ltrain_train.gateway.closed_attempts import ClosedAttempts
+from ltrain_train.gateway.collection import (
+    CollectionPublication,
+    open_collection,
+    upstream_key,
+)
 from ltrain_train.gateway.errors import Refused
 from ltrain_train.gateway.keys import gateway_secret
 from ltrain_train.gateway.publication import Publication
@@ -61,6 +68,8 @@ class ServeOptions:
     upstream: str | None
     """URL of a running policy server; None starts vLLM."""
     vllm: VllmOptions
+    upstream_key_env: str | None = None
+    """Environment variable with the key of `upstream`."""
     routes: tuple[str, ...] = ()
     """Other models as `MODEL=URL`, or as the JSON object of a route."""
 
@@ -75,9 +84,11 @@ def serve(options: ServeOptions, log: Callable[[str], None]) -> None:
     routes = parse_routes(options.routes, options.policy)
     with contextlib.suppress(KeyboardInterrupt), _bind_port(options.port) as listening:
         policies, secret = Policies(options.home), gateway_secret(options.home)
-        _prepare_version(policies, options, log)
+        collects = _collects(policies, options)
+        if not collects:
+            _prepare_version(policies, options, log)
         with Children() as children:
-            service = GatewayServer(options, policies, children, log)
+            service = GatewayServer(options, policies, children, log, collects)
             uvloop.run(service.run(secret, listening, Routes(routes)))
 
 
@@ -90,11 +101,15 @@ class GatewayServer:
         policies: Policies,
         children: Children,
         log: Callable[[str], None],
+        collects: bool = False,
     ) -> None:
+        self._collects = collects
+        """Whether it only records the calls of a server that it does not manage."""
+        self._key = upstream_key(options.upstream_key_env)
         self._options, self._children, self._log = options, children, log
         self._policies, self._policy = policies, options.policy
         self._template_checked = False
-        self._started = policies.current(options.policy)
+        self._started = 0 if collects else policies.current(options.policy)
         """The version that vLLM was first started with."""
         self._vllm = None if options.upstream else self._start_vllm()
 
@@ -102,22 +117,17 @@ class GatewayServer:
         """Serve on a bound socket until a signal arrives or vLLM has died too often."""
         options = self._options
         address = self._vllm.socket if self._vllm else options.upstream
-        upstream = Upstream(address or "", self._policy)
+        health_path = "/v1/models" if self._collects else "/health"
+        upstream = Upstream(address or "", self._policy, key=self._key, health_path=health_path)
         provider = open_service_provider("ltrain-gateway", options.home, strict=True)
-        publication = Publication(
-            self._policies,
-            self._policy,
-            upstream,
-            version=self._started,
-            on_lost=self._vllm.kill if self._vllm else _leave_running,
-            log=self._log,
-        )
+        publication = self._publication(upstream)
+        collection = None
         try:
-            if options.upstream:
-                await _attach(publication)
+            if self._collects:
+                collection = await open_collection(upstream)
+                self._log(collection.notice)
             else:
-                await publication.label_started(self._started)
-            await self._follow_current(publication)
+                await self._load_current(publication)
             folder = store_folder(options.home)
             keys = Keys(folder) if folder else None
             gateway = Gateway(
@@ -127,6 +137,8 @@ class GatewayServer:
                 store_keys=keys,
                 on_tools=self._warn_of_template,
                 routes=routes,
+                attempts=AttemptRegistry(ClosedAttempts(options.home / "gateway" / "closed.jsonl")),
+                collection=collection,
             )
             await self._serve(gateway, listening)
         finally:
@@ -134,8 +146,24 @@ class GatewayServer:
             await routes.close()
             provider.shutdown()
 
-    async def _follow_current(self, publication: Publication) -> None:
-        """Serve the current version if another command changed it while vLLM started."""
+    def _publication(self, upstream: Upstream) -> Publication:
+        if self._collects:
+            return CollectionPublication(self._policies, self._policy, upstream)
+        return Publication(
+            self._policies,
+            self._policy,
+            upstream,
+            version=self._started,
+            on_lost=self._vllm.kill if self._vllm else _leave_running,
+            log=self._log,
+        )
+
+    async def _load_current(self, publication: Publication) -> None:
+        """Serve the current version, also if another command changed it while vLLM started."""
+        if self._options.upstream:
+            await _attach(publication)
+        else:
+            await publication.label_started(self._started)
         current = self._policies.current(self._policy)
         if current != publication.gate.version:
             await publication.publish(current)
@@ -169,12 +197,15 @@ class GatewayServer:
             loop.add_signal_handler(number, server.stop)
         answering = asyncio.ensure_future(server.serve(sockets=[listening]))
         watch = self._restart_vllm if self._vllm else self._wait_for_upstream
+        if self._collects:
+            watch = _watch_nothing
         watching = asyncio.ensure_future(watch(gateway.publication))
         await server.wait_started(answering)
         _tune_garbage_collection()
         gateway.since = time.time()  # before this, an agent's calls may have been refused
         where = f"http://{HOST}:{listening.getsockname()[1]}"
-        version = f"policy {self._policy} v{gateway.publication.gate.version}"
+        served = gateway.publication.version
+        version = f"policy {self._policy}" + ("" if served is None else f" v{served}")
         limit = gateway.publication.upstream.max_model_len
         tokens = f", {limit:,} tokens of prompt and response at most" if limit else ""
         self._log(f"gateway ready at {where}/v1, {version}{tokens}")
@@ -319,6 +350,17 @@ def _bind_port(number: int) -> Iterator[socket.socket]:
                 "Stop the program that listens there, or choose another port with --port."
             ) from error
         yield listening
+
+
+def _collects(policies: Policies, options: ServeOptions) -> bool:
+    """Return whether there is no version to load into the server that was named."""
+    has_version = options.model is not None or bool(policies.versions(options.policy))
+    return options.upstream is not None and not has_version
+
+
+async def _watch_nothing(publication: Publication) -> None:
+    """Wait for ever: the gateway neither restarts a collected server nor holds its calls."""
+    await asyncio.Event().wait()
 
 
 def _leave_running() -> None:

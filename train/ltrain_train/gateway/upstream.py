@@ -43,16 +43,27 @@ class UpstreamAway(UpstreamFailed):
 class Upstream:
     """One policy server, reached by its base URL or unix socket, and its served model name."""
 
-    def __init__(self, address: str | Path, model: str) -> None:
-        self.address = str(address).rstrip("/")
+    def __init__(
+        self,
+        address: str | Path,
+        model: str,
+        *,
+        key: str | None = None,
+        health_path: str = "/health",
+    ) -> None:
+        self.address = str(address).rstrip("/").removesuffix("/v1")
         """The address as errors show it."""
         self.model = model
         self.max_model_len: int | None = None
         """Maximum tokens of prompt and response together, as the server last told `models`."""
         self.url, connector = _open_connector(address)
+        self._health_path = health_path
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT)
         self._session = aiohttp.ClientSession(
-            connector=connector, timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()
+            connector=connector,
+            timeout=timeout,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers={"authorization": f"Bearer {key}"} if key else None,
         )
 
     async def close(self) -> None:
@@ -70,7 +81,7 @@ class Upstream:
         """Return whether the server reports a healthy engine."""
         timeout = aiohttp.ClientTimeout(total=HEALTH_TIMEOUT)
         try:
-            async with self._session.get(f"{self.url}/health", timeout=timeout) as response:
+            async with self._session.get(self.url + self._health_path, timeout=timeout) as response:
                 return response.status == 200
         except (aiohttp.ClientError, TimeoutError, OSError):
             return False
@@ -131,17 +142,26 @@ class Upstream:
                 "because requests are still running. Publish again."
             ) from error
 
+    async def complete_chat(self, body: dict[str, Any]) -> tuple[int, bytes]:
+        """Return the status and the body of the response to a chat completion.
+
+        Raises:
+            UpstreamAway: when the server does not answer.
+        """
+        return await self._send("POST", PATHS["chat"], body)
+
+    async def tokenize(self, body: dict[str, Any]) -> tuple[int, bytes]:
+        """Return the status and the body of the response to a prompt that is to be tokenised.
+
+        Raises:
+            UpstreamAway: when the server does not answer.
+        """
+        return await self._send("POST", "/tokenize", body)
+
     async def _request(self, method: str, path: str, body: object = None) -> dict[str, Any]:
-        timeout = aiohttp.ClientTimeout(total=RELOAD_TIMEOUT, sock_connect=CONNECT_TIMEOUT)
-        try:
-            url = self.url + path
-            async with self._session.request(method, url, json=body, timeout=timeout) as response:
-                text = await response.read()
-        except (aiohttp.ClientError, TimeoutError) as error:
-            reason = str(error) or type(error).__name__
-            raise UpstreamAway(f"No policy server answers at {self.address}: {reason}.") from error
-        if response.status != 200:
-            raise UpstreamFailed(_refusal(self.address, method, path, response.status, text))
+        status, text = await self._send(method, path, body)
+        if status != 200:
+            raise UpstreamFailed(_refusal(self.address, method, path, status, text))
         try:
             content = orjson.loads(text) if text else {}
         except orjson.JSONDecodeError as error:
@@ -149,6 +169,16 @@ class Upstream:
         if not isinstance(content, dict):
             raise self._unreadable(method, path, text)
         return content
+
+    async def _send(self, method: str, path: str, body: object) -> tuple[int, bytes]:
+        timeout = aiohttp.ClientTimeout(total=RELOAD_TIMEOUT, sock_connect=CONNECT_TIMEOUT)
+        try:
+            url = self.url + path
+            async with self._session.request(method, url, json=body, timeout=timeout) as response:
+                return response.status, await response.read()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            reason = str(error) or type(error).__name__
+            raise UpstreamAway(f"No policy server answers at {self.address}: {reason}.") from error
 
     def _unreadable(self, method: str, path: str, text: bytes) -> UpstreamFailed:
         beginning = " ".join(text[:80].decode(errors="replace").split())
@@ -164,7 +194,9 @@ def _open_connector(address: str | Path) -> tuple[str, aiohttp.BaseConnector]:
         return "http://vllm", aiohttp.UnixConnector(
             str(address), limit=0, keepalive_timeout=KEEPALIVE
         )
-    return address.rstrip("/"), aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE)
+    return address.rstrip("/").removesuffix("/v1"), aiohttp.TCPConnector(
+        limit=0, keepalive_timeout=KEEPALIVE
+    )
 
 
 async def read_events(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:

@@ -66,6 +66,8 @@ def make_plan(
     recipe = Recipe.load(path)
     overrides = {name: value for name, value in rollout.items() if value is not None}
     section = (recipe.rollout.model_dump() if recipe.rollout else {}) | overrides
+    if "agent" in overrides:
+        section["remote"] = False
     if overrides and (missing := {"tasks", "agent", "reward"} - section.keys()):
         names = ", ".join(f"--{name}" for name in sorted(missing))
         raise BadRun(

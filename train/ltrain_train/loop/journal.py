@@ -33,7 +33,9 @@ class Wave:
     score: float | None = None
     """The evaluations that the recipe rewards, by their weights; None without any."""
     tasks: dict[str, float] = field(default_factory=dict)
-    """The score of each task of a validation, the mean over its rollouts."""
+    """The score of each task, the mean over its rollouts."""
+    drawn: int = 0
+    """Tasks of a training wave."""
     rules: dict[str, float] = field(default_factory=dict)
     """Mean of each rule's rewards over the rollouts."""
     dataset: str | None = None

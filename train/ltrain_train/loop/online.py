@@ -5,12 +5,11 @@ only the rollouts that the wave still lacks.
 """
 
 import logging
-import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import polars as pl
 
@@ -23,8 +22,9 @@ from ltrain_train.loop.report import Phases
 from ltrain_train.loop.retention import prune_versions
 from ltrain_train.loop.retry import retry_store
 from ltrain_train.loop.update import Updater
-from ltrain_train.loop.wave_summary import outcome_score, summarize_wave, task_scores
+from ltrain_train.loop.wave_summary import group_scores, outcome_score, summarize_wave, task_scores
 from ltrain_train.rollout import Runner, Task, describe_failures, finished_rollouts
+from ltrain_train.schedule import Refill, TaskSampler
 from ltrain_train.workers import COUNTED_OUTCOMES
 from ltrain_transforms.datasets import Dataset, alarm_messages, build, dataset_folder
 from ltrain_transforms.policy_file import read_base_digests
@@ -34,8 +34,6 @@ from ltrain_transforms.source import wait_complete
 from ltrain_transforms.traces import sender_roles
 
 _logger = logging.getLogger("ltrain.loop")
-
-T = TypeVar("T")
 
 TRAIN_SAMPLING = {"temperature": 1.0}
 """Sampling in mode `train` unless the recipe sets it: the policy's own distribution."""
@@ -79,10 +77,11 @@ class OnlineRun:
                 before any rollout of the run was ok.
             NotFinite: when `MAX_UNDONE` updates in a row were undone.
         """
+        sampler = self._sampler()
         self._validate()
         self.updater.learner.wait()
         for update in range(self.journal.updates, self.recipe.train.updates):
-            self._update(update)
+            self._update(update, sampler)
             every = self.recipe.train.validate_every
             if (every and (update + 1) % every == 0) or update + 1 == self.recipe.train.updates:
                 self._validate()
@@ -96,11 +95,28 @@ class OnlineRun:
         self._generate("val", number, self.validation, rollouts_per_task=1)
         self._record(self._summarize("val", number))
 
-    def _update(self, number: int) -> None:
-        tasks = wave_tasks(number, self.tasks, self.rollout.tasks_per_wave, seed=self.rollout.seed)
-        sampling = TRAIN_SAMPLING | self.recipe.policy[0].sampling
-        self._generate("train", number, tasks, self.rollout.rollouts_per_task, **sampling)
+    def _sampler(self) -> TaskSampler[Task]:
+        """Return the sampler of tasks, which has drawn those of the journal's training waves."""
+        rollout = self.rollout
+        sampler = TaskSampler(
+            self.tasks,
+            seed=rollout.seed,
+            domains=rollout.domains,
+            target_score=rollout.target_score,
+        )
+        for wave in self.journal.waves:
+            if wave.mode == "train":
+                sampler.begin_wave()
+                sampler.draw(wave.drawn)
+                sampler.add_scores(wave.tasks)
+        return sampler
+
+    def _update(self, number: int, sampler: TaskSampler[Task]) -> None:
+        sampler.begin_wave()
+        tasks = self._generate_groups(number, sampler)
         wave = self._summarize("train", number)
+        wave.drawn = len(tasks)
+        sampler.add_scores(wave.tasks)
         dataset = self._build(number)
         wave.dataset, wave.rules = dataset.id, _rule_means(dataset)
         wave.alarms = [sentence for _, sentence in alarm_messages(dataset.manifest["alarms"])]
@@ -109,6 +125,30 @@ class OnlineRun:
             self._learn(wave, dataset)
         self._record(wave)
         self._check_undone()
+
+    def _generate_groups(self, number: int, sampler: TaskSampler[Task]) -> list[Task]:
+        """Run the rollouts of a training wave, refills included, and return its tasks."""
+        sampling = TRAIN_SAMPLING | self.recipe.policy[0].sampling
+        tasks: list[Task] = []
+        more = sampler.draw(self.rollout.tasks_per_wave)
+        while more:
+            self._generate("train", number, more, self.rollout.rollouts_per_task, **sampling)
+            tasks += more
+            more = sampler.draw(self._missing_groups(number, tasks))
+        return tasks
+
+    def _missing_groups(self, number: int, tasks: Sequence[Task]) -> int:
+        """Return how many tasks the wave draws in place of those without spread."""
+        if not self.rollout.refill_tasks:
+            return 0
+        run, trust = self.journal.run, self.recipe.source.trust
+        summary = retry_store(lambda: summarize_wave(self.store, run, "train", number, trust))
+        if not summary.outcomes.get("ok"):
+            return 0
+        # a run that was killed has stored rollouts of refills, which are not drawn again yet
+        stored = group_scores(self.recipe.reward, summary.counted)
+        scores = {task.id: stored.get(task.id, []) for task in tasks}
+        return Refill(self.rollout.tasks_per_wave, self.rollout.refill_tasks).missing(scores)
 
     def _check_undone(self) -> None:
         """Check that the latest updates were not all undone.
@@ -144,14 +184,18 @@ class OnlineRun:
         **sampling: float,
     ) -> None:
         run, trust = self.journal.run, self.recipe.source.trust
+        ids = [
+            rollout_id(run, mode, number, task.id, sample)
+            for task in tasks
+            for sample in range(rollouts_per_task)
+        ]
         with self.phases.measure("generate"):
             since = self.journal.failed_at
-            finished = retry_store(
+            stored = retry_store(
                 lambda: finished_rollouts(self.store, run, mode, number, trust, since=since)
             )
-            counter = RolloutProgress(
-                self.progress, mode, number, len(tasks) * rollouts_per_task - len(finished)
-            )
+            finished = stored.keys() & set(ids)
+            counter = RolloutProgress(self.progress, mode, number, len(ids) - len(finished))
             self.runner.run(
                 mode,
                 number,
@@ -162,11 +206,6 @@ class OnlineRun:
                 on_result=counter.add,
             )
         with self.phases.measure("settle"):
-            ids = [
-                rollout_id(run, mode, number, task.id, sample)
-                for task in tasks
-                for sample in range(rollouts_per_task)
-            ]
             span_timeout, senders = (
                 self.recipe.train.span_timeout,
                 sender_roles.trusted_senders(trust),
@@ -209,7 +248,7 @@ class OnlineRun:
             outcomes=summary.outcomes,
             evaluations=evaluations,
             score=outcome_score(self.recipe.reward, evaluations),
-            tasks=task_scores(self.recipe.reward, summary.counted) if mode == "val" else {},
+            tasks=task_scores(self.recipe.reward, summary.counted),
             failures=failures,
         )
 
@@ -252,21 +291,3 @@ def _rule_means(dataset: Dataset) -> dict[str, float]:
     rules = dataset.table("rewards").filter(pl.col("source") == "rule")
     sums = rules.group_by("rule").agg(pl.col("value").sum())
     return {name: value / executions for name, value in sums.iter_rows()}
-
-
-def wave_tasks(wave: int, tasks: Sequence[T], size: int, seed: int) -> list[T]:
-    """Return the tasks of a wave, counted from 0; the last tasks of an epoch start the next wave.
-
-    No wave has a task twice. When a wave spans two epochs, the tasks it has from the first come
-    later in the second. A wave larger than the task file has every task once.
-    """
-    size = min(size, len(tasks))
-    first = wave * size
-    order: list[int] = []
-    for epoch in range(-(-(first + size) // len(tasks))):
-        shuffled = random.Random(f"{seed}/{epoch}").sample(range(len(tasks)), len(tasks))
-        started = len(order) % size
-        open_wave_tasks = set(order[len(order) - started :])
-        head = [task for task in shuffled if task not in open_wave_tasks][: -started % size]
-        order += dict.fromkeys([*head, *shuffled])
-    return [tasks[index] for index in order[first : first + size]]

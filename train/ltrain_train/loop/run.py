@@ -26,6 +26,7 @@ from ltrain_train.loop.update import Updater
 from ltrain_train.policy import VLLM_DTYPES, Policies, fast_dtype, resolve_dtype
 from ltrain_train.processes import Children, RunLock
 from ltrain_train.rollout import Runner, load_tasks, rollout_logs
+from ltrain_train.schedule import check_domains
 from ltrain_train.store import open_service_provider, require_own_store
 from ltrain_transforms.recipe import Recipe, Rollout, Serve, Train
 
@@ -157,6 +158,7 @@ def run_online(
     require_own_store(plan.home)
     rollout = plan.rollout
     tasks = load_tasks(plan.folder / rollout.tasks)
+    check_domains(tasks, rollout.domains)
     validation = load_tasks(plan.folder / rollout.validation) if rollout.validation else []
     policies = plan.policies()
     journal = open_journal(

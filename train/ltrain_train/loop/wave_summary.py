@@ -88,12 +88,20 @@ def outcome_score(rewards: Sequence[Reward], evaluations: Mapping[str, float]) -
     return sum(values) if values else None
 
 
-def task_scores(rewards: Sequence[Reward], counted: Sequence[CountedRollout]) -> dict[str, float]:
-    """Return the mean score of each task; a rollout without the rewarded evaluations has 0."""
-    by_task: defaultdict[str, list[float]] = defaultdict(list)
+def group_scores(
+    rewards: Sequence[Reward], counted: Sequence[CountedRollout]
+) -> dict[str, list[float]]:
+    """Return the scores of each task's rollouts; one without the rewarded evaluations has 0."""
+    groups: defaultdict[str, list[float]] = defaultdict(list)
     for rollout in counted:
-        by_task[rollout.task].append(outcome_score(rewards, rollout.evaluations) or 0.0)
-    return {task: sum(scores) / len(scores) for task, scores in sorted(by_task.items())}
+        groups[rollout.task].append(outcome_score(rewards, rollout.evaluations) or 0.0)
+    return dict(sorted(groups.items()))
+
+
+def task_scores(rewards: Sequence[Reward], counted: Sequence[CountedRollout]) -> dict[str, float]:
+    """Return the mean score of each task."""
+    groups = group_scores(rewards, counted)
+    return {task: sum(scores) / len(scores) for task, scores in groups.items()}
 
 
 def summarize_wave(

@@ -31,7 +31,8 @@ class RolloutOptions:
     """The options of `ltrain rollout`."""
 
     tasks: Path
-    agent: str
+    agent: str | None
+    """None: the agent of the gateway's workers."""
     reward: str | None
     run: str | None
     mode: Mode
@@ -162,7 +163,7 @@ def _comparable_options(options: RolloutOptions, tasks: list[Task]) -> dict[str,
     """Return the options that identify a request: an unfinished run continues if they are equal."""
     return {
         "tasks": tasks_digest(tasks),
-        "agent": options.agent,
+        "agent": options.agent or "",
         "reward": options.reward or "",
         "mode": options.mode,
         "per_task": options.rollouts_per_task,

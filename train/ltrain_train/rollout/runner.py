@@ -11,7 +11,6 @@
 
 import os
 import queue
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
@@ -23,6 +22,7 @@ from ltrain_instrument.files import path_component
 from ltrain_instrument.identity import Identity, Mode
 from ltrain_instrument.settings import SECRETS
 from ltrain_train.gateway import GatewayClient
+from ltrain_train.remote import RemoteExecutor
 from ltrain_train.rollout.attempt_log import AttemptLog
 from ltrain_train.rollout.attempts import Attempts, ClosedAttempt, RunningAttempt, WaveSettings
 from ltrain_train.rollout.finished import finished_rollouts
@@ -31,6 +31,7 @@ from ltrain_train.rollout.planned_rollout import PlannedRollout, plan_rollouts
 from ltrain_train.rollout.rewards import REWARD_TIMEOUT, RewardSource, open_reward
 from ltrain_train.rollout.store_keys import StoreKeys
 from ltrain_train.rollout.tasks import Task, require_unique_ids
+from ltrain_train.schedule import GroupQueue
 from ltrain_train.store import open_service_provider
 from ltrain_train.workers import (
     Attempt,
@@ -61,7 +62,8 @@ _Event = tuple[Attempt, AttemptResult] | ClosedAttempt | BaseException
 class Runner(ExitStack):
     """Owns the agent's processes; use it in a `with` block and call `run` once for each wave.
 
-    `agent` is `module:function`, imported from `folder` by worker processes, or a shell command.
+    `agent` is `module:function`, imported from `folder` by worker processes, or a shell command;
+    None if the workers of the gateway (`ltrain worker`) have it.
     Entering the block starts the workers without waiting for them: if the agent cannot be imported,
     the first `run` raises the error.
     """
@@ -70,7 +72,7 @@ class Runner(ExitStack):
         self,
         *,
         run: str,
-        agent: str,
+        agent: str | None,
         reward: str | None,
         folder: Path,
         gateway: str,
@@ -92,7 +94,7 @@ class Runner(ExitStack):
 
         Args:
             run: the run's name, for all waves.
-            agent: `module:function` or a command.
+            agent: `module:function` or a command; None for the agent of the gateway's workers.
             reward: `module:function`, a command or a URL; None for no rewards.
             folder: folder of the agent and the reward function.
             gateway: URL of the gateway.
@@ -111,7 +113,8 @@ class Runner(ExitStack):
             keep_open: descriptors of the run's lock, open until all processes have ended.
         """
         super().__init__()
-        self._store_keys = StoreKeys.from_home(home, os.environ)
+        # the agent of a remote worker sends its spans with the worker's own key
+        self._store_keys = None if agent is None else StoreKeys.from_home(home, os.environ)
         self._run, self._agent_sees, self._allow = run, tuple(agent_sees), tuple(allow)
         self._agent, self._folder, self._home = agent, folder.resolve(), home
         self._workers, self._concurrency = workers, concurrency
@@ -128,6 +131,10 @@ class Runner(ExitStack):
         self._cancelled: list[Identity] = []
         """Attempts that were in flight when a wave was stopped."""
         self._executor: Executor | None = None
+
+    @property
+    def _is_function(self) -> bool:
+        return self._agent is not None and is_reference(self._agent)
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -184,13 +191,15 @@ class Runner(ExitStack):
             settings=WaveSettings(
                 self._policy, dict(sampling), self._timeout, self._agent_sees, self._allow
             ),
-            store_keys=self._store_keys,
+            store_keys=None if self._is_function else self._store_keys,
         )
         planned = list(plan_rollouts(self._run, mode, wave, tasks, rollouts_per_task))
         if self._store_keys is not None:
             self._store_keys.send_earlier_leftovers(rollout.identity for rollout in planned)
-        remaining = deque(
-            rollout for rollout in planned if rollout.identity.rollout not in finished_ids
+        remaining = GroupQueue(
+            (rollout for rollout in planned if rollout.identity.rollout not in finished_ids),
+            group=lambda rollout: rollout.identity.task,
+            isolated=lambda rollout: rollout.isolated,
         )
         return self._run_planned(
             attempts, remaining, on_result or (lambda result: None), len(finished_ids)
@@ -199,7 +208,7 @@ class Runner(ExitStack):
     def _run_planned(
         self,
         attempts: Attempts,
-        waiting: deque[PlannedRollout],
+        waiting: GroupQueue[PlannedRollout],
         on_result: OnResult,
         finished_before: int,
     ) -> WaveResult:
@@ -218,7 +227,7 @@ class Runner(ExitStack):
                     if isinstance(event, ClosedAttempt):
                         del in_flight[event.running.attempt.id]
                         if event.next_try is not None:
-                            waiting.append(event.next_try)
+                            waiting.push(event.next_try)
                         elif event.result is not None:
                             results.append(event.result)
                             on_result(event.result)
@@ -241,13 +250,12 @@ class Runner(ExitStack):
         self,
         attempts: Attempts,
         executor: Executor,
-        waiting: deque[PlannedRollout],
+        waiting: GroupQueue[PlannedRollout],
         in_flight: dict[str, RunningAttempt],
     ) -> None:
         if waiting and not in_flight:
             executor.wait_ready(START_TIMEOUT)
         while (rollout := _next_rollout(executor, waiting)) is not None:
-            waiting.remove(rollout)
             running = attempts.open(rollout)
             in_flight[running.attempt.id] = running
             executor.submit(running.attempt)
@@ -286,7 +294,11 @@ class Runner(ExitStack):
         def on_end(attempt: Attempt, result: AttemptResult) -> None:
             self._events.put((attempt, result))
 
-        if is_reference(self._agent):
+        if self._agent is None:
+            return RemoteExecutor(
+                self._gateway, self._secret, on_end=on_end, given_up=self._gateway_given_up
+            )
+        if self._is_function:
             environ = self._store_keys.run_environment(self._run) if self._store_keys else {}
             return WorkerPool(
                 self._agent,
@@ -314,10 +326,11 @@ def rollout_logs(home: Path) -> Path:
     return home / "logs" / "rollouts"
 
 
-def _next_rollout(executor: Executor, waiting: deque[PlannedRollout]) -> PlannedRollout | None:
-    """Return a rollout that can start now; one that needs a process of its own comes first."""
-    isolated = next((rollout for rollout in waiting if rollout.isolated), None)
-    if isolated is not None and executor.free_slots(isolated=True):
-        return isolated
-    shared = next((rollout for rollout in waiting if not rollout.isolated), None)
-    return shared if shared is not None and executor.free_slots() else None
+def _next_rollout(executor: Executor, waiting: GroupQueue[PlannedRollout]) -> PlannedRollout | None:
+    """Remove and return a rollout that can start now.
+
+    One that needs a process of its own comes first.
+    """
+    if waiting.has(isolated=True) and executor.free_slots(isolated=True):
+        return waiting.pop(isolated=True)
+    return waiting.pop() if waiting.has() and executor.free_slots() else None

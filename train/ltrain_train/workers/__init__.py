@@ -11,7 +11,7 @@ from ltrain_train.workers.attempt import (
     WaveResult,
 )
 from ltrain_train.workers.command import CommandExecutor, last_line
-from ltrain_train.workers.executor import Executor, agent_environment
+from ltrain_train.workers.executor import Executor, OnEnd, agent_environment
 from ltrain_train.workers.reference import (
     BadReference,
     code_digest,
@@ -30,6 +30,7 @@ __all__ = [
     "CommandExecutor",
     "Endpoint",
     "Executor",
+    "OnEnd",
     "Outcome",
     "RolloutResult",
     "WaveResult",

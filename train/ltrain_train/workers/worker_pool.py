@@ -128,7 +128,14 @@ class WorkerPool:
         ]
 
     def _free_slots(self, worker: WorkerProcess) -> int:
-        return self._concurrency - len(worker.in_flight)
+        """Return how many attempts a worker can start.
+
+        Those whose agent has returned leave room while their spans are sent. There are at most half
+        of `concurrency` more of them, so that a slow collector does not pile them up, and none in a
+        worker of one attempt: its death is never another attempt's.
+        """
+        working = len(worker.in_flight) - len(worker.returned)
+        return min(self._concurrency - working, self._concurrency * 3 // 2 - len(worker.in_flight))
 
     def _start(self) -> WorkerProcess:
         self._started += 1

@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 
 from ltrain_transforms.calls import requesters, span_errors
+from ltrain_transforms.calls.choices import continued_choices
 from ltrain_transforms.calls.described import DescribedSpan
 from ltrain_transforms.calls.grouping import group_spans
 from ltrain_transforms.calls.merging import (
@@ -50,9 +51,8 @@ def calls(spans: pl.DataFrame, tool_error: Sequence[str] = ()) -> tuple[pl.DataF
     tokens, damaged = check_tokens(columns["tokens"])
     source_spans = _source_spans(columns["source_spans"])
     token_source = pl.when(pl.col("prompt_token_ids").is_not_null()).then("token_source")
-    complete = frame.with_columns(source_spans, *tokens, *_neighbours()).with_columns(
-        token_source=token_source
-    )
+    joined = frame.with_columns(source_spans, *tokens, *_neighbours())
+    complete = joined.with_columns(continued_choices(joined), token_source=token_source)
     return CALLS.select(complete.lazy()).collect(), span_errors.drops_frame([*dropped, *damaged])
 
 

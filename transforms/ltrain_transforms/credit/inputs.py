@@ -63,5 +63,6 @@ def credit_inputs(
 
 def _sampled_tokens() -> pl.Expr:
     """Count the sampled tokens, or else take the reported usage."""
-    sampled = pl.col("response_token_ids").list.first().list.len()
+    tokens = pl.col("response_token_ids").list
+    sampled = tokens.get(pl.col("choice").fill_null(0), null_on_oob=True).list.len()
     return pl.coalesce(sampled, pl.col("output_tokens").clip(0, MAX_TOKENS))

@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 MANIFEST = "manifest.json"
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Changes with the columns of the tables: `ltrain build --update` extends no other version."""
 
 KEYS: dict[str, tuple[str, ...]] = {

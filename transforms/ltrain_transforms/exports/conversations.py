@@ -26,7 +26,8 @@ from ltrain_transforms.traces import (
 
 REASONS = {
     "no_messages": "its messages were not recorded, or it has no answer",
-    "several_choices": "the server gave several choices, and which one the agent took is not known",
+    "several_choices": "the server gave several choices, and no later call continues exactly "
+    "one of them",
     "redacted": "content was removed from it",
     "multimodal": "its messages hold images, audio or files",
 }
@@ -64,7 +65,8 @@ def group_calls(calls: pl.DataFrame) -> tuple[dict[str, list[Conversation]], pl.
         prompt, answers = read_messages(call["input"]), read_messages(call["output"])
         reason = _unusable(call, prompt, answers)
         if reason is None:
-            _join(by_execution.setdefault(call["execution_id"], []), call, prompt, answers[0])
+            answer = answers[call["choice"] or 0]
+            _join(by_execution.setdefault(call["execution_id"], []), call, prompt, answer)
         else:
             left_out.append((call["call_id"], reason))
     schema = {"id": pl.String, "reason": pl.String}
@@ -75,9 +77,9 @@ def group_calls(calls: pl.DataFrame) -> tuple[dict[str, list[Conversation]], pl.
 def _unusable(call: dict[str, Any], prompt: list[Message], answers: list[Message]) -> str | None:
     if call["redacted"]:
         return "redacted"
-    if not prompt or not answers or not answers[0].parts:
+    if not prompt or not answers or not answers[call["choice"] or 0].parts:
         return "no_messages"
-    if len(answers) > 1:
+    if len(answers) > 1 and call["choice"] is None:
         return "several_choices"
     try:
         to_chat([*prompt, *answers])

@@ -166,6 +166,7 @@ def _with_tokens(calls: pl.DataFrame, tokens: dict[str, TokenPair]) -> pl.DataFr
         "prompt_token_ids": [prompt for prompt, _ in tokens.values()],
         "response_token_ids": [[answer] for _, answer in tokens.values()],
         "response_logprobs": [[[0.0] * len(answer)] for _, answer in tokens.values()],
+        "choice": [None] * len(tokens),  # only the answer of the conversation is rendered
     }
     rendered = pl.DataFrame(columns, {name: CALLS.schema[name] for name in columns})
     defaults = {"constrained": False, "delivered": True, "truncated": False, "temperature": 1.0}

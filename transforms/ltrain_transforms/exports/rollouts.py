@@ -21,7 +21,16 @@ TASK_COLUMNS = ("task_input", "task_fields", "altered")
 NARROW = ("execution_id", "group_id", "task_id", "run_id", "domain", "mode", *TASK_COLUMNS)
 """The columns of `executions` that exports read."""
 
-CONVERSATION_COLUMNS = ("execution_id", "call_id", "seq", "input", "output", "tools", "redacted")
+CONVERSATION_COLUMNS = (
+    "execution_id",
+    "call_id",
+    "seq",
+    "input",
+    "output",
+    "tools",
+    "redacted",
+    "choice",
+)
 """The columns of `calls` that conversations are made from."""
 
 REASONS = {

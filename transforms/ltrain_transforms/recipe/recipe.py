@@ -58,6 +58,20 @@ class Recipe(Section):
         return rewards
 
     @model_validator(mode="after")
+    def _scored_if_scheduled(self) -> Self:
+        rollout = self.rollout
+        if rollout is None or any(reward.evaluation is not None for reward in self.reward):
+            return self
+        keys = {"refill_tasks": rollout.refill_tasks > 0}
+        keys["target_score"] = rollout.target_score is not None
+        for name in (name for name, used in keys.items() if used):
+            raise ValueError(
+                f"[rollout] {name} needs the scores of rollouts, and no [[reward]] has an "
+                "evaluation. Add one, or remove the key."
+            )
+        return self
+
+    @model_validator(mode="after")
     def _with_default_estimator(self) -> Self:
         name = PRODUCTION_ESTIMATOR if self.source.mode == "prod" else DEFAULT_ESTIMATOR
         # the recipe is frozen once this has returned

@@ -1,6 +1,8 @@
 """How ltrain runs the agent on tasks."""
 
-from pydantic import Field
+from typing import Self
+
+from pydantic import Field, field_validator, model_validator
 
 from ltrain_instrument.allow import Allow
 from ltrain_transforms.recipe.section import Section
@@ -13,8 +15,10 @@ class Rollout(Section):
     """JSONL file of tasks; a relative path starts at the recipe's folder."""
     validation: str | None = None
     """JSONL file of held-out tasks."""
-    agent: str
-    """`module:function`, or a command."""
+    agent: str | None = None
+    """`module:function`, or a command; none with `remote`."""
+    remote: bool = False
+    """Whether the workers of the gateway (`ltrain worker`) run the agent, which they name."""
     reward: str
     """`module:function`, a command or a URL: it gets a task and a result, and returns a number, or
     numbers by name."""
@@ -22,12 +26,19 @@ class Rollout(Section):
     """Rollouts of each task in a wave."""
     tasks_per_wave: int = Field(default=12, ge=1)
     """Tasks in a wave; one wave is one update."""
+    refill_tasks: int = Field(default=0, ge=0)
+    """Most tasks that a wave runs in addition, to replace groups whose scores are all equal."""
     timeout: float = Field(default=60, gt=0)
     """Seconds for each attempt in which the agent can work; waits for the gateway do not count."""
     reward_timeout: float = Field(default=60, gt=0)
     """Seconds for the reward of one result."""
     seed: int = 0
     """Random seed of the order of tasks."""
+    domains: dict[str, float] = Field(default_factory=dict)
+    """Weight of each domain of the tasks in the waves, such as `{ math = 3, code = 1 }`; 0 leaves a
+    domain out, and empty means that domains do not matter."""
+    target_score: float | None = None
+    """Mean score of the tasks that waves prefer, such as 0.5; unset: each task once an epoch."""
     workers: int = Field(default=2, ge=1)
     """Worker processes."""
     concurrency: int = Field(default=16, ge=1)
@@ -36,3 +47,22 @@ class Rollout(Section):
     """Keys of a task that the agent gets, with `id` and `domain`; the reward function gets all."""
     allow: tuple[Allow, ...] = ()
     """Request features that calls in mode `train` may use although it makes them untrainable."""
+
+    @model_validator(mode="after")
+    def _one_agent(self) -> Self:
+        if (self.agent is None) != self.remote:
+            raise ValueError(
+                "Name the agent in `agent`, or set `remote = true` if the workers of the gateway "
+                "have it."
+            )
+        return self
+
+    @field_validator("domains")
+    @classmethod
+    def _weighted(cls, domains: dict[str, float]) -> dict[str, float]:
+        for name, weight in domains.items():
+            if weight < 0:
+                raise ValueError(f"Domain '{name}' has the weight {weight}. Weights are 0 or more.")
+        if domains and not any(domains.values()):
+            raise ValueError("Every domain has the weight 0. Give one a weight above 0.")
+        return domains

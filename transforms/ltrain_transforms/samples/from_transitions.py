@@ -14,7 +14,13 @@ from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.samples import responses
 from ltrain_transforms.samples.ragged import Ragged
 from ltrain_transforms.samples.responses import Layout
-from ltrain_transforms.samples.row_filters import REASONS, drop_reason, filter_inputs
+from ltrain_transforms.samples.row_filters import (
+    REASONS,
+    UNCHOSEN,
+    drop_reason,
+    filter_inputs,
+    taken_choice,
+)
 from ltrain_transforms.samples.rows import Merges, Turns, merge_turns
 from ltrain_transforms.samples.split_reasons import split_reasons
 from ltrain_transforms.source import concat_table, to_drops
@@ -23,7 +29,7 @@ from ltrain_transforms.tables import DROPS, SAMPLES
 COLUMNS = (
     *("execution_id", "call_id", "input", "output", "params", "temperature"),
     *("constrained", "delivered", "redacted", "truncated", "token_source"),
-    *("prompt_token_ids", "response_token_ids", "response_logprobs"),
+    *("prompt_token_ids", "response_token_ids", "response_logprobs", "choice"),
 )
 """The columns of `calls` that `samples` reads."""
 
@@ -55,7 +61,18 @@ def samples(
         turns = _turns(usable, calls)
         merges = merge_turns(turns)
     rows = _rows(recipe, usable, calls, turns, merges)
-    return rows, concat_table(DROPS, to_drops("rows", left_out, "call_id", REASONS))
+    dropped = to_drops("rows", left_out, "call_id", REASONS)
+    return rows, concat_table(DROPS, dropped, _unchosen(usable))
+
+
+def _unchosen(usable: pl.DataFrame) -> pl.DataFrame:
+    """Return `DROPS`: the choices of calls in rows that the agent did not continue with."""
+    several = usable.filter(pl.col("choices") > 1)
+    each = several.with_columns(other=pl.int_ranges("choices")).explode("other")
+    others = each.filter(pl.col("other") != pl.col("choice")).select(
+        pl.format("{}:{}", "call_id", "other").alias("call_id"), reason=pl.lit("unchosen")
+    )
+    return to_drops("rows", others, "call_id", UNCHOSEN)
 
 
 def _split_by_reason(marked: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -70,14 +87,14 @@ def _turns(usable: pl.DataFrame, calls: pl.DataFrame) -> Turns:
     lanes = np.flatnonzero(usable.select(changes).to_series().to_numpy())
     return Turns.from_tokens(
         Ragged.from_series(calls["prompt_token_ids"].gather(index)),
-        Ragged.from_series(_first_choice(calls["response_token_ids"], index)),
+        Ragged.from_series(_taken_choice(calls, "response_token_ids", index)),
         usable["temperature"].fill_null(1.0).to_numpy(),  # the API's default
         np.append(lanes, usable.height),
     )
 
 
-def _first_choice(choices: pl.Series, index: pl.Series) -> pl.Series:
-    return choices.gather(index).list.first()
+def _taken_choice(calls: pl.DataFrame, column: str, index: pl.Series) -> pl.Series:
+    return calls.select(column, "choice")[index].select(taken_choice(column)).to_series()
 
 
 def _rows(
@@ -89,11 +106,11 @@ def _rows(
     weighting = recipe.train.loss_weighting
     weight = responses.loss_weights(weighting, turns.responses.lengths, turns.lanes)
     credit = usable.select("advantage", "reward", weight=pl.Series(weight))
-    logprobs = Ragged.from_series(_first_choice(calls["response_logprobs"], usable["index"]))
+    logprobs = Ragged.from_series(_taken_choice(calls, "response_logprobs", usable["index"]))
     ordered = usable[layout.calls]
     openers = ordered[layout.row_offsets[:-1]]
     sample_ids = _sample_ids(ordered, layout)
-    messages = calls.select("call_id", "input", "output")[usable["index"]]
+    messages = calls.select("call_id", "input", "output", "choice")[usable["index"]]
     columns = {
         **{name: openers[name] for name in (*LANE, "rollout_id", "group_id")},
         "sample_id": sample_ids,

@@ -17,18 +17,26 @@ REASONS = {
     "truncated": "its span was ended by a flush when its process left, not by its owner",
     "multimodal": "its input holds images, audio or files, which a row of token ids cannot hold",
     "no_tokens": "its token ids are missing, cut short, or disagree with their counts; agents that "
-    "call the gateway (`ltrain serve`) have them, `ltrain convert` does not need them",
-    "several_choices": "the server returned several choices, and it is unknown which one the agent "
-    "used",
+    "call the gateway (`ltrain serve`) have them unless its --upstream reports none "
+    "(`ltrain.unavailable` on the span); `ltrain convert` does not need them",
+    "several_choices": "the server returned several choices, and no later call continues exactly "
+    "one of them",
     "no_logprobs": "its log-probabilities are missing, not finite, or not as many as its tokens",
     "undelivered": "the client disconnected before the answer ended",
     "constrained": "guided decoding: its probabilities cannot be recomputed",
     "greedy": "temperature 0: there is no distribution to learn from",
     "filtered": "top_p, top_k, min_p, min_tokens or a penalty changed the distribution that it was "
     "sampled from, so its probabilities cannot be recomputed",
-    "no_version": "the version of the policy that was sampled is unknown",
+    "no_version": "the version of the policy that was sampled is unknown, as with the --upstream "
+    "of a policy without versions",
     "too_long": "the row has more tokens than filter.max_tokens",
 }
+
+UNCHOSEN = {
+    "unchosen": "one of several choices of an answer: the agent continued with another one, so the "
+    "rewards of the episode are not its own"
+}
+"""The reason of a choice that is left out of a call with a row; its id is `call:choice`."""
 
 MULTIMODAL = (
     r'"(?:type|modality)"\s*:\s*"(?:image|audio|video|input_image|input_audio|input_file|image_url'
@@ -39,21 +47,26 @@ MULTIMODAL = (
 
 def filter_inputs(calls: pl.DataFrame) -> pl.DataFrame:
     """Return the columns of each call that `drop_reason` reads, and its `index` in `calls`."""
-    choices, logprobs = pl.col("response_token_ids"), pl.col("response_logprobs")
-    first_tokens, first_logprobs = choices.list.first(), logprobs.list.first()
+    tokens, token_logprobs = taken_choice("response_token_ids"), taken_choice("response_logprobs")
     return calls.select(
         "execution_id",
         "call_id",
         *("input", "temperature", "constrained", "delivered", "redacted", "truncated"),
         "token_source",
+        "choice",
         index=pl.int_range(pl.len()),
         filtered=_is_filtered(),
         prompt_tokens=pl.col("prompt_token_ids").list.len(),
-        choices=choices.list.len(),
-        response_tokens=first_tokens.list.len(),
-        logprobs=first_logprobs.list.len(),
-        finite_logprobs=first_logprobs.list.sum().is_finite(),
+        choices=pl.col("response_token_ids").list.len(),
+        response_tokens=tokens.list.len(),
+        logprobs=token_logprobs.list.len(),
+        finite_logprobs=token_logprobs.list.sum().is_finite(),
     )
+
+
+def taken_choice(column: str) -> pl.Expr:
+    """Return the choice that the agent continued with: the only one, or the column `choice`."""
+    return pl.col(column).list.get(pl.col("choice").fill_null(0), null_on_oob=True)
 
 
 def _is_filtered() -> pl.Expr:
@@ -86,7 +99,7 @@ def drop_reason(recipe: Recipe) -> pl.Expr:
         "truncated": pl.col("truncated"),
         "multimodal": pl.col("input").str.contains(MULTIMODAL),
         "no_tokens": (prompt.fill_null(0) == 0) | (response.fill_null(0) == 0),
-        "several_choices": pl.col("choices") != 1,
+        "several_choices": (pl.col("choices") != 1) & pl.col("choice").is_null(),
         "no_logprobs": ~pl.col("finite_logprobs").fill_null(False)
         | (pl.col("logprobs") != response),
         "undelivered": ~pl.col("delivered"),

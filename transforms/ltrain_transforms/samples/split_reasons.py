@@ -50,11 +50,12 @@ def split_reasons(turns: Turns, merges: Merges, messages: pl.DataFrame) -> dict[
     """Return the columns of `SAMPLES` `begins`, `differs_from` and `differs_at`.
 
     Args:
-        messages: `call_id` of each call, and its messages `input` and `output`, JSON or null.
+        messages: `call_id` of each call, its messages `input` and `output`, JSON or null, and the
+            `choice` that the agent continued with.
     """
     openers = np.flatnonzero(merges.is_opener)
     nearest = merges.nearest[openers]
-    classifier = _Classifier(turns, merges, messages["input"], messages["output"])
+    classifier = _Classifier(turns, merges, messages)
     reasons = [
         SplitReason.FIRST.value if other < 0 else classifier.reason(call, other).value
         for call, other in zip(openers.tolist(), nearest.tolist(), strict=True)
@@ -70,9 +71,10 @@ def split_reasons(turns: Turns, merges: Merges, messages: pl.DataFrame) -> dict[
 
 
 class _Classifier:
-    def __init__(self, turns: Turns, merges: Merges, inputs: pl.Series, outputs: pl.Series) -> None:
+    def __init__(self, turns: Turns, merges: Merges, messages: pl.DataFrame) -> None:
         self.turns, self.merges = turns, merges
-        self.inputs, self.outputs = inputs, outputs
+        self.inputs, self.outputs = messages["input"], messages["output"]
+        self.choices = messages["choice"].fill_null(0)
         self.input_messages = lru_cache(maxsize=64)(self._input_messages)
         self.history_after = lru_cache(maxsize=64)(self._history_after)
 
@@ -104,15 +106,20 @@ class _Classifier:
 
     def _history_after(self, call: int) -> list[Message]:
         """Return the input messages of `call` and its answer; empty if either is missing."""
-        messages, answer = self.input_messages(call), read_messages(self.outputs[call])[:1]
+        messages, answer = self.input_messages(call), self._answer(call)
         return messages + answer if messages and answer else []
+
+    def _answer(self, call: int) -> list[Message]:
+        """Return the answer that the agent continued with; empty if it is missing."""
+        choice = self.choices[call]
+        return read_messages(self.outputs[call])[choice : choice + 1]
 
     def _rendering_reason(self, call: int, nearest: int, common: int) -> SplitReason:
         """Distinguish template from tokeniser changes: the history is equal, the ids differ."""
         prompt, response = self.turns.prompts[nearest], self.turns.responses[nearest]
         if common < len(prompt):  # the template rendered this part both times
             return SplitReason.TEMPLATE
-        if any(map(has_thinking, read_messages(self.outputs[nearest])[:1])):
+        if any(map(has_thinking, self._answer(nearest))):
             return SplitReason.TEMPLATE
         before, after = response[common - len(prompt) :], self.turns.prompts[call][common:]
         removed = _occurs(after[:MATCH_LENGTH], before)

@@ -34,6 +34,8 @@ class CellSource(StrEnum):
     """The token ids, which are decoded for all calls at once."""
     NEIGHBOURS = "neighbours"
     """The earlier calls of the execution."""
+    LATER = "later"
+    """The later calls of the execution."""
     STATES = "states"
     """The stage `states`; null before it."""
 
@@ -145,6 +147,13 @@ CALL_COLUMNS = (
         pl.List(WEIGHTS),
         "Log-probabilities of the sampled tokens, as the server reported them.",
         CellSource.TOKENS,
+    ),
+    CallColumn(
+        "choice",
+        pl.Int32(),
+        "Of several choices, the index of the one that a later call of the execution continues; "
+        "null for a single one, and if no later call, or more than one choice, is found.",
+        CellSource.LATER,
     ),
     CallColumn(
         "token_source",

@@ -27,8 +27,15 @@ class Answer(Protocol):
     def end(self) -> bytes:
         """Return the last events of the client's stream."""
 
-    def error(self, body: bytes) -> bytes:
-        """Return the event of an error, whose response would have this body."""
+    def error(self, status: int, body: bytes) -> bytes:
+        """Return the event of an error, whose response would have this status and body."""
+
+    def error_body(self, status: int, body: bytes) -> bytes:
+        """Return the body of an error response as the client's API has it.
+
+        Args:
+            body: as OpenAI's APIs have it, or any text of a server.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,9 +25,13 @@ class ServerAnswer:
         left_out = self._request.is_token_only_chunk(payload)
         return payload, b"" if left_out else encode_event(seen)
 
-    def error(self, body: bytes) -> bytes:
+    def error(self, status: int, body: bytes) -> bytes:
         """Return the event of an error."""
         return encode_event(body)
+
+    def error_body(self, status: int, body: bytes) -> bytes:
+        """Return the body as it is."""
+        return body
 
     def end(self) -> bytes:
         """Return the event that ends each stream."""

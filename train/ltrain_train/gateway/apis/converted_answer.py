@@ -54,9 +54,13 @@ class ConvertedAnswer(ABC):
         """Return the client's last events."""
         return b"".join([*self.close_parts(), *self.finish()])
 
-    def error(self, body: bytes) -> bytes:
+    def error(self, status: int, body: bytes) -> bytes:
         """Return the event of an error."""
         return encode_event(body)
+
+    def error_body(self, status: int, body: bytes) -> bytes:
+        """Return the body as it is."""
+        return body
 
     @abstractmethod
     def begin(self, chat: Mapping[str, Any]) -> Iterator[bytes]:

@@ -27,9 +27,8 @@ WITHOUT_EFFECT: frozenset[str] = frozenset(
             "service_tier",
             "inference_geo",
             "cache_control",
-            "output_config",
         ),
-        *("context_management", "speed"),
+        *("context_management", "speed", "diagnostics", "user_profile_id", "workspace_id"),
     }
 )
 TOOL_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
@@ -66,6 +65,15 @@ class _Tool(Strict):
     input_schema: JsonObject | None = None
 
 
+class _Format(Strict):
+    type: str
+    schema_: JsonObject = Field(alias="schema")
+
+
+class _OutputConfig(Strict):
+    format: _Format | None = None
+
+
 class _ToolChoice(Strict):
     type: str
     name: str | None = None
@@ -84,6 +92,26 @@ class MessagesBody(Body):
     stop_sequences: list[str] | None = None
     tools: list[_Tool] | None = None
     tool_choice: _ToolChoice | None = None
+    output_config: _OutputConfig | None = None
+    output_format: _Format | None = None
+    """The name of `output_config.format` in older clients."""
+
+
+class CountBody(MessagesBody):
+    """The fields of a request to count the tokens of a message's prompt."""
+
+    max_tokens: Count | None = None  # type: ignore[assignment]
+
+
+def parse_count(raw: bytes) -> dict[str, Any]:
+    """Parse a request to count tokens, and return the chat completion with this prompt.
+
+    Raises:
+        Refused: 400, when it is not a valid request or needs what a model's server lacks.
+    """
+    chat = _chat_body(parse_body(CountBody, raw))
+    validate_body(ChatBody, chat)
+    return chat
 
 
 class MessagesApi:
@@ -98,6 +126,10 @@ class MessagesApi:
             Refused: 400, when it is not a valid request or needs what a model's server lacks.
         """
         requested = parse_body(MessagesBody, raw)
+        if requested.get("n") not in (1, None):
+            raise bad_request(
+                "'n' is no field of Anthropic's messages API. Send one request for each."
+            )
         chat = _chat_body(requested)
         validate_body(ChatBody, chat)
         return ClientCall("chat", chat, MessagesAnswer)
@@ -113,12 +145,15 @@ def _chat_body(requested: Mapping[str, Any]) -> dict[str, Any]:
     chat["messages"] = list(_messages(requested))
     choice = requested.get("tool_choice") or {}
     chat |= {
-        "max_tokens": requested["max_tokens"],
+        "max_tokens": requested.get("max_tokens"),
         "stop": requested.get("stop_sequences") or None,
         "tools": [_tool(tool) for tool in requested.get("tools") or ()] or None,
         "tool_choice": _tool_choice(choice) if choice else None,
         "parallel_tool_calls": False if choice.get("disable_parallel_tool_use") else None,
     }
+    format_ = (requested.get("output_config") or {}).get("format") or requested.get("output_format")
+    if format_:
+        chat["response_format"] = _response_format(format_)
     if requested.get("stream"):
         chat["stream_options"] = {"include_usage": True}
     if chat["messages"][-1]["role"] == "assistant":  # the answer continues this text
@@ -214,6 +249,18 @@ def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     fields = {"name": "name", "description": "description", "input_schema": "parameters"}
     function = {new: tool[old] for old, new in fields.items() if tool.get(old) is not None}
     return {"type": "function", "function": function}
+
+
+def _response_format(format_: Mapping[str, Any]) -> dict[str, Any]:
+    if format_["type"] != "json_schema":
+        raise bad_request(
+            f"The format of the request's output has the type '{format_['type']}'. Send one of "
+            "type 'json_schema'."
+        )
+    return {
+        "type": "json_schema",
+        "json_schema": {"name": "answer", "schema": format_["schema"], "strict": True},
+    }
 
 
 def _tool_choice(choice: Mapping[str, Any]) -> str | dict[str, Any]:

@@ -8,6 +8,7 @@ import orjson
 from ltrain_instrument.tokens import Request
 from ltrain_train.gateway.apis.api import encode_event
 from ltrain_train.gateway.apis.converted_answer import ConvertedAnswer, TextKind
+from ltrain_train.gateway.apis.messages_error import error_body
 
 Block = dict[str, Any]
 
@@ -95,10 +96,13 @@ class MessagesAnswer(ConvertedAnswer):
             },
         }
 
-    def error(self, body: bytes) -> bytes:
+    def error(self, status: int, body: bytes) -> bytes:
         """Return the event of an error, as Anthropic's clients read it."""
-        error = orjson.loads(body)["error"]
-        return _event("error", error={"type": error["type"], "message": error["message"]})
+        return encode_event(error_body(status, body), "error")
+
+    def error_body(self, status: int, body: bytes) -> bytes:
+        """Return the body of an error, as Anthropic's clients read it."""
+        return error_body(status, body)
 
     @property
     def _stop_reason(self) -> str:

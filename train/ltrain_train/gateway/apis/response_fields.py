@@ -36,6 +36,26 @@ def replace_fields(body: bytes, replacements: Mapping[str, str]) -> tuple[dict[s
     return payload, orjson.dumps(seen)
 
 
+def parse_error(body: bytes) -> dict[str, Any]:
+    """Return the JSON object of a response, or its text as an error."""
+    try:
+        content = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        content = None
+    return content if isinstance(content, dict) else {"error": body[:500].decode(errors="replace")}
+
+
+def error_message(body: bytes) -> str:
+    """Return the sentence of an error response."""
+    return error_sentence(parse_error(body))
+
+
+def error_sentence(payload: dict[str, Any]) -> str:
+    """Return the sentence of an error response's object."""
+    error = payload.get("error") or payload
+    return str(error.get("message") if isinstance(error, dict) else error)
+
+
 def _replace(fields: Mapping[str, Any], new_values: Mapping[str, Any]) -> dict[str, Any]:
     changed = {name: new for name, new in new_values.items() if fields.get(name) is not None}
     return {**fields, **changed}

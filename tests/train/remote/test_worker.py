@@ -1,0 +1,288 @@
+"""`ltrain worker` and `ltrain rollout --to` as users run them, with a gateway between them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from tests.fake_vllm import FakeVllm
+
+from ltrain_instrument.identity import Identity
+from ltrain_train.gateway import gateway_secret, sign_admin_key, sign_rollout_key, sign_worker_key
+from ltrain_train.gateway.keys import RolloutClaims
+
+AGENTS = Path(__file__).parents[1] / "rollout" / "agents"
+WAIT = 60.0
+"""Seconds to wait for events that take two on an idle machine."""
+LTRAIN = [sys.executable, "-m", "ltrain"]
+
+
+class Program:
+    """A process of ltrain with its output in a file."""
+
+    def __init__(self, process: subprocess.Popen[bytes], output: Path) -> None:
+        self.process, self._output = process, output
+
+    @property
+    def output(self) -> str:
+        return self._output.read_text()
+
+    def wait_for(self, text: str) -> str:
+        """Wait for a line that contains a text, and return it."""
+        until = time.monotonic() + WAIT
+        while not (lines := [line for line in self.output.splitlines() if text in line]):
+            assert self.process.poll() is None and time.monotonic() < until, self.output
+            time.sleep(0.02)
+        return lines[-1]
+
+    def end(self, number: int) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(WAIT)
+
+
+class Cluster:
+    """A gateway whose policy server is fake, and the means to start workers for it."""
+
+    def __init__(self, stack: ExitStack, folder: Path, outside: Any, model: str) -> None:
+        self._stack, self._folder, self.outside = stack, folder, outside
+        self.home, self._model, self._port = folder / "home", model, 0
+        self._upstream = stack.enter_context(FakeVllm()).url
+        self.start_gateway()
+
+    @property
+    def environ(self) -> dict[str, str]:
+        kept = {name: text for name, text in os.environ.items() if not name.startswith("LTRAIN_")}
+        return {
+            **kept,
+            "LTRAIN_HOME": str(self.home),
+            "OTEL_EXPORTER_OTLP_ENDPOINT": self.outside.url,
+            "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "langchain,openai",
+            "PYTHONUNBUFFERED": "1",
+        }
+
+    def start(self, name: str, *arguments: object, **environ: str) -> Program:
+        output = self._folder / f"{name}.out"
+        with output.open("wb") as writing:
+            process = subprocess.Popen(
+                [*LTRAIN, *map(str, arguments)],
+                env={**self.environ, **environ},
+                cwd=AGENTS,
+                stdout=writing,
+                stderr=subprocess.STDOUT,
+            )
+        self._stack.callback(process.wait)
+        self._stack.callback(process.kill)
+        return Program(process, output)
+
+    def start_gateway(self) -> None:
+        arguments = ["--port", self._port, "--upstream", self._upstream]
+        self.gateway = self.start("gateway", "serve", self._model, *arguments)
+        self.url = self.gateway.wait_for("gateway ready at").split()[4].removesuffix("/v1,")
+        self._port = int(self.url.rpartition(":")[2])
+        self._model = "--policy=policy"
+
+    def worker(self, name: str, *agent: str) -> Program:
+        key = sign_worker_key(gateway_secret(self.home), 600)
+        home = str(self._folder / f"{name}-home")  # as on another machine
+        arguments = agent or ("--agent", "plain:solve", "--workers", "1", "--concurrency", "4")
+        program = self.start(
+            name, "worker", self.url, *arguments, LTRAIN_WORKER_KEY=key, LTRAIN_HOME=home
+        )
+        program.wait_for("worker ready")
+        return program
+
+    def rollout(self, tasks: Path, *more: str) -> Program:
+        arguments = ["--to", self.url, "--json", *more]
+        return self.start("rollout", "rollout", tasks, *arguments)
+
+    def post(self, path: str, key: str, body: dict[str, Any]) -> tuple[int, str]:
+        headers = {"authorization": f"Bearer {key}"}
+        answer = httpx.post(self.url + path, json=body, headers=headers, trust_env=False)
+        return answer.status_code, answer.text
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, outside: Any) -> Iterator[Cluster]:
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    (model / "tokenizer.json").write_text("{}")
+    (model / "model.safetensors").write_bytes(b"\x02\0\0\0\0\0\0\0{}")
+    with ExitStack() as stack:
+        yield Cluster(stack, tmp_path, outside, str(model))
+
+
+@pytest.fixture
+def tasks(tmp_path: Path) -> Callable[..., Path]:
+    def write(count: int = 4, **more: object) -> Path:
+        path = tmp_path / "tasks.jsonl"
+        rows = [{"id": str(number), "input": f"w{number}", **more} for number in range(count)]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return path
+
+    return write
+
+
+def finish(program: Program) -> list[dict[str, Any]]:
+    assert program.process.wait(2 * WAIT) in (0, 1), program.output
+    output = program.output
+    return list(json.loads(output[output.index("{") :])["rollouts"])
+
+
+def test_workers_elsewhere_run_the_rollouts(cluster: Cluster, tasks: Callable[..., Path]) -> None:
+    for name in ("first", "second"):
+        cluster.worker(name)
+    rollouts = finish(
+        cluster.rollout(tasks(8), "--rollouts-per-task", "2", "--reward", "scores:one")
+    )
+    assert Counter(each["outcome"] for each in rollouts) == {"ok": 16}
+    assert {each["rewards"]["reward"] for each in rollouts} == {1.0}
+    assert {each["llm_calls"] for each in rollouts} == {1}
+    closed = cluster.outside.wait_spans(16, WAIT, name="ltrain.rollout")
+    assert len({span.attributes["ltrain.rollout.id"] for span in closed}) == len(closed) == 16
+    solved = cluster.outside.wait_spans(16, WAIT, name="ltrain.solve")
+    assert {span.trace for span in solved} == {span.trace for span in closed}
+
+
+def test_a_worker_runs_a_command(cluster: Cluster, tasks: Callable[..., Path]) -> None:
+    cluster.worker("shell", "--", "sh", "-c", 'echo "$OPENAI_MODEL<$LTRAIN_WORKER_KEY>"')
+    rollouts = finish(cluster.rollout(tasks(2)))
+    assert Counter(each["outcome"] for each in rollouts) == {"ok": 2}
+    closed = cluster.outside.wait_spans(2, WAIT, name="ltrain.rollout")
+    results = {span.attributes["ltrain.rollout.result"] for span in closed}
+    assert results == {'"policy<>"'}, "an agent must not see the worker's key"
+
+
+def test_the_rollouts_of_a_killed_worker_are_tried_elsewhere(
+    cluster: Cluster, tasks: Callable[..., Path]
+) -> None:
+    lost = cluster.worker("lost", "--", "sleep", "60")
+    program = cluster.rollout(tasks(2), "--timeout", "300")
+    assert cluster.outside.wait_spans(2, WAIT, name="ltrain.rollout.dispatch")
+    time.sleep(1)  # so that the worker has taken them; the test holds if it has not
+    lost.end(signal.SIGKILL)
+    cluster.worker("other")
+    rollouts = finish(program)
+    assert Counter(each["outcome"] for each in rollouts) == {"ok": 2}
+    closed = cluster.outside.wait_spans(4, WAIT, name="ltrain.rollout")
+    outcomes = Counter(span.attributes["ltrain.rollout.outcome"] for span in closed)
+    assert outcomes == {"ok": 2, "infra": 2}
+
+
+def test_a_stopped_worker_returns_its_leases_at_once(
+    cluster: Cluster, tasks: Callable[..., Path]
+) -> None:
+    stopped = cluster.worker("stopped", "--", "sleep", "60")
+    program = cluster.rollout(tasks(1), "--timeout", "300")
+    assert cluster.outside.wait_spans(1, WAIT, name="ltrain.rollout.dispatch")
+    time.sleep(1)  # as above
+    assert stopped.end(signal.SIGINT) == 0
+    assert "are tried elsewhere" in stopped.output
+    cluster.worker("other")
+    (rollout,) = finish(program)
+    assert rollout["outcome"] == "ok"
+
+
+def test_a_worker_ends_an_attempt_at_its_time_limit(
+    cluster: Cluster, tasks: Callable[..., Path]
+) -> None:
+    cluster.worker("slow", "--", "sleep", "600")
+    (rollout,) = finish(cluster.rollout(tasks(1), "--timeout", "3"))
+    assert rollout["outcome"] == "timeout"
+
+
+def test_a_gateway_that_starts_again_neither_loses_nor_doubles_a_rollout(
+    cluster: Cluster, tasks: Callable[..., Path]
+) -> None:
+    cluster.worker("patient")
+    path = tasks(6, sleeps=1)
+    program = cluster.rollout(path, "--agent-sees", "sleeps", "--agent-sees", "input")
+    assert cluster.outside.wait_spans(1, WAIT, name="ltrain.rollout")
+    cluster.gateway.end(signal.SIGKILL)
+    cluster.start_gateway()
+    rollouts = finish(program)
+    assert Counter(each["outcome"] for each in rollouts) == {"ok": 6}
+    assert len({each["rollout"] for each in rollouts}) == 6
+    closed = cluster.outside.wait_spans(6, WAIT, name="ltrain.rollout")
+    good = [span for span in closed if span.attributes["ltrain.rollout.outcome"] == "ok"]
+    assert len(good) == len({span.attributes["ltrain.rollout.id"] for span in good}) == 6
+
+
+def test_keys_of_another_kind_are_refused(cluster: Cluster) -> None:
+    secret = gateway_secret(cluster.home)
+    identity = Identity(run="r", rollout="a", attempt=1)
+    claims = RolloutClaims(identity=identity, policy="policy", expires=time.time() + 60)
+    worker, admin = sign_worker_key(secret, 60), sign_admin_key(secret)
+    for path, keys in (
+        ("/worker/take", (admin, sign_rollout_key(secret, claims), "none")),
+        ("/admin/leases/offer", (worker, sign_rollout_key(secret, claims))),
+        ("/admin/policies/policy/current", (worker,)),
+        ("/worker/take", (sign_worker_key(secret, -10),)),
+    ):
+        for key in keys:
+            status, text = cluster.post(path, key, {})
+            assert (status, "key" in text) == (401, True), (path, text)
+
+
+def test_a_worker_of_another_version_is_refused(cluster: Cluster) -> None:
+    key = sign_worker_key(gateway_secret(cluster.home), 60)
+    take = {"worker": "w", "version": "0.0.9", "slots": 1, "free": 1}
+    status, text = cluster.post("/worker/take", key, take)
+    assert (status, "This worker has ltrain 0.0.9" in text) == (409, True)
+    status, text = cluster.post("/worker/take", key, {"slots": 0})
+    assert (status, "worker: Field required" in text) == (400, True)
+
+
+def test_a_bad_key_ends_the_worker_with_a_sentence(cluster: Cluster) -> None:
+    program = cluster.start(
+        "bad", "worker", cluster.url, "--key", "nonsense", "--agent", "plain:solve"
+    )
+    assert program.process.wait(WAIT) == 1
+    assert "This is not a worker key of this gateway" in " ".join(program.output.split())
+    assert "Traceback" not in program.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["worker", "http://127.0.0.1:9", "--agent", "a:b"], "A worker needs a key"),
+        (["worker", "http://127.0.0.1:9", "--key", "k"], "Name the agent exactly once"),
+        (["rollout", "tasks.jsonl", "--to", "u", "--agent", "a:b"], "Name the agent exactly once"),
+        (["rollout", "tasks.jsonl", "--to", "u", "--gateway", "v"], "Remove --gateway"),
+    ],
+)
+def test_a_misused_command_says_so(arguments: Sequence[str], sentence: str) -> None:
+    ended = subprocess.run([*LTRAIN, *arguments], capture_output=True, text=True)
+    assert ended.returncode == 2
+    assert sentence in " ".join(ended.stderr.replace("│", "").split())
+
+
+def test_a_key_is_printed_where_the_gateway_runs(cluster: Cluster) -> None:
+    command = [*LTRAIN, "worker-key", "--days", "1"]
+    key = subprocess.run(command, env=cluster.environ, capture_output=True, text=True).stdout
+    take = {"worker": "w", "version": "0.0.9", "slots": 1, "free": 1}
+    assert cluster.post("/worker/take", key.strip(), take)[0] == 409
+
+
+def test_without_a_worker_a_rollout_says_how_to_start_one(
+    cluster: Cluster, tasks: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = (
+        "from ltrain_train.rollout import runner; runner.START_TIMEOUT = 1.0; "
+        "from ltrain.cli import main; main()"
+    )
+    command = [sys.executable, "-c", script, "rollout", str(tasks(1)), "--to", cluster.url]
+    ended = subprocess.run(
+        command, env=cluster.environ, cwd=AGENTS, capture_output=True, text=True, timeout=WAIT
+    )
+    assert ended.returncode == 1
+    assert "`ltrain worker-key` prints the key" in " ".join(ended.stderr.replace("│", "").split())

@@ -1,0 +1,49 @@
+"""`/v1/messages/count_tokens`: the length of a prompt, as the policy server would tokenise it."""
+
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+
+from ltrain_train.gateway.apis import error_message
+from ltrain_train.gateway.errors import Refused
+from ltrain_train.gateway.upstream import Upstream, UpstreamFailed
+
+PROMPT_FIELDS = (
+    *("messages", "tools", "chat_template", "chat_template_kwargs"),
+    *("add_generation_prompt", "continue_final_message"),
+)
+"""Fields of a chat completion that its prompt is rendered from."""
+
+
+async def count_tokens(upstream: Upstream, chat: dict[str, Any], others: list[str]) -> bytes:
+    """Return the JSON of the count: the chat template and tokeniser are the served model's.
+
+    Args:
+        others: models of other servers.
+
+    Raises:
+        Refused: 404 for one of these; 400, with the server's own error, when it cannot render the
+            messages.
+        UpstreamFailed: when it does not answer as vLLM does.
+    """
+    if chat["model"] in others:
+        raise Refused(
+            HTTPStatus.NOT_FOUND,
+            f"The gateway counts no tokens of model '{chat['model']}', which another server has. "
+            f"Count those of the policy: model '{upstream.model}'.",
+        )
+    fields = {name: chat[name] for name in PROMPT_FIELDS if name in chat}
+    status, body = await upstream.tokenize({"model": upstream.model, **fields})
+    if status in (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY):
+        raise Refused(HTTPStatus.BAD_REQUEST, error_message(body))
+    try:
+        count = orjson.loads(body)["count"] if status == HTTPStatus.OK else None
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        count = None
+    if not isinstance(count, int):
+        raise UpstreamFailed(
+            f"The server at {upstream.address} does not count tokens as vLLM does: status {status}."
+            " Use a policy server with POST /tokenize."
+        )
+    return orjson.dumps({"input_tokens": count})

@@ -1,0 +1,82 @@
+"""The HTTP client of the gateway's lease queue."""
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+from pydantic import BaseModel
+
+from ltrain_train.gateway import GatewayConnection, GatewayUnreachable, PolicyServerAway
+
+RETRY_DELAY = 1.0
+"""Seconds between two tries to reach the gateway."""
+ANSWER_TIMEOUT = 60.0
+"""Seconds for an answer, the wait for a change included."""
+
+Answer = TypeVar("Answer", bound=BaseModel)
+
+_logger = logging.getLogger("ltrain.rollouts")
+
+
+class LeaseClient:
+    """Sends messages to one lease queue, until it is closed; safe to use from several threads."""
+
+    def __init__(
+        self, url: str, key: Callable[[], str], given_up: Callable[[], str] = lambda: ""
+    ) -> None:
+        """Prepare the client.
+
+        Args:
+            url: base URL of the gateway.
+            key: returns the key of a request.
+            given_up: returns why no gateway will answer again; '' while one may.
+        """
+        self._connection = GatewayConnection(url, given_up)
+        self.url = self._connection.url
+        self._key = key
+        self._closed = threading.Event()
+        self._away = False
+
+    def send(self, path: str, message: BaseModel, answer: type[Answer]) -> Answer:
+        """Send a message once.
+
+        Raises:
+            GatewayUnreachable: when no gateway answers.
+            GatewayRefused: when it refuses the message.
+        """
+        body = message.model_dump(mode="json")
+        content = self._connection.request("POST", path, self._key(), body, ANSWER_TIMEOUT)
+        return answer.model_validate(content)
+
+    def send_until_answered(
+        self, path: str, message: BaseModel, answer: type[Answer]
+    ) -> Answer | None:
+        """Send a message until the gateway answers; None if the client was closed before.
+
+        Raises:
+            GatewayGivenUp: when no gateway will answer.
+            GatewayRefused: when it refuses the message.
+        """
+        while not self._closed.is_set():
+            try:
+                found = self.send(path, message, answer)
+            except (GatewayUnreachable, PolicyServerAway) as error:
+                self._connection.check_given_up()
+                if not self._away:
+                    _logger.warning("ltrain: %s It is tried again every second.", error)
+                self._away = True
+                self._closed.wait(RETRY_DELAY)
+            else:
+                self._away = False
+                return found
+        return None
+
+    def stop_retries(self) -> None:
+        """End the requests that are tried again."""
+        self._closed.set()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._closed.set()
+        self._connection.close()
