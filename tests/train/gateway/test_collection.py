@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ltrain_train.gateway.client import GatewayRefused
+from ltrain_train.gateway.connection import GatewayRefused
 
 KEY = "sk-of-a-test"
 

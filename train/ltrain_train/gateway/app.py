@@ -26,10 +26,17 @@ from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.identity import Identity
 from ltrain_instrument.tokens import CallSpan, Operation
 from ltrain_instrument.tokens import Request as ModelRequest
-from ltrain_train.gateway.apis import APIS, COUNT_PATH, Answer, Api, error_body, parse_count
+from ltrain_train.gateway.apis import (
+    APIS,
+    COUNT_PATH,
+    Answer,
+    Api,
+    count_tokens,
+    error_body,
+    parse_count,
+)
 from ltrain_train.gateway.attempts import AttemptCalls, AttemptRegistry
 from ltrain_train.gateway.collection import CollectionServer
-from ltrain_train.gateway.count_tokens import count_tokens
 from ltrain_train.gateway.errors import Refused
 from ltrain_train.gateway.exchange import Exchange, Recording
 from ltrain_train.gateway.keys import BadKey, Keyring, RolloutClaims, bearer_key, call_key

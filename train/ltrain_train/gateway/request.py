@@ -7,7 +7,7 @@ import orjson
 
 from ltrain_instrument.allow import Allow
 from ltrain_instrument.tokens import Operation, Request, build_request
-from ltrain_train.gateway.body import bad_request
+from ltrain_train.gateway.apis import bad_request
 from ltrain_train.gateway.trainable_requests import NEUTRAL_SAMPLING, require_trainable
 
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ltrain_instrument.allow import Allow
-from ltrain_train.gateway.body import bad_request
+from ltrain_train.gateway.apis import bad_request
 from ltrain_train.gateway.errors import Refused
 
 NEUTRAL_SAMPLING: dict[str, float] = {

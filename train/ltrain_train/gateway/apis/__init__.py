@@ -2,7 +2,9 @@
 
 from ltrain_train.gateway.apis import messages_error
 from ltrain_train.gateway.apis.api import Answer, Api, ClientCall
+from ltrain_train.gateway.apis.body import bad_request
 from ltrain_train.gateway.apis.completions import CHAT, COMPLETIONS
+from ltrain_train.gateway.apis.count_tokens import count_tokens
 from ltrain_train.gateway.apis.messages import MESSAGES, parse_count
 from ltrain_train.gateway.apis.response_fields import error_message, error_sentence, parse_error
 from ltrain_train.gateway.apis.responses import RESPONSES
@@ -24,6 +26,8 @@ __all__ = [
     "Answer",
     "Api",
     "ClientCall",
+    "bad_request",
+    "count_tokens",
     "error_body",
     "error_message",
     "error_sentence",

@@ -5,8 +5,8 @@ from typing import Any
 
 from ltrain_instrument.tokens import DONE, Operation, Request
 from ltrain_train.gateway.apis.api import ClientCall, encode_event
+from ltrain_train.gateway.apis.body import Body, ChatBody, CompletionBody, parse_body
 from ltrain_train.gateway.apis.response_fields import replace_fields
-from ltrain_train.gateway.body import Body, ChatBody, CompletionBody, parse_body
 
 
 class ServerAnswer:

@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from ltrain_train.gateway.apis.api import ClientCall
-from ltrain_train.gateway.apis.messages_answer import MessagesAnswer
-from ltrain_train.gateway.body import (
+from ltrain_train.gateway.apis.body import (
     Body,
     ChatBody,
     Count,
@@ -18,6 +17,7 @@ from ltrain_train.gateway.body import (
     parse_body,
     validate_body,
 )
+from ltrain_train.gateway.apis.messages_answer import MessagesAnswer
 
 WITHOUT_EFFECT: frozenset[str] = frozenset(
     {

@@ -9,8 +9,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from ltrain_train.gateway.apis.api import ClientCall
-from ltrain_train.gateway.apis.responses_answer import LOGPROBS, ResponsesAnswer
-from ltrain_train.gateway.body import (
+from ltrain_train.gateway.apis.body import (
     Body,
     ChatBody,
     Count,
@@ -20,6 +19,7 @@ from ltrain_train.gateway.body import (
     parse_body,
     validate_body,
 )
+from ltrain_train.gateway.apis.responses_answer import LOGPROBS, ResponsesAnswer
 
 KEPT_ELSEWHERE = ("previous_response_id", "conversation", "prompt", "background")
 """Fields that refer to what a server keeps between two requests."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 
-from ltrain_train.gateway.apis import error_message
+from ltrain_train.gateway.apis.response_fields import error_message
 from ltrain_train.gateway.errors import Refused
 from ltrain_train.gateway.upstream import Upstream, UpstreamFailed
 
