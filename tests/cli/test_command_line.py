@@ -23,9 +23,12 @@ from ltrain_transforms.recipe import Rollout
 
 LTRAIN = str(Path(sys.executable).with_name("ltrain"))
 COMMANDS: dict[str, Any] = dict(commands_of(typer.main.get_command(app)))
-ONLINE_KEYS = {"tasks", "validation", "tasks-per-wave", "seed"}
-"""Recipe keys of `[rollout]` that are no option of `ltrain rollout`: its argument, and keys of
-`ltrain run`."""
+ONLINE_KEYS = {
+    *("tasks", "validation", "tasks-per-wave", "seed"),
+    *("remote", "domains", "target-score", "refill-tasks"),
+}
+"""Recipe keys of `[rollout]` that are no option of `ltrain rollout`: its argument, `--to`, and
+keys of `ltrain run`."""
 
 
 def ltrain(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

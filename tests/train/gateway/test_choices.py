@@ -21,10 +21,10 @@ def test_the_choice_that_the_agent_continues_is_marked(
     stage: Any, tmp_path: Path, stream: bool
 ) -> None:
     key = stage.key(allow=(Allow.CHOICES,))
-    asked = {"role": "user", "content": "w3 w14 vary"}
-    stage.ask(asked["content"], key=key, n=3, temperature=1, stream=stream)
+    question = {"role": "user", "content": "w3 w14 vary"}
+    stage.ask(question["content"], key=key, n=3, temperature=1, stream=stream)
     answer = {"role": "assistant", "content": " w4 w15" if stream else "w4 w15"}
-    history = [asked, answer, {"role": "user", "content": "w7"}]
+    history = [question, answer, {"role": "user", "content": "w7"}]
     body = {"model": "policy", "messages": history, "temperature": 1}
     assert stage.post("/v1/chat/completions", body, key=key).status_code == 200
     with Store.open(f"chdb://{tmp_path}/spans") as store:

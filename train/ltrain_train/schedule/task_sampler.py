@@ -1,4 +1,6 @@
-"""The choice of a wave's tasks: by domain and weight, then by epoch or by difficulty.
+"""The choice of a wave's tasks, and of more for groups whose scores have no spread.
+
+Tasks are chosen by domain and weight, then by epoch or by difficulty.
 
 * A wave has no task twice.
 * The choice depends only on the tasks, the settings, and the sizes and scores of earlier waves. A
@@ -9,6 +11,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from ltrain_train.errors import BadDomains
@@ -122,3 +125,27 @@ def check_domains(tasks: Sequence[SampledTask], domains: Mapping[str, float]) ->
             f"[rollout] domains gives a weight to '{name}', and no task has this domain. The "
             f"tasks' domains are {names}: correct the name, or remove it."
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Refill:
+    """The groups that a wave needs, and how many more it may run to get them."""
+
+    groups: int
+    """Groups with spread that are enough."""
+    limit: int
+    """Most tasks that the wave draws beyond `groups`."""
+
+    def missing(self, scores: Mapping[str, Sequence[float]]) -> int:
+        """Return how many more tasks to draw.
+
+        Args:
+            scores: the scores of the rollouts of each task that the wave has drawn.
+        """
+        drawn, useful = len(scores), sum(map(has_spread, scores.values()))
+        return max(0, min(self.groups - useful, self.groups + self.limit - drawn))
+
+
+def has_spread(scores: Sequence[float]) -> bool:
+    """Return whether two scores of a group differ."""
+    return len(set(scores)) > 1

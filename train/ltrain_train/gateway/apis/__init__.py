@@ -1,11 +1,11 @@
 """The APIs that clients use, each converted to one that the model's server answers."""
 
-from ltrain_train.gateway.apis import messages_error
 from ltrain_train.gateway.apis.api import Answer, Api, ClientCall
 from ltrain_train.gateway.apis.body import bad_request
 from ltrain_train.gateway.apis.completions import CHAT, COMPLETIONS
 from ltrain_train.gateway.apis.count_tokens import count_tokens
 from ltrain_train.gateway.apis.messages import MESSAGES, parse_count
+from ltrain_train.gateway.apis.messages_answer import message_error
 from ltrain_train.gateway.apis.response_fields import error_message, error_sentence, parse_error
 from ltrain_train.gateway.apis.responses import RESPONSES
 
@@ -17,7 +17,7 @@ COUNT_PATH = f"{MESSAGES.path}/count_tokens"
 def error_body(path: str, status: int, body: bytes) -> bytes:
     """Return the body of an error response as the API of a request's path has it."""
     own = path.endswith((MESSAGES.path, COUNT_PATH))
-    return messages_error.error_body(status, body) if own else body
+    return message_error(status, body) if own else body
 
 
 __all__ = [

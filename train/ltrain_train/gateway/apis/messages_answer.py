@@ -1,6 +1,7 @@
 """A chat completion as a message of Anthropic's API, complete or as a stream of events."""
 
 from collections.abc import Iterator, Mapping
+from http import HTTPStatus
 from typing import Any
 
 import orjson
@@ -8,7 +9,7 @@ import orjson
 from ltrain_instrument.tokens import Request
 from ltrain_train.gateway.apis.api import encode_event
 from ltrain_train.gateway.apis.converted_answer import ConvertedAnswer, TextKind
-from ltrain_train.gateway.apis.messages_error import error_body
+from ltrain_train.gateway.apis.response_fields import error_message
 
 Block = dict[str, Any]
 
@@ -16,6 +17,14 @@ STOP_REASONS = {"length": "max_tokens", "tool_calls": "tool_use", "content_filte
 """Why a message ended, by the chat's `finish_reason`; any other is `end_turn`."""
 TEXT_TYPES: dict[TextKind, str] = {"reasoning": "thinking", "text": "text"}
 """The type of a block of text, and the name of the field that has the text."""
+ERROR_TYPES: dict[int, str] = {
+    HTTPStatus.UNAUTHORIZED: "authentication_error",
+    HTTPStatus.FORBIDDEN: "permission_error",
+    HTTPStatus.NOT_FOUND: "not_found_error",
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "request_too_large",
+    HTTPStatus.TOO_MANY_REQUESTS: "rate_limit_error",
+}
+"""The type of an error by its status; else `invalid_request_error`, or from 500 on `api_error`."""
 
 
 class MessagesAnswer(ConvertedAnswer):
@@ -98,11 +107,11 @@ class MessagesAnswer(ConvertedAnswer):
 
     def error(self, status: int, body: bytes) -> bytes:
         """Return the event of an error, as Anthropic's clients read it."""
-        return encode_event(error_body(status, body), "error")
+        return encode_event(message_error(status, body), "error")
 
     def error_body(self, status: int, body: bytes) -> bytes:
         """Return the body of an error, as Anthropic's clients read it."""
-        return error_body(status, body)
+        return message_error(status, body)
 
     @property
     def _stop_reason(self) -> str:
@@ -138,3 +147,14 @@ def _arguments(text: str) -> dict[str, Any]:
 
 def _event(kind: str, **fields: Any) -> bytes:
     return encode_event(orjson.dumps({"type": kind, **fields}), kind)
+
+
+def message_error(status: int, body: bytes) -> bytes:
+    """Return the body of an error response in the form of Anthropic's API.
+
+    Args:
+        body: the response in another form: of OpenAI's APIs, or any text.
+    """
+    kind = "invalid_request_error" if status < HTTPStatus.INTERNAL_SERVER_ERROR else "api_error"
+    error = {"type": ERROR_TYPES.get(status, kind), "message": error_message(body)}
+    return orjson.dumps({"type": "error", "error": error})
