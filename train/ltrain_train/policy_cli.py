@@ -66,14 +66,46 @@ def prune(
 
 
 @app.command()
-def export(
-    version: VersionArgument,
-    out: Annotated[Path, typer.Argument(help="A new or empty folder.")],
+def add(
+    name: Annotated[str, typer.Argument(help="The policy.")],
+    source: Annotated[
+        Path,
+        typer.Argument(
+            help="A model in Hugging Face layout, an adapter in PEFT's layout, or the text file of "
+            "a prompt."
+        ),
+    ],
+    parent: Annotated[
+        int | None,
+        typer.Option(help="The version that it was made from; default: the current one."),
+    ] = None,
 ) -> None:
-    """Copy a version to a folder, as a model in Hugging Face layout.
+    """Add a version that was made elsewhere: a model, a LoRA adapter of one, or a prompt.
 
-    Example: ltrain policy export sql@3 models/sql-3
+    The first version of a policy becomes current; `ltrain policy use` makes a later one current.
+
+    Example: ltrain policy add sql adapters/sql-lora
     """
     from ltrain_train.loop import policy_commands
 
-    policy_commands.export_version(version, out)
+    policy_commands.add_version(name, source, parent=parent)
+
+
+@app.command()
+def export(
+    version: VersionArgument,
+    out: Annotated[Path, typer.Argument(help="A new or empty folder.")],
+    merged: Annotated[
+        bool,
+        typer.Option("--merged", help="Of an adapter: write full weights, rounded once."),
+    ] = False,
+) -> None:
+    """Copy a version to a folder: a model, an adapter or a prompt.
+
+    With --merged an adapter and its base become a model in Hugging Face layout.
+
+    Example: ltrain policy export sql@3 models/sql-3 --merged
+    """
+    from ltrain_train.loop import policy_commands
+
+    policy_commands.export_version(version, out, merged=merged)

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from fnmatch import fnmatch
 from hashlib import sha256
 from pathlib import Path
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -27,6 +28,8 @@ BASE_FILES = {
 }
 """The files of a model directory that each digest of `base_digests` covers. A chat template without
 a file of its own is in tokenizer_config.json."""
+Artifact = Literal["weights", "adapter", "prompt"]
+"""What a version is: full weights, a LoRA adapter of full weights, or a prompt."""
 
 
 class PolicyFile(BaseModel):
@@ -46,10 +49,12 @@ class PolicyVersion(BaseModel):
 
     policy: str
     version: int
+    artifact: Artifact = "weights"
     parent: int | None = None
     """The version that training continued from."""
     base: int | None = None
-    """The version whose weights the learner loads before it loads the checkpoint."""
+    """The version whose weights an adapter is added to, and which the learner loads before it loads
+    the checkpoint."""
     checkpoint: str | None = None
     """The learner's checkpoint: a folder, relative to the home."""
     dataset: str | None = None
@@ -62,6 +67,11 @@ class PolicyVersion(BaseModel):
     def digest(self) -> str:
         """A digest of all files."""
         return _digest(self.files)
+
+    @property
+    def weights_version(self) -> int:
+        """The version with the full weights that a server loads: an adapter's base, or itself."""
+        return self.base if self.artifact == "adapter" and self.base is not None else self.version
 
     @property
     def size(self) -> int:

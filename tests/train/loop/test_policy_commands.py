@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.train.loop.test_retention import home as home  # a fixture
 
-from ltrain_train.errors import FolderNotEmpty, RunInUse, UnknownVersion
+from ltrain_train.errors import BadModel, FolderNotEmpty, RunInUse, UnknownVersion
 from ltrain_train.loop import policy_commands
 from ltrain_train.policy import Policies
 from ltrain_train.processes import locks
@@ -104,14 +104,34 @@ def test_old_versions_are_counted_then_removed(
 
 def test_an_export_is_a_model_directory(home: Path) -> None:
     out = home / "out" / "sql-3"
-    policy_commands.export_version("sql@3", out)
+    policy_commands.export_version("sql@3", out, merged=False)
     names = {"config.json", "tokenizer.json", "model.safetensors"}
     assert {file.name for file in out.iterdir()} == names
     content = Policies(home).path("sql", 3) / "model.safetensors"
     assert (out / "model.safetensors").read_bytes() == content.read_bytes()
     with pytest.raises(FolderNotEmpty, match="exists and is not an empty folder"):
-        policy_commands.export_version("sql@3", out)
+        policy_commands.export_version("sql@3", out, merged=True)
     empty = home / "empty"
     empty.mkdir()
-    policy_commands.export_version("sql@0", empty)
+    policy_commands.export_version("sql@0", empty, merged=True)  # it is no adapter
     assert {file.name for file in empty.iterdir()} == names
+
+
+def test_versions_that_were_made_elsewhere_are_added(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = tmp_path / "greeting.txt"
+    text.write_text("Be brief.")
+    policy_commands.add_version("greeting", text, parent=None)
+    policy_commands.add_version("greeting", text, parent=0)
+    assert capsys.readouterr().out.splitlines() == [
+        "Version 0 of policy 'greeting' is added (prompt). It is current.",
+        "Version 1 of policy 'greeting' is added (prompt). Make it current with `ltrain policy use "
+        "greeting@1`.",
+    ]
+    policy_commands.list_versions("greeting", as_json=False)
+    assert "prompt, current" in capsys.readouterr().out
+    policy_commands.use_version("greeting@1")
+    assert Policies(home).current("greeting") == 1
+    with pytest.raises(BadModel, match="There is no model directory"):
+        policy_commands.add_version("sql", tmp_path / "absent", parent=None)

@@ -1,19 +1,29 @@
 """Training: rows in, optimizer steps under verl and Ray, model directories and checkpoints out."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ltrain_train.learner.client import LearnerClient, StepReport
 from ltrain_train.learner.samples import read_rows, split_into_steps
 
 if TYPE_CHECKING:
+    from ltrain_train.learner.adapter import merge_adapter
     from ltrain_train.learner.batch import make_batch
 
-__all__ = ["LearnerClient", "StepReport", "make_batch", "read_rows", "split_into_steps"]
+__all__ = [
+    "LearnerClient",
+    "StepReport",
+    "make_batch",
+    "merge_adapter",
+    "read_rows",
+    "split_into_steps",
+]
+
+MODULES = {"make_batch": "batch", "merge_adapter": "adapter"}
+"""The modules of functions that import torch, which takes seconds."""
 
 
 def __getattr__(name: str) -> Any:
-    if name != "make_batch":
+    if name not in MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from ltrain_train.learner.batch import make_batch  # its import of torch takes seconds
-
-    return make_batch
+    return getattr(import_module(f"{__name__}.{MODULES[name]}"), name)

@@ -52,6 +52,7 @@ class LearnerClient(ExitStack):
         recipe: str = "",
         home: Path | None = None,
         checkpoint: Path | None = None,
+        adapter: Path | None = None,
         seed: int = 0,
         ranks: int = 1,
         children: Children | None = None,
@@ -66,6 +67,7 @@ class LearnerClient(ExitStack):
             recipe: the recipe's digest, for spans.
             home: folder with the spool of spans; None writes no spans.
             checkpoint: directory of a checkpoint to continue from.
+            adapter: directory of an adapter to start from, without a checkpoint.
             seed: seed of the adapter's first weights and of the split into steps.
             ranks: data-parallel worker processes.
             children: owner of the process; by default the client's own.
@@ -75,7 +77,8 @@ class LearnerClient(ExitStack):
         self._scratch = scratch_path("ray", parent=None, max_socket_name=RAY_SOCKET_BYTES)
         self.job = Job(
             base=paths[0], checkpoint=paths[1], home=paths[2], scratch=self._scratch,
-            train=resolve_dtype(train), policy=policy, recipe=recipe, seed=seed, ranks=ranks,
+            adapter=adapter and adapter.absolute(), train=resolve_dtype(train), policy=policy,
+            recipe=recipe, seed=seed, ranks=ranks,
         )  # fmt: skip
         self.log = directory / "learner.log"
         self._children = Children() if children is None else children
@@ -166,6 +169,14 @@ class LearnerClient(ExitStack):
     def export(self, directory: Path, *, dtype: Literal["bf16", "fp32"] | None = None) -> None:
         """Write the policy as a model directory, adapter merged; default `dtype`: the recipe's."""
         self._request("export", directory=directory, dtype=dtype or self.job.train.dtype)
+
+    def export_adapter(self, directory: Path) -> None:
+        """Write the adapter as it was trained, in PEFT's layout.
+
+        Raises:
+            BadBase: when all weights are trained, so that there is no adapter.
+        """
+        self._request("export_adapter", directory=directory)
 
     def save(self, directory: Path) -> None:
         """Write a checkpoint: trained weights, optimizer and step counts."""

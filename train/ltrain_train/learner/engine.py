@@ -19,7 +19,11 @@ from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY
 from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_weights
 from verl.utils import tensordict_utils
 from verl.utils.device import get_device_name
-from verl.utils.fsdp_utils import merged_lora_context, normalize_peft_param_name
+from verl.utils.fsdp_utils import (
+    collect_lora_params,
+    merged_lora_context,
+    normalize_peft_param_name,
+)
 from verl.utils.metric import AggregationType, Metric
 from verl.utils.model import convert_weight_keys
 from verl.workers.config import (
@@ -33,6 +37,7 @@ from verl.workers.config import (
 from verl.workers.engine_workers import TrainingWorker
 
 from ltrain_train.learner import cluster, prefix_tree_engine
+from ltrain_train.learner.adapter import write_adapter
 from ltrain_train.learner.heartbeat import beat_on_forward
 from ltrain_train.learner.prefix_tree import supports_prefix_tree
 from ltrain_train.learner.protocol import Job
@@ -166,6 +171,23 @@ class RankWorker(TrainingWorker):
         distributed.barrier()
         return bad
 
+    @on_every_rank
+    def export_adapter(self, directory: Path) -> list[str]:
+        """Write the adapter as it is, in PEFT's layout.
+
+        Returns:
+            the names of the tensors with a number that is not finite.
+        """
+        engine: Any = self.engine
+        module = engine.module
+        tensors = collect_lora_params(module, layered_summon=False, base_sync_done=True)
+        whole = [(name, _gather(tensor)) for name, tensor in tensors.items()]
+        bad: list[str] = []
+        if distributed.get_rank() == 0:
+            bad = write_adapter(directory, whole, module.peft_config["default"].to_dict())
+        distributed.barrier()
+        return bad
+
 
 def _gather(tensor: torch.Tensor) -> torch.Tensor:
     gather = getattr(tensor, "full_tensor", None)
@@ -203,6 +225,7 @@ def _worker_config(job: Job) -> Any:
             lora_rank=train.lora_rank,
             lora_alpha=train.lora_alpha or 2 * train.lora_rank,
             target_modules=LORA_TARGETS,
+            lora_adapter_path=None if job.adapter is None else str(job.adapter),
         ),
         engine_config=FSDPEngineConfig(
             strategy="fsdp2",

@@ -15,13 +15,14 @@ import torch
 from opentelemetry.trace import Tracer
 
 from ltrain_instrument import attributes
-from ltrain_train.errors import BadSamples, NotFinite
+from ltrain_train.errors import BadBase, BadSamples, NotFinite
 from ltrain_train.learner import batch, engine, loss
 from ltrain_train.learner.checkpoint import fingerprint, make_record, read_record, write_record
 from ltrain_train.learner.drift import check_drift, measure_drift
 from ltrain_train.learner.protocol import Job, StepReport
 from ltrain_train.learner.samples import read_rows, split_into_steps
 from ltrain_train.learner.weights import (
+    adapter_size,
     atomic_directory,
     checkpoint_size,
     copy_model_files,
@@ -109,12 +110,24 @@ class Learner:
         ) as draft:
             copy_model_files(self.job.base, draft, dtype)
             [bad, *_] = self.group.export(draft, dtype)
-            if bad:
-                raise NotFinite(
-                    f"The policy was not written to {directory}: {len(bad)} of its tensors have "
-                    f"numbers that are not finite, {bad[0]} for example. Continue from a "
-                    "checkpoint, with a lower train.learning_rate."
-                )
+            _require_finite(bad, directory)
+
+    def export_adapter(self, directory: Path) -> None:
+        """Write the adapter as it was trained, in PEFT's layout.
+
+        Raises:
+            NotFinite: when a weight is not a finite number; then nothing is written.
+            BadBase: when all weights are trained, so that there is no adapter.
+        """
+        rank = self.job.train.lora_rank
+        if not rank:
+            raise BadBase(
+                "All weights are trained, so there is no adapter to write. Set train.lora_rank, or "
+                'serve.publish = "merged".'
+            )
+        with atomic_directory(directory, "the new version", adapter_size(self.job.base, rank)) as d:
+            [bad, *_] = self.group.export_adapter(d)
+            _require_finite(bad, directory)
 
     def save(self, directory: Path) -> None:
         """Write a checkpoint."""
@@ -256,6 +269,15 @@ class Learner:
     def _make_batch(self, rows: pl.DataFrame) -> batch.StepBatch:
         tokens = self.job.train.tokens_per_micro_batch
         return batch.make_batch(rows, ranks=self.job.ranks, tokens=tokens, shared=self.shared)
+
+
+def _require_finite(bad: list[str], directory: Path) -> None:
+    if bad:
+        raise NotFinite(
+            f"The policy was not written to {directory}: {len(bad)} of its tensors have numbers "
+            f"that are not finite, {bad[0]} for example. Continue from a checkpoint, with a lower "
+            "train.learning_rate."
+        )
 
 
 def _update_metrics(

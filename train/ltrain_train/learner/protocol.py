@@ -25,6 +25,8 @@ class Job:
     """The recipe's digest, for spans."""
     checkpoint: Path | None = None
     """Checkpoint to continue from."""
+    adapter: Path | None = None
+    """Adapter to start from, without a checkpoint; None: a new one."""
     scratch: Path | None = None
     """Folder of Ray's files, removed with the process; None: Ray's default."""
     home: Path | None = None
@@ -44,7 +46,7 @@ class Job:
         """Return the job of a `start` request's arguments."""
         paths = {
             name: Path(fields[name])
-            for name in ("base", "checkpoint", "scratch", "home")
+            for name in ("base", "checkpoint", "adapter", "scratch", "home")
             if fields[name] is not None
         }
         return cls(**(fields | paths | {"train": Train.model_validate(fields["train"])}))

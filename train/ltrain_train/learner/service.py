@@ -76,6 +76,7 @@ class LearnerService:
             "export": lambda: learner.export(
                 Path(arguments["directory"]), dtype=arguments["dtype"]
             ),
+            "export_adapter": lambda: learner.export_adapter(Path(arguments["directory"])),
             "save": lambda: learner.save(Path(arguments["directory"])),
             "load": lambda: learner.load(Path(arguments["directory"])),
         }

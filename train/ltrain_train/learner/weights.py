@@ -78,12 +78,16 @@ def checkpoint_size(base: Path, rank: int) -> int:
 
     With a LoRA rank only adapter weights count, as if every matrix had an adapter.
     """
+    return 3 * adapter_size(base, rank) if rank else 12 * _count_parameters(base)
+
+
+def adapter_size(base: Path, rank: int) -> int:
+    """Return the approximate bytes of an adapter in fp32, as if every matrix had one."""
     try:
         shapes = read_shapes(base).values()
     except BadModel:
         return 0
-    adapter = sum(rank * sum(shape) for shape in shapes if len(shape) == 2)
-    return 12 * (adapter if rank else _count_parameters(base))
+    return 4 * sum(rank * sum(shape) for shape in shapes if len(shape) == 2)
 
 
 def _count_parameters(base: Path) -> int:

@@ -19,7 +19,7 @@ from ltrain_train.loop.retention import (
     read_scores,
     superfluous_versions,
 )
-from ltrain_train.policy import Policies
+from ltrain_train.policy import Policies, require_empty
 from ltrain_train.processes import run_lock
 from ltrain_train.store import open_service_provider
 
@@ -98,8 +98,31 @@ def remove_versions(name: str, *, keep: int, yes: bool) -> None:
     )
 
 
-def export_version(identifier: str, out: Path) -> None:
-    """Copy a version as a model directory in Hugging Face layout to `out`.
+def add_version(name: str, source: Path, *, parent: int | None) -> None:
+    """Copy a model, an adapter or a prompt as the next version of a policy.
+
+    Raises:
+        BadModel: when the source is incomplete, or does not fit the policy.
+        RunInUse: when a run trains the policy.
+    """
+    home = settings.HOME.read()
+    policies = Policies(home)
+    with run_lock(home, policy=name):
+        if policies.versions(name):
+            version = policies.add(name, source, parent=parent)
+        else:
+            version = policies.register(name, source)
+    artifact = policies.read_version(name, version).artifact
+    state = (
+        "It is current."
+        if policies.find_current(name) == version
+        else (f"Make it current with `ltrain policy use {name}@{version}`.")
+    )
+    print(f"Version {version} of policy '{name}' is added ({artifact}). {state}")
+
+
+def export_version(identifier: str, out: Path, *, merged: bool) -> None:
+    """Copy a version to `out`, or write an adapter and its base as one model.
 
     Raises:
         UnknownVersion: when the version does not exist.
@@ -107,7 +130,15 @@ def export_version(identifier: str, out: Path) -> None:
     """
     policies = Policies(settings.HOME.read())
     policy, version = parse_version(policies, identifier)
-    size = policies.export(policy, version, out)
+    if merged and policies.read_version(policy, version).artifact == "adapter":
+        from ltrain_train.learner import merge_adapter  # its import of torch takes seconds
+
+        require_empty(out)
+        adapter = policies.verify(policy, version)
+        merge_adapter(policies.weights_path(policy, version), adapter, out)
+        size = sum(file.stat().st_size for file in out.iterdir())
+    else:
+        size = policies.export(policy, version, out)
     print(f"Version {version} of policy '{policy}' is exported to {out} ({size / 1e6:.1f} MB).")
 
 
@@ -147,6 +178,8 @@ def _describe_versions(policies: Policies, name: str) -> list[dict[str, Any]]:
         described.append(
             {
                 "version": version,
+                "artifact": manifest.artifact,
+                "base": manifest.base if manifest.artifact == "adapter" else None,
                 "parent": manifest.parent,
                 "validation": score.validation,
                 "training": score.training,
@@ -167,7 +200,8 @@ def _table(policy: str, versions: list[dict[str, Any]]) -> Table:
         right = column in ("version", "parent", *SCORES, "size")
         table.add_column(column, justify="right" if right else "left", no_wrap=True)
     for each in versions:
-        marks = [mark for mark in ("current", "best") if each[mark]]
+        marks = [each["artifact"]] if each["artifact"] != "weights" else []
+        marks += [mark for mark in ("current", "best") if each[mark]]
         table.add_row(
             f"v{each['version']}",
             "" if each["parent"] is None else f"v{each['parent']}",

@@ -23,7 +23,13 @@ from ltrain_train.loop.report import Phases, describe_places, describe_start
 from ltrain_train.loop.retry import retry_publish, retry_store
 from ltrain_train.loop.services import Services
 from ltrain_train.loop.update import Updater
-from ltrain_train.policy import VLLM_DTYPES, Policies, fast_dtype, resolve_dtype
+from ltrain_train.policy import (
+    VLLM_DTYPES,
+    Policies,
+    fast_dtype,
+    read_adapter_config,
+    resolve_dtype,
+)
 from ltrain_train.processes import Children, RunLock
 from ltrain_train.rollout import Runner, load_tasks, rollout_logs
 from ltrain_train.schedule import check_domains
@@ -249,27 +255,55 @@ def make_learner(
     """Return a learner that continues from a version, and the version whose weights it loads.
 
     The checkpoint of the version has its weights as they were before they were rounded for the
-    server, and the optimizer. Without one that fits, the learner starts from the served weights.
+    server, and the optimizer. Without one that fits, the learner starts from what is served.
+
+    Raises:
+        BadRun: when that is an adapter of another rank than the recipe trains.
     """
     found = policies.find_checkpoint(plan.policy, version)
-    base, checkpoint = found or (version, None)
-    learner = _new_learner(plan, policies, base, checkpoint, lock)
+    manifest = policies.read_version(plan.policy, version)
+    base, checkpoint = found or (manifest.weights_version, None)
+    learner = _new_learner(plan, policies, base, lock, checkpoint=checkpoint)
     try:
         learner.check_fit()
-        if found is None and policies.read_version(plan.policy, version).parent is not None:
-            raise BadCheckpoint(f"v{version} of '{plan.policy}' has no checkpoint any more.")
+        if found is None and manifest.parent is not None:
+            raise BadCheckpoint(f"v{version} of '{plan.policy}' has no checkpoint.")
     except BadCheckpoint as error:
+        served = "adapter" if manifest.artifact == "adapter" else "rounded weights"
         _logger.warning(
-            "ltrain: %s Training starts from the rounded weights of v%d, with a new optimizer.",
+            "ltrain: %s Training starts from the %s of v%d, with a new optimizer.",
             error,
+            served,
             version,
         )
-        return version, _new_learner(plan, policies, version, None, lock)
+        adapter = _require_rank(plan, policies, version) if served == "adapter" else None
+        base = manifest.weights_version
+        return base, _new_learner(plan, policies, base, lock, adapter=adapter)
     return base, learner
 
 
+def _require_rank(plan: Plan, policies: Policies, version: int) -> Path:
+    """Return the adapter of a version, if it has the rank that the recipe trains."""
+    adapter = policies.path(plan.policy, version)
+    rank = read_adapter_config(adapter).r
+    if rank != plan.train.lora_rank:
+        raise BadRun(
+            f"v{version} of '{plan.policy}' is an adapter of rank {rank}, and train.lora_rank is "
+            f"{plan.train.lora_rank}. Set train.lora_rank = {rank}, or train from full weights: "
+            f"`ltrain policy export {plan.policy}@{version} FOLDER --merged`, then `ltrain policy "
+            f"add {plan.policy} FOLDER` and `ltrain policy use`."
+        )
+    return adapter
+
+
 def _new_learner(
-    plan: Plan, policies: Policies, base: int, checkpoint: Path | None, lock: RunLock
+    plan: Plan,
+    policies: Policies,
+    base: int,
+    lock: RunLock,
+    *,
+    checkpoint: Path | None = None,
+    adapter: Path | None = None,
 ) -> LearnerClient:
     return LearnerClient(
         plan.train,
@@ -279,6 +313,7 @@ def _new_learner(
         recipe=plan.recipe.digest,
         home=plan.home,
         checkpoint=checkpoint,
+        adapter=adapter,
         seed=plan.recipe.rollout.seed if plan.recipe.rollout else 0,
         ranks=plan.train.ranks,
         children=Children(lock.descriptors),

@@ -1,8 +1,19 @@
 """Policies on disk: versions, their weights and their precision."""
 
 from ltrain_train.errors import BadModel, UnknownVersion
+from ltrain_train.policy.artifact import (
+    ADAPTER_CONFIG,
+    ADAPTER_PARTS,
+    ADAPTER_PREFIX,
+    ADAPTER_WEIGHTS,
+    adapted_modules,
+    check_adapter,
+    find_artifact,
+    read_adapter_config,
+)
 from ltrain_train.policy.chat_template import NO_TOOLS, chat_template_option, renders_tools
-from ltrain_train.policy.versions import LINEAGE_FILES, Policies
+from ltrain_train.policy.manifest import LINEAGE_FILES
+from ltrain_train.policy.versions import Policies, require_empty
 from ltrain_train.policy.weights import (
     VLLM_DTYPES,
     dead_zone,
@@ -12,16 +23,25 @@ from ltrain_train.policy.weights import (
 )
 
 __all__ = [
+    "ADAPTER_CONFIG",
+    "ADAPTER_PARTS",
+    "ADAPTER_PREFIX",
+    "ADAPTER_WEIGHTS",
     "LINEAGE_FILES",
     "NO_TOOLS",
     "VLLM_DTYPES",
     "BadModel",
     "Policies",
     "UnknownVersion",
+    "adapted_modules",
     "chat_template_option",
+    "check_adapter",
     "dead_zone",
     "fast_dtype",
+    "find_artifact",
+    "read_adapter_config",
     "read_shapes",
     "renders_tools",
+    "require_empty",
     "resolve_dtype",
 ]

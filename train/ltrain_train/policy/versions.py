@@ -13,10 +13,9 @@ import errno
 import re
 import shutil
 import time
-from hashlib import file_digest
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-
-from pydantic import ValidationError
 
 from ltrain_instrument.errors import UnknownName
 from ltrain_instrument.files import (
@@ -27,22 +26,21 @@ from ltrain_instrument.files import (
     write_file,
 )
 from ltrain_train.errors import BadModel, FolderNotEmpty, PolicyExists, UnknownVersion
-from ltrain_train.policy.weights import check_model, check_same_tensors
-from ltrain_train.processes import hold_file, is_held, require_space
-from ltrain_transforms.policy_file import (
-    LEDGER,
-    POLICY_MANIFEST,
-    REMOVED,
-    PolicyFile,
-    PolicyVersion,
+from ltrain_train.policy.artifact import check_artifact, find_artifact, source_files
+from ltrain_train.policy.manifest import (
+    artifact_files,
+    check_sizes,
+    checkpoint_folder,
+    describe_files,
+    list_versions,
+    read_manifest,
+    write_manifest,
 )
+from ltrain_train.processes import hold_file, is_held, require_space
+from ltrain_transforms.policy_file import POLICY_MANIFEST, REMOVED, PolicyVersion
 
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 """A policy's name is also a folder name, the model name in requests, and a span attribute."""
-
-
-LINEAGE_FILES = frozenset({POLICY_MANIFEST, LEDGER})
-"""Files of a version that are not of the model: they say where it comes from."""
 
 
 class Policies:
@@ -54,34 +52,53 @@ class Policies:
     def names(self) -> list[str]:
         """Return the names of the policies that have a version."""
         folders = self.directory.iterdir() if self.directory.is_dir() else ()
-        return sorted(folder.name for folder in folders if _versions(folder))
+        return sorted(folder.name for folder in folders if list_versions(folder))
 
     def versions(self, name: str) -> list[int]:
         """Return the policy's versions, oldest first; empty if there is no such policy."""
-        return _versions(self._folder(name))
+        return list_versions(self._folder(name))
 
-    def register(self, name: str, model: Path) -> int:
-        """Copy a model directory as version 0 and make it current; return 0.
+    def register(self, name: str, source: Path) -> int:
+        """Copy a model directory, or the text file of a prompt, as version 0; return 0.
 
-        A second call with the same model changes nothing.
+        It becomes current. A second call with the same source changes nothing.
 
         Raises:
-            BadModel: when the directory is not a complete model.
-            PolicyExists: when version 0 is another model.
+            BadModel: when the source is incomplete.
+            PolicyExists: when version 0 is another one.
         """
-        check_model(model)
+        check_artifact(source, None)
         if self.versions(name):
-            self._require_same_model(name, model)
+            self._require_same_source(name, source)
             return 0
-        draft = self.draft(name)
-        draft.mkdir()
-        for file in _model_files(model):
-            shutil.copyfile(file, draft / file.name)
-        self._publish_draft(
-            draft, PolicyVersion(policy=name, version=0, created=time.time(), files={})
+        artifact = find_artifact(source)
+        version = PolicyVersion(
+            policy=name, version=0, artifact=artifact, created=time.time(), files={}
         )
+        with self._copied(name, source) as draft:
+            self._publish_draft(draft, version)
         self.set_current(name, 0)
         return 0
+
+    def add(self, name: str, source: Path, *, parent: int | None = None) -> int:
+        """Copy a model, an adapter or a prompt as the policy's next version; return its number.
+
+        Args:
+            name: the policy.
+            source: a directory, or the text file of a prompt.
+            parent: the version that it was made from; an adapter is one of the parent's weights.
+                Default: the current version.
+
+        Raises:
+            BadModel: when the source is incomplete, or does not fit the parent.
+            UnknownVersion: when the policy or the parent does not exist.
+        """
+        parent = self.current(name) if parent is None else parent
+        base = self.read_version(name, parent).weights_version
+        check_artifact(source, self.path(name, base))
+        adapted = base if find_artifact(source) == "adapter" else None
+        with self._copied(name, source) as draft:
+            return self.publish_files(name, draft, parent=parent, base=adapted)
 
     def publish_files(
         self,
@@ -89,42 +106,44 @@ class Policies:
         directory: Path,
         *,
         parent: int,
-        dataset: str,
-        recipe: str,
+        dataset: str | None = None,
+        recipe: str | None = None,
         base: int | None = None,
         checkpoint: Path | None = None,
     ) -> int:
-        """Move a finished model directory to the policy's next version and return its number.
+        """Move the directory of an artifact to the policy's next version and return its number.
 
         Args:
             name: the policy.
-            directory: the model directory, on the same disk as the policies.
-            parent: the version that was trained.
+            directory: a model, an adapter or a prompt, on the same disk as the policies.
+            parent: the version that it was made from.
             dataset: id of the dataset it was trained on.
             recipe: digest of the recipe.
-            base: the version whose weights the checkpoint needs.
+            base: the version whose weights an adapter, and the checkpoint, need.
             checkpoint: the learner's checkpoint of this version, in the home.
 
         Raises:
-            BadModel: when the model does not fit the policy's version 0, or the checkpoint is in
-                another place than `find_checkpoint` allows.
-            UnknownVersion: when the parent does not exist.
+            BadModel: when the artifact does not fit its base or the policy's version 0, or the
+                checkpoint is in another place than `find_checkpoint` allows.
+            UnknownVersion: when the parent or the base does not exist.
         """
         self.path(name, parent)
-        check_model(directory)
-        check_same_tensors(directory, self.path(name, 0))
+        artifact = find_artifact(directory)
+        weights = (base or 0) if artifact == "adapter" else 0
+        check_artifact(directory, self.path(name, weights))
         version = PolicyVersion(
             policy=name,
             version=self.latest(name) + 1,
+            artifact=artifact,
             parent=parent,
             dataset=dataset,
             recipe=recipe,
-            base=base,
+            base=weights if artifact == "adapter" else base,
             checkpoint=None if checkpoint is None else self._relative(checkpoint),
             created=time.time(),
             files={},
         )
-        self._checkpoint_folder(version)
+        checkpoint_folder(self.directory.parent, version)
         return self._publish_draft(directory, version)
 
     def find_checkpoint(self, name: str, version: int) -> tuple[int, Path] | None:
@@ -134,7 +153,7 @@ class Policies:
             BadModel: when the checkpoint is not `runs/<run>/checkpoints/<number>` of the home.
         """
         manifest = self.read_version(name, version)
-        checkpoint = self._checkpoint_folder(manifest)
+        checkpoint = checkpoint_folder(self.directory.parent, manifest)
         if checkpoint is None or manifest.base not in self.versions(name):
             return None
         return (manifest.base, checkpoint) if checkpoint.is_dir() else None
@@ -153,9 +172,17 @@ class Policies:
             raise self._unknown_version(name, version)
         return (self._folder(name) / f"v{version}").absolute()
 
+    def weights_path(self, name: str, version: int) -> Path:
+        """Return the directory of the full weights of a version: of an adapter, those of its base.
+
+        Raises:
+            UnknownVersion: when the version, or the base of its adapter, does not exist.
+        """
+        return self.path(name, self.read_version(name, version).weights_version)
+
     def read_version(self, name: str, version: int) -> PolicyVersion:
         """Return the content of a version's `policy.json`."""
-        return _read_manifest(self.path(name, version))
+        return read_manifest(self.path(name, version))
 
     def verify(self, name: str, version: int) -> Path:
         """Check the files of a version by size, and its tensors by name and shape.
@@ -164,19 +191,18 @@ class Policies:
             the version's directory.
 
         Raises:
-            UnknownVersion: when the version does not exist.
-            BadModel: when it is incomplete or does not fit version 0.
+            UnknownVersion: when the version, or the base of its adapter, does not exist.
+            BadModel: when it is incomplete, or does not fit version 0 or its base.
         """
         path = self.path(name, version)
-        for file, expected in _read_manifest(path).files.items():
-            size = (path / file).stat().st_size if (path / file).is_file() else None
-            if size != expected.size:
-                has = "is missing" if size is None else f"has {size} bytes"
-                raise BadModel(
-                    f"'{path}' is not complete: {file} {has}, expected {expected.size} bytes. "
-                    "Restore the file, or publish another version."
-                )
-        check_same_tensors(path, self.path(name, 0))
+        manifest = read_manifest(path)
+        check_sizes(path, manifest.files)
+        base = self.weights_path(name, version)
+        if base == path:
+            base = self.path(name, 0)
+        else:
+            check_sizes(base, read_manifest(base).files)
+        check_artifact(path, base)
         return path
 
     def latest(self, name: str) -> int:
@@ -257,11 +283,10 @@ class Policies:
         """
         freed = 0
         for manifest in (self._folder(name) / REMOVED).glob(f"v*/{POLICY_MANIFEST}"):
-            checkpoint = self._checkpoint_folder(_read_manifest(manifest.parent))
-            for file in _files(manifest.parent):
-                if file.name not in LINEAGE_FILES:
-                    freed += file.stat().st_size
-                    file.unlink()
+            checkpoint = checkpoint_folder(self.directory.parent, read_manifest(manifest.parent))
+            for file in artifact_files(manifest.parent):
+                freed += file.stat().st_size
+                file.unlink()
             if checkpoint is not None and checkpoint.is_dir():
                 files = (file for file in checkpoint.rglob("*") if file.is_file())
                 freed += sum(file.stat().st_size for file in files)
@@ -277,11 +302,8 @@ class Policies:
             FolderNotEmpty: when `out` has files.
         """
         source = self.verify(name, version)
-        if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-            raise FolderNotEmpty(
-                f"'{out}' exists and is not an empty folder. Name a new folder for the model."
-            )
-        files = _model_files(source)
+        require_empty(out)
+        files = artifact_files(source)
         size = sum(file.stat().st_size for file in files)
         require_space(out.absolute(), size, f"version {version} of '{name}'")
         with temporary_directory(out) as draft:
@@ -289,23 +311,6 @@ class Policies:
                 shutil.copyfile(file, draft / file.name)
             move_into_place(draft, out)
         return size
-
-    def _checkpoint_folder(self, version: PolicyVersion) -> Path | None:
-        """Return the folder of a version's checkpoint; it is read and removed, so it is checked."""
-        if version.checkpoint is None:
-            return None
-        home, relative = self.directory.parent, Path(version.checkpoint)
-        runs, folder = (home / "runs").resolve(), (home / relative).resolve()
-        inside = folder.relative_to(runs).parts if folder.is_relative_to(runs) else ()
-        match inside:
-            case (_, "checkpoints", number) if number.isdecimal() and not relative.is_absolute():
-                return home / relative
-        raise BadModel(
-            f"Version {version.version} of '{version.policy}' names the checkpoint "
-            f"'{version.checkpoint}' in its {POLICY_MANIFEST}, which is not a folder "
-            f"runs/<run>/checkpoints/<number> in '{home}'. Correct `checkpoint` there, or set it "
-            "to null."
-        )
 
     def _relative(self, path: Path) -> str:
         return path.absolute().relative_to(self.directory.parent.absolute()).as_posix()
@@ -319,13 +324,7 @@ class Policies:
         return self.directory / name
 
     def _publish_draft(self, draft: Path, version: PolicyVersion) -> int:
-        files = {
-            file.name: _policy_file(file) for file in _files(draft) if file.name != POLICY_MANIFEST
-        }
-        version = version.model_copy(update={"files": files})
-        (draft / POLICY_MANIFEST).write_text(version.model_dump_json(indent=2) + "\n")
-        for file in _files(draft):
-            file.chmod(0o444)
+        write_manifest(draft, version)
         path = self._folder(version.policy) / f"v{version.version}"
         try:
             move_into_place(draft, path)
@@ -338,12 +337,18 @@ class Policies:
             ) from error
         return version.version
 
-    def _require_same_model(self, name: str, model: Path) -> None:
-        registered = self.read_version(name, 0).files
-        files = {file.name: _policy_file(file) for file in _model_files(model)}
-        if files != registered:
+    @contextmanager
+    def _copied(self, name: str, source: Path) -> Iterator[Path]:
+        """Yield a draft with a copy of the source; it is removed unless it becomes a version."""
+        with temporary_directory(self._folder(name) / "draft") as draft:
+            for stored, file in source_files(source).items():
+                shutil.copyfile(file, draft / stored)
+            yield draft
+
+    def _require_same_source(self, name: str, source: Path) -> None:
+        if describe_files(source_files(source)) != self.read_version(name, 0).files:
             raise PolicyExists(
-                f"Policy '{name}' was made from another model than '{model}'. "
+                f"Policy '{name}' was made from another model than '{source}'. "
                 "Choose another policy name for the model, or serve the policy without a model."
             )
 
@@ -364,28 +369,13 @@ class Policies:
         )
 
 
-def _versions(folder: Path) -> list[int]:
-    manifests = folder.glob(f"v*/{POLICY_MANIFEST}")
-    return sorted(int(file.parent.name[1:]) for file in manifests if file.parent.name[1:].isdigit())
+def require_empty(out: Path) -> None:
+    """Check that a version can be exported to `out`.
 
-
-def _read_manifest(directory: Path) -> PolicyVersion:
-    try:
-        return PolicyVersion.model_validate_json((directory / POLICY_MANIFEST).read_bytes())
-    except ValidationError as error:
-        raise BadModel(f"'{directory / POLICY_MANIFEST}' cannot be read: {error}.") from error
-
-
-def _files(directory: Path) -> list[Path]:
-    return sorted(file for file in directory.iterdir() if file.is_file() and file.name[0] != ".")
-
-
-def _model_files(directory: Path) -> list[Path]:
-    return [file for file in _files(directory) if file.name not in LINEAGE_FILES]
-
-
-def _policy_file(file: Path) -> PolicyFile:
-    with file.open("rb") as stream:
-        return PolicyFile(
-            size=file.stat().st_size, sha256=file_digest(stream, "sha256").hexdigest()
+    Raises:
+        FolderNotEmpty: when it has files.
+    """
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        raise FolderNotEmpty(
+            f"'{out}' exists and is not an empty folder. Name a new folder for the model."
         )
