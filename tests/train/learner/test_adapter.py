@@ -64,7 +64,11 @@ def test_two_ranks_export_the_adapter_that_was_trained(
     )
     compare(tmp_path / "by-peft", tmp_path / "merged")
 
-    start: dict[str, Any] = {"directory": tmp_path, "policy": "tiny", "adapter": tmp_path / "adapter"}
+    start: dict[str, Any] = {
+        "directory": tmp_path,
+        "policy": "tiny",
+        "adapter": tmp_path / "adapter",
+    }
     with LearnerClient(TRAIN, tiny, **start) as second:
         assert flat(second.log_probs(samples)) == pytest.approx(flat(expected), abs=1e-5)
         assert second.step(samples, version=1).steps == 2

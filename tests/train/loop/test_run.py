@@ -95,4 +95,4 @@ def test_without_a_checkpoint_that_fits_a_run_starts_from_rounded_weights_and_sa
     with caplog.at_level(logging.WARNING):
         base, learner = make_learner(plan(tmp_path), policies, 1, LOCK)
     assert (base, learner.job.checkpoint) == (1, None)
-    assert "v1 of 'sql' has no checkpoint any more." in caplog.text
+    assert "v1 of 'sql' has no checkpoint." in caplog.text
