@@ -8,7 +8,8 @@ does so the first time, `wrong` with 400, `long` with 400 and vLLM's sentence on
 `vanish` ends the connection in mid-stream; `zip` compresses the answer; `die` ends the process;
 `vary` adds its index to the tokens of each of `n` choices. A chat's `think` adds reasoning and
 `call` two tool calls; `cut` ends an answer at its length, and `matched` where that text was
-sampled. As a program it takes vLLM's arguments.
+sampled. A model `NAME@N` is an adapter of that name, and version N of `weights`; without the
+adapter it is unknown. As a program it takes vLLM's arguments.
 """
 
 import contextlib
@@ -68,6 +69,10 @@ class FakeVllm:
         """Whether it takes requests that ask for them."""
         self.knows_logprobs = True
         """Whether its chats have log-probabilities; else requests for them are refused."""
+        self.adapters: dict[str, str] = {}
+        """The folders of the loaded adapters, by name."""
+        self.refuse_adapters = 0
+        """How many adapters it refuses from now on."""
         self.refuse_reload = 0
         """How many reloads it refuses from now on."""
         self.sick = False
@@ -127,7 +132,13 @@ def _handler(fake: FakeVllm, nagle: bool = False) -> type[BaseHTTPRequestHandler
                 return self._admin(body)
             fake.requests.append(body)
             fake.headers.append({name.lower(): text for name, text in self.headers.items()})
-            version = f"w{fake.weights.rpartition('/v')[2]}"
+            model = str(body["model"])
+            if "@" in model and model not in fake.adapters:
+                error = {"message": f"The model `{model}` does not exist.", "code": 404}
+                return self._json(404, {"error": error})
+            time.sleep(DELAYS[model in fake.adapters])
+            loaded = model.replace("@", "/v") if "@" in model else fake.weights
+            version = f"w{loaded.rpartition('/v')[2]}"
             words = [version if word == "weights" else word for word in _words(body)]
             if "die" in words:
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -178,9 +189,25 @@ def _handler(fake: FakeVllm, nagle: bool = False) -> type[BaseHTTPRequestHandler
             if self.path == "/collective_rpc" and fake.refuse_reload:
                 fake.refuse_reload -= 1
                 return self._json(500, {"error": "no such weights"})
+            if self.path.endswith("_lora_adapter"):
+                return self._adapter(body["lora_name"], body.get("lora_path"))
             if self.path == "/update_weight_version":
                 fake.weights = body["new_version"]
             return self._json(200, {"success": True})
+
+        def _adapter(self, name: str, path: str | None) -> None:
+            """Answer as vLLM does, which has text in its answers of status 200."""
+            if path is None:
+                known = fake.adapters.pop(name, None)
+                return self._json(200 if known else 404, f"{name} removed" if known else "{}")
+            if fake.refuse_adapters:
+                fake.refuse_adapters -= 1
+                return self._json(500, {"error": {"message": "no such adapter"}})
+            if name in fake.adapters:
+                message = f"The lora adapter '{name}' has already been loaded."
+                return self._json(400, {"error": {"message": message}})
+            fake.adapters[name] = path
+            return self._json(200, f"Success: LoRA adapter '{name}' added successfully.")
 
         def _whole(self, body: dict[str, Any], words: list[str]) -> None:
             for _ in range(5 if "slow" in words else 0):
@@ -279,6 +306,8 @@ def _logprobs(tokens: list[int], body: dict[str, Any]) -> dict[str, Any] | None:
 
 FIRST_ID = int(os.environ.get("FAKE_VLLM_FIRST_ID", "1000"))
 """The first token id of a prompt."""
+DELAYS = [float(each) for each in os.environ.get("FAKE_VLLM_DELAYS", "0 0").split()]
+"""Seconds before each answer, without and with an adapter."""
 RELOAD = float(os.environ.get("FAKE_VLLM_RELOAD", "0"))
 """Seconds that new weights take; with any, each beginning is printed."""
 

@@ -18,7 +18,7 @@ import pytest
 from tests.ports import free_ports
 
 from ltrain_train.gateway import GatewayClient, VllmOptions
-from ltrain_train.gateway.vllm import Vllm
+from ltrain_train.gateway.serving.vllm import Vllm
 from ltrain_train.processes import Children
 
 HERE = Path(__file__).parent

@@ -9,7 +9,8 @@ from ltrain_instrument import settings
 from ltrain_instrument.allow import Allow
 from ltrain_instrument.identity import Mode, SourceMode
 from ltrain_train import eval_cli, policy_cli, worker_cli
-from ltrain_train.pass_through import PassThrough
+from ltrain_train.eval_cli import PassThrough
+from ltrain_transforms.artifacts import Publish
 
 app = typer.Typer()
 app.add_typer(policy_cli.app, name="policy")
@@ -25,8 +26,26 @@ def serve(
         typer.Argument(help="Hugging Face model directory: version 0 of a new policy."),
     ] = None,
     policy: Annotated[
-        str, typer.Option(help="Name of the policy; clients use it as the model name.")
-    ] = "policy",
+        list[str] | None,
+        typer.Option(
+            help="Name of the policy, which clients use as the model name; default: policy. Repeat "
+            "for more: those with the same weights share a server, as its adapters."
+        ),
+    ] = None,
+    publish: Annotated[
+        Publish,
+        typer.Option(
+            help="What a learner publishes of LoRA adapters: adapter or merged (weights); auto: "
+            "what a trial at the start shows."
+        ),
+    ] = "auto",
+    lora_rank: Annotated[
+        int,
+        typer.Option(min=0, help="Largest rank of adapters; 0: only current versions have some."),
+    ] = 0,
+    max_adapters: Annotated[
+        int, typer.Option(min=1, help="Adapters of each policy that the server holds at most.")
+    ] = 5,
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0: any free port.")
     ] = 8000,
@@ -71,15 +90,18 @@ def serve(
 
     Example: ltrain serve .ltrain/models/smollm2 -- --max-num-batched-tokens 4096
     """
-    from ltrain_train.gateway import ServeOptions, VllmOptions
+    from ltrain_train.gateway import AdapterOptions, ServeOptions, VllmOptions
     from ltrain_train.gateway import serve as serve_until_stopped
     from ltrain_train.policy import VLLM_DTYPES, fast_dtype
 
     serve_until_stopped(
         ServeOptions(
             home=settings.HOME.read(),
-            policy=policy,
+            policies=tuple(dict.fromkeys(policy or ("policy",))),
             model=model,
+            adapters=AdapterOptions(
+                publish=publish, lora_rank=lora_rank, max_adapters=max_adapters
+            ),
             port=port,
             upstream=upstream,
             upstream_key_env=upstream_key_env,

@@ -1,13 +1,23 @@
 """The command `ltrain eval`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-
-from ltrain_train.pass_through import PassThrough
+from typer.core import TyperCommand
 
 app = typer.Typer()
+
+
+class PassThrough(TyperCommand):
+    """A command whose arguments after -- are for another program: they become `context.args`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments before -- only."""
+        end = args.index("--") if "--" in args else len(args)
+        super().parse_args(ctx, args[:end])
+        ctx.args = rest = args[end + 1 :]
+        return rest
 
 
 @app.command("eval", cls=PassThrough)

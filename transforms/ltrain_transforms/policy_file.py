@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 from fnmatch import fnmatch
 from hashlib import sha256
 from pathlib import Path
-from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from ltrain_transforms.artifacts import Artifact
 from ltrain_transforms.errors import BadPolicyFile
 
 POLICY_MANIFEST = "policy.json"
@@ -28,8 +28,6 @@ BASE_FILES = {
 }
 """The files of a model directory that each digest of `base_digests` covers. A chat template without
 a file of its own is in tokenizer_config.json."""
-Artifact = Literal["weights", "adapter", "prompt"]
-"""What a version is: full weights, a LoRA adapter of full weights, or a prompt."""
 
 
 class PolicyFile(BaseModel):

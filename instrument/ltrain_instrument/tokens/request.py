@@ -48,6 +48,8 @@ class Request:
     constrained: bool
     overridden: Mapping[str, Any] = field(default_factory=dict)
     """The client's sampling parameters that were replaced."""
+    hides_model: bool = False
+    """Whether the server may answer under another name than that in `body`."""
     provider: str = "vllm"
     """OpenTelemetry's `gen_ai.provider.name` of the server."""
 
@@ -63,7 +65,7 @@ class Request:
         hidden = {} if self.wants_token_ids else {"token_ids": "null", "prompt_token_ids": "null"}
         if not self.wants_logprobs:
             hidden["logprobs"] = "null"
-        if self.body["model"] != self.model:
+        if self.hides_model or self.body["model"] != self.model:
             hidden["model"] = json.dumps(self.model)
         return hidden
 

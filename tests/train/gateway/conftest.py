@@ -2,9 +2,10 @@
 
 import importlib.util
 import json
+import math
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -29,15 +30,33 @@ def load(name: str) -> ModuleType:
 
 
 def write_model(directory: Path, fill: int = 0, size: int = 4) -> Path:
-    """Write a fake model: config, tokenizer and one tensor."""
+    """Write a fake model: config, tokenizer, a vector and a matrix."""
     directory.mkdir(parents=True)
     (directory / "config.json").write_text("{}")
     (directory / "tokenizer.json").write_text("{}")
-    header = {"w": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}
-    text = json.dumps(header).encode()
-    content = struct.pack("<Q", len(text)) + text + bytes([fill]) * size
-    (directory / "model.safetensors").write_bytes(content)
+    _write_tensors(directory / "model.safetensors", {"w": (size,), "m.q.weight": (3, 2)}, fill)
     return directory
+
+
+def write_adapter(directory: Path, fill: int = 0, rank: int = 1) -> Path:
+    """Write a fake adapter of that model's matrix."""
+    directory.mkdir(parents=True)
+    config = {"peft_type": "LORA", "r": rank, "lora_alpha": 2}
+    (directory / "adapter_config.json").write_text(json.dumps(config))
+    names = [f"base_model.model.m.q.lora_{letter}.weight" for letter in "AB"]
+    shapes = dict(zip(names, ((rank, 2), (3, rank)), strict=True))
+    _write_tensors(directory / "adapter_model.safetensors", shapes, fill)
+    return directory
+
+
+def _write_tensors(file: Path, shapes: Mapping[str, tuple[int, ...]], fill: int) -> None:
+    header, end = {}, 0
+    for name, shape in shapes.items():
+        size = math.prod(shape)
+        header[name] = {"dtype": "U8", "shape": shape, "data_offsets": [end, end + size]}
+        end += size
+    text = json.dumps(header).encode()
+    file.write_bytes(struct.pack("<Q", len(text)) + text + bytes([fill]) * end)
 
 
 @pytest.fixture
@@ -70,6 +89,11 @@ def stage_without_vllm(tmp_path: Path) -> Iterator[Any]:
 @pytest.fixture(name="write_model")
 def write_model_fixture() -> Any:
     return write_model
+
+
+@pytest.fixture(name="write_adapter", scope="session")
+def write_adapter_fixture() -> Any:
+    return write_adapter
 
 
 @pytest.fixture(name="load", scope="session")

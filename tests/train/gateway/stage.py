@@ -24,9 +24,10 @@ from ltrain_train.gateway.app import Gateway
 from ltrain_train.gateway.client import GatewayClient
 from ltrain_train.gateway.collection import CollectionPublication, open_collection
 from ltrain_train.gateway.keys import RolloutClaims, sign_rollout_key
-from ltrain_train.gateway.publication import Publication
 from ltrain_train.gateway.routes import Routes
-from ltrain_train.gateway.upstream import Upstream
+from ltrain_train.gateway.serving.policy_server import PolicyServer, read_weights
+from ltrain_train.gateway.serving.publication import Publication
+from ltrain_train.gateway.serving.upstream import Upstream
 from ltrain_train.policy import Policies
 from ltrain_transforms.recipe import Route
 
@@ -50,6 +51,10 @@ class Stage:
         """Other models; set before `running`."""
         self.collects = False
         """Whether the policy's server is not managed; set before `running`."""
+        self.max_adapters = 3
+        """Adapters that the policy server holds at most; set before `running`."""
+        self.sharing: tuple[str, ...] = ()
+        """Other policies that the server has; set before `running`."""
         self._upstream = upstream
         self._started = threading.Event()
         self._socket = socket.create_server(("127.0.0.1", 0))
@@ -152,7 +157,7 @@ class Stage:
         )
         routes = Routes(self.routes)
         gateway = Gateway(
-            self.publication,
+            [self.publication, *self._more_publications()],
             secret=SECRET,
             provider=provider,
             store_keys=Keys(self.home / "store"),
@@ -170,14 +175,20 @@ class Stage:
     def _publication(self, upstream: Upstream) -> Publication:
         if self.collects:
             return CollectionPublication(self.policies, "policy", upstream)
-        return Publication(
+        version = self.policies.current("policy")
+        server = PolicyServer(
             self.policies,
-            "policy",
             upstream,
-            version=self.policies.current("policy"),
+            read_weights(self.policies, "policy", version),
+            max_adapters=self.max_adapters,
             on_lost=self._on_lost,
             log=self.log_lines.append,
         )
+        return Publication("policy", server, version=version)
+
+    def _more_publications(self) -> list[Publication]:
+        others = [name for name in self.policies.names() if name in self.sharing]
+        return [Publication(name, self.publication.server, version=0) for name in others]
 
     def _on_lost(self) -> None:
         self.given_up += 1

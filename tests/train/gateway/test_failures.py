@@ -208,6 +208,7 @@ def test_models_and_health(stage: Any) -> None:
         "policy": "policy",
         "recording": "ok",
         "version": 0,
+        "policies": {"policy": 0},
         "max_model_len": None,
         "in_flight": 0,
     }

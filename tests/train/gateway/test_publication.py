@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-from ltrain_train.gateway import server
 from ltrain_train.gateway.client import GatewayClient
 from ltrain_train.gateway.connection import GatewayRefused, GatewayUnreachable, PolicyServerAway
 from ltrain_train.gateway.errors import Refused
-from ltrain_train.gateway.gate import Gate
 from ltrain_train.gateway.keys import sign_admin_key
-from ltrain_train.gateway.publication import Publication
-from ltrain_train.gateway.upstream import Upstream
+from ltrain_train.gateway.serving import host
+from ltrain_train.gateway.serving.gate import Gate
+from ltrain_train.gateway.serving.policy_server import PolicyServer, read_weights
+from ltrain_train.gateway.serving.publication import Publication
+from ltrain_train.gateway.serving.upstream import Upstream
 from ltrain_train.loop import policy_commands
 from ltrain_train.loop.retention import prune_versions
 from ltrain_train.policy import Policies
@@ -213,7 +214,7 @@ def test_an_unreachable_gateway_is_reported(tmp_path: Path) -> None:
 
 
 async def _shut_with_a_call() -> Gate:
-    gate = Gate(0)
+    gate = Gate()
     await gate.enter()
     with pytest.raises(Refused, match=r"1 calls are still in flight after 0.01 s"):
         async with gate.shut("a test", drain=0.01):
@@ -224,10 +225,12 @@ async def _shut_with_a_call() -> Gate:
 async def _sync_with(vllm: Any, home: Path, listings: list[str], lines: list[str]) -> str:
     """Sync a returned server that first lists `listings`; return the last reason for waiting."""
     upstream, policies = Upstream(vllm.url, "policy"), Policies(home)
-    more: dict[str, Any] = {"version": 0, "on_lost": lambda: None, "log": lines.append}
-    publication = Publication(policies, "policy", upstream, **more)
+    weights = read_weights(policies, "policy", 0)
+    server = PolicyServer(policies, upstream, weights, on_lost=lambda: None, log=lines.append)
+    publication = Publication("policy", server, version=0)
+    waiting = host.PolicyHost(server, [publication], None, lines.append)
     vllm.model_list = listings[0]
-    syncing = asyncio.ensure_future(server.sync_returned(publication, lines.append))
+    syncing = asyncio.ensure_future(waiting.sync_returned())
     for count, listing in enumerate(listings, 1):
         vllm.model_list = listing
         while len(lines) < count and not syncing.done():
@@ -242,7 +245,7 @@ async def _sync_with(vllm: Any, home: Path, listings: list[str], lines: list[str
 def test_a_returned_server_that_is_not_the_policys_is_named_once_and_waited_for(
     vllm: Any, tmp_path: Path, write_model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "UPSTREAM_POLL", 0.01)
+    monkeypatch.setattr(host, "UPSTREAM_POLL", 0.01)
     Policies(tmp_path).register("policy", write_model(tmp_path / "model"))
     bad = [
         "<html>\n<h1>Hi",

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from ltrain_instrument.allow import Allow
-from ltrain_train.gateway.vllm import Vllm, VllmOptions
+from ltrain_train.gateway.serving.vllm import Vllm, VllmOptions
 from ltrain_train.processes import Children
 
 TINY = Path(__file__).parents[1] / "tiny.py"

@@ -204,7 +204,7 @@ def test_the_servers_errors_are_passed_on(routed: Any, refusing: Any, status: in
 )
 def test_a_bad_route_is_refused(texts: list[str], says: str) -> None:
     with pytest.raises(BadRoute) as error:
-        parse_routes(texts, "policy")
+        parse_routes(texts, ["policy"])
     assert says in str(error.value)
 
 

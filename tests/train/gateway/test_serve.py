@@ -75,8 +75,8 @@ class Served:
 COMMAND = ("-m", "ltrain")
 WATCHFUL = """
 from ltrain.cli import main
-from ltrain_train.gateway import server
-server.WATCH = 0.001
+from ltrain_train.gateway.serving import host
+host.POLL = 0.001
 main()
 """
 """The command line, with a gateway that checks vLLM continuously."""
@@ -394,3 +394,57 @@ def _anyone_runs(text: str) -> bool:
         except OSError:
             continue
     return any(text in line and "fake_vllm" in line for line in matches)
+
+
+@pytest.mark.parametrize(
+    ("delays", "choice"), [("0 0.5", "merged"), ("0.5 0", "adapter")], ids=["slow", "fast"]
+)
+def test_a_trial_at_the_start_decides_what_is_published(
+    tmp_path: Path,
+    model: Path,
+    python: Path,
+    write_adapter: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    delays: str,
+    choice: str,
+) -> None:
+    monkeypatch.setenv("FAKE_VLLM_DELAYS", delays)
+    home = tmp_path / "home"
+    with serving(home, python, str(model), "--lora-rank", "12", "--max-adapters", "2") as served:
+        client = GatewayClient(served.url, gateway_secret(home))
+        served.line(f"ltrain: publish = {choice}: with an adapter this server samples ")
+        assert client.publishes_adapters("policy") == (choice == "adapter")
+        arguments = (home / "logs" / "vllm.log").read_text().splitlines()[0]
+        limits = "--enable-lora --max-loras 2 --max-cpu-loras 2 --max-lora-rank 16"
+        assert limits in arguments
+        policies = Policies(home)
+        policies.add("policy", write_adapter(tmp_path / "adapter"))
+        client.publish("policy", 1)
+        assert served.ask("weights").json()["choices"][0]["message"]["content"] == "w1"
+        assert served.ask("die").status_code == 503
+        served.line("ltrain: vLLM runs again with policy v1")
+        assert served.ask("weights").json()["choices"][0]["message"]["content"] == "w1"
+        client.close()
+    with serving(home, python, "--publish", "merged") as served:  # the current one is an adapter
+        assert served.ask("weights").json()["choices"][0]["message"]["content"] == "w1"
+        assert "policy v1" in served.line("ltrain: gateway ready")
+
+
+def test_policies_of_other_weights_have_servers_of_their_own(
+    tmp_path: Path, model: Path, python: Path, write_model: Any, write_adapter: Any
+) -> None:
+    home = tmp_path / "home"
+    policies = Policies(home)
+    policies.register("critic", write_model(tmp_path / "other", fill=7))
+    names = ("--policy", "solver", "--policy", "critic", "--policy", "checker")
+    with serving(home, python, str(model), *names) as served:
+        assert "policies solver v0, critic v0, checker v0" in served.line("ltrain: gateway ready")
+        answers = [served.ask("weights", model=name) for name in ("solver", "critic", "checker")]
+        assert [answer.status_code for answer in answers] == [200, 200, 200]
+        assert served.ask("w1", model="other").status_code == 404
+    assert {file.name for file in (home / "logs").glob("vllm*")} == {
+        "vllm-solver.log",
+        "vllm-critic.log",
+    }
+    lines = refusal(home, python, *names, "--upstream", "http://127.0.0.1:9")
+    assert "Start a gateway for each group: solver, checker; critic." in lines

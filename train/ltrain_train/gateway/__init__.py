@@ -17,11 +17,13 @@ from ltrain_train.gateway.keys import (
 )
 from ltrain_train.gateway.policy_exchange import LENGTH_SETTING
 from ltrain_train.gateway.server import ServeOptions, serve
-from ltrain_train.gateway.vllm import VllmOptions
+from ltrain_train.gateway.serving.plan import AdapterOptions
+from ltrain_train.gateway.serving.vllm import VllmOptions
 
 __all__ = [
     "LENGTH_SETTING",
     "OUTAGE_TIMEOUT",
+    "AdapterOptions",
     "CallCounts",
     "GatewayClient",
     "GatewayConnection",

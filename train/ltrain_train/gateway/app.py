@@ -1,12 +1,10 @@
 """The gateway's HTTP routes for agents, the runner and the loop."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from http import HTTPStatus
-from typing import Any
 
-import orjson
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import SpanKind
@@ -24,28 +22,31 @@ from ltrain_collector.http import RefusalCounts
 from ltrain_instrument import attributes
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.identity import Identity
-from ltrain_instrument.tokens import CallSpan, Operation
+from ltrain_instrument.tokens import CallSpan
 from ltrain_instrument.tokens import Request as ModelRequest
+from ltrain_train.gateway.admin_routes import AdminRoutes
 from ltrain_train.gateway.apis import (
     APIS,
     COUNT_PATH,
     Answer,
     Api,
+    ClientCall,
     count_tokens,
     error_body,
     parse_count,
 )
 from ltrain_train.gateway.attempts import AttemptCalls, AttemptRegistry
 from ltrain_train.gateway.collection import CollectionServer
-from ltrain_train.gateway.errors import Refused
+from ltrain_train.gateway.errors import Refused, json_response
 from ltrain_train.gateway.exchange import Exchange, Recording
-from ltrain_train.gateway.keys import BadKey, Keyring, RolloutClaims, bearer_key, call_key
+from ltrain_train.gateway.keys import BadKey, Keyring, RolloutClaims, call_key
 from ltrain_train.gateway.lease_routes import LeaseRoutes
 from ltrain_train.gateway.policy_exchange import PolicyExchange
-from ltrain_train.gateway.publication import Publication
 from ltrain_train.gateway.request import build_policy_request
 from ltrain_train.gateway.routes import Routes, RouteServer
-from ltrain_train.gateway.upstream import UpstreamAway, UpstreamFailed
+from ltrain_train.gateway.serving.publication import Publication
+from ltrain_train.gateway.serving.served_policies import ServedPolicies
+from ltrain_train.gateway.serving.upstream import UpstreamAway, UpstreamFailed
 from ltrain_train.policy import BadModel, UnknownVersion
 
 ROLLOUT = "/rollout/{rollout}/attempt/{attempt:int}"
@@ -56,11 +57,11 @@ _propagator = TraceContextTextMapPropagator()
 
 
 class Gateway:
-    """The routes of one policy."""
+    """The routes of the policies."""
 
     def __init__(
         self,
-        publication: Publication,
+        publications: Sequence[Publication],
         *,
         secret: str,
         provider: TracerProvider,
@@ -69,11 +70,12 @@ class Gateway:
         routes: Routes | None = None,
         attempts: AttemptRegistry | None = None,
         collection: CollectionServer | None = None,
+        publish_as: str = "merged",
     ) -> None:
         """Prepare the routes.
 
         Args:
-            publication: the policy's served version.
+            publications: the served version of each policy; the first policy is the default.
             secret: signs the gateway's own keys.
             provider: raises OSError for a span that it cannot write.
             store_keys: keys that `/v1` accepts; None accepts every call.
@@ -81,18 +83,21 @@ class Gateway:
             routes: the servers of other models.
             attempts: the attempts that are closed already.
             collection: answers the policy's calls in place of a server that the gateway manages.
+            publish_as: `adapter` or `merged`: the artifacts that a learner should publish.
         """
-        self.publication = publication
         self.recording = Recording()
         self._store_keys, self._on_tools = store_keys, on_tools
         self._routes = routes or Routes()
         self._collection = collection
-        self.policy = publication.policy
+        self.policies = ServedPolicies(publications, self._routes.models)
         self.attempts = attempts or AttemptRegistry()
+        for server in self.policies.servers:
+            server.pinned = self.attempts.pinned
         self.since = time.time()
         """Unix seconds since which it answers; a runner detects a restart by it."""
         self.refusals = RefusalCounts()
         self._keys = Keyring(secret)
+        self._admin = AdminRoutes(self._keys, self.policies, self.attempts, publish_as)
         self._tracer = provider.get_tracer(attributes.SCOPE_GATEWAY)
 
     def app(self) -> Starlette:
@@ -103,10 +108,8 @@ class Gateway:
                 Route(f"{ROLLOUT}/v1/models", self.models),
                 Route("/v1/models", self.models),
                 Route(f"{ROLLOUT}/close", self.close, methods=["POST"]),
-                Route("/admin/policies/{name}", self.policy_version),
-                Route("/admin/policies/{name}/current", self.publish, methods=["POST"]),
-                Route("/admin/policies/{name}/waits", self.waits),
                 Route("/health", self.health),
+                *self._admin.routes(),
                 *LeaseRoutes(self._keys).routes(),
             ],
             exception_handlers={
@@ -130,38 +133,54 @@ class Gateway:
         if claims is None:
             self._admit(headers)
         client_call = api.parse(await _read_body(Request(scope, receive)))
-        operation, body = client_call.operation, client_call.body
-        route: RouteServer | CollectionServer | None = self._routes.find(body["model"])
         if claims is not None:
             attempt = self.attempts.require_open(claims)  # after the body: a close may come first
         else:
             attempt = AttemptCalls(Identity(mode="prod"))
-            if route is None:
-                self._require_served(body["model"])
-        route = route or self._collection
-        if route is not None:
-            request = route.request(operation, body)
+        server = self._find_server(client_call.body["model"], claims, attempt)
+        if isinstance(server, Publication):
+            request = self._policy_request(client_call, server, claims)
         else:
-            request = self._policy_request(operation, body, claims)
+            request = server.request(client_call.operation, client_call.body)
         context = _remote_context(headers)
         attempt.context = attempt.context or context
         identity = attempt.identity.attributes()
         span = CallSpan(self._tracer, context, SpanKind.SERVER, request, identity)
-        if route is not None:
-            route.describe(span.span)
+        if not isinstance(server, Publication):
+            server.describe(span.span)
         answer = client_call.answer(request)
-        await self._exchange(request, span, attempt, send, answer, route).run(receive)
+        await self._exchange(request, span, attempt, send, answer, server).run(receive)
+
+    def _find_server(
+        self, model: str, claims: RolloutClaims | None, attempt: AttemptCalls
+    ) -> Publication | RouteServer | CollectionServer:
+        """Return what answers a call of `model`.
+
+        Raises:
+            Refused: 404, when a call of production names an unknown model.
+        """
+        if (route := self._routes.find(model)) is not None:
+            return route
+        if claims is not None:
+            publication = self.policies.of_attempt(model, claims.policy)
+        else:
+            publication = self.policies.of_production(model, attempt)
+        return self._collection or publication
 
     def _policy_request(
-        self, operation: Operation, body: dict[str, Any], claims: RolloutClaims | None
+        self, call: ClientCall, publication: Publication, claims: RolloutClaims | None
     ) -> ModelRequest:
-        if body.get("tools"):
+        if call.body.get("tools"):
             self._on_tools()
-        if claims is None:
-            return build_policy_request(operation, body, self.policy, {})
-        trained = claims.identity.mode == "train"
+        trained = claims is not None and claims.identity.mode == "train"
         return build_policy_request(
-            operation, body, self.policy, claims.sampling, trained, claims.allow
+            call.operation,
+            call.body,
+            publication.upstream.model,
+            claims.sampling if claims else {},
+            trained,
+            claims.allow if claims else (),
+            hides_model=publication.server.adapters.limit > 0,
         )
 
     def _exchange(
@@ -171,60 +190,53 @@ class Gateway:
         attempt: AttemptCalls,
         send: Send,
         answer: Answer,
-        route: RouteServer | CollectionServer | None,
+        server: Publication | RouteServer | CollectionServer,
     ) -> Exchange:
-        if route is not None:
-            return Exchange(
-                request,
-                span,
-                attempt,
-                send,
-                answer=answer,
-                upstream=route,
-                recording=self.recording,
+        parts = (request, span, attempt, send)
+        if isinstance(server, Publication):
+            return PolicyExchange(
+                *parts, answer=answer, publication=server, recording=self.recording
             )
-        return PolicyExchange(
-            request,
-            span,
-            attempt,
-            send,
-            answer=answer,
-            upstream=self.publication.upstream,
-            gate=self.publication.gate,
-            recording=self.recording,
-            policy=self.policy,
-        )
+        return Exchange(*parts, answer=answer, upstream=server, recording=self.recording)
 
     async def count_tokens(self, request: Request) -> Response:
         """Return the number of tokens of a message's prompt; no call is made or recorded."""
+        claims = None
         if "rollout" in request.path_params:
-            self.attempts.require_open(self._claims(request.scope, request.headers))
+            claims = self._claims(request.scope, request.headers)
+            self.attempts.require_open(claims)
         else:
             self._admit(request.headers)
         chat = parse_count(await _read_body(request))
-        if "rollout" not in request.path_params and chat["model"] not in self._routes.models:
-            self._require_served(chat["model"])
-        count = await count_tokens(self.publication.upstream, chat, self._routes.models)
+        publication, model = self.policies.default, chat["model"]
+        if claims is not None:
+            publication = self.policies.of_attempt(model, claims.policy)
+        elif model not in self._routes.models:
+            publication = self.policies.require(model)
+        count = await count_tokens(publication.upstream, chat, self._routes.models)
         return Response(count, media_type="application/json")
 
     async def models(self, request: Request) -> Response:
-        """Return the list of models: the policy, and those with a route."""
+        """Return the list of models: the policies, and those with a route."""
         if "rollout" in request.path_params:
             self._claims(request.scope, request.headers)
         else:
             self._admit(request.headers)
         fields = {"object": "model", "created": 0, "owned_by": "ltrain"}
-        limit = {"max_model_len": self.publication.upstream.max_model_len}
-        policy = {"id": self.policy, **fields, **limit}
+        policies = [
+            {"id": each.policy, **fields, "max_model_len": each.upstream.max_model_len}
+            for each in self.policies.publications
+        ]
         others = [{"id": model, **fields} for model in self._routes.models]
-        return _json_response({"object": "list", "data": [policy, *others]})
+        return json_response({"object": "list", "data": [*policies, *others]})
 
     async def close(self, request: Request) -> Response:
         """Revoke an attempt's key, cancel its calls in flight, and return its counts."""
         attempt = self.attempts.find(self._claims(request.scope, request.headers))
         first = not attempt.closed
         if attempt.in_flight_calls:
-            attempt.cancelled_in_outage = not await self.publication.upstream.is_healthy()
+            upstreams = [server.upstream for server in self.policies.servers]
+            attempt.cancelled_in_outage = not all([await each.is_healthy() for each in upstreams])
         await attempt.close()
         if first:
             counts = {attributes.SPANS: attempt.spans, attributes.LLM_CALLS: attempt.llm_calls}
@@ -235,39 +247,21 @@ class Gateway:
                 {**attempt.identity.attributes(), **counts},
             )
             self.recording.require_span(span.end)
-        return _json_response(await self.attempts.record_close(attempt, self.since))
-
-    async def policy_version(self, request: Request) -> Response:
-        """Return the served version."""
-        self._admin(request)
-        version = self.publication.require_version()
-        path = self.publication.policies.path(self.policy, version)
-        return _json_response({"policy": self.policy, "current": version, "path": str(path)})
-
-    async def publish(self, request: Request) -> Response:
-        """Load a version into the policy server and, unless told otherwise, make it current."""
-        self._admin(request)
-        version, current = await _parse_publication(request)
-        seconds = await self.publication.publish(version, current=current)
-        return _json_response({"policy": self.policy, "current": version, "seconds": seconds})
-
-    async def waits(self, request: Request) -> Response:
-        """Return how long the calls of each open attempt waited at the shut gate."""
-        self._admin(request)
-        return _json_response({"seconds": self.attempts.waits()})
+        return json_response(await self.attempts.record_close(attempt, self.since))
 
     async def health(self, request: Request) -> Response:
         """Return whether the gateway answers calls and records their spans; 503 while they wait."""
-        gate = self.publication.gate
-        status = HTTPStatus.OK if gate.is_open else HTTPStatus.SERVICE_UNAVAILABLE
-        return _json_response(
+        policies, default = self.policies, self.policies.default
+        status = HTTPStatus.OK if policies.is_ready else HTTPStatus.SERVICE_UNAVAILABLE
+        return json_response(
             {
-                "status": "ready" if gate.is_open else "waiting",
-                "reason": gate.reason,
-                "policy": self.policy,
-                "version": self.publication.version,
-                "max_model_len": self.publication.upstream.max_model_len,
-                "in_flight": gate.in_flight,
+                "status": "ready" if policies.is_ready else "waiting",
+                "reason": policies.waiting_for,
+                "policy": default.policy,
+                "version": default.version,
+                "policies": {each.policy: each.version for each in policies.publications},
+                "max_model_len": default.upstream.max_model_len,
+                "in_flight": sum(server.gate.in_flight for server in policies.servers),
                 "recording": self.recording.error or "ok",
                 "blocked": self.refusals.by_reason(),
             },
@@ -283,7 +277,7 @@ class Gateway:
                 f"path is of attempt {path['attempt']} of rollout {path['rollout']}. Use the base "
                 "URL that came with the key."
             )
-        self._require_served(claims.policy)
+        self.policies.require(claims.policy)
         return claims
 
     def _admit(self, headers: Headers) -> None:
@@ -308,18 +302,6 @@ class Gateway:
             raise BadKey(
                 "A key that is bound to a rollout or a run is not accepted at /v1. Use the base "
                 "URL and the key that the runner passed to the attempt."
-            )
-
-    def _admin(self, request: Request) -> None:
-        self._keys.verify_admin_key(bearer_key(request.headers.get("authorization")))
-        self._require_served(request.path_params["name"])
-
-    def _require_served(self, name: str) -> None:
-        if name != self.policy:
-            raise Refused(
-                HTTPStatus.NOT_FOUND,
-                f"This gateway has no model '{name}'. "
-                f"Choose from: {', '.join([self.policy, *self._routes.models])}.",
             )
 
 
@@ -349,25 +331,6 @@ async def _read_body(request: Request) -> bytes:
                 f"A request has at most {MAX_REQUEST_BYTES >> 20} MiB.",
             )
     return bytes(body)
-
-
-async def _parse_publication(request: Request) -> tuple[int, bool]:
-    """Return the version of a request, and whether it becomes the current one."""
-    try:
-        content = orjson.loads(await request.body())
-        version, current = content["version"], content.get("current", True)
-    except (orjson.JSONDecodeError, KeyError, TypeError):
-        version, current = None, True
-    if not isinstance(version, int) or not isinstance(current, bool):
-        raise Refused(
-            HTTPStatus.BAD_REQUEST,
-            'The request names no version. Send a JSON object such as {"version": 3}.',
-        )
-    return version, current
-
-
-def _json_response(content: object, status: HTTPStatus = HTTPStatus.OK) -> Response:
-    return Response(orjson.dumps(content), status, media_type="application/json")
 
 
 STATUS_OF: dict[type[Exception], HTTPStatus] = {

@@ -41,6 +41,10 @@ class AttemptCalls:
     """Digests of requests that an outage left unanswered; a later answer removes its request."""
     cancelled_in_outage: bool = False
     """Whether the policy server was down when the calls in flight were cancelled."""
+    pinned: bool = False
+    """Whether its calls are refused when their version is gone; else they go on with another."""
+    versions: dict[str, int] = field(default_factory=dict)
+    """The version of each policy that answered the first call of it."""
     context: Context | None = None
     """Trace context of the first call, which the attempt's own span continues."""
     in_flight_calls: set[asyncio.Task[None]] = field(default_factory=set)
@@ -107,7 +111,8 @@ class AttemptRegistry:
         if attempt is None:
             if len(self._attempts) >= MAX_ATTEMPTS:
                 self._drop_expired()
-            attempt = self._attempts[key] = AttemptCalls(identity, claims.expires)
+            attempt = AttemptCalls(identity, claims.expires, pinned=claims.pin_version)
+            self._attempts[key] = attempt
         return attempt
 
     def require_open(self, claims: RolloutClaims) -> AttemptCalls:
@@ -160,6 +165,12 @@ class AttemptRegistry:
             for (rollout, number), attempt in self._attempts.items()
             if not attempt.closed and attempt.away_seconds
         }
+
+    def pinned(self) -> set[tuple[str, int]]:
+        """Return the policies and versions to which open attempts are pinned."""
+        now = time.time()
+        attempts = (each for each in self._attempts.values() if each.pinned and not each.closed)
+        return {key for each in attempts if each.expires > now for key in each.versions.items()}
 
     def _drop_expired(self) -> None:
         now = time.time()

@@ -125,6 +125,15 @@ class GatewayClient:
         path, key = f"/admin/policies/{policy}", sign_admin_key(self._secret)
         return int(self._connection.request("GET", path, key)["current"])
 
+    def publishes_adapters(self, policy: str) -> bool:
+        """Return whether a learner should publish adapters of `policy`, not merged weights.
+
+        Raises:
+            GatewayRefused: when the gateway serves another policy.
+        """
+        path, key = f"/admin/policies/{policy}", sign_admin_key(self._secret)
+        return bool(self._connection.request("GET", path, key)["publish"] == "adapter")
+
     def publish(self, policy: str, version: int, *, current: bool = True) -> float:
         """Publish a version and return the seconds that calls had to wait.
 

@@ -20,9 +20,11 @@ from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.tokens import Operation, Request, build_request
 from ltrain_train.gateway.apis import error_message
 from ltrain_train.gateway.errors import Refused
-from ltrain_train.gateway.gate import Gate
-from ltrain_train.gateway.publication import Publication
-from ltrain_train.gateway.upstream import Upstream, UpstreamFailed
+from ltrain_train.gateway.serving.adapters import Adapters
+from ltrain_train.gateway.serving.gate import Gate
+from ltrain_train.gateway.serving.policy_server import PolicyServer
+from ltrain_train.gateway.serving.publication import Publication
+from ltrain_train.gateway.serving.upstream import Upstream, UpstreamFailed
 from ltrain_train.policy import Policies
 
 TOKEN_IDS, LOGPROBS, VERSION = "token_ids", "logprobs", "version"
@@ -76,12 +78,25 @@ class CollectionServer:
         span.set_attribute(attributes.UNAVAILABLE, list(self.missing))
 
 
+class CollectedServer(PolicyServer):
+    """A policy server without weights of ours: it holds no adapters either."""
+
+    def __init__(self, policies: Policies, upstream: Upstream) -> None:
+        self.policies, self.upstream = policies, upstream
+        self.gate, self.adapters = Gate(), Adapters(upstream, policies, limit=0)
+        self.publications, self.pinned = [], tuple
+
+
 class CollectionPublication(Publication):
     """A policy without versions: nothing can be published."""
 
     def __init__(self, policies: Policies, policy: str, upstream: Upstream) -> None:
-        self.policies, self.policy, self.upstream = policies, policy, upstream
-        self.gate = Gate(0)
+        self.policies, self.policy = policies, policy
+        self.server = CollectedServer(policies, upstream)
+
+    def holds(self, version: int) -> bool:
+        """Return False: the version of its weights is unknown."""
+        return False
 
     @property
     def version(self) -> int | None:

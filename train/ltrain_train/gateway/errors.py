@@ -1,8 +1,9 @@
-"""The gateway's error responses, in the form that OpenAI's clients read."""
+"""The gateway's responses in JSON, and its errors in the form that OpenAI's clients read."""
 
 from http import HTTPStatus
 
 import orjson
+from starlette.responses import Response
 from starlette.types import Send
 
 JSON_HEADERS = [(b"content-type", b"application/json")]
@@ -25,6 +26,11 @@ class Refused(Exception):
             "code": self.status.value,
         }
         return orjson.dumps({"error": {**error, "param": None}})
+
+
+def json_response(content: object, status: HTTPStatus = HTTPStatus.OK) -> Response:
+    """Return a response with JSON."""
+    return Response(orjson.dumps(content), status, media_type="application/json")
 
 
 async def send_json(send: Send, status: int, body: bytes) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from hashlib import sha256
 from http import HTTPStatus
-from typing import Protocol
+from typing import Any, Protocol
 
 import aiohttp
 import orjson
@@ -28,7 +28,7 @@ from ltrain_instrument.tokens import (
 from ltrain_train.gateway.apis import Answer, error_message, error_sentence
 from ltrain_train.gateway.attempts import AttemptCalls
 from ltrain_train.gateway.errors import Refused, send_json
-from ltrain_train.gateway.upstream import read_events
+from ltrain_train.gateway.serving.upstream import read_events
 
 STREAM_START: Message = {
     "type": "http.response.start",
@@ -97,7 +97,7 @@ class Exchange:
     ) -> None:
         self.request, self.span, self.attempt = request, span, attempt
         self.upstream, self.recording, self._answer = upstream, recording, answer
-        self._body = orjson.dumps(request.body)
+        self._requested = self._body = orjson.dumps(request.body)
         self._send = send
         self._recorded_answer = ModelResponse()
         self._started = False
@@ -157,6 +157,7 @@ class Exchange:
         body = await response.read()
         with _reading():
             payload, forwarded = self._answer.complete(body)
+            self._check_answer(payload)
             self._recorded_answer.add_payload(payload)
         self._end_answered()
         await self._begin(send_json(self._send, 200, forwarded))
@@ -172,6 +173,7 @@ class Exchange:
                 payload, events = self._answer.chunk(event)
                 if "error" in payload:
                     raise ServerFailed(error_sentence(payload))
+                self._check_answer(payload)
                 self._recorded_answer.add_payload(payload)
             if self._recorded_answer.finished >= self.request.choices:
                 pending.append(events)
@@ -179,6 +181,9 @@ class Exchange:
                 await self._send_body(events, more=True)
         if not self.span.ended:
             await self._finish(pending)
+
+    def _check_answer(self, payload: dict[str, Any]) -> None:
+        """Check that the right model answers, where the server names it."""
 
     async def _finish(self, pending: list[bytes]) -> None:
         if self._recorded_answer.finished < self.request.choices:
@@ -219,7 +224,7 @@ class Exchange:
     @property
     def _digest(self) -> bytes:
         """Identifies a request within its attempt; a repeated request has the same digest."""
-        return sha256(self._body).digest()
+        return sha256(self._requested).digest()
 
     def _end_answered(self) -> None:
         """End the span before the last byte of the response is sent.

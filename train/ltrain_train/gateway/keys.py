@@ -42,6 +42,8 @@ class RolloutClaims:
     """Sampling imposed on every call; missing parameters are neutral. Empty: nothing is imposed."""
     allow: tuple[Allow, ...] = ()
     """Untrainable request features that calls in mode `train` may use."""
+    pin_version: bool = False
+    """Whether calls are refused when the version of the attempt's first call is gone."""
     expires: float
     """Unix seconds."""
 
@@ -61,6 +63,7 @@ def sign_rollout_key(secret: str, claims: RolloutClaims) -> str:
     identity = {name: value for name, value in asdict(claims.identity).items() if value is not None}
     content: dict[str, Any] = {"kind": "rollout", "identity": identity, "policy": claims.policy}
     content |= {"sampling": claims.sampling, "allow": list(claims.allow)}
+    content |= {"pin": True} if claims.pin_version else {}
     return _encode(secret, content, claims.expires)
 
 
@@ -158,5 +161,6 @@ def _rollout_claims(content: Mapping[str, Any]) -> RolloutClaims:
         policy=content["policy"],
         sampling=content["sampling"],
         allow=tuple(map(Allow, content.get("allow", ()))),
+        pin_version=content.get("pin", False),
         expires=content["expires"],
     )

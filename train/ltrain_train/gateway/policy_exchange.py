@@ -7,6 +7,7 @@
 import asyncio
 import re
 from http import HTTPStatus
+from typing import Any
 
 import aiohttp
 import orjson
@@ -21,8 +22,7 @@ from ltrain_train.gateway.exchange import (
     Recording,
     ServerFailed,
 )
-from ltrain_train.gateway.gate import Gate
-from ltrain_train.gateway.upstream import Upstream
+from ltrain_train.gateway.serving.publication import Publication, ServedVersion
 
 TOO_LONG = re.compile(r"maximum (context|model) length|max_model_len")
 """What vLLM says of a request with more tokens than it serves."""
@@ -47,16 +47,17 @@ class PolicyExchange(Exchange):
         send: Send,
         *,
         answer: Answer,
-        upstream: Upstream,
-        gate: Gate,
+        publication: Publication,
         recording: Recording,
-        policy: str,
     ) -> None:
+        upstream = publication.upstream
         super().__init__(
             request, span, attempt, send, answer=answer, upstream=upstream, recording=recording
         )
-        self._server, self.gate, self.policy = upstream, gate, policy
-        self._shut_count = gate.shut_count
+        self._server, self._publication, self.gate = upstream, publication, publication.gate
+        self._model = request.body["model"]
+        """The model of the server that answers."""
+        self._shut_count = self.gate.shut_count
         self._in_outage = False
         """Whether the call waits for a policy server that is down."""
 
@@ -80,22 +81,39 @@ class PolicyExchange(Exchange):
             await self._call_through_gate()
 
     async def _call_through_gate(self) -> None:
-        version = await self._enter()
+        chosen = await self._enter()
         self._shut_count = self.gate.shut_count
         try:
-            self.span.set_policy(self.policy, version)
+            self.span.set_policy(self._publication.policy, chosen.version)
+            if chosen.model != self._model:
+                self._model = chosen.model
+                self._body = orjson.dumps({**self.request.body, "model": chosen.model})
             await self._call_server()
         finally:
-            self.gate.leave()
+            self._publication.leave(chosen)
 
-    async def _enter(self) -> int:
-        if self.gate.is_open:
-            return await self.gate.enter()
-        self._in_outage = True
-        with self.attempt.count_waiting():
-            version = await self.gate.enter()
+    async def _enter(self) -> ServedVersion:
+        try:
+            if self.gate.is_open:
+                return await self._publication.enter(self.attempt)
+            self._in_outage = True
+            with self.attempt.count_waiting():
+                chosen = await self._publication.enter(self.attempt)
+        except Refused as refused:
+            self._end_failed("version_gone", refused.message)
+            raise
         self._in_outage = False
-        return version
+        return chosen
+
+    def _check_answer(self, payload: dict[str, Any]) -> None:
+        """Check that the answer names the model of the version.
+
+        Raises:
+            ServerFailed: when another model answered.
+        """
+        model = payload.get("model", self._model)
+        if model != self._model:
+            raise ServerFailed(f"model '{model}' answered a call of '{self._model}'")
 
     async def _note_disconnect(self) -> None:  # an outage may be why the agent went away
         self._in_outage = self._in_outage or not await self._server.is_healthy()

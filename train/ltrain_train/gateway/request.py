@@ -1,6 +1,7 @@
 """Requests to the policy: a rollout key imposes its sampling on them."""
 
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -18,6 +19,8 @@ def build_policy_request(
     sampling: dict[str, float],
     trained: bool = False,
     allowed: Collection[Allow] = (),
+    *,
+    hides_model: bool = False,
 ) -> Request:
     """Convert an agent's request to the request that the policy server answers.
 
@@ -28,6 +31,7 @@ def build_policy_request(
         sampling: sampling imposed on the call; empty imposes nothing.
         trained: whether the call is made in mode `train`.
         allowed: untrainable features that a call in mode `train` may use.
+        hides_model: whether the policy server may answer under another name than `served`.
 
     Raises:
         Refused: 400, when it uses a feature that is not allowed, or cannot be encoded.
@@ -46,7 +50,7 @@ def build_policy_request(
         raise bad_request(
             f"The request cannot be encoded as JSON: {error}. Send valid JSON numbers and text."
         ) from error
-    return request
+    return replace(request, hides_model=True) if hides_model else request
 
 
 def _impose_sampling(

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.tokens import Operation, Request, unchanged_request
-from ltrain_train.gateway.upstream import CONNECT_TIMEOUT, PATHS
+from ltrain_train.gateway.serving.upstream import CONNECT_TIMEOUT, PATHS
 from ltrain_transforms.recipe import Route
 
 
@@ -82,15 +82,15 @@ class Routes:
         return self._session
 
 
-def parse_routes(texts: Iterable[str], policy: str) -> tuple[Route, ...]:
+def parse_routes(texts: Iterable[str], policies: Iterable[str]) -> tuple[Route, ...]:
     """Return the routes of the options `--route`.
 
     Raises:
-        BadRoute: for a text that is no route, a model that is named twice or is the policy, or a
+        BadRoute: for a text that is no route, a model that is named twice or is a policy, or a
             key that is not set.
     """
     routes = tuple(map(_parse_route, texts))
-    names = [policy]
+    names = list(policies)
     for route in routes:
         if route.model in names:
             raise BadRoute(

@@ -11,8 +11,9 @@ import gc
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import uvicorn
@@ -27,24 +28,30 @@ from ltrain_train.gateway.attempts import AttemptRegistry
 from ltrain_train.gateway.closed_attempts import ClosedAttempts
 from ltrain_train.gateway.collection import (
     CollectionPublication,
+    CollectionServer,
     open_collection,
     upstream_key,
 )
-from ltrain_train.gateway.errors import Refused
 from ltrain_train.gateway.keys import gateway_secret
-from ltrain_train.gateway.publication import Publication
 from ltrain_train.gateway.routes import Routes, parse_routes
-from ltrain_train.gateway.upstream import Upstream, UpstreamFailed
-from ltrain_train.gateway.vllm import Vllm, VllmOptions
+from ltrain_train.gateway.serving.adapter_trial import PublishedAs, measure_adapter
+from ltrain_train.gateway.serving.host import PolicyHost
+from ltrain_train.gateway.serving.plan import (
+    AdapterOptions,
+    PlannedServer,
+    plan_servers,
+    prepare_version,
+    require_one_server,
+)
+from ltrain_train.gateway.serving.policy_server import PolicyServer
+from ltrain_train.gateway.serving.publication import Publication
+from ltrain_train.gateway.serving.upstream import Upstream, UpstreamFailed
+from ltrain_train.gateway.serving.vllm import Vllm, VllmOptions
 from ltrain_train.policy import NO_TOOLS, Policies, renders_tools
-from ltrain_train.processes import Children, RestartLimit
+from ltrain_train.processes import Children
 from ltrain_train.store import open_service_provider, store_folder
 
 HOST = "127.0.0.1"
-POLL = 0.2
-"""Seconds between two checks of vLLM."""
-UPSTREAM_POLL = 1.0
-"""Seconds between two requests for the health of a policy server that the gateway did not start."""
 GC_THRESHOLD = 20_000
 """Objects that are created between two searches for cycles; Python's default is 700."""
 SHUTDOWN_TIMEOUT = 3
@@ -60,14 +67,16 @@ class ServeOptions:
     """The options of `ltrain serve`."""
 
     home: Path
-    policy: str
+    policies: tuple[str, ...]
+    """The served policies; the first one is the default."""
     model: Path | None
-    """Model directory that becomes version 0 of a new policy."""
+    """Model directory that becomes version 0 of new policies."""
     port: int
     """0: any free port."""
     upstream: str | None
     """URL of a running policy server; None starts vLLM."""
     vllm: VllmOptions
+    adapters: AdapterOptions = field(default_factory=AdapterOptions)
     upstream_key_env: str | None = None
     """Environment variable with the key of `upstream`."""
     routes: tuple[str, ...] = ()
@@ -81,19 +90,16 @@ def serve(options: ServeOptions, log: Callable[[str], None]) -> None:
         LtrainError: when the port is in use, the model is incomplete, or vLLM cannot be started.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    routes = parse_routes(options.routes, options.policy)
+    routes = parse_routes(options.routes, options.policies)
     with contextlib.suppress(KeyboardInterrupt), _bind_port(options.port) as listening:
         policies, secret = Policies(options.home), gateway_secret(options.home)
-        collects = _collects(policies, options)
-        if not collects:
-            _prepare_version(policies, options, log)
         with Children() as children:
-            service = GatewayServer(options, policies, children, log, collects)
+            service = GatewayServer(options, policies, children, log)
             uvloop.run(service.run(secret, listening, Routes(routes)))
 
 
 class GatewayServer:
-    """Runs the gateway and the policy server."""
+    """Runs the gateway and its policy servers."""
 
     def __init__(
         self,
@@ -101,155 +107,167 @@ class GatewayServer:
         policies: Policies,
         children: Children,
         log: Callable[[str], None],
-        collects: bool = False,
     ) -> None:
-        self._collects = collects
-        """Whether it only records the calls of a server that it does not manage."""
+        """Start vLLM for the weights of the policies, unless a running server was named."""
+        self._options, self._policies, self._children, self._log = options, policies, children, log
         self._key = upstream_key(options.upstream_key_env)
-        self._options, self._children, self._log = options, children, log
-        self._policies, self._policy = policies, options.policy
         self._template_checked = False
-        self._started = 0 if collects else policies.current(options.policy)
-        """The version that vLLM was first started with."""
-        self._vllm = None if options.upstream else self._start_vllm()
+        self._collects = _collects(policies, options)
+        """Whether it only records the calls of a server that it does not manage."""
+        self._planned = [] if self._collects else self._plan()
+        self._vllms = [None if options.upstream else self._start_vllm(s) for s in self._planned]
+
+    def _plan(self) -> list[PlannedServer]:
+        options = self._options
+        for policy in options.policies:
+            prepare_version(self._policies, policy, options.model, self._log)
+        planned = plan_servers(self._policies, options.policies, options.adapters)
+        if options.upstream:
+            require_one_server(planned)
+        return planned
 
     async def run(self, secret: str, listening: socket.socket, routes: Routes) -> None:
         """Serve on a bound socket until a signal arrives or vLLM has died too often."""
         options = self._options
-        address = self._vllm.socket if self._vllm else options.upstream
-        health_path = "/v1/models" if self._collects else "/health"
-        upstream = Upstream(address or "", self._policy, key=self._key, health_path=health_path)
         provider = open_service_provider("ltrain-gateway", options.home, strict=True)
-        publication = self._publication(upstream)
-        collection = None
-        try:
+        async with AsyncExitStack() as stack:
+            stack.callback(provider.shutdown)
+            stack.push_async_callback(routes.close)
+            hosts = await self._open_hosts(stack)
+            publications = [each for host in hosts for each in host.publications]
+            publications.sort(key=lambda each: options.policies.index(each.policy))
+            collection = None
             if self._collects:
-                collection = await open_collection(upstream)
-                self._log(collection.notice)
-            else:
-                await self._load_current(publication)
+                collection, publication = await self._open_collection(stack)
+                publications.append(publication)
             folder = store_folder(options.home)
-            keys = Keys(folder) if folder else None
             gateway = Gateway(
-                publication,
+                publications,
                 secret=secret,
                 provider=provider,
-                store_keys=keys,
+                store_keys=Keys(folder) if folder else None,
                 on_tools=self._warn_of_template,
                 routes=routes,
                 attempts=AttemptRegistry(ClosedAttempts(options.home / "gateway" / "closed.jsonl")),
                 collection=collection,
+                publish_as=await self._choose_artifact(hosts),
             )
-            await self._serve(gateway, listening)
-        finally:
-            await upstream.close()
-            await routes.close()
-            provider.shutdown()
+            await self._serve(gateway, hosts, listening)
 
-    def _publication(self, upstream: Upstream) -> Publication:
-        if self._collects:
-            return CollectionPublication(self._policies, self._policy, upstream)
-        return Publication(
-            self._policies,
-            self._policy,
-            upstream,
-            version=self._started,
-            on_lost=self._vllm.kill if self._vllm else _leave_running,
-            log=self._log,
-        )
+    async def _open_collection(
+        self, stack: AsyncExitStack
+    ) -> tuple[CollectionServer, CollectionPublication]:
+        """Return a server that is not managed, and the policy without versions."""
+        policy, address = self._options.policies[0], self._options.upstream or ""
+        upstream = Upstream(address, policy, key=self._key, health_path="/v1/models")
+        stack.push_async_callback(upstream.close)
+        collection = await open_collection(upstream)
+        self._log(collection.notice)
+        return collection, CollectionPublication(self._policies, policy, upstream)
 
-    async def _load_current(self, publication: Publication) -> None:
-        """Serve the current version, also if another command changed it while vLLM started."""
-        if self._options.upstream:
-            await _attach(publication)
-        else:
-            await publication.label_started(self._started)
-        current = self._policies.current(self._policy)
-        if current != publication.gate.version:
-            await publication.publish(current)
+    async def _open_hosts(self, stack: AsyncExitStack) -> list[PolicyHost]:
+        """Return the policy servers, which have the current versions."""
+        hosts = []
+        for planned, vllm in zip(self._planned, self._vllms, strict=True):
+            address = vllm.socket if vllm else self._options.upstream
+            upstream = Upstream(address or "", planned.weights.policy, key=self._key)
+            stack.push_async_callback(upstream.close)
+            server = PolicyServer(
+                self._policies,
+                upstream,
+                planned.weights,
+                max_adapters=planned.max_adapters,
+                on_lost=vllm.kill if vllm else _leave_running,
+                log=self._log,
+            )
+            publications = [
+                Publication(policy, server, version=version)
+                for policy, version in planned.versions.items()
+            ]
+            hosts.append(PolicyHost(server, publications, vllm, self._log))
+            await hosts[-1].prepare()
+        return hosts
+
+    async def _choose_artifact(self, hosts: Sequence[PolicyHost]) -> PublishedAs:
+        """Return what learners publish: what the options say, or what a trial shows."""
+        adapters = self._options.adapters
+        if adapters.publish != "auto":
+            return adapters.publish
+        if not hosts or not adapters.lora_rank:
+            return "merged"
+        if any(len(host.publications) > 1 for host in hosts):
+            return "adapter"  # merged weights would replace those of the other policies
+        server = hosts[0].server
+        path = self._policies.path(server.weights.policy, server.weights.version)
+        try:
+            trial = await measure_adapter(server.upstream, path, adapters.lora_rank)
+        except UpstreamFailed as error:
+            self._log(f"publish = merged, because the server takes no adapter: {error}")
+            return "merged"
+        self._log(trial.describe())
+        return trial.publish_as
 
     def _warn_of_template(self) -> None:
         """Print once that the model does not see the tools of the requests."""
-        if self._vllm is not None and not self._template_checked:
+        if self._options.upstream is None and not self._template_checked:
             self._template_checked = True
-            model = self._policies.path(self._policy, self._started)
-            if not renders_tools(model, self._options.vllm.chat_template):
-                self._log(NO_TOOLS.format(f"policy '{self._policy}'"))
+            for policy in self._options.policies:
+                model = self._policies.weights_path(policy, self._policies.current(policy))
+                if not renders_tools(model, self._options.vllm.chat_template):
+                    self._log(NO_TOOLS.format(f"policy '{policy}'"))
 
-    def _start_vllm(self) -> Vllm:
-        home = self._options.home
-        log_file = home / "logs" / "vllm.log"
+    def _start_vllm(self, planned: PlannedServer) -> Vllm:
+        home, name = self._options.home, planned.weights.policy
+        log_file = home / "logs" / ("vllm.log" if len(self._planned) == 1 else f"vllm-{name}.log")
         vllm = Vllm(
             self._children,
-            name=self._policy,
-            options=self._options.vllm,
+            name=name,
+            options=replace(
+                self._options.vllm, max_adapters=planned.max_adapters, lora_rank=planned.rank
+            ),
             log=log_file,
             sockets=home / "sockets",
         )
         self._log(f"starting vLLM; its log is {log_file}")
-        vllm.start(self._policies.path(self._policy, self._started))
+        vllm.start(self._policies.path(name, planned.weights.version))
         return vllm
 
-    async def _serve(self, gateway: Gateway, listening: socket.socket) -> None:
+    async def _serve(
+        self, gateway: Gateway, hosts: Sequence[PolicyHost], listening: socket.socket
+    ) -> None:
         server = _UvicornServer(_config(gateway))
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, server.stop)
         answering = asyncio.ensure_future(server.serve(sockets=[listening]))
-        watch = self._restart_vllm if self._vllm else self._wait_for_upstream
-        if self._collects:
-            watch = _watch_nothing
-        watching = asyncio.ensure_future(watch(gateway.publication))
+        watching = [asyncio.ensure_future(host.watch()) for host in hosts]
         await server.wait_started(answering)
         _tune_garbage_collection()
         gateway.since = time.time()  # before this, an agent's calls may have been refused
-        where = f"http://{HOST}:{listening.getsockname()[1]}"
-        served = gateway.publication.version
-        version = f"policy {self._policy}" + ("" if served is None else f" v{served}")
-        limit = gateway.publication.upstream.max_model_len
-        tokens = f", {limit:,} tokens of prompt and response at most" if limit else ""
-        self._log(f"gateway ready at {where}/v1, {version}{tokens}")
-        await asyncio.wait((answering, watching), return_when=asyncio.FIRST_COMPLETED)
-        failed = watching.done()
+        self._log(_describe(gateway, listening))
+        await asyncio.wait((answering, *watching), return_when=asyncio.FIRST_COMPLETED)
+        failed = [watch for watch in watching if watch.done()]
         server.stop()
         await answering
-        watching.cancel()  # vLLM is stopped next, which must not count as a death
-        await asyncio.wait((watching,))
+        for watch in watching:
+            watch.cancel()  # vLLM is stopped next, which must not count as a death
+        if watching:
+            await asyncio.wait(watching)
         await asyncio.to_thread(self._children.stop)  # this also ends a restart in progress
-        if failed:
-            watching.result()
+        for watch in failed:
+            watch.result()
 
-    async def _restart_vllm(self, publication: Publication) -> None:
-        """Start vLLM again when it dies; raise `ChildDied` when it has died too often."""
-        restart_limit = RestartLimit()
-        while True:
-            await asyncio.sleep(POLL)
-            if self._vllm is None or self._vllm.child.alive:
-                continue
-            if restart_limit.record_death():
-                self._vllm.child.check()
-            how = self._vllm.child.describe_exit()
-            self._log(f"vLLM died {how}; calls wait while it starts again")
-            async with publication.gate.shut(f"vLLM ended {how}; it is started again"):
-                version = publication.kept_version
-                model = self._policies.path(self._policy, version)
-                await asyncio.to_thread(self._vllm.start, model)
-                await publication.label_started(version)
-            self._log(f"vLLM runs again with {self._policy} v{publication.gate.version}")
 
-    async def _wait_for_upstream(self, publication: Publication) -> None:
-        """Hold the calls while a policy server that was started elsewhere is away."""
-        upstream, gate = publication.upstream, publication.gate
-        while True:
-            await asyncio.sleep(UPSTREAM_POLL)
-            if await upstream.is_healthy() or await upstream.is_healthy():  # one may be slow
-                continue
-            reason = f"the policy server at {upstream.address} does not answer"
-            self._log(f"{reason}; calls wait until it does")
-            with contextlib.suppress(Refused):  # calls are in flight: the server is only slow
-                async with gate.shut(reason):
-                    await sync_returned(publication, self._log)
-                self._log(f"the policy server serves {self._policy} v{gate.version} again")
+def _describe(gateway: Gateway, listening: socket.socket) -> str:
+    """Return the sentence on what is served where."""
+    names = []
+    for each in gateway.policies.publications:
+        names.append(each.policy + ("" if each.version is None else f" v{each.version}"))
+    policies = f"{'policy' if len(names) == 1 else 'policies'} {', '.join(names)}"
+    limit = gateway.policies.default.upstream.max_model_len
+    tokens = f", {limit:,} tokens of prompt and response at most" if limit else ""
+    where = f"http://{HOST}:{listening.getsockname()[1]}"
+    return f"gateway ready at {where}/v1, {policies}{tokens}"
 
 
 class _UvicornServer(uvicorn.Server):
@@ -292,51 +310,6 @@ def _config(gateway: Gateway) -> uvicorn.Config:
     )
 
 
-def _prepare_version(policies: Policies, options: ServeOptions, log: Callable[[str], None]) -> None:
-    name, model = options.policy, options.model
-    if model is not None and not policies.versions(name):
-        policies.register(name, model)
-    version = policies.current(name)
-    policies.verify(name, version)
-    if model is not None and version:
-        log(f"policy {name} continues with v{version}; '{model}' is used for version 0 only")
-
-
-async def sync_returned(publication: Publication, log: Callable[[str], None]) -> None:
-    """Wait until the policy server answers, and load the current version into it.
-
-    Each reason for which that fails is logged once.
-    """
-    logged: set[str] = set()
-    while True:
-        try:
-            if await publication.upstream.is_healthy():
-                return await _attach(publication)
-        except UpstreamFailed as error:
-            publication.gate.reason = reason = str(error)
-            if reason not in logged:
-                logged.add(reason)
-                log(reason)
-        await asyncio.sleep(UPSTREAM_POLL)
-
-
-async def _attach(publication: Publication) -> None:
-    """Load the current version into a policy server that already runs.
-
-    Raises:
-        UpstreamFailed: when it serves another model or none, or has no admin routes.
-    """
-    served = await publication.upstream.models()
-    if publication.policy not in served:
-        other = f", or use --policy {served[0]}" if served else ""
-        raise UpstreamFailed(
-            f"The policy server at {publication.upstream.address} serves "
-            f"{', '.join(served) or 'no model'}. Start it with --served-model-name "
-            f"{publication.policy}{other}."
-        )
-    await publication.sync_weights()
-
-
 @contextlib.contextmanager
 def _bind_port(number: int) -> Iterator[socket.socket]:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listening:
@@ -354,13 +327,8 @@ def _bind_port(number: int) -> Iterator[socket.socket]:
 
 def _collects(policies: Policies, options: ServeOptions) -> bool:
     """Return whether there is no version to load into the server that was named."""
-    has_version = options.model is not None or bool(policies.versions(options.policy))
+    has_version = options.model is not None or any(map(policies.versions, options.policies))
     return options.upstream is not None and not has_version
-
-
-async def _watch_nothing(publication: Publication) -> None:
-    """Wait for ever: the gateway neither restarts a collected server nor holds its calls."""
-    await asyncio.Event().wait()
 
 
 def _leave_running() -> None:

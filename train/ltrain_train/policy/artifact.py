@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ltrain_train.errors import BadModel
 from ltrain_train.policy.manifest import artifact_files
 from ltrain_train.policy.weights import Shape, check_model, check_same_tensors, read_shapes
-from ltrain_transforms.policy_file import Artifact
+from ltrain_transforms.artifacts import Artifact
 
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"

@@ -7,7 +7,7 @@ import orjson
 
 from ltrain_train.gateway.apis.response_fields import error_message
 from ltrain_train.gateway.errors import Refused
-from ltrain_train.gateway.upstream import Upstream, UpstreamFailed
+from ltrain_train.gateway.serving.upstream import Upstream, UpstreamFailed
 
 PROMPT_FIELDS = (
     *("messages", "tools", "chat_template", "chat_template_kwargs"),

@@ -1,7 +1,7 @@
-"""The gate that every call passes: open while a version is served, shut while it is replaced.
+"""The gate that every call of a server passes: open, or shut while its weights are replaced.
 
-A call that arrives at a shut gate waits. A call that has passed is answered by the version that was
-served when it passed.
+A call that arrives at a shut gate waits. A call that has passed is answered by the weights that the
+server had when it passed.
 """
 
 import asyncio
@@ -16,10 +16,9 @@ DRAIN_TIMEOUT = 300.0
 
 
 class Gate:
-    """Counts the calls in flight under the served version."""
+    """Counts the calls in flight."""
 
-    def __init__(self, version: int) -> None:
-        self.version = version
+    def __init__(self) -> None:
         self.in_flight = 0
         self.shut_count = 0
         """How often the gate was shut; a call compares it to detect a shut during the call."""
@@ -36,19 +35,24 @@ class Gate:
         """Whether calls pass at once."""
         return self._open.is_set()
 
-    async def enter(self) -> int:
-        """Wait until the gate is open, count the call, and return the version that answers it."""
+    async def enter(self) -> None:
+        """Wait until the gate is open, and count the call."""
         while not self._open.is_set():
             await self._open.wait()
         self.in_flight += 1
         self._empty.clear()
-        return self.version
 
     def leave(self) -> None:
         """Count the call as ended."""
         self.in_flight -= 1
         if not self.in_flight:
             self._empty.set()
+
+    @asynccontextmanager
+    async def owned(self) -> AsyncIterator[None]:
+        """Run the block while nobody shuts the gate; calls pass."""
+        async with self._owner:
+            yield
 
     @asynccontextmanager
     async def shut(self, reason: str, drain: float = DRAIN_TIMEOUT) -> AsyncIterator[None]:
@@ -61,16 +65,21 @@ class Gate:
         Raises:
             Refused: when calls are still in flight after `drain` seconds.
         """
-        async with self._owner:
-            self._open.clear()
-            self.shut_count += 1
-            self.reason = reason
-            try:
-                await self._wait_drained(drain)
-                yield
-            finally:
-                self.reason = ""
-                self._open.set()
+        async with self.owned(), self.closed(reason, drain):
+            yield
+
+    @asynccontextmanager
+    async def closed(self, reason: str, drain: float = DRAIN_TIMEOUT) -> AsyncIterator[None]:
+        """Do what `shut` does, for the owner of the gate."""
+        self._open.clear()
+        self.shut_count += 1
+        self.reason = reason
+        try:
+            await self._wait_drained(drain)
+            yield
+        finally:
+            self.reason = ""
+            self._open.set()
 
     async def _wait_drained(self, seconds: float) -> None:
         try:

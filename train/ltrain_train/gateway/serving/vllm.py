@@ -30,6 +30,8 @@ OFFLINE_ENVIRONMENT = {
     "TOKENIZERS_PARALLELISM": "false",
 }
 """Environment variables that turn off usage reports and downloads."""
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""The values of vLLM's --max-lora-rank."""
 SOCKET_FILE = "http"
 """Name of the socket on which vLLM answers, in its folder."""
 MAX_SOCKET_NAME = 36
@@ -55,6 +57,10 @@ class VllmOptions:
     block_size: int = 32
     """Tokens in a block of the prefix cache: a shorter common prefix is not cached. vLLM's default
     on a CPU is 128."""
+    max_adapters: int = 0
+    """Maximum LoRA adapters in the server; 0: it takes none."""
+    lora_rank: int = 0
+    """Largest rank of these adapters."""
     extra: tuple[str, ...] = ()
     """Further arguments of `vllm serve`."""
 
@@ -74,8 +80,18 @@ class VllmOptions:
             *("--logprobs-mode", "processed_logprobs"),  # those of the sampled distribution
             "--enforce-eager",
             "--disable-uvicorn-access-log",
+            *self._adapter_arguments(),
             *self.extra,
         ]
+
+    def _adapter_arguments(self) -> list[str]:
+        """Return the arguments for adapters: all that are held fit into one batch."""
+        if not self.max_adapters:
+            return []
+        rank = next((each for each in LORA_RANKS if each >= self.lora_rank), LORA_RANKS[-1])
+        held = str(self.max_adapters)
+        limits = (*("--max-loras", held), *("--max-cpu-loras", held))
+        return ["--enable-lora", *limits, "--max-lora-rank", str(rank)]
 
 
 class Vllm:
@@ -153,6 +169,7 @@ class Vllm:
             **OFFLINE_ENVIRONMENT,
             "VLLM_CPU_KVCACHE_SPACE": str(self._options.kv_cache_gib),
             "VLLM_SERVER_DEV_MODE": "1",  # the routes that replace weights
+            "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1" if self._options.max_adapters else None,
             "PYTHONPATH": None,  # it names this environment's packages, not vLLM's
             "TMPDIR": str(self._folder),
             "TORCHINDUCTOR_CACHE_DIR": _inductor_cache(),  # TMPDIR is removed after each start

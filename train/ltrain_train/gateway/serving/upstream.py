@@ -21,6 +21,9 @@ PATHS: dict[Operation, str] = {
 }
 """The routes of the model, here and at the policy server."""
 
+LOAD_ADAPTER, UNLOAD_ADAPTER = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
+ALREADY_LOADED = b"has already been loaded"
+"""What vLLM says of an adapter whose name it has; a version's files never change."""
 CONNECT_TIMEOUT = 10.0
 """Seconds to connect on the same machine, which may be loading a model on every core."""
 HEALTH_TIMEOUT = 5.0
@@ -100,6 +103,27 @@ class Upstream:
         self.max_model_len = limits.get(self.model, self.max_model_len)
         return list(limits)
 
+    async def load_adapter(self, name: str, folder: Path) -> None:
+        """Load a LoRA adapter, while calls run; calls that name it as their model are its own.
+
+        Raises:
+            UpstreamFailed: when the server refuses it.
+        """
+        body = {"lora_name": name, "lora_path": str(folder)}
+        status, text = await self._send("POST", LOAD_ADAPTER, body)
+        if status != 200 and ALREADY_LOADED not in text:
+            raise UpstreamFailed(_refusal(self.address, "POST", LOAD_ADAPTER, status, text))
+
+    async def unload_adapter(self, name: str) -> None:
+        """Remove an adapter that no call uses; one that the server does not have is no error.
+
+        Raises:
+            UpstreamFailed: when the server refuses.
+        """
+        status, text = await self._send("POST", UNLOAD_ADAPTER, {"lora_name": name})
+        if status not in (200, 404):
+            raise UpstreamFailed(_refusal(self.address, "POST", UNLOAD_ADAPTER, status, text))
+
     async def loaded_label(self) -> str:
         """Return the label of the weights in the server; vLLM's initial label is `default`."""
         return str((await self._request("GET", "/weight_info")).get("weight_version", "unknown"))
@@ -149,6 +173,14 @@ class Upstream:
             UpstreamAway: when the server does not answer.
         """
         return await self._send("POST", PATHS["chat"], body)
+
+    async def complete_text(self, body: dict[str, Any]) -> tuple[int, bytes]:
+        """Return the status and the body of the response to a completion.
+
+        Raises:
+            UpstreamAway: when the server does not answer.
+        """
+        return await self._send("POST", PATHS["text_completion"], body)
 
     async def tokenize(self, body: dict[str, Any]) -> tuple[int, bytes]:
         """Return the status and the body of the response to a prompt that is to be tokenised.
@@ -213,6 +245,7 @@ def _refusal(address: str, method: str, path: str, status: int, text: bytes) -> 
     if status == 404:
         return (
             f"The policy server at {address} has no {method} {path}: start vLLM with "
-            "VLLM_SERVER_DEV_MODE=1, or let `ltrain serve` start it."
+            "VLLM_SERVER_DEV_MODE=1 (for adapters also VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 and "
+            "--enable-lora), or let `ltrain serve` start it."
         )
     return f"The policy server at {address} refused {method} {path} with status {status}: {detail}"

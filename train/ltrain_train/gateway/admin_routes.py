@@ -1,0 +1,89 @@
+"""The gateway's HTTP routes for the loop: which version of a policy is served, and another one."""
+
+from http import HTTPStatus
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from ltrain_train.gateway.attempts import AttemptRegistry
+from ltrain_train.gateway.errors import Refused, json_response
+from ltrain_train.gateway.keys import Keyring, bearer_key
+from ltrain_train.gateway.serving.publication import Publication
+from ltrain_train.gateway.serving.served_policies import ServedPolicies
+
+
+class AdminRoutes:
+    """Routes that need an admin key."""
+
+    def __init__(
+        self,
+        keys: Keyring,
+        policies: ServedPolicies,
+        attempts: AttemptRegistry,
+        publish_as: str = "merged",
+    ) -> None:
+        """Prepare the routes.
+
+        Args:
+            keys: verifies the keys.
+            policies: the policies of the gateway.
+            attempts: the attempts that call them.
+            publish_as: `adapter` or `merged`: the artifacts that a learner should publish.
+        """
+        self._keys, self._policies, self._attempts = keys, policies, attempts
+        self._publish_as = publish_as
+
+    def routes(self) -> list[Route]:
+        """Return the routes."""
+        return [
+            Route("/admin/policies/{name}", self.policy_version),
+            Route("/admin/policies/{name}/current", self.publish, methods=["POST"]),
+            Route("/admin/policies/{name}/waits", self.waits),
+        ]
+
+    async def policy_version(self, request: Request) -> Response:
+        """Return the served version."""
+        publication = self._require(request)
+        version = publication.require_version()
+        path = publication.policies.path(publication.policy, version)
+        return json_response(
+            {
+                "policy": publication.policy,
+                "current": version,
+                "path": str(path),
+                "publish": self._publish_as,
+            }
+        )
+
+    async def publish(self, request: Request) -> Response:
+        """Load a version into the policy server and, unless told otherwise, make it current."""
+        publication = self._require(request)
+        version, current = await _parse_publication(request)
+        seconds = await publication.publish(version, current=current)
+        return json_response({"policy": publication.policy, "current": version, "seconds": seconds})
+
+    async def waits(self, request: Request) -> Response:
+        """Return how long the calls of each open attempt waited at the shut gate."""
+        self._require(request)
+        return json_response({"seconds": self._attempts.waits()})
+
+    def _require(self, request: Request) -> Publication:
+        self._keys.verify_admin_key(bearer_key(request.headers.get("authorization")))
+        return self._policies.require(request.path_params["name"])
+
+
+async def _parse_publication(request: Request) -> tuple[int, bool]:
+    """Return the version of a request, and whether it becomes the current one."""
+    try:
+        content = orjson.loads(await request.body())
+        version, current = content["version"], content.get("current", True)
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        version, current = None, True
+    if not isinstance(version, int) or not isinstance(current, bool):
+        raise Refused(
+            HTTPStatus.BAD_REQUEST,
+            'The request names no version. Send a JSON object such as {"version": 3}.',
+        )
+    return version, current

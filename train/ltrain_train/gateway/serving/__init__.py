@@ -1,0 +1,1 @@
+"""Policies in their servers: weights and adapters are loaded, replaced and pinned here."""

@@ -1,0 +1,144 @@
+"""One policy server as a process: started and restarted by the gateway, or attached and awaited.
+
+While vLLM is replaced by a new process, or a policy server that was started elsewhere is away,
+calls wait until the server has its weights and adapters again.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+
+from ltrain_train.gateway.errors import Refused
+from ltrain_train.gateway.serving.policy_server import PolicyServer, read_weights
+from ltrain_train.gateway.serving.publication import Publication
+from ltrain_train.gateway.serving.upstream import UpstreamFailed
+from ltrain_train.gateway.serving.vllm import Vllm
+from ltrain_train.processes import RestartLimit
+
+POLL = 0.2
+"""Seconds between two checks of vLLM."""
+UPSTREAM_POLL = 1.0
+"""Seconds between two requests for the health of a policy server that the gateway did not start."""
+
+
+class PolicyHost:
+    """Keeps one policy server running."""
+
+    def __init__(
+        self,
+        server: PolicyServer,
+        publications: Sequence[Publication],
+        vllm: Vllm | None,
+        log: Callable[[str], None],
+    ) -> None:
+        """Describe a host.
+
+        Args:
+            server: the server.
+            publications: the policies that it serves.
+            vllm: its process; None: it was started elsewhere.
+            log: prints what a user should know.
+        """
+        self.server, self.publications, self._vllm, self._log = server, publications, vllm, log
+
+    async def prepare(self) -> None:
+        """Serve the current versions, also if another command changed them while vLLM started.
+
+        Raises:
+            UpstreamFailed: when the server has another model, or refuses a version.
+        """
+        if self._vllm is None:
+            await self._attach()
+        else:
+            await self.server.label_started()
+        for publication in self.publications:
+            await publication.resume()
+            if publication.served != publication.kept_version:
+                await publication.publish(publication.kept_version)
+
+    async def watch(self) -> None:
+        """Start vLLM again when it dies, or hold the calls while a server is away, without end.
+
+        Raises:
+            ChildDied: when vLLM has died too often.
+        """
+        if self._vllm is None:
+            await self._wait_for_upstream()
+        else:
+            await self._restart(self._vllm)
+
+    async def _restart(self, vllm: Vllm) -> None:
+        restart_limit = RestartLimit()
+        while True:
+            await asyncio.sleep(POLL)
+            if vllm.child.alive:
+                continue
+            if restart_limit.record_death():
+                vllm.child.check()
+            how = vllm.child.describe_exit()
+            self._log(f"vLLM died {how}; calls wait while it starts again")
+            async with self.server.gate.shut(f"vLLM ended {how}; it is started again"):
+                await self._start_again(vllm)
+            self._log(f"vLLM runs again with {self._served}")
+
+    async def _start_again(self, vllm: Vllm) -> None:
+        server = self.server
+        first = self.publications[0]
+        weights = read_weights(server.policies, first.policy, first.kept_version)
+        path = server.policies.path(weights.policy, weights.version)
+        await asyncio.to_thread(vllm.start, path)
+        server.set_weights(weights)
+        await server.label_started()
+        for publication in self.publications:
+            await publication.resume()
+
+    async def _wait_for_upstream(self) -> None:
+        upstream, gate = self.server.upstream, self.server.gate
+        while True:
+            await asyncio.sleep(UPSTREAM_POLL)
+            if await upstream.is_healthy() or await upstream.is_healthy():  # one may be slow
+                continue
+            reason = f"the policy server at {upstream.address} does not answer"
+            self._log(f"{reason}; calls wait until it does")
+            with contextlib.suppress(Refused):  # calls are in flight: the server is only slow
+                async with gate.shut(reason):
+                    await self.sync_returned()
+                self._log(f"the policy server serves {self._served} again")
+
+    async def sync_returned(self) -> None:
+        """Wait until the policy server answers, and load its weights and adapters into it.
+
+        Each reason for which that fails is logged once.
+        """
+        logged: set[str] = set()
+        while True:
+            try:
+                if await self.server.upstream.is_healthy():
+                    return await self._attach()
+            except UpstreamFailed as error:
+                self.server.gate.reason = reason = str(error)
+                if reason not in logged:
+                    logged.add(reason)
+                    self._log(reason)
+            await asyncio.sleep(UPSTREAM_POLL)
+
+    async def _attach(self) -> None:
+        """Load the weights into a policy server that already runs.
+
+        Raises:
+            UpstreamFailed: when it serves another model or none, or has no admin routes.
+        """
+        upstream = self.server.upstream
+        served = await upstream.models()
+        if upstream.model not in served:
+            other = f", or use --policy {served[0]}" if served else ""
+            raise UpstreamFailed(
+                f"The policy server at {upstream.address} serves "
+                f"{', '.join(served) or 'no model'}. Start it with --served-model-name "
+                f"{upstream.model}{other}."
+            )
+        await self.server.reload()
+
+    @property
+    def _served(self) -> str:
+        return ", ".join(f"{each.policy} v{each.served}" for each in self.publications)

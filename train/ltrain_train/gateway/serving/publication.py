@@ -1,0 +1,204 @@
+"""The served version of one policy: which version answers a call, and how another takes its place.
+
+* An adapter of the weights in the server is published while calls run. Other weights are loaded
+  while no call runs: new calls wait for those in flight, and for the load.
+* An attempt stays with the version of its first call as long as the server holds it.
+* If the server refuses a version, the previous one stays in service. If the server dies during the
+  load, or cannot load the previous weights again, it is lost: when `ltrain serve` started it, it is
+  started again with the previous version, and the client publishes again.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from ltrain_train.gateway.attempts import AttemptCalls
+from ltrain_train.gateway.errors import Refused
+from ltrain_train.gateway.serving.adapters import HeldAdapter, Key
+from ltrain_train.gateway.serving.gate import Gate
+from ltrain_train.gateway.serving.policy_server import PolicyServer, Weights, read_weights
+from ltrain_train.gateway.serving.upstream import Upstream
+
+
+@dataclass(frozen=True, slots=True)
+class ServedVersion:
+    """The version that answers one call."""
+
+    version: int
+    model: str
+    """The model of the server that has it."""
+    adapter: HeldAdapter | None = None
+
+
+class Publication:
+    """The served version of one policy, and its replacement."""
+
+    def __init__(self, policy: str, server: PolicyServer, *, version: int) -> None:
+        """Serve a version whose weights the server has."""
+        self.policies, self.policy, self.server = server.policies, policy, server
+        self.served = version
+        self._trial: int | None = None
+        self._held = self.policies.hold(policy, version)
+        self._digests: dict[int, str] = {}
+        """The digest of each version that is full weights, as far as it was needed; else ''."""
+        server.publications.append(self)
+
+    @property
+    def version(self) -> int | None:
+        """The served version; None if the server's weights are its own."""
+        return self.served
+
+    def require_version(self) -> int:
+        """Return the served version."""
+        return self.served
+
+    @property
+    def upstream(self) -> Upstream:
+        """The policy's server."""
+        return self.server.upstream
+
+    @property
+    def gate(self) -> Gate:
+        """The gate of the policy's server."""
+        return self.server.gate
+
+    @property
+    def kept_version(self) -> int:
+        """The version that a policy server which starts again must have."""
+        return self.policies.current(self.policy) if self._trial is None else self._trial
+
+    async def enter(self, attempt: AttemptCalls) -> ServedVersion:
+        """Wait until the gate is open, count the call, and return the version that answers it.
+
+        Raises:
+            Refused: 409, when the attempt is pinned to a version that the server does not hold.
+        """
+        await self.gate.enter()
+        try:
+            chosen = self._choose(attempt)
+        except Refused:
+            self.gate.leave()
+            raise
+        if chosen.adapter is not None:
+            chosen.adapter.calls += 1
+        return chosen
+
+    def leave(self, chosen: ServedVersion) -> None:
+        """Count the call as ended."""
+        if chosen.adapter is not None:
+            chosen.adapter.calls -= 1
+        self.gate.leave()
+
+    def holds(self, version: int) -> bool:
+        """Return whether the server can answer calls of a version."""
+        if version == self.served or self.server.adapters.find(self.policy, version) is not None:
+            return True
+        return self._digest(version) == self.server.weights.digest
+
+    async def publish(self, version: int, *, current: bool = True) -> float:
+        """Load and serve a version, and return the seconds that calls had to wait.
+
+        Args:
+            version: the version.
+            current: whether it becomes the current version on disk; without that, this gateway
+                alone serves it, until it ends.
+
+        Raises:
+            UnknownVersion: when the version does not exist.
+            BadModel: when its directory is incomplete or does not fit the policy.
+            Refused: 409, when the server holds as many adapters as it can, or its weights are also
+                those of another policy.
+            UpstreamAway: when the policy server died, or has unknown weights and must be restarted.
+            UpstreamFailed: when the policy server refuses the version.
+        """
+        await asyncio.to_thread(self.policies.verify, self.policy, version)
+        weights = read_weights(self.policies, self.policy, version)
+        async with self.gate.owned():
+            if weights.digest == self.server.weights.digest and await self.server.has_weights():
+                await self._serve(version)
+                self._record(version, current=current)
+                return 0.0
+            self._require_own_server(version, weights)
+            async with self.gate.closed(f"{self.policy} v{version} is being loaded"):
+                began = time.monotonic()
+                await self._load(weights)
+                await self._serve(version)
+                self._record(version, current=current)
+            return time.monotonic() - began
+
+    async def resume(self) -> None:
+        """Serve the kept version in a server that was started or attached, if it has its weights.
+
+        Raises:
+            UpstreamFailed: when the server refuses its adapter.
+        """
+        version = self.kept_version
+        weights = read_weights(self.policies, self.policy, version)
+        if weights.digest == self.server.weights.digest:
+            await self._serve(version, quiet=True)
+
+    def _choose(self, attempt: AttemptCalls) -> ServedVersion:
+        version = attempt.versions.setdefault(self.policy, self.served)
+        if version != self.served and not self.holds(version):
+            if attempt.pinned:
+                raise Refused(HTTPStatus.CONFLICT, self.describe_gone(version))
+            version = attempt.versions[self.policy] = self.served
+        adapter = self.server.adapters.find(self.policy, version)
+        return ServedVersion(version, adapter.model if adapter else self.upstream.model, adapter)
+
+    async def _load(self, weights: Weights) -> None:
+        if weights.digest == self.server.weights.digest:
+            await self.server.reload()
+        else:
+            await self.server.replace(weights)
+
+    async def _serve(self, version: int, *, quiet: bool = False) -> None:
+        """Serve a version whose weights are in the server."""
+        if self.policies.read_version(self.policy, version).artifact == "adapter":
+            await self.server.adapters.load(self.policy, version, self._needed)
+        before, self.served = self.served, version
+        held, self._held = self._held, self.policies.hold(self.policy, version)
+        os.close(held)
+        if version != before and not quiet:
+            self.server.log(f"serving {self.policy} v{version}, previously v{before}")
+
+    def _record(self, version: int, *, current: bool) -> None:
+        if current:
+            self.policies.set_current(self.policy, version)
+        self._trial = None if current else version
+
+    def _needed(self) -> Collection[Key]:
+        served = {(each.policy, each.served) for each in self.server.publications}
+        return served | set(self.server.pinned())
+
+    def _digest(self, version: int) -> str:
+        if version not in self._digests:
+            found = version in self.policies.versions(self.policy)
+            full = found and self.policies.read_version(self.policy, version).artifact == "weights"
+            digest = read_weights(self.policies, self.policy, version).digest if full else ""
+            self._digests[version] = digest
+        return self._digests[version]
+
+    def _require_own_server(self, version: int, weights: Weights) -> None:
+        others = [each.policy for each in self.server.publications if each is not self]
+        if others and weights.digest != self.server.weights.digest:
+            raise Refused(
+                HTTPStatus.CONFLICT,
+                f"{self.policy} v{version} has other weights than the policy server, which also "
+                f"serves {', '.join(others)}. Policies that share a server are adapters of the "
+                f"same weights: publish an adapter, or serve '{self.policy}' with a gateway of its "
+                "own.",
+            )
+
+    def describe_gone(self, version: int) -> str:
+        """Return the sentence on a version that the server does not hold."""
+        adapters = (each for each in self.server.adapters if each.policy == self.policy)
+        held = sorted({self.served, *(each.version for each in adapters)})
+        return (
+            f"The policy server does not hold version {version} of '{self.policy}', to which the "
+            f"call is pinned. It holds: {', '.join(map(str, held))}. Start a new attempt, or call "
+            f"'{self.policy}' for the current version."
+        )
