@@ -304,10 +304,10 @@ def chat_template(timeout: float) -> Finding | None:
     try:
         loaded = Recipe.load()
         name, serve = loaded.policy[0].name, loaded.serve
-        model = policies.path(name, policies.current(name))
+        model = policies.weights_path(name, policies.current(name))
     except (BadRecipe, UnknownVersion):  # the check `recipe` reports it; nothing was served yet
         return None
-    template = chat_template_option(serve.arguments(DEFAULT.parent, serve.dtype))
+    template = chat_template_option(serve.arguments(DEFAULT.parent, serve.dtype, loaded.train))
     if (
         serve.upstream
         or renders_tools(model, template)

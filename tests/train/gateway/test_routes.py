@@ -13,7 +13,7 @@ from tests.fake_vllm import FakeVllm
 
 from ltrain_train.gateway.routes import BadRoute, parse_routes
 from ltrain_transforms.errors import BadRecipe
-from ltrain_transforms.recipe import Recipe, Route, Serve
+from ltrain_transforms.recipe import Recipe, Route, Serve, Train
 
 OTHER = "gpt-5"
 
@@ -213,7 +213,7 @@ def test_the_routes_of_a_recipe_reach_ltrain_serve(tmp_path: Path) -> None:
     start = 'policy = [{ name = "sql" }]\nreward = [{ name = "a", evaluation = "a" }]\n'
     route = '[[serve.route]]\nmodel = "gpt-5"\nurl = "https://api.openai.com/v1"\n'
     recipe.write_text(start + route)
-    arguments = Recipe.load(recipe).serve.arguments(tmp_path, "float32")
+    arguments = Recipe.load(recipe).serve.arguments(tmp_path, "float32", Train())
     text = arguments[arguments.index("--route") + 1]
     assert parse_routes([text], "sql") == Recipe.load(recipe).serve.route
     assert arguments.index("--route") < arguments.index("--")
@@ -223,4 +223,4 @@ def test_the_routes_of_a_recipe_reach_ltrain_serve(tmp_path: Path) -> None:
     recipe.write_text(start + route + route)
     with pytest.raises(BadRecipe, match="Two routes are of model 'gpt-5'"):
         Recipe.load(recipe)
-    assert "--route" not in Serve().arguments(tmp_path, "float32")
+    assert "--route" not in Serve().arguments(tmp_path, "float32", Train())

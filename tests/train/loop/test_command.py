@@ -136,12 +136,21 @@ def test_the_serve_section_becomes_arguments_of_ltrain_serve(tmp_path: Path) -> 
     )
     assert " ".join(plan.serve_arguments) == (
         "--upstream http://127.0.0.1:9 --dtype float32 --max-model-len 8192 --max-num-seqs 64"
+        " --publish auto --lora-rank 16 --max-adapters 5"
         " -- --enable-auto-tool-choice --tool-call-parser hermes"
         f" --chat-template {tmp_path.resolve()}/tools.jinja --seed 7"
     )
     assert plan.train.ranks == 2
+    fields["train"] |= {"lora_rank": 0}
     plain = Plan(recipe=Recipe.model_validate(fields), folder=tmp_path, home=tmp_path)
     assert plain.serve_arguments == ["--dtype", "float32", "--max-num-seqs", "64", "--"]
+    fields |= {"serve": {"publish": "adapter"}, "train": {"lora_rank": 8, "max_staleness": 0}}
+    adapter = Plan(recipe=Recipe.model_validate(fields), folder=tmp_path, home=tmp_path)
+    options = " ".join(adapter.serve_arguments)
+    assert "--publish adapter --lora-rank 8 --max-adapters 2 --" in options
+    fields |= {"serve": {"max_adapters": 7}}
+    seven = Plan(recipe=Recipe.model_validate(fields), folder=tmp_path, home=tmp_path)
+    assert "--publish auto --lora-rank 8 --max-adapters 7 --" in " ".join(seven.serve_arguments)
     (tmp_path / "tools.jinja").unlink()
     with pytest.raises(BadRun, match=r"chat_template = 'tools.jinja': there is no such file"):
         plan.serve_arguments  # noqa: B018

@@ -21,7 +21,7 @@ class FakeGateway(BaseHTTPRequestHandler):
     """Answers as a gateway that serves the policy sql."""
 
     def do_GET(self) -> None:
-        self._answer({"status": "ready", "policy": "sql"})
+        self._answer({"status": "ready", "policies": {"sql": 0}})
 
     def do_POST(self) -> None:
         content = self.rfile.read(int(self.headers["content-length"]))

@@ -110,7 +110,7 @@ def make_plan(options: EvaluationOptions, home: Path) -> EvaluationPlan:
         trust=recipe.source.trust if recipe else (),
         span_timeout=train.span_timeout,
         upstream=serve.upstream,
-        serve=serve_arguments(serve, folder, train.dtype),
+        serve=serve_arguments(serve, folder, train),
         secrets=serve.secrets,
     )
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 import httpx
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from ltrain_instrument.identity import Identity
 from ltrain_train.gateway.connection import GatewayConnection
@@ -43,7 +43,8 @@ class Health(BaseModel):
 
     status: str = ""
     """`ready`, or `waiting` while calls wait."""
-    policy: str | None = None
+    policies: dict[str, int | None] = Field(default_factory=dict)
+    """The served version of each policy; the first policy is the default."""
     max_model_len: int | None = None
 
 
@@ -70,14 +71,14 @@ class GatewayClient:
         """Return whether the gateway answers."""
         return bool(self._health().status)
 
-    def served_policy(self, timeout: float = HEALTH_TIMEOUT) -> str | None:
-        """Return the name of the policy that the gateway serves; None if no gateway answers.
+    def served_policies(self, timeout: float = HEALTH_TIMEOUT) -> list[str]:
+        """Return the names of the policies that the gateway serves; empty if none answers.
 
         Args:
             timeout: seconds that it may take to answer; one that is starting answers when it is
                 ready.
         """
-        return self._health(timeout).policy
+        return list(self._health(timeout).policies)
 
     def max_model_len(self) -> int | None:
         """Return the maximum tokens of prompt and response together; None if it is unknown."""

@@ -30,20 +30,20 @@ def find_gateway(
         NotReachable: when its port is open, but it does not answer in that time.
     """
     with closing(GatewayClient(settings.GATEWAY.read(), gateway_secret(home))) as client:
-        yield client if _read_served_policy(client, timeout) == policy else None
+        yield client if policy in _read_served_policies(client, timeout) else None
 
 
-def _read_served_policy(client: GatewayClient, timeout: float) -> str | None:
+def _read_served_policies(client: GatewayClient, timeout: float) -> list[str]:
     health = f"{client.url}/health"
     if not is_starting(health):
-        return client.served_policy()
+        return client.served_policies()
     _logger.warning(
         "ltrain: waiting for the gateway, at most %.0f s: its port is open, but it does not "
         "answer yet",
         timeout,
     )
-    served = client.served_policy(timeout)
-    if served is None and is_starting(health):
+    served = client.served_policies(timeout)
+    if not served and is_starting(health):
         raise NotReachable(
             f"The gateway at {client.url} does not answer within {timeout:.0f} s, but its port is "
             "open. Run the same command again when `ltrain serve` is ready, or stop the program "

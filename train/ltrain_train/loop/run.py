@@ -26,7 +26,6 @@ from ltrain_train.loop.update import Updater
 from ltrain_train.policy import (
     VLLM_DTYPES,
     Policies,
-    fast_dtype,
     read_adapter_config,
     resolve_dtype,
 )
@@ -97,7 +96,7 @@ class Plan:
         Raises:
             BadRun: when the chat template does not exist.
         """
-        return serve_arguments(self.recipe.serve, self.folder, self.train.dtype)
+        return serve_arguments(self.recipe.serve, self.folder, self.train)
 
     def policies(self) -> Policies:
         """Return the home's policies, after registering the model as version 0 of a new policy."""
@@ -121,13 +120,13 @@ class Plan:
         return self.recipe.rollout
 
 
-def serve_arguments(serve: Serve, folder: Path, dtype: str) -> list[str]:
+def serve_arguments(serve: Serve, folder: Path, train: Train) -> list[str]:
     """Return the arguments of `ltrain serve` that a recipe's [serve] sets.
 
     Args:
         serve: the section.
         folder: folder of the recipe.
-        dtype: `train.dtype`.
+        train: the recipe's [train].
 
     Raises:
         BadRun: when the chat template does not exist.
@@ -137,7 +136,7 @@ def serve_arguments(serve: Serve, folder: Path, dtype: str) -> list[str]:
             f"serve.chat_template = '{serve.chat_template}': there is no such file in "
             f"{folder.resolve()}. Name a Jinja file."
         )
-    return serve.arguments(folder, VLLM_DTYPES[fast_dtype() if dtype == "auto" else dtype])
+    return serve.arguments(folder, VLLM_DTYPES[resolve_dtype(train).dtype], train)
 
 
 def run_online(
@@ -338,6 +337,7 @@ def _make_runner(plan: Plan, run: str, services: Services, secret: str, lock: Ru
         reward_timeout=rollout.reward_timeout,
         agent_sees=rollout.agent_sees,
         allow=rollout.allow,
+        pin_version=rollout.pin_version,
         secrets=plan.recipe.serve.secrets,
         keep_open=lock.descriptors,
     )

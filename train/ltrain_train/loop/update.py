@@ -74,7 +74,10 @@ class Updater:
             self.learner.save(checkpoint)
         with self.phases.measure("load"):
             draft = self.policies.directory / self.policy / f".draft-{version}"
-            self.learner.export(draft)
+            if self._publishes_adapters():
+                self.learner.export_adapter(draft)
+            else:
+                self.learner.export(draft)
             write_ledger(draft, rows.rollouts)
             new = self.policies.publish_files(
                 self.policy,
@@ -93,3 +96,11 @@ class Updater:
                 self.policies, self.policy, new, self.gateway, self.tracer, origin=origin
             )
         return Update(new, report, rows.left_out)
+
+    def _publishes_adapters(self) -> bool:
+        """Return whether the new version is an adapter, and not merged weights."""
+        if not self.recipe.train.lora_rank:
+            return False
+        if self.gateway is None:
+            return self.recipe.serve.publish == "adapter"
+        return self.gateway.publishes_adapters(self.policy)

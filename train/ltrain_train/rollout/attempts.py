@@ -97,6 +97,8 @@ class WaveSettings:
     """Keys of the task that an agent may read, besides id and domain."""
     allow: tuple[Allow, ...] = ()
     """Untrainable request features that their calls may use."""
+    pin_version: bool = False
+    """Whether calls are refused when the version of an attempt's first call is gone."""
 
 
 class Attempts:
@@ -221,6 +223,7 @@ class Attempts:
             policy=self._settings.policy,
             sampling=self._settings.sampling,
             allow=self._settings.allow,
+            pin_version=self._settings.pin_version,
             expires=time.time() + seconds,
         )
         return sign_rollout_key(self._secret, claims)

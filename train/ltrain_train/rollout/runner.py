@@ -88,6 +88,7 @@ class Runner(ExitStack):
         secrets: Iterable[str] = (),
         agent_sees: Sequence[str] = ("input",),
         allow: Sequence[Allow] = (),
+        pin_version: bool = False,
         keep_open: Sequence[int] = (),
     ) -> None:
         """Prepare the rollouts of a run.
@@ -110,12 +111,14 @@ class Runner(ExitStack):
             secrets: variables that the agent does not get, besides ltrain's own.
             agent_sees: keys of a task that the agent may read, besides id and domain.
             allow: untrainable request features that calls in mode `train` may use.
+            pin_version: whether an attempt whose version is gone is tried again.
             keep_open: descriptors of the run's lock, open until all processes have ended.
         """
         super().__init__()
         # the agent of a remote worker sends its spans with the worker's own key
         self._store_keys = None if agent is None else StoreKeys.from_home(home, os.environ)
         self._run, self._agent_sees, self._allow = run, tuple(agent_sees), tuple(allow)
+        self._pin_version = pin_version
         self._agent, self._folder, self._home = agent, folder.resolve(), home
         self._workers, self._concurrency = workers, concurrency
         hidden = dict.fromkeys([*SECRETS, *secrets])
@@ -189,7 +192,12 @@ class Runner(ExitStack):
             gateway=self._gateway,
             secret=self._secret,
             settings=WaveSettings(
-                self._policy, dict(sampling), self._timeout, self._agent_sees, self._allow
+                self._policy,
+                dict(sampling),
+                self._timeout,
+                self._agent_sees,
+                self._allow,
+                self._pin_version,
             ),
             store_keys=None if self._is_function else self._store_keys,
         )

@@ -45,6 +45,9 @@ class Rollout(Section):
     """Concurrent rollouts in one worker."""
     agent_sees: tuple[str, ...] = ("input",)
     """Keys of a task that the agent gets, with `id` and `domain`; the reward function gets all."""
+    pin_version: bool = False
+    """Whether an attempt whose version the server no longer holds is tried again; else its later
+    calls are of the current version."""
     allow: tuple[Allow, ...] = ()
     """Request features that calls in mode `train` may use although it makes them untrainable."""
 

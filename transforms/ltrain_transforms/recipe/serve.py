@@ -5,7 +5,9 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
+from ltrain_transforms.artifacts import Publish
 from ltrain_transforms.recipe.section import Section
+from ltrain_transforms.recipe.train import Train
 
 
 class Route(Section):
@@ -40,6 +42,12 @@ class Serve(Section):
     answered with text."""
     chat_template: str | None = None
     """File of the chat template, in the recipe's folder; unset: the model's own."""
+    publish: Publish = "auto"
+    """What a run publishes of its LoRA adapter: `adapter`, which no call waits for, or `merged`
+    weights; auto: what samples faster here, by a trial at the start."""
+    max_adapters: int | None = Field(default=None, ge=1)
+    """Most adapters of the policy in the policy server; unset: `train.max_staleness` and one more,
+    at least 2."""
     route: tuple[Route, ...] = ()
     """Other models that agents call."""
     vllm: tuple[str, ...] = ()
@@ -58,12 +66,13 @@ class Serve(Section):
         """The environment variables that hold the keys of other models; agents do not get them."""
         return tuple(route.key for route in self.route if route.key is not None)
 
-    def arguments(self, folder: Path, dtype: str) -> list[str]:
+    def arguments(self, folder: Path, dtype: str, train: Train) -> list[str]:
         """Return the options of `ltrain serve`, those of vLLM after --.
 
         Args:
             folder: folder of the recipe.
             dtype: type in which vLLM computes if the section does not set it.
+            train: the recipe's section, with the rank of the adapter.
         """
         vllm: list[str] = []
         if self.tool_parser is not None:
@@ -75,6 +84,14 @@ class Serve(Section):
             *("--dtype", dtype if self.dtype == "auto" else self.dtype),
             *(("--max-model-len", str(self.max_model_len)) if self.max_model_len else ()),
             *("--max-num-seqs", str(self.max_num_seqs)),
+            *self._adapter_arguments(train),
             *(option for route in self.route for option in ("--route", route.as_text())),
             *("--", *vllm, *self.vllm),
         ]
+
+    def _adapter_arguments(self, train: Train) -> list[str]:
+        if not train.lora_rank:
+            return []
+        held = self.max_adapters or max(2, train.max_staleness + 1)
+        rank = ("--lora-rank", str(train.lora_rank))
+        return ["--publish", self.publish, *rank, "--max-adapters", str(held)]
