@@ -6,7 +6,8 @@ PACKAGES := instrument collector transforms train episodes cli
 TYPED := $(PACKAGES) setup tests examples benchmarks
 BIN := .venv/bin
 # These tests start vLLM or a learner, which use the whole machine: they run one at a time
-MODELS := tests/end_to_end tests/chaos tests/train/learner tests/train/gateway/test_real_vllm.py
+MODELS := tests/end_to_end tests/chaos tests/train/learner tests/train/gateway/test_real_vllm.py \
+  tests/train/gateway/test_real_adapters.py
 # Agents of common frameworks, in their own environments
 FRAMEWORKS := tests/frameworks
 # Arguments of the command of a target: make test ARGS="-k gateway", make demo ARGS="--seed 1"

@@ -62,7 +62,14 @@ def policy_server() -> Iterator[str]:
 
 @contextmanager
 def ltrain(place: Path, upstream: str) -> Iterator[Stack]:
-    """Start `ltrain up` and `ltrain serve`."""
+    """Start `ltrain up`, and `ltrain serve` in front of a policy server."""
+    with gateway(place, str(write_model(place / "model")), "--upstream", upstream) as stack:
+        yield stack
+
+
+@contextmanager
+def gateway(place: Path, *arguments: str) -> Iterator[Stack]:
+    """Start `ltrain up`, and `ltrain serve` with further arguments."""
     with ExitStack() as stack:
         ports = ["--otlp-port", "0", "--grpc-port", "0", "--http-port", "0"]
         home = {"LTRAIN_HOME": str(place / "home")}
@@ -74,8 +81,7 @@ def ltrain(place: Path, upstream: str) -> Iterator[Stack]:
             "LTRAIN_STORE": addresses[-1],
             "OTEL_EXPORTER_OTLP_ENDPOINT": addresses[0],
         }
-        serve = [LTRAIN, "serve", str(write_model(place / "model")), "--port", "0"]
-        serve += ["--upstream", upstream]
+        serve = [LTRAIN, "serve", *arguments, "--port", "0"]
         ready = r"gateway ready at (http://\S+)/v1"
         process, url = stack.enter_context(started(serve, ready, **environment))
         yield Stack(url, process, addresses[-1], environment)

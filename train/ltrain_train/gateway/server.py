@@ -34,7 +34,7 @@ from ltrain_train.gateway.collection import (
 )
 from ltrain_train.gateway.keys import gateway_secret
 from ltrain_train.gateway.routes import Routes, parse_routes
-from ltrain_train.gateway.serving.adapter_trial import PublishedAs, measure_adapter
+from ltrain_train.gateway.serving.adapter_trial import PublishedAs, measure_adapter, warm_up
 from ltrain_train.gateway.serving.host import PolicyHost
 from ltrain_train.gateway.serving.plan import (
     AdapterOptions,
@@ -191,17 +191,18 @@ class GatewayServer:
     async def _choose_artifact(self, hosts: Sequence[PolicyHost]) -> PublishedAs:
         """Return what learners publish: what the options say, or what a trial shows."""
         adapters = self._options.adapters
-        if adapters.publish != "auto":
-            return adapters.publish
-        if not hosts or not adapters.lora_rank:
+        if not hosts or not adapters.lora_rank or adapters.publish == "merged":
             return "merged"
-        if any(len(host.publications) > 1 for host in hosts):
-            return "adapter"  # merged weights would replace those of the other policies
-        server = hosts[0].server
+        server, shared = hosts[0].server, any(len(host.publications) > 1 for host in hosts)
         path = self._policies.path(server.weights.policy, server.weights.version)
         try:
+            if adapters.publish == "adapter" or shared:  # merged weights would replace the others'
+                await warm_up(server.upstream, path, adapters.lora_rank)
+                return "adapter"
             trial = await measure_adapter(server.upstream, path, adapters.lora_rank)
         except UpstreamFailed as error:
+            if adapters.publish == "adapter":
+                raise
             self._log(f"publish = merged, because the server takes no adapter: {error}")
             return "merged"
         self._log(trial.describe())

@@ -8,6 +8,8 @@ import asyncio
 import json
 import struct
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from math import prod
@@ -74,20 +76,34 @@ async def measure_adapter(upstream: Upstream, weights: Path, rank: int) -> Trial
     Raises:
         UpstreamFailed: when the server takes no adapter, or does not answer a call.
     """
+    async with _neutral_adapter(upstream, weights, rank):
+        models = (upstream.model, TRIAL_ADAPTER)
+        for model in models:  # the first calls take longer
+            await _time_calls(upstream, model)
+        rounds = [[await _time_calls(upstream, model) for model in models] for _ in range(ROUNDS)]
+    without, with_adapter = map(min, zip(*rounds, strict=True))
+    return Trial(without, with_adapter)
+
+
+async def warm_up(upstream: Upstream, weights: Path, rank: int) -> None:
+    """Make the first calls with an adapter, which take vLLM seconds, before agents do.
+
+    Raises:
+        UpstreamFailed: when the server takes no adapter, or does not answer a call.
+    """
+    async with _neutral_adapter(upstream, weights, rank):
+        await _time_calls(upstream, TRIAL_ADAPTER)
+
+
+@asynccontextmanager
+async def _neutral_adapter(upstream: Upstream, weights: Path, rank: int) -> AsyncIterator[None]:
     with TemporaryDirectory(prefix="ltrain-trial-") as folder:
         write_neutral_adapter(Path(folder), weights, rank)
         await upstream.load_adapter(TRIAL_ADAPTER, Path(folder))
         try:
-            models = (upstream.model, TRIAL_ADAPTER)
-            for model in models:  # the first calls take longer
-                await _time_calls(upstream, model)
-            rounds = [
-                [await _time_calls(upstream, model) for model in models] for _ in range(ROUNDS)
-            ]
+            yield
         finally:
             await upstream.unload_adapter(TRIAL_ADAPTER)
-    without, with_adapter = map(min, zip(*rounds, strict=True))
-    return Trial(without, with_adapter)
 
 
 async def _time_calls(upstream: Upstream, model: str) -> float:
