@@ -56,6 +56,13 @@ def serve(
             "version, of any OpenAI-compatible server, whose calls are recorded and not trained."
         ),
     ] = None,
+    replica: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="URL of a vLLM behind --upstream, which is a router then: versions are loaded "
+            "into each; repeat for more."
+        ),
+    ] = None,
     upstream_key_env: Annotated[
         str | None,
         typer.Option(help="Environment variable with the key of --upstream, e.g. OPENAI_API_KEY."),
@@ -104,6 +111,7 @@ def serve(
             ),
             port=port,
             upstream=upstream,
+            replicas=tuple(replica or ()),
             upstream_key_env=upstream_key_env,
             vllm=VllmOptions(
                 dtype=VLLM_DTYPES[fast_dtype()] if dtype == "auto" else dtype,

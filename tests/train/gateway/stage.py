@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from ltrain_train.gateway.client import GatewayClient
 from ltrain_train.gateway.collection import CollectionPublication, open_collection
 from ltrain_train.gateway.keys import RolloutClaims, sign_rollout_key
 from ltrain_train.gateway.routes import Routes
+from ltrain_train.gateway.serving.host import PolicyHost
 from ltrain_train.gateway.serving.policy_server import PolicyServer, read_weights
 from ltrain_train.gateway.serving.publication import Publication
 from ltrain_train.gateway.serving.upstream import Upstream
@@ -55,8 +57,11 @@ class Stage:
         """Adapters that the policy server holds at most; set before `running`."""
         self.sharing: tuple[str, ...] = ()
         """Other policies that the server has; set before `running`."""
+        self.replicas: tuple[str, ...] = ()
+        """The servers behind `upstream`, which is a router; set before `running`."""
         self._upstream = upstream
         self._started = threading.Event()
+        self._watching: list[Future[None]] = []
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
         self.client = GatewayClient(self.url, SECRET)
@@ -147,8 +152,15 @@ class Stage:
             thread.join()
             self._socket.close()
 
+    def watch(self) -> None:
+        """Hold calls while the policy server is away, as `ltrain serve --upstream` does."""
+        publication = self.publication
+        waiting = PolicyHost(publication.server, [publication], None, self.log_lines.append)
+        watching = asyncio.run_coroutine_threadsafe(waiting.watch(), self.loop)
+        self._watching.append(watching)
+
     async def _serve(self) -> None:
-        upstream = Upstream(self._upstream, "policy")
+        upstream = Upstream(self._upstream, "policy", replicas=self.replicas)
         collection = await open_collection(upstream) if self.collects else None
         self.publication = self._publication(upstream)
         self.loop = asyncio.get_running_loop()
@@ -168,6 +180,8 @@ class Stage:
         self._server = uvicorn.Server(config)
         self._started.set()
         await self._server.serve(sockets=[self._socket])
+        for watching in self._watching:
+            watching.cancel()
         await upstream.close()
         await routes.close()
         provider.shutdown()

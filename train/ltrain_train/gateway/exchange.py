@@ -159,6 +159,7 @@ class Exchange:
             payload, forwarded = self._answer.complete(body)
             self._check_answer(payload)
             self._recorded_answer.add_payload(payload)
+        await self._confirm_version()
         self._end_answered()
         await self._begin(send_json(self._send, 200, forwarded))
 
@@ -182,12 +183,16 @@ class Exchange:
         if not self.span.ended:
             await self._finish(pending)
 
+    async def _confirm_version(self) -> None:
+        """Check that the version of the call answered it, before its span ends."""
+
     def _check_answer(self, payload: dict[str, Any]) -> None:
         """Check that the right model answers, where the server names it."""
 
     async def _finish(self, pending: list[bytes]) -> None:
         if self._recorded_answer.finished < self.request.choices:
             raise ConnectionError("the stream ended before the response was complete")
+        await self._confirm_version()
         self._end_answered()
         await self._send_body(b"".join(pending) + self._answer.end(), more=False)
 

@@ -58,6 +58,8 @@ class PolicyExchange(Exchange):
         self._model = request.body["model"]
         """The model of the server that answers."""
         self._shut_count = self.gate.shut_count
+        self._is_adapter = False
+        """Whether an adapter answers the call."""
         self._in_outage = False
         """Whether the call waits for a policy server that is down."""
 
@@ -85,6 +87,7 @@ class PolicyExchange(Exchange):
         self._shut_count = self.gate.shut_count
         try:
             self.span.set_policy(self._publication.policy, chosen.version)
+            self._is_adapter = chosen.adapter is not None
             if chosen.model != self._model:
                 self._model = chosen.model
                 self._body = orjson.dumps({**self.request.body, "model": chosen.model})
@@ -104,6 +107,21 @@ class PolicyExchange(Exchange):
             raise
         self._in_outage = False
         return chosen
+
+    async def _confirm_version(self) -> None:
+        """Check that no replica has lost the weights; of an adapter the name was checked.
+
+        Raises:
+            Refused: 503, when one has.
+        """
+        if self._is_adapter or await self._publication.server.confirm_weights():
+            return
+        sentence = (
+            "A replica of the policy server lost its weights, so the version that answered is "
+            "unknown. Send the request again."
+        )
+        self._end_failed("version_unknown", sentence)
+        raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, sentence)
 
     def _check_answer(self, payload: dict[str, Any]) -> None:
         """Check that the answer names the model of the version.
@@ -127,8 +145,11 @@ class PolicyExchange(Exchange):
         """Forward an error of the request.
 
         Raises:
-            ServerFailed: for an error of the server.
+            ServerFailed: for an error of the server, which may have lost the adapter.
         """
+        if response.status == HTTPStatus.NOT_FOUND and self._is_adapter:
+            self._publication.server.lost_weights = True
+            raise ServerFailed(f"the server does not have '{self._model}' any more")
         if response.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             raise ServerFailed(f"{response.status}: {error_message(await response.read())}")
         await self._forward_error(response.status, _name_setting(await response.read()))
@@ -159,7 +180,8 @@ class PolicyExchange(Exchange):
             return True
         if self._started:  # a call that had not started has already waited
             await asyncio.sleep(DETECTION_DELAY)
-        return self._gate_shut_meanwhile or not await self._server.is_healthy()
+        lost_weights = self._publication.server.lost_weights
+        return lost_weights or self._gate_shut_meanwhile or not await self._server.is_healthy()
 
     @property
     def _gate_shut_meanwhile(self) -> bool:

@@ -77,6 +77,8 @@ class ServeOptions:
     """URL of a running policy server; None starts vLLM."""
     vllm: VllmOptions
     adapters: AdapterOptions = field(default_factory=AdapterOptions)
+    replicas: tuple[str, ...] = ()
+    """URLs of the servers behind `upstream`, which is a router then."""
     upstream_key_env: str | None = None
     """Environment variable with the key of `upstream`."""
     routes: tuple[str, ...] = ()
@@ -170,7 +172,12 @@ class GatewayServer:
         hosts = []
         for planned, vllm in zip(self._planned, self._vllms, strict=True):
             address = vllm.socket if vllm else self._options.upstream
-            upstream = Upstream(address or "", planned.weights.policy, key=self._key)
+            upstream = Upstream(
+                address or "",
+                planned.weights.policy,
+                key=self._key,
+                replicas=self._options.replicas,
+            )
             stack.push_async_callback(upstream.close)
             server = PolicyServer(
                 self._policies,

@@ -1,9 +1,9 @@
 """How `ltrain run` serves the policy."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from ltrain_transforms.artifacts import Publish
 from ltrain_transforms.recipe.section import Section
@@ -30,6 +30,9 @@ class Route(Section):
 class Serve(Section):
     upstream: str | None = None
     """URL of a running vLLM to use instead of starting one."""
+    replicas: tuple[str, ...] = ()
+    """URLs of the servers behind `upstream`, which is a router then: versions are loaded into each.
+    """
     dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
     """Type in which vLLM computes; auto: that of `train.dtype`."""
     max_model_len: int | None = Field(default=None, ge=1)
@@ -52,6 +55,12 @@ class Serve(Section):
     """Other models that agents call."""
     vllm: tuple[str, ...] = ()
     """Further arguments of `vllm serve`."""
+
+    @model_validator(mode="after")
+    def _routed(self) -> Self:
+        if self.replicas and self.upstream is None:
+            raise ValueError("replicas are behind a router. Set upstream to its URL.")
+        return self
 
     @field_validator("route")
     @classmethod
@@ -81,6 +90,7 @@ class Serve(Section):
             vllm += ["--chat-template", str((folder / self.chat_template).resolve())]
         return [
             *(("--upstream", self.upstream) if self.upstream else ()),
+            *(option for url in self.replicas for option in ("--replica", url)),
             *("--dtype", dtype if self.dtype == "auto" else self.dtype),
             *(("--max-model-len", str(self.max_model_len)) if self.max_model_len else ()),
             *("--max-num-seqs", str(self.max_num_seqs)),

@@ -71,6 +71,8 @@ class PolicyHost:
         restart_limit = RestartLimit()
         while True:
             await asyncio.sleep(POLL)
+            if self.server.lost_weights:
+                await self._reload_lost()
             if vllm.child.alive:
                 continue
             if restart_limit.record_death():
@@ -96,6 +98,8 @@ class PolicyHost:
         upstream, gate = self.server.upstream, self.server.gate
         while True:
             await asyncio.sleep(UPSTREAM_POLL)
+            if self.server.lost_weights:
+                await self._reload_lost()
             if await upstream.is_healthy() or await upstream.is_healthy():  # one may be slow
                 continue
             reason = f"the policy server at {upstream.address} does not answer"
@@ -104,6 +108,14 @@ class PolicyHost:
                 async with gate.shut(reason):
                     await self.sync_returned()
                 self._log(f"the policy server serves {self._served} again")
+
+    async def _reload_lost(self) -> None:
+        """Load what a server, or one of its replicas, has lost; retried at the next check."""
+        reason = "the policy server lost weights or adapters; they are loaded again"
+        self._log(reason)
+        with contextlib.suppress(Refused, UpstreamFailed):
+            async with self.server.gate.shut(reason):
+                await self.server.reload()
 
     async def sync_returned(self) -> None:
         """Wait until the policy server answers, and load its weights and adapters into it.

@@ -69,6 +69,8 @@ class PolicyServer:
         """The policies that it serves."""
         self.pinned: Callable[[], Collection[Key]] = tuple
         """Returns the versions to which open attempts are pinned."""
+        self.lost_weights = False
+        """Whether it answered without its weights or an adapter; the host loads them again."""
         self._on_lost = on_lost
         self._held = policies.hold(weights.policy, weights.version)
 
@@ -78,6 +80,15 @@ class PolicyServer:
             await self.upstream.set_label(self.weights.label)
             await self.upstream.models()
         await self.adapters.restore()
+
+    async def confirm_weights(self) -> bool:
+        """Return whether every replica still has the weights, after it may have answered a call.
+
+        A single server needs no check: it cannot lose them and be healthy.
+        """
+        if self.upstream.has_replicas and not await self.has_weights():
+            self.lost_weights = True
+        return not self.lost_weights
 
     async def has_weights(self) -> bool:
         """Return whether the weights in the server are those that this gateway loaded."""
@@ -94,6 +105,7 @@ class PolicyServer:
             await self._load(self.weights)
             self.log(f"the policy server had weights '{label}'; loaded {_name(self.weights)}")
         await self.adapters.restore()
+        self.lost_weights = False
 
     async def replace(self, weights: Weights) -> None:
         """Load other weights, while no call runs; adapters of the previous ones are removed.

@@ -1,9 +1,11 @@
 """The gateway's HTTP client of the policy server: completions and admin routes.
 
-Agents cannot reach an admin route: the gateway forwards the body of a call, never a path.
+Agents cannot reach an admin route: the gateway forwards the body of a call, never a path. Behind a
+router there are several replicas: it answers calls, and each replica gets every admin request.
 """
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ PATHS: dict[Operation, str] = {
 
 LOAD_ADAPTER, UNLOAD_ADAPTER = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
 ALREADY_LOADED = b"has already been loaded"
-"""What vLLM says of an adapter whose name it has; a version's files never change."""
+"""What vLLM says of an adapter whose name it has."""
 CONNECT_TIMEOUT = 10.0
 """Seconds to connect on the same machine, which may be loading a model on every core."""
 HEALTH_TIMEOUT = 5.0
@@ -53,7 +55,17 @@ class Upstream:
         *,
         key: str | None = None,
         health_path: str = "/health",
+        replicas: Sequence[str] = (),
     ) -> None:
+        """Describe a server.
+
+        Args:
+            address: its base URL or unix socket, or the base URL of a router.
+            model: its served model name.
+            key: its key.
+            health_path: route that answers 200 while it is healthy.
+            replicas: base URLs of the servers behind the router; none: `address` is the server.
+        """
         self.address = str(address).rstrip("/").removesuffix("/v1")
         """The address as errors show it."""
         self.model = model
@@ -61,6 +73,9 @@ class Upstream:
         """Maximum tokens of prompt and response together, as the server last told `models`."""
         self.url, connector = _open_connector(address)
         self._health_path = health_path
+        self.has_replicas = bool(replicas)
+        """Whether several servers answer, so that each call's version must be checked."""
+        self._servers = [url.rstrip("/").removesuffix("/v1") for url in replicas] or [self.url]
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT)
         self._session = aiohttp.ClientSession(
             connector=connector,
@@ -82,9 +97,13 @@ class Upstream:
 
     async def is_healthy(self) -> bool:
         """Return whether the server reports a healthy engine."""
+        urls = {self.url, *self._servers}
+        return all(await asyncio.gather(*(self._is_healthy(url) for url in urls)))
+
+    async def _is_healthy(self, url: str) -> bool:
         timeout = aiohttp.ClientTimeout(total=HEALTH_TIMEOUT)
         try:
-            async with self._session.get(self.url + self._health_path, timeout=timeout) as response:
+            async with self._session.get(url + self._health_path, timeout=timeout) as response:
                 return response.status == 200
         except (aiohttp.ClientError, TimeoutError, OSError):
             return False
@@ -95,11 +114,12 @@ class Upstream:
         Raises:
             UpstreamFailed: when it does not answer, or not as vLLM does.
         """
-        content = await self._request("GET", "/v1/models")
+        content = await self._request(self.url, "GET", "/v1/models")
         try:
             limits = {str(model["id"]): model.get("max_model_len") for model in content["data"]}
         except (AttributeError, KeyError, TypeError) as error:
-            raise self._unreadable("GET", "/v1/models", orjson.dumps(content)) from error
+            text = orjson.dumps(content)
+            raise self._unreadable(self.url, "GET", "/v1/models", text) from error
         self.max_model_len = limits.get(self.model, self.max_model_len)
         return list(limits)
 
@@ -110,9 +130,13 @@ class Upstream:
             UpstreamFailed: when the server refuses it.
         """
         body = {"lora_name": name, "lora_path": str(folder)}
-        status, text = await self._send("POST", LOAD_ADAPTER, body)
-        if status != 200 and ALREADY_LOADED not in text:
-            raise UpstreamFailed(_refusal(self.address, "POST", LOAD_ADAPTER, status, text))
+        for url in self._servers:
+            status, text = await self._send(url, "POST", LOAD_ADAPTER, body)
+            if ALREADY_LOADED in text:  # by an earlier gateway, perhaps from another folder
+                await self.unload_adapter(name)
+                status, text = await self._send(url, "POST", LOAD_ADAPTER, body)
+            if status != 200:
+                raise UpstreamFailed(_refusal(self._name(url), "POST", LOAD_ADAPTER, status, text))
 
     async def unload_adapter(self, name: str) -> None:
         """Remove an adapter that no call uses; one that the server does not have is no error.
@@ -120,13 +144,20 @@ class Upstream:
         Raises:
             UpstreamFailed: when the server refuses.
         """
-        status, text = await self._send("POST", UNLOAD_ADAPTER, {"lora_name": name})
-        if status not in (200, 404):
-            raise UpstreamFailed(_refusal(self.address, "POST", UNLOAD_ADAPTER, status, text))
+        for url in self._servers:
+            status, text = await self._send(url, "POST", UNLOAD_ADAPTER, {"lora_name": name})
+            if status not in (200, 404):
+                sentence = _refusal(self._name(url), "POST", UNLOAD_ADAPTER, status, text)
+                raise UpstreamFailed(sentence)
 
     async def loaded_label(self) -> str:
-        """Return the label of the weights in the server; vLLM's initial label is `default`."""
-        return str((await self._request("GET", "/weight_info")).get("weight_version", "unknown"))
+        """Return the label of the weights in the server; vLLM's initial label is `default`.
+
+        Of replicas with different weights all labels are returned.
+        """
+        answers = await self._request_all("GET", "/weight_info")
+        labels = {str(answer.get("weight_version", "unknown")) for answer in answers}
+        return " and ".join(sorted(labels))
 
     async def load(self, weights: Path, label: str) -> None:
         """Replace the weights of a server without calls in flight, and reset its prefix cache.
@@ -134,20 +165,20 @@ class Upstream:
         Raises:
             UpstreamFailed: when the server refuses; its weights are then unknown.
         """
-        await self._request("POST", "/pause?mode=wait")
+        await self._request_all("POST", "/pause?mode=wait")
         try:
             reload = {"method": "reload_weights", "kwargs": {"weights_path": str(weights)}}
-            await self._request("POST", "/collective_rpc", reload)
-            await self._reset_prefix_cache()
+            await self._request_all("POST", "/collective_rpc", reload)
+            await asyncio.gather(*map(self._reset_prefix_cache, self._servers))
             await self.set_label(label)
         finally:
-            await self._request("POST", "/resume")
+            await self._request_all("POST", "/resume")
 
     async def set_label(self, label: str) -> None:
         """Label the weights in the server; `loaded_label` returns the label."""
-        await self._request("POST", "/update_weight_version", {"new_version": label})
+        await self._request_all("POST", "/update_weight_version", {"new_version": label})
 
-    async def _reset_prefix_cache(self) -> None:
+    async def _reset_prefix_cache(self, url: str) -> None:
         """Reset the prefix cache, since its keys and values belong to the old weights.
 
         Raises:
@@ -159,11 +190,11 @@ class Upstream:
             stop=stop_after_attempt(50),
         )
         try:
-            await retrying(self._request, "POST", "/reset_prefix_cache")
+            await retrying(self._request, url, "POST", "/reset_prefix_cache")
         except RetryError as error:
             raise UpstreamFailed(
-                f"The policy server at {self.address} did not reset its prefix cache within 5 s, "
-                "because requests are still running. Publish again."
+                f"The policy server at {self._name(url)} did not reset its prefix cache within "
+                "5 s, because requests are still running. Publish again."
             ) from error
 
     async def complete_chat(self, body: dict[str, Any]) -> tuple[int, bytes]:
@@ -172,7 +203,7 @@ class Upstream:
         Raises:
             UpstreamAway: when the server does not answer.
         """
-        return await self._send("POST", PATHS["chat"], body)
+        return await self._send(self.url, "POST", PATHS["chat"], body)
 
     async def complete_text(self, body: dict[str, Any]) -> tuple[int, bytes]:
         """Return the status and the body of the response to a completion.
@@ -180,7 +211,7 @@ class Upstream:
         Raises:
             UpstreamAway: when the server does not answer.
         """
-        return await self._send("POST", PATHS["text_completion"], body)
+        return await self._send(self.url, "POST", PATHS["text_completion"], body)
 
     async def tokenize(self, body: dict[str, Any]) -> tuple[int, bytes]:
         """Return the status and the body of the response to a prompt that is to be tokenised.
@@ -188,34 +219,50 @@ class Upstream:
         Raises:
             UpstreamAway: when the server does not answer.
         """
-        return await self._send("POST", "/tokenize", body)
+        return await self._send(self._servers[0], "POST", "/tokenize", body)
 
-    async def _request(self, method: str, path: str, body: object = None) -> dict[str, Any]:
-        status, text = await self._send(method, path, body)
+    async def _request_all(
+        self, method: str, path: str, body: object = None
+    ) -> list[dict[str, Any]]:
+        """Send an admin request to each replica, and return the answers."""
+        requests = (self._request(url, method, path, body) for url in self._servers)
+        return await asyncio.gather(*requests)
+
+    async def _request(
+        self, url: str, method: str, path: str, body: object = None
+    ) -> dict[str, Any]:
+        status, text = await self._send(url, method, path, body)
         if status != 200:
-            raise UpstreamFailed(_refusal(self.address, method, path, status, text))
+            raise UpstreamFailed(_refusal(self._name(url), method, path, status, text))
         try:
             content = orjson.loads(text) if text else {}
         except orjson.JSONDecodeError as error:
-            raise self._unreadable(method, path, text) from error
+            raise self._unreadable(url, method, path, text) from error
         if not isinstance(content, dict):
-            raise self._unreadable(method, path, text)
+            raise self._unreadable(url, method, path, text)
         return content
 
-    async def _send(self, method: str, path: str, body: object) -> tuple[int, bytes]:
+    async def _send(self, url: str, method: str, path: str, body: object) -> tuple[int, bytes]:
         timeout = aiohttp.ClientTimeout(total=RELOAD_TIMEOUT, sock_connect=CONNECT_TIMEOUT)
         try:
-            url = self.url + path
-            async with self._session.request(method, url, json=body, timeout=timeout) as response:
+            async with self._session.request(
+                method, url + path, json=body, timeout=timeout
+            ) as response:
                 return response.status, await response.read()
         except (aiohttp.ClientError, TimeoutError) as error:
             reason = str(error) or type(error).__name__
-            raise UpstreamAway(f"No policy server answers at {self.address}: {reason}.") from error
+            raise UpstreamAway(
+                f"No policy server answers at {self._name(url)}: {reason}."
+            ) from error
 
-    def _unreadable(self, method: str, path: str, text: bytes) -> UpstreamFailed:
+    def _name(self, url: str) -> str:
+        """Return the address of a server as errors show it."""
+        return self.address if url == self.url else url
+
+    def _unreadable(self, url: str, method: str, path: str, text: bytes) -> UpstreamFailed:
         beginning = " ".join(text[:80].decode(errors="replace").split())
         return UpstreamFailed(
-            f"The server at {self.address} does not answer {method} {path} as vLLM does: "
+            f"The server at {self._name(url)} does not answer {method} {path} as vLLM does: "
             f"'{beginning}'. Check that a policy server has this address."
         )
 
