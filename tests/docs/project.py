@@ -14,7 +14,7 @@ from pathlib import Path
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from tests.docs.blocks import ROOT
 from tests.otlp import insert_otlp
-from tests.train.gateway.conftest import write_model
+from tests.train.gateway.conftest import write_adapter, write_model
 from tests.transforms.conftest import NOON, Attempt, Scene
 
 from ltrain_collector.access import Keys, Role
@@ -48,6 +48,7 @@ def solve(task, llm):
 """,
     "my_agent.py": "def answer(question, llm=None):\n    return '4'\n",
     "reward.py": "def score(task, result):\n    return 1.0\n\n\nexact = score\n",
+    "greeting.txt": "Answer in one word.\n",
     "train.jsonl": '{"id": "t1", "input": "2 + 2", "gold": "4"}\n',
 }
 RUNS = ("demo", "text-to-sql", "train")
@@ -127,6 +128,7 @@ def write_policy(home: Path) -> None:
     subprocess.run([sys.executable, TINY, tiny], check=True, capture_output=True, timeout=WAIT)
     for file in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
         shutil.copy(tiny / file, model)
+    write_adapter(home.parent / "adapters" / "sql-lora")
     policies = Policies(home)
     policies.register("sql", model)
     for parent in range(VERSIONS):

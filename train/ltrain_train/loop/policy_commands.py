@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ltrain_instrument import attributes, settings
-from ltrain_train.errors import UnknownVersion
+from ltrain_train.errors import BadModel, UnknownVersion
 from ltrain_train.loop.publication import describe_serving, find_gateway, publish_version
 from ltrain_train.loop.retention import (
     VersionScores,
@@ -105,6 +105,11 @@ def add_version(name: str, source: Path, *, parent: int | None) -> None:
         BadModel: when the source is incomplete, or does not fit the policy.
         RunInUse: when a run trains the policy.
     """
+    if not source.exists():
+        raise BadModel(
+            f"There is no '{source}'. Name a model in Hugging Face layout, an adapter in PEFT's "
+            "layout, or the text file of a prompt."
+        )
     home = settings.HOME.read()
     policies = Policies(home)
     with run_lock(home, policy=name):
