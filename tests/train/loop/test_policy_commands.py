@@ -133,5 +133,5 @@ def test_versions_that_were_made_elsewhere_are_added(
     assert "prompt, current" in capsys.readouterr().out
     policy_commands.use_version("greeting@1")
     assert Policies(home).current("greeting") == 1
-    with pytest.raises(BadModel, match="There is no '.*absent'. Name a model in"):
+    with pytest.raises(BadModel, match=r"There is no '.*absent'\. Name a model in"):
         policy_commands.add_version("sql", tmp_path / "absent", parent=None)
