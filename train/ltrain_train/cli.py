@@ -142,6 +142,13 @@ def rollout(
     reward_timeout: Annotated[
         float, typer.Option(min=0.1, help="Seconds for the reward of one result.")
     ] = 60.0,
+    reward_concurrency: Annotated[
+        int, typer.Option(min=1, help="Results that are judged at a time.")
+    ] = 8,
+    reward_rate: Annotated[
+        float | None,
+        typer.Option(min=0.001, help="Most calls of the reward in a second; default: no limit."),
+    ] = None,
     agent_sees: Annotated[
         list[str] | None,
         typer.Option(help="Task key that the agent may read; repeat for more. Default: input."),
@@ -182,6 +189,8 @@ def rollout(
             concurrency=concurrency,
             timeout=timeout,
             reward_timeout=reward_timeout,
+            reward_concurrency=reward_concurrency,
+            reward_rate=reward_rate,
             agent_sees=tuple(agent_sees or ("input",)),
             allow=tuple(allow or ()),
         )
@@ -207,6 +216,13 @@ def score(
     reward_timeout: Annotated[
         float, typer.Option(min=0.1, help="Seconds for the reward of one result.")
     ] = 60.0,
+    reward_concurrency: Annotated[
+        int, typer.Option(min=1, help="Results that are judged at a time.")
+    ] = 8,
+    reward_rate: Annotated[
+        float | None,
+        typer.Option(min=0.001, help="Most calls of the reward in a second; default: no limit."),
+    ] = None,
     trust: Annotated[
         list[str] | None,
         typer.Option(help="Sender whose rollouts count, as in source.trust; repeat for more."),
@@ -217,10 +233,16 @@ def score(
 
     Example: ltrain score text-to-sql --reward reward:score
     """
-    from ltrain_train.rollout import score_stored_run
+    from ltrain_train.rollout import RewardLimits, score_stored_run
 
     report = score_stored_run(
-        run, reward, store=store, name=name, reward_timeout=reward_timeout, trust=trust or ()
+        run,
+        reward,
+        store=store,
+        name=name,
+        reward_timeout=reward_timeout,
+        limits=RewardLimits(reward_concurrency, reward_rate),
+        trust=trust or (),
     )
     typer.echo(report.as_json() if as_json else report.as_text())
     if report.failed or report.unseen:

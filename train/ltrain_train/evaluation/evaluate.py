@@ -240,6 +240,8 @@ def _serving(plan: EvaluationPlan, policy: str, run: str, lock: RunLock) -> Iter
             concurrency=plan.rollout.concurrency,
             timeout=plan.rollout.timeout,
             reward_timeout=plan.rollout.reward_timeout,
+            reward_concurrency=plan.rollout.reward_concurrency,
+            reward_rate=plan.rollout.reward_rate,
             agent_sees=plan.rollout.agent_sees,
             secrets=plan.secrets,
             keep_open=lock.descriptors,

@@ -301,6 +301,8 @@ def _make_runner(plan: Plan, run: str, services: Services, secret: str, lock: Ru
         concurrency=rollout.concurrency,
         timeout=rollout.timeout,
         reward_timeout=rollout.reward_timeout,
+        reward_concurrency=rollout.reward_concurrency,
+        reward_rate=rollout.reward_rate,
         agent_sees=rollout.agent_sees,
         allow=rollout.allow,
         secrets=plan.recipe.serve.secrets,

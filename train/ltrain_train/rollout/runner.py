@@ -28,7 +28,13 @@ from ltrain_train.rollout.attempts import Attempts, ClosedAttempt, RunningAttemp
 from ltrain_train.rollout.finished import finished_rollouts
 from ltrain_train.rollout.gateway_watch import GatewayWatch
 from ltrain_train.rollout.planned_rollout import PlannedRollout, plan_rollouts
-from ltrain_train.rollout.rewards import REWARD_TIMEOUT, RewardSource, open_reward
+from ltrain_train.rollout.rewards import (
+    REWARD_CONCURRENCY,
+    REWARD_TIMEOUT,
+    RewardLimits,
+    RewardSource,
+    open_reward,
+)
 from ltrain_train.rollout.store_keys import StoreKeys
 from ltrain_train.rollout.tasks import Task, require_unique_ids
 from ltrain_train.schedule import GroupQueue
@@ -51,7 +57,7 @@ __all__ = ["Runner", "finished_rollouts", "rollout_logs"]
 START_TIMEOUT = 120.0
 """Maximum seconds for a worker to import the agent."""
 CLOSING_THREADS = 8
-"""Number of attempts that are scored and closed at a time."""
+"""Minimum number of attempts that are closed at a time, while others are judged."""
 POLL = 0.1
 """Seconds between two checks of the time limits."""
 
@@ -84,6 +90,8 @@ class Runner(ExitStack):
         concurrency: int = 16,
         timeout: float = 60.0,
         reward_timeout: float = REWARD_TIMEOUT,
+        reward_concurrency: int = REWARD_CONCURRENCY,
+        reward_rate: float | None = None,
         environ: Mapping[str, str] | None = None,
         secrets: Iterable[str] = (),
         agent_sees: Sequence[str] = ("input",),
@@ -106,6 +114,8 @@ class Runner(ExitStack):
             concurrency: rollouts at a time in one worker.
             timeout: seconds until an attempt times out.
             reward_timeout: seconds for the reward of one result.
+            reward_concurrency: results that are judged at a time.
+            reward_rate: calls of the reward in a second; None for as many as there are.
             environ: variables added to the agent's environment.
             secrets: variables that the agent does not get, besides ltrain's own.
             agent_sees: keys of a task that the agent may read, besides id and domain.
@@ -123,7 +133,9 @@ class Runner(ExitStack):
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
         self._reward: RewardSource | None = None
         if reward:
-            self._reward = open_reward(reward, self._folder, reward_timeout)
+            limits = RewardLimits(reward_concurrency, reward_rate)
+            self._reward = open_reward(reward, self._folder, reward_timeout, limits)
+        self._closing_threads = CLOSING_THREADS + reward_concurrency
         self._gateway, self._secret, self._policy = gateway, secret, policy
         self._gateway_given_up = gateway_given_up
         self._timeout = timeout
@@ -215,7 +227,7 @@ class Runner(ExitStack):
         executor, results = self._require_executor(), WaveResult()
         watch = GatewayWatch(self._client, self._policy)
         in_flight: dict[str, RunningAttempt] = {}
-        closers = ThreadPoolExecutor(CLOSING_THREADS, thread_name_prefix="close")
+        closers = ThreadPoolExecutor(self._closing_threads, thread_name_prefix="close")
         try:
             while waiting or in_flight:
                 if waiting and watch.is_ready():

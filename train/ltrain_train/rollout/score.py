@@ -24,6 +24,7 @@ from ltrain_train.rollout.rewards import (
     REWARD_TIMEOUT,
     UNNAMED,
     RewardFailed,
+    RewardLimits,
     RewardSource,
     open_reward,
 )
@@ -43,9 +44,6 @@ SELECT count() AS arrived FROM otel.spans
 WHERE RunId = {{run:String}} AND SpanName = '{attributes.SPAN_EVALUATION}'
     AND toUnixTimestamp64Nano(Timestamp) >= {{began:Int64}}
 """
-
-THREADS = 8
-"""Rollouts that are judged at the same time, like those that end at the same time in a run."""
 
 LAST_ATTEMPTS_SQL = f"""
 SELECT toUnixTimestamp64Nano(dispatch.Timestamp) AS began, dispatch.TraceId AS trace,
@@ -128,6 +126,7 @@ def score_stored_run(
     store: str | None = None,
     name: str = UNNAMED,
     reward_timeout: float = REWARD_TIMEOUT,
+    limits: RewardLimits | None = None,
     trust: Sequence[str] = (),
 ) -> ScoreReport:
     """Judge the rollouts of a run in the store with the reward that `reference` names.
@@ -138,6 +137,7 @@ def score_stored_run(
         store: the store; default: LTRAIN_STORE.
         name: the name that takes the place of `reward`.
         reward_timeout: seconds for the reward of one result.
+        limits: how many results are judged at a time, and how many calls start in a second.
         trust: the recipe's `source.trust`.
 
     Raises:
@@ -148,7 +148,8 @@ def score_stored_run(
     from ltrain_collector.store import Store
 
     _check_senders(trust)
-    reward, home = open_reward(reference, Path.cwd(), reward_timeout), settings.HOME.read()
+    limits, home = limits or RewardLimits(), settings.HOME.read()
+    reward = open_reward(reference, Path.cwd(), reward_timeout, limits)
     with Store.open(store, create=False) as opened:
         rollouts = read_rollouts(opened, run, trust)
         if not rollouts:
@@ -159,7 +160,8 @@ def score_stored_run(
     require_own_store(home)
     provider, began = open_service_provider("ltrain-score", home), time.time_ns()
     try:
-        report = score_rollouts(run, rollouts, reward, SpanWriter(provider), name)
+        writer, threads = SpanWriter(provider), limits.concurrency
+        report = score_rollouts(run, rollouts, reward, writer, name, threads)
     finally:
         reward.close()
         provider.shutdown()
@@ -203,12 +205,13 @@ def score_rollouts(
     reward: RewardSource,
     writer: SpanWriter,
     name: str,
+    threads: int,
 ) -> ScoreReport:
     """Judge the rollouts of `run` and write the values; `name` takes the place of `reward`."""
     report = ScoreReport(run)
     report.skipped.update(rollout.fault for rollout in rollouts if rollout.fault)
     judged = [(each.spans, each.task, each.result) for each in rollouts if each.task is not None]
-    with ThreadPoolExecutor(THREADS, thread_name_prefix="score") as pool:
+    with ThreadPoolExecutor(threads, thread_name_prefix="score") as pool:
         futures = [pool.submit(reward.score, task, result) for _, task, result in judged]
         for (spans, _, _), future in zip(judged, futures, strict=True):
             try:

@@ -32,6 +32,10 @@ class Rollout(Section):
     """Seconds for each attempt in which the agent can work; waits for the gateway do not count."""
     reward_timeout: float = Field(default=60, gt=0)
     """Seconds for the reward of one result."""
+    reward_concurrency: int = Field(default=8, ge=1)
+    """Results that are judged at a time."""
+    reward_rate: float | None = Field(default=None, gt=0)
+    """Most calls of the reward in a second, repeated ones included; unset: no limit."""
     seed: int = 0
     """Random seed of the order of tasks."""
     domains: dict[str, float] = Field(default_factory=dict)

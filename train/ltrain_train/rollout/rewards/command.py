@@ -16,6 +16,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_expo
 from ltrain_instrument.settings import SECRETS
 from ltrain_train.processes import ChildDied, Children
 from ltrain_train.rollout.rewards import source
+from ltrain_train.rollout.rewards.limits import RewardLimits
 from ltrain_train.rollout.rewards.source import MAX_CALLS, RewardFailed, parse_values
 from ltrain_train.rollout.tasks import Task
 from ltrain_train.workers import BadReference, last_line, parse_json
@@ -30,7 +31,7 @@ _SHELL_SCRIPT = 'exec <"$1" >"$2"; eval "$3"'
 class RewardCommand:
     """Runs a command for each result."""
 
-    def __init__(self, command: str, folder: Path, timeout: float) -> None:
+    def __init__(self, command: str, folder: Path, timeout: float, limits: RewardLimits) -> None:
         """Prepare a command.
 
         Raises:
@@ -43,6 +44,7 @@ class RewardCommand:
                 "function as in reward:score."
             )
         self._command, self._folder, self._timeout = command, folder, timeout
+        self._limits = limits
         self._children = Children()
         self.digest = sha256(command.encode()).hexdigest()[:16]
         """Hash of the command line."""
@@ -57,6 +59,7 @@ class RewardCommand:
             retry=retry_if_exception(_is_worth_another_try),
             wait=wait_exponential(source.RETRY_PAUSE),
             stop=stop_after_attempt(MAX_CALLS),
+            before=self._limits.before_retry,
             reraise=True,
         )
         text = json.dumps({"task": task.model_dump(mode="json"), "result": result})

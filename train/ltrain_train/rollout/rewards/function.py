@@ -15,6 +15,7 @@ from typing import Any
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
 from ltrain_train.rollout.rewards import source
+from ltrain_train.rollout.rewards.limits import RewardLimits
 from ltrain_train.rollout.rewards.source import (
     MAX_CALLS,
     REWARD_TIMEOUT,
@@ -31,8 +32,15 @@ USER_ERRORS = (Exception, SystemExit)
 class RewardFunction:
     """Calls the reward function that `reference` names."""
 
-    def __init__(self, reference: str, folder: Path, timeout: float = REWARD_TIMEOUT) -> None:
+    def __init__(
+        self,
+        reference: str,
+        folder: Path,
+        timeout: float = REWARD_TIMEOUT,
+        limits: RewardLimits | None = None,
+    ) -> None:
         self.reference, self.timeout = reference, timeout
+        self._limits = limits or RewardLimits()
         self._function = load_function(reference, folder)
         self.digest = code_digest(self._function)
         """Hash of the function's module."""
@@ -70,6 +78,7 @@ class RewardFunction:
             retry=retry_if_exception_type(USER_ERRORS),
             wait=wait_exponential(source.RETRY_PAUSE),
             stop=stop_after_attempt(MAX_CALLS),
+            before=self._limits.before_retry,
             reraise=True,
         )
         try:

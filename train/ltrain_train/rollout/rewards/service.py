@@ -17,12 +17,11 @@ from tenacity.wait import wait_base, wait_random_exponential
 
 from ltrain_instrument.privacy import remove_url_credentials
 from ltrain_instrument.settings import REWARD_KEY
+from ltrain_train.rollout.rewards.limits import RewardLimits
 from ltrain_train.rollout.rewards.source import RewardFailed, parse_values
 from ltrain_train.rollout.tasks import Task
 from ltrain_train.workers import parse_json
 
-MAX_CONNECTIONS = 16
-"""Requests at a time; further ones wait."""
 MAX_PAUSE = 5.0
 """Seconds between two requests, unless the service names more."""
 MAX_RESPONSE_BYTES = 1 << 20
@@ -41,14 +40,14 @@ class ServiceAway(OSError):
 class RewardService:
     """Sends each result to a URL."""
 
-    def __init__(self, url: str, timeout: float) -> None:
-        self._url, self._timeout = url, timeout
+    def __init__(self, url: str, timeout: float, limits: RewardLimits) -> None:
+        self._url, self._timeout, self._limits = url, timeout, limits
         self._name = remove_url_credentials(url)
         key = REWARD_KEY.read()
         self._client = httpx.Client(
             headers={"content-type": "application/json"}
             | ({"authorization": f"Bearer {key}"} if key else {}),
-            limits=httpx.Limits(max_connections=MAX_CONNECTIONS),
+            limits=httpx.Limits(max_connections=limits.concurrency),
         )
         self.digest = sha256(self._name.encode()).hexdigest()[:16]
         """Hash of the URL."""
@@ -66,6 +65,7 @@ class RewardService:
             retry=retry_if_exception_type(ServiceAway),
             wait=_Pause(),
             stop=stop_before_delay(self._timeout),
+            before=self._limits.before_retry,
             reraise=True,
         )
         try:
