@@ -95,6 +95,39 @@ def test_a_fault_is_named(tmp_path: Path, more: str, says: str) -> None:
         load(tmp_path, GOOD + more)
 
 
+SERVICE = '[[service]]\nname = "db"\ncommand = "serve"\n'
+ROLLOUT = '[rollout]\ntasks = "t.jsonl"\nreward = "r:s"\n'
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (SERVICE * 2, r"service: Two services are named 'db'. Set count = 2 for two instances"),
+        (SERVICE + "fresh = true\nper = 'run'\n", "service.0: fresh = true .* with per = 'run'"),
+        (SERVICE + "address = 'http://db:80'\n", r"'http://db:80' has no \{port\}: each instance"),
+        (SERVICE + "prot = 1\n", "service.0.prot: Unknown key"),
+        (SERVICE + "count = 0\n", "service.0.count: .*greater than or equal to 1"),
+        (SERVICE.replace("db", "my-db"), "service.0.name: .*pattern"),
+        ('[[service]]\nname = "db"\n', "service.0.command: Field required"),
+        (ROLLOUT + "remote = true\n" + SERVICE, r"'db' runs on this machine, and with .*remote"),
+    ],
+)
+def test_a_fault_of_a_service_is_named(tmp_path: Path, more: str, says: str) -> None:
+    with pytest.raises(BadRecipe, match=says):
+        load(tmp_path, GOOD + more)
+
+
+def test_a_service_has_defaults(tmp_path: Path) -> None:
+    (service,) = load(tmp_path, GOOD + SERVICE).service
+    assert (service.count, service.health, service.per, service.fresh) == (
+        1,
+        "tcp",
+        "attempt",
+        False,
+    )
+    assert service.address == "http://127.0.0.1:{port}"
+
+
 def test_all_faults_are_listed_with_unknown_keys_first(tmp_path: Path) -> None:
     more = """
 [rollout]

@@ -9,7 +9,7 @@ from ltrain_train.errors import BadRun, DifferentBases
 from ltrain_train.loop import parse_version, serve_arguments
 from ltrain_train.policy import Policies
 from ltrain_train.rollout import Task, load_tasks
-from ltrain_transforms.recipe import DEFAULT, Recipe, Reward, Rollout, Serve, Train
+from ltrain_transforms.recipe import DEFAULT, Recipe, Reward, Rollout, Serve, Service, Train
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +58,7 @@ class EvaluationPlan:
     seed: int
     rollout: Rollout
     rewards: Sequence[Reward]
+    services: Sequence[Service]
     trust: Sequence[str]
     span_timeout: float
     upstream: str | None
@@ -107,6 +108,7 @@ def make_plan(options: EvaluationOptions, home: Path) -> EvaluationPlan:
         seed=options.seed,
         rollout=Rollout.model_validate(section | {"tasks": str(tasks)}),
         rewards=recipe.reward if recipe else (),
+        services=recipe.service if recipe else (),
         trust=recipe.source.trust if recipe else (),
         span_timeout=train.span_timeout,
         upstream=serve.upstream,

@@ -305,6 +305,7 @@ def _make_runner(plan: Plan, run: str, services: Services, secret: str, lock: Ru
         reward_rate=rollout.reward_rate,
         agent_sees=rollout.agent_sees,
         allow=rollout.allow,
+        services=plan.recipe.service,
         secrets=plan.recipe.serve.secrets,
         keep_open=lock.descriptors,
     )

@@ -7,7 +7,7 @@ are closed last: as errors of the agent, or, if the function failed on most resu
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from ltrain_instrument import attributes
 from ltrain_instrument.allow import Allow
 from ltrain_instrument.identity import Identity
+from ltrain_train.attempt_services import NO_LEASE, Lease
 from ltrain_train.gateway import (
     OUTAGE_TIMEOUT,
     CallCounts,
@@ -31,6 +32,7 @@ from ltrain_train.rollout.rewards import RewardFailed, RewardSource
 from ltrain_train.rollout.runner_spans import AttemptSpans, SpanWriter
 from ltrain_train.rollout.store_keys import StoreKeys
 from ltrain_train.workers import (
+    COUNTED_OUTCOMES,
     MAX_TRIES,
     Attempt,
     AttemptResult,
@@ -54,11 +56,12 @@ _logger = logging.getLogger("ltrain.rollouts")
 
 @dataclass(frozen=True, slots=True)
 class RunningAttempt:
-    """An open attempt, with its plan and its spans."""
+    """An open attempt, with its plan, its spans and its services."""
 
     rollout: PlannedRollout
     attempt: Attempt
     spans: AttemptSpans
+    lease: Lease = NO_LEASE
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,18 +125,23 @@ class Attempts:
         self._open: set[str] = set()
         self._unscored: list[UnscoredAttempt] = []
 
-    def open(self, rollout: PlannedRollout) -> RunningAttempt:
-        """Number an attempt, write its dispatch span, and sign its key."""
+    def open(self, rollout: PlannedRollout, lease: Lease = NO_LEASE) -> RunningAttempt:
+        """Number an attempt, write its dispatch span, and sign its key.
+
+        Args:
+            rollout: the plan of the rollout's try.
+            lease: the services of the attempt, which `close` and `cancel` release.
+        """
         assert rollout.identity.rollout is not None
         number = self._attempt_log.begin(rollout.identity.rollout)
         identity = replace(rollout.identity, attempt=number)
         settings = self._settings
-        lease = settings.timeout + KEY_GRACE
-        spans = self._span_writer.write_dispatch(identity, lease, rollout.task.json_input)
+        seconds = settings.timeout + KEY_GRACE
+        spans = self._span_writer.write_dispatch(identity, seconds, rollout.task.json_input)
         attempt = Attempt(
             identity=identity,
             task=rollout.task.visible_fields(settings.agent_sees),
-            endpoint=self._endpoint(identity),
+            endpoint=self._endpoint(identity, lease.addresses),
             traceparent=spans.traceparent,
             started=spans.started,
             timeout=settings.timeout,
@@ -142,7 +150,7 @@ class Attempts:
         )
         with self._lock:
             self._open.add(attempt.id)
-        return RunningAttempt(rollout, attempt, spans)
+        return RunningAttempt(rollout, attempt, spans, lease)
 
     def close(
         self, running: RunningAttempt, result: AttemptResult, *, waited: float = 0.0
@@ -166,6 +174,7 @@ class Attempts:
         if self._store_keys is not None:
             self._store_keys.send_leftovers(running.attempt.identity)
         result = apply_outage(running.attempt, result, calls, waited)
+        result = end_services(running, result)
         try:
             rewards = self._score(running, result)
         except RewardFailed as error:
@@ -198,6 +207,7 @@ class Attempts:
         for running in attempts:
             if not self._remove_open(running):
                 continue
+            running.lease.release()
             calls = NO_CALLS
             if gateway_answers:
                 try:
@@ -210,10 +220,11 @@ class Attempts:
         for each in unscored:
             self._write_end(each.running, STOPPED, {}, each.calls)
 
-    def _endpoint(self, identity: Identity) -> Endpoint:
+    def _endpoint(self, identity: Identity, services: Mapping[str, str]) -> Endpoint:
         path = f"/rollout/{identity.rollout}/attempt/{identity.attempt}/v1"
         key = self._sign_key(identity, self._settings.timeout + KEY_GRACE)
-        return Endpoint(self._gateway.rstrip("/") + path, key, self._settings.policy)
+        url = self._gateway.rstrip("/") + path
+        return Endpoint(url, key, self._settings.policy, dict(services))
 
     def _sign_key(self, identity: Identity, seconds: float) -> str:
         claims = RolloutClaims(
@@ -290,6 +301,18 @@ class Attempts:
         )
 
 
+def end_services(running: RunningAttempt, result: AttemptResult) -> AttemptResult:
+    """Release the services of an ended attempt, and return its result.
+
+    The result is `infra` if one of the services ended during the attempt.
+    """
+    fault = running.lease.find_fault()
+    running.lease.release()
+    if not fault or result.outcome not in COUNTED_OUTCOMES:
+        return result
+    return AttemptResult(Outcome.INFRA, f"{fault}: {result.reason}" if result.reason else fault)
+
+
 def apply_outage(
     attempt: Attempt, result: AttemptResult, calls: CallCounts, waited: float = 0.0
 ) -> AttemptResult:
@@ -298,7 +321,7 @@ def apply_outage(
     A timeout is the agent's only if its time limit was extended by all the seconds that its calls
     waited; it was extended by `waited` seconds.
     """
-    if result.outcome not in (Outcome.OK, Outcome.ERROR, Outcome.TIMEOUT):
+    if result.outcome not in COUNTED_OUTCOMES:
         return result
     reason = _outage_reason(attempt, result, calls, waited)
     if not reason:

@@ -15,12 +15,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from ltrain_instrument.allow import Allow
 from ltrain_instrument.files import path_component
 from ltrain_instrument.identity import Identity, Mode
 from ltrain_instrument.settings import SECRETS
+from ltrain_train.attempt_services import ServicePool
 from ltrain_train.gateway import GatewayClient
 from ltrain_train.remote import RemoteExecutor
 from ltrain_train.rollout.attempt_log import AttemptLog
@@ -51,6 +52,9 @@ from ltrain_train.workers import (
     agent_environment,
     is_reference,
 )
+
+if TYPE_CHECKING:  # its import takes a second, which a runner without services saves
+    from ltrain_transforms.recipe import Service
 
 __all__ = ["Runner", "finished_rollouts", "rollout_logs"]
 
@@ -93,6 +97,7 @@ class Runner(ExitStack):
         reward_concurrency: int = REWARD_CONCURRENCY,
         reward_rate: float | None = None,
         environ: Mapping[str, str] | None = None,
+        services: Sequence["Service"] = (),
         secrets: Iterable[str] = (),
         agent_sees: Sequence[str] = ("input",),
         allow: Sequence[Allow] = (),
@@ -117,6 +122,7 @@ class Runner(ExitStack):
             reward_concurrency: results that are judged at a time.
             reward_rate: calls of the reward in a second; None for as many as there are.
             environ: variables added to the agent's environment.
+            services: the recipe's services, which the agent uses.
             secrets: variables that the agent does not get, besides ltrain's own.
             agent_sees: keys of a task that the agent may read, besides id and domain.
             allow: untrainable request features that calls in mode `train` may use.
@@ -128,7 +134,8 @@ class Runner(ExitStack):
         self._run, self._agent_sees, self._allow = run, tuple(agent_sees), tuple(allow)
         self._agent, self._folder, self._home = agent, folder.resolve(), home
         self._workers, self._concurrency = workers, concurrency
-        hidden = dict.fromkeys([*SECRETS, *secrets])
+        self._services, self._secrets = tuple(services), tuple(secrets)
+        hidden = dict.fromkeys([*SECRETS, *self._secrets])
         self._environ = agent_environment(home, {**hidden, **(environ or {})})
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
         self._reward: RewardSource | None = None
@@ -157,6 +164,7 @@ class Runner(ExitStack):
             self._provider = open_service_provider("ltrain-runner", self._home)
             stack.callback(self._provider.shutdown)
             stack.callback(self._send_leftovers)
+            self._pool = stack.enter_context(closing(self._open_services()))
             executor = self._open_executor(rollout_logs(self._home))
             self._executor = stack.enter_context(closing(executor))
             stack.callback(setattr, self, "_executor", None)
@@ -190,6 +198,7 @@ class Runner(ExitStack):
             BadReference, WorkerFailed: when the agent cannot be started.
             RewardFailed: when the reward function failed on most results.
             GatewayUnreachable: when the gateway does not come back.
+            ServiceFailed: when a service cannot be started, or ends again and again.
         """
         require_unique_ids(tasks)
         finished_ids = set(finished)
@@ -268,7 +277,10 @@ class Runner(ExitStack):
         if waiting and not in_flight:
             executor.wait_ready(START_TIMEOUT)
         while (rollout := _next_rollout(executor, waiting)) is not None:
-            running = attempts.open(rollout)
+            if (lease := self._pool.acquire()) is None:
+                waiting.push(rollout)
+                return
+            running = attempts.open(rollout, lease)
             in_flight[running.attempt.id] = running
             executor.submit(running.attempt)
 
@@ -301,6 +313,15 @@ class Runner(ExitStack):
         if self._executor is None:
             raise RuntimeError("Runner.run needs the workers: use it inside `with Runner(...)`.")
         return self._executor
+
+    def _open_services(self) -> ServicePool:
+        return ServicePool(
+            self._services,
+            folder=self._folder,
+            home=self._home,
+            secrets=self._secrets,
+            keep_open=self._keep_open,
+        )
 
     def _open_executor(self, logs: Path) -> Executor:
         def on_end(attempt: Attempt, result: AttemptResult) -> None:

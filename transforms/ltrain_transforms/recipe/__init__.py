@@ -20,6 +20,7 @@ from ltrain_transforms.recipe.selection import (
     TrustedSender,
 )
 from ltrain_transforms.recipe.serve import Route, Serve
+from ltrain_transforms.recipe.service import Service
 from ltrain_transforms.recipe.train import Train
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "Route",
     "RuleKind",
     "Serve",
+    "Service",
     "Source",
     "Step",
     "Train",

@@ -21,6 +21,7 @@ from ltrain_transforms.recipe.rollout import Rollout
 from ltrain_transforms.recipe.section import Section
 from ltrain_transforms.recipe.selection import Filter, Source
 from ltrain_transforms.recipe.serve import Serve
+from ltrain_transforms.recipe.service import Service
 from ltrain_transforms.recipe.train import Train
 
 DEFAULT = Path("ltrain.toml")
@@ -30,6 +31,7 @@ DEFAULT = Path("ltrain.toml")
 class Recipe(Section):
     source: Source = Source()
     rollout: Rollout | None = None
+    service: tuple[Service, ...] = ()
     policy: tuple[Policy, ...] = Field(min_length=1)
     reward: tuple[Reward, ...] = Field(min_length=1)
     credit: Credit = Credit()
@@ -56,6 +58,27 @@ class Recipe(Section):
         if duplicates:
             raise ValueError(f"Two rewards are named '{duplicates[0]}'. Give each its own name.")
         return rewards
+
+    @field_validator("service")
+    @classmethod
+    def _unique_services(cls, services: tuple[Service, ...]) -> tuple[Service, ...]:
+        names = [service.name for service in services]
+        if duplicates := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(
+                f"Two services are named '{duplicates[0]}'. Set count = 2 for two instances of a "
+                "service, or rename one."
+            )
+        return services
+
+    @model_validator(mode="after")
+    def _local_services(self) -> Self:
+        if self.service and self.rollout is not None and self.rollout.remote:
+            raise ValueError(
+                f"[[service]] '{self.service[0].name}' runs on this machine, and with [rollout] "
+                "remote = true the agent runs on others. Remove `remote` and name the agent, or "
+                "start the service yourself where the workers are."
+            )
+        return self
 
     @model_validator(mode="after")
     def _scored_if_scheduled(self) -> Self:
