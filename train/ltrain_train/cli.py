@@ -204,11 +204,17 @@ def rollout(
 def score(
     run: Annotated[str, typer.Argument(help="Name of the run.")],
     reward: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="Reward: module:function of (task, result), a command or a URL, as in a recipe."
         ),
-    ],
+    ] = None,
+    judge: Annotated[
+        str | None, typer.Option(help="Evaluation of a judge of the recipe, in place of --reward.")
+    ] = None,
+    recipe: Annotated[Path, typer.Option(help="With --judge: the recipe with the judge.")] = Path(
+        "ltrain.toml"
+    ),
     name: Annotated[str, typer.Option(help="Name of the value, in place of `reward`.")] = "reward",
     store: Annotated[
         str | None, typer.Option(help="Store with the run; default: LTRAIN_STORE.")
@@ -233,7 +239,9 @@ def score(
 
     Example: ltrain score text-to-sql --reward reward:score
     """
-    from ltrain_train.rollout import RewardLimits, score_stored_run
+    if (reward is None) == (judge is None):
+        raise typer.BadParameter("Name what judges exactly once: --reward or --judge.")
+    from ltrain_train.rollout import find_judge, score_stored_run
 
     report = score_stored_run(
         run,
@@ -241,7 +249,9 @@ def score(
         store=store,
         name=name,
         reward_timeout=reward_timeout,
-        limits=RewardLimits(reward_concurrency, reward_rate),
+        reward_concurrency=reward_concurrency,
+        reward_rate=reward_rate,
+        judges=None if judge is None else {judge: find_judge(recipe, judge)},
         trust=trust or (),
     )
     typer.echo(report.as_json() if as_json else report.as_text())

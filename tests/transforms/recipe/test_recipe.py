@@ -95,6 +95,49 @@ def test_a_fault_is_named(tmp_path: Path, more: str, says: str) -> None:
         load(tmp_path, GOOD + more)
 
 
+JUDGE = '[[reward]]\nuse = "judge"\n'
+ROUTE = '[[serve.route]]\nmodel = "judge"\nurl = "http://judge/v1"\nkey = "KEY"\n'
+ONLINE = '[rollout]\ntasks = "t.jsonl"\nagent = "a:b"\n'
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (ONLINE, r"\[rollout\] has no `reward`. Name a function, .* with use = \"judge\""),
+        (
+            ONLINE + JUDGE,
+            r"The judge 'judge' has the model 'judge', which has no server. Add \[\[serve",
+        ),
+        (
+            JUDGE + "params = { rubrik = 'x' }\n",
+            "'judge', params of the judge: rubrik: Unknown key",
+        ),
+        (JUDGE + "params = { rubric = 3 }\n", "params of the judge: rubric: .*valid string"),
+        (JUDGE + "params = { url = 'judge:80' }\n", "params of the judge: url: .*pattern"),
+        (JUDGE + "on = 'llm'\n", "'judge' has `evaluation` and keys of a rule"),
+    ],
+)
+def test_a_fault_of_a_judge_is_named(tmp_path: Path, more: str, says: str) -> None:
+    with pytest.raises(BadRecipe, match=says):
+        load(tmp_path, GOOD + more)
+
+
+def test_a_judge_has_the_server_of_its_route(tmp_path: Path) -> None:
+    recipe = load(tmp_path, GOOD + ONLINE + ROUTE + 'served_as = "big"\n' + JUDGE)
+    judge = recipe.judges["judge"]
+    assert (judge.url, judge.key, judge.model) == ("http://judge/v1", "KEY", "big")
+    assert recipe.reward[1].evaluation == "judge"
+    assert recipe.secrets == ("KEY",)
+
+
+def test_a_judge_may_have_a_server_of_its_own_and_another_name(tmp_path: Path) -> None:
+    params = "params = { url = 'https://x/v1', key = 'OWN', model = 'm', rubric = 'r' }\n"
+    recipe = load(tmp_path, GOOD + ONLINE + ROUTE + JUDGE + "name = 'quality'\n" + params)
+    judge = recipe.judges["quality"]
+    assert (judge.url, judge.key, judge.model, judge.rubric) == ("https://x/v1", "OWN", "m", "r")
+    assert recipe.secrets == ("KEY", "OWN")
+
+
 SERVICE = '[[service]]\nname = "db"\ncommand = "serve"\n'
 ROLLOUT = '[rollout]\ntasks = "t.jsonl"\nreward = "r:s"\n'
 

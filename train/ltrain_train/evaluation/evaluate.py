@@ -238,6 +238,7 @@ def _serving(plan: EvaluationPlan, policy: str, run: str, lock: RunLock) -> Iter
             reward_concurrency=plan.rollout.reward_concurrency,
             reward_rate=plan.rollout.reward_rate,
             agent_sees=plan.rollout.agent_sees,
+            judges=plan.judges,
             services=plan.services,
             secrets=plan.secrets,
             keep_open=lock.descriptors,

@@ -38,9 +38,10 @@ POLL = 0.2
 
 LONGEST_PROMPT_SQL = f"""
 SELECT max(InTokens) AS longest FROM otel.spans
-WHERE ScopeName = '{attributes.SCOPE_GATEWAY}' OR GenAiOp IN ('chat', 'text_completion')
+WHERE ScopeName = '{attributes.SCOPE_GATEWAY}'
+    OR (GenAiOp IN ('chat', 'text_completion') AND ScopeName != '{attributes.SCOPE_RUNNER}')
 """
-"""Other spans may have the sum of several calls: agents have that of theirs."""
+"""Other spans may have the sum of several calls: agents have that of theirs. Judges call others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,7 +306,8 @@ def _make_runner(plan: Plan, run: str, services: Services, secret: str, lock: Ru
         reward_rate=rollout.reward_rate,
         agent_sees=rollout.agent_sees,
         allow=rollout.allow,
+        judges=plan.recipe.judges,
         services=plan.recipe.service,
-        secrets=plan.recipe.serve.secrets,
+        secrets=plan.recipe.secrets,
         keep_open=lock.descriptors,
     )

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from opentelemetry.sdk.trace import TracerProvider
@@ -28,8 +29,9 @@ from ltrain_train.gateway import (
 )
 from ltrain_train.rollout.attempt_log import AttemptLog
 from ltrain_train.rollout.planned_rollout import PlannedRollout
-from ltrain_train.rollout.rewards import RewardFailed, RewardSource
+from ltrain_train.rollout.rewards import RewardFailed
 from ltrain_train.rollout.runner_spans import AttemptSpans, SpanWriter
+from ltrain_train.rollout.scorer import Scorer
 from ltrain_train.rollout.store_keys import StoreKeys
 from ltrain_train.workers import (
     COUNTED_OUTCOMES,
@@ -110,7 +112,7 @@ class Attempts:
         *,
         provider: TracerProvider,
         client: GatewayClient,
-        reward: RewardSource | None,
+        scorer: Scorer,
         attempt_log: AttemptLog,
         gateway: str,
         secret: str,
@@ -119,7 +121,7 @@ class Attempts:
     ) -> None:
         self._store_keys = store_keys
         self._span_writer, self._client = SpanWriter(provider), client
-        self._reward, self._attempt_log = reward, attempt_log
+        self._scorer, self._attempt_log = scorer, attempt_log
         self._gateway, self._secret, self._settings = gateway, secret, settings
         self._lock = threading.Lock()
         self._open: set[str] = set()
@@ -249,12 +251,13 @@ class Attempts:
             return True
 
     def _score(self, running: RunningAttempt, result: AttemptResult) -> dict[str, float]:
-        if result.outcome is not Outcome.OK or self._reward is None:
+        if result.outcome is not Outcome.OK:
             return {}
-        rewards = self._reward.score(running.rollout.task, result.output)
-        for name, value in rewards.items():
-            self._span_writer.write_evaluation(running.spans, name, value)
-        return rewards
+        start_call = partial(self._span_writer.start_call, running.spans)
+        scores = self._scorer.score(running.rollout.task, result.output, start_call)
+        for name, score in scores.items():
+            self._span_writer.write_evaluation(running.spans, name, score.value, score.evidence)
+        return {name: score.value for name, score in scores.items()}
 
     def _close_key(self, running: RunningAttempt) -> CallCounts:
         # the agent's own key may have expired while the attempt waited to be closed
@@ -276,7 +279,7 @@ class Attempts:
         identity, task = running.attempt.identity, running.rollout.task
         digests = {
             attributes.TASKS_DIGEST: task.file_digest,
-            attributes.REWARD_DIGEST: self._reward.digest if self._reward else "",
+            attributes.REWARD_DIGEST: self._scorer.digest,
         }
         contents: dict[str, Any] = {attributes.TASK_FIELDS: task.further_fields}
         if result.outcome is Outcome.OK or result.output is not None:

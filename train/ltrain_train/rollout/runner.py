@@ -29,13 +29,8 @@ from ltrain_train.rollout.attempts import Attempts, ClosedAttempt, RunningAttemp
 from ltrain_train.rollout.finished import finished_rollouts
 from ltrain_train.rollout.gateway_watch import GatewayWatch
 from ltrain_train.rollout.planned_rollout import PlannedRollout, plan_rollouts
-from ltrain_train.rollout.rewards import (
-    REWARD_CONCURRENCY,
-    REWARD_TIMEOUT,
-    RewardLimits,
-    RewardSource,
-    open_reward,
-)
+from ltrain_train.rollout.rewards import REWARD_CONCURRENCY, REWARD_TIMEOUT
+from ltrain_train.rollout.scorer import Scorer
 from ltrain_train.rollout.store_keys import StoreKeys
 from ltrain_train.rollout.tasks import Task, require_unique_ids
 from ltrain_train.schedule import GroupQueue
@@ -53,8 +48,8 @@ from ltrain_train.workers import (
     is_reference,
 )
 
-if TYPE_CHECKING:  # its import takes a second, which a runner without services saves
-    from ltrain_transforms.recipe import Service
+if TYPE_CHECKING:  # its import takes a second, which `ltrain rollout` saves
+    from ltrain_transforms.recipe import Judge, Service
 
 __all__ = ["Runner", "finished_rollouts", "rollout_logs"]
 
@@ -97,6 +92,7 @@ class Runner(ExitStack):
         reward_concurrency: int = REWARD_CONCURRENCY,
         reward_rate: float | None = None,
         environ: Mapping[str, str] | None = None,
+        judges: Mapping[str, "Judge"] | None = None,
         services: Sequence["Service"] = (),
         secrets: Iterable[str] = (),
         agent_sees: Sequence[str] = ("input",),
@@ -122,6 +118,7 @@ class Runner(ExitStack):
             reward_concurrency: results that are judged at a time.
             reward_rate: calls of the reward in a second; None for as many as there are.
             environ: variables added to the agent's environment.
+            judges: the recipe's judges by the name of their evaluation.
             services: the recipe's services, which the agent uses.
             secrets: variables that the agent does not get, besides ltrain's own.
             agent_sees: keys of a task that the agent may read, besides id and domain.
@@ -138,11 +135,14 @@ class Runner(ExitStack):
         hidden = dict.fromkeys([*SECRETS, *self._secrets])
         self._environ = agent_environment(home, {**hidden, **(environ or {})})
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
-        self._reward: RewardSource | None = None
-        if reward:
-            limits = RewardLimits(reward_concurrency, reward_rate)
-            self._reward = open_reward(reward, self._folder, reward_timeout, limits)
-        self._closing_threads = CLOSING_THREADS + reward_concurrency
+        self._scorer = Scorer(
+            reward,
+            judges or {},
+            self._folder,
+            timeout=reward_timeout,
+            concurrency=reward_concurrency,
+            rate=reward_rate,
+        )
         self._gateway, self._secret, self._policy = gateway, secret, policy
         self._gateway_given_up = gateway_given_up
         self._timeout = timeout
@@ -157,8 +157,7 @@ class Runner(ExitStack):
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            if self._reward is not None:
-                stack.callback(self._reward.close)
+            stack.enter_context(self._scorer)
             client = GatewayClient(self._gateway, self._secret, given_up=self._gateway_given_up)
             self._client = stack.enter_context(closing(client))
             self._provider = open_service_provider("ltrain-runner", self._home)
@@ -205,7 +204,7 @@ class Runner(ExitStack):
         attempts = Attempts(
             provider=self._provider,
             client=self._client,
-            reward=self._reward,
+            scorer=self._scorer,
             attempt_log=AttemptLog(self._home / "runs" / path_component(self._run)),
             gateway=self._gateway,
             secret=self._secret,
@@ -236,7 +235,8 @@ class Runner(ExitStack):
         executor, results = self._require_executor(), WaveResult()
         watch = GatewayWatch(self._client, self._policy)
         in_flight: dict[str, RunningAttempt] = {}
-        closers = ThreadPoolExecutor(self._closing_threads, thread_name_prefix="close")
+        threads = CLOSING_THREADS + self._scorer.concurrency
+        closers = ThreadPoolExecutor(threads, thread_name_prefix="close")
         try:
             while waiting or in_flight:
                 if waiting and watch.is_ready():

@@ -8,6 +8,7 @@ from ltrain_transforms.recipe.credit import (
     Process,
     Step,
 )
+from ltrain_transforms.recipe.judge import Judge
 from ltrain_transforms.recipe.policy import NEUTRAL, Policy
 from ltrain_transforms.recipe.policy_loss import POLICY_LOSSES, UNSUPPORTED_LOSSES
 from ltrain_transforms.recipe.recipe import DEFAULT, Recipe
@@ -33,6 +34,7 @@ __all__ = [
     "Credited",
     "FailedCounts",
     "Filter",
+    "Judge",
     "Outcome",
     "Peers",
     "Policy",

@@ -19,9 +19,9 @@ class Rollout(Section):
     """`module:function`, or a command; none with `remote`."""
     remote: bool = False
     """Whether the workers of the gateway (`ltrain worker`) run the agent, which they name."""
-    reward: str
+    reward: str | None = None
     """`module:function`, a command or a URL: it gets a task and a result, and returns a number, or
-    numbers by name."""
+    numbers by name; required, unless a judge (`use = "judge"` of a reward) scores the results."""
     rollouts_per_task: int = Field(default=8, ge=1)
     """Rollouts of each task in a wave."""
     tasks_per_wave: int = Field(default=12, ge=1)

@@ -1,9 +1,10 @@
-"""What judges a result: a function, a shell command or an HTTP service."""
+"""What judges a result: a function, a shell command, an HTTP service, or a language model."""
 
 from pathlib import Path
 
 from ltrain_train.rollout.rewards.command import RewardCommand
 from ltrain_train.rollout.rewards.function import RewardFunction
+from ltrain_train.rollout.rewards.judge import BadJudge, LlmJudge, Score, StartCall
 from ltrain_train.rollout.rewards.limits import REWARD_CONCURRENCY, LimitedReward, RewardLimits
 from ltrain_train.rollout.rewards.service import SCHEMES, RewardService
 from ltrain_train.rollout.rewards.source import (
@@ -18,9 +19,13 @@ __all__ = [
     "REWARD_CONCURRENCY",
     "REWARD_TIMEOUT",
     "UNNAMED",
+    "BadJudge",
+    "LlmJudge",
     "RewardFailed",
     "RewardLimits",
     "RewardSource",
+    "Score",
+    "StartCall",
     "open_reward",
 ]
 

@@ -43,7 +43,7 @@ class RewardLimits:
         """
         self._slots.acquire()
         try:
-            self._wait()
+            self.wait()
         except RewardFailed:
             self._slots.release()
             raise
@@ -55,13 +55,18 @@ class RewardLimits:
     def before_retry(self, state: RetryCallState) -> None:
         """Wait until a repeated call may start; the first one has waited already."""
         if state.attempt_number > 1:
-            self._wait()
+            self.wait()
 
     def close(self) -> None:
         """End all waits."""
         self._closed.set()
 
-    def _wait(self) -> None:
+    def wait(self) -> None:
+        """Wait until the next call may start.
+
+        Raises:
+            RewardFailed: when `close` was called.
+        """
         with self._lock:
             now = time.monotonic()
             start = max(now, self._next)
