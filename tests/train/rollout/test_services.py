@@ -89,6 +89,15 @@ def test_a_command_finds_its_service_in_its_environment(
     assert results.outcomes == {"ok": 3}
 
 
+def test_the_reward_finds_the_service_of_the_attempt(
+    runner: Start, task: Make, service: Callable[..., Service]
+) -> None:
+    services = [service(count=2, fresh=True)]
+    started = runner("plain:uses_service", reward="scores:service_of_the_agent", services=services)
+    results = started.run("train", 0, [task("a"), task("b")], 2, sampling={})
+    assert [result.rewards for result in results] == [{"reward": 1.0}] * 4
+
+
 @pytest.mark.parametrize("count", [1, 2])
 def test_an_attempt_whose_service_was_killed_is_tried_again(
     runner: Start, task: Make, service: Callable[..., Service], outside: Any, count: int

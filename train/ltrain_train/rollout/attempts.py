@@ -176,13 +176,15 @@ class Attempts:
         if self._store_keys is not None:
             self._store_keys.send_leftovers(running.attempt.identity)
         result = apply_outage(running.attempt, result, calls, waited)
-        result = end_services(running, result)
+        result = apply_service_fault(running, result)
         try:
             rewards = self._score(running, result)
         except RewardFailed as error:
             with self._lock:
                 self._unscored.append(UnscoredAttempt(running, result.output, error, calls))
             return ClosedAttempt(running, None)
+        finally:
+            running.lease.release()
         closed = self._write_end(running, result, rewards, calls)
         if result.outcome is not Outcome.INFRA or running.rollout.tries == MAX_TRIES:
             return ClosedAttempt(running, closed)
@@ -254,7 +256,8 @@ class Attempts:
         if result.outcome is not Outcome.OK:
             return {}
         start_call = partial(self._span_writer.start_call, running.spans)
-        scores = self._scorer.score(running.rollout.task, result.output, start_call)
+        task, services = running.rollout.task, running.lease.addresses
+        scores = self._scorer.score(task, result.output, start_call, services)
         for name, score in scores.items():
             self._span_writer.write_evaluation(running.spans, name, score.value, score.evidence)
         return {name: score.value for name, score in scores.items()}
@@ -304,13 +307,9 @@ class Attempts:
         )
 
 
-def end_services(running: RunningAttempt, result: AttemptResult) -> AttemptResult:
-    """Release the services of an ended attempt, and return its result.
-
-    The result is `infra` if one of the services ended during the attempt.
-    """
+def apply_service_fault(running: RunningAttempt, result: AttemptResult) -> AttemptResult:
+    """Return the attempt's result, changed to `infra` if one of its services ended meanwhile."""
     fault = running.lease.find_fault()
-    running.lease.release()
     if not fault or result.outcome not in COUNTED_OUTCOMES:
         return result
     return AttemptResult(Outcome.INFRA, f"{fault}: {result.reason}" if result.reason else fault)

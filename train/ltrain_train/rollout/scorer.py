@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ltrain_train.rollout.rewards import (
+    NO_SERVICES,
     REWARD_CONCURRENCY,
     REWARD_TIMEOUT,
     LlmJudge,
@@ -70,18 +71,25 @@ class Scorer(ExitStack):
             return "".join(digests)
         return sha256(",".join(digests).encode()).hexdigest()[:16]
 
-    def score(self, task: Task, result: Any, start_call: StartCall) -> dict[str, Score]:
+    def score(
+        self,
+        task: Task,
+        result: Any,
+        start_call: StartCall,
+        services: Mapping[str, str] = NO_SERVICES,
+    ) -> dict[str, Score]:
         """Return the values by name; nothing if the run has neither a reward nor a judge.
 
         Args:
             task: the task.
             result: the agent's result.
             start_call: starts the span of a judge's call.
+            services: addresses of the services that the agent used, by name.
 
         Raises:
             RewardFailed: when the reward or a judge has no value in time.
         """
-        values = self._reward.score(task, result) if self._reward is not None else {}
+        values = self._reward.score(task, result, services) if self._reward is not None else {}
         scores = {name: Score(value) for name, value in values.items()}
         for judge in self._judges:
             scores[judge.name] = judge.score(task, result, start_call)

@@ -133,12 +133,12 @@ def _attempt_environment(attempt: Attempt) -> Mapping[str, str | None]:
         "OPENAI_API_KEY": attempt.endpoint.api_key,
         "OPENAI_MODEL": attempt.endpoint.model,
         "LTRAIN_TASK": json.dumps(attempt.task),
-        **_service_addresses(attempt),
+        **service_environment(attempt.endpoint.services),
     }
 
 
-def _service_addresses(attempt: Attempt) -> dict[str, str]:
-    services = attempt.endpoint.services
+def service_environment(services: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment variables by which a command finds services; they are by name."""
     return {f"LTRAIN_SERVICE_{name.upper()}": address for name, address in services.items()}
 
 

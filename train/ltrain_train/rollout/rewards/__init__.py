@@ -8,6 +8,7 @@ from ltrain_train.rollout.rewards.judge import BadJudge, LlmJudge, Score, StartC
 from ltrain_train.rollout.rewards.limits import REWARD_CONCURRENCY, LimitedReward, RewardLimits
 from ltrain_train.rollout.rewards.service import SCHEMES, RewardService
 from ltrain_train.rollout.rewards.source import (
+    NO_SERVICES,
     REWARD_TIMEOUT,
     UNNAMED,
     RewardFailed,
@@ -16,6 +17,7 @@ from ltrain_train.rollout.rewards.source import (
 from ltrain_train.workers import is_reference
 
 __all__ = [
+    "NO_SERVICES",
     "REWARD_CONCURRENCY",
     "REWARD_TIMEOUT",
     "UNNAMED",

@@ -5,6 +5,7 @@ number, or an object of numbers. It runs in the recipe's folder, without ltrain'
 """
 
 import json
+from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 from shutil import which
@@ -17,9 +18,9 @@ from ltrain_instrument.settings import SECRETS
 from ltrain_train.processes import ChildDied, Children
 from ltrain_train.rollout.rewards import source
 from ltrain_train.rollout.rewards.limits import RewardLimits
-from ltrain_train.rollout.rewards.source import MAX_CALLS, RewardFailed, parse_values
+from ltrain_train.rollout.rewards.source import MAX_CALLS, NO_SERVICES, RewardFailed, parse_values
 from ltrain_train.rollout.tasks import Task
-from ltrain_train.workers import BadReference, last_line, parse_json
+from ltrain_train.workers import BadReference, last_line, parse_json, service_environment
 
 KILL_GRACE = 2.0
 """Seconds between SIGTERM and SIGKILL."""
@@ -49,7 +50,9 @@ class RewardCommand:
         self.digest = sha256(command.encode()).hexdigest()[:16]
         """Hash of the command line."""
 
-    def score(self, task: Task, result: Any) -> dict[str, float]:
+    def score(
+        self, task: Task, result: Any, services: Mapping[str, str] = NO_SERVICES
+    ) -> dict[str, float]:
         """Return the reward values by name.
 
         Raises:
@@ -64,7 +67,7 @@ class RewardCommand:
         )
         text = json.dumps({"task": task.model_dump(mode="json"), "result": result})
         try:
-            return retrying(self._call, text)
+            return retrying(self._call, text, service_environment(services))
         except TimeoutError as error:
             raise RewardFailed(
                 f"The reward command has not ended after {self._timeout:g} s on task '{task.id}'. "
@@ -80,7 +83,7 @@ class RewardCommand:
         """End the commands that run."""
         self._children.stop()
 
-    def _call(self, text: str) -> dict[str, float]:
+    def _call(self, text: str, environ: Mapping[str, str]) -> dict[str, float]:
         with TemporaryDirectory(prefix="ltrain-reward-") as scratch:
             folder = Path(scratch)
             judged, printed = folder / "input.json", folder / "output"
@@ -88,7 +91,7 @@ class RewardCommand:
             child = self._children.start(
                 "reward command",
                 ["/bin/sh", "-c", _SHELL_SCRIPT, "sh", str(judged), str(printed), self._command],
-                env=dict.fromkeys(SECRETS),
+                env={**dict.fromkeys(SECRETS), **environ},
                 log=folder / "log",
                 cwd=self._folder,
                 grace=KILL_GRACE,

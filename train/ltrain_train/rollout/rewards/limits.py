@@ -7,11 +7,12 @@
 
 import threading
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from tenacity import RetryCallState
 
-from ltrain_train.rollout.rewards.source import RewardFailed, RewardSource
+from ltrain_train.rollout.rewards.source import NO_SERVICES, RewardFailed, RewardSource
 from ltrain_train.rollout.tasks import Task
 
 REWARD_CONCURRENCY = 8
@@ -82,14 +83,16 @@ class LimitedReward:
         self._source, self._limits = source, limits
         self.digest = source.digest
 
-    def score(self, task: Task, result: Any) -> dict[str, float]:
+    def score(
+        self, task: Task, result: Any, services: Mapping[str, str] = NO_SERVICES
+    ) -> dict[str, float]:
         """Return the reward values by name, as soon as a result may be judged.
 
         Raises:
             RewardFailed: as the source does.
         """
         with self._limits:
-            return self._source.score(task, result)
+            return self._source.score(task, result, services)
 
     def close(self) -> None:
         """End the waits, and what the source started."""

@@ -1,12 +1,13 @@
 """The reward as an HTTP service: it gets a task and a result, and returns their value.
 
-The request is `POST URL` with the JSON object `{"task": {…}, "result": …}`, and with
-`Authorization: Bearer …` if `LTRAIN_REWARD_KEY` is set. The response is a JSON number, or an object
-of numbers.
+The request is `POST URL` with the JSON object `{"task": {…}, "result": …}`, with `services` if the
+agent used some, and with `Authorization: Bearer …` if `LTRAIN_REWARD_KEY` is set. The response is a
+JSON number, or an object of numbers.
 """
 
 import json
 import time
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
@@ -14,7 +15,7 @@ from ltrain_instrument.privacy import remove_url_credentials
 from ltrain_instrument.settings import REWARD_KEY
 from ltrain_train.rollout.rewards.endpoint import EndpointAway, JsonEndpoint
 from ltrain_train.rollout.rewards.limits import RewardLimits
-from ltrain_train.rollout.rewards.source import RewardFailed, parse_values
+from ltrain_train.rollout.rewards.source import NO_SERVICES, RewardFailed, parse_values
 from ltrain_train.rollout.tasks import Task
 
 SCHEMES = ("http://", "https://")
@@ -29,16 +30,21 @@ class RewardService:
         self.digest = sha256(self._name.encode()).hexdigest()[:16]
         """Hash of the URL."""
 
-    def score(self, task: Task, result: Any) -> dict[str, float]:
+    def score(
+        self, task: Task, result: Any, services: Mapping[str, str] = NO_SERVICES
+    ) -> dict[str, float]:
         """Return the reward values by name.
 
         Raises:
             RewardFailed: when the service refuses the request, returns something else than numbers,
                 or has not answered after the timeout.
         """
-        body = json.dumps({"task": task.model_dump(mode="json"), "result": result}).encode()
+        fields: dict[str, Any] = {"task": task.model_dump(mode="json"), "result": result}
+        if services:
+            fields["services"] = dict(services)
+        until = time.monotonic() + self._timeout
         try:
-            return parse_values(self._endpoint.post(body, time.monotonic() + self._timeout))
+            return parse_values(self._endpoint.post(json.dumps(fields).encode(), until))
         except EndpointAway as error:
             raise RewardFailed(
                 f"{self._name} has not judged task '{task.id}' within {self._timeout:g} s: {error}."
