@@ -111,6 +111,23 @@ def test_an_attempt_whose_service_was_killed_is_tried_again(
     assert "its service db-" in reason and "ended meanwhile" in reason
 
 
+def test_a_second_death_of_its_own_service_is_the_agents_error(
+    runner: Start, task: Make, service: Callable[..., Service], outside: Any
+) -> None:
+    started = runner("plain:uses_service", services=[service()])
+    (result,) = started.run("train", 0, [task(path="die")], 1, sampling={})
+    assert (result.outcome, result.identity.attempt) == ("error", 2)
+    assert "its service db-1 ended meanwhile" in result.reason
+
+
+def test_a_death_of_a_shared_service_is_no_error_of_the_agent(
+    runner: Start, task: Make, service: Callable[..., Service]
+) -> None:
+    started = runner("plain:uses_service", services=[service(per="run", count=3)])
+    (result,) = started.run("train", 0, [task(path="die")], 1, sampling={})
+    assert (result.outcome, result.identity.attempt) == ("infra", 3)
+
+
 def test_an_error_of_the_agent_stays_its_error(
     runner: Start, task: Make, service: Callable[..., Service]
 ) -> None:
@@ -124,7 +141,7 @@ def test_a_service_that_dies_in_every_attempt_ends_the_run(
 ) -> None:
     started = runner("plain:uses_service", services=[service()])
     with pytest.raises(ServiceFailed, match=r"service db-1 ended by signal SIGKILL. Its log is"):
-        started.run("train", 0, [task("a", path="die"), task("b", path="die")], 1, sampling={})
+        started.run("train", 0, [task("a", path="die"), task("b", path="die")], 2, sampling={})
 
 
 def test_a_service_that_cannot_start_ends_the_run_with_its_log(

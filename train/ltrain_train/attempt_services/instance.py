@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # its import takes a second, which a runner without services 
 
 KILL_GRACE = 5.0
 """Seconds between SIGTERM and SIGKILL."""
-DEATH_GRACE = 2.0
+DEATH_GRACE = 5.0
 """Seconds after an attempt in which an instance that does not answer may turn out to be dead."""
 POLL = 0.05
 """Seconds between two health checks after an attempt."""
@@ -146,17 +146,25 @@ class Instance:
     def _supervise(self) -> None:
         while not self._stopping.is_set():
             try:
-                child = self._start()
-                child.wait()
-                self.ready = False
-                child.check()  # raises if it was not stopped
+                self._watch(self._start())
             except (LtrainError, OSError) as error:
                 if self._stopping.is_set() or self._gives_up(error):
                     return
                 _logger.warning("ltrain: starting %s again: %s", self.name, error)
                 self._stopping.wait(RESTART_PAUSE)
-            else:
-                child.stop()
+
+    def _watch(self, child: Child) -> None:
+        """Wait for the end of the instance.
+
+        Raises:
+            ChildDied: when it was not stopped.
+        """
+        try:
+            child.wait()
+            self.ready = False
+            child.check()
+        finally:
+            child.stop()
 
     def _start(self) -> Child:
         self.port = self._pick_port()

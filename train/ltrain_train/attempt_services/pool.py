@@ -36,6 +36,15 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True)
+class Fault:
+    """The end of an instance during an attempt."""
+
+    reason: str
+    shared: bool
+    """Whether other attempts used it, too."""
+
+
+@dataclass(frozen=True, slots=True)
 class Lease:
     """The instances that an attempt uses, one of each service."""
 
@@ -43,9 +52,12 @@ class Lease:
     addresses: Mapping[str, str]
     """By the service's name."""
 
-    def find_fault(self) -> str:
-        """Return which instance ended during the attempt, as text; '' if all run."""
-        return next(filter(None, (use.instance.find_fault(use.start) for use in self.uses)), "")
+    def find_fault(self) -> Fault | None:
+        """Return which instance ended during the attempt; None if all run."""
+        for use in self.uses:
+            if reason := use.instance.find_fault(use.start):
+                return Fault(reason, shared=use.instance.service.per == "run")
+        return None
 
     def release(self) -> None:
         """Return the instances to the pool; call it once."""

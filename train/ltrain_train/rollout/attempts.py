@@ -308,11 +308,18 @@ class Attempts:
 
 
 def apply_service_fault(running: RunningAttempt, result: AttemptResult) -> AttemptResult:
-    """Return the attempt's result, changed to `infra` if one of its services ended meanwhile."""
+    """Return the attempt's result, changed to `infra` if one of its services ended meanwhile.
+
+    The rollout is tried again alone. If a service of its own ends then, too, that is the agent's
+    error: otherwise an agent could end its service to be tried again.
+    """
     fault = running.lease.find_fault()
-    if not fault or result.outcome not in COUNTED_OUTCOMES:
+    if fault is None or result.outcome not in COUNTED_OUTCOMES:
         return result
-    return AttemptResult(Outcome.INFRA, f"{fault}: {result.reason}" if result.reason else fault)
+    reason = f"{fault.reason}: {result.reason}" if result.reason else fault.reason
+    if running.attempt.isolated and not fault.shared:
+        return AttemptResult(Outcome.ERROR, reason)
+    return AttemptResult(Outcome.INFRA, reason, died=True)
 
 
 def apply_outage(
