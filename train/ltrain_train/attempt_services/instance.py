@@ -209,7 +209,10 @@ class Instance:
             never_healthy = isinstance(error, ChildNotReady) and not self.starts
             too_often = self._restart_limit.record_death()
         if never_healthy:
-            hint = f"Its health check is '{self.service.health}'; start_timeout sets the seconds."
+            hint = (
+                f"It must listen at port $LTRAIN_SERVICE_PORT of 127.0.0.1, here {self.port}. Its "
+                f"health check is '{self.service.health}'; start_timeout sets the seconds."
+            )
         elif too_often:
             hint = f"It died {MAX_DEATHS} times without serving an attempt."
         else:
