@@ -19,6 +19,9 @@ SCALARS = {Any: "anything", str: "text", int: "integer", float: "number", bool: 
 BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
+KEY_COLUMNS = ("key", "type", "default", "meaning")
+
+
 def recipe_lines() -> list[str]:
     modules = (
         import_module(f"{recipe.__name__}.{each.name}") for each in iter_modules(recipe.__path__)
@@ -49,6 +52,13 @@ def recipe_lines() -> list[str]:
         "[rules.md](rules.md); aggregates and window functions are refused. `credit_to` names the "
         "call that is credited:",
         table(("credit_to", "who"), _choices(recipe.Credited, docs)),
+        "## The judge",
+        'A `[[reward]]` with `use = "judge"` is the score of a language model, which '
+        "[rollouts.md](rollouts.md#a-judge) describes. These are its `params`:",
+        table(
+            KEY_COLUMNS,
+            (_key(recipe.Judge, *each, docs) for each in recipe.Judge.model_fields.items()),
+        ),
     ]
 
 
@@ -63,7 +73,7 @@ def _sections(section: type[BaseModel], path: str, docs: dict[str, str]) -> Iter
         if keys:
             yield f"## `{'[[' if many else '['}{full_name}{']]' if many else ']'}`"
             yield from [inner.__doc__] if inner.__doc__ else []
-            yield table(("key", "type", "default", "meaning"), keys)
+            yield table(KEY_COLUMNS, keys)
         yield from _sections(inner, full_name, docs)
 
 

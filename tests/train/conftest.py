@@ -18,7 +18,7 @@ from ltrain_collector.access import Keys, Role
 from ltrain_train.rollout import Runner, Task
 
 HERE = Path(__file__).parent / "rollout"
-SEEN = ("input", "raises", "leaves", "unsayable", "sleeps", "dies", "crashes", "exits")
+SEEN = ("input", "raises", "leaves", "unsayable", "sleeps", "dies", "crashes", "exits", "path")
 """The folder of the agents of these tests."""
 SECRET = "a secret of thirty-two characters"
 

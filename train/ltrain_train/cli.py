@@ -172,6 +172,13 @@ def rollout(
     reward_timeout: Annotated[
         float, typer.Option(min=0.1, help="Seconds for the reward of one result.")
     ] = 60.0,
+    reward_concurrency: Annotated[
+        int, typer.Option(min=1, help="Results that are judged at a time.")
+    ] = 8,
+    reward_rate: Annotated[
+        float | None,
+        typer.Option(min=0.001, help="Most calls of the reward in a second; default: no limit."),
+    ] = None,
     agent_sees: Annotated[
         list[str] | None,
         typer.Option(help="Task key that the agent may read; repeat for more. Default: input."),
@@ -212,6 +219,8 @@ def rollout(
             concurrency=concurrency,
             timeout=timeout,
             reward_timeout=reward_timeout,
+            reward_concurrency=reward_concurrency,
+            reward_rate=reward_rate,
             agent_sees=tuple(agent_sees or ("input",)),
             allow=tuple(allow or ()),
         )
@@ -225,11 +234,17 @@ def rollout(
 def score(
     run: Annotated[str, typer.Argument(help="Name of the run.")],
     reward: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="Reward: module:function of (task, result), a command or a URL, as in a recipe."
         ),
-    ],
+    ] = None,
+    judge: Annotated[
+        str | None, typer.Option(help="Evaluation of a judge of the recipe, in place of --reward.")
+    ] = None,
+    recipe: Annotated[Path, typer.Option(help="With --judge: the recipe with the judge.")] = Path(
+        "ltrain.toml"
+    ),
     name: Annotated[str, typer.Option(help="Name of the value, in place of `reward`.")] = "reward",
     store: Annotated[
         str | None, typer.Option(help="Store with the run; default: LTRAIN_STORE.")
@@ -237,6 +252,13 @@ def score(
     reward_timeout: Annotated[
         float, typer.Option(min=0.1, help="Seconds for the reward of one result.")
     ] = 60.0,
+    reward_concurrency: Annotated[
+        int, typer.Option(min=1, help="Results that are judged at a time.")
+    ] = 8,
+    reward_rate: Annotated[
+        float | None,
+        typer.Option(min=0.001, help="Most calls of the reward in a second; default: no limit."),
+    ] = None,
     trust: Annotated[
         list[str] | None,
         typer.Option(help="Sender whose rollouts count, as in source.trust; repeat for more."),
@@ -247,10 +269,20 @@ def score(
 
     Example: ltrain score text-to-sql --reward reward:score
     """
-    from ltrain_train.rollout import score_stored_run
+    if (reward is None) == (judge is None):
+        raise typer.BadParameter("Name what judges exactly once: --reward or --judge.")
+    from ltrain_train.rollout import find_judge, score_stored_run
 
     report = score_stored_run(
-        run, reward, store=store, name=name, reward_timeout=reward_timeout, trust=trust or ()
+        run,
+        reward,
+        store=store,
+        name=name,
+        reward_timeout=reward_timeout,
+        reward_concurrency=reward_concurrency,
+        reward_rate=reward_rate,
+        judges=None if judge is None else {judge: find_judge(recipe, judge)},
+        trust=trust or (),
     )
     typer.echo(report.as_json() if as_json else report.as_text())
     if report.failed or report.unseen:

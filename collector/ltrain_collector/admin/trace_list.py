@@ -29,10 +29,12 @@ _OTHER_KINDS = (
     "extract(SpanAttributes['ai.operationId'], '[^.]+$')]"
 )
 LLM = (
-    "(GenAiOp IN ('chat', 'text_completion', 'generate_content') "
+    f"(ScopeName != '{attributes.SCOPE_RUNNER}' AND ("
+    "GenAiOp IN ('chat', 'text_completion', 'generate_content') "
     f"OR {_KIND} = 'LLM' OR SpanAttributes['llm.request.type'] IN ('chat', 'completion') "
-    f"OR hasAny({_OTHER_KINDS}, ['llm', 'generation', 'doGenerate', 'doStream']))"
+    f"OR hasAny({_OTHER_KINDS}, ['llm', 'generation', 'doGenerate', 'doStream'])))"
 )
+"""A model's call of the agent; those of a runner are of its judges."""
 TOOL = (
     f"(GenAiOp = 'execute_tool' OR {_KIND} = 'TOOL' "
     f"OR hasAny({_OTHER_KINDS}, ['tool', 'toolCall']))"

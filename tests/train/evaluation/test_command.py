@@ -23,6 +23,48 @@ VERSIONS_SQL = (
 )
 
 
+JUDGED = """
+[rollout]
+tasks = "held-out.jsonl"
+validation = "held-out.jsonl"
+agent = "plain:uses_service"
+
+[[policy]]
+name = "policy"
+
+[[reward]]
+use = "judge"
+name = "quality"
+params = {{ model = "m" }}
+
+[[serve.route]]
+model = "m"
+url = "{url}/v1"
+key = "JUDGE_KEY"
+
+[[service]]
+name = "db"
+command = "exec python program.py"
+count = 2
+"""
+PROGRAM = """
+import http.server, json, os
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        content = json.dumps({"db": 1}).encode()
+        self.send_response(200)
+        self.send_header("content-length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+with open("environs", "a") as file:
+    file.write(json.dumps(dict(os.environ)) + "\\n")
+server = http.server.ThreadingHTTPServer(("127.0.0.1", int(os.environ["PORT"])), Handler)
+server.serve_forever()
+"""
+
+
 def versions(*numbers: object) -> list[str]:
     return [text for number in numbers for text in ("--policy", f"policy@{number}")]
 
@@ -154,6 +196,36 @@ def test_a_stopped_evaluation_leaves_the_current_version_and_no_process(
             "'eval-held-out' in the store."
         ) in errors
         assert "Traceback" not in errors
+
+
+def test_the_services_and_the_judge_of_the_recipe_are_used(project: Any, outside: Any) -> None:
+    outside.rules.append(('"result"', '{"evidence": "it is there", "score": 0.25}'))
+    project.environ["JUDGE_KEY"] = "k3y"
+    (project.folder / "ltrain.toml").write_text(JUDGED.format(url=outside.url))
+    (project.folder / "program.py").write_text(PROGRAM)
+    done = project.ltrain("eval", *versions(0), "--json")
+    assert done.returncode == 0, done.stderr
+    [version] = json.loads(done.stdout)["versions"]
+    assert (version["mean"], version["outcomes"]) == (0.25, {"ok": 5})
+    assert {call.path for call in outside.calls} == {"/v1/chat/completions"}
+    assert {call.headers["authorization"] for call in outside.calls} == {"Bearer k3y"}
+    environs = [
+        json.loads(line) for line in (project.folder / "environs").read_text().split("\n")[:-1]
+    ]
+    assert len(environs) == 2
+    assert not any("JUDGE_KEY" in environ or "LTRAIN_STORE" in environ for environ in environs)
+    assert not _processes(project)
+
+
+def test_a_service_that_cannot_start_ends_the_evaluation_with_its_log(project: Any) -> None:
+    project.environ["JUDGE_KEY"] = "k3y"
+    text = JUDGED.format(url="http://127.0.0.1:9").replace("exec python", "no-such-program")
+    (project.folder / "ltrain.toml").write_text(text)
+    done = project.ltrain("eval", *versions(0), "--json")
+    assert done.returncode == 1
+    assert "no-such-program: not found" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not _processes(project)
 
 
 def test_calls_that_another_version_answered_are_an_error(project: Any) -> None:

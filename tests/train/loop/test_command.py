@@ -211,3 +211,15 @@ def test_an_online_run_trains_on_its_own_rollouts_whatever_mode_the_recipe_reads
     assert (once.source.mode, once.credit.outcome.estimator) == ("prod", "reinforce_pp")
     offline = command.make_plan(path, model=None, updates=None, mode="all").recipe
     assert (offline.source.mode, offline.credit.outcome.estimator) == ("all", "grpo")
+
+
+def test_a_recipe_with_a_judge_needs_no_reward_function(tmp_path: Path) -> None:
+    path = tmp_path / "ltrain.toml"
+    path.write_text(RECIPE)
+    with pytest.raises(BadRun, match="Add --reward, or the same keys"):
+        command.make_plan(path, model=None, updates=None, tasks="t.jsonl", agent="a:a")
+    judge = '\n[[reward]]\nuse = "judge"\nparams = { url = "http://judge/v1" }\n'
+    path.write_text(RECIPE + judge)
+    plan = command.make_plan(path, model=None, updates=None, tasks="t.jsonl", agent="a:a")
+    assert plan.rollout.reward is None
+    assert plan.recipe.judges["judge"].url == "http://judge/v1"

@@ -95,6 +95,82 @@ def test_a_fault_is_named(tmp_path: Path, more: str, says: str) -> None:
         load(tmp_path, GOOD + more)
 
 
+JUDGE = '[[reward]]\nuse = "judge"\n'
+ROUTE = '[[serve.route]]\nmodel = "judge"\nurl = "http://judge/v1"\nkey = "KEY"\n'
+ONLINE = '[rollout]\ntasks = "t.jsonl"\nagent = "a:b"\n'
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (ONLINE, r"\[rollout\] has no `reward`. Name a function, .* with use = \"judge\""),
+        (
+            ONLINE + JUDGE,
+            r"The judge 'judge' has the model 'judge', which has no server. Add \[\[serve",
+        ),
+        (
+            JUDGE + "params = { rubrik = 'x' }\n",
+            "'judge', params of the judge: rubrik: Unknown key",
+        ),
+        (JUDGE + "params = { rubric = 3 }\n", "params of the judge: rubric: .*valid string"),
+        (JUDGE + "params = { url = 'judge:80' }\n", "params of the judge: url: .*pattern"),
+        (JUDGE + "on = 'llm'\n", "'judge' has `evaluation` and keys of a rule"),
+    ],
+)
+def test_a_fault_of_a_judge_is_named(tmp_path: Path, more: str, says: str) -> None:
+    with pytest.raises(BadRecipe, match=says):
+        load(tmp_path, GOOD + more)
+
+
+def test_a_judge_has_the_server_of_its_route(tmp_path: Path) -> None:
+    recipe = load(tmp_path, GOOD + ONLINE + ROUTE + 'served_as = "big"\n' + JUDGE)
+    judge = recipe.judges["judge"]
+    assert (judge.url, judge.key, judge.model) == ("http://judge/v1", "KEY", "big")
+    assert recipe.reward[1].evaluation == "judge"
+    assert recipe.secrets == ("KEY",)
+
+
+def test_a_judge_may_have_a_server_of_its_own_and_another_name(tmp_path: Path) -> None:
+    params = "params = { url = 'https://x/v1', key = 'OWN', model = 'm', rubric = 'r' }\n"
+    recipe = load(tmp_path, GOOD + ONLINE + ROUTE + JUDGE + "name = 'quality'\n" + params)
+    judge = recipe.judges["quality"]
+    assert (judge.url, judge.key, judge.model, judge.rubric) == ("https://x/v1", "OWN", "m", "r")
+    assert recipe.secrets == ("KEY", "OWN")
+
+
+SERVICE = '[[service]]\nname = "db"\ncommand = "serve"\n'
+ROLLOUT = '[rollout]\ntasks = "t.jsonl"\nreward = "r:s"\n'
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (SERVICE * 2, r"service: Two services are named 'db'. Set count = 2 for two instances"),
+        (SERVICE + "fresh = true\nper = 'run'\n", "service.0: fresh = true .* with per = 'run'"),
+        (SERVICE + "address = 'http://db:80'\n", r"'http://db:80' has no \{port\}: each instance"),
+        (SERVICE + "prot = 1\n", "service.0.prot: Unknown key"),
+        (SERVICE + "count = 0\n", "service.0.count: .*greater than or equal to 1"),
+        (SERVICE.replace("db", "my-db"), "service.0.name: .*pattern"),
+        ('[[service]]\nname = "db"\n', "service.0.command: Field required"),
+        (ROLLOUT + "remote = true\n" + SERVICE, r"'db' runs on this machine, and with .*remote"),
+    ],
+)
+def test_a_fault_of_a_service_is_named(tmp_path: Path, more: str, says: str) -> None:
+    with pytest.raises(BadRecipe, match=says):
+        load(tmp_path, GOOD + more)
+
+
+def test_a_service_has_defaults(tmp_path: Path) -> None:
+    (service,) = load(tmp_path, GOOD + SERVICE).service
+    assert (service.count, service.health, service.per, service.fresh) == (
+        1,
+        "tcp",
+        "attempt",
+        False,
+    )
+    assert service.address == "http://127.0.0.1:{port}"
+
+
 def test_all_faults_are_listed_with_unknown_keys_first(tmp_path: Path) -> None:
     more = """
 [rollout]

@@ -109,7 +109,7 @@ CASES: dict[str, tuple[Play, float | list[float], Play]] = {
 }  # fmt: skip
 """The trace on which a rule fires, its value there, and a trace on which it must not fire."""
 
-OTHERS = {"completion-time", "latency", "evaluator"}
+OTHERS = {"completion-time", "latency", "evaluator", "judge"}
 """Rules with their own tests below."""
 
 

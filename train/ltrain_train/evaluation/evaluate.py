@@ -5,13 +5,11 @@
 * The store is shared; the rollouts are a run of their own, in mode `val`, one wave a version.
 """
 
-import socket
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
-from random import sample
 
 from ltrain_collector.store import Store
 from ltrain_instrument import settings
@@ -33,7 +31,7 @@ from ltrain_train.loop import (
     retry_publish,
     retry_store,
 )
-from ltrain_train.processes import RunLock
+from ltrain_train.processes import RunLock, free_port
 from ltrain_train.rollout import Runner, describe_failures, rollout_logs
 from ltrain_train.store import require_own_store
 from ltrain_train.workers import RolloutResult
@@ -42,9 +40,6 @@ from ltrain_transforms.traces import Role, sender_roles
 
 POLL = 0.2
 """Seconds between two checks of the services that are starting."""
-PORTS = range(61_000, 65_536)
-"""Ports above those that Linux assigns to outgoing connections, so that none of these takes the
-port before the gateway does."""
 
 ANSWERED_SQL = """
 SELECT DISTINCT concat(toString(PolicyName), '@', toString(PolicyVersion)) AS version
@@ -215,7 +210,7 @@ def _serving(plan: EvaluationPlan, policy: str, run: str, lock: RunLock) -> Iter
             plan.home,
             policy=policy,
             serve=plan.serve,
-            gateway_url=f"http://127.0.0.1:{_free_port()}",
+            gateway_url=f"http://127.0.0.1:{free_port()}",
             keep_open=lock.descriptors,
         )
         stack.enter_context(services)
@@ -240,7 +235,11 @@ def _serving(plan: EvaluationPlan, policy: str, run: str, lock: RunLock) -> Iter
             concurrency=plan.rollout.concurrency,
             timeout=plan.rollout.timeout,
             reward_timeout=plan.rollout.reward_timeout,
+            reward_concurrency=plan.rollout.reward_concurrency,
+            reward_rate=plan.rollout.reward_rate,
             agent_sees=plan.rollout.agent_sees,
+            judges=plan.judges,
+            services=plan.services,
             secrets=plan.secrets,
             keep_open=lock.descriptors,
         )
@@ -260,13 +259,6 @@ def _require_own_upstream(plan: EvaluationPlan) -> None:
             "server: the evaluation would load other weights into it. Stop that gateway, or unset "
             "serve.upstream to evaluate with a policy server of its own."
         )
-
-
-def _free_port() -> int:
-    for port in sample(PORTS, len(PORTS)):
-        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
-    raise BadRun(f"No port of this machine from {PORTS.start} to {PORTS.stop - 1} is free.")
 
 
 def _print(sentence: str, end: str = "\n") -> None:

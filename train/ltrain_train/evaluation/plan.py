@@ -9,7 +9,7 @@ from ltrain_train.errors import BadRun, DifferentBases
 from ltrain_train.loop import parse_version, serve_arguments
 from ltrain_train.policy import Policies
 from ltrain_train.rollout import Task, load_tasks
-from ltrain_transforms.recipe import DEFAULT, Recipe, Reward, Rollout, Serve, Train
+from ltrain_transforms.recipe import DEFAULT, Judge, Recipe, Reward, Rollout, Serve, Service, Train
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +58,9 @@ class EvaluationPlan:
     seed: int
     rollout: Rollout
     rewards: Sequence[Reward]
+    judges: Mapping[str, Judge]
+    """By the name of their evaluation."""
+    services: Sequence[Service]
     trust: Sequence[str]
     span_timeout: float
     upstream: str | None
@@ -93,7 +96,8 @@ def make_plan(options: EvaluationOptions, home: Path) -> EvaluationPlan:
     tasks = options.tasks or _find_validation(folder, section)
     overrides = {name: value for name, value in options.rollout.items() if value is not None}
     section |= {"remote": False} | overrides if "agent" in overrides else overrides
-    _require_agent(section)
+    judges = recipe.judges if recipe else {}
+    _require_agent(section, judged=bool(judges))
     serve, train = (recipe.serve, recipe.train) if recipe else (Serve(), Train())
     return EvaluationPlan(
         home=home,
@@ -107,11 +111,13 @@ def make_plan(options: EvaluationOptions, home: Path) -> EvaluationPlan:
         seed=options.seed,
         rollout=Rollout.model_validate(section | {"tasks": str(tasks)}),
         rewards=recipe.reward if recipe else (),
+        judges=judges,
+        services=recipe.service if recipe else (),
         trust=recipe.source.trust if recipe else (),
         span_timeout=train.span_timeout,
         upstream=serve.upstream,
         serve=serve_arguments(serve, folder, train),
-        secrets=serve.secrets,
+        secrets=recipe.secrets if recipe else (),
     )
 
 
@@ -166,8 +172,8 @@ def _find_validation(folder: Path, section: Mapping[str, Any]) -> Path:
     return folder / str(section["validation"])
 
 
-def _require_agent(section: Mapping[str, Any]) -> None:
-    names = ("reward",) if section.get("remote") else ("agent", "reward")
+def _require_agent(section: Mapping[str, Any], *, judged: bool) -> None:
+    names = (*(() if section.get("remote") else ("agent",)), *(() if judged else ("reward",)))
     if missing := [f"--{name}" for name in names if not section.get(name)]:
         raise BadRun(
             f"An evaluation needs an agent and a reward function. Add {' and '.join(missing)}, or "

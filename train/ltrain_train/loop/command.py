@@ -68,7 +68,8 @@ def make_plan(
     section = (recipe.rollout.model_dump() if recipe.rollout else {}) | overrides
     if "agent" in overrides:
         section["remote"] = False
-    if overrides and (missing := {"tasks", "agent", "reward"} - section.keys()):
+    required = {"tasks", "agent"} if recipe.judges else {"tasks", "agent", "reward"}
+    if overrides and (missing := required - section.keys()):
         names = ", ".join(f"--{name}" for name in sorted(missing))
         raise BadRun(
             f"An online run needs tasks, an agent and a reward function. Add {names}, or the same "

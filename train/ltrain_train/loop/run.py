@@ -43,9 +43,10 @@ POLL = 0.2
 
 LONGEST_PROMPT_SQL = f"""
 SELECT max(InTokens) AS longest FROM otel.spans
-WHERE ScopeName = '{attributes.SCOPE_GATEWAY}' OR GenAiOp IN ('chat', 'text_completion')
+WHERE ScopeName = '{attributes.SCOPE_GATEWAY}'
+    OR (GenAiOp IN ('chat', 'text_completion') AND ScopeName != '{attributes.SCOPE_RUNNER}')
 """
-"""Other spans may have the sum of several calls: agents have that of theirs."""
+"""Other spans may have the sum of several calls: agents have that of theirs. Judges call others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -335,9 +336,13 @@ def _make_runner(plan: Plan, run: str, services: Services, secret: str, lock: Ru
         concurrency=rollout.concurrency,
         timeout=rollout.timeout,
         reward_timeout=rollout.reward_timeout,
+        reward_concurrency=rollout.reward_concurrency,
+        reward_rate=rollout.reward_rate,
         agent_sees=rollout.agent_sees,
         allow=rollout.allow,
         pin_version=rollout.pin_version,
-        secrets=plan.recipe.serve.secrets,
+        judges=plan.recipe.judges,
+        services=plan.recipe.service,
+        secrets=plan.recipe.secrets,
         keep_open=lock.descriptors,
     )

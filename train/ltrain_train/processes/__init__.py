@@ -5,6 +5,7 @@ from ltrain_train.processes.children import (
     MAX_DEATHS,
     Child,
     ChildDied,
+    ChildNotReady,
     Children,
     RestartLimit,
 )
@@ -16,6 +17,7 @@ from ltrain_train.processes.disk import (
     require_space,
 )
 from ltrain_train.processes.locks import RunLock, hold_file, is_held, run_lock
+from ltrain_train.processes.ports import NoFreePort, free_port, is_port_open
 from ltrain_train.processes.scratch import scratch_path
 
 __all__ = [
@@ -24,14 +26,18 @@ __all__ = [
     "MIN_FREE",
     "Child",
     "ChildDied",
+    "ChildNotReady",
     "Children",
+    "NoFreePort",
     "RestartLimit",
     "RunLock",
     "disk_full_error",
     "free_bytes",
+    "free_port",
     "hold_file",
     "is_disk_full",
     "is_held",
+    "is_port_open",
     "require_space",
     "run_lock",
     "scratch_path",

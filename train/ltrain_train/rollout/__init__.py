@@ -4,7 +4,7 @@ from ltrain_train.rollout.failures import Failure, describe_failures, find_failu
 from ltrain_train.rollout.run_tasks import RolloutOptions, run_tasks
 from ltrain_train.rollout.runner import Runner, finished_rollouts, rollout_logs
 from ltrain_train.rollout.runs import last_and_next_name
-from ltrain_train.rollout.score import ScoreReport, score_stored_run
+from ltrain_train.rollout.score import ScoreReport, find_judge, score_stored_run
 from ltrain_train.rollout.tasks import Task, load_tasks
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "Task",
     "describe_failures",
     "find_failures",
+    "find_judge",
     "finished_rollouts",
     "last_and_next_name",
     "load_tasks",

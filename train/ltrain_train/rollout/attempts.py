@@ -7,8 +7,9 @@ are closed last: as errors of the agent, or, if the function failed on most resu
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from opentelemetry.sdk.trace import TracerProvider
@@ -16,6 +17,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from ltrain_instrument import attributes
 from ltrain_instrument.allow import Allow
 from ltrain_instrument.identity import Identity
+from ltrain_train.attempt_services import NO_LEASE, Lease
 from ltrain_train.gateway import (
     OUTAGE_TIMEOUT,
     CallCounts,
@@ -27,10 +29,12 @@ from ltrain_train.gateway import (
 )
 from ltrain_train.rollout.attempt_log import AttemptLog
 from ltrain_train.rollout.planned_rollout import PlannedRollout
-from ltrain_train.rollout.rewards import RewardFailed, RewardSource
+from ltrain_train.rollout.rewards import RewardFailed
 from ltrain_train.rollout.runner_spans import AttemptSpans, SpanWriter
+from ltrain_train.rollout.scorer import Scorer
 from ltrain_train.rollout.store_keys import StoreKeys
 from ltrain_train.workers import (
+    COUNTED_OUTCOMES,
     MAX_TRIES,
     Attempt,
     AttemptResult,
@@ -54,11 +58,12 @@ _logger = logging.getLogger("ltrain.rollouts")
 
 @dataclass(frozen=True, slots=True)
 class RunningAttempt:
-    """An open attempt, with its plan and its spans."""
+    """An open attempt, with its plan, its spans and its services."""
 
     rollout: PlannedRollout
     attempt: Attempt
     spans: AttemptSpans
+    lease: Lease = NO_LEASE
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +114,7 @@ class Attempts:
         *,
         provider: TracerProvider,
         client: GatewayClient,
-        reward: RewardSource | None,
+        scorer: Scorer,
         attempt_log: AttemptLog,
         gateway: str,
         secret: str,
@@ -118,24 +123,29 @@ class Attempts:
     ) -> None:
         self._store_keys = store_keys
         self._span_writer, self._client = SpanWriter(provider), client
-        self._reward, self._attempt_log = reward, attempt_log
+        self._scorer, self._attempt_log = scorer, attempt_log
         self._gateway, self._secret, self._settings = gateway, secret, settings
         self._lock = threading.Lock()
         self._open: set[str] = set()
         self._unscored: list[UnscoredAttempt] = []
 
-    def open(self, rollout: PlannedRollout) -> RunningAttempt:
-        """Number an attempt, write its dispatch span, and sign its key."""
+    def open(self, rollout: PlannedRollout, lease: Lease = NO_LEASE) -> RunningAttempt:
+        """Number an attempt, write its dispatch span, and sign its key.
+
+        Args:
+            rollout: the plan of the rollout's try.
+            lease: the services of the attempt, which `close` and `cancel` release.
+        """
         assert rollout.identity.rollout is not None
         number = self._attempt_log.begin(rollout.identity.rollout)
         identity = replace(rollout.identity, attempt=number)
         settings = self._settings
-        lease = settings.timeout + KEY_GRACE
-        spans = self._span_writer.write_dispatch(identity, lease, rollout.task.json_input)
+        seconds = settings.timeout + KEY_GRACE
+        spans = self._span_writer.write_dispatch(identity, seconds, rollout.task.json_input)
         attempt = Attempt(
             identity=identity,
             task=rollout.task.visible_fields(settings.agent_sees),
-            endpoint=self._endpoint(identity),
+            endpoint=self._endpoint(identity, lease.addresses),
             traceparent=spans.traceparent,
             started=spans.started,
             timeout=settings.timeout,
@@ -144,7 +154,7 @@ class Attempts:
         )
         with self._lock:
             self._open.add(attempt.id)
-        return RunningAttempt(rollout, attempt, spans)
+        return RunningAttempt(rollout, attempt, spans, lease)
 
     def close(
         self, running: RunningAttempt, result: AttemptResult, *, waited: float = 0.0
@@ -168,12 +178,15 @@ class Attempts:
         if self._store_keys is not None:
             self._store_keys.send_leftovers(running.attempt.identity)
         result = apply_outage(running.attempt, result, calls, waited)
+        result = apply_service_fault(running, result)
         try:
             rewards = self._score(running, result)
         except RewardFailed as error:
             with self._lock:
                 self._unscored.append(UnscoredAttempt(running, result.output, error, calls))
             return ClosedAttempt(running, None)
+        finally:
+            running.lease.release()
         closed = self._write_end(running, result, rewards, calls)
         if result.outcome is not Outcome.INFRA or running.rollout.tries == MAX_TRIES:
             return ClosedAttempt(running, closed)
@@ -200,6 +213,7 @@ class Attempts:
         for running in attempts:
             if not self._remove_open(running):
                 continue
+            running.lease.release()
             calls = NO_CALLS
             if gateway_answers:
                 try:
@@ -212,10 +226,11 @@ class Attempts:
         for each in unscored:
             self._write_end(each.running, STOPPED, {}, each.calls)
 
-    def _endpoint(self, identity: Identity) -> Endpoint:
+    def _endpoint(self, identity: Identity, services: Mapping[str, str]) -> Endpoint:
         path = f"/rollout/{identity.rollout}/attempt/{identity.attempt}/v1"
         key = self._sign_key(identity, self._settings.timeout + KEY_GRACE)
-        return Endpoint(self._gateway.rstrip("/") + path, key, self._settings.policy)
+        url = self._gateway.rstrip("/") + path
+        return Endpoint(url, key, self._settings.policy, dict(services))
 
     def _sign_key(self, identity: Identity, seconds: float) -> str:
         claims = RolloutClaims(
@@ -241,12 +256,14 @@ class Attempts:
             return True
 
     def _score(self, running: RunningAttempt, result: AttemptResult) -> dict[str, float]:
-        if result.outcome is not Outcome.OK or self._reward is None:
+        if result.outcome is not Outcome.OK:
             return {}
-        rewards = self._reward.score(running.rollout.task, result.output)
-        for name, value in rewards.items():
-            self._span_writer.write_evaluation(running.spans, name, value)
-        return rewards
+        start_call = partial(self._span_writer.start_call, running.spans)
+        task, services = running.rollout.task, running.lease.addresses
+        scores = self._scorer.score(task, result.output, start_call, services)
+        for name, score in scores.items():
+            self._span_writer.write_evaluation(running.spans, name, score.value, score.evidence)
+        return {name: score.value for name, score in scores.items()}
 
     def _close_key(self, running: RunningAttempt) -> CallCounts:
         # the agent's own key may have expired while the attempt waited to be closed
@@ -268,7 +285,7 @@ class Attempts:
         identity, task = running.attempt.identity, running.rollout.task
         digests = {
             attributes.TASKS_DIGEST: task.file_digest,
-            attributes.REWARD_DIGEST: self._reward.digest if self._reward else "",
+            attributes.REWARD_DIGEST: self._scorer.digest,
         }
         contents: dict[str, Any] = {attributes.TASK_FIELDS: task.further_fields}
         if result.outcome is Outcome.OK or result.output is not None:
@@ -293,6 +310,21 @@ class Attempts:
         )
 
 
+def apply_service_fault(running: RunningAttempt, result: AttemptResult) -> AttemptResult:
+    """Return the attempt's result, changed to `infra` if one of its services ended meanwhile.
+
+    The rollout is tried again alone. If a service of its own ends then, too, that is the agent's
+    error: otherwise an agent could end its service to be tried again.
+    """
+    fault = running.lease.find_fault()
+    if fault is None or result.outcome not in COUNTED_OUTCOMES:
+        return result
+    reason = f"{fault.reason}: {result.reason}" if result.reason else fault.reason
+    if running.attempt.isolated and not fault.shared:
+        return AttemptResult(Outcome.ERROR, reason)
+    return AttemptResult(Outcome.INFRA, reason, died=True)
+
+
 def apply_outage(
     attempt: Attempt, result: AttemptResult, calls: CallCounts, waited: float = 0.0
 ) -> AttemptResult:
@@ -301,7 +333,7 @@ def apply_outage(
     A timeout is the agent's only if its time limit was extended by all the seconds that its calls
     waited; it was extended by `waited` seconds.
     """
-    if result.outcome not in (Outcome.OK, Outcome.ERROR, Outcome.TIMEOUT):
+    if result.outcome not in COUNTED_OUTCOMES:
         return result
     reason = _outage_reason(attempt, result, calls, waited)
     if not reason:

@@ -44,6 +44,8 @@ class RolloutOptions:
     concurrency: int
     timeout: float
     reward_timeout: float
+    reward_concurrency: int
+    reward_rate: float | None
     agent_sees: tuple[str, ...]
     allow: tuple[Allow, ...]
 
@@ -137,6 +139,8 @@ def _run_locked(
             concurrency=options.concurrency,
             timeout=options.timeout,
             reward_timeout=options.reward_timeout,
+            reward_concurrency=options.reward_concurrency,
+            reward_rate=options.reward_rate,
             agent_sees=options.agent_sees,
             allow=options.allow,
             keep_open=lock.descriptors,

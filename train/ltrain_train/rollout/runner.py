@@ -15,12 +15,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from ltrain_instrument.allow import Allow
 from ltrain_instrument.files import path_component
 from ltrain_instrument.identity import Identity, Mode
 from ltrain_instrument.settings import SECRETS
+from ltrain_train.attempt_services import ServicePool
 from ltrain_train.gateway import GatewayClient
 from ltrain_train.remote import RemoteExecutor
 from ltrain_train.rollout.attempt_log import AttemptLog
@@ -28,7 +29,8 @@ from ltrain_train.rollout.attempts import Attempts, ClosedAttempt, RunningAttemp
 from ltrain_train.rollout.finished import finished_rollouts
 from ltrain_train.rollout.gateway_watch import GatewayWatch
 from ltrain_train.rollout.planned_rollout import PlannedRollout, plan_rollouts
-from ltrain_train.rollout.rewards import REWARD_TIMEOUT, RewardSource, open_reward
+from ltrain_train.rollout.rewards import REWARD_CONCURRENCY, REWARD_TIMEOUT
+from ltrain_train.rollout.scorer import Scorer
 from ltrain_train.rollout.store_keys import StoreKeys
 from ltrain_train.rollout.tasks import Task, require_unique_ids
 from ltrain_train.schedule import GroupQueue
@@ -46,12 +48,15 @@ from ltrain_train.workers import (
     is_reference,
 )
 
+if TYPE_CHECKING:  # its import takes a second, which `ltrain rollout` saves
+    from ltrain_transforms.recipe import Judge, Service
+
 __all__ = ["Runner", "finished_rollouts", "rollout_logs"]
 
 START_TIMEOUT = 120.0
 """Maximum seconds for a worker to import the agent."""
 CLOSING_THREADS = 8
-"""Number of attempts that are scored and closed at a time."""
+"""Minimum number of attempts that are closed at a time, while others are judged."""
 POLL = 0.1
 """Seconds between two checks of the time limits."""
 
@@ -84,7 +89,11 @@ class Runner(ExitStack):
         concurrency: int = 16,
         timeout: float = 60.0,
         reward_timeout: float = REWARD_TIMEOUT,
+        reward_concurrency: int = REWARD_CONCURRENCY,
+        reward_rate: float | None = None,
         environ: Mapping[str, str] | None = None,
+        judges: Mapping[str, "Judge"] | None = None,
+        services: Sequence["Service"] = (),
         secrets: Iterable[str] = (),
         agent_sees: Sequence[str] = ("input",),
         allow: Sequence[Allow] = (),
@@ -107,7 +116,11 @@ class Runner(ExitStack):
             concurrency: rollouts at a time in one worker.
             timeout: seconds until an attempt times out.
             reward_timeout: seconds for the reward of one result.
+            reward_concurrency: results that are judged at a time.
+            reward_rate: calls of the reward in a second; None for as many as there are.
             environ: variables added to the agent's environment.
+            judges: the recipe's judges by the name of their evaluation.
+            services: the recipe's services, which the agent uses.
             secrets: variables that the agent does not get, besides ltrain's own.
             agent_sees: keys of a task that the agent may read, besides id and domain.
             allow: untrainable request features that calls in mode `train` may use.
@@ -121,12 +134,18 @@ class Runner(ExitStack):
         self._pin_version = pin_version
         self._agent, self._folder, self._home = agent, folder.resolve(), home
         self._workers, self._concurrency = workers, concurrency
-        hidden = dict.fromkeys([*SECRETS, *secrets])
+        self._services, self._secrets = tuple(services), tuple(secrets)
+        hidden = dict.fromkeys([*SECRETS, *self._secrets])
         self._environ = agent_environment(home, {**hidden, **(environ or {})})
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
-        self._reward: RewardSource | None = None
-        if reward:
-            self._reward = open_reward(reward, self._folder, reward_timeout)
+        self._scorer = Scorer(
+            reward,
+            judges or {},
+            self._folder,
+            timeout=reward_timeout,
+            concurrency=reward_concurrency,
+            rate=reward_rate,
+        )
         self._gateway, self._secret, self._policy = gateway, secret, policy
         self._gateway_given_up = gateway_given_up
         self._timeout = timeout
@@ -141,13 +160,13 @@ class Runner(ExitStack):
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            if self._reward is not None:
-                stack.callback(self._reward.close)
+            stack.enter_context(self._scorer)
             client = GatewayClient(self._gateway, self._secret, given_up=self._gateway_given_up)
             self._client = stack.enter_context(closing(client))
             self._provider = open_service_provider("ltrain-runner", self._home)
             stack.callback(self._provider.shutdown)
             stack.callback(self._send_leftovers)
+            self._pool = stack.enter_context(closing(self._open_services()))
             executor = self._open_executor(rollout_logs(self._home))
             self._executor = stack.enter_context(closing(executor))
             stack.callback(setattr, self, "_executor", None)
@@ -181,13 +200,14 @@ class Runner(ExitStack):
             BadReference, WorkerFailed: when the agent cannot be started.
             RewardFailed: when the reward function failed on most results.
             GatewayUnreachable: when the gateway does not come back.
+            ServiceFailed: when a service cannot be started, or ends again and again.
         """
         require_unique_ids(tasks)
         finished_ids = set(finished)
         attempts = Attempts(
             provider=self._provider,
             client=self._client,
-            reward=self._reward,
+            scorer=self._scorer,
             attempt_log=AttemptLog(self._home / "runs" / path_component(self._run)),
             gateway=self._gateway,
             secret=self._secret,
@@ -223,7 +243,8 @@ class Runner(ExitStack):
         executor, results = self._require_executor(), WaveResult()
         watch = GatewayWatch(self._client, self._policy)
         in_flight: dict[str, RunningAttempt] = {}
-        closers = ThreadPoolExecutor(CLOSING_THREADS, thread_name_prefix="close")
+        threads = CLOSING_THREADS + self._scorer.concurrency
+        closers = ThreadPoolExecutor(threads, thread_name_prefix="close")
         try:
             while waiting or in_flight:
                 if waiting and watch.is_ready():
@@ -264,7 +285,10 @@ class Runner(ExitStack):
         if waiting and not in_flight:
             executor.wait_ready(START_TIMEOUT)
         while (rollout := _next_rollout(executor, waiting)) is not None:
-            running = attempts.open(rollout)
+            if (lease := self._pool.acquire()) is None:
+                waiting.push(rollout)
+                return
+            running = attempts.open(rollout, lease)
             in_flight[running.attempt.id] = running
             executor.submit(running.attempt)
 
@@ -297,6 +321,15 @@ class Runner(ExitStack):
         if self._executor is None:
             raise RuntimeError("Runner.run needs the workers: use it inside `with Runner(...)`.")
         return self._executor
+
+    def _open_services(self) -> ServicePool:
+        return ServicePool(
+            self._services,
+            folder=self._folder,
+            home=self._home,
+            secrets=self._secrets,
+            keep_open=self._keep_open,
+        )
 
     def _open_executor(self, logs: Path) -> Executor:
         def on_end(attempt: Attempt, result: AttemptResult) -> None:

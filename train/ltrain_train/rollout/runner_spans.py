@@ -13,12 +13,13 @@ from typing import Any
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.trace import SpanContext
+from opentelemetry.trace import SpanContext, SpanKind
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from ltrain_instrument import attributes
 from ltrain_instrument.identity import Identity
 from ltrain_instrument.privacy import content
+from ltrain_instrument.tokens import CallSpan, Request
 from ltrain_train.workers import Outcome
 
 MAX_REASON_CHARACTERS = 2000
@@ -73,13 +74,23 @@ class SpanWriter:
         span.end()
         return AttemptSpans(identity, span.get_span_context(), now, spans=1)
 
-    def write_evaluation(self, attempt: AttemptSpans, name: str, value: float) -> None:
-        """Write one value of the reward function."""
-        values: Values = {
+    def start_call(self, attempt: AttemptSpans, request: Request) -> CallSpan:
+        """Start the span of a call that judges the attempt's result; the caller ends it."""
+        attempt.spans += 1
+        identity = attempt.identity.attributes()
+        return CallSpan(self._tracer, attempt.context, SpanKind.CLIENT, request, identity)
+
+    def write_evaluation(
+        self, attempt: AttemptSpans, name: str, value: float, evidence: str = ""
+    ) -> None:
+        """Write one value of the reward; the evidence quotes content, and is recorded as such."""
+        values: dict[str, str | int | float] = {
             attributes.EVALUATION_NAME: name,
             attributes.EVALUATION_VALUE: value,
             attributes.REWARD_SCOPE: "rollout",
         }
+        if evidence and content.is_content_recorded():
+            values[attributes.EVALUATION_EXPLANATION] = _span_text(evidence)
         self._write(attempt, attributes.SPAN_EVALUATION, values)
         attempt.spans += 1
 
@@ -133,5 +144,5 @@ def _content(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _span_text(text: str) -> str:
-    """Return an agent's text as a valid span attribute: truncated, without lone surrogates."""
+    """Return a text of an agent or a judge as a span attribute: cut, without lone surrogates."""
     return text[:MAX_REASON_CHARACTERS].encode(errors="replace").decode()

@@ -1,4 +1,4 @@
-"""`ltrain score`: judges the stored rollouts of a run again, with any reward function.
+"""`ltrain score`: judges the stored rollouts of a run again, with any reward or a judge.
 
 The runner recorded the task and the result of each rollout. The new values are written as the
 runner writes them, below the rollout's dispatch span. Of several evaluations of one name the last
@@ -8,9 +8,10 @@ one counts, so a new value takes the place of the old one, and a repeated comman
 import json
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -21,19 +22,21 @@ from ltrain_instrument.errors import UnknownName
 from ltrain_instrument.identity import Identity
 from ltrain_train.errors import NothingToScore
 from ltrain_train.rollout.rewards import (
+    REWARD_CONCURRENCY,
     REWARD_TIMEOUT,
     UNNAMED,
+    BadJudge,
     RewardFailed,
-    RewardSource,
-    open_reward,
 )
 from ltrain_train.rollout.runner_spans import AttemptSpans, SpanWriter
+from ltrain_train.rollout.scorer import Scorer
 from ltrain_train.rollout.tasks import Task
 from ltrain_train.store import open_service_provider, require_own_store
 from ltrain_train.workers import Outcome
 
 if TYPE_CHECKING:  # its import takes seconds, which a runner without a store saves
     from ltrain_collector.store import Store
+    from ltrain_transforms.recipe import Judge
 
 ARRIVAL = 10.0
 """Maximum seconds in which the collector writes the new values into the store."""
@@ -43,9 +46,6 @@ SELECT count() AS arrived FROM otel.spans
 WHERE RunId = {{run:String}} AND SpanName = '{attributes.SPAN_EVALUATION}'
     AND toUnixTimestamp64Nano(Timestamp) >= {{began:Int64}}
 """
-
-THREADS = 8
-"""Rollouts that are judged at the same time, like those that end at the same time in a run."""
 
 LAST_ATTEMPTS_SQL = f"""
 SELECT toUnixTimestamp64Nano(dispatch.Timestamp) AS began, dispatch.TraceId AS trace,
@@ -123,21 +123,28 @@ class ScoreReport:
 
 def score_stored_run(
     run: str,
-    reference: str,
+    reference: str | None,
     *,
     store: str | None = None,
     name: str = UNNAMED,
     reward_timeout: float = REWARD_TIMEOUT,
+    reward_concurrency: int = REWARD_CONCURRENCY,
+    reward_rate: float | None = None,
+    judges: Mapping[str, "Judge"] | None = None,
     trust: Sequence[str] = (),
 ) -> ScoreReport:
-    """Judge the rollouts of a run in the store with the reward that `reference` names.
+    """Judge the rollouts of a run in the store with a reward, with judges, or with both.
 
     Args:
         run: the run's name.
         reference: the reward: `module:function`, a command or a URL; in the working directory.
+            None for judges only.
         store: the store; default: LTRAIN_STORE.
         name: the name that takes the place of `reward`.
         reward_timeout: seconds for the reward of one result.
+        reward_concurrency: results that are judged at a time.
+        reward_rate: calls of the reward in a second; None for as many as there are.
+        judges: a recipe's judges by the name of their evaluation.
         trust: the recipe's `source.trust`.
 
     Raises:
@@ -148,7 +155,15 @@ def score_stored_run(
     from ltrain_collector.store import Store
 
     _check_senders(trust)
-    reward, home = open_reward(reference, Path.cwd(), reward_timeout), settings.HOME.read()
+    home = settings.HOME.read()
+    scorer = Scorer(
+        reference,
+        judges or {},
+        Path.cwd(),
+        timeout=reward_timeout,
+        concurrency=reward_concurrency,
+        rate=reward_rate,
+    )
     with Store.open(store, create=False) as opened:
         rollouts = read_rollouts(opened, run, trust)
         if not rollouts:
@@ -159,13 +174,34 @@ def score_stored_run(
     require_own_store(home)
     provider, began = open_service_provider("ltrain-score", home), time.time_ns()
     try:
-        report = score_rollouts(run, rollouts, reward, SpanWriter(provider), name)
+        with scorer:
+            report = score_rollouts(run, rollouts, scorer, SpanWriter(provider), name)
     finally:
-        reward.close()
         provider.shutdown()
     with Store.open(store, create=False) as opened:
         report.unseen = _find_unseen(opened, report, began)
     return report
+
+
+def find_judge(recipe: Path, name: str) -> "Judge":
+    """Return the judge of a recipe whose evaluation has this name.
+
+    Raises:
+        BadRecipe: when the recipe cannot be read.
+        UnknownName: when it has no such judge.
+        BadJudge: when the judge's model has no server.
+    """
+    from ltrain_transforms.recipe import Recipe
+
+    judges = Recipe.load(recipe).judges
+    if name not in judges:
+        raise UnknownName("judge", name, judges)
+    if judges[name].url is None:
+        raise BadJudge(
+            f"The judge '{name}' of {recipe} has no server. Add a [[serve.route]] with model = "
+            f'"{judges[name].model}", or set url in its params.'
+        )
+    return judges[name]
 
 
 def _check_senders(trust: Sequence[str]) -> None:
@@ -200,7 +236,7 @@ def _find_unseen(store: "Store", report: ScoreReport, began: int) -> str:
 def score_rollouts(
     run: str,
     rollouts: Sequence[StoredRollout],
-    reward: RewardSource,
+    scorer: Scorer,
     writer: SpanWriter,
     name: str,
 ) -> ScoreReport:
@@ -208,19 +244,22 @@ def score_rollouts(
     report = ScoreReport(run)
     report.skipped.update(rollout.fault for rollout in rollouts if rollout.fault)
     judged = [(each.spans, each.task, each.result) for each in rollouts if each.task is not None]
-    with ThreadPoolExecutor(THREADS, thread_name_prefix="score") as pool:
-        futures = [pool.submit(reward.score, task, result) for _, task, result in judged]
+    with ThreadPoolExecutor(scorer.concurrency, thread_name_prefix="score") as pool:
+        futures = [
+            pool.submit(scorer.score, task, result, partial(writer.start_call, spans))
+            for spans, task, result in judged
+        ]
         for (spans, _, _), future in zip(judged, futures, strict=True):
             try:
-                values = future.result()
+                scores = future.result()
             except RewardFailed as error:
                 report.failed.append(str(error))
                 continue
             report.scored += 1
-            for own_name, value in values.items():
+            for own_name, score in scores.items():
                 named = name if own_name == UNNAMED else own_name
-                writer.write_evaluation(spans, named, value)
-                report.values.setdefault(named, []).append(value)
+                writer.write_evaluation(spans, named, score.value, score.evidence)
+                report.values.setdefault(named, []).append(score.value)
     return report
 
 

@@ -10,7 +10,7 @@ from ltrain_train.workers.attempt import (
     RolloutResult,
     WaveResult,
 )
-from ltrain_train.workers.command import CommandExecutor, last_line
+from ltrain_train.workers.command import CommandExecutor, last_line, service_environment
 from ltrain_train.workers.executor import Executor, OnEnd, agent_environment
 from ltrain_train.workers.reference import (
     BadReference,
@@ -41,4 +41,5 @@ __all__ = [
     "last_line",
     "load_function",
     "parse_json",
+    "service_environment",
 ]

@@ -47,12 +47,14 @@ COUNTED_OUTCOMES = frozenset({Outcome.OK, Outcome.ERROR, Outcome.TIMEOUT})
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """The OpenAI-compatible endpoint of one attempt's model."""
+    """The OpenAI-compatible endpoint of one attempt's model, and its services."""
 
     base_url: str
     api_key: str = field(repr=False)
     """Valid for this attempt only, until it is closed."""
     model: str
+    services: Mapping[str, str] = field(default_factory=dict)
+    """Addresses of the recipe's services, by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

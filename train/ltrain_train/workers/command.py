@@ -1,8 +1,8 @@
 """Runs an agent that is a shell command: one process tree for each attempt, instrumented.
 
-The command reads its task and endpoint from the environment (`LTRAIN_TASK`, `OPENAI_BASE_URL`,
-`OPENAI_API_KEY`, `OPENAI_MODEL`). The last line that it prints is its result, parsed as JSON if it
-is JSON.
+The command reads its task, its endpoint and the addresses of its services from the environment
+(`LTRAIN_TASK`, `OPENAI_BASE_URL`, `OPENAI_API_KEY`, `OPENAI_MODEL`, `LTRAIN_SERVICE_*`). The last
+line that it prints is its result, parsed as JSON if it is JSON.
 """
 
 import json
@@ -133,7 +133,13 @@ def _attempt_environment(attempt: Attempt) -> Mapping[str, str | None]:
         "OPENAI_API_KEY": attempt.endpoint.api_key,
         "OPENAI_MODEL": attempt.endpoint.model,
         "LTRAIN_TASK": json.dumps(attempt.task),
+        **service_environment(attempt.endpoint.services),
     }
+
+
+def service_environment(services: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment variables by which a command finds services; they are by name."""
+    return {f"LTRAIN_SERVICE_{name.upper()}": address for name, address in services.items()}
 
 
 def _classify_exit(attempt: Attempt, status: int, child: Child, output: Path) -> AttemptResult:

@@ -30,7 +30,7 @@ from ltrain_transforms.dialects import (
     vercel,
 )
 from ltrain_transforms.dialects.partial import Dialect, Partial
-from ltrain_transforms.traces import FAILURES, Span
+from ltrain_transforms.traces import FAILURES, Role, Span
 
 # later dialects override earlier ones; the gateway overrides all of them
 DIALECTS = (
@@ -65,7 +65,8 @@ BOOKKEEPING = frozenset(
         attributes.SPAN_PUBLISH,
     }
 )
-"""Names of spans that describe an execution or its training, never a call."""
+"""Names of spans that describe an execution or its training, never a call. What else a runner
+writes are the calls of its judges, which are none of the execution's."""
 
 
 def describe(span: Span) -> tuple[Partial | None, Failures]:
@@ -74,7 +75,7 @@ def describe(span: Span) -> tuple[Partial | None, Failures]:
     The fields are None where the span describes no call. A dialect that raises adds no field; the
     others are read.
     """
-    if span.name in BOOKKEEPING:
+    if span.name in BOOKKEEPING or span.role == Role.RUNNER:
         return None, ()
     partial: Partial = {}
     failures: Failures = ()

@@ -8,6 +8,7 @@ from ltrain_transforms.recipe.credit import (
     Process,
     Step,
 )
+from ltrain_transforms.recipe.judge import Judge
 from ltrain_transforms.recipe.policy import NEUTRAL, Policy
 from ltrain_transforms.recipe.policy_loss import POLICY_LOSSES, UNSUPPORTED_LOSSES
 from ltrain_transforms.recipe.recipe import DEFAULT, Recipe
@@ -20,6 +21,7 @@ from ltrain_transforms.recipe.selection import (
     TrustedSender,
 )
 from ltrain_transforms.recipe.serve import Route, Serve
+from ltrain_transforms.recipe.service import Service
 from ltrain_transforms.recipe.train import Train
 
 __all__ = [
@@ -32,6 +34,7 @@ __all__ = [
     "Credited",
     "FailedCounts",
     "Filter",
+    "Judge",
     "Outcome",
     "Peers",
     "Policy",
@@ -42,6 +45,7 @@ __all__ = [
     "Route",
     "RuleKind",
     "Serve",
+    "Service",
     "Source",
     "Step",
     "Train",

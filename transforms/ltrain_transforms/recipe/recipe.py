@@ -15,12 +15,14 @@ from ltrain_instrument.identity import SourceMode
 from ltrain_transforms.errors import BadRecipe
 from ltrain_transforms.recipe.credit import DEFAULT_ESTIMATOR, PRODUCTION_ESTIMATOR, Credit
 from ltrain_transforms.recipe.fault import describe_error
+from ltrain_transforms.recipe.judge import Judge
 from ltrain_transforms.recipe.policy import Policy
 from ltrain_transforms.recipe.reward import Reward
 from ltrain_transforms.recipe.rollout import Rollout
 from ltrain_transforms.recipe.section import Section
 from ltrain_transforms.recipe.selection import Filter, Source
 from ltrain_transforms.recipe.serve import Serve
+from ltrain_transforms.recipe.service import Service
 from ltrain_transforms.recipe.train import Train
 
 DEFAULT = Path("ltrain.toml")
@@ -30,6 +32,7 @@ DEFAULT = Path("ltrain.toml")
 class Recipe(Section):
     source: Source = Source()
     rollout: Rollout | None = None
+    service: tuple[Service, ...] = ()
     policy: tuple[Policy, ...] = Field(min_length=1)
     reward: tuple[Reward, ...] = Field(min_length=1)
     credit: Credit = Credit()
@@ -56,6 +59,45 @@ class Recipe(Section):
         if duplicates:
             raise ValueError(f"Two rewards are named '{duplicates[0]}'. Give each its own name.")
         return rewards
+
+    @field_validator("service")
+    @classmethod
+    def _unique_services(cls, services: tuple[Service, ...]) -> tuple[Service, ...]:
+        names = [service.name for service in services]
+        if duplicates := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(
+                f"Two services are named '{duplicates[0]}'. Set count = 2 for two instances of a "
+                "service, or rename one."
+            )
+        return services
+
+    @model_validator(mode="after")
+    def _scored_results(self) -> Self:
+        if self.rollout is None:
+            return self
+        if self.rollout.reward is None and not self.judges:
+            raise ValueError(
+                "[rollout] has no `reward`. Name a function, a command or a URL, or add a "
+                '[[reward]] with use = "judge".'
+            )
+        for name, judge in self.judges.items():
+            if judge.url is None:
+                raise ValueError(
+                    f"The judge '{name}' has the model '{judge.model}', which has no server. Add "
+                    f'[[serve.route]] with model = "{judge.model}" and its url, or set url in the '
+                    "params of the judge."
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _local_services(self) -> Self:
+        if self.service and self.rollout is not None and self.rollout.remote:
+            raise ValueError(
+                f"[[service]] '{self.service[0].name}' runs on this machine, and with [rollout] "
+                "remote = true the agent runs on others. Remove `remote` and name the agent, or "
+                "start the service yourself where the workers are."
+            )
+        return self
 
     @model_validator(mode="after")
     def _scored_if_scheduled(self) -> Self:
@@ -84,6 +126,22 @@ class Recipe(Section):
             return self
         fields = self.model_dump(by_alias=True, exclude_unset=True)
         return self.model_validate(fields | {"source": fields.get("source", {}) | {"mode": mode}})
+
+    @property
+    def judges(self) -> dict[str, Judge]:
+        """The judges by the name of their evaluation, with the servers of their routes."""
+        routes = {route.model: route for route in self.serve.route}
+        return {
+            str(reward.evaluation): judge.at_route(routes.get(judge.model))
+            for reward in self.reward
+            if (judge := reward.judge) is not None
+        }
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The environment variables with keys of other models; agents do not get them."""
+        keys = (judge.key for judge in self.judges.values() if judge.key is not None)
+        return tuple(dict.fromkeys([*self.serve.secrets, *keys]))
 
     @property
     def digest(self) -> str:

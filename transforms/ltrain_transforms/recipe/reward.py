@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from ltrain_instrument.errors import UnknownName
 from ltrain_transforms.errors import BadRule
+from ltrain_transforms.recipe.judge import JUDGE, Judge
 from ltrain_transforms.recipe.section import Section
 from ltrain_transforms.rules import library, python_rules, schema_error, sql
 from ltrain_transforms.tables import CALLS, EXECUTION_CONTENTS, EXECUTIONS, GROUP_STATS, SIGNALS
@@ -104,9 +105,10 @@ class Reward(Section):
         if not isinstance(keys, dict) or not keys.get("use"):
             return keys
         try:
-            return library.apply_overrides(keys)
+            ready = library.apply_overrides(keys)
         except UnknownName as error:
             raise BadRule(str(error)) from error
+        return {"evaluation": ready["name"], **ready} if keys["use"] == JUDGE else ready
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
@@ -126,6 +128,11 @@ class Reward(Section):
             )
         if self.min is not None and self.max is not None and self.min > self.max:
             raise BadRule(f"Reward '{self.name}': min = {self.min} is above max = {self.max}.")
+        return self
+
+    @model_validator(mode="after")
+    def _sound_judge(self) -> Self:
+        _ = self.judge
         return self
 
     @model_validator(mode="after")
@@ -166,6 +173,15 @@ class Reward(Section):
         if self.gate is not None:
             sql.check_expression(self.name, "gate", self.bound(self.gate), EXECUTION_COLUMNS, bool)
         return self
+
+    @property
+    def judge(self) -> Judge | None:
+        """The language model whose evaluation the reward is, if the recipe names one.
+
+        Raises:
+            BadRule: when its params are faulty.
+        """
+        return Judge.from_params(self.name, self.params) if self.use == JUDGE else None
 
     @property
     def kind(self) -> RuleKind:

@@ -19,9 +19,9 @@ class Rollout(Section):
     """`module:function`, or a command; none with `remote`."""
     remote: bool = False
     """Whether the workers of the gateway (`ltrain worker`) run the agent, which they name."""
-    reward: str
+    reward: str | None = None
     """`module:function`, a command or a URL: it gets a task and a result, and returns a number, or
-    numbers by name."""
+    numbers by name; required, unless a judge (`use = "judge"` of a reward) scores the results."""
     rollouts_per_task: int = Field(default=8, ge=1)
     """Rollouts of each task in a wave."""
     tasks_per_wave: int = Field(default=12, ge=1)
@@ -32,6 +32,10 @@ class Rollout(Section):
     """Seconds for each attempt in which the agent can work; waits for the gateway do not count."""
     reward_timeout: float = Field(default=60, gt=0)
     """Seconds for the reward of one result."""
+    reward_concurrency: int = Field(default=8, ge=1)
+    """Results that are judged at a time."""
+    reward_rate: float | None = Field(default=None, gt=0)
+    """Most calls of the reward in a second, repeated ones included; unset: no limit."""
     seed: int = 0
     """Random seed of the order of tasks."""
     domains: dict[str, float] = Field(default_factory=dict)

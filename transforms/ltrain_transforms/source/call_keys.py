@@ -5,6 +5,7 @@ response's id, `answer:` with a hash of the answer's first text or tool, or `err
 necessary, not sufficient: `calls.strays` compares what the spans describe.
 """
 
+from ltrain_instrument import attributes
 from ltrain_transforms.calls import SLACK
 
 PROCESS_SQL = (
@@ -34,11 +35,12 @@ def _part(kind: str, field: str) -> str:
 
 _LANGCHAIN = "'generations', 1, 1, 'message', 'kwargs', 'response_metadata', 'id'"
 _IS_MODEL_CALL = (
-    f"({_attribute('openinference.span.kind')} = 'LLM' "
+    f"(ScopeName != '{attributes.SCOPE_RUNNER}' AND ("
+    f"{_attribute('openinference.span.kind')} = 'LLM' "
     "OR GenAiOp IN ('chat', 'text_completion', 'generate_content') "
     f"OR {_attribute('llm.request.type')} IN ('chat', 'completion') "
     f"OR {_attribute('gen_ai.response.id')} != '' "
-    f"OR {_attribute('gen_ai.completion.0.role')} != '')"
+    f"OR {_attribute('gen_ai.completion.0.role')} != ''))"
 )
 _RESPONSE_ID = _first(
     _attribute("gen_ai.response.id"),

@@ -56,3 +56,11 @@ def needs_openai(task: dict[str, Any], llm: Any) -> Any:
         model=llm.model, messages=[{"role": "user", "content": task["input"]}]
     )
     return {"answer": answer.choices[0].message.content}
+
+
+def uses_service(task: dict[str, Any], llm: Any) -> Any:
+    """Call the model, and then the service `db` at the path of the task."""
+    answer = ask(llm, task["input"])
+    path = f"{llm.services['db']}/{task.get('path', '')}"
+    with urllib.request.urlopen(path) as reply:
+        return {"answer": answer, "address": llm.services["db"], **json.load(reply)}

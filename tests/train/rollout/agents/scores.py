@@ -1,7 +1,9 @@
 """Reward functions."""
 
 import asyncio
+import json
 import time
+import urllib.request
 from typing import Any
 
 
@@ -52,6 +54,12 @@ async def hangs_async(task: dict[str, Any], result: Any) -> float:
 def gives_up(task: dict[str, Any], result: Any) -> float:
     """Raise the error of a request that took too long."""
     raise TimeoutError("the judge does not answer")
+
+
+def service_of_the_agent(task: dict[str, Any], result: Any, services: dict[str, str]) -> float:
+    """Return 1 if the agent's service still answers."""
+    with urllib.request.urlopen(services["db"]) as response:
+        return float(json.load(response)["service"] == result["service"])
 
 
 async def in_its_time(task: dict[str, Any], result: Any) -> float:

@@ -49,6 +49,12 @@ def test_a_number_has_the_name_reward(opened: Any, tmp_path: Path) -> None:
     assert opened("cat >/dev/null; echo 0.5", tmp_path).score(TASK, None) == {"reward": 0.5}
 
 
+def test_it_finds_a_service_in_its_environment(opened: Any, tmp_path: Path) -> None:
+    reward = opened("printenv LTRAIN_SERVICE_DB >where; echo 1", tmp_path)
+    reward.score(TASK, None, {"db": "http://127.0.0.1:1"})
+    assert (tmp_path / "where").read_text() == "http://127.0.0.1:1\n"
+
+
 def test_it_runs_in_the_folder_without_secrets(
     opened: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -93,6 +93,15 @@ def test_a_service_returns_a_number_or_numbers_by_name(
     assert "authorization" not in {name.lower() for name in headers}
 
 
+def test_the_services_of_the_agent_are_sent(judge: Judge) -> None:
+    judge.replies = [(200, 1, {})]
+    reward = open_reward(judge.url, Path())
+    reward.score(TASK, "r", {"db": "http://127.0.0.1:1"})
+    reward.close()
+    [(_, body)] = judge.requests
+    assert body["services"] == {"db": "http://127.0.0.1:1"}
+
+
 def test_the_key_is_sent(judge: Judge, score: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LTRAIN_REWARD_KEY", "k3y")
     judge.replies = [(200, 1, {})]

@@ -5,6 +5,7 @@ number, or an object of numbers. It runs in the recipe's folder, without ltrain'
 """
 
 import json
+from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 from shutil import which
@@ -16,9 +17,10 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_expo
 from ltrain_instrument.settings import SECRETS
 from ltrain_train.processes import ChildDied, Children
 from ltrain_train.rollout.rewards import source
-from ltrain_train.rollout.rewards.source import MAX_CALLS, RewardFailed, parse_values
+from ltrain_train.rollout.rewards.limits import RewardLimits
+from ltrain_train.rollout.rewards.source import MAX_CALLS, NO_SERVICES, RewardFailed, parse_values
 from ltrain_train.rollout.tasks import Task
-from ltrain_train.workers import BadReference, last_line, parse_json
+from ltrain_train.workers import BadReference, last_line, parse_json, service_environment
 
 KILL_GRACE = 2.0
 """Seconds between SIGTERM and SIGKILL."""
@@ -30,7 +32,7 @@ _SHELL_SCRIPT = 'exec <"$1" >"$2"; eval "$3"'
 class RewardCommand:
     """Runs a command for each result."""
 
-    def __init__(self, command: str, folder: Path, timeout: float) -> None:
+    def __init__(self, command: str, folder: Path, timeout: float, limits: RewardLimits) -> None:
         """Prepare a command.
 
         Raises:
@@ -43,11 +45,14 @@ class RewardCommand:
                 "function as in reward:score."
             )
         self._command, self._folder, self._timeout = command, folder, timeout
+        self._limits = limits
         self._children = Children()
         self.digest = sha256(command.encode()).hexdigest()[:16]
         """Hash of the command line."""
 
-    def score(self, task: Task, result: Any) -> dict[str, float]:
+    def score(
+        self, task: Task, result: Any, services: Mapping[str, str] = NO_SERVICES
+    ) -> dict[str, float]:
         """Return the reward values by name.
 
         Raises:
@@ -57,11 +62,12 @@ class RewardCommand:
             retry=retry_if_exception(_is_worth_another_try),
             wait=wait_exponential(source.RETRY_PAUSE),
             stop=stop_after_attempt(MAX_CALLS),
+            before=self._limits.before_retry,
             reraise=True,
         )
         text = json.dumps({"task": task.model_dump(mode="json"), "result": result})
         try:
-            return retrying(self._call, text)
+            return retrying(self._call, text, service_environment(services))
         except TimeoutError as error:
             raise RewardFailed(
                 f"The reward command has not ended after {self._timeout:g} s on task '{task.id}'. "
@@ -77,7 +83,7 @@ class RewardCommand:
         """End the commands that run."""
         self._children.stop()
 
-    def _call(self, text: str) -> dict[str, float]:
+    def _call(self, text: str, environ: Mapping[str, str]) -> dict[str, float]:
         with TemporaryDirectory(prefix="ltrain-reward-") as scratch:
             folder = Path(scratch)
             judged, printed = folder / "input.json", folder / "output"
@@ -85,7 +91,7 @@ class RewardCommand:
             child = self._children.start(
                 "reward command",
                 ["/bin/sh", "-c", _SHELL_SCRIPT, "sh", str(judged), str(printed), self._command],
-                env=dict.fromkeys(SECRETS),
+                env={**dict.fromkeys(SECRETS), **environ},
                 log=folder / "log",
                 cwd=self._folder,
                 grace=KILL_GRACE,

@@ -1,5 +1,7 @@
 """The reward as a function: `score(task, result) -> float | dict[str, float]`, or a coroutine one.
 
+A third parameter `services` gets the addresses of the services that the agent used.
+
 A call that fails is tried three times. Then the failure counts as an error of the agent, whose
 value the recipe sets; so does a function that does not return in time. If the function fails on
 most results, the run ends.
@@ -8,6 +10,7 @@ most results, the run ends.
 import asyncio
 import inspect
 import threading
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -15,8 +18,10 @@ from typing import Any
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
 from ltrain_train.rollout.rewards import source
+from ltrain_train.rollout.rewards.limits import RewardLimits
 from ltrain_train.rollout.rewards.source import (
     MAX_CALLS,
+    NO_SERVICES,
     REWARD_TIMEOUT,
     RewardFailed,
     parse_values,
@@ -31,13 +36,23 @@ USER_ERRORS = (Exception, SystemExit)
 class RewardFunction:
     """Calls the reward function that `reference` names."""
 
-    def __init__(self, reference: str, folder: Path, timeout: float = REWARD_TIMEOUT) -> None:
+    def __init__(
+        self,
+        reference: str,
+        folder: Path,
+        timeout: float = REWARD_TIMEOUT,
+        limits: RewardLimits | None = None,
+    ) -> None:
         self.reference, self.timeout = reference, timeout
+        self._limits = limits or RewardLimits()
         self._function = load_function(reference, folder)
+        self._takes_services = _has_parameter(self._function, "services")
         self.digest = code_digest(self._function)
         """Hash of the function's module."""
 
-    def score(self, task: Task, result: Any) -> dict[str, float]:
+    def score(
+        self, task: Task, result: Any, services: Mapping[str, str] = NO_SERVICES
+    ) -> dict[str, float]:
         """Return the reward values by name; a single value is named `reward`.
 
         A thread cannot be ended: that of a function that hangs is left behind.
@@ -49,7 +64,7 @@ class RewardFunction:
 
         def score() -> None:
             try:
-                scored.set_result(self._score(task, result))
+                scored.set_result(self._score(task, result, services))
             except BaseException as error:
                 scored.set_exception(error)
 
@@ -65,29 +80,38 @@ class RewardFunction:
                 "recipe (--reward-timeout)."
             ) from error
 
-    def _score(self, task: Task, result: Any) -> dict[str, float]:
+    def _score(self, task: Task, result: Any, services: Mapping[str, str]) -> dict[str, float]:
         retrying = Retrying(
             retry=retry_if_exception_type(USER_ERRORS),
             wait=wait_exponential(source.RETRY_PAUSE),
             stop=stop_after_attempt(MAX_CALLS),
+            before=self._limits.before_retry,
             reraise=True,
         )
         try:
-            return retrying(self._call, task, result)
+            return retrying(self._call, task, result, services)
         except USER_ERRORS as error:
             raise RewardFailed(
                 f"{self.reference} failed on task '{task.id}': {type(error).__name__}: {error}. "
                 "It must return a number, or a dict of numbers, for every result of the agent."
             ) from error
 
-    def _call(self, task: Task, result: Any) -> dict[str, float]:
-        value = self._function(task.model_dump(mode="json"), result)
+    def _call(self, task: Task, result: Any, services: Mapping[str, str]) -> dict[str, float]:
+        more = {"services": dict(services)} if self._takes_services else {}
+        value = self._function(task.model_dump(mode="json"), result, **more)
         if inspect.isawaitable(value):
             value = asyncio.run(_await(value))
         return parse_values(value)
 
     def close(self) -> None:
         """Do nothing: a function of the user starts nothing that ltrain knows of."""
+
+
+def _has_parameter(function: Callable[..., Any], name: str) -> bool:
+    try:
+        return name in inspect.signature(function).parameters
+    except (TypeError, ValueError):  # a built-in function without a signature
+        return False
 
 
 async def _await(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from ltrain_instrument.errors import LtrainError
@@ -17,6 +18,10 @@ RETRY_PAUSE = 0.2
 """Seconds before the second call; before the third, twice as many."""
 
 
+NO_SERVICES: Mapping[str, str] = MappingProxyType({})
+"""The services of an agent that uses none."""
+
+
 class RewardFailed(LtrainError, RuntimeError):
     """The source of rewards failed on a result, or returned something that is not a number."""
 
@@ -27,8 +32,15 @@ class RewardSource(Protocol):
     digest: str
     """Hash of what is known of the code that judges."""
 
-    def score(self, task: Task, result: Any) -> dict[str, float]:
+    def score(
+        self, task: Task, result: Any, services: Mapping[str, str] = NO_SERVICES
+    ) -> dict[str, float]:
         """Return the reward values by name; a single value is named `reward`.
+
+        Args:
+            task: the task.
+            result: the agent's result.
+            services: addresses of the services that the agent used, by name.
 
         Raises:
             RewardFailed: when there is none in time.

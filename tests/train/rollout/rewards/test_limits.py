@@ -1,0 +1,107 @@
+"""How many results are judged at a time, and how many calls of the reward start in a second."""
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from ltrain_train.rollout.rewards import RewardFailed, RewardLimits, open_reward, source
+from ltrain_train.rollout.tasks import Task
+
+TASK = Task(id="a", input="x")
+PAIRED = """
+import threading
+pair, lock, state = threading.Barrier(2, timeout=60), threading.Lock(), {"now": 0, "most": 0}
+
+def score(task, result):
+    with lock:
+        state["now"] += 1
+        state["most"] = max(state["most"], state["now"])
+    pair.wait()
+    with lock:
+        state["now"] -= 1
+        return state["most"]
+"""
+
+
+class Judge(ThreadingHTTPServer):
+    """Fails on every other request, and records when each arrives."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.arrivals: list[float] = []
+        threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Judge
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        self.server.arrivals.append(time.monotonic())
+        content = json.dumps(1).encode()
+        self.send_response(200 if len(self.server.arrivals) % 2 == 0 else 503)
+        self.send_header("content-length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def judge() -> Iterator[Judge]:
+    server = Judge()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def test_so_many_results_are_judged_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.path", [str(tmp_path)])
+    (tmp_path / "paired.py").write_text(PAIRED)
+    reward = open_reward("paired:score", tmp_path, 60, RewardLimits(2))
+    with ThreadPoolExecutor(6) as pool:
+        scores = list(pool.map(lambda _: reward.score(TASK, None), range(6)))
+    assert scores[-1] == {"reward": 2.0}
+
+
+def test_calls_of_a_service_start_at_the_rate_repeated_ones_too(judge: Judge) -> None:
+    limits = RewardLimits(4, rate=20)
+    reward = open_reward(f"http://127.0.0.1:{judge.server_port}", Path(), 60, limits)
+    began = time.monotonic()
+    with ThreadPoolExecutor(4) as pool:
+        scores = list(pool.map(lambda _: reward.score(TASK, None), range(4)))
+    reward.close()
+    assert scores == [{"reward": 1.0}] * 4
+    assert len(judge.arrivals) >= 8
+    assert max(judge.arrivals) - began >= (len(judge.arrivals) - 1) / 20
+
+
+def test_calls_of_a_command_start_at_the_rate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "RETRY_PAUSE", 0.0)
+    reward = open_reward("echo >>calls; exit 3", tmp_path, 60, RewardLimits(1, rate=5))
+    began = time.monotonic()
+    with pytest.raises(RewardFailed):
+        reward.score(TASK, None)
+    reward.close()
+    assert time.monotonic() - began >= 2 / 5
+
+
+def test_a_stopped_run_waits_for_no_place(tmp_path: Path) -> None:
+    reward = open_reward("echo 1", tmp_path, 60, RewardLimits(2, rate=0.001))
+    assert reward.score(TASK, None) == {"reward": 1.0}
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(reward.score, TASK, None)
+        reward.close()
+        with pytest.raises(RewardFailed, match="stopped before the result was judged"):
+            waiting.result(60)

@@ -1,0 +1,96 @@
+"""What judges the results of a run: the reward and the judges of its recipe."""
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ltrain_train.rollout.rewards import (
+    NO_SERVICES,
+    REWARD_CONCURRENCY,
+    REWARD_TIMEOUT,
+    LlmJudge,
+    RewardLimits,
+    Score,
+    StartCall,
+    open_reward,
+)
+from ltrain_train.rollout.tasks import Task
+
+if TYPE_CHECKING:  # its import takes a second, which a runner without a judge saves
+    from ltrain_transforms.recipe import Judge
+
+
+class Scorer(ExitStack):
+    """Owns the reward and the judges; `score` may run in many threads."""
+
+    def __init__(
+        self,
+        reward: str | None,
+        judges: Mapping[str, "Judge"],
+        folder: Path,
+        *,
+        timeout: float = REWARD_TIMEOUT,
+        concurrency: int = REWARD_CONCURRENCY,
+        rate: float | None = None,
+    ) -> None:
+        """Open the reward and the judges.
+
+        Args:
+            reward: `module:function`, a command or a URL; None for judges only.
+            judges: the recipe's judges by the name of their evaluation.
+            folder: folder of the module or the command.
+            timeout: seconds for the reward, and for each judge, of one result.
+            concurrency: results at a time, of the reward and of each judge.
+            rate: calls a second, of the reward and of each judge; None for as many as there are.
+
+        Raises:
+            BadReference: when there is no such function.
+            BadJudge: when the key of a judge's model is not set.
+        """
+        super().__init__()
+        self.concurrency = concurrency
+        self._judges = [
+            LlmJudge(name, judge, timeout, RewardLimits(concurrency, rate))
+            for name, judge in judges.items()
+        ]
+        for judge in self._judges:
+            self.callback(judge.close)
+        self._reward = None
+        if reward:
+            limits = RewardLimits(concurrency, rate)
+            self._reward = open_reward(reward, folder, timeout, limits)
+            self.callback(self._reward.close)
+
+    @property
+    def digest(self) -> str:
+        """Hash of what is known of the code and the judges; '' if nothing judges."""
+        digests = [source.digest for source in (self._reward, *self._judges) if source is not None]
+        if len(digests) < 2:
+            return "".join(digests)
+        return sha256(",".join(digests).encode()).hexdigest()[:16]
+
+    def score(
+        self,
+        task: Task,
+        result: Any,
+        start_call: StartCall,
+        services: Mapping[str, str] = NO_SERVICES,
+    ) -> dict[str, Score]:
+        """Return the values by name; nothing if the run has neither a reward nor a judge.
+
+        Args:
+            task: the task.
+            result: the agent's result.
+            start_call: starts the span of a judge's call.
+            services: addresses of the services that the agent used, by name.
+
+        Raises:
+            RewardFailed: when the reward or a judge has no value in time.
+        """
+        values = self._reward.score(task, result, services) if self._reward is not None else {}
+        scores = {name: Score(value) for name, value in values.items()}
+        for judge in self._judges:
+            scores[judge.name] = judge.score(task, result, start_call)
+        return scores
