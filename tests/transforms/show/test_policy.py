@@ -80,6 +80,17 @@ def test_the_dataset_is_found_in_the_home(home: Path) -> None:
     assert ("dataset", f"d3 in {folder}") in facts.rows
 
 
+def test_an_adapter_is_named_with_its_base(home: Path) -> None:
+    file = home / "policies" / "sql" / "v3" / "policy.json"
+    version = PolicyVersion.model_validate_json(file.read_bytes())
+    changed = version.model_copy(update={"artifact": "adapter", "base": 0})
+    file.write_text(changed.model_dump_json())
+    found = look_up("sql@3", home=home)
+    assert isinstance(found, Report)
+    facts = next(part for part in found.parts if isinstance(part, Facts))
+    assert ("artifact", "adapter of v0") in facts.rows
+
+
 def test_a_damaged_version_is_an_error(home: Path) -> None:
     path = home / "policies" / "sql" / "v3" / "policy.json"
     path.write_text('{"policy": "sql"}')

@@ -88,6 +88,8 @@ def _facts(
     yield "dataset", _dataset_location(own.dataset, datasets)
     yield "recipe", own.recipe or "none"
     yield "created", f"{own.created_at:%Y-%m-%d %H:%M:%S} UTC"
+    if own.artifact != "weights":
+        yield "artifact", own.artifact + (f" of v{own.base}" if own.base is not None else "")
     yield "size", f"{format_size(own.size)} in {len(own.files)} file(s)"
     yield "versions", join_names(versions)
 
