@@ -28,8 +28,21 @@ def serve(
         str, typer.Option(help="Name of the policy; clients use it as the model name.")
     ] = "policy",
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0: any free port.")
+        int, typer.Option(min=0, max=65535, help="Port of the gateway; 0: any free port.")
     ] = 8000,
+    host: Annotated[
+        str,
+        typer.Option(
+            help="The address to listen on; one that other machines reach needs keys. Their names "
+            "for it are in LTRAIN_ALLOW_HOSTS."
+        ),
+    ] = "127.0.0.1",
+    tls_cert: Annotated[
+        Path | None, typer.Option(help="PEM file of a certificate: serve with TLS.")
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(help="PEM file of the certificate's private key.")
+    ] = None,
     upstream: Annotated[
         str | None,
         typer.Option(
@@ -71,16 +84,21 @@ def serve(
 
     Example: ltrain serve .ltrain/models/smollm2 -- --max-num-batched-tokens 4096
     """
+    from ltrain_collector.http import Tls
     from ltrain_train.gateway import ServeOptions, VllmOptions
     from ltrain_train.gateway import serve as serve_until_stopped
     from ltrain_train.policy import VLLM_DTYPES, fast_dtype
 
+    if (tls_cert is None) != (tls_key is None):
+        raise typer.BadParameter("--tls-cert and --tls-key must be used together.")
     serve_until_stopped(
         ServeOptions(
             home=settings.HOME.read(),
             policy=policy,
             model=model,
             port=port,
+            host=host,
+            tls=Tls(tls_cert, tls_key) if tls_cert and tls_key else None,
             upstream=upstream,
             upstream_key_env=upstream_key_env,
             vllm=VllmOptions(

@@ -19,8 +19,18 @@ import uvicorn
 import uvloop
 
 from ltrain_collector.access import Keys
-from ltrain_collector.http import BrowserGuard, Descriptors, connection_factory, raise_limit
+from ltrain_collector.http import (
+    BrowserGuard,
+    Descriptors,
+    Tls,
+    connection_factory,
+    listener_address,
+    load_config,
+    open_listener,
+    raise_limit,
+)
 from ltrain_instrument.errors import LtrainError
+from ltrain_instrument.machine import is_loopback
 from ltrain_instrument.settings import ALLOW_HOSTS
 from ltrain_train.gateway.app import Gateway
 from ltrain_train.gateway.attempts import AttemptRegistry
@@ -55,6 +65,10 @@ class PortTaken(LtrainError, OSError):
     """Another program listens on the port."""
 
 
+class OpenToAll(LtrainError, PermissionError):
+    """Other machines could call the policy, and the store has no keys."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
     """The options of `ltrain serve`."""
@@ -65,6 +79,9 @@ class ServeOptions:
     """Model directory that becomes version 0 of a new policy."""
     port: int
     """0: any free port."""
+    host: str = HOST
+    """The address to listen on."""
+    tls: Tls | None = None
     upstream: str | None
     """URL of a running policy server; None starts vLLM."""
     vllm: VllmOptions
@@ -78,11 +95,13 @@ def serve(options: ServeOptions, log: Callable[[str], None]) -> None:
     """Serve until SIGTERM or ctrl-C.
 
     Raises:
-        LtrainError: when the port is in use, the model is incomplete, or vLLM cannot be started.
+        LtrainError: when the port is in use, other machines could make calls without a key, the
+            model is incomplete, or vLLM cannot be started.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     routes = parse_routes(options.routes, options.policy)
-    with contextlib.suppress(KeyboardInterrupt), _bind_port(options.port) as listening:
+    _require_keys(options)
+    with contextlib.suppress(KeyboardInterrupt), _bind_port(options) as listening:
         policies, secret = Policies(options.home), gateway_secret(options.home)
         collects = _collects(policies, options)
         if not collects:
@@ -128,13 +147,11 @@ class GatewayServer:
                 self._log(collection.notice)
             else:
                 await self._load_current(publication)
-            folder = store_folder(options.home)
-            keys = Keys(folder) if folder else None
             gateway = Gateway(
                 publication,
                 secret=secret,
                 provider=provider,
-                store_keys=keys,
+                store_keys=_store_keys(options),
                 on_tools=self._warn_of_template,
                 routes=routes,
                 attempts=AttemptRegistry(ClosedAttempts(options.home / "gateway" / "closed.jsonl")),
@@ -191,7 +208,7 @@ class GatewayServer:
         return vllm
 
     async def _serve(self, gateway: Gateway, listening: socket.socket) -> None:
-        server = _UvicornServer(_config(gateway))
+        server = _UvicornServer(_config(gateway, self._options))
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, server.stop)
@@ -203,7 +220,8 @@ class GatewayServer:
         await server.wait_started(answering)
         _tune_garbage_collection()
         gateway.since = time.time()  # before this, an agent's calls may have been refused
-        where = f"http://{HOST}:{listening.getsockname()[1]}"
+        scheme = "https" if self._options.tls else "http"
+        where = f"{scheme}://{listener_address(listening)}"
         served = gateway.publication.version
         version = f"policy {self._policy}" + ("" if served is None else f" v{served}")
         limit = gateway.publication.upstream.max_model_len
@@ -274,11 +292,11 @@ def _tune_garbage_collection() -> None:
     gc.set_threshold(GC_THRESHOLD)
 
 
-def _config(gateway: Gateway) -> uvicorn.Config:
+def _config(gateway: Gateway, options: ServeOptions) -> uvicorn.Config:
     raise_limit()
-    refusals = gateway.refusals
-    return uvicorn.Config(
-        BrowserGuard(gateway.app(), ALLOW_HOSTS.read(), refusals),
+    refusals, tls = gateway.refusals, options.tls
+    config = uvicorn.Config(
+        BrowserGuard(gateway.app(), (options.host, *ALLOW_HOSTS.read()), refusals),
         http=connection_factory(Descriptors.measure(), refusals),
         ws="none",
         lifespan="off",
@@ -289,6 +307,35 @@ def _config(gateway: Gateway) -> uvicorn.Config:
         proxy_headers=False,
         timeout_keep_alive=120,
         timeout_graceful_shutdown=SHUTDOWN_TIMEOUT,
+        ssl_certfile=tls.certificate if tls else None,
+        ssl_keyfile=tls.key if tls else None,
+    )
+    load_config(config, tls)
+    return config
+
+
+def _store_keys(options: ServeOptions) -> Keys | None:
+    """Return the keys that `/v1` accepts; a store elsewhere has none that this process can read."""
+    folder = store_folder(options.home)
+    if folder is None and not is_loopback(options.host):
+        folder = options.home / "store"
+    return Keys(folder) if folder else None
+
+
+def _require_keys(options: ServeOptions) -> None:
+    """Check that other machines need a key for the calls of `/v1`.
+
+    Raises:
+        OpenToAll: when they need none.
+    """
+    keys = _store_keys(options)
+    if is_loopback(options.host) or (keys is not None and keys.requires_key):
+        return
+    folder = store_folder(options.home) or options.home / "store"
+    raise OpenToAll(
+        f"A gateway without keys is served only on this machine, not on '{options.host}'. Make a "
+        f"key with `ltrain key make ingest --dir {folder}`, which every call of /v1 then needs, "
+        "or remove --host."
     )
 
 
@@ -337,19 +384,15 @@ async def _attach(publication: Publication) -> None:
     await publication.sync_weights()
 
 
-@contextlib.contextmanager
-def _bind_port(number: int) -> Iterator[socket.socket]:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listening:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listening.bind((HOST, number))
-            listening.listen()
-        except OSError as error:
-            raise PortTaken(
-                f"Port {number} of {HOST} cannot be used: {error.strerror}. "
-                "Stop the program that listens there, or choose another port with --port."
-            ) from error
-        yield listening
+def _bind_port(options: ServeOptions) -> socket.socket:
+    try:
+        return open_listener(options.host, options.port)
+    except OSError as error:
+        raise PortTaken(
+            f"Port {options.port} of {options.host} cannot be used: {error.strerror}. Stop the "
+            "program that listens there, choose another port with --port, or name an address of "
+            "this machine with --host."
+        ) from error
 
 
 def _collects(policies: Policies, options: ServeOptions) -> bool:
