@@ -394,13 +394,13 @@ def test_the_gateway_speaks_tls(tmp_path: Path, vllm: Any, monkeypatch: pytest.M
         secret = gateway_secret(home)
         with closing(GatewayClient(served.url, secret)) as stranger:
             assert not stranger.is_running()
-            with pytest.raises(GatewayUnreachable, match="is not trusted.*Set SSL_CERT_FILE"):
+            with pytest.raises(GatewayUnreachable, match=r"is not trusted.*Set SSL_CERT_FILE"):
                 stranger.current_version("policy")
         monkeypatch.setenv("SSL_CERT_FILE", str(public))
         with closing(GatewayClient(served.url, secret)) as client:
             assert client.is_running() and client.served_policy() == "policy"
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none.pem"))
-    with pytest.raises(BadSetting, match="none.pem' cannot be read"):
+    with pytest.raises(BadSetting, match=r"none\.pem' cannot be read"):
         GatewayClient("https://127.0.0.1:9", secret)
 
 

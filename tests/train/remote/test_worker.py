@@ -1,7 +1,6 @@
 """`ltrain worker` and `ltrain rollout --to` as users run them, with a gateway between them."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -12,113 +11,22 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from tests.fake_vllm import FakeVllm
+from tests.train.remote.cluster import AGENTS, LTRAIN, WAIT, Cluster, Program
 
 from ltrain_instrument.identity import Identity
 from ltrain_train.gateway import gateway_secret, sign_admin_key, sign_rollout_key, sign_worker_key
 from ltrain_train.gateway.keys import RolloutClaims
 
-AGENTS = Path(__file__).parents[1] / "rollout" / "agents"
-WAIT = 60.0
-"""Seconds to wait for events that take two on an idle machine."""
-LTRAIN = [sys.executable, "-m", "ltrain"]
-
-
-class Program:
-    """A process of ltrain with its output in a file."""
-
-    def __init__(self, process: subprocess.Popen[bytes], output: Path) -> None:
-        self.process, self._output = process, output
-
-    @property
-    def output(self) -> str:
-        return self._output.read_text()
-
-    def wait_for(self, text: str) -> str:
-        """Wait for a line that contains a text, and return it."""
-        until = time.monotonic() + WAIT
-        while not (lines := [line for line in self.output.splitlines() if text in line]):
-            assert self.process.poll() is None and time.monotonic() < until, self.output
-            time.sleep(0.02)
-        return lines[-1]
-
-    def end(self, number: int) -> int:
-        self.process.send_signal(number)
-        return self.process.wait(WAIT)
-
-
-class Cluster:
-    """A gateway whose policy server is fake, and the means to start workers for it."""
-
-    def __init__(self, stack: ExitStack, folder: Path, outside: Any, model: str) -> None:
-        self._stack, self._folder, self.outside = stack, folder, outside
-        self.home, self._model, self._port = folder / "home", model, 0
-        self._upstream = stack.enter_context(FakeVllm()).url
-        self.start_gateway()
-
-    @property
-    def environ(self) -> dict[str, str]:
-        kept = {name: text for name, text in os.environ.items() if not name.startswith("LTRAIN_")}
-        return {
-            **kept,
-            "LTRAIN_HOME": str(self.home),
-            "OTEL_EXPORTER_OTLP_ENDPOINT": self.outside.url,
-            "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "langchain,openai",
-            "PYTHONUNBUFFERED": "1",
-        }
-
-    def start(self, name: str, *arguments: object, **environ: str) -> Program:
-        output = self._folder / f"{name}.out"
-        with output.open("wb") as writing:
-            process = subprocess.Popen(
-                [*LTRAIN, *map(str, arguments)],
-                env={**self.environ, **environ},
-                cwd=AGENTS,
-                stdout=writing,
-                stderr=subprocess.STDOUT,
-            )
-        self._stack.callback(process.wait)
-        self._stack.callback(process.kill)
-        return Program(process, output)
-
-    def start_gateway(self) -> None:
-        arguments = ["--port", self._port, "--upstream", self._upstream]
-        self.gateway = self.start("gateway", "serve", self._model, *arguments)
-        self.url = self.gateway.wait_for("gateway ready at").split()[4].removesuffix("/v1,")
-        self._port = int(self.url.rpartition(":")[2])
-        self._model = "--policy=policy"
-
-    def worker(self, name: str, *agent: str) -> Program:
-        key = sign_worker_key(gateway_secret(self.home), 600)
-        home = str(self._folder / f"{name}-home")  # as on another machine
-        arguments = agent or ("--agent", "plain:solve", "--workers", "1", "--concurrency", "4")
-        program = self.start(
-            name, "worker", self.url, *arguments, LTRAIN_WORKER_KEY=key, LTRAIN_HOME=home
-        )
-        program.wait_for("worker ready")
-        return program
-
-    def rollout(self, tasks: Path, *more: str) -> Program:
-        arguments = ["--to", self.url, "--json", *more]
-        return self.start("rollout", "rollout", tasks, *arguments)
-
-    def post(self, path: str, key: str, body: dict[str, Any]) -> tuple[int, str]:
-        headers = {"authorization": f"Bearer {key}"}
-        answer = httpx.post(self.url + path, json=body, headers=headers, trust_env=False)
-        return answer.status_code, answer.text
-
 
 @pytest.fixture
 def cluster(tmp_path: Path, outside: Any) -> Iterator[Cluster]:
-    model = tmp_path / "model"
-    model.mkdir()
-    (model / "config.json").write_text("{}")
-    (model / "tokenizer.json").write_text("{}")
-    (model / "model.safetensors").write_bytes(b"\x02\0\0\0\0\0\0\0{}")
     with ExitStack() as stack:
-        yield Cluster(stack, tmp_path, outside, str(model))
+        upstream = stack.enter_context(FakeVllm()).url
+        cluster = Cluster(stack, tmp_path, upstream, outside.url)
+        cluster.start_gateway()
+        yield cluster
 
 
 @pytest.fixture
@@ -138,7 +46,9 @@ def finish(program: Program) -> list[dict[str, Any]]:
     return list(json.loads(output[output.index("{") :])["rollouts"])
 
 
-def test_workers_elsewhere_run_the_rollouts(cluster: Cluster, tasks: Callable[..., Path]) -> None:
+def test_workers_elsewhere_run_the_rollouts(
+    cluster: Cluster, tasks: Callable[..., Path], outside: Any
+) -> None:
     for name in ("first", "second"):
         cluster.worker(name)
     rollouts = finish(
@@ -147,43 +57,45 @@ def test_workers_elsewhere_run_the_rollouts(cluster: Cluster, tasks: Callable[..
     assert Counter(each["outcome"] for each in rollouts) == {"ok": 16}
     assert {each["rewards"]["reward"] for each in rollouts} == {1.0}
     assert {each["llm_calls"] for each in rollouts} == {1}
-    closed = cluster.outside.wait_spans(16, WAIT, name="ltrain.rollout")
+    closed = outside.wait_spans(16, WAIT, name="ltrain.rollout")
     assert len({span.attributes["ltrain.rollout.id"] for span in closed}) == len(closed) == 16
-    solved = cluster.outside.wait_spans(16, WAIT, name="ltrain.solve")
+    solved = outside.wait_spans(16, WAIT, name="ltrain.solve")
     assert {span.trace for span in solved} == {span.trace for span in closed}
 
 
-def test_a_worker_runs_a_command(cluster: Cluster, tasks: Callable[..., Path]) -> None:
+def test_a_worker_runs_a_command(
+    cluster: Cluster, tasks: Callable[..., Path], outside: Any
+) -> None:
     cluster.worker("shell", "--", "sh", "-c", 'echo "$OPENAI_MODEL<$LTRAIN_WORKER_KEY>"')
     rollouts = finish(cluster.rollout(tasks(2)))
     assert Counter(each["outcome"] for each in rollouts) == {"ok": 2}
-    closed = cluster.outside.wait_spans(2, WAIT, name="ltrain.rollout")
+    closed = outside.wait_spans(2, WAIT, name="ltrain.rollout")
     results = {span.attributes["ltrain.rollout.result"] for span in closed}
     assert results == {'"policy<>"'}, "an agent must not see the worker's key"
 
 
 def test_the_rollouts_of_a_killed_worker_are_tried_elsewhere(
-    cluster: Cluster, tasks: Callable[..., Path]
+    cluster: Cluster, tasks: Callable[..., Path], outside: Any
 ) -> None:
     lost = cluster.worker("lost", "--", "sleep", "60")
     program = cluster.rollout(tasks(2), "--timeout", "300")
-    assert cluster.outside.wait_spans(2, WAIT, name="ltrain.rollout.dispatch")
+    assert outside.wait_spans(2, WAIT, name="ltrain.rollout.dispatch")
     time.sleep(1)  # so that the worker has taken them; the test holds if it has not
     lost.end(signal.SIGKILL)
     cluster.worker("other")
     rollouts = finish(program)
     assert Counter(each["outcome"] for each in rollouts) == {"ok": 2}
-    closed = cluster.outside.wait_spans(4, WAIT, name="ltrain.rollout")
+    closed = outside.wait_spans(4, WAIT, name="ltrain.rollout")
     outcomes = Counter(span.attributes["ltrain.rollout.outcome"] for span in closed)
     assert outcomes == {"ok": 2, "infra": 2}
 
 
 def test_a_stopped_worker_returns_its_leases_at_once(
-    cluster: Cluster, tasks: Callable[..., Path]
+    cluster: Cluster, tasks: Callable[..., Path], outside: Any
 ) -> None:
     stopped = cluster.worker("stopped", "--", "sleep", "60")
     program = cluster.rollout(tasks(1), "--timeout", "300")
-    assert cluster.outside.wait_spans(1, WAIT, name="ltrain.rollout.dispatch")
+    assert outside.wait_spans(1, WAIT, name="ltrain.rollout.dispatch")
     time.sleep(1)  # as above
     assert stopped.end(signal.SIGINT) == 0
     assert "are tried elsewhere" in stopped.output
@@ -201,18 +113,18 @@ def test_a_worker_ends_an_attempt_at_its_time_limit(
 
 
 def test_a_gateway_that_starts_again_neither_loses_nor_doubles_a_rollout(
-    cluster: Cluster, tasks: Callable[..., Path]
+    cluster: Cluster, tasks: Callable[..., Path], outside: Any
 ) -> None:
     cluster.worker("patient")
     path = tasks(6, sleeps=1)
     program = cluster.rollout(path, "--agent-sees", "sleeps", "--agent-sees", "input")
-    assert cluster.outside.wait_spans(1, WAIT, name="ltrain.rollout")
+    assert outside.wait_spans(1, WAIT, name="ltrain.rollout")
     cluster.gateway.end(signal.SIGKILL)
     cluster.start_gateway()
     rollouts = finish(program)
     assert Counter(each["outcome"] for each in rollouts) == {"ok": 6}
     assert len({each["rollout"] for each in rollouts}) == 6
-    closed = cluster.outside.wait_spans(6, WAIT, name="ltrain.rollout")
+    closed = outside.wait_spans(6, WAIT, name="ltrain.rollout")
     good = [span for span in closed if span.attributes["ltrain.rollout.outcome"] == "ok"]
     assert len(good) == len({span.attributes["ltrain.rollout.id"] for span in good}) == 6
 
