@@ -49,6 +49,10 @@ class Cluster:
     ) -> None:
         self._stack, self._folder, self._agents = stack, folder, agents
         self._upstream, self._collector = upstream, collector
+        self.options: tuple[str, ...] = ()
+        """Options of `ltrain serve`; set before it is started."""
+        self.settings: dict[str, str] = {}
+        """Variables of all processes; set before they are started."""
         self.home, self._model, self._port = folder / "home", str(_write_model(folder)), 0
 
     @property
@@ -60,6 +64,7 @@ class Cluster:
             "OTEL_EXPORTER_OTLP_ENDPOINT": self._collector,
             "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "langchain,openai",
             "PYTHONUNBUFFERED": "1",
+            **self.settings,
         }
 
     def start(self, name: str, *arguments: object, **environ: str) -> Program:
@@ -77,7 +82,7 @@ class Cluster:
         return Program(process, output)
 
     def start_gateway(self) -> None:
-        arguments = ["--port", self._port, "--upstream", self._upstream]
+        arguments = ["--port", self._port, "--upstream", self._upstream, *self.options]
         self.gateway = self.start("gateway", "serve", self._model, *arguments)
         self.url = self.gateway.wait_for("gateway ready at").split()[4].removesuffix("/v1,")
         self._port = int(self.url.rpartition(":")[2])

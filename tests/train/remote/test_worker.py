@@ -7,7 +7,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,14 @@ from tests.fake_vllm import FakeVllm
 from tests.train.remote.cluster import AGENTS, LTRAIN, WAIT, Cluster, Program
 
 from ltrain_instrument.identity import Identity
-from ltrain_train.gateway import gateway_secret, sign_admin_key, sign_rollout_key, sign_worker_key
+from ltrain_train.gateway import (
+    GatewayConnection,
+    GatewayRefused,
+    gateway_secret,
+    sign_admin_key,
+    sign_rollout_key,
+    sign_worker_key,
+)
 from ltrain_train.gateway.keys import RolloutClaims
 
 
@@ -129,6 +136,72 @@ def test_a_gateway_that_starts_again_neither_loses_nor_doubles_a_rollout(
     assert len(good) == len({span.attributes["ltrain.rollout.id"] for span in good}) == 6
 
 
+def test_a_worker_and_a_runner_speak_tls(
+    tmp_path: Path, tasks: Callable[..., Path], outside: Any
+) -> None:
+    public, private = tmp_path / "cert.pem", tmp_path / "key.pem"
+    names = ("-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1")
+    made = ("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", *names)
+    paths = ("-keyout", str(private), "-out", str(public))
+    subprocess.run(["openssl", *made, *paths], check=True, capture_output=True)
+    with ExitStack() as stack:
+        cluster = Cluster(stack, tmp_path, stack.enter_context(FakeVllm()).url, outside.url)
+        cluster.options = ("--tls-cert", str(public), "--tls-key", str(private))
+        cluster.start_gateway()
+        strange = cluster.start("strange", "rollout", tasks(1), "--to", cluster.url)
+        assert strange.process.wait(WAIT) == 1
+        assert "is not trusted" in " ".join(strange.output.split())
+        cluster.settings = {"SSL_CERT_FILE": str(public)}
+        cluster.worker("worker")
+        (rollout,) = finish(cluster.rollout(tasks(1)))
+    assert (cluster.url[:8], rollout["outcome"], rollout["llm_calls"]) == ("https://", "ok", 1)
+
+
+def test_a_result_that_some_parsers_do_not_read_arrives(
+    cluster: Cluster, tasks: Callable[..., Path]
+) -> None:
+    cluster.worker("odd", "--agent", "plain:odd", "--workers", "1")
+    rollouts = finish(cluster.rollout(tasks(2)))
+    assert Counter(each["outcome"] for each in rollouts) == {"ok": 2}
+
+
+def test_the_spans_of_a_killed_command_are_sent(
+    cluster: Cluster, tasks: Callable[..., Path], outside: Any
+) -> None:
+    script = (
+        "import os; from opentelemetry import trace; "
+        "trace.get_tracer('agent').start_span('last words').end(); os.kill(os.getpid(), 9)"
+    )
+    cluster.worker("killed", "--workers", "1", "--", sys.executable, "-c", script)
+    (rollout,) = finish(cluster.rollout(tasks(1)))
+    assert rollout["outcome"] != "ok"
+    attempts = outside.wait_spans(rollout["attempt"], WAIT, name="ltrain.rollout")
+    assert len(outside.wait_spans(len(attempts), WAIT, name="last words")) == len(attempts)
+
+
+def test_a_server_that_is_no_gateway_ends_the_worker_with_a_sentence(cluster: Cluster) -> None:
+    with FakeVllm() as other:
+        options = ("--key", "k", "--agent", "plain:solve", "--workers", "1")
+        program = cluster.start("lost", "worker", other.url, *options)
+        assert program.process.wait(WAIT) == 1
+    output = " ".join(program.output.split())
+    assert "answers /worker/take in another form" in output
+    assert "Install the same version of ltrain" in output and "Traceback" not in output
+
+
+def test_an_answer_without_an_object_is_no_gateway_s() -> None:
+    with FakeVllm() as other, closing(GatewayConnection(other.url)) as connection:
+        other.model_list = "<html>"
+        with pytest.raises(GatewayRefused, match="<html>.*which no gateway answers"):
+            connection.request("GET", "/v1/models", "key")
+
+
+def test_a_runner_of_another_version_is_refused(cluster: Cluster) -> None:
+    key = sign_admin_key(gateway_secret(cluster.home))
+    status, text = cluster.post("/admin/leases/offer", key, {"runner": "r", "version": "0.0.9"})
+    assert (status, "This runner has ltrain 0.0.9" in text) == (409, True)
+
+
 def test_keys_of_another_kind_are_refused(cluster: Cluster) -> None:
     secret = gateway_secret(cluster.home)
     identity = Identity(run="r", rollout="a", attempt=1)
@@ -150,6 +223,8 @@ def test_a_worker_of_another_version_is_refused(cluster: Cluster) -> None:
     take = {"worker": "w", "version": "0.0.9", "slots": 1, "free": 1}
     status, text = cluster.post("/worker/take", key, take)
     assert (status, "This worker has ltrain 0.0.9" in text) == (409, True)
+    status, text = cluster.post("/worker/take", key, take | {"slots": 10**9})
+    assert (status, "slots: Input should be less than" in text) == (400, True)
     status, text = cluster.post("/worker/take", key, {"slots": 0})
     assert (status, "worker: Field required" in text) == (400, True)
 
