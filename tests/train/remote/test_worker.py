@@ -192,7 +192,7 @@ def test_a_server_that_is_no_gateway_ends_the_worker_with_a_sentence(cluster: Cl
 def test_an_answer_without_an_object_is_no_gateway_s() -> None:
     with FakeVllm() as other, closing(GatewayConnection(other.url)) as connection:
         other.model_list = "<html>"
-        with pytest.raises(GatewayRefused, match="<html>.*which no gateway answers"):
+        with pytest.raises(GatewayRefused, match=r"<html>.*which no gateway answers"):
             connection.request("GET", "/v1/models", "key")
 
 

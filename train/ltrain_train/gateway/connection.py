@@ -84,7 +84,7 @@ class GatewayConnection:
             )
         return (
             f"No gateway answers at {self.url}: {error}. Start it with `ltrain serve MODEL`, or "
-            "set LTRAIN_GATEWAY to its address."
+            "set LTRAIN_GATEWAY or the command's option to its address."
         )
 
     def check_given_up(self) -> None:

@@ -17,7 +17,7 @@ from ltrain_instrument.allow import Allow
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.identity import Mode
 from ltrain_train.errors import RunInUse
-from ltrain_train.gateway import GatewayClient, GatewayUnreachable, gateway_secret
+from ltrain_train.gateway import GatewayClient, gateway_secret
 from ltrain_train.processes import RunLock, run_lock
 from ltrain_train.rollout.attempt_log import AttemptLog
 from ltrain_train.rollout.failures import Failure, describe_failures, find_failures
@@ -125,7 +125,8 @@ def _run_locked(
     run = open_run(home / "runs", name, _comparable_options(options, tasks))
     finished = _find_finished(run, options.mode)
     secret = gateway_secret(home)
-    _check_gateway(options.gateway, secret)
+    with closing(GatewayClient(options.gateway, secret)) as client:
+        client.require_running()
     require_own_store(home)
     run.save()
     with (
@@ -224,16 +225,6 @@ def _describe_outcomes(outcomes: Mapping[str, int]) -> str:
 def _sampling(options: RolloutOptions) -> dict[str, float]:
     """Return the sampling that the gateway imposes; it sets the parameters that are not named."""
     return {"temperature": options.temperature} if options.mode == "train" else {}
-
-
-def _check_gateway(url: str, secret: str) -> None:
-    with closing(GatewayClient(url, secret)) as client:
-        is_running = client.is_running()
-    if not is_running:
-        raise GatewayUnreachable(
-            f"No gateway answers at {url}. Start one with `ltrain serve MODEL`, or set its URL "
-            "with --gateway or LTRAIN_GATEWAY."
-        )
 
 
 def _progress_printer(total: int) -> Any:
