@@ -27,6 +27,16 @@ ROLLOUTS = 200
 CALLS = 2
 """Calls of each rollout."""
 COUNTED = ("ok", "error", "timeout")
+CALLS_OF_ATTEMPTS = """
+    SELECT rollout, attempt, count() AS calls, uniqExact(output) AS answers
+    FROM otel.llm_calls WHERE delivered AND status != 'Error' GROUP BY rollout, attempt
+"""
+ARRIVED = f"""
+    SELECT count(), sum(calls.calls)
+    FROM (SELECT * FROM otel.rollouts WHERE outcome IN {COUNTED}) AS closed
+    LEFT JOIN ({CALLS_OF_ATTEMPTS}) AS calls USING (rollout, attempt)
+"""
+"""Number of counted rollouts in the store, and of their calls."""
 AGENT = """
     import json
     import time
@@ -180,9 +190,8 @@ def test_no_rollout_and_no_call_is_lost_or_doubled(
 
 def check_store(store: Store, rollouts: list[dict[str, Any]]) -> None:
     """Compare what the store has with what the runner reported."""
-    wanted = "SELECT rollout FROM otel.rollouts WHERE outcome IN ('ok', 'error', 'timeout')"
     end = time.monotonic() + WAIT
-    while store.query(wanted).height < ROLLOUTS and time.monotonic() < end:
+    while store.query(ARRIVED).row(0) != (ROLLOUTS, CALLS * ROLLOUTS) and time.monotonic() < end:
         time.sleep(0.2)
     closed = store.query(
         "SELECT rollout, attempt, outcome, llm_calls, reason FROM otel.rollouts ORDER BY closed"
@@ -196,10 +205,7 @@ def check_store(store: Store, rollouts: list[dict[str, Any]]) -> None:
     stored = {(row["rollout"], int(row["attempt"])): row["llm_calls"] for row in counted.to_dicts()}
     assert stored == reported
     assert set(stored.values()) == {CALLS}
-    calls = store.query(
-        "SELECT rollout, attempt, count() AS calls, uniqExact(output) AS answers "
-        "FROM otel.llm_calls WHERE delivered AND status != 'Error' GROUP BY rollout, attempt"
-    )
+    calls = store.query(CALLS_OF_ATTEMPTS)
     answered = {(row["rollout"], int(row["attempt"])): row for row in calls.to_dicts()}
     for attempt in stored:
         row = answered[attempt]

@@ -4,7 +4,7 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -86,6 +86,7 @@ class RolloutSummary:
         if self.skipped:
             lines.append(f"finished before: {_describe_outcomes(self.skipped)}")
         lines += [f"mean {name}: {value:.3f}" for name, value in self.results.means().items()]
+        lines += self._silence_warnings()
         failed = self.failures
         lines += [f"{each.rollout} {each.outcome}: {each.reason}" for each in failed[:5]]
         if len(failed) > 5:
@@ -93,6 +94,16 @@ class RolloutSummary:
         if failed:
             lines.append(describe_failures(failed, len(self.results), self.logs))
         return "\n".join(lines)
+
+    def _silence_warnings(self) -> Iterator[str]:
+        ok = [result for result in self.results if result.outcome is Outcome.OK]
+        if count := sum(not result.llm_calls for result in ok):
+            yield (
+                f"warning: {count} of {len(ok)} ok rollouts never called the model through the "
+                "gateway, so there is nothing of them to train on. Send the agent's calls to "
+                "OPENAI_BASE_URL with OPENAI_API_KEY; a function has them as llm.base_url and "
+                "llm.api_key."
+            )
 
     def as_json(self) -> str:
         """Return the summary as JSON."""
