@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -137,10 +138,10 @@ class Chaos:
             *("--rollouts-per-task", "2", "--timeout", "120", "--reward", reward),
         )
 
-    def ended(self) -> int:
-        """Return the number of attempts that have ended."""
+    def has_ended(self, attempts: int) -> bool:
+        """Return whether at least so many attempts have ended."""
         log = self.cluster.home / "runs" / "tasks" / "attempts.jsonl"
-        return log.read_text().count('"outcome"') if log.exists() else 0
+        return log.exists() and log.read_text().count('"outcome"') >= attempts
 
 
 def wait_for_port(port: int, process: subprocess.Popen[bytes]) -> None:
@@ -175,7 +176,7 @@ def test_no_rollout_and_no_call_is_lost_or_doubled(
     tasks.write_text("".join(json.dumps(row) + "\n" for row in rows))
     program = chaos.run(tasks)
     for moment in sorted(random.Random(victim).sample(range(5, ROLLOUTS - 60), 2)):
-        until(lambda moment=moment: chaos.ended() >= moment, program)
+        until(partial(chaos.has_ended, moment), program)
         chaos.kill(victim)
         chaos.start(victim)
     assert program.process.wait(4 * WAIT) in (0, 1), program.output
