@@ -18,7 +18,6 @@ from pathlib import Path
 import uvicorn
 import uvloop
 
-from ltrain_collector.access import Keys
 from ltrain_collector.http import (
     BrowserGuard,
     Descriptors,
@@ -30,7 +29,6 @@ from ltrain_collector.http import (
     raise_limit,
 )
 from ltrain_instrument.errors import LtrainError
-from ltrain_instrument.machine import is_loopback
 from ltrain_instrument.settings import ALLOW_HOSTS
 from ltrain_train.gateway.app import Gateway
 from ltrain_train.gateway.attempts import AttemptRegistry
@@ -41,14 +39,14 @@ from ltrain_train.gateway.collection import (
     upstream_key,
 )
 from ltrain_train.gateway.errors import Refused
-from ltrain_train.gateway.keys import gateway_secret
+from ltrain_train.gateway.keys import gateway_secret, require_store_keys, store_keys
 from ltrain_train.gateway.publication import Publication
 from ltrain_train.gateway.routes import Routes, parse_routes
 from ltrain_train.gateway.upstream import Upstream, UpstreamFailed
 from ltrain_train.gateway.vllm import Vllm, VllmOptions
 from ltrain_train.policy import NO_TOOLS, Policies, renders_tools
 from ltrain_train.processes import Children, RestartLimit
-from ltrain_train.store import open_service_provider, store_folder
+from ltrain_train.store import open_service_provider
 
 HOST = "127.0.0.1"
 POLL = 0.2
@@ -63,10 +61,6 @@ SHUTDOWN_TIMEOUT = 3
 
 class PortTaken(LtrainError, OSError):
     """Another program listens on the port."""
-
-
-class OpenToAll(LtrainError, PermissionError):
-    """Other machines could call the policy, and the store has no keys."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +94,7 @@ def serve(options: ServeOptions, log: Callable[[str], None]) -> None:
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     routes = parse_routes(options.routes, options.policy)
-    _require_keys(options)
+    require_store_keys(options.home, options.host)
     with contextlib.suppress(KeyboardInterrupt), _bind_port(options) as listening:
         policies, secret = Policies(options.home), gateway_secret(options.home)
         collects = _collects(policies, options)
@@ -151,7 +145,7 @@ class GatewayServer:
                 publication,
                 secret=secret,
                 provider=provider,
-                store_keys=_store_keys(options),
+                store_keys=store_keys(options.home, options.host),
                 on_tools=self._warn_of_template,
                 routes=routes,
                 attempts=AttemptRegistry(ClosedAttempts(options.home / "gateway" / "closed.jsonl")),
@@ -312,31 +306,6 @@ def _config(gateway: Gateway, options: ServeOptions) -> uvicorn.Config:
     )
     load_config(config, tls)
     return config
-
-
-def _store_keys(options: ServeOptions) -> Keys | None:
-    """Return the keys that `/v1` accepts; a store elsewhere has none that this process can read."""
-    folder = store_folder(options.home)
-    if folder is None and not is_loopback(options.host):
-        folder = options.home / "store"
-    return Keys(folder) if folder else None
-
-
-def _require_keys(options: ServeOptions) -> None:
-    """Check that other machines need a key for the calls of `/v1`.
-
-    Raises:
-        OpenToAll: when they need none.
-    """
-    keys = _store_keys(options)
-    if is_loopback(options.host) or (keys is not None and keys.requires_key):
-        return
-    folder = store_folder(options.home) or options.home / "store"
-    raise OpenToAll(
-        f"A gateway without keys is served only on this machine, not on '{options.host}'. Make a "
-        f"key with `ltrain key make ingest --dir {folder}`, which every call of /v1 then needs, "
-        "or remove --host."
-    )
 
 
 def _prepare_version(policies: Policies, options: ServeOptions, log: Callable[[str], None]) -> None:
