@@ -406,5 +406,6 @@ def _dump(content: object) -> bytes:
 
 if __name__ == "__main__":
     print(*sys.argv[1:], flush=True)
-    with FakeVllm(Path(sys.argv[sys.argv.index("--uds") + 1])):
+    place = sys.argv[-1] if "--uds" not in sys.argv else sys.argv[sys.argv.index("--uds") + 1]
+    with FakeVllm(int(place) if place.isdecimal() else Path(place)):
         signal.pause()

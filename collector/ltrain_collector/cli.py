@@ -59,7 +59,8 @@ def up(
 
     Example: ltrain up --dir .ltrain/store
     """
-    from ltrain_collector.server import Ports, Tls, serve
+    from ltrain_collector.http import Tls
+    from ltrain_collector.server import Ports, serve
 
     if (tls_cert is None) != (tls_key is None):
         raise typer.BadParameter("--tls-cert and --tls-key must be used together.")

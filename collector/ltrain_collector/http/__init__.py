@@ -5,6 +5,13 @@ from ltrain_collector.http.budget import MAX_REQUEST_BYTES, MemoryBudget, Reques
 from ltrain_collector.http.connection import MAX_HEAD_BYTES, connection_factory
 from ltrain_collector.http.decompression import Zlib, inflate, too_large
 from ltrain_collector.http.descriptors import Descriptors, raise_limit
+from ltrain_collector.http.listeners import (
+    Tls,
+    listener_address,
+    load_config,
+    open_listener,
+    url_host,
+)
 from ltrain_collector.http.refusals import RefusalCounts, RefusalReason
 
 __all__ = [
@@ -18,9 +25,14 @@ __all__ = [
     "RefusalCounts",
     "RefusalReason",
     "RequestBuffer",
+    "Tls",
     "Zlib",
     "connection_factory",
     "inflate",
+    "listener_address",
+    "load_config",
+    "open_listener",
     "raise_limit",
     "too_large",
+    "url_host",
 ]

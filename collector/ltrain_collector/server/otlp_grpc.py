@@ -6,8 +6,6 @@ decompress them without a limit on memory.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -22,6 +20,7 @@ from ltrain_collector.http import (
     RefusalCounts,
     RefusalReason,
     RequestBuffer,
+    Tls,
 )
 from ltrain_collector.ingest import (
     BODY_TIMEOUT,
@@ -54,14 +53,6 @@ MAGIC = {
 CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 METHODS = {f"/{signal.service}/Export": signal for signal in SIGNALS}
-
-
-@dataclass(frozen=True, slots=True)
-class Tls:
-    """PEM files of the certificate and its private key, for ports that other machines can reach."""
-
-    certificate: Path
-    key: Path
 
 
 class GrpcReceiver(grpc.GenericRpcHandler):  # type: ignore[misc]

@@ -6,7 +6,6 @@ import logging
 import os
 import signal
 import socket
-import ssl
 import sys
 import threading
 from collections.abc import Callable, Iterable
@@ -21,19 +20,24 @@ from opentelemetry.sdk.environment_variables import OTEL_SDK_DISABLED
 from starlette.types import Receive, Scope, Send
 
 from ltrain_collector.access import Keys, secret_file, store_secret
-from ltrain_collector.errors import BadTls, PortTaken
+from ltrain_collector.errors import PortTaken
 from ltrain_collector.http import (
     BrowserGuard,
     Descriptors,
     RefusalCounts,
     RefusalReason,
+    Tls,
     connection_factory,
+    listener_address,
+    load_config,
+    open_listener,
     raise_limit,
+    url_host,
 )
 from ltrain_collector.ingest import Intake
 from ltrain_collector.metrics import Health, Monitor, OwnMetrics, SelfMetrics
 from ltrain_collector.query import ClickHouseHttp, RoleLimits
-from ltrain_collector.server.otlp_grpc import GrpcReceiver, Tls, make_server
+from ltrain_collector.server.otlp_grpc import GrpcReceiver, make_server
 from ltrain_collector.server.otlp_http import Receiver
 from ltrain_collector.store import EmbeddedBackend, Engine, Store
 from ltrain_instrument.errors import LtrainError
@@ -171,7 +175,7 @@ def serve(
                 ssl_certfile=tls.certificate if tls else None,
                 ssl_keyfile=tls.key if tls else None,
             )
-            _load_tls(config, tls)
+            load_config(config, tls)
             _ignore_repeated_signals()
             receiver = GrpcReceiver(intake, keys, refusals)
             grpc = partial(make_server, receiver, host, ports.grpc, tls, descriptors.served // 4)
@@ -201,44 +205,18 @@ def _make_secret(directory: Path) -> None:
 def _ready_line(directory: Path, otlp: socket.socket, sql: socket.socket, tls: Tls | None) -> str:
     scheme = "https" if tls else "http"
     return (
-        f"ltrain: store ready: {directory}, OTLP on {scheme}://{_address(otlp)}, "
-        f"gRPC on {_host(otlp)}:{{grpc_port}}, SQL on {scheme}://{_address(sql)}"
+        f"ltrain: store ready: {directory}, OTLP on {scheme}://{listener_address(otlp)}, "
+        f"gRPC on {url_host(otlp)}:{{grpc_port}}, SQL on {scheme}://{listener_address(sql)}"
     )
 
 
-def _address(listener: socket.socket) -> str:
-    return f"{_host(listener)}:{listener.getsockname()[1]}"
-
-
-def _host(listener: socket.socket) -> str:
-    host = listener.getsockname()[0]
-    return f"[{host}]" if ":" in host else str(host)
-
-
-def _load_tls(config: uvicorn.Config, tls: Tls | None) -> None:
-    try:
-        config.load()
-    except (OSError, ssl.SSLError) as error:
-        if tls is None:
-            raise
-        raise BadTls(
-            f"TLS cannot be served from {tls.certificate} and {tls.key}: {error}. Name a "
-            "certificate and its private key, in PEM, with --tls-cert and --tls-key."
-        ) from error
-
-
 def _bind(host: str, port: int, option: str) -> socket.socket:
-    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((host, port))
-        listener.listen(1024)
+        return open_listener(host, port)
     except OSError as error:
-        listener.close()
         if error.errno == errno.EADDRINUSE:
             raise PortTaken(port, option) from None
         raise BadPort(host, port, option, error.strerror or str(error)) from error
-    return listener
 
 
 class OpenToAll(LtrainError, PermissionError):

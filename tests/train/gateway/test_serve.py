@@ -7,15 +7,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from ltrain_collector.access import Keys, Role
+from ltrain_instrument.errors import BadSetting
 from ltrain_instrument.identity import Identity
 from ltrain_train.gateway.client import GatewayClient
+from ltrain_train.gateway.connection import GatewayUnreachable
 from ltrain_train.gateway.keys import RolloutClaims, gateway_secret, sign_rollout_key
 from ltrain_train.policy import Policies
 
@@ -84,7 +87,7 @@ main()
 
 @contextmanager
 def serving(
-    home: Path, python: Path, *arguments: str, command: Sequence[str] = COMMAND
+    home: Path, python: Path | str, *arguments: str, command: Sequence[str] = COMMAND
 ) -> Iterator[Served]:
     output = home.with_suffix(".out")
     with output.open("wb") as writing:
@@ -352,6 +355,60 @@ def test_a_port_that_is_taken(tmp_path: Path, model: Path, python: Path) -> None
         port = str(taken.getsockname()[1])
         lines = refusal(tmp_path, python, str(model), "--port", port)
     assert f"Port {port} of 127.0.0.1 cannot be used: Address already in use" in lines
+
+
+def certificate(folder: Path) -> tuple[Path, Path]:
+    """Write a certificate of 127.0.0.1 that no public authority signed, and its key."""
+    files = folder / "cert.pem", folder / "key.pem"
+    names = ("-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1")
+    made = ("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", *names)
+    paths = ("-keyout", str(files[1]), "-out", str(files[0]))
+    subprocess.run(["openssl", *made, *paths], check=True, capture_output=True)
+    return files
+
+
+def test_other_machines_need_a_key(tmp_path: Path, vllm: Any) -> None:
+    home = tmp_path / "home"
+    upstream = ("--upstream", vllm.url, "--port", "0", "--host", "0.0.0.0")
+    lines = " ".join(refusal(home, "none", *upstream).split())
+    assert "A gateway without keys is served only on this machine, not on '0.0.0.0'" in lines
+    assert f"`ltrain key make ingest --dir {home / 'store'}`" in lines
+    made, _ = Keys(home / "store").make_key(Role.INGEST)
+    with serving(home, "none", *upstream[:2], *upstream[4:]) as served:
+        url = served.url.replace("0.0.0.0", "127.0.0.1")
+        models = f"{url}/v1/models"
+        assert httpx.get(models, trust_env=False).status_code == 401
+        key = {"authorization": f"Bearer {made}"}
+        assert httpx.get(models, headers=key, trust_env=False).status_code == 200
+        named = {**key, "host": "trainer"}
+        assert httpx.get(models, headers=named, trust_env=False).status_code == 403
+        assert httpx.get(f"{url}/health", trust_env=False).status_code == 200
+
+
+def test_the_gateway_speaks_tls(tmp_path: Path, vllm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    public, private = certificate(tmp_path)
+    files = ("--tls-cert", str(public), "--tls-key", str(private))
+    home, upstream = tmp_path / "home", ("--upstream", vllm.url, "--policy", "policy")
+    with serving(home, "none", *upstream, *files) as served:
+        assert served.url.startswith("https://127.0.0.1:")
+        secret = gateway_secret(home)
+        with closing(GatewayClient(served.url, secret)) as stranger:
+            assert not stranger.is_running()
+            with pytest.raises(GatewayUnreachable, match=r"is not trusted.*Set SSL_CERT_FILE"):
+                stranger.current_version("policy")
+        monkeypatch.setenv("SSL_CERT_FILE", str(public))
+        with closing(GatewayClient(served.url, secret)) as client:
+            assert client.is_running() and client.served_policies() == ["policy"]
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none.pem"))
+    with pytest.raises(BadSetting, match=r"none\.pem' cannot be read"):
+        GatewayClient("https://127.0.0.1:9", secret)
+
+
+def test_a_wrong_certificate_is_refused(tmp_path: Path, vllm: Any) -> None:
+    arguments = ("--upstream", vllm.url, "--port", "0", "--tls-cert", "/dev/null")
+    assert "must be used together" in refusal(tmp_path, "none", *arguments, status=2)
+    lines = refusal(tmp_path, "none", *arguments, "--tls-key", "/dev/null")
+    assert "TLS cannot be served from /dev/null" in lines
 
 
 def test_a_python_that_is_missing_or_has_no_vllm_is_refused(tmp_path: Path, model: Path) -> None:

@@ -38,13 +38,22 @@ def attempt(name: str) -> LeasedAttempt:
     )
 
 
-def take(queue: LeaseQueue, worker: str = "w", free: int = 4, slots: int = 4) -> list[str]:
-    request = Take(worker=worker, version="0", slots=slots, free=free)
+def take(
+    queue: LeaseQueue,
+    worker: str = "w",
+    free: int = 4,
+    slots: int = 4,
+    held: Sequence[str] | None = None,
+) -> list[str]:
+    """Take attempts as a worker that got all earlier answers, unless `held` is what it has."""
+    leased = [name for name, lease in queue._leases.items() if lease.worker == worker]
+    known = leased if held is None else list(held)
+    request = Take(worker=worker, version="0", slots=slots, free=free, held=known)
     return [each.id for each in queue.take(request)]
 
 
 def ok(name: str) -> LeaseResult:
-    return LeaseResult(id=name, outcome=Outcome.OK, output=1)
+    return LeaseResult(id=name, outcome=Outcome.OK, output="1")
 
 
 def outcomes(queue: LeaseQueue, received: Sequence[str] = ()) -> dict[str, str]:
@@ -62,6 +71,22 @@ def test_attempts_are_taken_in_order_and_once() -> None:
     queue = queue_of("a", "b", "c")
     queue.offer("r", [attempt("a")])  # the request was repeated
     assert (take(queue, free=2), take(queue, "other"), take(queue)) == (["a", "b"], ["c"], [])
+
+
+def test_an_answer_that_was_lost_is_sent_again() -> None:
+    queue = queue_of("a", "b", "c")
+    assert take(queue, free=2) == ["a", "b"]
+    assert take(queue, free=2, held=["b"]) == ["a", "c"]
+    assert take(queue, "other", held=[]) == []
+
+
+def test_a_repeated_offer_of_an_ended_attempt_changes_nothing() -> None:
+    queue = queue_of("a")
+    take(queue)
+    queue.finish("w", [ok("a")])
+    assert outcomes(queue, received=["a"]) == {}
+    queue.offer("r", [attempt("a")])  # the answer to the first offer was lost
+    assert take(queue) == []
 
 
 def test_a_result_stays_until_it_is_received() -> None:

@@ -1,124 +1,39 @@
 """`ltrain worker` and `ltrain rollout --to` as users run them, with a gateway between them."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from tests.fake_vllm import FakeVllm
+from tests.train.remote.cluster import AGENTS, LTRAIN, WAIT, Cluster, Program
 
 from ltrain_instrument.identity import Identity
-from ltrain_train.gateway import gateway_secret, sign_admin_key, sign_rollout_key, sign_worker_key
+from ltrain_train.gateway import (
+    GatewayConnection,
+    GatewayRefused,
+    gateway_secret,
+    sign_admin_key,
+    sign_rollout_key,
+    sign_worker_key,
+)
 from ltrain_train.gateway.keys import RolloutClaims
-
-AGENTS = Path(__file__).parents[1] / "rollout" / "agents"
-WAIT = 60.0
-"""Seconds to wait for events that take two on an idle machine."""
-LTRAIN = [sys.executable, "-m", "ltrain"]
-
-
-class Program:
-    """A process of ltrain with its output in a file."""
-
-    def __init__(self, process: subprocess.Popen[bytes], output: Path) -> None:
-        self.process, self._output = process, output
-
-    @property
-    def output(self) -> str:
-        return self._output.read_text()
-
-    def wait_for(self, text: str) -> str:
-        """Wait for a line that contains a text, and return it."""
-        until = time.monotonic() + WAIT
-        while not (lines := [line for line in self.output.splitlines() if text in line]):
-            assert self.process.poll() is None and time.monotonic() < until, self.output
-            time.sleep(0.02)
-        return lines[-1]
-
-    def end(self, number: int) -> int:
-        self.process.send_signal(number)
-        return self.process.wait(WAIT)
-
-
-class Cluster:
-    """A gateway whose policy server is fake, and the means to start workers for it."""
-
-    def __init__(self, stack: ExitStack, folder: Path, outside: Any, model: str) -> None:
-        self._stack, self._folder, self.outside = stack, folder, outside
-        self.home, self._model, self._port = folder / "home", model, 0
-        self._upstream = stack.enter_context(FakeVllm()).url
-        self.start_gateway()
-
-    @property
-    def environ(self) -> dict[str, str]:
-        kept = {name: text for name, text in os.environ.items() if not name.startswith("LTRAIN_")}
-        return {
-            **kept,
-            "LTRAIN_HOME": str(self.home),
-            "OTEL_EXPORTER_OTLP_ENDPOINT": self.outside.url,
-            "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "langchain,openai",
-            "PYTHONUNBUFFERED": "1",
-        }
-
-    def start(self, name: str, *arguments: object, **environ: str) -> Program:
-        output = self._folder / f"{name}.out"
-        with output.open("wb") as writing:
-            process = subprocess.Popen(
-                [*LTRAIN, *map(str, arguments)],
-                env={**self.environ, **environ},
-                cwd=AGENTS,
-                stdout=writing,
-                stderr=subprocess.STDOUT,
-            )
-        self._stack.callback(process.wait)
-        self._stack.callback(process.kill)
-        return Program(process, output)
-
-    def start_gateway(self) -> None:
-        arguments = ["--port", self._port, "--upstream", self._upstream]
-        self.gateway = self.start("gateway", "serve", self._model, *arguments)
-        self.url = self.gateway.wait_for("gateway ready at").split()[4].removesuffix("/v1,")
-        self._port = int(self.url.rpartition(":")[2])
-        self._model = "--policy=policy"
-
-    def worker(self, name: str, *agent: str) -> Program:
-        key = sign_worker_key(gateway_secret(self.home), 600)
-        home = str(self._folder / f"{name}-home")  # as on another machine
-        arguments = agent or ("--agent", "plain:solve", "--workers", "1", "--concurrency", "4")
-        program = self.start(
-            name, "worker", self.url, *arguments, LTRAIN_WORKER_KEY=key, LTRAIN_HOME=home
-        )
-        program.wait_for("worker ready")
-        return program
-
-    def rollout(self, tasks: Path, *more: str) -> Program:
-        arguments = ["--to", self.url, "--json", *more]
-        return self.start("rollout", "rollout", tasks, *arguments)
-
-    def post(self, path: str, key: str, body: dict[str, Any]) -> tuple[int, str]:
-        headers = {"authorization": f"Bearer {key}"}
-        answer = httpx.post(self.url + path, json=body, headers=headers, trust_env=False)
-        return answer.status_code, answer.text
 
 
 @pytest.fixture
 def cluster(tmp_path: Path, outside: Any) -> Iterator[Cluster]:
-    model = tmp_path / "model"
-    model.mkdir()
-    (model / "config.json").write_text("{}")
-    (model / "tokenizer.json").write_text("{}")
-    (model / "model.safetensors").write_bytes(b"\x02\0\0\0\0\0\0\0{}")
     with ExitStack() as stack:
-        yield Cluster(stack, tmp_path, outside, str(model))
+        upstream = stack.enter_context(FakeVllm()).url
+        cluster = Cluster(stack, tmp_path, upstream, outside.url)
+        cluster.start_gateway()
+        yield cluster
 
 
 @pytest.fixture
@@ -138,7 +53,9 @@ def finish(program: Program) -> list[dict[str, Any]]:
     return list(json.loads(output[output.index("{") :])["rollouts"])
 
 
-def test_workers_elsewhere_run_the_rollouts(cluster: Cluster, tasks: Callable[..., Path]) -> None:
+def test_workers_elsewhere_run_the_rollouts(
+    cluster: Cluster, tasks: Callable[..., Path], outside: Any
+) -> None:
     for name in ("first", "second"):
         cluster.worker(name)
     rollouts = finish(
@@ -147,43 +64,45 @@ def test_workers_elsewhere_run_the_rollouts(cluster: Cluster, tasks: Callable[..
     assert Counter(each["outcome"] for each in rollouts) == {"ok": 16}
     assert {each["rewards"]["reward"] for each in rollouts} == {1.0}
     assert {each["llm_calls"] for each in rollouts} == {1}
-    closed = cluster.outside.wait_spans(16, WAIT, name="ltrain.rollout")
+    closed = outside.wait_spans(16, WAIT, name="ltrain.rollout")
     assert len({span.attributes["ltrain.rollout.id"] for span in closed}) == len(closed) == 16
-    solved = cluster.outside.wait_spans(16, WAIT, name="ltrain.solve")
+    solved = outside.wait_spans(16, WAIT, name="ltrain.solve")
     assert {span.trace for span in solved} == {span.trace for span in closed}
 
 
-def test_a_worker_runs_a_command(cluster: Cluster, tasks: Callable[..., Path]) -> None:
+def test_a_worker_runs_a_command(
+    cluster: Cluster, tasks: Callable[..., Path], outside: Any
+) -> None:
     cluster.worker("shell", "--", "sh", "-c", 'echo "$OPENAI_MODEL<$LTRAIN_WORKER_KEY>"')
     rollouts = finish(cluster.rollout(tasks(2)))
     assert Counter(each["outcome"] for each in rollouts) == {"ok": 2}
-    closed = cluster.outside.wait_spans(2, WAIT, name="ltrain.rollout")
+    closed = outside.wait_spans(2, WAIT, name="ltrain.rollout")
     results = {span.attributes["ltrain.rollout.result"] for span in closed}
     assert results == {'"policy<>"'}, "an agent must not see the worker's key"
 
 
 def test_the_rollouts_of_a_killed_worker_are_tried_elsewhere(
-    cluster: Cluster, tasks: Callable[..., Path]
+    cluster: Cluster, tasks: Callable[..., Path], outside: Any
 ) -> None:
     lost = cluster.worker("lost", "--", "sleep", "60")
     program = cluster.rollout(tasks(2), "--timeout", "300")
-    assert cluster.outside.wait_spans(2, WAIT, name="ltrain.rollout.dispatch")
+    assert outside.wait_spans(2, WAIT, name="ltrain.rollout.dispatch")
     time.sleep(1)  # so that the worker has taken them; the test holds if it has not
     lost.end(signal.SIGKILL)
     cluster.worker("other")
     rollouts = finish(program)
     assert Counter(each["outcome"] for each in rollouts) == {"ok": 2}
-    closed = cluster.outside.wait_spans(4, WAIT, name="ltrain.rollout")
+    closed = outside.wait_spans(4, WAIT, name="ltrain.rollout")
     outcomes = Counter(span.attributes["ltrain.rollout.outcome"] for span in closed)
     assert outcomes == {"ok": 2, "infra": 2}
 
 
 def test_a_stopped_worker_returns_its_leases_at_once(
-    cluster: Cluster, tasks: Callable[..., Path]
+    cluster: Cluster, tasks: Callable[..., Path], outside: Any
 ) -> None:
     stopped = cluster.worker("stopped", "--", "sleep", "60")
     program = cluster.rollout(tasks(1), "--timeout", "300")
-    assert cluster.outside.wait_spans(1, WAIT, name="ltrain.rollout.dispatch")
+    assert outside.wait_spans(1, WAIT, name="ltrain.rollout.dispatch")
     time.sleep(1)  # as above
     assert stopped.end(signal.SIGINT) == 0
     assert "are tried elsewhere" in stopped.output
@@ -201,20 +120,86 @@ def test_a_worker_ends_an_attempt_at_its_time_limit(
 
 
 def test_a_gateway_that_starts_again_neither_loses_nor_doubles_a_rollout(
-    cluster: Cluster, tasks: Callable[..., Path]
+    cluster: Cluster, tasks: Callable[..., Path], outside: Any
 ) -> None:
     cluster.worker("patient")
     path = tasks(6, sleeps=1)
     program = cluster.rollout(path, "--agent-sees", "sleeps", "--agent-sees", "input")
-    assert cluster.outside.wait_spans(1, WAIT, name="ltrain.rollout")
+    assert outside.wait_spans(1, WAIT, name="ltrain.rollout")
     cluster.gateway.end(signal.SIGKILL)
     cluster.start_gateway()
     rollouts = finish(program)
     assert Counter(each["outcome"] for each in rollouts) == {"ok": 6}
     assert len({each["rollout"] for each in rollouts}) == 6
-    closed = cluster.outside.wait_spans(6, WAIT, name="ltrain.rollout")
+    closed = outside.wait_spans(6, WAIT, name="ltrain.rollout")
     good = [span for span in closed if span.attributes["ltrain.rollout.outcome"] == "ok"]
     assert len(good) == len({span.attributes["ltrain.rollout.id"] for span in good}) == 6
+
+
+def test_a_worker_and_a_runner_speak_tls(
+    tmp_path: Path, tasks: Callable[..., Path], outside: Any
+) -> None:
+    public, private = tmp_path / "cert.pem", tmp_path / "key.pem"
+    names = ("-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1")
+    made = ("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", *names)
+    paths = ("-keyout", str(private), "-out", str(public))
+    subprocess.run(["openssl", *made, *paths], check=True, capture_output=True)
+    with ExitStack() as stack:
+        cluster = Cluster(stack, tmp_path, stack.enter_context(FakeVllm()).url, outside.url)
+        cluster.options = ("--tls-cert", str(public), "--tls-key", str(private))
+        cluster.start_gateway()
+        strange = cluster.start("strange", "rollout", tasks(1), "--to", cluster.url)
+        assert strange.process.wait(WAIT) == 1
+        assert "is not trusted" in " ".join(strange.output.split())
+        cluster.settings = {"SSL_CERT_FILE": str(public)}
+        cluster.worker("worker")
+        (rollout,) = finish(cluster.rollout(tasks(1)))
+    assert (cluster.url[:8], rollout["outcome"], rollout["llm_calls"]) == ("https://", "ok", 1)
+
+
+def test_a_result_that_some_parsers_do_not_read_arrives(
+    cluster: Cluster, tasks: Callable[..., Path]
+) -> None:
+    cluster.worker("odd", "--agent", "plain:odd", "--workers", "1")
+    rollouts = finish(cluster.rollout(tasks(2)))
+    assert Counter(each["outcome"] for each in rollouts) == {"ok": 2}
+
+
+def test_the_spans_of_a_killed_command_are_sent(
+    cluster: Cluster, tasks: Callable[..., Path], outside: Any
+) -> None:
+    script = (
+        "import os; from opentelemetry import trace; "
+        "trace.get_tracer('agent').start_span('last words').end(); os.kill(os.getpid(), 9)"
+    )
+    cluster.worker("killed", "--workers", "1", "--", sys.executable, "-c", script)
+    (rollout,) = finish(cluster.rollout(tasks(1)))
+    assert rollout["outcome"] != "ok"
+    attempts = outside.wait_spans(rollout["attempt"], WAIT, name="ltrain.rollout")
+    assert len(outside.wait_spans(len(attempts), WAIT, name="last words")) == len(attempts)
+
+
+def test_a_server_that_is_no_gateway_ends_the_worker_with_a_sentence(cluster: Cluster) -> None:
+    with FakeVllm() as other:
+        options = ("--key", "k", "--agent", "plain:solve", "--workers", "1")
+        program = cluster.start("lost", "worker", other.url, *options)
+        assert program.process.wait(WAIT) == 1
+    output = " ".join(program.output.split())
+    assert "answers /worker/take in another form" in output
+    assert "Install the same version of ltrain" in output and "Traceback" not in output
+
+
+def test_an_answer_without_an_object_is_no_gateway_s() -> None:
+    with FakeVllm() as other, closing(GatewayConnection(other.url)) as connection:
+        other.model_list = "<html>"
+        with pytest.raises(GatewayRefused, match=r"<html>.*which no gateway answers"):
+            connection.request("GET", "/v1/models", "key")
+
+
+def test_a_runner_of_another_version_is_refused(cluster: Cluster) -> None:
+    key = sign_admin_key(gateway_secret(cluster.home))
+    status, text = cluster.post("/admin/leases/offer", key, {"runner": "r", "version": "0.0.9"})
+    assert (status, "This runner has ltrain 0.0.9" in text) == (409, True)
 
 
 def test_keys_of_another_kind_are_refused(cluster: Cluster) -> None:
@@ -238,6 +223,8 @@ def test_a_worker_of_another_version_is_refused(cluster: Cluster) -> None:
     take = {"worker": "w", "version": "0.0.9", "slots": 1, "free": 1}
     status, text = cluster.post("/worker/take", key, take)
     assert (status, "This worker has ltrain 0.0.9" in text) == (409, True)
+    status, text = cluster.post("/worker/take", key, take | {"slots": 10**9})
+    assert (status, "slots: Input should be less than" in text) == (400, True)
     status, text = cluster.post("/worker/take", key, {"slots": 0})
     assert (status, "worker: Field required" in text) == (400, True)
 

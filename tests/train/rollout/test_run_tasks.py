@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
+from ltrain_collector.store import Store
 from ltrain_train.rollout.runs import open_run
 
 HERE = Path(__file__).parent
@@ -42,6 +43,7 @@ def ltrain(
     )
 
 
+DISPATCHED = "SELECT count() AS spans FROM otel.spans WHERE SpanName = 'ltrain.rollout.dispatch'"
 AGENT = ("--agent", "plain:solve", "--reward", "scores:one")
 
 
@@ -139,11 +141,43 @@ def test_a_second_command_on_the_same_run_is_refused(
     assert len(executions) == len(set(executions))
 
 
+def test_a_run_of_another_machine_is_not_dispatched_again(
+    tasks: Path, served: Any, outside: Any, tmp_path: Path
+) -> None:
+    outside.pause = 60.0
+    secret = {"LTRAIN_GATEWAY": outside.url, "LTRAIN_GATEWAY_SECRET": "a" * 32}
+    environ = {**os.environ, **secret}
+    command = [*LTRAIN, str(tasks), *AGENT]
+    with subprocess.Popen(
+        command, env=environ, cwd=HERE / "agents", stderr=subprocess.DEVNULL
+    ) as first:
+        try:
+            with Store.open(served.dsn) as store:
+                until = time.monotonic() + 60
+                while store.query(DISPATCHED)["spans"].item() < 4:
+                    assert first.poll() is None and time.monotonic() < until
+                    time.sleep(0.1)
+            elsewhere = {**environ, "LTRAIN_HOME": str(tmp_path / "elsewhere")}
+            second = ltrain([tasks, *AGENT], elsewhere)
+            output = " ".join(second.stderr.replace("│", "").split())
+            assert second.returncode == 1, output
+            assert "Another runner has 4 open attempts of the run 'tasks'" in output
+            assert "with --run" in output and "Traceback" not in output
+            named = ltrain([tasks, *AGENT, "--timeout", "0.5", "--run", "other"], elsewhere)
+            assert named.stdout.startswith("run other: 4 "), named
+        finally:
+            first.terminate()
+            outside.pause = 0.0
+            first.wait(60)
+
+
 def test_a_command_after_two_dashes_is_the_agent(
     tasks: Path, environ: dict[str, str], outside: Any
 ) -> None:
     done = ltrain([tasks, "--mode", "val", "--run", "mine", "--", "echo", "it's fine"], environ)
-    assert (done.returncode, done.stdout) == (0, "run mine: 4 ok\n")
+    first, warning = done.stdout.splitlines()
+    assert (done.returncode, first) == (0, "run mine: 4 ok")
+    assert warning.startswith("warning: 4 of 4 ok rollouts never called the model")
 
 
 @pytest.mark.parametrize("agent", ["function", "command"])

@@ -8,7 +8,7 @@ import httpx
 from pydantic import BaseModel, Field
 
 from ltrain_instrument.identity import Identity
-from ltrain_train.gateway.connection import GatewayConnection
+from ltrain_train.gateway.connection import GatewayConnection, GatewayUnreachable
 from ltrain_train.gateway.keys import sign_admin_key
 
 PUBLISH_TIMEOUT = 900.0
@@ -70,6 +70,20 @@ class GatewayClient:
     def is_running(self) -> bool:
         """Return whether the gateway answers."""
         return bool(self._health().status)
+
+    def require_running(self) -> None:
+        """Check that the gateway answers.
+
+        Raises:
+            GatewayUnreachable: when it does not, or another server answers.
+        """
+        if self.is_running():
+            return
+        try:
+            self._connection.http.get("/health", timeout=HEALTH_TIMEOUT)
+        except httpx.HTTPError as error:
+            raise GatewayUnreachable(self._connection.describe_absence(str(error))) from error
+        raise GatewayUnreachable(self._connection.describe_absence("another server does"))
 
     def served_policies(self, timeout: float = HEALTH_TIMEOUT) -> list[str]:
         """Return the names of the policies that the gateway serves; empty if none answers.

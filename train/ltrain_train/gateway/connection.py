@@ -1,13 +1,17 @@
 """The HTTP connection to a gateway, and its errors."""
 
+import json
+import os
+import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
 
 import httpx
 from opentelemetry.propagate import inject
 
-from ltrain_instrument.errors import LtrainError
+from ltrain_instrument.errors import BadSetting, LtrainError
 
 
 class GatewayUnreachable(LtrainError, ConnectionError):
@@ -32,7 +36,9 @@ class GatewayConnection:
     def __init__(self, url: str, given_up: Callable[[], str] = lambda: "") -> None:
         self.url = url.rstrip("/")
         self._given_up = given_up
-        self.http = httpx.Client(base_url=self.url, timeout=30.0, trust_env=False)
+        self.http = httpx.Client(
+            base_url=self.url, timeout=30.0, trust_env=False, verify=_trusted_certificates()
+        )
 
     def close(self) -> None:
         """Close the connections."""
@@ -43,37 +49,79 @@ class GatewayConnection:
         method: str,
         path: str,
         key: str,
-        body: dict[str, Any] | None = None,
+        body: dict[str, Any] | bytes | None = None,
         timeout: float = 30.0,
     ) -> dict[str, Any]:
-        """Send a request and return the JSON object of the answer.
+        """Send a request, whose body is an object or JSON, and return the answer's JSON object.
 
         Raises:
             GatewayUnreachable: when no gateway answers.
             PolicyServerAway: when its policy server is down.
             GatewayRefused: when it refuses the request.
         """
-        headers = {"authorization": f"Bearer {key}"}
+        headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
         inject(headers)
+        content = body if body is None or isinstance(body, bytes) else json.dumps(body)
         try:
-            response = self.http.request(method, path, json=body, headers=headers, timeout=timeout)
+            response = self.http.request(
+                method, path, content=content, headers=headers, timeout=timeout
+            )
         except httpx.HTTPError as error:
             self.check_given_up()
-            raise GatewayUnreachable(
-                f"No gateway answers at {self.url}: {error}. Start it with `ltrain serve MODEL`, "
-                "or set LTRAIN_GATEWAY to its address."
-            ) from error
+            raise GatewayUnreachable(self.describe_absence(str(error))) from error
         if response.status_code == HTTPStatus.SERVICE_UNAVAILABLE:
             raise PolicyServerAway(_error_message(response))
         if response.status_code != HTTPStatus.OK:
             raise GatewayRefused(_error_message(response))
-        content: dict[str, Any] = response.json()
-        return content
+        return _json_object(response)
+
+    def describe_absence(self, error: str) -> str:
+        """Return a sentence for an error of the connection, and what to do."""
+        if "CERTIFICATE" in error:
+            return (
+                f"The certificate of the gateway at {self.url} is not trusted: {error}. Set "
+                "SSL_CERT_FILE to the PEM file of its authority, or use a name that it has."
+            )
+        return (
+            f"No gateway answers at {self.url}: {error}. Start it with `ltrain serve MODEL`, or "
+            "set LTRAIN_GATEWAY or the command's option to its address."
+        )
 
     def check_given_up(self) -> None:
         """Raise `GatewayGivenUp` if no gateway will answer again."""
         if reason := self._given_up():
             raise GatewayGivenUp(reason)
+
+
+def _trusted_certificates() -> ssl.SSLContext:
+    """Return the authorities of SSL_CERT_FILE or SSL_CERT_DIR, or else the public ones.
+
+    Raises:
+        BadSetting: when their certificates cannot be read.
+    """
+    try:
+        return httpx.create_ssl_context()
+    except OSError as error:  # ssl.SSLError too
+        file = os.environ.get("SSL_CERT_FILE") or os.environ.get("SSL_CERT_DIR", "")
+        raise BadSetting(
+            f"The certificates of SSL_CERT_FILE='{file}' cannot be read: {error}. Set it to a PEM "
+            "file of the certificate authorities to trust, or unset it."
+        ) from error
+
+
+def _json_object(response: httpx.Response) -> dict[str, Any]:
+    """Return the JSON object of an answer.
+
+    Raises:
+        GatewayRefused: when it has none: another server answers at the address.
+    """
+    with suppress(ValueError):
+        if isinstance(content := response.json(), dict):
+            return content
+    raise GatewayRefused(
+        f"{response.url} answers {response.text[:100]!r}, which no gateway answers. Check the "
+        "address: `ltrain serve` prints it."
+    )
 
 
 def _error_message(response: httpx.Response) -> str:

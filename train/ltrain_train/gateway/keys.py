@@ -5,6 +5,9 @@
 * An admin key may publish policy versions and offer attempts to workers. It is valid for an hour
   and never reaches an agent.
 * A worker key may take attempts and return their results. `ltrain worker-key` prints one.
+
+Production traffic needs a key of the store, if the store has keys or other machines reach the
+gateway.
 """
 
 import time
@@ -16,11 +19,13 @@ from typing import Any
 
 import jwt
 
-from ltrain_collector.access import ALGORITHM, shared_secret
+from ltrain_collector.access import ALGORITHM, Keys, shared_secret
 from ltrain_instrument.allow import Allow
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.identity import Identity
+from ltrain_instrument.machine import is_loopback
 from ltrain_instrument.settings import GATEWAY_SECRET, HOME
+from ltrain_train.store import store_folder
 
 ADMIN_KEY_SECONDS = 3600
 CACHED_KEYS = 4096
@@ -29,6 +34,10 @@ CACHED_KEYS = 4096
 
 class BadKey(LtrainError, PermissionError):
     """A key is missing, expired, of another gateway or of another kind."""
+
+
+class OpenToAll(LtrainError, PermissionError):
+    """Other machines could call the policy, and the store has no keys."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +84,34 @@ def sign_admin_key(secret: str) -> str:
 def sign_worker_key(secret: str, seconds: float) -> str:
     """Sign a key with which a worker takes attempts for `seconds`."""
     return _encode(secret, {"kind": "worker"}, time.time() + seconds)
+
+
+def store_keys(home: Path, host: str) -> Keys | None:
+    """Return the keys that production traffic needs at a gateway on the address `host`.
+
+    A store on another machine has none that this process can read: a gateway for other machines
+    uses those of the home.
+    """
+    folder = store_folder(home)
+    if folder is None and not is_loopback(host):
+        folder = home / "store"
+    return Keys(folder) if folder else None
+
+
+def require_store_keys(home: Path, host: str) -> None:
+    """Check that other machines need a key for the calls of `/v1`.
+
+    Raises:
+        OpenToAll: when they need none.
+    """
+    keys = store_keys(home, host)
+    if is_loopback(host) or (keys is not None and keys.requires_key):
+        return
+    raise OpenToAll(
+        f"A gateway without keys is served only on this machine, not on '{host}'. Make a key with "
+        f"`ltrain key make ingest --dir {store_folder(home) or home / 'store'}`, which every call "
+        "of /v1 then needs, or remove --host."
+    )
 
 
 class Keyring:

@@ -31,6 +31,8 @@ from ltrain_train.leases import (
     WorkerOrders,
 )
 
+MAX_MESSAGE_BYTES = 128 << 20
+"""Maximum bytes of a message; results of 32 MiB may travel together, and twice as long as JSON."""
 MAX_WAIT = 20.0
 """Maximum seconds that a request waits."""
 EXPIRE_INTERVAL = 1.0
@@ -61,6 +63,7 @@ class LeaseRoutes:
     async def offer(self, request: Request) -> Response:
         """Add a runner's attempts, and end those that are overdue."""
         offer = await self._read(request, Offer)
+        _require_same_version("runner", offer.version)
         self._queue.offer(offer.runner, offer.attempts)
         self._queue.time_out(offer.runner, offer.overdue)
         self._notify()
@@ -87,7 +90,7 @@ class LeaseRoutes:
     async def take(self, request: Request) -> Response:
         """Lease attempts to a worker; wait for one."""
         take = await self._read(request, Take)
-        _require_same_version(take.version)
+        _require_same_version("worker", take.version)
         answer = await self._wait(
             lambda: Leased(attempts=self._queue.take(take)),
             lambda leased: bool(leased.attempts),
@@ -120,7 +123,7 @@ class LeaseRoutes:
         else:
             self._keys.verify_worker_key(key)
         try:
-            message = kind.model_validate_json(await request.body())
+            message = kind.model_validate_json(await _read_body(request))
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"])) or "the body"
@@ -157,8 +160,20 @@ class LeaseRoutes:
         self._changed = asyncio.Event()
 
 
-def _require_same_version(version: str) -> None:
-    """Check that a worker has the gateway's version of ltrain.
+async def _read_body(request: Request) -> bytes:
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > MAX_MESSAGE_BYTES:
+            raise Refused(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+                f"A message has at most {MAX_MESSAGE_BYTES >> 20} MiB.",
+            )
+    return bytes(body)
+
+
+def _require_same_version(program: str, version: str) -> None:
+    """Check that a worker or a runner has the gateway's version of ltrain.
 
     Raises:
         Refused: when it has another one.
@@ -167,8 +182,8 @@ def _require_same_version(version: str) -> None:
     if version != own:
         raise Refused(
             HTTPStatus.CONFLICT,
-            f"This worker has ltrain {version} and the gateway has ltrain {own}. Install "
-            f"ltrain=={own} where the worker runs.",
+            f"This {program} has ltrain {version} and the gateway has ltrain {own}. Install "
+            f"ltrain=={own} where the {program} runs.",
         )
 
 

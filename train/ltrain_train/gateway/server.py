@@ -19,8 +19,16 @@ from pathlib import Path
 import uvicorn
 import uvloop
 
-from ltrain_collector.access import Keys
-from ltrain_collector.http import BrowserGuard, Descriptors, connection_factory, raise_limit
+from ltrain_collector.http import (
+    BrowserGuard,
+    Descriptors,
+    Tls,
+    connection_factory,
+    listener_address,
+    load_config,
+    open_listener,
+    raise_limit,
+)
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.settings import ALLOW_HOSTS
 from ltrain_train.gateway.app import Gateway
@@ -32,7 +40,7 @@ from ltrain_train.gateway.collection import (
     open_collection,
     upstream_key,
 )
-from ltrain_train.gateway.keys import gateway_secret
+from ltrain_train.gateway.keys import gateway_secret, require_store_keys, store_keys
 from ltrain_train.gateway.routes import Routes, parse_routes
 from ltrain_train.gateway.serving.adapter_trial import PublishedAs, measure_adapter, warm_up
 from ltrain_train.gateway.serving.host import PolicyHost
@@ -49,7 +57,7 @@ from ltrain_train.gateway.serving.upstream import Upstream, UpstreamFailed
 from ltrain_train.gateway.serving.vllm import Vllm, VllmOptions
 from ltrain_train.policy import NO_TOOLS, Policies, renders_tools
 from ltrain_train.processes import Children
-from ltrain_train.store import open_service_provider, store_folder
+from ltrain_train.store import open_service_provider
 
 HOST = "127.0.0.1"
 GC_THRESHOLD = 20_000
@@ -73,6 +81,9 @@ class ServeOptions:
     """Model directory that becomes version 0 of new policies."""
     port: int
     """0: any free port."""
+    host: str = HOST
+    """The address to listen on."""
+    tls: Tls | None = None
     upstream: str | None
     """URL of a running policy server; None starts vLLM."""
     vllm: VllmOptions
@@ -89,11 +100,13 @@ def serve(options: ServeOptions, log: Callable[[str], None]) -> None:
     """Serve until SIGTERM or ctrl-C.
 
     Raises:
-        LtrainError: when the port is in use, the model is incomplete, or vLLM cannot be started.
+        LtrainError: when the port is in use, other machines could make calls without a key, the
+            model is incomplete, or vLLM cannot be started.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     routes = parse_routes(options.routes, options.policies)
-    with contextlib.suppress(KeyboardInterrupt), _bind_port(options.port) as listening:
+    require_store_keys(options.home, options.host)
+    with contextlib.suppress(KeyboardInterrupt), _bind_port(options) as listening:
         policies, secret = Policies(options.home), gateway_secret(options.home)
         with Children() as children:
             service = GatewayServer(options, policies, children, log)
@@ -142,12 +155,11 @@ class GatewayServer:
             if self._collects:
                 collection, publication = await self._open_collection(stack)
                 publications.append(publication)
-            folder = store_folder(options.home)
             gateway = Gateway(
                 publications,
                 secret=secret,
                 provider=provider,
-                store_keys=Keys(folder) if folder else None,
+                store_keys=store_keys(options.home, options.host),
                 on_tools=self._warn_of_template,
                 routes=routes,
                 attempts=AttemptRegistry(ClosedAttempts(options.home / "gateway" / "closed.jsonl")),
@@ -243,7 +255,7 @@ class GatewayServer:
     async def _serve(
         self, gateway: Gateway, hosts: Sequence[PolicyHost], listening: socket.socket
     ) -> None:
-        server = _UvicornServer(_config(gateway))
+        server = _UvicornServer(_config(gateway, self._options))
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, server.stop)
@@ -252,7 +264,7 @@ class GatewayServer:
         await server.wait_started(answering)
         _tune_garbage_collection()
         gateway.since = time.time()  # before this, an agent's calls may have been refused
-        self._log(_describe(gateway, listening))
+        self._log(_describe(gateway, listening, self._options))
         await asyncio.wait((answering, *watching), return_when=asyncio.FIRST_COMPLETED)
         failed = [watch for watch in watching if watch.done()]
         server.stop()
@@ -266,7 +278,7 @@ class GatewayServer:
             watch.result()
 
 
-def _describe(gateway: Gateway, listening: socket.socket) -> str:
+def _describe(gateway: Gateway, listening: socket.socket, options: ServeOptions) -> str:
     """Return the sentence on what is served where."""
     names = []
     for each in gateway.policies.publications:
@@ -274,7 +286,8 @@ def _describe(gateway: Gateway, listening: socket.socket) -> str:
     policies = f"{'policy' if len(names) == 1 else 'policies'} {', '.join(names)}"
     limit = gateway.policies.default.upstream.max_model_len
     tokens = f", {limit:,} tokens of prompt and response at most" if limit else ""
-    where = f"http://{HOST}:{listening.getsockname()[1]}"
+    scheme = "https" if options.tls else "http"
+    where = f"{scheme}://{listener_address(listening)}"
     return f"gateway ready at {where}/v1, {policies}{tokens}"
 
 
@@ -300,11 +313,11 @@ def _tune_garbage_collection() -> None:
     gc.set_threshold(GC_THRESHOLD)
 
 
-def _config(gateway: Gateway) -> uvicorn.Config:
+def _config(gateway: Gateway, options: ServeOptions) -> uvicorn.Config:
     raise_limit()
-    refusals = gateway.refusals
-    return uvicorn.Config(
-        BrowserGuard(gateway.app(), ALLOW_HOSTS.read(), refusals),
+    refusals, tls = gateway.refusals, options.tls
+    config = uvicorn.Config(
+        BrowserGuard(gateway.app(), (options.host, *ALLOW_HOSTS.read()), refusals),
         http=connection_factory(Descriptors.measure(), refusals),
         ws="none",
         lifespan="off",
@@ -315,22 +328,22 @@ def _config(gateway: Gateway) -> uvicorn.Config:
         proxy_headers=False,
         timeout_keep_alive=120,
         timeout_graceful_shutdown=SHUTDOWN_TIMEOUT,
+        ssl_certfile=tls.certificate if tls else None,
+        ssl_keyfile=tls.key if tls else None,
     )
+    load_config(config, tls)
+    return config
 
 
-@contextlib.contextmanager
-def _bind_port(number: int) -> Iterator[socket.socket]:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listening:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listening.bind((HOST, number))
-            listening.listen()
-        except OSError as error:
-            raise PortTaken(
-                f"Port {number} of {HOST} cannot be used: {error.strerror}. "
-                "Stop the program that listens there, or choose another port with --port."
-            ) from error
-        yield listening
+def _bind_port(options: ServeOptions) -> socket.socket:
+    try:
+        return open_listener(options.host, options.port)
+    except OSError as error:
+        raise PortTaken(
+            f"Port {options.port} of {options.host} cannot be used: {error.strerror}. Stop the "
+            "program that listens there, choose another port with --port, or name an address of "
+            "this machine with --host."
+        ) from error
 
 
 def _collects(policies: Policies, options: ServeOptions) -> bool:

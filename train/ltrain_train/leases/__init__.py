@@ -1,6 +1,7 @@
 """Leases on attempts: the queue from which workers on other machines take them."""
 
 from ltrain_train.leases.messages import (
+    MAX_SLOTS,
     Finished,
     Heartbeat,
     Leased,
@@ -18,6 +19,7 @@ from ltrain_train.leases.queue import LEASE_SECONDS, LeaseQueue
 
 __all__ = [
     "LEASE_SECONDS",
+    "MAX_SLOTS",
     "Finished",
     "Heartbeat",
     "LeaseQueue",

@@ -6,6 +6,9 @@ from pydantic import BaseModel, Field
 
 from ltrain_train.workers import Outcome
 
+MAX_SLOTS = 100_000
+"""Maximum attempts that a worker may run at a time."""
+
 
 class LeasedAttempt(BaseModel):
     """An attempt as a worker gets it."""
@@ -34,7 +37,9 @@ class LeaseResult(BaseModel):
     id: str
     outcome: Outcome
     reason: str = ""
-    output: Any = None
+    output: str = "null"
+    """The agent's result as a JSON text: JSON parsers differ in the depth and in the characters
+    that they read."""
     died: bool = False
 
 
@@ -43,6 +48,8 @@ class Offer(BaseModel):
 
     runner: str
     """An id of the runner, made at random."""
+    version: str
+    """The runner's version of ltrain."""
     attempts: list[LeasedAttempt] = []
     overdue: list[str] = []
 
@@ -83,10 +90,12 @@ class Take(BaseModel):
     """An id of the worker, made at random."""
     version: str
     """The worker's version of ltrain."""
-    slots: int = Field(ge=1)
+    slots: int = Field(ge=1, le=MAX_SLOTS)
     """Attempts that it runs at a time."""
     free: int = Field(ge=0)
     """Attempts that it can start now."""
+    held: list[str] = []
+    """Attempts that it has: what the queue leased to it beyond them was lost on the way."""
     wait: float = 0.0
     """Seconds to wait for an attempt."""
 

@@ -5,6 +5,8 @@
   after that is refused, because the rollout may be tried elsewhere already.
 * A result stays until its runner reports it received. The attempts of a runner that has not asked
   for `RUNNER_SECONDS` are cancelled.
+* An attempt is leased once; its worker gets it again if the answer was lost. A repeated offer of an
+  attempt that has ended changes nothing.
 * Everything is in memory. After a restart the queue knows no attempt: runners end theirs as
   `infra`, and the results of workers are refused.
 """
@@ -12,6 +14,7 @@
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from ltrain_train.leases.messages import (
     LeasedAttempt,
@@ -27,6 +30,8 @@ LEASE_SECONDS = 30.0
 """Seconds that a lease lasts after the worker's last report of the attempt."""
 RUNNER_SECONDS = 60.0
 """Seconds after which a silent runner counts as gone."""
+REMEMBERED = 10_000
+"""Attempts of a runner that the queue remembers after their end."""
 
 
 @dataclass(slots=True)
@@ -50,6 +55,8 @@ class RunnerState:
     """Seconds of the clock at its last request."""
     results: dict[str, LeaseResult] = field(default_factory=dict)
     """Results that it has not reported received, by execution id."""
+    ended: dict[str, None] = field(default_factory=dict)
+    """The last `REMEMBERED` execution ids whose results it has received."""
 
 
 @dataclass(slots=True)
@@ -75,8 +82,9 @@ class LeaseQueue:
         """Add attempts; one that is known already, because a request was repeated, changes
         nothing."""
         state = self._runner(runner)
+        known = (self._leases, state.results, state.ended)
         for attempt in attempts:
-            if attempt.id not in self._leases and attempt.id not in state.results:
+            if not any(attempt.id in ids for ids in known):
                 self._leases[attempt.id] = Lease(attempt, runner)
 
     def time_out(self, runner: str, attempts: Iterable[str]) -> None:
@@ -92,7 +100,10 @@ class LeaseQueue:
         """Return the results that the runner has not received."""
         state = self._runner(request.runner)
         for name in request.received:
-            state.results.pop(name, None)
+            if state.results.pop(name, None):
+                state.ended[name] = None
+        while len(state.ended) > REMEMBERED:
+            del state.ended[next(iter(state.ended))]
         unknown = [
             name
             for name in request.in_flight
@@ -114,11 +125,17 @@ class LeaseQueue:
             del self._leases[lease.attempt.id]
 
     def take(self, request: Take) -> list[LeasedAttempt]:
-        """Lease the attempts that wait longest to a worker, at most as many as it can start."""
-        now = self._clock()
+        """Lease the attempts that wait longest to a worker, at most as many as it can start.
+
+        Those that were leased to it before, in an answer that it did not get, come first.
+        """
+        now, held = self._clock(), set(request.held)
         self._workers[request.worker] = WorkerState(request.slots, now)
-        waiting = (lease for lease in self._leases.values() if lease.worker is None)
-        taken = [lease for lease, _ in zip(waiting, range(request.free), strict=False)]
+        leases = self._leases.values()
+        lost = (each for each in leases if each.worker == request.worker)
+        taken = [lease for lease in lost if lease.attempt.id not in held]
+        waiting = (lease for lease in leases if lease.worker is None)
+        taken += islice(waiting, max(0, request.free - len(taken)))
         for lease in taken:
             lease.worker, lease.until = request.worker, now + LEASE_SECONDS
         return [lease.attempt for lease in taken]

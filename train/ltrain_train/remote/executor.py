@@ -11,9 +11,9 @@ import uuid
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import asdict
+from importlib import metadata
 from urllib.parse import urlsplit
 
-from ltrain_instrument.errors import LtrainError
 from ltrain_train.errors import NoWorkers
 from ltrain_train.gateway import GatewayRefused, GatewayUnreachable, sign_admin_key
 from ltrain_train.leases import (
@@ -25,7 +25,7 @@ from ltrain_train.leases import (
     Room,
 )
 from ltrain_train.remote.lease_client import LeaseClient
-from ltrain_train.workers import Attempt, AttemptResult, OnEnd, Outcome
+from ltrain_train.workers import Attempt, AttemptResult, OnEnd, Outcome, parse_json
 
 WAIT = 10.0
 """Seconds that a request for results waits."""
@@ -64,7 +64,7 @@ class RemoteExecutor:
         self._offered: set[str] = set()
         self._overdue: dict[str, float] = {}
         """Monotonic seconds at which an attempt was first overdue, by execution id."""
-        self._failure: LtrainError | None = None
+        self._failure: Exception | None = None
         self._requests: queue.SimpleQueue[Attempt | set[str] | None] = queue.SimpleQueue()
         """Attempts to offer and execution ids that are overdue; None ends the thread."""
         self._threads = [
@@ -86,7 +86,7 @@ class RemoteExecutor:
             if not self._room:
                 raise NoWorkers(
                     f"No worker takes attempts from {self._client.url} after {timeout:g} s. Start "
-                    f"one with `ltrain worker {self._client.url} --key KEY --agent "
+                    f"one with `LTRAIN_WORKER_KEY=KEY ltrain worker {self._client.url} --agent "
                     "module:function`; `ltrain worker-key` prints the key."
                 )
 
@@ -121,7 +121,7 @@ class RemoteExecutor:
         self._client.stop_retries()
         self._requests.put(None)
         with suppress(GatewayUnreachable, GatewayRefused):
-            self._client.send("/admin/leases/withdraw", Offer(runner=self._id), Room)
+            self._client.send("/admin/leases/withdraw", self._offer(), Room)
         for thread in self._threads:
             thread.join(CLOSE_TIMEOUT)
         self._client.close()
@@ -134,7 +134,7 @@ class RemoteExecutor:
         """Run a thread's loop; its error is raised by the next call of the runner."""
         try:
             run()
-        except LtrainError as error:
+        except Exception as error:  # without the thread, the runner would wait for ever
             with self._changed:
                 self._failure = error
                 self._changed.notify_all()
@@ -149,11 +149,16 @@ class RemoteExecutor:
                 requests.append(request)
             attempts = [each for each in requests if isinstance(each, Attempt)]
             overdue = [name for each in requests if isinstance(each, set) for name in each]
-            offer = Offer(runner=self._id, attempts=map_offers(attempts), overdue=overdue)
+            offer = self._offer(attempts, overdue)
             if self._client.send_until_answered("/admin/leases/offer", offer, Room) is None:
                 return
             with self._changed:
                 self._offered |= {attempt.id for attempt in attempts} & self._in_flight.keys()
+
+    def _offer(self, attempts: Collection[Attempt] = (), overdue: Collection[str] = ()) -> Offer:
+        version = metadata.version("ltrain")
+        offers = map_offers(attempts)
+        return Offer(runner=self._id, version=version, attempts=offers, overdue=list(overdue))
 
     def _receive_results(self) -> None:
         received: list[str] = []
@@ -209,4 +214,10 @@ def map_offers(attempts: Collection[Attempt]) -> list[LeasedAttempt]:
 
 
 def _attempt_result(result: LeaseResult) -> AttemptResult:
-    return AttemptResult(result.outcome, result.reason, result.output, result.died)
+    try:
+        output = parse_json(result.output)
+    except ValueError as error:
+        return AttemptResult(
+            Outcome.INFRA, f"its worker returned a result that is no JSON: {error}"
+        )
+    return AttemptResult(result.outcome, result.reason, output, result.died)

@@ -1,18 +1,25 @@
 """The HTTP client of the gateway's lease queue."""
 
+import json
 import logging
 import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
-from ltrain_train.gateway import GatewayConnection, GatewayUnreachable, PolicyServerAway
+from ltrain_train.gateway import (
+    GatewayConnection,
+    GatewayRefused,
+    GatewayUnreachable,
+    PolicyServerAway,
+)
 
 RETRY_DELAY = 1.0
 """Seconds between two tries to reach the gateway."""
-ANSWER_TIMEOUT = 60.0
-"""Seconds for an answer, the wait for a change included."""
+ANSWER_TIMEOUT = 15.0
+"""Seconds for an answer, besides the wait for a change: half of the time that a lease lasts, so
+that one lost request ends no lease."""
 
 Answer = TypeVar("Answer", bound=BaseModel)
 
@@ -45,9 +52,17 @@ class LeaseClient:
             GatewayUnreachable: when no gateway answers.
             GatewayRefused: when it refuses the message.
         """
-        body = message.model_dump(mode="json")
-        content = self._connection.request("POST", path, self._key(), body, ANSWER_TIMEOUT)
-        return answer.model_validate(content)
+        timeout = ANSWER_TIMEOUT + float(getattr(message, "wait", 0.0))
+        body = json.dumps(message.model_dump(mode="json"), ensure_ascii=False)
+        encoded = body.encode(errors="replace")  # an agent's text may have lone surrogates
+        content = self._connection.request("POST", path, self._key(), encoded, timeout)
+        try:
+            return answer.model_validate(content)
+        except ValidationError as error:
+            raise GatewayRefused(
+                f"The gateway at {self.url} answers {path} in another form: "
+                f"{error.errors()[0]['msg']}. Install the same version of ltrain on both machines."
+            ) from error
 
     def send_until_answered(
         self, path: str, message: BaseModel, answer: type[Answer]

@@ -2,9 +2,11 @@
 
 * A result is sent only after the spans of its attempt were flushed.
 * While the gateway is away the agents go on; results are sent until the gateway answers.
+* Spans that a killed agent left on disk are sent before its result, and at the start and the end.
 * When the worker is stopped it returns its leases at once, so that others take the rollouts.
 """
 
+import json
 import logging
 import queue
 import signal
@@ -17,11 +19,12 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from ltrain_instrument.errors import LtrainError
+from ltrain_instrument.delivery import send_leftover_spans
 from ltrain_instrument.identity import Identity
-from ltrain_instrument.settings import SECRETS
+from ltrain_instrument.settings import SECRETS, SPOOL
 from ltrain_train.gateway import GatewayRefused, GatewayUnreachable
 from ltrain_train.leases import (
+    MAX_SLOTS,
     Finished,
     Heartbeat,
     Leased,
@@ -50,6 +53,10 @@ TAKE_WAIT = 10.0
 """Seconds that a request for attempts waits."""
 BATCH_DELAY = 0.01
 """Seconds in which more free slots or results join a request."""
+BATCH_CHARACTERS = 16 << 20
+"""Characters of results after which no further result joins a request."""
+LEFTOVER_TIMEOUT = 5.0
+"""Maximum seconds to send the spans that killed agents left; the rest stays on disk."""
 START_TIMEOUT = 120.0
 """Maximum seconds to import the agent."""
 
@@ -99,7 +106,7 @@ class LeaseWorker:
         self._held: set[str] = set()
         """Execution ids of taken attempts whose results the gateway does not have."""
         self._results: queue.SimpleQueue[LeaseResult] = queue.SimpleQueue()
-        self._failure: LtrainError | None = None
+        self._failure: Exception | None = None
         self._stopped = threading.Event()
         self._executor = self._open_executor()
 
@@ -110,6 +117,7 @@ class LeaseWorker:
             LtrainError: when the gateway refuses this worker, or the agent cannot be started.
         """
         self._executor.wait_ready(START_TIMEOUT)
+        self._send_leftovers()  # an earlier worker may have been killed with its agents
         for run in (self._send_results, self._send_heartbeats):
             threading.Thread(target=self._guard, args=(run,), daemon=True).start()
         log(f"worker ready; it takes attempts from {self._client.url}")
@@ -133,15 +141,17 @@ class LeaseWorker:
             self._client.send("/worker/heartbeat", beat, WorkerOrders)
         self._executor.close()
         self._client.close()
+        self._send_leftovers()
 
     def _take(self, free: int) -> None:
         with self._lock:
-            slots = len(self._held) + free
+            held = list(self._held)
         take = Take(
             worker=self._id,
             version=metadata.version("ltrain"),
-            slots=slots,
+            slots=min(len(held) + free, MAX_SLOTS),
             free=free,
+            held=held,
             wait=TAKE_WAIT,
         )
         leased = self._client.send_until_answered("/worker/take", take, Leased)
@@ -164,7 +174,7 @@ class LeaseWorker:
                 id=attempt.id,
                 outcome=result.outcome,
                 reason=result.reason,
-                output=result.output,
+                output=json.dumps(result.output),
                 died=result.died,
             )
         )
@@ -172,10 +182,9 @@ class LeaseWorker:
 
     def _send_results(self) -> None:
         while True:
-            results = [self._results.get()]
-            time.sleep(BATCH_DELAY)
-            while not self._results.empty():
-                results.append(self._results.get())
+            results = self._next_results()
+            if any(result.outcome is not Outcome.OK for result in results):
+                self._send_leftovers()
             finished = Finished(worker=self._id, results=results)
             answer = self._client.send_until_answered("/worker/results", finished, Refusals)
             if answer is None:
@@ -184,6 +193,18 @@ class LeaseWorker:
                 self._held -= {result.id for result in results}
             for name in answer.refused:
                 _logger.warning("ltrain: the lease of attempt %s had ended: no result", name)
+
+    def _next_results(self) -> list[LeaseResult]:
+        results = [self._results.get()]
+        characters = len(results[0].output)
+        time.sleep(BATCH_DELAY)
+        while not self._results.empty() and characters < BATCH_CHARACTERS:
+            results.append(self._results.get())
+            characters += len(results[-1].output)
+        return results
+
+    def _send_leftovers(self) -> None:
+        send_leftover_spans(self._options.home / SPOOL, timeout=LEFTOVER_TIMEOUT)
 
     def _send_heartbeats(self) -> None:
         while not self._stopped.wait(HEARTBEAT):
@@ -207,7 +228,7 @@ class LeaseWorker:
         """Run a thread's loop; `run` raises its error."""
         try:
             run()
-        except LtrainError as error:
+        except Exception as error:  # without the thread, results or leases would be lost silently
             self._failure = error
             self._freed.set()
 

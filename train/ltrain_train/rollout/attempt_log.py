@@ -28,6 +28,10 @@ class AttemptLog:
         for line in text.splitlines():
             self._read_line(line)
 
+    def has(self, rollout: str, attempt: int) -> bool:
+        """Return whether this log has the beginning of an attempt."""
+        return attempt <= self._last_attempt.get(rollout, 0)
+
     def begin(self, rollout: str) -> int:
         """Log the next attempt at `rollout` and return its number, counted from 1."""
         number = self._last_attempt[rollout] = self._last_attempt.get(rollout, 0) + 1

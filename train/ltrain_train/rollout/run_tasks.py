@@ -2,22 +2,27 @@
 
 import json
 import sys
+import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from ltrain_collector.dsn import Server, parse_dsn
 from ltrain_instrument import settings
 from ltrain_instrument.allow import Allow
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.identity import Mode
-from ltrain_train.gateway import GatewayClient, GatewayUnreachable, gateway_secret
+from ltrain_train.errors import RunInUse
+from ltrain_train.gateway import GatewayClient, gateway_secret
 from ltrain_train.processes import RunLock, run_lock
 from ltrain_train.rollout.attempt_log import AttemptLog
 from ltrain_train.rollout.failures import Failure, describe_failures, find_failures
-from ltrain_train.rollout.runner import Runner, finished_rollouts, rollout_logs
+from ltrain_train.rollout.finished import finished_rollouts, leased_attempts
+from ltrain_train.rollout.runner import Runner, rollout_logs
 from ltrain_train.rollout.runs import Run, open_run
 from ltrain_train.rollout.tasks import Task, load_tasks, tasks_digest
 from ltrain_train.store import require_own_store
@@ -83,6 +88,7 @@ class RolloutSummary:
         if self.skipped:
             lines.append(f"finished before: {_describe_outcomes(self.skipped)}")
         lines += [f"mean {name}: {value:.3f}" for name, value in self.results.means().items()]
+        lines += self._silence_warnings()
         failed = self.failures
         lines += [f"{each.rollout} {each.outcome}: {each.reason}" for each in failed[:5]]
         if len(failed) > 5:
@@ -90,6 +96,16 @@ class RolloutSummary:
         if failed:
             lines.append(describe_failures(failed, len(self.results), self.logs))
         return "\n".join(lines)
+
+    def _silence_warnings(self) -> Iterator[str]:
+        ok = [result for result in self.results if result.outcome is Outcome.OK]
+        if count := sum(not result.llm_calls for result in ok):
+            yield (
+                f"warning: {count} of {len(ok)} ok rollouts never called the model through the "
+                "gateway, so there is nothing of them to train on. Send the agent's calls to "
+                "OPENAI_BASE_URL with OPENAI_API_KEY; a function has them as llm.base_url and "
+                "llm.api_key."
+            )
 
     def as_json(self) -> str:
         """Return the summary as JSON."""
@@ -107,7 +123,7 @@ def run_tasks(options: RolloutOptions) -> RolloutSummary:
     """Run the tasks; a killed run continues where it stopped.
 
     Raises:
-        RunInUse: when another process works on a run of this name.
+        RunInUse: when another process works on a run of this name, also on another machine.
         LtrainError: when the tasks cannot be read, or the agent or the gateway cannot be used.
     """
     tasks, home = load_tasks(options.tasks), settings.HOME.read()
@@ -120,9 +136,10 @@ def _run_locked(
     options: RolloutOptions, name: str, tasks: list[Task], home: Path, lock: RunLock
 ) -> RolloutSummary:
     run = open_run(home / "runs", name, _comparable_options(options, tasks))
-    finished = _find_finished(home, run, options.mode) if run.resumed else {}
+    finished = _find_finished(run, options.mode)
     secret = gateway_secret(home)
-    _check_gateway(options.gateway, secret)
+    with closing(GatewayClient(options.gateway, secret)) as client:
+        client.require_running()
     require_own_store(home)
     run.save()
     with (
@@ -178,17 +195,42 @@ def _comparable_options(options: RolloutOptions, tasks: list[Task]) -> dict[str,
     }
 
 
-def _find_finished(home: Path, run: Run, mode: Mode) -> dict[str, str]:
+def _find_finished(run: Run, mode: Mode) -> dict[str, str]:
     """Return the outcomes of finished rollouts in the attempt log, and in the store if it answers.
 
     They are by rollout id.
+
+    Raises:
+        RunInUse: when a runner on another machine has open attempts of the run.
     """
-    logged, stored = AttemptLog(run.folder).finished, dict[str, str]()
-    from ltrain_collector.store import Store  # takes a second, so a new run does not import it
+    log = AttemptLog(run.folder) if run.resumed else None
+    if log is None and not _is_store_shared():
+        return {}  # to import the store takes a second
+    stored, leased = dict[str, str](), dict[tuple[str, int], int]()
+    from ltrain_collector.store import Store
 
     with suppress(LtrainError), Store.open() as store:
-        stored = finished_rollouts(store, run.name, mode, WAVE)
-    return stored | logged
+        leased = leased_attempts(store, run.name, mode, WAVE, time.time_ns())
+        stored = finished_rollouts(store, run.name, mode, WAVE) if log else {}
+    others = {each: until for each, until in leased.items() if not (log and log.has(*each))}
+    if others:
+        raise _run_in_use(run.name, others)
+    return stored | (log.finished if log else {})
+
+
+def _is_store_shared() -> bool:
+    """Return whether runners on other machines may write to the store."""
+    dsn = settings.STORE.read()
+    return bool(dsn) and isinstance(parse_dsn(dsn), Server)
+
+
+def _run_in_use(name: str, leased: Mapping[tuple[str, int], int]) -> RunInUse:
+    until = datetime.fromtimestamp(max(leased.values()) / 1e9, UTC)
+    return RunInUse(
+        f"Another runner has {len(leased)} open attempts of the run '{name}' in the same store. "
+        "Name this run otherwise with --run. If that runner was killed, its leases end at "
+        f"{until:%H:%M:%S} UTC."
+    )
 
 
 def _describe_outcomes(outcomes: Mapping[str, int]) -> str:
@@ -198,16 +240,6 @@ def _describe_outcomes(outcomes: Mapping[str, int]) -> str:
 def _sampling(options: RolloutOptions) -> dict[str, float]:
     """Return the sampling that the gateway imposes; it sets the parameters that are not named."""
     return {"temperature": options.temperature} if options.mode == "train" else {}
-
-
-def _check_gateway(url: str, secret: str) -> None:
-    with closing(GatewayClient(url, secret)) as client:
-        is_running = client.is_running()
-    if not is_running:
-        raise GatewayUnreachable(
-            f"No gateway answers at {url}. Start one with `ltrain serve MODEL`, or set its URL "
-            "with --gateway or LTRAIN_GATEWAY."
-        )
 
 
 def _progress_printer(total: int) -> Any:

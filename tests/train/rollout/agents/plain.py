@@ -40,6 +40,14 @@ def solve(task: dict[str, Any], llm: Any) -> Any:
     return {"answer": answer, "pid": os.getpid()}
 
 
+def odd(task: dict[str, Any], llm: Any) -> Any:
+    """Return what some JSON parsers do not read."""
+    deep: list[Any] = []
+    for _ in range(300):
+        deep = [deep]
+    return {"half a character": "\ud800", "deep": deep}
+
+
 async def solve_async(task: dict[str, Any], llm: Any) -> Any:
     """Do the same in an event loop."""
     answer = await asyncio.to_thread(ask, llm, task["input"])

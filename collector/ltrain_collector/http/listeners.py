@@ -1,0 +1,70 @@
+"""Where an HTTP server of ltrain listens: its address, its socket, and its certificate."""
+
+import socket
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+
+from ltrain_collector.errors import BadTls
+
+BACKLOG = 1024
+"""Connections that wait to be accepted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """PEM files of a server's certificate and its private key."""
+
+    certificate: Path
+    key: Path
+
+
+def open_listener(host: str, port: int) -> socket.socket:
+    """Return a socket that listens on an address.
+
+    Args:
+        host: an IPv4 or IPv6 address, or a name with an IPv4 address.
+        port: 0 for any free port.
+
+    Raises:
+        OSError: when the address is in use, or is none of this machine.
+    """
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def listener_address(listener: socket.socket) -> str:
+    """Return the host and the port on which a socket listens, as a URL has them."""
+    return f"{url_host(listener)}:{listener.getsockname()[1]}"
+
+
+def url_host(listener: socket.socket) -> str:
+    """Return the host on which a socket listens, as a URL has it."""
+    host = listener.getsockname()[0]
+    return f"[{host}]" if ":" in host else str(host)
+
+
+def load_config(config: uvicorn.Config, tls: Tls | None) -> None:
+    """Load a server's configuration, and with it the certificate.
+
+    Raises:
+        BadTls: when the files of `tls` are no certificate with its key.
+    """
+    try:
+        config.load()
+    except (OSError, ssl.SSLError) as error:
+        if tls is None:
+            raise
+        raise BadTls(
+            f"TLS cannot be served from {tls.certificate} and {tls.key}: {error}. Name a "
+            "certificate and its private key, in PEM, with --tls-cert and --tls-key."
+        ) from error

@@ -1,0 +1,138 @@
+"""The command `ltrain serve`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ltrain_instrument import settings
+from ltrain_train.eval_cli import PassThrough
+from ltrain_transforms.artifacts import Publish
+
+app = typer.Typer()
+
+
+@app.command(cls=PassThrough)
+def serve(
+    context: typer.Context,
+    model: Annotated[
+        Path | None,
+        typer.Argument(help="Hugging Face model directory: version 0 of a new policy."),
+    ] = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Name of the policy, which clients use as the model name; default: policy. Repeat "
+            "for more: those with the same weights share a server, as its adapters."
+        ),
+    ] = None,
+    publish: Annotated[
+        Publish,
+        typer.Option(
+            help="What a learner publishes of LoRA adapters: adapter or merged (weights); auto: "
+            "what a trial at the start shows."
+        ),
+    ] = "auto",
+    lora_rank: Annotated[
+        int,
+        typer.Option(min=0, help="Largest rank of adapters; 0: only current versions have some."),
+    ] = 0,
+    max_adapters: Annotated[
+        int, typer.Option(min=1, help="Adapters of each policy that the server holds at most.")
+    ] = 5,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port of the gateway; 0: any free port.")
+    ] = 8000,
+    host: Annotated[
+        str,
+        typer.Option(
+            help="The address to listen on; one that other machines reach needs keys. Their names "
+            "for it are in LTRAIN_ALLOW_HOSTS."
+        ),
+    ] = "127.0.0.1",
+    tls_cert: Annotated[
+        Path | None, typer.Option(help="PEM file of a certificate: serve with TLS.")
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(help="PEM file of the certificate's private key.")
+    ] = None,
+    upstream: Annotated[
+        str | None,
+        typer.Option(
+            help="URL of a running vLLM to use instead of starting one; for a policy without a "
+            "version, of any OpenAI-compatible server, whose calls are recorded and not trained."
+        ),
+    ] = None,
+    replica: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="URL of a vLLM behind --upstream, which is a router then: versions are loaded "
+            "into each; repeat for more."
+        ),
+    ] = None,
+    upstream_key_env: Annotated[
+        str | None,
+        typer.Option(help="Environment variable with the key of --upstream, e.g. OPENAI_API_KEY."),
+    ] = None,
+    route: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Another model that agents call, as MODEL=URL, or as a JSON object with the keys "
+            "of a recipe's serve.route; repeat for more."
+        ),
+    ] = None,
+    dtype: Annotated[
+        str,
+        typer.Option(help="auto, bfloat16, float32 or float16; auto: what this machine runs fast."),
+    ] = "auto",
+    max_model_len: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Maximum tokens of prompt and response together; default: as many as the model "
+            "allows and the memory holds.",
+        ),
+    ] = None,
+    max_num_seqs: Annotated[int, typer.Option(min=1, help="Maximum calls in one batch.")] = 64,
+    kv_cache_gib: Annotated[
+        int, typer.Option(min=1, help="GiB of memory for the KV cache on a CPU.")
+    ] = 1,
+) -> None:
+    """Start the gateway and vLLM, or use a running vLLM; ctrl-C stops what was started.
+
+    Arguments after -- are passed on to vLLM.
+
+    Example: ltrain serve .ltrain/models/smollm2 -- --max-num-batched-tokens 4096
+    """
+    from ltrain_collector.http import Tls
+    from ltrain_train.gateway import AdapterOptions, ServeOptions, VllmOptions
+    from ltrain_train.gateway import serve as serve_until_stopped
+    from ltrain_train.policy import VLLM_DTYPES, fast_dtype
+
+    if (tls_cert is None) != (tls_key is None):
+        raise typer.BadParameter("--tls-cert and --tls-key must be used together.")
+    serve_until_stopped(
+        ServeOptions(
+            home=settings.HOME.read(),
+            policies=tuple(dict.fromkeys(policy or ("policy",))),
+            model=model,
+            adapters=AdapterOptions(
+                publish=publish, lora_rank=lora_rank, max_adapters=max_adapters
+            ),
+            port=port,
+            host=host,
+            tls=Tls(tls_cert, tls_key) if tls_cert and tls_key else None,
+            upstream=upstream,
+            replicas=tuple(replica or ()),
+            upstream_key_env=upstream_key_env,
+            vllm=VllmOptions(
+                dtype=VLLM_DTYPES[fast_dtype()] if dtype == "auto" else dtype,
+                max_model_len=max_model_len,
+                max_num_seqs=max_num_seqs,
+                kv_cache_gib=kv_cache_gib,
+                extra=tuple(context.args),
+            ),
+            routes=tuple(route or ()),
+        ),
+        lambda line: typer.echo(f"ltrain: {line}"),
+    )
