@@ -3,12 +3,14 @@
 The policy server answers at once with 1,152 token ids, and the spans are stored by `ltrain up`. The
 rate is that of warm workers: two numbers of rollouts are run, and the shorter run is subtracted.
 The same is measured with `ltrain worker` on this machine and `ltrain rollout --to`. With a shell
-agent, it also prints what a rollout costs beside the start of the agent's interpreter.
+agent, it also prints what a rollout costs beside the start of the agent's interpreter. The CPU
+time a rollout is that of the runner with its workers, and of the gateway.
 """
 
 import argparse
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -25,6 +27,7 @@ from ltrain_collector.store import Store
 RUNS = 3
 FEW, MANY = 200, 3000
 """Rollouts of the two runs whose difference is measured."""
+TICKS = os.sysconf("SC_CLK_TCK")
 MIN_REMOTE = 0.8
 """Limit: rate with a remote worker, relative to that of local workers."""
 SHELL = 20
@@ -113,33 +116,54 @@ def interpreter_seconds() -> float:
     return median(seconds)
 
 
-def warm_rate(place: Path, stack: Stack, name: str, *agent: str) -> float:
-    """Return the rollouts a second without the start of the processes."""
-    few = run(place, stack, f"few{name}", FEW, *agent)
-    many = run(place, stack, f"many{name}", MANY, *agent)
-    stored_rollouts(stack.store, f"many{name}", MANY)
-    return (MANY - FEW) / (many - few)
+def cpu_seconds(stack: Stack) -> tuple[float, float]:
+    """Return the CPU seconds of the commands that have ended, and of the gateway."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    fields = Path(stack.gateway_process, "stat").read_text().rpartition(")")[2].split()
+    return ended.ru_utime + ended.ru_stime, (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def warm_rate(place: Path, stack: Stack, name: str, many: int, *agent: str) -> list[float]:
+    """Return the rollouts a second without the start of the processes, and the CPU ms of each."""
+    began = cpu_seconds(stack)
+    few_seconds = run(place, stack, f"few{name}", FEW, *agent)
+    between = cpu_seconds(stack)
+    many_seconds = run(place, stack, f"many{name}", many, *agent)
+    ended = cpu_seconds(stack)
+    stored_rollouts(stack.store, f"many{name}", many)
+    cpu = [
+        (after - middle) - (middle - before)
+        for before, middle, after in zip(began, between, ended, strict=True)
+    ]
+    warm = many - FEW
+    return [warm / (many_seconds - few_seconds), *(1000 * seconds / warm for seconds in cpu)]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workers", default="2", help="worker processes")
+    parser.add_argument("--rollouts", type=int, default=MANY, help="of the longer run")
+    parser.add_argument("--runs", type=int, default=RUNS)
     arguments = parser.parse_args()
     agent = ("--agent", "agent:solve", "--workers", arguments.workers)
-    rates, remote, shell = [], [], []
+    many = arguments.rollouts
+    local: list[list[float]] = []
+    remote, shell = [], []
     with tempfile.TemporaryDirectory(prefix="ltrain-rollouts-") as folder:
         place = Path(folder)
         (place / "agent.py").write_text(AGENT)
         with policy_server() as upstream, ltrain(place, upstream) as stack:
-            for number in range(RUNS):
-                rates.append(warm_rate(place, stack, f"local{number}", *agent))
+            for number in range(arguments.runs):
+                local.append(warm_rate(place, stack, f"local{number}", many, *agent))
                 with remote_worker(place, stack, *agent):
-                    remote.append(warm_rate(place, stack, f"remote{number}", "--to", stack.gateway))
+                    to = ("--to", stack.gateway)
+                    remote.append(warm_rate(place, stack, f"remote{number}", many, *to)[0])
                 start = run(place, stack, f"one{number}", 1, "--workers", "1", "--", *COMMAND)
                 all_shell = run(
                     place, stack, f"sh{number}", SHELL, "--workers", "1", "--", *COMMAND
                 )
                 shell.append((all_shell - start) / (SHELL - 1))
+    rates, runner_cpu, gateway_cpu = (list(column) for column in zip(*local, strict=True))
     rate, interpreter = round(median(rates)), interpreter_seconds()
     relative = round(median(far / near for far, near in zip(remote, rates, strict=True)), 2)
     result = {
@@ -149,6 +173,8 @@ def main() -> None:
         "peer": f"a remote worker, at least {MIN_REMOTE} of that",
         "ratio": relative,
         "runs": [round(each) for each in rates],
+        "runner_and_workers_cpu_ms": round(median(runner_cpu), 1),
+        "gateway_cpu_ms": round(median(gateway_cpu), 1),
         "remote_runs": [round(each) for each in remote],
         "shell_agent_seconds": round(median(shell), 3),
         "its_interpreter_seconds": round(interpreter, 3),

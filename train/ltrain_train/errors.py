@@ -39,6 +39,10 @@ class BadDomains(LtrainError, ValueError):
     """The weights of domains do not fit the domains of the tasks."""
 
 
+class BadSchedule(LtrainError, ValueError):
+    """A schedule has a size that cannot work, or is used in the wrong order."""
+
+
 class BadJournal(LtrainError, ValueError):
     """A run's journal cannot be read, for example because another version of ltrain wrote it."""
 

@@ -322,6 +322,76 @@ def test_stopping_a_run_closes_attempts_in_flight_as_cancelled(
     assert len(outside.closed) == 2
 
 
+def test_the_stragglers_of_a_full_wave_are_carried_over_and_end_once(
+    runner: Start, task: Make, outside: Any
+) -> None:
+    started = runner("plain:solve", reward="scores:one", concurrency=6)
+    slow = [task("slow", sleeps=6), task("a"), task("b")]
+    first = started.run("train", 0, slow, 2, sampling={"temperature": 0.6}, enough_groups=2)
+    assert Counter(result.identity.task for result in first) == {"a": 2, "b": 2}
+    assert sorted(outside.closed) == sorted(f"{each.identity.rollout}.1" for each in first)
+    # a repeated plan starts nothing that still runs
+    second = started.run("train", 1, [task("c")], 2, sampling={"temperature": 0.2}, enough_groups=1)
+    assert Counter((each.identity.wave, each.identity.task) for each in second) == {(1, "c"): 2}
+    rest = started.run("train", 0, slow[:1], 2, sampling={"temperature": 0.6})
+    assert [(each.identity.wave, each.identity.task) for each in rest] == [(0, "slow")] * 2
+    everything = [*first, *second, *rest]
+    assert {each.identity.attempt for each in everything} == {1}
+    assert {each.outcome for each in everything} == {Outcome.OK}
+    assert len({each.identity.rollout for each in everything}) == len(outside.closed) == 8
+    closings = outside.wait_spans(8, name="ltrain.rollout")
+    assert len(closings) == 8
+    assert len(outside.spans(name="ltrain.rollout.dispatch")) == 8
+    assert started.run("train", 2, [], 2, sampling={}) == []
+
+
+def test_rollouts_of_a_full_wave_that_wait_are_carried_over_too(
+    runner: Start, task: Make, outside: Any
+) -> None:
+    started = runner("plain:solve", concurrency=1)
+    tasks = [task(name) for name in "abcd"]
+    first = started.run("train", 0, tasks, 1, sampling={}, enough_groups=1)
+    rest = started.run("train", 1, [task("e")], 1, sampling={})
+    order = [each.identity.task for each in [*first, *rest]]
+    assert order == ["a", "b", "c", "d", "e"] and 1 <= len(first) < 4
+    assert [each.identity.wave for each in rest] == [0] * (len(rest) - 1) + [1]
+
+
+def test_a_finished_group_counts_towards_a_full_wave(
+    runner: Start, task: Make, outside: Any
+) -> None:
+    started = runner("plain:solve")
+    tasks = [task("a"), task("b", sleeps=30)]
+    finished = {rollout_id("r", "train", 0, "a", 0)}
+    results = started.run("train", 0, tasks, 1, sampling={}, finished=finished, enough_groups=1)
+    assert results == [] and outside.calls == []
+
+
+def test_carried_rollouts_are_cancelled_when_the_runner_ends(
+    runner: Start, task: Make, outside: Any
+) -> None:
+    with runner("plain:solve") as started:
+        tasks = [task("a"), task("b", sleeps=60)]
+        started.run("train", 0, tasks, 1, sampling={}, enough_groups=1)
+    closings = outside.wait_spans(2, name="ltrain.rollout")
+    outcomes = {
+        s.attributes["ltrain.task.id"]: s.attributes["ltrain.rollout.outcome"] for s in closings
+    }
+    assert outcomes == {"a": "ok", "b": "cancelled"}
+    assert len(outside.closed) == 2
+
+
+def test_a_reward_that_fails_on_a_carried_result_is_judged_with_its_own_wave(
+    runner: Start, task: Make, outside: Any
+) -> None:
+    started = runner("plain:solve", reward="scores:fails_on_some")
+    tasks = [task("a"), task("c"), task("b", sleeps=4)]
+    first = started.run("train", 0, tasks, 1, sampling={}, enough_groups=2)
+    (last,) = started.run("train", 1, [], 1, sampling={})
+    assert {each.outcome for each in first} == {Outcome.OK}
+    assert (last.identity.task, last.outcome) == ("b", Outcome.ERROR)
+
+
 @pytest.mark.parametrize(
     ("agent", "sentence"),
     [

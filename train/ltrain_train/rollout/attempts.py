@@ -266,9 +266,11 @@ class Attempts:
         return {name: score.value for name, score in scores.items()}
 
     def _close_key(self, running: RunningAttempt) -> CallCounts:
-        # the agent's own key may have expired while the attempt waited to be closed
-        identity = running.attempt.identity
-        return self._client.close_attempt(identity, self._sign_key(identity, CLOSE_GRACE))
+        attempt, key = running.attempt, running.attempt.endpoint.api_key
+        expires = attempt.started / 1e9 + self._settings.timeout + KEY_GRACE
+        if time.time() + CLOSE_GRACE > expires:  # the attempt may have waited to be closed
+            key = self._sign_key(attempt.identity, CLOSE_GRACE)
+        return self._client.close_attempt(attempt.identity, key)
 
     def _write_unscored(self, unscored: UnscoredAttempt, outcome: Outcome) -> RolloutResult:
         reason = f"{RewardFailed.__name__}: {unscored.error}"

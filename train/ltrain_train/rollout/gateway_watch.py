@@ -15,6 +15,8 @@ from ltrain_train.workers import Attempt
 
 POLL = 0.2
 """Seconds between two requests of one kind to the gateway."""
+LIMITS_POLL = 0.1
+"""Seconds between two checks of the time limits: each looks at every attempt."""
 
 _logger = logging.getLogger("ltrain.rollouts")
 
@@ -25,7 +27,7 @@ class GatewayWatch:
     def __init__(self, client: GatewayClient, policy: str) -> None:
         self._client, self._policy = client, policy
         self._ready = False
-        self._ready_checked = self._waits_read = float("-inf")
+        self._ready_checked = self._waits_read = self._limits_checked = float("-inf")
         self._away_since: float | None = None
         self._waited: dict[str, float] = {}
 
@@ -54,8 +56,12 @@ class GatewayWatch:
 
     def overdue(self, attempts: Iterable[Attempt]) -> set[str]:
         """Return the execution ids of the attempts that exceeded their time limit."""
+        now = time.monotonic()
+        if now < self._limits_checked + LIMITS_POLL:
+            return set()
+        self._limits_checked = now
         late = [attempt for attempt in attempts if self._is_late(attempt)]
-        if not late or time.monotonic() < self._waits_read + POLL:
+        if not late or now < self._waits_read + POLL:
             return set()
         self._read_waits()
         return {attempt.id for attempt in late if self._is_late(attempt)}

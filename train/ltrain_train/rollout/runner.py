@@ -7,6 +7,9 @@
 * While the gateway holds calls, no attempt starts and no attempt's time limit runs.
 * If the reward function fails on a result, the attempt is an error of the agent; if it fails on
   most results, the run ends.
+* A wave may end when enough groups have ended. Its other rollouts are carried over: their agents
+  go on, and a later wave returns their results. Between two waves no result is judged, and no time
+  limit ends.
 """
 
 import os
@@ -28,19 +31,19 @@ from ltrain_train.rollout.attempt_log import AttemptLog
 from ltrain_train.rollout.attempts import Attempts, ClosedAttempt, RunningAttempt, WaveSettings
 from ltrain_train.rollout.finished import finished_rollouts
 from ltrain_train.rollout.gateway_watch import GatewayWatch
+from ltrain_train.rollout.open_rollouts import OpenRollouts
 from ltrain_train.rollout.planned_rollout import PlannedRollout, plan_rollouts
 from ltrain_train.rollout.rewards import REWARD_CONCURRENCY, REWARD_TIMEOUT
 from ltrain_train.rollout.scorer import Scorer
 from ltrain_train.rollout.store_keys import StoreKeys
 from ltrain_train.rollout.tasks import Task, require_unique_ids
-from ltrain_train.schedule import GroupQueue
+from ltrain_train.schedule import EarlyStop, GroupQueue
 from ltrain_train.store import open_service_provider
 from ltrain_train.workers import (
     Attempt,
     AttemptResult,
     CommandExecutor,
     Executor,
-    Outcome,
     RolloutResult,
     WaveResult,
     WorkerPool,
@@ -153,6 +156,7 @@ class Runner(ExitStack):
         self._cancelled: list[Identity] = []
         """Attempts that were in flight when a wave was stopped."""
         self._executor: Executor | None = None
+        self._open = OpenRollouts()
 
     @property
     def _is_function(self) -> bool:
@@ -170,6 +174,7 @@ class Runner(ExitStack):
             executor = self._open_executor(rollout_logs(self._home))
             self._executor = stack.enter_context(closing(executor))
             stack.callback(setattr, self, "_executor", None)
+            stack.callback(self._cancel_open)
             self.push(stack.pop_all())
         return self
 
@@ -183,8 +188,9 @@ class Runner(ExitStack):
         sampling: Mapping[str, float],
         finished: Collection[str] = (),
         on_result: OnResult | None = None,
+        enough_groups: int | None = None,
     ) -> WaveResult:
-        """Run each task `rollouts_per_task` times and wait for the results.
+        """Run each task `rollouts_per_task` times, and what was carried over, until they end.
 
         Args:
             mode: `train`, `val` or another mode of the rollouts.
@@ -194,8 +200,11 @@ class Runner(ExitStack):
             sampling: sampling parameters that the gateway imposes on the agent's calls.
             finished: rollout ids to skip.
             on_result: called with each rollout's result.
+            enough_groups: groups, carried ones included, whose end fills the wave; the rollouts of
+                the others are carried over. None: the wave waits for every rollout.
 
         Raises:
+            BadSchedule: when `enough_groups` is below 1.
             BadTasks: when two tasks share an id.
             BadReference, WorkerFailed: when the agent cannot be started.
             RewardFailed: when the reward function failed on most results.
@@ -203,7 +212,6 @@ class Runner(ExitStack):
             ServiceFailed: when a service cannot be started, or ends again and again.
         """
         require_unique_ids(tasks)
-        finished_ids = set(finished)
         attempts = Attempts(
             provider=self._provider,
             client=self._client,
@@ -224,80 +232,85 @@ class Runner(ExitStack):
         planned = list(plan_rollouts(self._run, mode, wave, tasks, rollouts_per_task))
         if self._store_keys is not None:
             self._store_keys.send_earlier_leftovers(rollout.identity for rollout in planned)
-        remaining = GroupQueue(
-            (rollout for rollout in planned if rollout.identity.rollout not in finished_ids),
-            group=lambda rollout: rollout.identity.task,
-            isolated=lambda rollout: rollout.isolated,
-        )
-        return self._run_planned(
-            attempts, remaining, on_result or (lambda result: None), len(finished_ids)
-        )
+        wave_end = self._open.begin_wave(attempts, planned, set(finished), enough_groups)
+        results = WaveResult()
 
-    def _run_planned(
-        self,
-        attempts: Attempts,
-        waiting: GroupQueue[PlannedRollout],
-        on_result: OnResult,
-        finished_before: int,
-    ) -> WaveResult:
-        executor, results = self._require_executor(), WaveResult()
+        def add(result: RolloutResult) -> None:
+            results.append(result)
+            if on_result is not None:
+                on_result(result)
+
+        try:
+            self._run_open(wave_end, add)
+        except BaseException:
+            self._cancel_open()
+            raise
+        return results
+
+    def _run_open(self, wave_end: EarlyStop, add: OnResult) -> None:
+        """Run the open rollouts until the wave is full."""
+        executor, rollouts = self._require_executor(), self._open
         watch = GatewayWatch(self._client, self._policy)
-        in_flight: dict[str, RunningAttempt] = {}
         threads = CLOSING_THREADS + self._scorer.concurrency
         closers = ThreadPoolExecutor(threads, thread_name_prefix="close")
         try:
-            while waiting or in_flight:
-                if waiting and watch.is_ready():
-                    self._start_attempts(attempts, executor, waiting, in_flight)
+            while not wave_end.is_full:
+                if rollouts.waiting and watch.is_ready():
+                    self._start_attempts(executor)
+                in_flight = rollouts.in_flight
                 executor.time_out(watch.overdue(each.attempt for each in in_flight.values()))
                 for event in self._next_events():
-                    if isinstance(event, BaseException):
-                        raise event
-                    if isinstance(event, ClosedAttempt):
-                        del in_flight[event.running.attempt.id]
-                        if event.next_try is not None:
-                            waiting.push(event.next_try)
-                        elif event.result is not None:
-                            results.append(event.result)
-                            on_result(event.result)
+                    if not isinstance(event, tuple):
+                        self._add_closed(event, wave_end, add)
                     elif (running := in_flight.get(event[0].id)) is not None:
                         waited = watch.waited(running.attempt.id)
+                        attempts = rollouts.attempts(running.rollout)
                         closers.submit(self._close_attempt, attempts, running, event[1], waited)
         except BaseException:
             closers.shutdown(wait=False, cancel_futures=True)
-            attempts.cancel(list(in_flight.values()))
-            self._cancelled += [running.attempt.identity for running in in_flight.values()]
             raise
         closers.shutdown()
-        scored = sum(result.outcome is Outcome.OK for result in results)
-        for result in attempts.close_unscored(scored + finished_before):
-            results.append(result)
-            on_result(result)
-        return results
+        for event in self._take_closed():
+            self._add_closed(event, wave_end, add)
+        for result in rollouts.close_unscored():
+            add(result)
 
-    def _start_attempts(
-        self,
-        attempts: Attempts,
-        executor: Executor,
-        waiting: GroupQueue[PlannedRollout],
-        in_flight: dict[str, RunningAttempt],
+    def _add_closed(
+        self, event: ClosedAttempt | BaseException, wave_end: EarlyStop, add: OnResult
     ) -> None:
-        if waiting and not in_flight:
+        if isinstance(event, BaseException):
+            raise event
+        if (group := self._open.end(event)) is not None:
+            wave_end.end(group)
+            if event.result is not None:
+                add(event.result)
+
+    def _take_closed(self) -> list[ClosedAttempt | BaseException]:
+        """Remove and return the events of closed attempts; leave those of attempts to be closed."""
+        events = [] if self._events.empty() else self._next_events()
+        for event in events:
+            if isinstance(event, tuple):
+                self._events.put(event)
+        return [event for event in events if not isinstance(event, tuple)]
+
+    def _cancel_open(self) -> None:
+        self._cancelled += self._open.cancel()
+
+    def _start_attempts(self, executor: Executor) -> None:
+        if not self._open.in_flight:
             executor.wait_ready(START_TIMEOUT)
-        while (rollout := _next_rollout(executor, waiting)) is not None:
+        while (rollout := _next_rollout(executor, self._open.waiting)) is not None:
             if (lease := self._pool.acquire()) is None:
-                waiting.push(rollout)
+                self._open.waiting.push(rollout)
                 return
-            running = attempts.open(rollout, lease)
-            in_flight[running.attempt.id] = running
-            executor.submit(running.attempt)
+            executor.submit(self._open.start(rollout, lease))
 
     def _close_attempt(
         self, attempts: Attempts, running: RunningAttempt, result: AttemptResult, waited: float
     ) -> None:
         try:
             closed = attempts.close(running, result, waited=waited)
-        except BaseException as error:  # `_run_planned` waits for this event and raises the error
+        except BaseException as error:  # `_run_open` waits for this event and raises the error
             self._events.put(error)
         else:
             if closed is not None:

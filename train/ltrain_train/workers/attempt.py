@@ -1,9 +1,11 @@
 """One attempt at a rollout: its task, its endpoint and its result."""
 
+import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,19 @@ def count_oom_kills() -> int:
         return 0
     counts = dict(line.split(maxsplit=1) for line in lines)
     return int(counts.get("oom_kill", 0))
+
+
+def recent_oom_kills() -> int:
+    """Return the count of at most a tenth of a second ago, because the kernel counts slowly.
+
+    A count that is too low takes the blame from an agent, and its rollout is tried once more.
+    """
+    return _oom_kills_of_tenth(int(time.monotonic() * 10))
+
+
+@lru_cache(maxsize=1)
+def _oom_kills_of_tenth(tenth: int) -> int:
+    return count_oom_kills()
 
 
 class Outcome(StrEnum):
@@ -76,7 +91,7 @@ class Attempt:
     isolated: bool = False
     """Whether the attempt gets a process to itself, because an earlier attempt's process died while
     others ran in it or when memory was short."""
-    oom_kills: int = field(default_factory=count_oom_kills)
+    oom_kills: int = field(default_factory=recent_oom_kills)
     """Processes that the kernel had killed for lack of memory before the attempt started."""
 
     @property
