@@ -2,16 +2,15 @@
 
 import importlib.util
 import json
-import math
-import struct
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 from tests.fake_vllm import FakeVllm
+from tests.safetensors_file import write_tensors
 
 HERE = Path(__file__).parent
 
@@ -34,7 +33,7 @@ def write_model(directory: Path, fill: int = 0, size: int = 4) -> Path:
     directory.mkdir(parents=True)
     (directory / "config.json").write_text("{}")
     (directory / "tokenizer.json").write_text("{}")
-    _write_tensors(directory / "model.safetensors", {"w": (size,), "m.q.weight": (3, 2)}, fill)
+    write_tensors(directory / "model.safetensors", {"w": (size,), "m.q.weight": (3, 2)}, fill)
     return directory
 
 
@@ -45,18 +44,8 @@ def write_adapter(directory: Path, fill: int = 0, rank: int = 1) -> Path:
     (directory / "adapter_config.json").write_text(json.dumps(config))
     names = [f"base_model.model.m.q.lora_{letter}.weight" for letter in "AB"]
     shapes = dict(zip(names, ((rank, 2), (3, rank)), strict=True))
-    _write_tensors(directory / "adapter_model.safetensors", shapes, fill)
+    write_tensors(directory / "adapter_model.safetensors", shapes, fill)
     return directory
-
-
-def _write_tensors(file: Path, shapes: Mapping[str, tuple[int, ...]], fill: int) -> None:
-    header, end = {}, 0
-    for name, shape in shapes.items():
-        size = math.prod(shape)
-        header[name] = {"dtype": "U8", "shape": shape, "data_offsets": [end, end + size]}
-        end += size
-    text = json.dumps(header).encode()
-    file.write_bytes(struct.pack("<Q", len(text)) + text + bytes([fill]) * end)
 
 
 @pytest.fixture

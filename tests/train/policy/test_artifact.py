@@ -1,12 +1,11 @@
 """A version is full weights, an adapter of such weights, or a prompt; each is checked."""
 
 import json
-import math
-import struct
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.safetensors_file import write_tensors
 
 from ltrain_train.errors import BadModel, PolicyExists
 from ltrain_train.policy import Policies
@@ -16,17 +15,6 @@ from ltrain_transforms.policy_file import PolicyVersion
 Shapes = dict[str, tuple[int, ...]]
 WEIGHTS: Shapes = {"m.q.weight": (6, 4), "m.up.weight": (8, 4), "m.norm.weight": (4,)}
 CONFIG = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": ["q"], "bias": "none"}
-
-
-def write_tensors(file: Path, shapes: Shapes, fill: int = 0) -> None:
-    """Write bytes of one value as a safetensors file."""
-    header, end = {}, 0
-    for name, shape in shapes.items():
-        size = math.prod(shape)
-        header[name] = {"dtype": "U8", "shape": shape, "data_offsets": [end, end + size]}
-        end += size
-    text = json.dumps(header).encode()
-    file.write_bytes(struct.pack("<Q", len(text)) + text + bytes([fill]) * end)
 
 
 def write_model(folder: Path, fill: int = 0) -> Path:

@@ -2,10 +2,10 @@
 
 import json
 import stat
-import struct
 from pathlib import Path
 
 import pytest
+from tests.safetensors_file import write_tensors
 
 from ltrain_train.errors import BadModel, PolicyExists, UnknownVersion
 from ltrain_train.policy.versions import Policies
@@ -17,13 +17,8 @@ def write_model(directory: Path, fill: int = 0, **shapes: int) -> Path:
     directory.mkdir(parents=True)
     (directory / "config.json").write_text("{}")
     (directory / "tokenizer.json").write_text("{}")
-    header, end = {}, 0
-    for name, size in (shapes or {"w": 4}).items():
-        header[name] = {"dtype": "U8", "shape": [size], "data_offsets": [end, end + size]}
-        end += size
-    text = json.dumps({"__metadata__": {"format": "pt"}, **header}).encode()
-    content = struct.pack("<Q", len(text)) + text + bytes([fill]) * end
-    (directory / "model.safetensors").write_bytes(content)
+    sizes = {name: (size,) for name, size in (shapes or {"w": 4}).items()}
+    write_tensors(directory / "model.safetensors", sizes, fill)
     return directory
 
 
