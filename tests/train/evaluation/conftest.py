@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.ports import free_ports
-from tests.train.policy.test_versions import write_model
+from tests.train.gateway.conftest import write_model
 
 from ltrain_train.policy import Policies
 

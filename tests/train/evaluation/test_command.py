@@ -11,6 +11,7 @@ from typing import Any
 
 import psutil
 import pytest
+from tests.train.gateway.conftest import write_adapter
 
 from ltrain_train.gateway import GatewayClient, gateway_secret
 
@@ -172,6 +173,16 @@ def test_versions_of_two_policies_are_served_one_after_the_other(
         ("policy@0", 2, 0.6),
     ]
     assert not _processes(project)
+
+
+def test_an_adapter_is_compared_with_its_base(project: Any, tmp_path: Path) -> None:
+    version = project.policies.add("policy", write_adapter(tmp_path / "adapter"), parent=0)
+    options = ("--policy", "policy@0", "--policy", f"policy@{version}", *AGENT)
+    done = project.ltrain("eval", "held-out.jsonl", *options, "--json")
+    assert done.returncode == 0, done.stderr
+    evaluated = json.loads(done.stdout)["versions"]
+    assert [each["version"] for each in evaluated] == ["policy@0", f"policy@{version}"]
+    assert project.policies.current("policy") == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])

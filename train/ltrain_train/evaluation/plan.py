@@ -7,7 +7,7 @@ from typing import Any
 
 from ltrain_train.errors import BadRun, DifferentBases
 from ltrain_train.loop import parse_version, serve_arguments
-from ltrain_train.policy import Policies
+from ltrain_train.policy import Policies, find_artifact, read_adapter_config
 from ltrain_train.rollout import Task, load_tasks
 from ltrain_transforms.recipe import DEFAULT, Judge, Recipe, Reward, Rollout, Serve, Service, Train
 
@@ -90,7 +90,8 @@ def make_plan(options: EvaluationOptions, home: Path) -> EvaluationPlan:
             f"--samples {options.samples} needs a temperature above 0, because greedy rollouts of "
             "a task are all alike. Add --temperature 1, or leave out --samples."
         )
-    versions = find_versions(Policies(home), options.policies)
+    policies = Policies(home)
+    versions = find_versions(policies, options.policies)
     recipe, folder = _read_recipe(options.recipe)
     section = recipe.rollout.model_dump() if recipe and recipe.rollout else {}
     tasks = options.tasks or _find_validation(folder, section)
@@ -116,8 +117,21 @@ def make_plan(options: EvaluationOptions, home: Path) -> EvaluationPlan:
         trust=recipe.source.trust if recipe else (),
         span_timeout=train.span_timeout,
         upstream=serve.upstream,
-        serve=serve_arguments(serve, folder, train),
+        serve=serve_arguments(*_with_adapters(policies, versions, serve, train), folder),
         secrets=recipe.secrets if recipe else (),
+    )
+
+
+def _with_adapters(
+    policies: Policies, versions: Sequence[EvaluatedVersion], serve: Serve, train: Train
+) -> tuple[Serve, Train]:
+    """Return the sections with which the gateway takes the adapters among the versions."""
+    paths = [policies.path(each.policy, each.version) for each in versions]
+    ranks = [read_adapter_config(path).r for path in paths if find_artifact(path) == "adapter"]
+    publish = "adapter" if ranks else "merged"  # nothing is published: a trial would be in vain
+    rank = max(ranks, default=train.lora_rank)
+    return serve.model_copy(update={"publish": publish}), train.model_copy(
+        update={"lora_rank": rank}
     )
 
 

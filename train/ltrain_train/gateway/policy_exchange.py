@@ -124,13 +124,13 @@ class PolicyExchange(Exchange):
         raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, sentence)
 
     def _check_answer(self, payload: dict[str, Any]) -> None:
-        """Check that the answer names the model of the version.
+        """Check that the answer names the adapter of the version; full weights have several names.
 
         Raises:
             ServerFailed: when another model answered.
         """
         model = payload.get("model", self._model)
-        if model != self._model:
+        if self._is_adapter and model != self._model:
             raise ServerFailed(f"model '{model}' answered a call of '{self._model}'")
 
     async def _note_disconnect(self) -> None:  # an outage may be why the agent went away

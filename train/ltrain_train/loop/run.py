@@ -97,7 +97,7 @@ class Plan:
         Raises:
             BadRun: when the chat template does not exist.
         """
-        return serve_arguments(self.recipe.serve, self.folder, self.train)
+        return serve_arguments(self.recipe.serve, self.train, self.folder)
 
     def policies(self) -> Policies:
         """Return the home's policies, after registering the model as version 0 of a new policy."""
@@ -121,13 +121,13 @@ class Plan:
         return self.recipe.rollout
 
 
-def serve_arguments(serve: Serve, folder: Path, train: Train) -> list[str]:
+def serve_arguments(serve: Serve, train: Train, folder: Path) -> list[str]:
     """Return the arguments of `ltrain serve` that a recipe's [serve] sets.
 
     Args:
         serve: the section.
-        folder: folder of the recipe.
         train: the recipe's [train].
+        folder: folder of the recipe.
 
     Raises:
         BadRun: when the chat template does not exist.
