@@ -111,6 +111,8 @@ def serve(
 
     if (tls_cert is None) != (tls_key is None):
         raise typer.BadParameter("--tls-cert and --tls-key must be used together.")
+    if replica and not upstream:
+        raise typer.BadParameter("--replica names servers behind a router: --upstream is its URL.")
     serve_until_stopped(
         ServeOptions(
             home=settings.HOME.read(),

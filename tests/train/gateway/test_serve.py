@@ -197,6 +197,8 @@ def test_the_example_of_the_help_and_arguments_after_two_dashes_work(
     assert log.read_text().splitlines()[-1].endswith(" --seed 7")
     more = refusal(home, python, str(model), "another", status=2)
     assert "unexpected extra argument" in more
+    alone = refusal(home, python, str(model), "--replica", "http://127.0.0.1:9", status=2)
+    assert "servers behind a router: --upstream is its URL" in " ".join(alone.split())
 
 
 def test_a_template_without_tools_is_named_once_when_a_request_names_tools(

@@ -40,6 +40,8 @@ class PolicyHost:
             log: prints what a user should know.
         """
         self.server, self.publications, self._vllm, self._log = server, publications, vllm, log
+        self._loss_logged = False
+        """Whether the user knows that the server lost weights, which it has not again yet."""
 
     async def prepare(self) -> None:
         """Serve the current versions, also if another command changed them while vLLM started.
@@ -112,10 +114,13 @@ class PolicyHost:
     async def _reload_lost(self) -> None:
         """Load what a server, or one of its replicas, has lost; retried at the next check."""
         reason = "the policy server lost weights or adapters; they are loaded again"
-        self._log(reason)
+        if not self._loss_logged:
+            self._log(reason)
+        self._loss_logged = True
         with contextlib.suppress(Refused, UpstreamFailed):
             async with self.server.gate.shut(reason):
                 await self.server.reload()
+                self._loss_logged = False
 
     async def sync_returned(self) -> None:
         """Wait until the policy server answers, and load its weights and adapters into it.
