@@ -51,6 +51,7 @@ def started(command: list[str], ready: str, **environment: str) -> Iterator[tupl
     finally:
         process.terminate()
         process.wait(60)
+        process.stdout.close()
 
 
 @contextmanager
