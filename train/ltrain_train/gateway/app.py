@@ -37,7 +37,7 @@ from ltrain_train.gateway.apis import (
 )
 from ltrain_train.gateway.attempts import AttemptCalls, AttemptRegistry
 from ltrain_train.gateway.collection import CollectionServer
-from ltrain_train.gateway.errors import Refused, json_response
+from ltrain_train.gateway.errors import Refused, json_response, read_body
 from ltrain_train.gateway.exchange import Exchange, Recording
 from ltrain_train.gateway.keys import BadKey, Keyring, RolloutClaims, call_key
 from ltrain_train.gateway.lease_routes import LeaseRoutes
@@ -132,7 +132,9 @@ class Gateway:
         claims = self._claims(scope, headers) if "rollout" in scope["path_params"] else None
         if claims is None:
             self._admit(headers)
-        client_call = api.parse(await _read_body(Request(scope, receive)))
+        client_call = api.parse(
+            await read_body(Request(scope, receive), "request", MAX_REQUEST_BYTES)
+        )
         if claims is not None:
             attempt = self.attempts.require_open(claims)  # after the body: a close may come first
         else:
@@ -207,7 +209,7 @@ class Gateway:
             self.attempts.require_open(claims)
         else:
             self._admit(request.headers)
-        chat = parse_count(await _read_body(request))
+        chat = parse_count(await read_body(request, "request", MAX_REQUEST_BYTES))
         publication, model = self.policies.default, chat["model"]
         if claims is not None:
             publication = self.policies.of_attempt(model, claims.policy)
@@ -319,18 +321,6 @@ class _ModelEndpoint:
 def _remote_context(headers: Mapping[str, str]) -> Context:
     """Return the trace context of a request's traceparent header."""
     return _propagator.extract(headers, context=Context())
-
-
-async def _read_body(request: Request) -> bytes:
-    body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > MAX_REQUEST_BYTES:
-            raise Refused(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                f"A request has at most {MAX_REQUEST_BYTES >> 20} MiB.",
-            )
-    return bytes(body)
 
 
 STATUS_OF: dict[type[Exception], HTTPStatus] = {

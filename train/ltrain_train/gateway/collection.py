@@ -94,10 +94,6 @@ class CollectionPublication(Publication):
         self.policies, self.policy = policies, policy
         self.server = CollectedServer(policies, upstream)
 
-    def holds(self, version: int) -> bool:
-        """Return False: the version of its weights is unknown."""
-        return False
-
     @property
     def version(self) -> int | None:
         """None: the server's weights are its own."""

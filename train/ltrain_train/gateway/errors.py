@@ -1,8 +1,9 @@
-"""The gateway's responses in JSON, and its errors in the form that OpenAI's clients read."""
+"""Bodies of the gateway's requests and responses, and its errors as OpenAI's clients read them."""
 
 from http import HTTPStatus
 
 import orjson
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Send
 
@@ -31,6 +32,27 @@ class Refused(Exception):
 def json_response(content: object, status: HTTPStatus = HTTPStatus.OK) -> Response:
     """Return a response with JSON."""
     return Response(orjson.dumps(content), status, media_type="application/json")
+
+
+async def read_body(request: Request, what: str, limit: int) -> bytes:
+    """Return the body of a request.
+
+    Args:
+        request: the request.
+        what: the noun for it in the error.
+        limit: its maximum bytes.
+
+    Raises:
+        Refused: 413, when it is longer.
+    """
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > limit:
+            raise Refused(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"A {what} has at most {limit >> 20} MiB."
+            )
+    return bytes(body)
 
 
 async def send_json(send: Send, status: int, body: bytes) -> None:

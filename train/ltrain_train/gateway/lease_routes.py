@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ltrain_train.gateway.errors import Refused
+from ltrain_train.gateway.errors import Refused, read_body
 from ltrain_train.gateway.keys import Keyring, bearer_key
 from ltrain_train.leases import (
     Finished,
@@ -123,7 +123,9 @@ class LeaseRoutes:
         else:
             self._keys.verify_worker_key(key)
         try:
-            message = kind.model_validate_json(await _read_body(request))
+            message = kind.model_validate_json(
+                await read_body(request, "message", MAX_MESSAGE_BYTES)
+            )
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"])) or "the body"
@@ -158,18 +160,6 @@ class LeaseRoutes:
         """Wake every request that waits."""
         self._changed.set()
         self._changed = asyncio.Event()
-
-
-async def _read_body(request: Request) -> bytes:
-    body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > MAX_MESSAGE_BYTES:
-            raise Refused(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                f"A message has at most {MAX_MESSAGE_BYTES >> 20} MiB.",
-            )
-    return bytes(body)
 
 
 def _require_same_version(program: str, version: str) -> None:

@@ -1,6 +1,5 @@
 """The files of one version: its `policy.json`, its artifact, and the checkpoint that it names."""
 
-import stat
 from collections.abc import Mapping
 from hashlib import file_digest
 from pathlib import Path
@@ -12,7 +11,6 @@ from ltrain_transforms.policy_file import LEDGER, POLICY_MANIFEST, PolicyFile, P
 
 LINEAGE_FILES = frozenset({POLICY_MANIFEST, LEDGER})
 """Files of a version that are not of the artifact: they say where it comes from."""
-READ_ONLY = stat.S_IRUSR | stat.S_IRGRP | stat.S_IROTH
 
 
 def list_versions(folder: Path) -> list[int]:
@@ -39,7 +37,7 @@ def write_manifest(directory: Path, version: PolicyVersion) -> None:
     text = version.model_copy(update={"files": describe_files(files)}).model_dump_json(indent=2)
     (directory / POLICY_MANIFEST).write_text(text + "\n")
     for file in list_files(directory):
-        file.chmod(READ_ONLY)
+        file.chmod(0o444)
 
 
 def list_files(directory: Path) -> list[Path]:

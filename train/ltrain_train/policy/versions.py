@@ -197,7 +197,7 @@ class Policies:
         path = self.path(name, version)
         manifest = read_manifest(path)
         check_sizes(path, manifest.files)
-        base = self.weights_path(name, version)
+        base = self.path(name, manifest.weights_version)
         if base == path:
             base = self.path(name, 0)
         else:

@@ -64,9 +64,7 @@ class Adapters:
         """Return the adapter of a version; None if the server does not hold it."""
         return self._held.get((policy, version))
 
-    async def load(
-        self, policy: str, version: int, needed: Callable[[], Collection[Key]]
-    ) -> HeldAdapter:
+    async def load(self, policy: str, version: int, needed: Callable[[], Collection[Key]]) -> None:
         """Load the adapter of a version, unless the server holds it.
 
         Args:
@@ -78,9 +76,8 @@ class Adapters:
             Refused: 409, when the server holds as many adapters as it can, and each is needed.
             UpstreamFailed: when the server refuses the adapter.
         """
-        found = self.find(policy, version)
-        if found is not None:
-            return found
+        if self.find(policy, version) is not None:
+            return
         await self._make_room(policy, version, needed)
         adapter = HeldAdapter(policy, version, self._policies.hold(policy, version))
         try:
@@ -89,7 +86,6 @@ class Adapters:
             os.close(adapter.held)
             raise
         self._held[adapter.key] = adapter
-        return adapter
 
     async def drop(self, adapter: HeldAdapter) -> None:
         """Remove an adapter from the server; its new calls are not answered any more."""

@@ -107,7 +107,19 @@ class PolicyServer:
         await self.adapters.restore()
         self.lost_weights = False
 
-    async def replace(self, weights: Weights) -> None:
+    async def load(self, weights: Weights) -> None:
+        """Load weights and adapters again, or other weights, while no call runs.
+
+        Raises:
+            UpstreamAway: when the server died, or has unknown weights and must be started again.
+            UpstreamFailed: when it refuses the weights.
+        """
+        if weights.digest == self.weights.digest:
+            await self.reload()
+        else:
+            await self._replace(weights)
+
+    async def _replace(self, weights: Weights) -> None:
         """Load other weights, while no call runs; adapters of the previous ones are removed.
 
         Raises:

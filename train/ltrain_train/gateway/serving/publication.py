@@ -124,7 +124,7 @@ class Publication:
             self._require_own_server(version, weights)
             async with self.gate.closed(f"{self.policy} v{version} is being loaded"):
                 began = time.monotonic()
-                await self._load(weights)
+                await self.server.load(weights)
                 await self._serve(version)
                 self._record(version, current=current)
             return time.monotonic() - began
@@ -142,18 +142,12 @@ class Publication:
 
     def _choose(self, attempt: AttemptCalls) -> ServedVersion:
         version = attempt.versions.setdefault(self.policy, self.served)
-        if version != self.served and not self.holds(version):
+        if not self.holds(version):
             if attempt.pinned:
                 raise Refused(HTTPStatus.CONFLICT, self.describe_gone(version))
             version = attempt.versions[self.policy] = self.served
         adapter = self.server.adapters.find(self.policy, version)
         return ServedVersion(version, adapter.model if adapter else self.upstream.model, adapter)
-
-    async def _load(self, weights: Weights) -> None:
-        if weights.digest == self.server.weights.digest:
-            await self.server.reload()
-        else:
-            await self.server.replace(weights)
 
     async def _serve(self, version: int, *, quiet: bool = False) -> None:
         """Serve a version whose weights are in the server."""

@@ -79,11 +79,14 @@ class ServedPolicies:
         Raises:
             Refused: 404, when there is no such policy, or its server does not hold the version.
         """
+        if (publication := self._publications.get(model)) is not None:
+            return publication
         name, _, number = model.partition("@")
-        publication = self._publications.get(model)
-        if publication is None and name in self._publications and number.isdecimal():
-            publication, version = self._publications[name], int(number)
-            if not publication.holds(version):
-                raise Refused(HTTPStatus.NOT_FOUND, publication.describe_gone(version))
-            calls.versions[name], calls.pinned = version, True
-        return publication or self.require(model)
+        publication = self._publications.get(name)
+        if publication is None or publication.version is None or not number.isdecimal():
+            return self.require(model)
+        version = int(number)
+        if not publication.holds(version):
+            raise Refused(HTTPStatus.NOT_FOUND, publication.describe_gone(version))
+        calls.versions[name], calls.pinned = version, True
+        return publication
