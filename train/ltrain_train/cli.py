@@ -17,6 +17,24 @@ app.add_typer(serve_cli.app)
 app.add_typer(worker_cli.app)
 
 
+RewardOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Reward: module:function of (task, result), a command or a URL, as in a recipe."
+    ),
+]
+RewardTimeoutOption = Annotated[
+    float, typer.Option(min=0.1, help="Seconds for the reward of one result.")
+]
+RewardConcurrencyOption = Annotated[
+    int, typer.Option(min=1, help="Results that are judged at a time.")
+]
+RewardRateOption = Annotated[
+    float | None,
+    typer.Option(min=0.001, help="Most calls of the reward in a second; default: no limit."),
+]
+
+
 @app.command()
 def rollout(
     tasks: Annotated[Path, typer.Argument(help="JSONL file: one task with id and input a line.")],
@@ -27,12 +45,7 @@ def rollout(
     agent: Annotated[
         str | None, typer.Option(help="The agent as module:function, run in worker processes.")
     ] = None,
-    reward: Annotated[
-        str | None,
-        typer.Option(
-            help="Reward: module:function of (task, result), a command or a URL, as in a recipe."
-        ),
-    ] = None,
+    reward: RewardOption = None,
     rollouts_per_task: Annotated[int, typer.Option(min=1, help="Rollouts of each task.")] = 1,
     run: Annotated[
         str | None, typer.Option(help="Name of the run; default: the name of the task file.")
@@ -60,16 +73,9 @@ def rollout(
         float,
         typer.Option(min=0.1, help="Seconds for an attempt; waits for the gateway do not count."),
     ] = 60.0,
-    reward_timeout: Annotated[
-        float, typer.Option(min=0.1, help="Seconds for the reward of one result.")
-    ] = 60.0,
-    reward_concurrency: Annotated[
-        int, typer.Option(min=1, help="Results that are judged at a time.")
-    ] = 8,
-    reward_rate: Annotated[
-        float | None,
-        typer.Option(min=0.001, help="Most calls of the reward in a second; default: no limit."),
-    ] = None,
+    reward_timeout: RewardTimeoutOption = 60.0,
+    reward_concurrency: RewardConcurrencyOption = 8,
+    reward_rate: RewardRateOption = None,
     agent_sees: Annotated[
         list[str] | None,
         typer.Option(help="Task key that the agent may read; repeat for more. Default: input."),
@@ -124,12 +130,7 @@ def rollout(
 @app.command()
 def score(
     run: Annotated[str, typer.Argument(help="Name of the run.")],
-    reward: Annotated[
-        str | None,
-        typer.Option(
-            help="Reward: module:function of (task, result), a command or a URL, as in a recipe."
-        ),
-    ] = None,
+    reward: RewardOption = None,
     judge: Annotated[
         str | None, typer.Option(help="Evaluation of a judge of the recipe, in place of --reward.")
     ] = None,
@@ -140,16 +141,9 @@ def score(
     store: Annotated[
         str | None, typer.Option(help="Store with the run; default: LTRAIN_STORE.")
     ] = None,
-    reward_timeout: Annotated[
-        float, typer.Option(min=0.1, help="Seconds for the reward of one result.")
-    ] = 60.0,
-    reward_concurrency: Annotated[
-        int, typer.Option(min=1, help="Results that are judged at a time.")
-    ] = 8,
-    reward_rate: Annotated[
-        float | None,
-        typer.Option(min=0.001, help="Most calls of the reward in a second; default: no limit."),
-    ] = None,
+    reward_timeout: RewardTimeoutOption = 60.0,
+    reward_concurrency: RewardConcurrencyOption = 8,
+    reward_rate: RewardRateOption = None,
     trust: Annotated[
         list[str] | None,
         typer.Option(help="Sender whose rollouts count, as in source.trust; repeat for more."),

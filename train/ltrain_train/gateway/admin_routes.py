@@ -12,6 +12,7 @@ from ltrain_train.gateway.errors import Refused, json_response
 from ltrain_train.gateway.keys import Keyring, bearer_key
 from ltrain_train.gateway.serving.publication import Publication
 from ltrain_train.gateway.serving.served_policies import ServedPolicies
+from ltrain_transforms.artifacts import PublishedAs
 
 
 class AdminRoutes:
@@ -22,7 +23,7 @@ class AdminRoutes:
         keys: Keyring,
         policies: ServedPolicies,
         attempts: AttemptRegistry,
-        publish_as: str = "merged",
+        publish_as: PublishedAs = "merged",
     ) -> None:
         """Prepare the routes.
 

@@ -48,6 +48,7 @@ from ltrain_train.gateway.serving.publication import Publication
 from ltrain_train.gateway.serving.served_policies import ServedPolicies
 from ltrain_train.gateway.serving.upstream import UpstreamAway, UpstreamFailed
 from ltrain_train.policy import BadModel, UnknownVersion
+from ltrain_transforms.artifacts import PublishedAs
 
 ROLLOUT = "/rollout/{rollout}/attempt/{attempt:int}"
 MAX_REQUEST_BYTES = 64 << 20
@@ -70,7 +71,7 @@ class Gateway:
         routes: Routes | None = None,
         attempts: AttemptRegistry | None = None,
         collection: CollectionServer | None = None,
-        publish_as: str = "merged",
+        publish_as: PublishedAs = "merged",
     ) -> None:
         """Prepare the routes.
 

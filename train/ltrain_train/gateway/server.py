@@ -13,7 +13,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import uvicorn
@@ -42,7 +42,7 @@ from ltrain_train.gateway.collection import (
 )
 from ltrain_train.gateway.keys import gateway_secret, require_store_keys, store_keys
 from ltrain_train.gateway.routes import Routes, parse_routes
-from ltrain_train.gateway.serving.adapter_trial import PublishedAs, measure_adapter, warm_up
+from ltrain_train.gateway.serving.adapter_trial import measure_adapter, warm_up
 from ltrain_train.gateway.serving.host import PolicyHost
 from ltrain_train.gateway.serving.plan import (
     AdapterOptions,
@@ -58,6 +58,7 @@ from ltrain_train.gateway.serving.vllm import Vllm, VllmOptions
 from ltrain_train.policy import NO_TOOLS, Policies, renders_tools
 from ltrain_train.processes import Children
 from ltrain_train.store import open_service_provider
+from ltrain_transforms.artifacts import PublishedAs
 
 HOST = "127.0.0.1"
 GC_THRESHOLD = 20_000
@@ -87,7 +88,7 @@ class ServeOptions:
     upstream: str | None
     """URL of a running policy server; None starts vLLM."""
     vllm: VllmOptions
-    adapters: AdapterOptions = field(default_factory=AdapterOptions)
+    adapters: AdapterOptions
     replicas: tuple[str, ...] = ()
     """URLs of the servers behind `upstream`, which is a router then."""
     upstream_key_env: str | None = None

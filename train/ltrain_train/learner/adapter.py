@@ -3,13 +3,14 @@
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from ltrain_train.learner.weights import (
+    DTYPE_NAMES,
     atomic_directory,
     copy_model_files,
     export_size,
@@ -25,7 +26,7 @@ from ltrain_train.policy import (
     read_adapter_config,
 )
 
-SAVED_DTYPES: dict[str, Literal["bf16", "fp32"]] = {"bfloat16": "bf16", "float32": "fp32"}
+SAVED_DTYPES = {name: dtype for dtype, name in DTYPE_NAMES.items()}
 """The precision of a base, by the dtype in its config.json."""
 
 

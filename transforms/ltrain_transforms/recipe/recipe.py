@@ -19,7 +19,7 @@ from ltrain_transforms.recipe.judge import Judge
 from ltrain_transforms.recipe.policy import Policy
 from ltrain_transforms.recipe.reward import Reward
 from ltrain_transforms.recipe.rollout import Rollout
-from ltrain_transforms.recipe.section import Section
+from ltrain_transforms.recipe.section import Section, first_duplicate
 from ltrain_transforms.recipe.selection import Filter, Source
 from ltrain_transforms.recipe.serve import Serve
 from ltrain_transforms.recipe.service import Service
@@ -43,30 +43,23 @@ class Recipe(Section):
     @field_validator("policy")
     @classmethod
     def _unique_policies(cls, policies: tuple[Policy, ...]) -> tuple[Policy, ...]:
-        names = [policy.name for policy in policies]
-        duplicates = sorted({name for name in names if names.count(name) > 1})
-        if duplicates:
-            raise ValueError(
-                f"Two policies are named '{duplicates[0]}'. Merge both into one [[policy]]."
-            )
+        if name := first_duplicate(policy.name for policy in policies):
+            raise ValueError(f"Two policies are named '{name}'. Merge both into one [[policy]].")
         return policies
 
     @field_validator("reward")
     @classmethod
     def _unique_rewards(cls, rewards: tuple[Reward, ...]) -> tuple[Reward, ...]:
-        names = [reward.name for reward in rewards]
-        duplicates = sorted({name for name in names if names.count(name) > 1})
-        if duplicates:
-            raise ValueError(f"Two rewards are named '{duplicates[0]}'. Give each its own name.")
+        if name := first_duplicate(reward.name for reward in rewards):
+            raise ValueError(f"Two rewards are named '{name}'. Give each its own name.")
         return rewards
 
     @field_validator("service")
     @classmethod
     def _unique_services(cls, services: tuple[Service, ...]) -> tuple[Service, ...]:
-        names = [service.name for service in services]
-        if duplicates := sorted({name for name in names if names.count(name) > 1}):
+        if name := first_duplicate(service.name for service in services):
             raise ValueError(
-                f"Two services are named '{duplicates[0]}'. Set count = 2 for two instances of a "
+                f"Two services are named '{name}'. Set count = 2 for two instances of a "
                 "service, or rename one."
             )
         return services

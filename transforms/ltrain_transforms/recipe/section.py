@@ -1,5 +1,7 @@
 """The base class of all recipe sections: frozen, no unknown keys, only finite numbers."""
 
+from collections.abc import Iterable
+
 from pydantic import BaseModel, ConfigDict
 
 
@@ -12,6 +14,12 @@ class Section(BaseModel):
     def budgets(cls) -> set[str]:
         """Return the names of the keys that are marked as `BUDGET`."""
         return {name for name, field in cls.model_fields.items() if BUDGET in field.metadata}
+
+
+def first_duplicate(names: Iterable[str]) -> str | None:
+    """Return the first name, in alphabetical order, that occurs more than once; None for none."""
+    known = list(names)
+    return min((name for name in known if known.count(name) > 1), default=None)
 
 
 class Budget:

@@ -6,7 +6,7 @@ from typing import Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from ltrain_transforms.artifacts import Publish
-from ltrain_transforms.recipe.section import Section
+from ltrain_transforms.recipe.section import Section, first_duplicate
 from ltrain_transforms.recipe.train import Train
 
 
@@ -65,9 +65,8 @@ class Serve(Section):
     @field_validator("route")
     @classmethod
     def _unique_models(cls, routes: tuple[Route, ...]) -> tuple[Route, ...]:
-        names = [route.model for route in routes]
-        if duplicates := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"Two routes are of model '{duplicates[0]}'. Remove one.")
+        if model := first_duplicate(route.model for route in routes):
+            raise ValueError(f"Two routes are of model '{model}'. Remove one.")
         return routes
 
     @property

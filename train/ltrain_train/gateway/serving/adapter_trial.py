@@ -15,7 +15,6 @@ from http import HTTPStatus
 from math import prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Literal
 
 from ltrain_train.gateway.serving.upstream import Upstream, UpstreamFailed
 from ltrain_train.policy import (
@@ -25,9 +24,8 @@ from ltrain_train.policy import (
     ADAPTER_WEIGHTS,
     read_shapes,
 )
+from ltrain_transforms.artifacts import PublishedAs
 
-PublishedAs = Literal["adapter", "merged"]
-"""What a learner exports of a LoRA adapter for the server."""
 MIN_SPEED = 0.9
 """Speed with an adapter, relative to that without, from which adapters are published."""
 CALLS, TOKENS, ROUNDS = 8, 16, 2

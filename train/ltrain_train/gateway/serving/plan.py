@@ -18,11 +18,11 @@ class SeveralWeights(LtrainError, ValueError):
 class AdapterOptions:
     """The options on adapters of `ltrain serve`."""
 
-    publish: Publish = "merged"
+    publish: Publish
     """What learners publish."""
-    lora_rank: int = 0
+    lora_rank: int
     """Largest rank of adapters; 0: only adapters that are current are served."""
-    max_adapters: int = 5
+    max_adapters: int
     """Adapters of each policy that a server holds at most."""
 
 
