@@ -130,9 +130,7 @@ class Gateway:
     async def call(self, api: Api, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a call of the model, streamed or complete."""
         headers = Headers(scope=scope)
-        claims = self._claims(scope, headers) if "rollout" in scope["path_params"] else None
-        if claims is None:
-            self._admit(headers)
+        claims = self._authorize(scope, headers)
         client_call = api.parse(
             await read_body(Request(scope, receive), "request", MAX_REQUEST_BYTES)
         )
@@ -204,12 +202,9 @@ class Gateway:
 
     async def count_tokens(self, request: Request) -> Response:
         """Return the number of tokens of a message's prompt; no call is made or recorded."""
-        claims = None
-        if "rollout" in request.path_params:
-            claims = self._claims(request.scope, request.headers)
+        claims = self._authorize(request.scope, request.headers)
+        if claims is not None:
             self.attempts.require_open(claims)
-        else:
-            self._admit(request.headers)
         chat = parse_count(await read_body(request, "request", MAX_REQUEST_BYTES))
         publication, model = self.policies.default, chat["model"]
         if claims is not None:
@@ -221,10 +216,7 @@ class Gateway:
 
     async def models(self, request: Request) -> Response:
         """Return the list of models: the policies, and those with a route."""
-        if "rollout" in request.path_params:
-            self._claims(request.scope, request.headers)
-        else:
-            self._admit(request.headers)
+        self._authorize(request.scope, request.headers)
         fields = {"object": "model", "created": 0, "owned_by": "ltrain"}
         policies = [
             {"id": each.policy, **fields, "max_model_len": each.upstream.max_model_len}
@@ -270,6 +262,13 @@ class Gateway:
             },
             status,
         )
+
+    def _authorize(self, scope: Scope, headers: Headers) -> RolloutClaims | None:
+        """Check the key of a call, and return its claims; None for a call of production."""
+        if "rollout" in scope["path_params"]:
+            return self._claims(scope, headers)
+        self._admit(headers)
+        return None
 
     def _claims(self, scope: Scope, headers: Headers) -> RolloutClaims:
         claims = self._keys.verify_rollout_key(call_key(headers))

@@ -5,17 +5,12 @@
 * It ends with the process that started it, however that process ends.
 """
 
-import socket
-from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from random import sample
 from typing import Any
 
 import ray
 from tenacity import RetryCallState, Retrying, retry_if_exception_message, stop_after_attempt
-
-from ltrain_train.errors import LearnerFailed
 
 LOOPBACK = "127.0.0.1"
 GROUP = "ltrain"
@@ -23,8 +18,6 @@ GROUP = "ltrain"
 RAY_FOLDER = "r"
 """Ray's folder in the scratch folder: Ray makes its own folder accessible to everyone, which the
 private folder around it prevents."""
-PORT_RANGE = range(20000, 32000)
-"""Ports below the kernel's ephemeral range."""
 START_ATTEMPTS = 3
 """Ray allows its daemons 30 seconds to start, which may be too short on a busy machine."""
 START_TIMEOUT_TEXT = "timed out during startup"
@@ -113,18 +106,6 @@ def describe_error(error: Exception) -> str:
         cause = cause.as_instanceof_cause()
     lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__
-
-
-def free_port() -> int:
-    """Return a free loopback port that the kernel does not assign to outgoing connections."""
-    for port in sample(PORT_RANGE, len(PORT_RANGE)):
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind((LOOPBACK, port))
-            return port
-    raise LearnerFailed(
-        f"All ports from {PORT_RANGE.start} to {PORT_RANGE.stop - 1} are in use. "
-        "Stop a program that listens on one of them."
-    )
 
 
 def _import(module: str) -> None:

@@ -25,6 +25,7 @@ from ltrain_train.learner import cluster, protocol
 from ltrain_train.learner.checkpoint import check_fit
 from ltrain_train.learner.protocol import Job
 from ltrain_train.learner.weights import check_base
+from ltrain_train.processes import free_port
 
 if TYPE_CHECKING:
     from ltrain_train.learner.learner import Learner
@@ -91,7 +92,7 @@ class LearnerService:
         if job.checkpoint is not None:
             check_fit(job.checkpoint, job)
         cluster.start_ray(job.ranks, job.scratch)
-        port = cluster.free_port()
+        port = free_port()
         cluster.preimport(ENGINE_MODULE, job.ranks, port)
         learner = import_module(LEARNER_MODULE)
         self.learner = learner.Learner(job, port, self._tracer(job))
