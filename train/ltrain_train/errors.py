@@ -1,6 +1,11 @@
 """Errors that a user can fix: of a run, a policy, a dataset's rows and a checkpoint."""
 
+from typing import TYPE_CHECKING
+
 from ltrain_instrument.errors import LtrainError
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 
 class NotReachable(LtrainError, ConnectionError):
@@ -97,3 +102,10 @@ class BadCheckpoint(LtrainError, ValueError):
 
 class LearnerFailed(LtrainError, RuntimeError):
     """The learner raised an unexpected error; its log has the details."""
+
+
+def describe_fault(error: "ValidationError", whole: str = "") -> str:
+    """Return the first fault of untrusted input: the field, or `whole` for all of it, and why."""
+    fault = error.errors(include_url=False)[0]
+    place = ".".join(map(str, fault["loc"])) or whole
+    return f"{place}: {fault['msg']}" if place else fault["msg"]

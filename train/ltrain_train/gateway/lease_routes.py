@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from ltrain_train.errors import describe_fault
 from ltrain_train.gateway.errors import Refused, read_body
 from ltrain_train.gateway.keys import Keyring, bearer_key
 from ltrain_train.leases import (
@@ -127,9 +128,8 @@ class LeaseRoutes:
                 await read_body(request, "message", MAX_MESSAGE_BYTES)
             )
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"])) or "the body"
-            raise Refused(HTTPStatus.BAD_REQUEST, f"{where}: {first['msg']}.") from error
+            sentence = f"{describe_fault(error, 'the body')}."
+            raise Refused(HTTPStatus.BAD_REQUEST, sentence) from error
         if self._queue.expire():
             self._notify()
         return message

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.tokens import Operation, Request, unchanged_request
+from ltrain_train.errors import describe_fault
 from ltrain_train.gateway.serving.upstream import CONNECT_TIMEOUT, PATHS
 from ltrain_transforms.recipe import Route
 
@@ -113,8 +114,7 @@ def _parse_route(text: str) -> Route:
             return Route.model_validate_json(text)
         return Route(model=model, url=url if equals else "")
     except ValidationError as error:
-        fault = error.errors(include_url=False)[0]
         raise BadRoute(
-            f"--route {text}: {'.'.join(map(str, fault['loc']))}: {fault['msg']}. Write MODEL=URL, "
-            'or {"model": "gpt-5", "url": "https://api.openai.com/v1", "key": "OPENAI_API_KEY"}.'
+            f"--route {text}: {describe_fault(error)}. Write MODEL=URL, or "
+            '{"model": "gpt-5", "url": "https://api.openai.com/v1", "key": "OPENAI_API_KEY"}.'
         ) from error

@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ltrain_train.errors import BadModel
+from ltrain_train.errors import BadModel, describe_fault
 from ltrain_train.policy.manifest import artifact_files
 from ltrain_train.policy.weights import Shape, check_model, check_same_tensors, read_shapes
 from ltrain_transforms.artifacts import Artifact
@@ -111,10 +111,9 @@ def read_adapter_config(directory: Path) -> AdapterConfig:
     except OSError as error:
         raise BadModel(f"'{file}' cannot be read: {error.strerror}.") from error
     except ValidationError as error:
-        fault = error.errors(include_url=False)[0]
         raise BadModel(
-            f"'{file}': {'.'.join(map(str, fault['loc']))}: {fault['msg']}. Plain LoRA adapters "
-            "can be served: one rank for all modules, no DoRA, no biases, no saved modules."
+            f"'{file}': {describe_fault(error)}. Plain LoRA adapters can be served: one rank for "
+            "all modules, no DoRA, no biases, no saved modules."
         ) from error
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from ltrain_instrument.errors import LtrainError
+from ltrain_train.errors import describe_fault
 
 
 class BadTasks(LtrainError, ValueError):
@@ -102,10 +103,8 @@ def _parse_task(path: Path, number: int, line: str) -> Task:
     try:
         return Task.model_validate_json(line)
     except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        field = ".".join(str(part) for part in problem["loc"])
         raise BadTasks(
-            f"{path}, line {number}: {field + ': ' if field else ''}{problem['msg']}. "
+            f"{path}, line {number}: {describe_fault(error)}. "
             f'The line is: {line.strip()[:120]}. Write a task as {{"id": "1", "input": "..."}}; '
             "further keys are allowed."
         ) from error

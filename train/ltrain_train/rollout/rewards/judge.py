@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.privacy import remove_url_credentials
 from ltrain_instrument.tokens import CallSpan, ModelResponse, Request, unchanged_request
+from ltrain_train.errors import describe_fault
 from ltrain_train.rollout.rewards.endpoint import EndpointAway, JsonEndpoint
 from ltrain_train.rollout.rewards.limits import RewardLimits
 from ltrain_train.rollout.rewards.source import MAX_CALLS, RewardFailed
@@ -130,7 +131,8 @@ class LlmJudge:
                 try:
                     return self._ask(task, result, until, start_call)
                 except ValidationError as error:
-                    fault = _describe(error)
+                    value = str(error.errors()[0]["input"])[:200]
+                    fault = f"{describe_fault(error)} ({value!r})"
         raise RewardFailed(
             f"The judge '{self.name}' failed on task '{task.id}': {MAX_CALLS} answers of model "
             f"'{self._judge.model}' were no score, the last one because {fault}. Use a model that "
@@ -206,9 +208,3 @@ def _without_fence(text: str) -> str:
     if text.startswith("```") and text.endswith("```"):
         return text.partition("\n")[2].removesuffix("```")
     return text
-
-
-def _describe(error: ValidationError) -> str:
-    first = error.errors()[0]
-    where = "".join(f"{part}: " for part in [".".join(map(str, first["loc"]))] if part)
-    return f"{where}{first['msg']} ({str(first['input'])[:200]!r})"
