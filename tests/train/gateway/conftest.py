@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.fake_vllm import FakeVllm
-from tests.safetensors_file import write_tensors
+from tests.model_files import write_model_files, write_tensors
 
 HERE = Path(__file__).parent
 
@@ -30,11 +30,7 @@ def load(name: str) -> ModuleType:
 
 def write_model(directory: Path, fill: int = 0, size: int = 4) -> Path:
     """Write a fake model: config, tokenizer, a vector and a matrix."""
-    directory.mkdir(parents=True)
-    (directory / "config.json").write_text("{}")
-    (directory / "tokenizer.json").write_text("{}")
-    write_tensors(directory / "model.safetensors", {"w": (size,), "m.q.weight": (3, 2)}, fill)
-    return directory
+    return write_model_files(directory, {"w": (size,), "m.q.weight": (3, 2)}, fill)
 
 
 def write_adapter(directory: Path, fill: int = 0, rank: int = 1) -> Path:

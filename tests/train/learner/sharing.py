@@ -20,6 +20,7 @@ from ltrain_train.learner import batch, cluster, engine, loss
 from ltrain_train.learner.protocol import Job
 from ltrain_train.learner.samples import read_rows
 from ltrain_train.learner.weights import read_vocab_size
+from ltrain_train.processes import free_port
 from ltrain_transforms.recipe import Train
 
 
@@ -33,7 +34,7 @@ def windowed(base: Path, directory: Path) -> Path:
 
 def start(job: Job) -> Any:
     os.environ.pop("VERL_ENGINE_VENDOR", None)
-    port = cluster.free_port()
+    port = free_port()
     os.environ.update(cluster.rank_environment(0, 1, port), MASTER_PORT=str(port))
     worker: Any = engine.RankWorker(job)
     worker.reset()

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.safetensors_file import write_tensors
+from tests.model_files import write_model_files, write_tensors
 
 from ltrain_train.errors import BadModel, PolicyExists
 from ltrain_train.policy import Policies
@@ -18,11 +18,7 @@ CONFIG = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": ["q"],
 
 
 def write_model(folder: Path, fill: int = 0) -> Path:
-    folder.mkdir()
-    for name in ("config.json", "tokenizer.json"):
-        (folder / name).write_text("{}")
-    write_tensors(folder / "model.safetensors", WEIGHTS, fill)
-    return folder
+    return write_model_files(folder, WEIGHTS, fill)
 
 
 def matrices(module: str = "m.q", inputs: int = 4, outputs: int = 6, rank: int = 2) -> Shapes:

@@ -5,7 +5,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from tests.safetensors_file import write_tensors
+from tests.model_files import write_model_files
 
 from ltrain_train.errors import BadModel, PolicyExists, UnknownVersion
 from ltrain_train.policy.versions import Policies
@@ -14,12 +14,8 @@ from ltrain_transforms.policy_file import read_base_digests
 
 def write_model(directory: Path, fill: int = 0, **shapes: int) -> Path:
     """Write a fake model: config, tokenizer and a tensor of bytes for each shape."""
-    directory.mkdir(parents=True)
-    (directory / "config.json").write_text("{}")
-    (directory / "tokenizer.json").write_text("{}")
     sizes = {name: (size,) for name, size in (shapes or {"w": 4}).items()}
-    write_tensors(directory / "model.safetensors", sizes, fill)
-    return directory
+    return write_model_files(directory, sizes, fill)
 
 
 @pytest.fixture

@@ -1,14 +1,11 @@
 """How many results are judged at a time, and how many calls of the reward start in a second."""
 
-import json
-import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from tests.train.rollout.rewards.reply_server import Reply, replying
 
 from ltrain_train.rollout.rewards import RewardFailed, RewardLimits, open_reward, source
 from ltrain_train.rollout.tasks import Task
@@ -29,39 +26,6 @@ def score(task, result):
 """
 
 
-class Judge(ThreadingHTTPServer):
-    """Fails on every other request, and records when each arrives."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.arrivals: list[float] = []
-        threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Judge
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["content-length"]))
-        self.server.arrivals.append(time.monotonic())
-        content = json.dumps(1).encode()
-        self.send_response(200 if len(self.server.arrivals) % 2 == 0 else 503)
-        self.send_header("content-length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@pytest.fixture
-def judge() -> Iterator[Judge]:
-    server = Judge()
-    yield server
-    server.shutdown()
-    server.server_close()
-
-
 def test_so_many_results_are_judged_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,16 +37,19 @@ def test_so_many_results_are_judged_at_a_time(
     assert scores[-1] == {"reward": 2.0}
 
 
-def test_calls_of_a_service_start_at_the_rate_repeated_ones_too(judge: Judge) -> None:
+def test_calls_of_a_service_start_at_the_rate_repeated_ones_too() -> None:
     limits = RewardLimits(4, rate=20)
-    reward = open_reward(f"http://127.0.0.1:{judge.server_port}", Path(), 60, limits)
-    began = time.monotonic()
-    with ThreadPoolExecutor(4) as pool:
-        scores = list(pool.map(lambda _: reward.score(TASK, None), range(4)))
-    reward.close()
+    failing_by_turns: list[Reply] = [(503, 1), (200, 1)] * 4
+    with replying(*failing_by_turns) as judge:
+        reward = open_reward(judge.url, Path(), 60, limits)
+        began = time.monotonic()
+        with ThreadPoolExecutor(4) as pool:
+            scores = list(pool.map(lambda _: reward.score(TASK, None), range(4)))
+        reward.close()
     assert scores == [{"reward": 1.0}] * 4
-    assert len(judge.arrivals) >= 8
-    assert max(judge.arrivals) - began >= (len(judge.arrivals) - 1) / 20
+    arrivals = [request.at for request in judge.requests]
+    assert len(arrivals) >= 8
+    assert max(arrivals) - began >= (len(arrivals) - 1) / 20
 
 
 def test_calls_of_a_command_start_at_the_rate(

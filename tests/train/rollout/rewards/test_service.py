@@ -1,64 +1,25 @@
 """A reward that is an HTTP service: a real server on loopback."""
 
-import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.train.rollout.rewards.reply_server import Reply, ReplyServer, replying
 
 from ltrain_train.rollout.rewards import RewardFailed, open_reward
 from ltrain_train.rollout.tasks import Task
 
 TASK = Task.model_validate({"id": "a", "input": "x", "gold": "g"})
-Reply = tuple[int, Any, dict[str, str]]
-
-
-class Judge(ThreadingHTTPServer):
-    """Answers each request with the next of its replies; the last one is repeated."""
-
-    def __init__(self, address: tuple[str, int] = ("127.0.0.1", 0)) -> None:
-        super().__init__(address, _Handler)
-        self.replies: list[Reply] = []
-        self.requests: list[tuple[dict[str, str], Any]] = []
-        threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}/judge"
-
-    def stop(self) -> None:
-        self.shutdown()
-        self.server_close()
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Judge
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["content-length"]))
-        self.server.requests.append((dict(self.headers), json.loads(body)))
-        replies = self.server.replies
-        status, value, headers = replies.pop(0) if len(replies) > 1 else replies[0]
-        content = value if isinstance(value, bytes) else json.dumps(value).encode()
-        self.send_response(status)
-        for name, text in {**headers, "content-length": str(len(content))}.items():
-            self.send_header(name, text)
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *_: object) -> None:
-        pass
 
 
 @pytest.fixture
-def judge() -> Iterator[Judge]:
-    server = Judge()
-    yield server
-    server.stop()
+def judge() -> Iterator[ReplyServer]:
+    with replying() as server:
+        yield server
 
 
 @pytest.fixture
@@ -84,35 +45,35 @@ def score() -> Iterator[Callable[..., dict[str, float]]]:
     ],
 )
 def test_a_service_returns_a_number_or_numbers_by_name(
-    judge: Judge, score: Any, value: Any, rewards: dict[str, float]
+    judge: ReplyServer, score: Any, value: Any, rewards: dict[str, float]
 ) -> None:
     judge.replies = [(200, value, {})]
     assert score(judge.url, ["r", 2**70]) == rewards
-    [(headers, body)] = judge.requests
+    [(_, headers, body, _)] = judge.requests
     assert body == {"task": TASK.model_dump(mode="json"), "result": ["r", 2**70]}
     assert "authorization" not in {name.lower() for name in headers}
 
 
-def test_the_services_of_the_agent_are_sent(judge: Judge) -> None:
+def test_the_services_of_the_agent_are_sent(judge: ReplyServer) -> None:
     judge.replies = [(200, 1, {})]
     reward = open_reward(judge.url, Path())
     reward.score(TASK, "r", {"db": "http://127.0.0.1:1"})
     reward.close()
-    [(_, body)] = judge.requests
+    [(_, _, body, _)] = judge.requests
     assert body["services"] == {"db": "http://127.0.0.1:1"}
 
 
-def test_the_key_is_sent(judge: Judge, score: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_is_sent(judge: ReplyServer, score: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LTRAIN_REWARD_KEY", "k3y")
     judge.replies = [(200, 1, {})]
     score(judge.url)
-    assert {name.lower(): text for name, text in judge.requests[0][0].items()}[
+    assert {name.lower(): text for name, text in judge.requests[0].headers.items()}[
         "authorization"
     ] == "Bearer k3y"
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 503])
-def test_a_service_that_is_away_is_asked_again(judge: Judge, score: Any, status: int) -> None:
+def test_a_service_that_is_away_is_asked_again(judge: ReplyServer, score: Any, status: int) -> None:
     judge.replies = [(status, "busy", {}), (status, "busy", {"retry-after": "0"}), (200, 1, {})]
     assert score(judge.url) == {"reward": 1.0}
     assert len(judge.requests) == 3
@@ -121,21 +82,13 @@ def test_a_service_that_is_away_is_asked_again(judge: Judge, score: Any, status:
 def test_a_service_that_starts_later_is_waited_for(score: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    started: list[Judge] = []
-
-    def start() -> None:
-        server = Judge(("127.0.0.1", port))
-        server.replies = [(200, 0.25, {})]
-        started.append(server)
-
-    timer = threading.Timer(0.5, start)
-    timer.start()
-    try:
-        assert score(f"http://127.0.0.1:{port}/judge") == {"reward": 0.25}
-    finally:
-        timer.join()
-        for server in started:
-            server.stop()
+    with ExitStack() as stack:
+        timer = threading.Timer(0.5, lambda: stack.enter_context(replying((200, 0.25), port=port)))
+        timer.start()
+        try:
+            assert score(f"http://127.0.0.1:{port}/judge") == {"reward": 0.25}
+        finally:
+            timer.join()  # before the stack closes the server
 
 
 @pytest.mark.parametrize(
@@ -153,7 +106,7 @@ def test_a_service_that_starts_later_is_waited_for(score: Any) -> None:
     ],
 )
 def test_anything_else_is_a_failure_and_not_repeated(
-    judge: Judge, score: Any, reply: Reply, says: str
+    judge: ReplyServer, score: Any, reply: Reply, says: str
 ) -> None:
     judge.replies = [reply]
     with pytest.raises(RewardFailed, match=rf"^{judge.url} failed on task 'a'") as failure:
@@ -163,14 +116,14 @@ def test_anything_else_is_a_failure_and_not_repeated(
 
 
 def test_a_service_that_stays_away_is_a_failure_that_names_the_fix(
-    judge: Judge, score: Any
+    judge: ReplyServer, score: Any
 ) -> None:
     judge.replies = [(503, b"", {})]
     with pytest.raises(RewardFailed, match=r"within 1 s: status 503\. Start the service, or raise"):
         score(judge.url, timeout=1)
 
 
-def test_a_pause_beyond_the_timeout_is_not_waited_for(judge: Judge, score: Any) -> None:
+def test_a_pause_beyond_the_timeout_is_not_waited_for(judge: ReplyServer, score: Any) -> None:
     judge.replies = [(429, b"", {"retry-after": "3600"})]
     with pytest.raises(RewardFailed, match=r"within 20 s: status 429"):
         score(judge.url, timeout=20)
@@ -184,7 +137,7 @@ def test_a_hanging_service_is_a_failure(score: Any) -> None:
             score(url, timeout=1)
 
 
-def test_credentials_of_the_url_are_not_in_errors(judge: Judge, score: Any) -> None:
+def test_credentials_of_the_url_are_not_in_errors(judge: ReplyServer, score: Any) -> None:
     judge.replies = [(403, b"", {})]
     url = judge.url.replace("http://", "http://me:pa55word@")
     with pytest.raises(RewardFailed) as failure:

@@ -1,4 +1,4 @@
-"""Writes a safetensors file of bytes, without torch."""
+"""Writes models that only their checks read: configuration, tokenizer, and weights of bytes."""
 
 import json
 import math
@@ -16,3 +16,14 @@ def write_tensors(file: Path, shapes: Mapping[str, tuple[int, ...]], fill: int =
         end += size
     text = json.dumps({"__metadata__": {"format": "pt"}, **header}).encode()
     file.write_bytes(struct.pack("<Q", len(text)) + text + bytes([fill]) * end)
+
+
+def write_model_files(
+    directory: Path, shapes: Mapping[str, tuple[int, ...]], fill: int = 0
+) -> Path:
+    """Write a model directory with a tensor of each shape, and return it."""
+    directory.mkdir(parents=True)
+    for name in ("config.json", "tokenizer.json"):
+        (directory / name).write_text("{}")
+    write_tensors(directory / "model.safetensors", shapes, fill)
+    return directory
