@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import Any
 
 import httpx
 from pydantic import BaseModel, Field
@@ -137,8 +138,7 @@ class GatewayClient:
         Raises:
             GatewayRefused: when the gateway serves another policy.
         """
-        path, key = f"/admin/policies/{policy}", sign_admin_key(self._secret)
-        return int(self._connection.request("GET", path, key)["current"])
+        return int(self._served(policy)["current"])
 
     def publishes_adapters(self, policy: str) -> bool:
         """Return whether a learner should publish adapters of `policy`, not merged weights.
@@ -146,8 +146,11 @@ class GatewayClient:
         Raises:
             GatewayRefused: when the gateway serves another policy.
         """
+        return bool(self._served(policy)["publish"] == "adapter")
+
+    def _served(self, policy: str) -> dict[str, Any]:
         path, key = f"/admin/policies/{policy}", sign_admin_key(self._secret)
-        return bool(self._connection.request("GET", path, key)["publish"] == "adapter")
+        return self._connection.request("GET", path, key)
 
     def publish(self, policy: str, version: int, *, current: bool = True) -> float:
         """Publish a version and return the seconds that calls had to wait.

@@ -118,11 +118,9 @@ def add_version(name: str, source: Path, *, parent: int | None) -> None:
         else:
             version = policies.register(name, source)
     artifact = policies.read_version(name, version).artifact
-    state = (
-        "It is current."
-        if policies.find_current(name) == version
-        else (f"Make it current with `ltrain policy use {name}@{version}`.")
-    )
+    state = f"Make it current with `ltrain policy use {name}@{version}`."
+    if policies.find_current(name) == version:
+        state = "It is current."
     print(f"Version {version} of policy '{name}' is added ({artifact}). {state}")
 
 
