@@ -225,13 +225,22 @@ class Project:
         journal = json.loads(self.file("runs/chaos/journal.json").read_text())
         assert journal["finished"], journal
         waves = [(wave["wave"], wave["rollouts"], wave["outcomes"]) for wave in self.waves()]
-        assert waves == [(number, WAVE, {"ok": WAVE}) for number in range(self.updates)]
+        expected = [(number, WAVE, {"ok": WAVE}) for number in range(self.updates)]
+        assert waves == expected, f"{waves}\n{self.failures()}"
         published = [wave["published"] for wave in self.waves() if wave["published"] is not None]
         assert published == sorted(set(published))
         numbers = [(row["rollout"], row["attempt"]) for row in self.attempts()]
         assert [each for each, count in Counter(numbers).items() if count > 1] == []
         assert self._rollouts() == Counter({(1, True): WAVE * self.updates})
         assert self._outcomes() <= {"ok", "infra", "cancelled"}
+
+    def failures(self) -> str:
+        """Return the attempts that ended badly, and the last lines of the logs."""
+        rows = self.file("runs/chaos/attempts.jsonl").read_text().splitlines()
+        bad = [row for row in rows if '"outcome"' in row and '"ok"' not in row]
+        logs = sorted(self.file("logs").glob("*.log"))
+        ends = [f"{log.name}:\n" + log.read_text()[-2000:] for log in logs]
+        return "\n".join([*bad, self.runs[-1].text[-2000:], *ends])
 
     def left(self) -> list[str]:
         """Return what a run that has ended left: processes, scratch folders, drafts."""

@@ -192,7 +192,7 @@ def test_production_may_name_a_version(adapters: Any, vllm: Any) -> None:
         )
     response = adapters.ask("weights", identity=None, model="policy@5")
     assert response.status_code == 404
-    assert "It holds: 2, 3." in response.json()["error"]["message"]
+    assert "It holds: 0, 2, 3." in response.json()["error"]["message"]
     assert adapters.ask("w1", identity=None, model="policy@x").status_code == 404
 
 

@@ -138,13 +138,20 @@ class Sink(ThreadingHTTPServer):
 
         super().__init__(("127.0.0.1", 0), Handler)
 
-    def steps(self, count: int) -> list[dict[str, Any]]:
-        """Wait for `count` spans of training steps and give their attributes, in order."""
-        until = time.monotonic() + 20
-        while len(self.spans) < count and time.monotonic() < until:
+    def step(self, dataset: str) -> dict[str, Any]:
+        """Wait for the span of a training step on `dataset` and return its attributes.
+
+        Spans of the steps of earlier tests arrive meanwhile.
+        """
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            for span in list(self.spans):
+                attributes = _plain(span)
+                if attributes.get("ltrain.dataset.id") == dataset:
+                    assert span.name == "ltrain.train.step"
+                    return attributes
             time.sleep(0.02)
-        ordered = sorted(self.spans, key=lambda span: span.start_time_unix_nano)
-        return [_plain(span) for span in ordered if span.name == "ltrain.train.step"]
+        raise AssertionError(f"no training step on {dataset} arrived")
 
 
 def _plain(span: Span) -> dict[str, Any]:

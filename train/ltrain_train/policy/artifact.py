@@ -152,7 +152,8 @@ def adapted_modules(directory: Path) -> dict[str, tuple[Shape, Shape]]:
         BadModel: when the file has other tensors, or lacks one of the two matrices.
     """
     shapes = read_shapes(directory)
-    modules = {name.removeprefix(ADAPTER_PREFIX).rsplit(".lora_", 1)[0] for name in shapes}
+    names = (name.removeprefix(ADAPTER_PREFIX).rsplit(".lora_", 1)[0] for name in shapes)
+    modules = dict.fromkeys(names)  # in the order of the file
     expected = {
         name: tuple(f"{ADAPTER_PREFIX}{name}.{part}" for part in ADAPTER_PARTS) for name in modules
     }

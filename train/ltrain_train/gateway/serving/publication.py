@@ -189,8 +189,7 @@ class Publication:
 
     def describe_gone(self, version: int) -> str:
         """Return the sentence on a version that the server does not hold."""
-        adapters = (each for each in self.server.adapters if each.policy == self.policy)
-        held = sorted({self.served, *(each.version for each in adapters)})
+        held = [each for each in self.policies.versions(self.policy) if self.holds(each)]
         return (
             f"The policy server does not hold version {version} of '{self.policy}', to which the "
             f"call is pinned. It holds: {', '.join(map(str, held))}. Start a new attempt, or call "
