@@ -24,6 +24,10 @@ class RolloutsFailed(LtrainError, RuntimeError):
     """Every rollout of a wave failed."""
 
 
+class RunStopped(LtrainError, RuntimeError):
+    """The rollouts of a run were stopped while another thread waited for them."""
+
+
 class DiskFull(LtrainError, OSError):
     """The disk has no room for what a run must write."""
 

@@ -322,16 +322,22 @@ def test_stopping_a_run_closes_attempts_in_flight_as_cancelled(
     assert len(outside.closed) == 2
 
 
+def run_some(started: Any, enough_groups: int, *plan: Any, **options: Any) -> Any:
+    """Dispatch a wave, and wait until enough groups have ended."""
+    started.dispatch(*plan, **options)
+    return started.wait(enough_groups=enough_groups)
+
+
 def test_the_stragglers_of_a_full_wave_are_carried_over_and_end_once(
     runner: Start, task: Make, outside: Any
 ) -> None:
     started = runner("plain:solve", reward="scores:one", concurrency=6)
     slow = [task("slow", sleeps=6), task("a"), task("b")]
-    first = started.run("train", 0, slow, 2, sampling={"temperature": 0.6}, enough_groups=2)
+    first = run_some(started, 2, "train", 0, slow, 2, sampling={"temperature": 0.6})
     assert Counter(result.identity.task for result in first) == {"a": 2, "b": 2}
     assert sorted(outside.closed) == sorted(f"{each.identity.rollout}.1" for each in first)
     # a repeated plan starts nothing that still runs
-    second = started.run("train", 1, [task("c")], 2, sampling={"temperature": 0.2}, enough_groups=1)
+    second = run_some(started, 1, "train", 1, [task("c")], 2, sampling={"temperature": 0.2})
     assert Counter((each.identity.wave, each.identity.task) for each in second) == {(1, "c"): 2}
     rest = started.run("train", 0, slow[:1], 2, sampling={"temperature": 0.6})
     assert [(each.identity.wave, each.identity.task) for each in rest] == [(0, "slow")] * 2
@@ -350,7 +356,7 @@ def test_rollouts_of_a_full_wave_that_wait_are_carried_over_too(
 ) -> None:
     started = runner("plain:solve", concurrency=1)
     tasks = [task(name) for name in "abcd"]
-    first = started.run("train", 0, tasks, 1, sampling={}, enough_groups=1)
+    first = run_some(started, 1, "train", 0, tasks, 1, sampling={})
     rest = started.run("train", 1, [task("e")], 1, sampling={})
     order = [each.identity.task for each in [*first, *rest]]
     assert order == ["a", "b", "c", "d", "e"] and 1 <= len(first) < 4
@@ -363,7 +369,7 @@ def test_a_finished_group_counts_towards_a_full_wave(
     started = runner("plain:solve")
     tasks = [task("a"), task("b", sleeps=30)]
     finished = {rollout_id("r", "train", 0, "a", 0)}
-    results = started.run("train", 0, tasks, 1, sampling={}, finished=finished, enough_groups=1)
+    results = run_some(started, 1, "train", 0, tasks, 1, sampling={}, finished=finished)
     assert results == [] and outside.calls == []
 
 
@@ -372,7 +378,7 @@ def test_carried_rollouts_are_cancelled_when_the_runner_ends(
 ) -> None:
     with runner("plain:solve") as started:
         tasks = [task("a"), task("b", sleeps=60)]
-        started.run("train", 0, tasks, 1, sampling={}, enough_groups=1)
+        run_some(started, 1, "train", 0, tasks, 1, sampling={})
     closings = outside.wait_spans(2, name="ltrain.rollout")
     outcomes = {
         s.attributes["ltrain.task.id"]: s.attributes["ltrain.rollout.outcome"] for s in closings
@@ -386,7 +392,7 @@ def test_a_reward_that_fails_on_a_carried_result_is_judged_with_its_own_wave(
 ) -> None:
     started = runner("plain:solve", reward="scores:fails_on_some")
     tasks = [task("a"), task("c"), task("b", sleeps=4)]
-    first = started.run("train", 0, tasks, 1, sampling={}, enough_groups=2)
+    first = run_some(started, 2, "train", 0, tasks, 1, sampling={})
     (last,) = started.run("train", 1, [], 1, sampling={})
     assert {each.outcome for each in first} == {Outcome.OK}
     assert (last.identity.task, last.outcome) == ("b", Outcome.ERROR)

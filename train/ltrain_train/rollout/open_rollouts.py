@@ -41,26 +41,34 @@ class OpenRollouts:
         """Each rollout that has not ended, with its wave, by rollout id."""
         self._ended: list[_PlannedWave] = []
         """The waves of the rollouts that have ended and may lack their results."""
+        self._finished: list[Identity] = []
+        """The rollouts that were added since the last wave and had ended before."""
 
-    def begin_wave(
-        self,
-        attempts: Attempts,
-        planned: Sequence[PlannedRollout],
-        finished: Collection[str],
-        enough_groups: int | None,
-    ) -> EarlyStop:
-        """Add the planned rollouts that have not finished; return when the wave ends."""
-        wave, stop = _PlannedWave(attempts, len(finished)), EarlyStop(enough_groups)
-        carried = [identity for identity, _ in self._waves.values()]
-        new = [each for each in planned if str(each.identity.rollout) not in self._waves]
-        for identity in [*carried, *(rollout.identity for rollout in new)]:
-            stop.add(_group(identity))
-        for rollout in new:
+    @property
+    def groups(self) -> set[Group]:
+        """The groups that have a rollout which has not ended."""
+        return {_group(identity) for identity, _ in self._waves.values()}
+
+    def add(
+        self, attempts: Attempts, planned: Sequence[PlannedRollout], finished: Collection[str]
+    ) -> None:
+        """Add planned rollouts; those in `finished` have ended before."""
+        wave = _PlannedWave(attempts, len(finished))
+        for rollout in planned:
             if rollout.identity.rollout in finished:
-                stop.end(_group(rollout.identity))
-            else:
+                self._finished.append(rollout.identity)
+            elif str(rollout.identity.rollout) not in self._waves:
                 self._waves[str(rollout.identity.rollout)] = rollout.identity, wave
                 self.waiting.push(rollout)
+
+    def begin_wave(self, enough_groups: int | None) -> EarlyStop:
+        """Return when a wave of the open rollouts ends."""
+        stop = EarlyStop(enough_groups)
+        finished, self._finished = self._finished, []
+        for identity in [*(identity for identity, _ in self._waves.values()), *finished]:
+            stop.add(_group(identity))
+        for identity in finished:
+            stop.end(_group(identity))
         return stop
 
     def attempts(self, rollout: PlannedRollout) -> Attempts:

@@ -14,6 +14,7 @@
 
 import os
 import queue
+import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
@@ -25,28 +26,27 @@ from ltrain_instrument.files import path_component
 from ltrain_instrument.identity import Identity, Mode
 from ltrain_instrument.settings import SECRETS
 from ltrain_train.attempt_services import ServicePool
+from ltrain_train.errors import RunStopped
 from ltrain_train.gateway import GatewayClient
-from ltrain_train.remote import RemoteExecutor
 from ltrain_train.rollout.attempt_log import AttemptLog
 from ltrain_train.rollout.attempts import Attempts, ClosedAttempt, RunningAttempt, WaveSettings
+from ltrain_train.rollout.executor import next_rollout, open_executor, rollout_logs
 from ltrain_train.rollout.finished import finished_rollouts
 from ltrain_train.rollout.gateway_watch import GatewayWatch
-from ltrain_train.rollout.open_rollouts import OpenRollouts
-from ltrain_train.rollout.planned_rollout import PlannedRollout, plan_rollouts
+from ltrain_train.rollout.open_rollouts import Group, OpenRollouts
+from ltrain_train.rollout.planned_rollout import plan_rollouts
 from ltrain_train.rollout.rewards import REWARD_CONCURRENCY, REWARD_TIMEOUT
 from ltrain_train.rollout.scorer import Scorer
 from ltrain_train.rollout.store_keys import StoreKeys
 from ltrain_train.rollout.tasks import Task, require_unique_ids
-from ltrain_train.schedule import EarlyStop, GroupQueue
+from ltrain_train.schedule import EarlyStop
 from ltrain_train.store import open_service_provider
 from ltrain_train.workers import (
     Attempt,
     AttemptResult,
-    CommandExecutor,
     Executor,
     RolloutResult,
     WaveResult,
-    WorkerPool,
     agent_environment,
     is_reference,
 )
@@ -68,7 +68,10 @@ _Event = tuple[Attempt, AttemptResult] | ClosedAttempt | BaseException
 
 
 class Runner(ExitStack):
-    """Owns the agent's processes; use it in a `with` block and call `run` once for each wave.
+    """Owns the agent's processes; use it in a `with` block.
+
+    `run` runs a wave to its end. `dispatch` and `wait`, for one thread at a time, let the rollouts
+    of several waves overlap.
 
     `agent` is `module:function`, imported from `folder` by worker processes, or a shell command;
     None if the workers of the gateway (`ltrain worker`) have it.
@@ -157,6 +160,7 @@ class Runner(ExitStack):
         """Attempts that were in flight when a wave was stopped."""
         self._executor: Executor | None = None
         self._open = OpenRollouts()
+        self._stopped = threading.Event()
 
     @property
     def _is_function(self) -> bool:
@@ -170,11 +174,18 @@ class Runner(ExitStack):
             self._provider = open_service_provider("ltrain-runner", self._home)
             stack.callback(self._provider.shutdown)
             stack.callback(self._send_leftovers)
-            self._pool = stack.enter_context(closing(self._open_services()))
-            executor = self._open_executor(rollout_logs(self._home))
+            pool = ServicePool(
+                self._services,
+                folder=self._folder,
+                home=self._home,
+                secrets=self._secrets,
+                keep_open=self._keep_open,
+            )
+            self._pool = stack.enter_context(closing(pool))
+            executor = self._open_executor()
             self._executor = stack.enter_context(closing(executor))
             stack.callback(setattr, self, "_executor", None)
-            stack.callback(self._cancel_open)
+            stack.callback(lambda: self._cancelled.extend(self._open.cancel()))
             self.push(stack.pop_all())
         return self
 
@@ -188,9 +199,30 @@ class Runner(ExitStack):
         sampling: Mapping[str, float],
         finished: Collection[str] = (),
         on_result: OnResult | None = None,
-        enough_groups: int | None = None,
     ) -> WaveResult:
         """Run each task `rollouts_per_task` times, and what was carried over, until they end.
+
+        The arguments are those of `dispatch` and `wait`, and so are the errors.
+        """
+        self.dispatch(mode, wave, tasks, rollouts_per_task, sampling=sampling, finished=finished)
+        return self.wait(on_result=on_result)
+
+    @property
+    def open_groups(self) -> set[Group]:
+        """The groups that were dispatched and have not ended."""
+        return self._open.groups
+
+    def dispatch(
+        self,
+        mode: Mode,
+        wave: int,
+        tasks: Sequence[Task],
+        rollouts_per_task: int,
+        *,
+        sampling: Mapping[str, float],
+        finished: Collection[str] = (),
+    ) -> None:
+        """Add each task `rollouts_per_task` times; the next `wait` runs them.
 
         Args:
             mode: `train`, `val` or another mode of the rollouts.
@@ -198,18 +230,10 @@ class Runner(ExitStack):
             tasks: the tasks, with unique ids.
             rollouts_per_task: rollouts of each task.
             sampling: sampling parameters that the gateway imposes on the agent's calls.
-            finished: rollout ids to skip.
-            on_result: called with each rollout's result.
-            enough_groups: groups, carried ones included, whose end fills the wave; the rollouts of
-                the others are carried over. None: the wave waits for every rollout.
+            finished: rollout ids that have ended before, and do not run.
 
         Raises:
-            BadSchedule: when `enough_groups` is below 1.
             BadTasks: when two tasks share an id.
-            BadReference, WorkerFailed: when the agent cannot be started.
-            RewardFailed: when the reward function failed on most results.
-            GatewayUnreachable: when the gateway does not come back.
-            ServiceFailed: when a service cannot be started, or ends again and again.
         """
         require_unique_ids(tasks)
         attempts = Attempts(
@@ -232,7 +256,27 @@ class Runner(ExitStack):
         planned = list(plan_rollouts(self._run, mode, wave, tasks, rollouts_per_task))
         if self._store_keys is not None:
             self._store_keys.send_earlier_leftovers(rollout.identity for rollout in planned)
-        wave_end = self._open.begin_wave(attempts, planned, set(finished), enough_groups)
+        self._open.add(attempts, planned, set(finished))
+
+    def wait(
+        self, *, enough_groups: int | None = None, on_result: OnResult | None = None
+    ) -> WaveResult:
+        """Run what was dispatched until it ends, and return the results that this call has seen.
+
+        Args:
+            enough_groups: groups whose end is enough; the rollouts of the others go on, and a later
+                call returns their results. None: it waits for every rollout.
+            on_result: called with each rollout's result.
+
+        Raises:
+            BadSchedule: when `enough_groups` is below 1.
+            BadReference, WorkerFailed: when the agent cannot be started.
+            RewardFailed: when the reward function failed on most results.
+            GatewayUnreachable: when the gateway does not come back.
+            ServiceFailed: when a service cannot be started, or ends again and again.
+            RunStopped: when `stop` was called.
+        """
+        wave_end = self._open.begin_wave(enough_groups)
         results = WaveResult()
 
         def add(result: RolloutResult) -> None:
@@ -243,18 +287,26 @@ class Runner(ExitStack):
         try:
             self._run_open(wave_end, add)
         except BaseException:
-            self._cancel_open()
+            self._cancelled += self._open.cancel()
             raise
         return results
 
+    def stop(self) -> None:
+        """End a `wait` of another thread, which then cancels every rollout, and every later one."""
+        self._stopped.set()
+
     def _run_open(self, wave_end: EarlyStop, add: OnResult) -> None:
         """Run the open rollouts until the wave is full."""
-        executor, rollouts = self._require_executor(), self._open
+        executor, rollouts = self._executor, self._open
+        if executor is None:
+            raise RuntimeError("A runner needs its workers: use it inside `with Runner(...)`.")
         watch = GatewayWatch(self._client, self._policy)
         threads = CLOSING_THREADS + self._scorer.concurrency
         closers = ThreadPoolExecutor(threads, thread_name_prefix="close")
         try:
             while not wave_end.is_full:
+                if self._stopped.is_set():
+                    raise RunStopped("The rollouts were stopped.")
                 if rollouts.waiting and watch.is_ready():
                     self._start_attempts(executor)
                 in_flight = rollouts.in_flight
@@ -293,13 +345,10 @@ class Runner(ExitStack):
                 self._events.put(event)
         return [event for event in events if not isinstance(event, tuple)]
 
-    def _cancel_open(self) -> None:
-        self._cancelled += self._open.cancel()
-
     def _start_attempts(self, executor: Executor) -> None:
         if not self._open.in_flight:
             executor.wait_ready(START_TIMEOUT)
-        while (rollout := _next_rollout(executor, self._open.waiting)) is not None:
+        while (rollout := next_rollout(executor, self._open.waiting)) is not None:
             if (lease := self._pool.acquire()) is None:
                 self._open.waiting.push(rollout)
                 return
@@ -330,61 +379,20 @@ class Runner(ExitStack):
         if self._store_keys is not None:
             self._store_keys.send_all_leftovers(self._cancelled)
 
-    def _require_executor(self) -> Executor:
-        if self._executor is None:
-            raise RuntimeError("Runner.run needs the workers: use it inside `with Runner(...)`.")
-        return self._executor
-
-    def _open_services(self) -> ServicePool:
-        return ServicePool(
-            self._services,
-            folder=self._folder,
-            home=self._home,
-            secrets=self._secrets,
-            keep_open=self._keep_open,
-        )
-
-    def _open_executor(self, logs: Path) -> Executor:
-        def on_end(attempt: Attempt, result: AttemptResult) -> None:
-            self._events.put((attempt, result))
-
-        if self._agent is None:
-            return RemoteExecutor(
-                self._gateway, self._secret, on_end=on_end, given_up=self._gateway_given_up
-            )
-        if self._is_function:
-            environ = self._store_keys.run_environment(self._run) if self._store_keys else {}
-            return WorkerPool(
-                self._agent,
-                folder=self._folder,
-                environ={**self._environ, **environ},
-                logs=logs,
-                workers=self._workers,
-                concurrency=self._concurrency,
-                on_end=on_end,
-                keep_open=self._keep_open,
-            )
-        return CommandExecutor(
+    def _open_executor(self) -> Executor:
+        environ = self._environ
+        if self._is_function and self._store_keys is not None:
+            environ = {**environ, **self._store_keys.run_environment(self._run)}
+        return open_executor(
             self._agent,
+            lambda attempt, result: self._events.put((attempt, result)),
             folder=self._folder,
-            environ=self._environ,
-            logs=logs,
+            environ=environ,
+            logs=rollout_logs(self._home),
             workers=self._workers,
-            on_end=on_end,
+            concurrency=self._concurrency,
+            gateway=self._gateway,
+            secret=self._secret,
+            gateway_given_up=self._gateway_given_up,
             keep_open=self._keep_open,
         )
-
-
-def rollout_logs(home: Path) -> Path:
-    """Return the folder of the logs of workers and commands."""
-    return home / "logs" / "rollouts"
-
-
-def _next_rollout(executor: Executor, waiting: GroupQueue[PlannedRollout]) -> PlannedRollout | None:
-    """Remove and return a rollout that can start now.
-
-    One that needs a process of its own comes first.
-    """
-    if waiting.has(isolated=True) and executor.free_slots(isolated=True):
-        return waiting.pop(isolated=True)
-    return waiting.pop() if waiting.has() and executor.free_slots() else None
