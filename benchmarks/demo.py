@@ -10,6 +10,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from ltrain_train.loop import Journal
+
 LTRAIN = str(Path(sys.executable).with_name("ltrain"))
 MODEL = Path(".ltrain/models/smollm2")
 SEEDS = (0, 1, 2)
@@ -21,10 +23,11 @@ def run(seed: int, home: Path) -> dict[str, Any]:
     command = [LTRAIN, "demo", "--seed", str(seed), "--home", str(home), "--model", str(MODEL)]
     subprocess.run(command, check=True, env={**os.environ, "COLUMNS": "100"})
     wall = time.monotonic() - start
-    journal = json.loads((home / "runs" / "text-to-sql" / "journal.json").read_text())
-    scores = [w["evaluations"]["reward"] for w in journal["waves"] if w["mode"] == "val"]
-    updates = sum(w["published"] is not None for w in journal["waves"])
-    drift = [w["metrics"]["drift_k3"] for w in journal["waves"] if "drift_k3" in w["metrics"]]
+    journal = Journal.load(home / "runs" / "text-to-sql")
+    assert journal is not None
+    scores = [wave.evaluations["reward"] for wave in journal.waves if wave.mode == "val"]
+    updates = sum(wave.published is not None for wave in journal.waves)
+    drift = [wave.metrics["drift_k3"] for wave in journal.waves if "drift_k3" in wave.metrics]
     outcome = {"before": scores[0], "after": scores[-1], "s": round(wall), "updates": updates}
     return {"seed": seed, **outcome, "drift_k3": [float(f"{each:.2g}") for each in drift]}
 

@@ -17,6 +17,8 @@ from typing import Any
 import psutil
 from tests.ports import free_ports
 
+from ltrain_train.loop.journal import Journal, Wave
+
 HERE = Path(__file__).parent
 TESTS = HERE.parent
 WAIT = 600.0
@@ -146,14 +148,10 @@ class Project:
         until(lambda: run.ended or len(self.attempts()) > before + 3, "attempts")
         assert not run.ended, run.text
 
-    def waves(self) -> list[dict[str, Any]]:
+    def waves(self) -> list[Wave]:
         """Return the waves of the run's journal."""
-        try:
-            journal = json.loads(self.file("runs/chaos/journal.json").read_text())
-        except FileNotFoundError:
-            return []
-        waves: list[dict[str, Any]] = journal["waves"]
-        return waves
+        journal = Journal.load(self.file("runs/chaos"))
+        return [] if journal is None else journal.waves
 
     def attempts(self) -> list[dict[str, Any]]:
         """Return the lines of the run's attempt log that begin an attempt."""
@@ -222,12 +220,12 @@ class Project:
     def check(self) -> None:
         """Hold what the run left against what it must leave, when its last command has ended."""
         assert self.left() == []
-        journal = json.loads(self.file("runs/chaos/journal.json").read_text())
-        assert journal["finished"], journal
-        waves = [(wave["wave"], wave["rollouts"], wave["outcomes"]) for wave in self.waves()]
+        journal = Journal.load(self.file("runs/chaos"))
+        assert journal is not None and journal.finished, journal
+        waves = [(wave.wave, wave.rollouts, wave.outcomes) for wave in journal.waves]
         expected = [(number, WAVE, {"ok": WAVE}) for number in range(self.updates)]
         assert waves == expected, f"{waves}\n{self.failures()}"
-        published = [wave["published"] for wave in self.waves() if wave["published"] is not None]
+        published = [wave.published for wave in journal.waves if wave.published is not None]
         assert published == sorted(set(published))
         numbers = [(row["rollout"], row["attempt"]) for row in self.attempts()]
         assert [each for each, count in Counter(numbers).items() if count > 1] == []

@@ -1,6 +1,7 @@
 """The waves of an online run: what it reads from the store, and what its journal records."""
 
 import random
+import time
 import tomllib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
@@ -12,12 +13,14 @@ import polars as pl
 import pytest
 from tests.otlp import insert_otlp
 from tests.security.test_trust import sent
+from tests.train.loop.journals import new_journal, record_wave
 from tests.transforms.conftest import MS, NOON, RECIPE, Scene
 
 from ltrain_collector.store import Store
-from ltrain_train.errors import NotFinite, RolloutsFailed
+from ltrain_train.errors import BadRun, NotFinite, RolloutsFailed
+from ltrain_train.gateway import GatewayUnreachable
 from ltrain_train.learner import StepReport
-from ltrain_train.loop.journal import Journal, Wave
+from ltrain_train.loop.journal import Dispatched, Journal, Wave
 from ltrain_train.loop.online import OnlineRun
 from ltrain_train.loop.report import Phases
 from ltrain_train.loop.training_rows import LeftOut
@@ -38,14 +41,34 @@ class Agents:
 
     finished: list[set[str]] = field(default_factory=list)
     waves: list[list[str]] = field(default_factory=list)
-    """The ids of the tasks of each call."""
+    """The ids of the tasks of each dispatch."""
     work: Callable[[], object] = lambda: None
     """What happens while it runs."""
+    open_groups: set[tuple[str, int, str]] = field(default_factory=set)
+    open_rollouts = 0
+    slow: set[tuple[str, int, str]] = field(default_factory=set)
+    """Groups that end only where the others are not enough."""
+    ended: set[tuple[str, int, str]] = field(default_factory=set)
+    """The groups that ended in the latest call."""
+    stopped: bool = False
 
-    def run(self, *plan: Any, finished: Collection[str], **_: Any) -> None:
+    def dispatch(
+        self, mode: str, wave: int, tasks: Sequence[Task], *_: Any, finished: Collection[str],
+        **__: Any,
+    ) -> None:  # fmt: skip
         self.finished.append(set(finished))
-        self.waves.append([task.id for task in plan[2]])
+        self.waves.append([task.id for task in tasks])
+        self.open_groups |= {(mode, wave, task.id) for task in tasks}
+
+    def wait(self, *, enough_groups: int | None, **_: Any) -> None:
+        quick = self.open_groups - self.slow
+        waits_for_slow = enough_groups is None or enough_groups > len(quick)
+        self.ended = self.open_groups if waits_for_slow else quick
+        self.open_groups = self.open_groups - self.ended
         self.work()
+
+    def stop(self) -> None:
+        self.stopped = True
 
 
 class Learning:
@@ -109,7 +132,7 @@ def test_a_wave_of_trusted_senders_is_complete_and_has_its_alarms(
     recipe = Recipe.model_validate(tomllib.loads(RECIPE) | more)
     scene = Scene()
     train_wave(scene)
-    journal = Journal(folder=tmp_path / "run", run="demo", recipe="r", policy="sql", base=0)
+    journal = new_journal(tmp_path / "run")
     version = add_policy(tmp_path)
     with Store.open(f"chdb://{tmp_path}/store") as store:
         store.migrate()
@@ -141,7 +164,7 @@ def test_a_wave_whose_rollouts_all_failed_ends_the_run_and_is_tried_again(
         timeout = sample == 3
         reason = "still running after 60 s" if timeout else f"KeyError: 'gold{sample}'"
         rollout.close("timeout" if timeout else "error", reason=reason)
-    journal = Journal(folder=tmp_path / "run", run="demo", recipe="r", policy="sql", base=0)
+    journal = new_journal(tmp_path / "run")
     add_policy(tmp_path)
     logs = tmp_path / "logs"
     logs.mkdir()
@@ -160,14 +183,14 @@ def test_a_wave_whose_rollouts_all_failed_ends_the_run_and_is_tried_again(
         # the second attempt at sample 8 has ended, and the run was stopped after it
         insert_otlp(store, sent(train_wave(Scene(), attempt=2, samples=[8]), "ingest"))
         again = Journal.load(tmp_path / "run")
-        assert again is not None and again.failed_at
+        assert again is not None and again.repeated
         online, agents, shown = start_run(tmp_path, store, recipe, again, Learning(tmp_path))
         others = train_wave(Scene(), attempt=2, samples=[*range(8), *range(9, 16)])
         agents.work = lambda: insert_otlp(store, sent(others, "ingest"))
         online.run()
     assert agents.finished == [{scene.attempts[8].rollout}]
     [wave] = shown
-    assert (wave.outcomes, wave.evaluations, again.failed_at) == ({"ok": 16}, {"reward": 0.5}, 0)
+    assert (wave.outcomes, wave.evaluations) == ({"ok": 16}, {"reward": 0.5})
     executions = Dataset.open(tmp_path / "datasets" / "demo" / "train-0").table("executions")
     trained = executions.filter(~pl.col("superseded"))
     assert trained["attempt"].to_list() == [2] * 16
@@ -180,7 +203,7 @@ def test_a_validation_that_fails_ends_the_run_only_if_no_rollout_was_ok_before(
     train = {"updates": 1, "span_timeout": 300.0}
     more = {"source": source, "rollout": ROLLOUT, "train": train}
     recipe = Recipe.model_validate(tomllib.loads(RECIPE) | more)
-    journal = Journal(folder=tmp_path / "run", run="demo", recipe="r", policy="sql", base=0)
+    journal = new_journal(tmp_path / "run")
     add_policy(tmp_path)
     scene = train_wave(Scene())
     for wave in range(2):
@@ -195,7 +218,10 @@ def test_a_validation_that_fails_ends_the_run_only_if_no_rollout_was_ok_before(
         with pytest.raises(RolloutsFailed, match="Every rollout of wave val 0 failed"):
             online.run()
         ok = {"ok": 1}
-        journal.add(Wave(mode="val", wave=0, version=0, rollouts=1, outcomes=ok, evaluations={}))
+        record_wave(
+            journal,
+            Wave(mode="val", wave=0, version=0, rollouts=1, outcomes=ok, evaluations={}),
+        )
         online.run()
     assert journal.finished
     train_results, val = shown
@@ -210,7 +236,7 @@ def test_an_undone_update_publishes_nothing_and_the_third_in_a_row_ends_the_run(
 ) -> None:
     more = {"rollout": ROLLOUT, "train": {"updates": 9}}
     recipe = Recipe.model_validate(tomllib.loads(RECIPE) | more)
-    journal = Journal(folder=tmp_path / "run", run="demo", recipe="r", policy="sql", base=0)
+    journal = new_journal(tmp_path / "run")
     add_policy(tmp_path)
     scene = Scene()
     for wave in range(3):
@@ -232,42 +258,192 @@ def test_an_undone_update_publishes_nothing_and_the_third_in_a_row_ends_the_run(
     assert "  no new version: 2 optimizer steps were undone" in wave_notes(shown[0])
 
 
+def add_drawn_groups(store: Store, agents: Agents, done: set[tuple[int, str]]) -> None:
+    """Store two rollouts, one of them rewarded, of each ended training group that has none."""
+    scene = Scene()
+    for mode, wave, task in sorted(agents.ended):
+        if mode == "train" and (wave, task) not in done:
+            done.add((wave, task))
+            for sample in range(2):
+                rollout = scene.attempt(task, sample, wave=wave)
+                rollout.dispatch()
+                rollout.llm()
+                rollout.evaluate(float(sample == 0 or task.endswith("0")))
+                rollout.close()
+    if scene.attempts:
+        insert_otlp(store, scene.request())
+
+
 def test_a_continued_run_draws_the_tasks_that_the_killed_one_would_have_drawn(
     tmp_path: Path,
 ) -> None:
-    rollout = {**ROLLOUT, "tasks_per_wave": 3, "domains": {"math": 2, "code": 1}}
+    rollout = {**ROLLOUT, "rollouts_per_task": 2, "tasks_per_wave": 3, "target_score": 0.5}
+    rollout["domains"] = {"math": 2, "code": 1}
     recipe = Recipe.model_validate(
-        tomllib.loads(RECIPE)
-        | {"rollout": {**rollout, "target_score": 0.5}, "train": {"updates": 3, "span_timeout": 0}}
+        tomllib.loads(RECIPE) | {"rollout": rollout, "train": {"updates": 3, "span_timeout": 0}}
     )
     tasks = [
         Task(id=f"t{number}", input="x", domain="code" if number % 2 else "math")
         for number in range(12)
     ]
     add_policy(tmp_path)
-    scene = Scene()
-    for wave in range(3):
-        train_wave(scene, wave)
+    done = set[tuple[int, str]]()
     with Store.open(f"chdb://{tmp_path}/store") as store:
         store.migrate()
-        insert_otlp(store, scene.request())
-        journal = Journal(folder=tmp_path / "run", run="demo", recipe="r", policy="sql", base=0)
+        journal = new_journal(tmp_path / "run")
         whole, agents, shown = start_run(tmp_path, store, recipe, journal, Learning(tmp_path))
         whole.tasks = tasks
+        agents.work = lambda: add_drawn_groups(store, agents, done)
         whole.run()
-        journal.waves = journal.waves[:1]
-        journal.save()
+        lines = journal.path.read_text().splitlines(keepends=True)
+        end = next(n for n, line in enumerate(lines) if '"published"' in line)
+        journal.path.write_text("".join(lines[: end + 1]))
         killed = Journal.load(journal.folder)
         assert killed is not None
         rest, again, _ = start_run(tmp_path, store, recipe, killed, Learning(tmp_path))
         rest.tasks = tasks
         rest.run()
-    assert [(wave.drawn, wave.tasks) for wave in shown] == [(3, {"t1": 0.5})] * 3
+    assert [wave.rollouts for wave in shown] == [6] * 3
     assert again.waves == agents.waves[1:]
     domains = {task.id: task.domain for task in tasks}
     assert [sorted(domains[task] for task in wave) for wave in agents.waves] == [
         ["code", "math", "math"]
     ] * 3
+
+
+def spare_recipe(**more: Any) -> Recipe:
+    """Return a recipe with four updates of two groups of two rollouts, and two spare ones."""
+    rollout = {**ROLLOUT, "rollouts_per_task": 2, "tasks_per_wave": 2, "spare_tasks": 2}
+    train = {"updates": 4, "span_timeout": 0, **more}
+    return Recipe.model_validate(tomllib.loads(RECIPE) | {"rollout": rollout, "train": train})
+
+
+def trained_groups(home: Path, journal: Journal) -> list[list[tuple[int, str]]]:
+    """Return the groups of each wave's dataset, which are those of the journal."""
+    groups = []
+    for number in range(4):
+        dataset = Dataset.open(home / "datasets" / "demo" / f"train-{number}")
+        built = dataset.table("executions").select("wave", "task_id").unique().rows()
+        assert sorted(built) == sorted(journal.completed["train", number])
+        groups.append(sorted(built))
+    return groups
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_a_slow_group_ends_in_the_next_wave_and_every_group_is_trained_once(
+    tmp_path: Path, mode: str
+) -> None:
+    add_policy(tmp_path)
+    journal = new_journal(tmp_path / "run")
+    with Store.open(f"chdb://{tmp_path}/store") as store:
+        store.migrate()
+        online, agents, shown = start_run(
+            tmp_path, store, spare_recipe(mode=mode), journal, Learning(tmp_path)
+        )
+        online.tasks = [Task(id=f"t{number}", input="x") for number in range(1, 9)]
+        done = set[tuple[int, str]]()
+
+        order = [task.id for task in random.Random("0/0").sample(online.tasks, 8)]
+        agents.slow = {("train", 0, order[0])}
+        agents.work = lambda: add_drawn_groups(store, agents, done)
+        online.run()
+    waves = trained_groups(tmp_path, journal)
+    assert [len(wave) for wave in waves] == [2, 2, 2, 2]
+    assert len({group for wave in waves for group in wave}) == 8
+    assert (0, order[0]) in waves[1], "a window of four places holds the next wave back"
+    assert [wave.rollouts for wave in shown] == [4] * 4
+    assert list(map(len, agents.waves)) == [4, 2, 2]
+    assert agents.stopped
+
+
+def test_a_run_that_is_killed_after_any_event_trains_every_group_once(tmp_path: Path) -> None:
+    add_policy(tmp_path)
+    tasks = [Task(id=f"t{number}", input="x") for number in range(1, 9)]
+    done = set[tuple[int, str]]()
+    with Store.open(f"chdb://{tmp_path}/store") as store:
+        store.migrate()
+
+        def run(journal: Journal) -> Agents:
+            online, agents, _ = start_run(
+                tmp_path, store, spare_recipe(mode="async"), journal, Learning(tmp_path)
+            )
+            online.tasks = tasks
+            agents.work = lambda: add_drawn_groups(store, agents, done)
+            online.run()
+            return agents
+
+        whole = new_journal(tmp_path / "run")
+        run(whole)
+        lines = whole.path.read_bytes().splitlines(keepends=True)
+        expected = trained_groups(tmp_path, whole)
+        for kept in range(1, len(lines)):
+            folder = tmp_path / f"killed-{kept}"
+            folder.mkdir()
+            (folder / "journal.jsonl").write_bytes(b"".join(lines[:kept]))
+            killed = Journal.load(folder)
+            assert killed is not None
+            agents = run(killed)
+            assert [sorted(killed.completed["train", wave]) for wave in range(4)] == expected
+            assert killed.finished and killed.updates == 4
+            assert all(len(each) % 2 == 0 for each in agents.finished)
+
+
+def test_an_asynchronous_run_samples_the_next_wave_before_it_trains(tmp_path: Path) -> None:
+    add_policy(tmp_path)
+    journal = new_journal(tmp_path / "run")
+    with Store.open(f"chdb://{tmp_path}/store") as store:
+        store.migrate()
+        learning = Learning(tmp_path)
+        online, agents, _ = start_run(
+            tmp_path, store, spare_recipe(mode="async"), journal, learning
+        )
+        online.tasks = [Task(id=f"t{number}", input="x") for number in range(1, 9)]
+        done = set[tuple[int, str]]()
+        agents.work = lambda: add_drawn_groups(store, agents, done)
+        sampled: list[int] = []
+        update = learning.update
+
+        def train(*arguments: Any) -> Update:
+            number = len(sampled)
+            deadline = time.monotonic() + 60
+            while number < 3 and ("train", number + 1) not in journal.evaluated:
+                assert time.monotonic() < deadline, "the next wave does not run meanwhile"
+                time.sleep(0.01)
+            sampled.append(max(wave for _, wave in journal.evaluated))
+            return update(*arguments)
+
+        learning.update = train  # type: ignore[method-assign]
+        online.run()
+    assert sampled == [1, 2, 3, 3]
+
+
+def test_an_error_of_the_rollouts_ends_the_run_with_that_error(tmp_path: Path) -> None:
+    add_policy(tmp_path)
+    journal = new_journal(tmp_path / "run")
+    with Store.open(f"chdb://{tmp_path}/store") as store:
+        store.migrate()
+        online, agents, _ = start_run(tmp_path, store, spare_recipe(), journal, Learning(tmp_path))
+        online.tasks = [Task(id=f"t{number}", input="x") for number in range(1, 9)]
+
+        def fail() -> None:
+            raise GatewayUnreachable("no gateway")
+
+        agents.work = fail
+        with pytest.raises(GatewayUnreachable, match="no gateway"):
+            online.run()
+    assert agents.stopped
+    assert [each.event for each in journal.events] == ["dispatched"]
+
+
+def test_a_task_that_a_run_has_begun_and_the_file_lacks_is_named(tmp_path: Path) -> None:
+    add_policy(tmp_path)
+    journal = new_journal(tmp_path / "run")
+    journal.add(Dispatched(mode="train", wave=0, version=0, tasks=("t1", "gone")))
+    with Store.open(f"chdb://{tmp_path}/store") as store:
+        store.migrate()
+        online, _, _ = start_run(tmp_path, store, spare_recipe(), journal, Learning(tmp_path))
+        with pytest.raises(BadRun, match=r"wave 0 with task 'gone', which t\.jsonl no longer has"):
+            online.run()
 
 
 @pytest.mark.parametrize(("refill_tasks", "drawn", "groups"), [(0, 3, 2), (1, 4, 2), (3, 5, 3)])
@@ -279,7 +455,7 @@ def test_a_wave_draws_more_tasks_for_groups_without_spread_and_counts_their_drop
         tomllib.loads(RECIPE) | {"rollout": rollout, "train": {"updates": 1, "span_timeout": 0}}
     )
     add_policy(tmp_path)
-    journal = Journal(folder=tmp_path / "run", run="demo", recipe="r", policy="sql", base=0)
+    journal = new_journal(tmp_path / "run")
     with Store.open(f"chdb://{tmp_path}/store") as store:
         store.migrate()
         online, agents, [*shown] = start_run(tmp_path, store, recipe, journal, Learning(tmp_path))
@@ -302,7 +478,7 @@ def test_a_wave_draws_more_tasks_for_groups_without_spread_and_counts_their_drop
         online.on_wave = shown.append
         online.run()
         if refill_tasks == 3:
-            killed = Journal(folder=tmp_path / "2", run="demo", recipe="r", policy="sql", base=0)
+            killed = new_journal(tmp_path / "2")
             again, others, _ = start_run(tmp_path, store, recipe, killed, Learning(tmp_path))
             again.tasks = online.tasks
             again.run()
@@ -310,7 +486,7 @@ def test_a_wave_draws_more_tasks_for_groups_without_spread_and_counts_their_drop
             assert list(map(len, others.finished)) == [len(wave) * 4 for wave in others.waves]
     [wave] = shown
     assert [task for wave in agents.waves for task in wave] == order[:drawn]
-    assert (wave.drawn, wave.rollouts) == (drawn, drawn * 4)
+    assert wave.rollouts == drawn * 4
     executions = Dataset.open(tmp_path / "datasets" / "demo" / "train-0").table("executions")
     assert executions.height == drawn * 4
     assert wave.drops == {"no_spread": (drawn - groups) * 4}

@@ -3,9 +3,10 @@
 from pathlib import Path
 
 import pytest
+from tests.train.loop.journals import new_journal, record_wave
 from tests.train.policy.test_versions import write_model
 
-from ltrain_train.loop.journal import Journal, Wave
+from ltrain_train.loop.journal import Finished, Journal, Wave
 from ltrain_train.loop.retention import (
     VersionScores,
     best_version,
@@ -21,11 +22,12 @@ from ltrain_transforms.recipe import Reward
 
 def add_wave(journal: Journal, mode: str, version: int, score: float | None, **more: int) -> None:
     rollouts, published = more.get("rollouts", 4), more.get("published")
-    journal.waves.append(
+    record_wave(
+        journal,
         Wave(
             mode=mode, wave=len(journal.waves), version=version, rollouts=rollouts, outcomes={},
             evaluations={}, score=score, published=published,
-        )
+        ),
     )  # fmt: skip
 
 
@@ -34,9 +36,7 @@ def home(tmp_path: Path) -> Path:
     """Eight versions of a policy, trained one from the other by a run that is finished."""
     policies = Policies(tmp_path)
     policies.register("sql", write_model(tmp_path / "model"))
-    journal = Journal(folder=tmp_path / "runs" / "demo", run="demo", recipe="r", policy="sql",
-                      base=0, finished=True)  # fmt: skip
-    journal.folder.mkdir(parents=True)
+    journal = new_journal(tmp_path / "runs" / "demo")
     for number in range(1, 9):
         checkpoint = journal.checkpoints / str(number)
         checkpoint.mkdir(parents=True)
@@ -50,7 +50,7 @@ def home(tmp_path: Path) -> Path:
     for version, score in ((0, 0.2), (3, 0.9), (8, 0.8)):
         add_wave(journal, "val", version, score)
     add_wave(journal, "val", 3, 0.3, rollouts=1)
-    journal.save()
+    journal.add(Finished())
     policies.set_current("sql", 7)
     return tmp_path
 
@@ -105,12 +105,9 @@ def test_versions_that_others_or_an_unfinished_run_need_are_kept(home: Path) -> 
         "sql", draft, parent=2, dataset="d", recipe="r", base=5, checkpoint=checkpoint
     )
     policies.set_current("sql", 9)
-    unfinished = Journal(folder=home / "runs" / "next", run="next", recipe="r", policy="sql",
-                         base=2)  # fmt: skip
-    unfinished.folder.mkdir()
-    unfinished.save()
+    new_journal(home / "runs" / "next", "next", base=2)
     (home / "runs" / "broken").mkdir()
-    (home / "runs" / "broken" / "journal.json").write_text('{"waves": [{"mode": 1}]}')
+    (home / "runs" / "broken" / "journal.jsonl").write_text('{"event": "started"}\n')
     kept = {0, 2, 5, 8, 9}
     removed = superfluous_versions(policies, "sql", home / "runs", keep=1)
     assert {*policies.versions("sql")} - {*removed} == kept

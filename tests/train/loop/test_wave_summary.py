@@ -7,7 +7,7 @@ from tests.otlp import insert_otlp
 
 from ltrain_collector.store import Store
 from ltrain_instrument.identity import Identity
-from ltrain_train.loop.wave_summary import WaveSummary, summarize_wave
+from ltrain_train.loop.wave_summary import WaveSummary, summarize_groups
 from ltrain_train.workers import Outcome, RolloutResult, WaveResult
 
 
@@ -16,10 +16,11 @@ def test_a_rollout_counts_with_its_last_attempt(tmp_path: Path) -> None:
     _close(request, "r1", attempt=0, outcome="infra", reward=1.0)
     _close(request, "r1", attempt=1, outcome="error")
     _close(request, "r2", attempt=0, outcome="ok", reward=0.5)
+    _close(request, "r3", attempt=0, outcome="ok", reward=0.5, task="t2")
     with Store.open(f"chdb://{tmp_path}/store") as store:
         store.migrate()
         insert_otlp(store, request.SerializeToString())
-        summary = summarize_wave(store, "demo", "train", 1)
+        summary = summarize_groups(store, "demo", "train", [(1, "t1"), (0, "t2")])
     assert summary.outcomes == {"error": 1, "ok": 1}
     assert summary.evaluations == {"reward": 0.25}
     assert [(each.rollout, each.attempt) for each in summary.failures] == [("r1", 1)]
@@ -62,11 +63,13 @@ def _close(
     attempt: int,
     outcome: str,
     reward: float | None = None,
+    task: str = "t1",
 ) -> None:
     """Add the closing span of an attempt, and its evaluation if it was judged."""
     scoped = request.resource_spans.add().scope_spans.add()
     scoped.scope.name = "ltrain.runner"
     identity = {"ltrain.run.id": "demo", "ltrain.mode": "train", "ltrain.rollout.id": rollout}
+    identity["ltrain.task.id"] = task
     spans = [("ltrain.rollout", {"ltrain.rollout.outcome": outcome})]
     if reward is not None:
         value = {"gen_ai.evaluation.score.value": str(reward)}

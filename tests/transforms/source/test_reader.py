@@ -75,6 +75,26 @@ def test_a_task_that_only_the_resource_names_is_selected(
     assert sorted(identity.rows()) == [("t1", "db", "train", 3, k) for k in (0, 1)]
 
 
+def test_groups_of_several_waves_are_selected_together(
+    store: Store, scene: Any, recipe: Recipe, tmp_path: Path
+) -> None:
+    for wave, task in ((0, "t1"), (0, "t2"), (1, "t1"), (1, "t2")):
+        for sample in range(2):
+            rollout = scene.attempt(task, sample, wave=wave)
+            rollout.dispatch()
+            rollout.llm("write", (1, 2, 3), (4, sample))
+            rollout.evaluate(float(sample == 0))
+            rollout.close()
+    insert_otlp(store, scene.request())
+    dataset = build(store, recipe, tmp_path / "d", groups=["0/t2", "1/t1", "2/t1"])
+    built = dataset.table("executions").select("wave", "task_id").unique().sort("wave")
+    assert built.rows() == [(0, "t2"), (1, "t1")]
+    assert dataset.counts["samples"] == 4
+    assert dataset.manifest["parameters"]["groups"] == ["0/t2", "1/t1", "2/t1"]
+    with pytest.raises(NothingToBuild, match="groups 0"):
+        build(store, recipe, tmp_path / "none", groups=["0/t3"])
+
+
 def test_a_span_that_names_no_wave_has_none(store: Store, scene: Any, recipe: Recipe) -> None:
     scene.attempt().emit(
         "work", "agent", {"ltrain.rollout.id": "r", "ltrain.run.id": "demo"}, named=False

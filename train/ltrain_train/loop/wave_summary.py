@@ -1,10 +1,10 @@
-"""Summarizes a wave: the outcomes and evaluations of its rollouts, and their means.
+"""Summarizes groups: the outcomes and evaluations of their rollouts, and their means.
 
-The store has all rollouts of a wave, also those before a kill, unlike the results of a runner.
+The store has all rollouts of a group, also those before a kill, unlike the results of a runner.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from ltrain_collector.store import Store
@@ -14,13 +14,16 @@ from ltrain_train.workers import COUNTED_OUTCOMES, WaveResult
 from ltrain_transforms.recipe import Reward
 from ltrain_transforms.traces import Role, sender_roles
 
+Group = tuple[int, str]
+"""Wave and task: the rollouts of a task in a wave are compared with each other."""
+
 CLOSED_SQL = f"""
 SELECT RolloutId AS rollout, argMax(SpanAttributes['{OUTCOME}'], Timestamp) AS outcome,
     argMax(SpanAttributes['{OUTCOME_REASON}'], Timestamp) AS reason,
     argMax(Attempt, Timestamp) AS attempt,
-    any(TaskId) AS task
+    any(TaskId) AS task, any(Wave) AS wave
 FROM otel.spans
-WHERE RunId = {{run:String}} AND Mode = {{mode:String}} AND Wave = {{wave:UInt32}}
+WHERE RunId = {{run:String}} AND Mode = {{mode:String}} AND Wave IN {{waves:Array(UInt32)}}
     AND SpanName = '{SPAN_ROLLOUT}' AND %s
 GROUP BY rollout
 """
@@ -28,7 +31,7 @@ GROUP BY rollout
 EVALUATED_SQL = """
 SELECT rollout, attempt, name, argMax(value, (judged, span)) AS value
 FROM otel.evaluations
-WHERE run = {run:String} AND mode = {mode:String} AND wave = {wave:UInt32}
+WHERE run = {run:String} AND mode = {mode:String} AND wave IN {waves:Array(UInt32)}
     AND (trace, span) IN (SELECT TraceId, SpanId FROM otel.spans WHERE RunId = {run:String} AND %s)
 GROUP BY rollout, attempt, name
 """
@@ -104,11 +107,16 @@ def task_scores(rewards: Sequence[Reward], counted: Sequence[CountedRollout]) ->
     return {task: sum(scores) / len(scores) for task, scores in groups.items()}
 
 
-def summarize_wave(
-    store: Store, run: str, mode: str, wave: int, trust: Sequence[str] = ()
+def summarize_groups(
+    store: Store, run: str, mode: str, groups: Collection[Group], trust: Sequence[str] = ()
 ) -> WaveSummary:
-    """Return the summary of (`run`, `mode`, `wave`); `trust` is the recipe's `source.trust`."""
-    parameters = {"run": run, "mode": mode, "wave": wave}
+    """Return the summary of a run's groups in a mode.
+
+    Args:
+        groups: wave and task of each.
+        trust: the recipe's `source.trust`.
+    """
+    parameters = {"run": run, "mode": mode, "waves": sorted({wave for wave, _ in groups})}
     from_runner = sender_roles.role_condition(Role.RUNNER, sender_roles.trusted_senders(trust))
     closed, evaluated = (
         store.query(sql % from_runner, parameters) for sql in (CLOSED_SQL, EVALUATED_SQL)
@@ -116,7 +124,11 @@ def summarize_wave(
     values: defaultdict[tuple[str, int], dict[str, float]] = defaultdict(dict)
     for rollout, attempt, name, value in evaluated.sort("name").iter_rows():
         values[rollout, attempt][name] = value
-    rows = closed.sort("rollout").to_dicts()
+    rows = [
+        row
+        for row in closed.sort("rollout").iter_rows(named=True)
+        if (row.pop("wave"), row["task"]) in groups
+    ]
     return WaveSummary(
         dict(Counter(row["outcome"] for row in rows)),
         [

@@ -44,6 +44,9 @@ class OpenRollouts:
         self._finished: list[Identity] = []
         """The rollouts that were added since the last wave and had ended before."""
 
+    def __len__(self) -> int:
+        return len(self._waves)
+
     @property
     def groups(self) -> set[Group]:
         """The groups that have a rollout which has not ended."""

@@ -139,6 +139,7 @@ class Runner(ExitStack):
         self._run, self._agent_sees, self._allow = run, tuple(agent_sees), tuple(allow)
         self._pin_version = pin_version
         self._agent, self._folder, self._home = agent, folder.resolve(), home
+        self._is_function = agent is not None and is_reference(agent)
         self._workers, self._concurrency = workers, concurrency
         self._services, self._secrets = tuple(services), tuple(secrets)
         hidden = dict.fromkeys([*SECRETS, *self._secrets])
@@ -161,10 +162,6 @@ class Runner(ExitStack):
         self._executor: Executor | None = None
         self._open = OpenRollouts()
         self._stopped = threading.Event()
-
-    @property
-    def _is_function(self) -> bool:
-        return self._agent is not None and is_reference(self._agent)
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -211,6 +208,11 @@ class Runner(ExitStack):
     def open_groups(self) -> set[Group]:
         """The groups that were dispatched and have not ended."""
         return self._open.groups
+
+    @property
+    def open_rollouts(self) -> int:
+        """The number of rollouts that were dispatched and have not ended."""
+        return len(self._open)
 
     def dispatch(
         self,

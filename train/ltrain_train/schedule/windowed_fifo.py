@@ -10,7 +10,7 @@ With a queue of N running items, and a window of W of them from the oldest on:
 * W = 1 is a FIFO queue; with W = N the oldest item can delay only the N - 1 after it.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from typing import Generic, TypeVar
 
 from ltrain_train.errors import BadSchedule
@@ -44,6 +44,9 @@ class WindowedFifo(Generic[T]):
 
     def __len__(self) -> int:
         return len(self._places)
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(tuple(self._places))
 
     @property
     def max_out_of_order(self) -> int:

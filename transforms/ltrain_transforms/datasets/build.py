@@ -54,6 +54,7 @@ def build(
     run: str | None = None,
     mode: SourceMode | None = None,
     wave: int | None = None,
+    groups: Sequence[str] | None = None,
     base: Mapping[str, str] | None = None,
     lineage: Lineage | None = None,
     update: bool = False,
@@ -69,6 +70,8 @@ def build(
     Args:
         run: replaces the recipe's `source.run`.
         mode: replaces the recipe's `source.mode`.
+        wave: of which wave the executions are.
+        groups: of which tasks in which waves, each as `<wave>/<task>`.
         base: digests of the trained policy's base (`read_base_digests`), for the manifest.
         lineage: of the policy version that will be trained on the dataset; executions that are
             outdated for it get no credit.
@@ -85,7 +88,8 @@ def build(
         Unwritable: when `out` cannot be written, or the disk is full.
     """
     recipe = recipe if mode is None else recipe.with_mode(mode)
-    selection = Selection.of_source(recipe.source, run=run, wave=wave)
+    chosen = None if groups is None else tuple(groups)
+    selection = Selection.of_source(recipe.source, run=run, wave=wave, groups=chosen)
     request = BuildRequest(store, recipe, selection, dict(base or {}), lineage)
     build_plan = _plan(request, out, update, spans_a_batch)
     with open_draft(out) as folder:

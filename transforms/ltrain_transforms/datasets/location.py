@@ -13,7 +13,7 @@ from ltrain_instrument.files import path_component
 from ltrain_transforms.datasets.manifest import MANIFEST, Manifest
 from ltrain_transforms.errors import DatasetExists
 
-IDENTITY = ("run", "mode", "wave")
+IDENTITY = ("run", "mode", "wave", "groups")
 """The parameters of a build's query that say what a dataset is of."""
 
 

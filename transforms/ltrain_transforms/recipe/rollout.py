@@ -28,6 +28,12 @@ class Rollout(Section):
     """Tasks in a wave; one wave is one update."""
     refill_tasks: int = Field(default=0, ge=0)
     """Most tasks that a wave runs in addition, to replace groups whose scores are all equal."""
+    spare_tasks: int = Field(default=0, ge=0)
+    """Tasks that run beside those of a wave: the wave ends without waiting for the slowest groups,
+    which go on and end in later waves."""
+    release_window: int | None = Field(default=None, ge=1)
+    """A group waits for the oldest one that runs if it was drawn so many places after it; unset: as
+    many as run at a time. A smaller window trains on fewer quick groups before slow ones."""
     timeout: float = Field(default=60, gt=0)
     """Seconds for each attempt in which the agent can work; waits for the gateway do not count."""
     reward_timeout: float = Field(default=60, gt=0)
@@ -61,6 +67,21 @@ class Rollout(Section):
             raise ValueError(
                 "Name the agent in `agent`, or set `remote = true` if the workers of the gateway "
                 "have it."
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _spare_or_refill(self) -> Self:
+        if self.spare_tasks and self.refill_tasks:
+            raise ValueError(
+                "`spare_tasks` lets a wave end before all its groups have ended, and `refill_tasks`"
+                " needs their scores. Set one of the two."
+            )
+        size = self.tasks_per_wave + self.spare_tasks + self.refill_tasks
+        if self.release_window is not None and self.release_window > size:
+            raise ValueError(
+                f"`release_window` is {self.release_window}, and at most {size} groups run at a "
+                "time. Lower it, or leave it out."
             )
         return self
 

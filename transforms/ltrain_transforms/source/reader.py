@@ -32,15 +32,25 @@ class Selection:
     run: str | None = None
     mode: str | None = None
     wave: int | None = None
+    groups: tuple[str, ...] | None = None
+    """Tasks of waves, each as `<wave>/<task>`: the rollouts of a task in a wave are a group."""
     task: str | None = None
     rollout: str | None = None
     without: tuple[str, ...] = ()
     """Waves whose rollouts are left out, each as `<run>/<mode>/<wave>`."""
 
     @classmethod
-    def of_source(cls, source: Source, *, run: str | None = None, wave: int | None = None) -> Self:
-        """Select the executions of a source's mode, and only those of a run or wave if named."""
-        return cls(run=run, mode=None if source.mode == "all" else source.mode, wave=wave)
+    def of_source(
+        cls,
+        source: Source,
+        *,
+        run: str | None = None,
+        wave: int | None = None,
+        groups: tuple[str, ...] | None = None,
+    ) -> Self:
+        """Select the executions of a source's mode, and of a run, wave or groups if named."""
+        mode = None if source.mode == "all" else source.mode
+        return cls(run=run, mode=mode, wave=wave, groups=groups)
 
 
 def runner_condition(trust: Sequence[str]) -> str:
@@ -52,6 +62,10 @@ def runner_condition(trust: Sequence[str]) -> str:
 
 WAVE_SQL = "concat(toString(RunId), '/', toString(Mode), '/', toString(Wave))"
 """SQL expression: the wave that a span names, `<run>/<mode>/<wave>`."""
+
+
+GROUP_SQL = "concat(toString(Wave), '/', toString(TaskId))"
+"""SQL expression: the group that a span names, `<wave>/<task>`."""
 
 
 QUERY_SETTINGS = "SETTINGS max_threads = 1, preferred_block_size_bytes = 33554432"
@@ -163,6 +177,7 @@ def selection_conditions(
         "run": ("RunId = {run:String}", run),
         "mode": ("Mode = {mode:String}", selection.mode),
         "wave": ("Wave = {wave:UInt32}", selection.wave),
+        "groups": (f"{GROUP_SQL} IN {{groups:Array(String)}}", selection.groups),
         "task": ("TaskId = {task:String}", selection.task),
         "rollout": ("RolloutId = {rollout:String}", selection.rollout),
         "since": ("Timestamp >= parseDateTime64BestEffort({since:String}, 9)", source.since),
@@ -172,7 +187,10 @@ def selection_conditions(
         columns["mode"] = (TRAFFIC_MODES.get(selection.mode or "", "true"), selection.mode)
     pairs = {name: pair for name, pair in columns.items() if pair[1] is not None}
     named = {name: condition for name, (condition, _) in pairs.items()}
-    params: dict[str, object] = {name: value for name, (_, value) in pairs.items()}
+    params: dict[str, object] = {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, (_, value) in pairs.items()
+    }
     if source.execution == "rollout":
         named["with a rollout id"] = "RolloutId != ''"
     if source.where:
@@ -181,7 +199,7 @@ def selection_conditions(
     within = "RunId = {run:String} AND " if run is not None else ""
     runner = runner_condition(sender_roles.trusted_senders(source.trust))
     by_runner = f"FROM otel.spans WHERE {within}{runner}"
-    if places := [named[name] for name in ("mode", "wave", "task") if name in named]:
+    if places := [named[name] for name in PLACES if name in named]:
         elsewhere = f"SELECT RolloutId {by_runner} AND NOT ({' AND '.join(places)})"
         named["as its runner recorded"] = f"RolloutId NOT IN ({elsewhere})"
     if selection.without:
@@ -225,6 +243,9 @@ _SELECT = f"""SELECT
     `Links.SpanId` AS links
 FROM otel.spans"""
 
+
+PLACES = ("mode", "wave", "groups", "task")
+"""The conditions on the place of a rollout in its run."""
 
 TRAFFIC_MODES = {
     "train": f"Mode != '{VALIDATION}'",

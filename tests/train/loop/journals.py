@@ -1,0 +1,32 @@
+"""Journals for tests."""
+
+from pathlib import Path
+
+from ltrain_train.loop.journal import Evaluated, Journal, Published, Trained, Wave
+
+
+def new_journal(folder: Path, run: str = "demo", *, base: int = 0) -> Journal:
+    """Write the journal of a run that has only started."""
+    journal = Journal(folder=folder, run=run, recipe="r", policy="sql", base=base)
+    journal.start()
+    return journal
+
+
+def record_wave(journal: Journal, wave: Wave) -> None:
+    """Add the events of a wave that has ended."""
+    journal.add(
+        Evaluated(
+            mode=wave.mode,
+            wave=wave.wave,
+            version=wave.version,
+            rollouts=wave.rollouts,
+            outcomes=wave.outcomes,
+            evaluations=wave.evaluations,
+            score=wave.score,
+            tasks=wave.tasks,
+        )
+    )
+    if wave.mode == "train":
+        journal.add(Trained(wave=wave.wave, dataset="d", changed=wave.published is not None))
+    if wave.published is not None:
+        journal.add(Published(wave=wave.wave, version=wave.published))

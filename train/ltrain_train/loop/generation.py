@@ -1,0 +1,337 @@
+"""The rollouts of a run's waves, in a thread of their own: dispatched, completed and evaluated.
+
+* Waves run one after the other, in the order in which they were started.
+* A training wave is complete when `tasks_per_wave` groups have ended, in the order of a windowed
+  FIFO. `spare_tasks` groups are left then; they go on and end in the next waves.
+* A continued run goes on from the journal: what was dispatched is dispatched again, and the store
+  says which rollouts have ended.
+"""
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from ltrain_collector.store import Store
+from ltrain_instrument.identity import Mode, rollout_id
+from ltrain_train.errors import BadRun, RolloutsFailed
+from ltrain_train.loop.journal import (
+    Completed,
+    Dispatched,
+    Evaluated,
+    Group,
+    Journal,
+    Repeated,
+)
+from ltrain_train.loop.progress import Progress, RolloutProgress
+from ltrain_train.loop.report import Phases
+from ltrain_train.loop.retry import retry_store
+from ltrain_train.loop.wave_summary import (
+    WaveSummary,
+    group_scores,
+    outcome_score,
+    summarize_groups,
+    task_scores,
+)
+from ltrain_train.rollout import Runner, Task, describe_failures, finished_rollouts
+from ltrain_train.schedule import Refill, TaskSampler, WindowedFifo
+from ltrain_train.workers import COUNTED_OUTCOMES
+from ltrain_transforms.recipe import Recipe, Rollout
+from ltrain_transforms.source import wait_complete
+from ltrain_transforms.traces import sender_roles
+
+_logger = logging.getLogger("ltrain.loop")
+
+TRAIN_SAMPLING = {"temperature": 1.0}
+"""Sampling in mode `train` unless the recipe sets it: the policy's own distribution."""
+
+STOP_TIMEOUT = 5.0
+"""Seconds that the end of a run waits for the thread; it may read the store for longer."""
+
+_Job = tuple[Mode, int, Future[Evaluated]]
+
+
+@dataclass(slots=True)
+class Generation(AbstractContextManager["Generation"]):
+    """The waves of rollouts of one run; use it in a `with` block."""
+
+    recipe: Recipe
+    rollout: Rollout
+    journal: Journal
+    store: Store
+    runner: Runner
+    tasks: Sequence[Task]
+    validation: Sequence[Task]
+    version: Callable[[], int]
+    """Returns the served policy version."""
+    logs: Path
+    """Folder of the logs of workers and commands."""
+    progress: Progress
+    updates: int
+    """Training waves of the run; the last one leaves no group."""
+    _jobs: queue.SimpleQueue[_Job | None] = field(default_factory=queue.SimpleQueue)
+    _phases: Phases = field(default_factory=Phases)
+    _stopped: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread = field(init=False)
+    _sampler: TaskSampler[Task] = field(init=False)
+    _fifo: WindowedFifo[Group] = field(init=False)
+    _resumed: bool = False
+
+    def __post_init__(self) -> None:
+        """Prepare the sampler and the FIFO as the journal's events left them."""
+        rollout = self.rollout
+        self._sampler = TaskSampler(
+            self.tasks,
+            seed=rollout.seed,
+            domains=rollout.domains,
+            target_score=rollout.target_score,
+        )
+        self._thread = threading.Thread(target=self._work, name="generation", daemon=True)
+        waves = set[int]()
+        for event in self.journal.events:
+            if isinstance(event, Dispatched) and event.mode == "train":
+                if event.wave not in waves:
+                    self._sampler.begin_wave()
+                    waves.add(event.wave)
+                self._sampler.draw(len(event.tasks))
+            elif isinstance(event, Evaluated) and event.mode == "train":
+                self._sampler.add_scores(event.tasks)
+        size = rollout.tasks_per_wave + rollout.spare_tasks + rollout.refill_tasks
+        self._fifo = WindowedFifo(size, rollout.release_window or size)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stopped.set()
+        self.runner.stop()
+        self._jobs.put(None)
+        self._thread.join(STOP_TIMEOUT)
+
+    def start(self, mode: Mode, number: int) -> Future[Evaluated]:
+        """Start a wave after those that were started before; return its evaluation to come.
+
+        The future raises:
+            RolloutsFailed: when every rollout of a training wave failed, or of a validation before
+                any rollout of the run was ok.
+            errors of `Runner.wait`.
+        """
+        future = Future[Evaluated]()
+        self._jobs.put((mode, number, future))
+        return future
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None and not self._stopped.is_set():
+            mode, number, future = job
+            try:
+                future.set_result(self._run_wave(mode, number))
+            except BaseException as error:  # the thread that waits for the wave raises it
+                future.set_exception(error)
+
+    def _run_wave(self, mode: Mode, number: int) -> Evaluated:
+        """Return the evaluation of a wave, from the journal if it is there."""
+        if (mode, number) in self.journal.evaluated:
+            return self.journal.evaluated[mode, number]
+        version = self.version()
+        groups = self.journal.completed.get((mode, number))
+        if groups is None:
+            run = self._run_groups if mode == "train" else self._run_validation
+            groups = tuple(run(number, version))
+            self.journal.add(Completed(mode=mode, wave=number, groups=groups))
+        evaluated = self._evaluate(mode, number, version, groups)
+        self.journal.add(evaluated)
+        if mode == "train":
+            self._sampler.add_scores(evaluated.tasks)
+        return evaluated
+
+    def _run_validation(self, number: int, version: int) -> list[Group]:
+        if not self.journal.dispatched("val", number):
+            self._record_dispatch("val", number, version, self.validation)
+        self._dispatch("val", number, self.validation)
+        self._wait("val", number)
+        return [(number, task.id) for task in self.validation]
+
+    def _run_groups(self, number: int, version: int) -> list[Group]:
+        """Run a training wave, refills included, and return the groups that it releases."""
+        tasks_per_wave, is_last = self.rollout.tasks_per_wave, number + 1 >= self.updates
+        spare = 0 if is_last else self.rollout.spare_tasks
+        self._resume()
+        if not self.journal.dispatched("train", number):
+            self._sampler.begin_wave()
+            self._draw(number, version, tasks_per_wave + spare - len(self._fifo))
+        released: list[Group] = []
+        wanted = min(tasks_per_wave, len(self._fifo)) if spare else len(self._fifo)
+        while len(released) < wanted:
+            released += self._release(number, wanted - len(released))
+            if len(released) == wanted:
+                wanted += self._draw(number, version, self._missing_groups(number))
+        return released
+
+    def _release(self, number: int, most: int) -> list[Group]:
+        """Run groups until one or more can be released, and return at most `most` of them."""
+        while not (ended := self._fetch(most)):
+            self._wait("train", number, enough_groups=most)
+        return ended
+
+    def _fetch(self, most: int) -> list[Group]:
+        is_open = self.runner.open_groups
+        for running in self._fifo:
+            if ("train", *running) not in is_open:
+                self._fifo.finish(running)
+        released: list[Group] = []
+        while len(released) < most and (group := self._fifo.fetch()) is not None:
+            released.append(group)
+        return released
+
+    def _resume(self) -> None:
+        """Dispatch what an earlier process left open."""
+        if self._resumed:
+            return
+        self._resumed = True
+        known = {task.id: task for task in self.tasks}
+        for wave, groups in groupby(self.journal.open_groups(), key=lambda group: group[0]):
+            ids = [task for _, task in groups]
+            if missing := [task for task in ids if task not in known]:
+                raise BadRun(
+                    f"Run '{self.journal.run}' has begun wave {wave} with task '{missing[0]}', "
+                    f"which {self.rollout.tasks} no longer has. Add it again, or start another run "
+                    "with another source.run."
+                )
+            self._start_groups(wave, [known[task] for task in ids])
+
+    def _draw(self, number: int, version: int, count: int) -> int:
+        """Draw and dispatch at most `count` more tasks of a wave, and return their number."""
+        tasks = self._sampler.draw(count)
+        if tasks:
+            self._record_dispatch("train", number, version, tasks)
+            self._start_groups(number, tasks)
+        return len(tasks)
+
+    def _start_groups(self, wave: int, tasks: Sequence[Task]) -> None:
+        for task in tasks:
+            self._fifo.start((wave, task.id))
+        self._dispatch("train", wave, tasks)
+
+    def _record_dispatch(
+        self, mode: Mode, number: int, version: int, tasks: Sequence[Task]
+    ) -> None:
+        ids = tuple(task.id for task in tasks)
+        self.journal.add(Dispatched(mode=mode, wave=number, version=version, tasks=ids))
+
+    def _dispatch(self, mode: Mode, wave: int, tasks: Sequence[Task]) -> None:
+        """Dispatch the rollouts of a wave's tasks; those that have ended do not run."""
+        run, trust, since = self.journal.run, self.recipe.source.trust, self._repeated(mode, wave)
+        training = mode == "train"
+        stored = retry_store(
+            lambda: finished_rollouts(self.store, run, mode, wave, trust, since=since)
+        )
+        self.runner.dispatch(
+            mode,
+            wave,
+            tasks,
+            self._rollouts_per_task(mode),
+            sampling=TRAIN_SAMPLING | self.recipe.policy[0].sampling if training else {},
+            finished=stored.keys() & set(self._ids(mode, [(wave, task.id) for task in tasks])),
+        )
+
+    def _wait(self, mode: Mode, number: int, *, enough_groups: int | None = None) -> None:
+        counter = RolloutProgress(self.progress, mode, number, self.runner.open_rollouts)
+        with self._phases.measure("generate"):
+            self.runner.wait(enough_groups=enough_groups, on_result=counter.add)
+
+    def _missing_groups(self, number: int) -> int:
+        """Return how many tasks a wave draws in place of those without spread."""
+        if not self.rollout.refill_tasks:
+            return 0
+        tasks = self.journal.dispatched("train", number)
+        self._settle("train", groups := [(number, task) for task in tasks])
+        summary = self._summarize("train", groups)
+        if not summary.outcomes.get("ok"):
+            return 0
+        stored = group_scores(self.recipe.reward, summary.counted)
+        scores = {task: stored.get(task, []) for task in tasks}
+        return Refill(self.rollout.tasks_per_wave, self.rollout.refill_tasks).missing(scores)
+
+    def _settle(self, mode: Mode, groups: Sequence[Group]) -> None:
+        """Wait until the spans of the groups are in the store."""
+        senders = sender_roles.trusted_senders(self.recipe.source.trust)
+        ids, timeout = self._ids(mode, groups), self.recipe.train.span_timeout
+        with self._phases.measure("settle"):
+            retry_store(lambda: wait_complete(self.store, ids, timeout, senders))
+
+    def _summarize(self, mode: Mode, groups: Sequence[Group]) -> WaveSummary:
+        run, trust, chosen = self.journal.run, self.recipe.source.trust, set(groups)
+        return retry_store(lambda: summarize_groups(self.store, run, mode, chosen, trust))
+
+    def _evaluate(
+        self, mode: Mode, number: int, version: int, groups: Sequence[Group]
+    ) -> Evaluated:
+        self._settle(mode, groups)
+        summary = self._summarize(mode, groups)
+        failures = ""
+        if summary.failures:
+            failures = describe_failures(summary.failures, summary.rollouts, self.logs)
+        evaluations = summary.evaluations
+        if summary.rollouts and not summary.outcomes.get("ok"):
+            self._report_failed(mode, number, failures)
+            if COUNTED_OUTCOMES & summary.outcomes.keys():
+                evaluations = self._zero_evaluations()
+        return Evaluated(
+            mode=mode,
+            wave=number,
+            version=version,
+            rollouts=summary.rollouts,
+            outcomes=summary.outcomes,
+            evaluations=evaluations,
+            score=outcome_score(self.recipe.reward, evaluations),
+            tasks=task_scores(self.recipe.reward, summary.counted),
+            failures=failures,
+            seconds=self._phases.pop_seconds(),
+        )
+
+    def _report_failed(self, mode: str, number: int, failures: str) -> None:
+        """Log a warning that every rollout of a validation failed.
+
+        Raises:
+            RolloutsFailed: for a training wave, or if no rollout of the run was ok before.
+        """
+        before = self.journal.evaluated.values()
+        if mode == "train" or not any(wave.outcomes.get("ok") for wave in before):
+            self.journal.add(Repeated(mode=mode, wave=number, time=time.time_ns()))
+            raise RolloutsFailed(
+                f"Every rollout of wave {mode} {number} failed, so nothing can be learned from it. "
+                f"{failures}\nFix the cause; the same command then tries these rollouts again."
+            )
+        _logger.warning("ltrain: every rollout of wave %s %d failed. %s", mode, number, failures)
+
+    def _zero_evaluations(self) -> dict[str, float]:
+        """Return 0 for each evaluation of the latest wave that has some."""
+        recorded = (wave.evaluations for wave in reversed(self.journal.evaluated.values()))
+        return dict.fromkeys(next(filter(None, recorded), {}), 0.0)
+
+    def _ids(self, mode: Mode, groups: Sequence[Group]) -> list[str]:
+        return [
+            rollout_id(self.journal.run, mode, wave, task, sample)
+            for wave, task in groups
+            for sample in range(self._rollouts_per_task(mode))
+        ]
+
+    def _rollouts_per_task(self, mode: Mode) -> int:
+        return self.rollout.rollouts_per_task if mode == "train" else 1
+
+    def _repeated(self, mode: Mode, wave: int) -> int:
+        return self.journal.repeated.get((mode, wave), 0)

@@ -1,0 +1,29 @@
+"""The journal of a run: events on disk, and the waves that they tell of."""
+
+from ltrain_train.loop.journal.events import (
+    Completed,
+    Dispatched,
+    Evaluated,
+    Finished,
+    Group,
+    Published,
+    Repeated,
+    Trained,
+)
+from ltrain_train.loop.journal.journal import Journal, open_journal, read_journals
+from ltrain_train.loop.journal.wave import Wave
+
+__all__ = [
+    "Completed",
+    "Dispatched",
+    "Evaluated",
+    "Finished",
+    "Group",
+    "Journal",
+    "Published",
+    "Repeated",
+    "Trained",
+    "Wave",
+    "open_journal",
+    "read_journals",
+]

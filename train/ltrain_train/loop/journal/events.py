@@ -1,0 +1,127 @@
+"""The events of a run's journal; each is one line of JSON."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+Group = tuple[int, str]
+"""Wave and task: the rollouts of a task in a wave are compared with each other."""
+
+
+class Event(BaseModel):
+    """What happened; it never changes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=True)
+
+
+class Started(Event):
+    """The run began: the first event."""
+
+    event: Literal["started"] = "started"
+    run: str
+    recipe: str
+    """Digest of the recipe."""
+    policy: str
+    base: int
+    """The policy version that training starts from."""
+
+
+class Dispatched(Event):
+    """Tasks were drawn for a wave, and their rollouts may run from now on."""
+
+    event: Literal["dispatched"] = "dispatched"
+    mode: str
+    wave: int
+    version: int
+    """The served policy version."""
+    tasks: tuple[str, ...]
+
+
+class Repeated(Event):
+    """Every rollout of a wave failed: its attempts so far do not count."""
+
+    event: Literal["repeated"] = "repeated"
+    mode: str
+    wave: int
+    time: int
+    """Unix time in ns."""
+
+
+class Completed(Event):
+    """The groups that a wave is trained and evaluated on have ended."""
+
+    event: Literal["completed"] = "completed"
+    mode: str
+    wave: int
+    groups: tuple[Group, ...]
+    """Those that were dispatched in an earlier wave included."""
+
+
+class Evaluated(Event):
+    """The rollouts of a wave's groups were counted and judged."""
+
+    event: Literal["evaluated"] = "evaluated"
+    mode: str
+    wave: int
+    version: int
+    """The policy version that was served when the wave was dispatched."""
+    rollouts: int
+    outcomes: dict[str, int]
+    evaluations: dict[str, float]
+    """Mean of each evaluation over the rollouts."""
+    score: float | None = None
+    """The evaluations that the recipe rewards, by their weights; None without any."""
+    tasks: dict[str, float] = {}
+    """The score of each task, the mean over its rollouts."""
+    failures: str = ""
+    """Why rollouts failed: the commonest reason, an example and its log; '' if none failed."""
+    seconds: dict[str, float] = {}
+    """Wall seconds by phase."""
+
+
+class Trained(Event):
+    """The policy was trained on the groups of a wave, or there was nothing to train on."""
+
+    event: Literal["trained"] = "trained"
+    wave: int
+    dataset: str
+    """Id of the dataset that was built from the groups."""
+    changed: bool
+    """Whether the weights changed: then a version is published."""
+    rules: dict[str, float] = {}
+    """Mean of each rule's rewards over the rollouts."""
+    samples: int = 0
+    """Rows that the policy was trained on."""
+    tokens: int = 0
+    """Tokens of these rows."""
+    drops: dict[str, int] = {}
+    alarms: tuple[str, ...] = ()
+    """One sentence for each kind of drop that correlates with low reward, and for each warning of
+    the learner."""
+    undone: int = 0
+    """Optimizer steps that were undone because a number was not finite."""
+    metrics: dict[str, float] = {}
+    seconds: dict[str, float] = {}
+    """Wall seconds by phase."""
+
+
+class Published(Event):
+    """The version that was trained on a wave was published."""
+
+    event: Literal["published"] = "published"
+    wave: int
+    version: int
+
+
+class Finished(Event):
+    """The run made its updates."""
+
+    event: Literal["finished"] = "finished"
+
+
+AnyEvent = Annotated[
+    Started | Dispatched | Repeated | Completed | Evaluated | Trained | Published | Finished,
+    Field(discriminator="event"),
+]
+EVENT: TypeAdapter[AnyEvent] = TypeAdapter(AnyEvent)
+"""Parses a line."""

@@ -1,0 +1,259 @@
+"""The journal of a run on disk: an append-only list of events, from which a killed run continues.
+
+* An event is on disk before the run goes on. A line that a kill cut off is no event.
+* A wave is recorded when its last event is there: of a validation the evaluation, of a training
+  wave the publication, or the training if it did not change the weights.
+"""
+
+import json
+import logging
+import os
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from pydantic import ValidationError
+
+from ltrain_instrument.files import path_component, write_file
+from ltrain_train.errors import BadJournal, describe_fault
+from ltrain_train.loop.journal.events import (
+    EVENT,
+    AnyEvent,
+    Completed,
+    Dispatched,
+    Evaluated,
+    Finished,
+    Group,
+    Published,
+    Repeated,
+    Started,
+    Trained,
+)
+from ltrain_train.loop.journal.wave import Wave
+from ltrain_train.rollout import last_and_next_name
+from ltrain_transforms.policy_file import PolicyVersion
+
+_logger = logging.getLogger("ltrain.loop")
+
+Place = tuple[str, int]
+"""Mode and number of a wave."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Journal:
+    """The events of one run, and the file that records them; several threads may use it."""
+
+    folder: Path
+    run: str
+    recipe: str
+    """Digest of the recipe."""
+    policy: str
+    base: int
+    """The policy version that training starts from."""
+    events: list[AnyEvent] = field(default_factory=list)
+    finished: bool = field(default=False, compare=False)
+    waves: list[Wave] = field(default_factory=list, compare=False)
+    """The recorded waves, in the order in which they were."""
+    completed: dict[Place, tuple[Group, ...]] = field(default_factory=dict, compare=False)
+    """The groups of each wave whose rollouts have ended."""
+    repeated: dict[Place, int] = field(default_factory=dict, compare=False)
+    """When (Unix ns) every rollout of a wave had failed: its earlier attempts do not count."""
+    evaluated: dict[Place, Evaluated] = field(default_factory=dict, compare=False)
+    _trained: dict[int, Trained] = field(default_factory=dict, compare=False)
+    _size: int = field(default=0, compare=False)
+    """Bytes of the complete lines of the file."""
+    _lock: threading.Lock = field(default_factory=threading.Lock, compare=False, repr=False)
+
+    @property
+    def path(self) -> Path:
+        """The journal's file."""
+        return self.folder / "journal.jsonl"
+
+    @property
+    def updates(self) -> int:
+        """Number of finished training waves, those without a new version included."""
+        return sum(wave.mode == "train" for wave in self.waves)
+
+    @property
+    def latest(self) -> int:
+        """The latest version of the run: `base` if it has published none."""
+        published = (wave.published for wave in reversed(self.waves))
+        return next((version for version in published if version is not None), self.base)
+
+    @property
+    def checkpoints(self) -> Path:
+        """Folder of the learner's checkpoints, each named after the version it belongs to."""
+        return self.folder / "checkpoints"
+
+    def leads_to(self, current: PolicyVersion) -> bool:
+        """Return whether `current` is the run's latest version, or one that the run made from it.
+
+        A run that was killed between a publication and its journal has published the latter.
+        """
+        home = self.folder.parents[1]
+        own = self.checkpoints.relative_to(home) == Path(current.checkpoint or "").parent
+        return self.latest == current.version or (own and self.latest == current.parent)
+
+    def wave(self, mode: str, number: int) -> Wave | None:
+        """Return a recorded wave; None if it is not recorded."""
+        return next((w for w in self.waves if (w.mode, w.wave) == (mode, number)), None)
+
+    def dispatched(self, mode: str, number: int) -> list[str]:
+        """Return the ids of the tasks of a wave that were dispatched."""
+        found = (event for event in self.events if isinstance(event, Dispatched))
+        waves = (event.tasks for event in found if (event.mode, event.wave) == (mode, number))
+        return [task for tasks in waves for task in tasks]
+
+    def open_groups(self) -> list[Group]:
+        """Return the training groups that are in no completed wave, as they were dispatched."""
+        waves = (groups for (mode, _), groups in self.completed.items() if mode == "train")
+        completed = {group for groups in waves for group in groups}
+        return [
+            (event.wave, task)
+            for event in self.events
+            if isinstance(event, Dispatched) and event.mode == "train"
+            for task in event.tasks
+            if (event.wave, task) not in completed
+        ]
+
+    def start(self) -> None:
+        """Write the file with its first event."""
+        line = _encode(
+            Started(run=self.run, recipe=self.recipe, policy=self.policy, base=self.base)
+        )
+        write_file(self.path, line)
+        self._size = len(line)
+
+    def add(self, event: AnyEvent) -> None:
+        """Append an event to the file, and then to the journal."""
+        line = _encode(event)
+        with self._lock:
+            with self.path.open("r+b") as file:
+                file.truncate(self._size)  # removes what a kill left of a line
+                file.seek(self._size)
+                file.write(line)
+                file.flush()
+                os.fsync(file.fileno())
+            self._size += len(line)
+            self._apply(event)
+
+    def _apply(self, event: AnyEvent) -> None:
+        self.events.append(event)
+        self.finished = isinstance(event, Finished)
+        match event:
+            case Repeated():
+                self.repeated[event.mode, event.wave] = event.time
+                self.completed.pop((event.mode, event.wave), None)
+            case Completed():
+                self.completed[event.mode, event.wave] = event.groups
+            case Evaluated():
+                self.evaluated[event.mode, event.wave] = event
+                if event.mode != "train":
+                    self.waves.append(Wave.of(event))
+            case Trained():
+                self._trained[event.wave] = event
+                if not event.changed:
+                    self._record(event.wave, None)
+            case Published():
+                self._record(event.wave, event.version)
+
+    def _record(self, number: int, published: int | None) -> None:
+        evaluated = self.evaluated.get(("train", number))
+        trained = self._trained.get(number)
+        if evaluated is None or trained is None:
+            raise ValueError(f"wave {number} is published before it is trained")
+        self.waves.append(Wave.of(evaluated, trained, published))
+
+    @classmethod
+    def load(cls, folder: Path) -> Self | None:
+        """Return the journal in `folder`; None if there is none.
+
+        Raises:
+            BadJournal: when it cannot be read.
+        """
+        path = folder / "journal.jsonl"
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        complete, _, _ = content.rpartition(b"\n")
+        try:
+            first, *events = (EVENT.validate_json(line) for line in complete.split(b"\n"))
+            if not isinstance(first, Started):
+                raise ValueError(f"its first event is '{first.event}', not 'started'")
+            journal = cls(folder=folder, **first.model_dump(exclude={"event"}))
+            journal._read(events)
+        except ValueError as error:
+            fault = describe_fault(error) if isinstance(error, ValidationError) else str(error)
+            raise BadJournal(
+                f"The journal '{path}' cannot be read ({fault}); another version of ltrain may "
+                "have written it. Use that version, or rename the file: then the run is not "
+                "continued, and its scores do not count."
+            ) from error
+        journal._size = len(complete) + 1
+        return journal
+
+    def _read(self, events: Iterable[AnyEvent]) -> None:
+        for event in events:
+            self._apply(event)
+
+
+def _encode(event: AnyEvent) -> bytes:
+    return json.dumps(event.model_dump(), separators=(",", ":")).encode() + b"\n"
+
+
+def read_journals(runs: Path, policy: str) -> list[Journal]:
+    """Return the journals of a policy's runs; one that cannot be read is skipped with a warning."""
+    journals = []
+    for file in sorted(runs.glob("*/journal.jsonl")):
+        try:
+            journals.append(Journal.load(file.parent))
+        except BadJournal as error:
+            _logger.warning("ltrain: run '%s' is skipped. %s", file.parent.name, error)
+    return [journal for journal in journals if journal is not None and journal.policy == policy]
+
+
+def open_journal(
+    runs: Path, name: str, *, recipe: str, updates: int, current: PolicyVersion
+) -> Journal:
+    """Return the journal of the last run named `name` if it can continue, else of a new run.
+
+    A run continues while it lacks some of its `updates`. It does not if its recipe has changed,
+    because its waves would not be comparable, or if another version was made current since.
+
+    Args:
+        current: the current version of the trained policy.
+
+    Raises:
+        BadJournal: when the last run's journal cannot be read.
+    """
+    last, next_name = last_and_next_name(runs, name)
+    journal = Journal.load(runs / path_component(last)) if last else None
+    if journal is not None and journal.recipe == recipe and journal.policy == current.policy:
+        lacks_updates = not journal.finished or journal.updates < updates
+        if lacks_updates and journal.leads_to(current):
+            journal.finished = False
+            return journal
+        if lacks_updates:
+            _logger.warning(
+                "ltrain: run '%s' does not continue from v%d, because v%d of '%s' is current; "
+                "run '%s' starts from it",
+                *(journal.run, journal.latest, current.version, current.policy, next_name),
+            )
+    if journal is not None and journal.recipe != recipe and not journal.finished:
+        _logger.warning(
+            "ltrain: run '%s' is unfinished and does not continue, because its recipe has changed; "
+            "run '%s' starts from v%d",
+            *(journal.run, next_name, current.version),
+        )
+    journal = Journal(
+        folder=runs / path_component(next_name),
+        run=next_name,
+        recipe=recipe,
+        policy=current.policy,
+        base=current.version,
+    )
+    journal.start()
+    return journal
