@@ -1,8 +1,11 @@
-"""A run that publishes its adapter: each version is served as it was trained."""
+"""Runs that publish their adapter: each version is served as it was trained, in both modes."""
 
 import re
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
+
+import polars as pl
 
 from ltrain_train.policy import Policies
 
@@ -16,6 +19,15 @@ def adapter_recipe(project: Any) -> str:
     serve = '[serve]\npublish = "adapter"\nmax_adapters = 2\n\n[train]'
     (project.folder / "adapter.toml").write_text(text.replace("[train]", serve))
     return "adapter.toml"
+
+
+def overlapping_recipe(project: Any) -> str:
+    """Write the same recipe with asynchronous waves that leave slow groups; return its name."""
+    text = (project.folder / "adapter.toml").read_text()
+    text = text.replace("[train]", '[train]\nmode = "async"')
+    text = text.replace("[rollout]", "[rollout]\nspare_tasks = 4")
+    (project.folder / "overlapping.toml").write_text(text)
+    return "overlapping.toml"
 
 
 def test_a_run_serves_its_adapters(project: Callable[[str], Any]) -> None:
@@ -38,6 +50,13 @@ def test_a_run_serves_its_adapters(project: Callable[[str], Any]) -> None:
         "WHERE ScopeName = 'ltrain.gateway' AND GenAiOp = 'chat' ORDER BY version"
     )
     assert [int(row["version"]) for row in rows] == [0, 1, 2]
-    continued = made.train("adapter.toml", "--updates", str(UPDATES + 1))
-    assert [wave["version"] for wave in continued if wave["mode"] == "train"] == [3]
-    assert policies.read_version("two", 4).artifact == "adapter"
+    overlapped = made.train(overlapping_recipe(made))
+    trained = [wave for wave in overlapped if wave["mode"] == "train"]
+    # a wave is dispatched before the version of the previous one is published
+    assert [wave["version"] for wave in trained] == [3, 3, 4]
+    assert [wave["published"] for wave in trained] == [4, 5, 6]
+    assert all(wave["outcomes"] == {"ok": wave["rollouts"]} for wave in trained)
+    datasets = sorted((made.home / "datasets" / "two-turn-2").glob("train-?"))
+    rollouts = [pl.read_parquet(each / "executions")["rollout_id"].to_list() for each in datasets]
+    assert [len(each) for each in rollouts] == [wave["rollouts"] for wave in trained]
+    assert len(rollouts) == UPDATES and len({*chain(*rollouts)}) == sum(map(len, rollouts))

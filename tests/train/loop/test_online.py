@@ -119,7 +119,7 @@ def start_run(
     assert recipe.rollout is not None
     online = OnlineRun(
         recipe, recipe.rollout, journal, store, cast(Any, agents), cast(Any, learning), Phases(),
-        [Task(id="t1", input="x")], (), tmp_path, shown.append, 0, tmp_path / "logs",
+        [Task(id="t1", input="x")], (), tmp_path, shown.append, print, 0, tmp_path / "logs",
     )  # fmt: skip
     return online, agents, shown
 

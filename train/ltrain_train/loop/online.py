@@ -4,6 +4,7 @@ A killed run continues from its journal and the store: it repeats the unfinished
 only the rollouts that its waves still lack.
 """
 
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -23,6 +24,7 @@ from ltrain_train.loop.retention import prune_versions
 from ltrain_train.loop.retry import retry_store
 from ltrain_train.loop.update import Update, Updater
 from ltrain_train.rollout import Runner, Task
+from ltrain_train.schedule import ModeTrial
 from ltrain_transforms.datasets import Dataset, alarm_messages, build, dataset_folder
 from ltrain_transforms.policy_file import read_base_digests
 from ltrain_transforms.policy_lineage import Lineage
@@ -51,6 +53,8 @@ class OnlineRun:
     validation: Sequence[Task]
     home: Path
     on_wave: Callable[[Wave], None]
+    notify: Callable[[str], None]
+    """Called with sentences about the run."""
     version: int
     """The served policy version."""
     logs: Path
@@ -71,12 +75,17 @@ class OnlineRun:
             NotFinite: when `MAX_UNDONE` updates in a row were undone.
         """
         updates, every = self.recipe.train.updates, self.recipe.train.validate_every
+        trial = ModeTrial(self.recipe.train.mode)
         with self._generation() as generation:
             self._validate(generation)
             self.updater.learner.wait()
             for number in range(self.journal.updates, updates):
-                self._start_waves(generation, number)
-                self._update(number, self._waves.pop(number).result())
+                began = time.monotonic()
+                self._start_waves(generation, number, number + trial.waves_ahead)
+                self._waves.pop(number).result()
+                self._update(number)
+                if choice := trial.add(time.monotonic() - began):
+                    self.notify(choice)
                 if (every and (number + 1) % every == 0) or number + 1 == updates:
                     self._validate(generation)
         self.journal.add(Finished())
@@ -97,12 +106,11 @@ class OnlineRun:
             updates=self.recipe.train.updates,
         )
 
-    def _start_waves(self, generation: Generation, number: int) -> None:
-        """Start a training wave, and with `mode = "async"` the one that runs while it trains."""
-        ahead = 1 if self.recipe.train.mode == "async" else 0
-        for each in range(number, min(number + ahead, self.recipe.train.updates - 1) + 1):
-            if each not in self._waves:
-                self._waves[each] = generation.start("train", each)
+    def _start_waves(self, generation: Generation, first: int, last: int) -> None:
+        """Start the training waves from `first` to `last` that the run has and did not start."""
+        for number in range(first, min(last, self.recipe.train.updates - 1) + 1):
+            if number not in self._waves:
+                self._waves[number] = generation.start("train", number)
 
     def _validate(self, generation: Generation) -> None:
         number = self.journal.updates
@@ -110,7 +118,7 @@ class OnlineRun:
             generation.start("val", number).result()
             self._report("val", number)
 
-    def _update(self, number: int, evaluated: Evaluated) -> None:
+    def _update(self, number: int) -> None:
         """Train on the groups of a wave, publish the new version, and record both."""
         dataset = self._build(number)
         drops = dict(Counter(dataset.drops["reason"].to_list()))

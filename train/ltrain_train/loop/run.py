@@ -154,7 +154,7 @@ def run_online(
 
     Args:
         on_wave: called with each finished wave.
-        on_start: called with the sentences that say where the run starts.
+        on_start: called with sentences about the run, such as where it starts.
         progress: what the run does right now.
 
     Raises:
@@ -165,6 +165,7 @@ def run_online(
     rollout = plan.rollout
     tasks = load_tasks(plan.folder / rollout.tasks)
     check_domains(tasks, rollout.domains)
+    check_spare(len(tasks), rollout)
     validation = load_tasks(plan.folder / rollout.validation) if rollout.validation else []
     policies = plan.policies()
     journal = open_journal(
@@ -219,10 +220,26 @@ def run_online(
             validation=validation,
             home=plan.home,
             on_wave=on_wave,
+            notify=on_start,
             version=_serve_version(journal, policies, gateway),
             logs=rollout_logs(plan.home),
             progress=progress,
         ).run()
+
+
+def check_spare(tasks: int, rollout: Rollout) -> None:
+    """Check that a wave has enough tasks to leave some running.
+
+    Raises:
+        BadRun: when it has not: then it would wait for all of them.
+    """
+    needed = rollout.tasks_per_wave + rollout.spare_tasks
+    if rollout.spare_tasks and tasks < needed:
+        raise BadRun(
+            f"rollout.spare_tasks = {rollout.spare_tasks} and rollout.tasks_per_wave = "
+            f"{rollout.tasks_per_wave} need {needed} tasks, and {rollout.tasks} has {tasks}. Add "
+            "tasks, or lower one of the two."
+        )
 
 
 def warn_of_long_prompts(store: Store, max_model_len: int | None) -> None:

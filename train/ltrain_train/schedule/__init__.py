@@ -2,7 +2,16 @@
 
 from ltrain_train.schedule.early_stop import EarlyStop
 from ltrain_train.schedule.group_queue import GroupQueue
+from ltrain_train.schedule.mode_trial import ModeTrial
 from ltrain_train.schedule.task_sampler import Refill, TaskSampler, check_domains
 from ltrain_train.schedule.windowed_fifo import WindowedFifo
 
-__all__ = ["EarlyStop", "GroupQueue", "Refill", "TaskSampler", "WindowedFifo", "check_domains"]
+__all__ = [
+    "EarlyStop",
+    "GroupQueue",
+    "ModeTrial",
+    "Refill",
+    "TaskSampler",
+    "WindowedFifo",
+    "check_domains",
+]

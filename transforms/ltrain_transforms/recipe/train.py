@@ -36,9 +36,9 @@ class Train(Section):
     """The importance ratio is clipped from above at 1 plus this."""
     updates: Annotated[int, BUDGET] = Field(default=10, ge=1)
     """Updates of an online run; each has one wave."""
-    mode: Literal["sync", "async"] = "sync"
+    mode: Literal["sync", "async", "auto"] = "sync"
     """sync: a wave is sampled after the update on the previous one. async: it is sampled meanwhile,
-    so that its calls are at most one version older."""
+    so that its calls are one version older. auto: the first six updates measure both."""
     steps_per_wave: int = Field(default=1, ge=1)
     """Optimizer steps in each update."""
     ranks: int = Field(default=1, ge=1)
