@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ import pytest
 
 from ltrain_instrument.errors import LtrainError
 from ltrain_train.errors import BadBase, BadCheckpoint, LearnerFailed
-from ltrain_train.learner import make_batch, split_into_steps
+from ltrain_train.learner import Objective, make_batch, split_into_steps
 from ltrain_train.learner.checkpoint import check_fit, fingerprint, make_record, write_record
 from ltrain_train.learner.client import LearnerClient
 from ltrain_train.learner.protocol import Job
@@ -42,6 +43,7 @@ ADAPTER = Train(
     drift_warning=1.0,  # the rows have random log-probabilities
     drift_limit=2.0,
 )
+OBJECTIVE = Objective.from_train(ADAPTER)
 
 
 def flat(rows: list[list[float]]) -> list[float]:
@@ -76,14 +78,14 @@ def test_a_lora_run_continues_in_another_process_and_exports_merged_weights(
 ) -> None:
     samples = write(make_rows(10))  # three optimizer steps, of 4, 4 and 2 rows
     with LearnerClient(ADAPTER, tiny, directory=tmp_path, policy="tiny") as first:
-        report = first.step(samples, version=0)
+        report = first.step(samples, OBJECTIVE, version=0)
         assert (report.rows, report.steps, report.total_steps) == (10, 3, 3)
         steps = list(split_into_steps(pl.read_parquet(samples), 3, "0.0"))
         batches = [make_batch(rows, ranks=1, tokens=768, shared=True) for rows in steps]
         computed = [each.computed_tokens for each in batches]
         assert len(computed) == 3 and report.metrics["computed_tokens"] == sum(computed)
         first.save(tmp_path / "checkpoint")
-        expected = first.step(samples, version=1)
+        expected = first.step(samples, OBJECTIVE, version=1)
         log_probs = first.log_probs(samples)
         first.export(tmp_path / "v2")
     merged = reference(tmp_path / "v2", samples)
@@ -94,7 +96,7 @@ def test_a_lora_run_continues_in_another_process_and_exports_merged_weights(
         "checkpoint": tmp_path / "checkpoint",
     }
     with LearnerClient(ADAPTER, tiny, **settings) as second:
-        result = second.step(samples, version=1)
+        result = second.step(samples, OBJECTIVE, version=1)
         assert result.metrics == expected.metrics
         assert result.total_steps == 6
         assert second.log_probs(samples) == log_probs
@@ -106,20 +108,17 @@ def test_an_update_that_breaks_the_policy_is_undone(
     tiny: Path, tmp_path: Path, make_rows: Make, write: Write
 ) -> None:
     samples = write(make_rows(10))
-    train = ADAPTER.model_copy(update={"learning_rate": 1e30})
-    with LearnerClient(train, tiny, directory=tmp_path, policy="tiny") as learner:
+    breaking = replace(OBJECTIVE, learning_rate=1e30)
+    with LearnerClient(ADAPTER, tiny, directory=tmp_path, policy="tiny") as learner:
         before = learner.log_probs(samples)
         for checkpoint in (None, tmp_path / "checkpoint"):
             if checkpoint is not None:
                 learner.save(checkpoint)
-            report = learner.step(samples, version=0)
+            report = learner.step(samples, breaking, version=0)
             assert (report.steps, report.undone, report.total_steps) == (0, 3, 0)
             assert report.warnings[0].startswith("The update was undone, because the policy's log")
             assert learner.log_probs(samples) == before
-    with LearnerClient(
-        ADAPTER, tiny, directory=tmp_path, policy="tiny", checkpoint=tmp_path / "checkpoint"
-    ) as learner:  # the recipe has a lower rate now
-        report = learner.step(samples, version=0)
+        report = learner.step(samples, OBJECTIVE, version=0)  # its rate is lower
         assert (report.steps, report.undone) == (3, 0)
 
 
@@ -140,7 +139,8 @@ def test_two_ranks_with_corrected_probabilities_equal_one_full_batch(
     options = {"loss": "cispo", "correction": "token_tis", "cap": 1.1, "lr": 1e-3}
     expected = reference(tiny, samples, steps=2, **options)
     with LearnerClient(train, tiny, directory=tmp_path, policy="tiny", ranks=2) as learner:
-        reports = [learner.step(samples, version=0) for _ in range(2)]
+        objective = Objective.from_train(train)
+        reports = [learner.step(samples, objective, version=0) for _ in range(2)]
         learner.export(tmp_path / "v2")
         result = learner.log_probs(samples)
     assert [r.metrics["loss"] for r in reports] == pytest.approx(expected["loss"], rel=1e-4)
@@ -202,7 +202,7 @@ def test_a_checkpoint_of_another_policy_is_refused(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"weights")
 
     def job(policy: str) -> Job:
-        return Job(base=tmp_path, train=ADAPTER, policy=policy, recipe="r")
+        return Job.from_train(ADAPTER, base=tmp_path, policy=policy, recipe="r")
 
     write_record(tmp_path, make_record(job("a"), fingerprint(tmp_path)))
     check_fit(tmp_path, job("a"))
@@ -271,11 +271,11 @@ def test_a_learner_that_hangs_is_stopped_and_named(
 ) -> None:
     samples = write(make_rows(4))
     with LearnerClient(ADAPTER, tiny, directory=tmp_path, policy="p") as learner:
-        learner.step(samples, version=0)
+        learner.step(samples, OBJECTIVE, version=0)
         beat = next(Path(tempfile.gettempdir()).glob(f"ltrain-ray-{os.getpid()}-*/heartbeat"))
         first = beat.stat().st_mtime_ns
         time.sleep(1.1)
-        learner.step(samples, version=1)
+        learner.step(samples, OBJECTIVE, version=1)
         assert beat.stat().st_mtime_ns > first, "a rank shows progress while it computes"
         rank = next(
             each
@@ -285,7 +285,7 @@ def test_a_learner_that_hangs_is_stopped_and_named(
         rank.suspend()
         learner.hang_timeout = 3.0
         with pytest.raises(LearnerFailed, match=r"no progress for \d+ s in the request 'step'"):
-            learner.step(samples, version=2)
+            learner.step(samples, OBJECTIVE, version=2)
         assert not rank.is_running()
 
 

@@ -21,8 +21,8 @@ from ltrain_train.learner import protocol
 from ltrain_train.learner.checkpoint import check_fit
 from ltrain_train.learner.environment import learner_environment
 from ltrain_train.learner.heartbeat import ProgressClock
+from ltrain_train.learner.objective import Objective
 from ltrain_train.learner.protocol import Job, StepReport
-from ltrain_train.policy import resolve_dtype
 from ltrain_train.processes import Child, Children, scratch_path
 from ltrain_transforms.recipe import Train
 
@@ -60,7 +60,7 @@ class LearnerClient(ExitStack):
         """Describe a learner process.
 
         Args:
-            train: the training settings.
+            train: the training settings; of these, the process has the ones of `Job`.
             base: model directory that training starts from.
             directory: folder of the log.
             policy: the policy's name, for spans.
@@ -75,10 +75,10 @@ class LearnerClient(ExitStack):
         super().__init__()
         paths = (base.absolute(), checkpoint and checkpoint.absolute(), home and home.absolute())
         self._scratch = scratch_path("ray", parent=None, max_socket_name=RAY_SOCKET_BYTES)
-        self.job = Job(
-            base=paths[0], checkpoint=paths[1], home=paths[2], scratch=self._scratch,
-            adapter=adapter and adapter.absolute(), train=resolve_dtype(train), policy=policy,
-            recipe=recipe, seed=seed, ranks=ranks,
+        self.job = Job.from_train(
+            train, base=paths[0], checkpoint=paths[1], home=paths[2], scratch=self._scratch,
+            adapter=adapter and adapter.absolute(), policy=policy, recipe=recipe, seed=seed,
+            ranks=ranks,
         )  # fmt: skip
         self.log = directory / "learner.log"
         self._children = Children() if children is None else children
@@ -147,18 +147,27 @@ class LearnerClient(ExitStack):
                 )
             self._next_line(POLL)
 
-    def step(self, samples: Path, *, version: int, dataset: str = "") -> StepReport:
+    def step(
+        self, samples: Path, objective: Objective, *, version: int, dataset: str = ""
+    ) -> StepReport:
         """Make one update from the rows in `samples`.
 
         Args:
             samples: parquet file or folder of the rows.
+            objective: what the rows are trained for.
             version: the policy version that the weights are, with which drift is measured.
             dataset: id of the dataset, for spans.
 
         Raises:
             BadSamples: when the rows cannot be trained on.
         """
-        answer = self._request("step", samples=samples, version=version, dataset=dataset)
+        answer = self._request(
+            "step",
+            samples=samples,
+            objective=objective.encode(),
+            version=version,
+            dataset=dataset,
+        )
         return StepReport(**(answer | {"warnings": tuple(answer["warnings"])}))
 
     def log_probs(self, samples: Path) -> list[list[float]]:
@@ -168,7 +177,7 @@ class LearnerClient(ExitStack):
 
     def export(self, directory: Path, *, dtype: Literal["bf16", "fp32"] | None = None) -> None:
         """Write the policy as a model directory, adapter merged; default `dtype`: the recipe's."""
-        self._request("export", directory=directory, dtype=dtype or self.job.train.dtype)
+        self._request("export", directory=directory, dtype=dtype or self.job.dtype)
 
     def export_adapter(self, directory: Path) -> None:
         """Write the adapter as it was trained, in PEFT's layout.

@@ -7,6 +7,7 @@ one `RankWorker`: verl's FSDP2 engine with verl's remote methods, and `export`.
 import os
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -39,11 +40,11 @@ from verl.workers.engine_workers import TrainingWorker
 from ltrain_train.learner import cluster, prefix_tree_engine
 from ltrain_train.learner.adapter import write_adapter
 from ltrain_train.learner.heartbeat import beat_on_forward
+from ltrain_train.learner.objective import Objective
 from ltrain_train.learner.prefix_tree import supports_prefix_tree
 from ltrain_train.learner.protocol import Job
 from ltrain_train.learner.weights import read_config, write_weights
 from ltrain_train.policy import fast_dtype
-from ltrain_transforms.recipe import Train
 
 verl_decorator: Any = decorator
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -63,15 +64,16 @@ def policy_loss(name: str) -> PolicyLoss:
     return loss
 
 
-def loss_config(train: Train) -> Any:
+@lru_cache(maxsize=1)
+def loss_config(objective: Objective) -> Any:
     """Return the configuration that verl's losses read besides their tensors."""
     return FSDPActorConfig(
         strategy="fsdp2",
         rollout_n=1,
         use_dynamic_bsz=True,
-        clip_ratio_low=train.clip_ratio_low,
-        clip_ratio_high=train.clip_ratio_high,
-        policy_loss=PolicyLossConfig(loss_mode=train.loss),
+        clip_ratio_low=objective.clip_ratio_low,
+        clip_ratio_high=objective.clip_ratio_high,
+        policy_loss=PolicyLossConfig(loss_mode=objective.loss),
     )
 
 
@@ -87,6 +89,11 @@ def truncated_ratio(
     ratio, metrics = compute_rollout_correction_weights(log_ratio, mask, "token", cap)
     names = ("rollout_is_mean", "rollout_is_max", "rollout_is_eff_sample_size")
     return ratio, {name: float(metrics[name]) for name in names}
+
+
+def as_training_batch(batch: Any, objective: Objective) -> Any:
+    """Return the batch with what it is trained for."""
+    return tensordict_utils.assign_non_tensor(batch, objective=objective)
 
 
 def as_inference_batch(batch: Any) -> Any:
@@ -119,6 +126,13 @@ def on_every_rank(method: Method) -> Method:
     return registered
 
 
+def on_parts_of_a_batch(method: Method) -> Method:
+    """Register a worker's method with its group: each rank runs it with its part of the batch."""
+    dispatch = verl_decorator.make_nd_compute_dataproto_dispatch_fn(mesh_name="train")
+    registered: Method = verl_decorator.register(dispatch_mode=dispatch, blocking=False)(method)
+    return registered
+
+
 class RankWorker(TrainingWorker):
     """One rank of the trainer."""
 
@@ -144,13 +158,15 @@ class RankWorker(TrainingWorker):
         torch.manual_seed(self.seed)
         engine.initialize()
 
-    @on_every_rank
-    def load_state(self, directory: Path) -> None:
-        """Load a checkpoint, except the learning rate, which the job sets."""
+    @on_parts_of_a_batch
+    def train_batch(self, data: Any) -> Any:
+        """Make one optimizer step, with the settings of the batch's objective."""
         engine: Any = self.engine
-        engine.load_checkpoint(str(directory))
+        objective: Objective = data["objective"]
         for group in engine.optimizer.param_groups:
-            group["lr"] = self.optimizer_config.lr
+            group["lr"] = objective.learning_rate
+        engine.optimizer_config.clip_grad = objective.gradient_clip
+        return super().train_batch(data)
 
     @on_every_rank
     def export(self, directory: Path, dtype: str) -> list[str]:
@@ -211,8 +227,8 @@ def make_worker_group(job: Job, port: int) -> Any:
 
 
 def _worker_config(job: Job) -> Any:
-    train, device = job.train, get_device_name()
-    dtype = train.dtype if fast_dtype() == "bf16" else "fp32"
+    device = get_device_name()
+    dtype = job.dtype if fast_dtype() == "bf16" else "fp32"
     precision = {"param_dtype": dtype, "reduce_dtype": "fp32", "buffer_dtype": "fp32"}
     return TrainingWorkerConfig(
         model_type="language_model",
@@ -222,8 +238,8 @@ def _worker_config(job: Job) -> Any:
             override_config={"attn_implementation": "sdpa"},
             use_remove_padding=True,
             enable_gradient_checkpointing=device != "cpu",
-            lora_rank=train.lora_rank,
-            lora_alpha=train.lora_alpha or 2 * train.lora_rank,
+            lora_rank=job.lora_rank,
+            lora_alpha=job.lora_alpha,
             target_modules=LORA_TARGETS,
             lora_adapter_path=None if job.adapter is None else str(job.adapter),
         ),
@@ -234,11 +250,7 @@ def _worker_config(job: Job) -> Any:
             use_dynamic_bsz=False,
             mixed_precision=precision,
         ),
-        optimizer_config=FSDPOptimizerConfig(
-            lr=train.learning_rate,
-            weight_decay=0.0,
-            total_training_steps=1,
-            clip_grad=train.gradient_clip,
-        ),
+        # each batch's objective has the learning rate and the bound of the gradient
+        optimizer_config=FSDPOptimizerConfig(weight_decay=0.0, total_training_steps=1),
         checkpoint_config=CheckpointConfig(save_lora_only=True),
     )

@@ -19,6 +19,7 @@ from ltrain_train.errors import BadBase, BadSamples, NotFinite
 from ltrain_train.learner import batch, engine, loss
 from ltrain_train.learner.checkpoint import fingerprint, make_record, read_record, write_record
 from ltrain_train.learner.drift import check_drift, measure_drift
+from ltrain_train.learner.objective import Objective
 from ltrain_train.learner.protocol import Job, StepReport
 from ltrain_train.learner.samples import read_rows, split_into_steps
 from ltrain_train.learner.weights import (
@@ -51,11 +52,13 @@ class Learner:
         self.saved: Path | None = None
         """The checkpoint that was written or loaded last."""
         self.group = engine.make_worker_group(job, port)
-        self.group.set_loss_fn(loss.WeightedLoss(job.train.loss, engine.loss_config(job.train)))
+        self.group.set_loss_fn(loss.objective_loss)
         if job.checkpoint is not None:
             self.load(job.checkpoint)
 
-    def step(self, samples: Path, *, version: int, dataset: str) -> StepReport:
+    def step(
+        self, samples: Path, objective: Objective, *, version: int, dataset: str
+    ) -> StepReport:
         """Make one update: train on every row once, in `steps_per_wave` optimizer steps.
 
         An optimizer step whose gradient is not finite is left out. If the policy's
@@ -69,8 +72,8 @@ class Learner:
         """
         began = time.monotonic()
         rows = self._read_rows(samples)
-        steps_rows = self._split_rows(rows, samples)
-        corrected, measured, warnings = self._compare_with_server(steps_rows, version)
+        steps_rows = self._split_rows(rows, objective.steps_per_wave, samples)
+        corrected, measured, warnings = self._compare_with_server(steps_rows, objective, version)
         span_attributes: dict[str, str | int] = {
             attributes.POLICY_NAME: self.job.policy,
             attributes.POLICY_VERSION: version,
@@ -78,7 +81,7 @@ class Learner:
             attributes.RECIPE_DIGEST: self.job.recipe,
         }
         results = [
-            self._run_optimizer_step(step_rows, span_attributes, measured)
+            self._run_optimizer_step(step_rows, objective, span_attributes, measured)
             for step_rows in corrected
         ]
         metrics, undone_warnings = self._keep_finite(results, rows)
@@ -119,7 +122,7 @@ class Learner:
             NotFinite: when a weight is not a finite number; then nothing is written.
             BadBase: when all weights are trained, so that there is no adapter.
         """
-        rank = self.job.train.lora_rank
+        rank = self.job.lora_rank
         if not rank:
             raise BadBase(
                 "All weights are trained, so there is no adapter to write. Set train.lora_rank, or "
@@ -131,7 +134,7 @@ class Learner:
 
     def save(self, directory: Path) -> None:
         """Write a checkpoint."""
-        size = checkpoint_size(self.job.base, self.job.train.lora_rank)
+        size = checkpoint_size(self.job.base, self.job.lora_rank)
         with atomic_directory(directory, "the checkpoint", size) as draft:
             self.group.save_checkpoint(str(draft))
             write_record(draft, make_record(self.job, self.base, self.steps, self.updates))
@@ -144,18 +147,18 @@ class Learner:
             BadCheckpoint: when the checkpoint does not fit this learner.
         """
         checkpoint = read_record(directory, make_record(self.job, self.base))
-        self.group.load_state(directory)
+        self.group.load_checkpoint(str(directory))
         self.steps, self.updates = checkpoint.steps, checkpoint.updates
         self.saved = directory
 
-    def _split_rows(self, rows: pl.DataFrame, samples: Path) -> list[pl.DataFrame]:
+    def _split_rows(self, rows: pl.DataFrame, steps: int, samples: Path) -> list[pl.DataFrame]:
         """Return the rows of each optimizer step.
 
         Raises:
             BadSamples: when a step has no weighted token.
         """
         seed = f"{self.job.seed}.{self.updates}"
-        steps_rows = list(split_into_steps(rows, self.job.train.steps_per_wave, seed))
+        steps_rows = list(split_into_steps(rows, steps, seed))
         if any(batch.total_weight(step_rows) == 0 for step_rows in steps_rows):
             raise BadSamples(
                 f"{samples}: an optimizer step would have no token with a positive loss_weight. "
@@ -180,7 +183,7 @@ class Learner:
     def _predicts_finite(self, rows: pl.DataFrame) -> bool:
         """Return whether the log-probabilities of one micro-batch of `rows` are finite."""
         lengths = rows["prompt_ids"].list.len() + rows["response_ids"].list.len()
-        fitting = (lengths.cum_sum() <= self.job.train.tokens_per_micro_batch).to_list().count(True)
+        fitting = (lengths.cum_sum() <= self.job.tokens_per_micro_batch).to_list().count(True)
         answers = self._log_probs(rows.head(max(1, fitting)))
         return all(bool(log_probs.isfinite().all()) for log_probs in answers)
 
@@ -195,6 +198,7 @@ class Learner:
     def _run_optimizer_step(
         self,
         rows: pl.DataFrame,
+        objective: Objective,
         span_attributes: Mapping[str, str | int],
         measured: Mapping[str, float],
     ) -> dict[str, float]:
@@ -207,9 +211,8 @@ class Learner:
             attributes.SPAN_STEP, attributes=span_attributes
         ) as span:
             step_batch = self._make_batch(rows)
-            metrics = {**measured} | engine.read_metrics(
-                self.group.train_batch(step_batch.data).get()
-            )
+            data = engine.as_training_batch(step_batch.data, objective)
+            metrics = {**measured} | engine.read_metrics(self.group.train_batch(data).get())
             metrics["computed_tokens"] = step_batch.computed_tokens
             undone = not isfinite(metrics["grad_norm"])
             self.steps += not undone
@@ -224,7 +227,7 @@ class Learner:
         return metrics
 
     def _compare_with_server(
-        self, steps_rows: list[pl.DataFrame], version: int
+        self, steps_rows: list[pl.DataFrame], objective: Objective, version: int
     ) -> tuple[list[pl.DataFrame], dict[str, float], tuple[str, ...]]:
         """Compare the learner's log-probabilities with the server's before anything is trained.
 
@@ -233,28 +236,27 @@ class Learner:
         """
         if not steps_rows:
             return steps_rows, {}, ()
-        train = self.job.train
         rows = pl.concat(steps_rows)
         old = torch.cat(self._log_probs(rows))
-        drift = measure_drift(rows, old.numpy(), version=version, outlier=train.drift_outlier)
-        warning = check_drift(drift, train, version)
+        drift = measure_drift(rows, old.numpy(), version=version, outlier=objective.drift_outlier)
+        warning = check_drift(drift, objective, version)
         metrics, warnings = drift.metrics(), (warning,) if warning else ()
-        if train.correction == "bypass":
+        if objective.correction == "bypass":
             return steps_rows, metrics, warnings
-        corrected, correction_metrics = self._apply_correction(rows, old)
+        corrected, correction_metrics = self._apply_correction(rows, old, objective.correction_cap)
         counts = [step_rows.height for step_rows in steps_rows]
         starts = accumulate(counts, initial=0)
         parts = [corrected.slice(*each) for each in zip(starts, counts, strict=False)]
         return parts, metrics | correction_metrics, warnings
 
     def _apply_correction(
-        self, rows: pl.DataFrame, old: torch.Tensor
+        self, rows: pl.DataFrame, old: torch.Tensor, cap: float
     ) -> tuple[pl.DataFrame, dict[str, float]]:
         """Add the old log-probabilities and the capped ratio to the rows."""
         sampled = torch.tensor(batch.flat_values(rows, "rollout_logprobs"))
         mask = torch.tensor(batch.flat_values(rows, "response_mask").astype(np.int64))
         weights, metrics = engine.truncated_ratio(
-            (old - sampled).unsqueeze(0), mask.unsqueeze(0), self.job.train.correction_cap
+            (old - sampled).unsqueeze(0), mask.unsqueeze(0), cap
         )
         return batch.add_correction(rows, old, weights[0]), metrics
 
@@ -267,7 +269,7 @@ class Learner:
         return read_rows(samples, vocab_size=self.vocab_size)
 
     def _make_batch(self, rows: pl.DataFrame) -> batch.StepBatch:
-        tokens = self.job.train.tokens_per_micro_batch
+        tokens = self.job.tokens_per_micro_batch
         return batch.make_batch(rows, ranks=self.job.ranks, tokens=tokens, shared=self.shared)
 
 

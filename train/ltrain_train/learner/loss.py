@@ -13,6 +13,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from ltrain_train.learner import engine
+from ltrain_train.learner.objective import Objective
 from ltrain_transforms.recipe import POLICY_LOSSES
 
 METRIC_NAMES = {
@@ -23,55 +24,52 @@ METRIC_NAMES = {
 """verl's metric name, without `actor/`, to ltrain's."""
 
 
-class WeightedLoss:
-    """The loss function that verl's engine calls on each micro-batch of N tokens."""
+def objective_loss(
+    model_output: Mapping[str, torch.Tensor], data: Any, dp_group: object = None
+) -> tuple[torch.Tensor, dict[str, Any]]:
+    """Return one micro-batch's part of its step's loss, and of the metrics.
 
-    def __init__(self, name: str, config: Any) -> None:
-        self.name, self.config = name, config
+    verl's engine calls it on each micro-batch of N tokens. It is the loss function of every
+    objective, because a worker group cannot be relied on to exchange it while it trains. The
+    engine averages gradients over ranks, hence the factor `dp_size`.
+    """
+    objective: Objective = data["objective"]
+    mask_N = data["loss_mask"].values().bool()
+    tokens = {
+        # position i predicts token i + 1; a value that wraps around hits a prompt's first token
+        "log_prob": model_output["log_probs"].values().roll(1),
+        "old_log_prob": data["old_log_probs"].values(),
+        "advantages": data["advantages"].values(),
+    }
+    if "rollout_is_weights" in data.keys():  # noqa: SIM118 - a TensorDict iterates over its rows
+        tokens["rollout_is_weights"] = data["rollout_is_weights"].values()
+    lengths = _call_lengths(data["call_starts"].values())
+    if POLICY_LOSSES[objective.loss].per_row:
+        inputs = {name: x[mask_N].unsqueeze(1) for name, x in tokens.items()}
+        mask = torch.ones_like(inputs["log_prob"], dtype=torch.bool)
+    else:
+        inputs = {name: _to_calls(x, mask_N, lengths) for name, x in tokens.items()}
+        mask = _to_calls(torch.ones_like(mask_N), mask_N, lengths)
+    ranks, weights = data["dp_size"], data["weight_sum"]
+    config = engine.loss_config(objective)
+    config.global_batch_info.update(
+        dp_size=ranks, batch_num_tokens=weights, global_batch_size=weights
+    )
+    loss, metrics = engine.policy_loss(objective.loss)(
+        **inputs, response_mask=mask, loss_agg_mode="token-mean", config=config
+    )
+    token_share = ranks * int(mask_N.sum()) / max(data["batch_num_tokens"], 1)
+    return loss, {_name(k): engine.sum_metric(float(v) * token_share) for k, v in metrics.items()}
 
-    def __call__(
-        self, model_output: Mapping[str, torch.Tensor], data: Any, dp_group: object = None
-    ) -> tuple[torch.Tensor, dict[str, Any]]:
-        """Return this micro-batch's part of the step's loss and of its metrics.
 
-        The engine averages gradients over ranks, hence the factor `dp_size`.
-        """
-        mask_N = data["loss_mask"].values().bool()
-        tokens = {
-            # position i predicts token i + 1; a value that wraps around hits a prompt's first token
-            "log_prob": model_output["log_probs"].values().roll(1),
-            "old_log_prob": data["old_log_probs"].values(),
-            "advantages": data["advantages"].values(),
-        }
-        if "rollout_is_weights" in data.keys():  # noqa: SIM118 - a TensorDict iterates over its rows
-            tokens["rollout_is_weights"] = data["rollout_is_weights"].values()
-        lengths = _call_lengths(data["call_starts"].values())
-        inputs = {name: self._to_calls(x, mask_N, lengths) for name, x in tokens.items()}
-        mask = self._to_calls(torch.ones_like(mask_N), mask_N, lengths)
-        ranks, weights = data["dp_size"], data["weight_sum"]
-        self.config.global_batch_info.update(
-            dp_size=ranks, batch_num_tokens=weights, global_batch_size=weights
-        )
-        loss, metrics = engine.policy_loss(self.name)(
-            **inputs, response_mask=mask, loss_agg_mode="token-mean", config=self.config
-        )
-        token_share = ranks * int(mask_N.sum()) / max(data["batch_num_tokens"], 1)
-        return loss, {
-            _name(k): engine.sum_metric(float(v) * token_share) for k, v in metrics.items()
-        }
+def _to_calls(x_N: torch.Tensor, mask_N: torch.Tensor, lengths: list[int]) -> torch.Tensor:
+    """Return the values as [call, token], zero where a token is not trained.
 
-    def _to_calls(
-        self, x_N: torch.Tensor, mask_N: torch.Tensor, lengths: list[int]
-    ) -> torch.Tensor:
-        """Return the values as [call, token], zero where a token is not trained.
-
-        `lengths` are those of the calls, so that a ratio of a whole sequence is that of one call,
-        whether its tokens are a row or a part of a merged row.
-        """
-        if POLICY_LOSSES[self.name].per_row:
-            return x_N[mask_N].unsqueeze(1)
-        masked = torch.where(mask_N, x_N, torch.zeros((), dtype=x_N.dtype, device=x_N.device))
-        return pad_sequence(list(torch.split(masked, lengths)), batch_first=True)
+    `lengths` are those of the calls, so that a ratio of a whole sequence is that of one call,
+    whether its tokens are a row or a part of a merged row.
+    """
+    masked = torch.where(mask_N, x_N, torch.zeros((), dtype=x_N.dtype, device=x_N.device))
+    return pad_sequence(list(torch.split(masked, lengths)), batch_first=True)
 
 
 def _call_lengths(starts_N: torch.Tensor) -> list[int]:

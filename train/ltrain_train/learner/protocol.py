@@ -7,18 +7,28 @@ A request is `{"do": name, ...arguments}`; its answer is `{"ok": result}` or
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
+from pydantic import TypeAdapter
+
+from ltrain_train.policy import resolve_dtype
 from ltrain_transforms.recipe import Train
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """The settings of one learner process."""
+    """What shapes one learner process; each `step` request has its own objective."""
 
     base: Path
     """The model directory that training starts from."""
-    train: Train
+    lora_rank: int
+    """Rank of the adapter; 0: all weights are trained."""
+    lora_alpha: int
+    """Scale of the adapter."""
+    dtype: Literal["bf16", "fp32"]
+    """Type of exported weights, and of the computation where the processor is fast in it."""
+    tokens_per_micro_batch: int
+    """Most tokens that go through the model at once."""
     policy: str
     """The policy's name, for spans."""
     recipe: str
@@ -36,20 +46,24 @@ class Job:
     ranks: int = 1
     """Data-parallel worker processes."""
 
+    @classmethod
+    def from_train(cls, train: Train, **settings: Any) -> Self:
+        """Return the job of a recipe's [train] and the other settings, with `dtype` resolved."""
+        return cls(
+            lora_rank=train.lora_rank,
+            lora_alpha=train.lora_alpha or 2 * train.lora_rank,
+            dtype=resolve_dtype(train).dtype,
+            tokens_per_micro_batch=train.tokens_per_micro_batch,
+            **settings,
+        )
+
     def encode(self) -> dict[str, Any]:
         """Return the job as the arguments of a `start` request."""
-        fields = asdict(self) | {"train": self.train.model_dump()}
-        return {name: str(v) if isinstance(v, Path) else v for name, v in fields.items()}
+        return {name: str(v) if isinstance(v, Path) else v for name, v in asdict(self).items()}
 
-    @classmethod
-    def decode(cls, fields: dict[str, Any]) -> Self:
-        """Return the job of a `start` request's arguments."""
-        paths = {
-            name: Path(fields[name])
-            for name in ("base", "checkpoint", "adapter", "scratch", "home")
-            if fields[name] is not None
-        }
-        return cls(**(fields | paths | {"train": Train.model_validate(fields["train"])}))
+
+decode_job = TypeAdapter(Job).validate_python
+"""Return the job of a `start` request's arguments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

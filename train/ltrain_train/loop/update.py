@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from ltrain_instrument import attributes
 from ltrain_train.gateway import GatewayClient
-from ltrain_train.learner import LearnerClient, StepReport
+from ltrain_train.learner import LearnerClient, Objective, StepReport
 from ltrain_train.loop.publication import publish_version
 from ltrain_train.loop.report import Phases
 from ltrain_train.loop.training_rows import LeftOut, select_rows
@@ -65,7 +65,8 @@ class Updater:
         with self.phases.measure("train"):
             version = lineage.version
             rows = select_rows(dataset, lineage, self.recipe.train.max_staleness)
-            report = self.learner.step(rows.path, version=version, dataset=dataset.id)
+            objective = Objective.from_train(self.recipe.train)
+            report = self.learner.step(rows.path, objective, version=version, dataset=dataset.id)
             for warning in report.warnings:
                 _logger.warning("ltrain: dataset %s: %s", dataset.id, warning)
             if not report.steps:
