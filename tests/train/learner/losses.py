@@ -56,6 +56,7 @@ def micro_batch_loss(
         k: jagged([row[k] for row in rows]) for k in ("loss_mask", "call_starts", "old_log_probs")
     }
     fields["advantages"] = jagged([row["advantages"] * row["weight"] for row in rows])
+    fields["weights"] = jagged([row["weight"] for row in rows])
     options: dict[str, Any] = {"objective": objective, "weight_sum": weight_sum}
     options |= {"dp_size": ranks, "batch_num_tokens": tokens}
     fields |= {k: NonTensorData(v) for k, v in options.items()}

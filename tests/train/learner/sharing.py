@@ -56,8 +56,9 @@ def measure(base: Path, samples: Path, train: Train) -> tuple[dict[str, Tensor],
     worker = start(job)
     trained = [x for x in worker.engine.module.parameters() if x.requires_grad]
     first = flat(trained)
-    answer = worker.infer_batch(engine.as_inference_batch(made.data))
-    tensors = {"log_probs": torch.cat(batch.response_log_probs(answer, made))}
+    answer = worker.infer_batch(engine.as_inference_batch(made.data, entropy=True))
+    values = {each: batch.response_values(answer, each, made) for each in ("log_probs", "entropy")}
+    tensors = {name: torch.cat(rows) for name, rows in values.items()}
     made = batch.make_batch(rows, ranks=1, tokens=tokens, shared=shared)
     data = engine.as_training_batch(made.data, Objective.from_train(train))
     metrics = engine.read_metrics(worker.train_batch(data))
@@ -81,7 +82,8 @@ def compare(base: Path, samples: Path, options: dict[str, Any]) -> dict[str, Any
     summary: dict[str, Any] = {
         name: distance(plain[name], tree[name]) for name in ("gradient", "weights")
     }
-    summary["log_probs"] = float((plain["log_probs"] - tree["log_probs"]).abs().max())
+    for name in ("log_probs", "entropy"):
+        summary[name] = float((plain[name] - tree[name]).abs().max())
     return summary | {"plain": first, "tree": second}
 
 

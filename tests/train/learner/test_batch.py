@@ -50,6 +50,7 @@ def test_each_field_has_a_value_for_every_token(read: Callable[..., pl.DataFrame
         "call_starts": (torch.int64, [1, 0, 0, 0, 0, 1, 0]),
         "old_log_probs": (torch.float32, [0, 0, 0, -0.5, 0, 0, -0.25]),
         "advantages": (torch.float32, [0, 0, 0, 1.0, 0, 0, -3.0]),
+        "weights": (torch.float32, [0, 0, 0, 0.5, 0, 0, 3.0]),
     }
     assert all(x.offsets().tolist() == [0, 5, 7] for x in fields.values() if hasattr(x, "offsets"))
     assert data["temperature"].tolist() == [0.5, 1.0]

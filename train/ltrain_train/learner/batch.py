@@ -76,8 +76,19 @@ def make_batch(rows: pl.DataFrame, *, ranks: int, tokens: int, shared: bool) -> 
 
 def total_weight(rows: pl.DataFrame) -> float:
     """Return the sum of the weights of the trained tokens."""
-    weights, trained = flat_values(rows, "loss_weight"), flat_values(rows, "response_mask")
-    return float(np.dot(weights.astype(np.float64), trained))
+    return float(_trained_weights(rows).sum())
+
+
+def weighted_mean(rows: pl.DataFrame, values: NDArray[Any]) -> float:
+    """Return the mean of a value of all response tokens, weighted as the loss is."""
+    weights = _trained_weights(rows)
+    return float(np.dot(weights, values) / weights.sum())
+
+
+def _trained_weights(rows: pl.DataFrame) -> NDArray[np.float64]:
+    """Return the weights of all response tokens, 0 for those that are not trained."""
+    weights: NDArray[np.float64] = flat_values(rows, "loss_weight").astype(np.float64)
+    return weights * flat_values(rows, "response_mask")
 
 
 def count_tokens(rows: pl.DataFrame) -> int:
@@ -95,10 +106,13 @@ def add_correction(rows: pl.DataFrame, old: torch.Tensor, ratio: torch.Tensor) -
     return rows.with_columns(pl.Series(name, values) for name, values in lists.items())
 
 
-def response_log_probs(output: Any, batch: StepBatch) -> list[torch.Tensor]:
-    """Return the log-probabilities of each row's response tokens from `infer_batch`'s output."""
+def response_values(output: Any, name: str, batch: StepBatch) -> list[torch.Tensor]:
+    """Return a value of each row's response tokens, such as `log_probs`, from the engine's output.
+
+    The values are those of `infer_batch`.
+    """
     positions = {i: position for position, i in enumerate(batch.row_numbers)}
-    full = output["log_probs"].unbind()
+    full = output[name].unbind()
     # position i predicts token i + 1
     return [full[positions[i]][length - 1 : -1] for i, length in enumerate(batch.prompt_lengths)]
 
@@ -169,7 +183,7 @@ def _predicting_tokens(rows: pl.DataFrame) -> list[NDArray[np.uint32]]:
 def _fields(rows: pl.DataFrame) -> dict[str, Any]:
     layout = _Layout.of(rows)
     starts = np.repeat(layout.offsets[:-1], np.diff(layout.offsets))
-    weighted = flat_values(rows, "advantages") * flat_values(rows, "loss_weight")
+    weights = _trained_weights(rows)
     old = flat_values(rows, OLD if OLD in rows.columns else "rollout_logprobs")
     per_token = {
         "input_ids": layout.token_ids(rows, np.int64),
@@ -178,7 +192,8 @@ def _fields(rows: pl.DataFrame) -> dict[str, Any]:
         "loss_mask": layout.over_prompts(flat_values(rows, "response_mask"), np.int64),
         "call_starts": layout.call_starts(rows),
         "old_log_probs": layout.over_prompts(old, np.float32),
-        "advantages": layout.over_prompts(weighted, np.float32),
+        "advantages": layout.over_prompts(flat_values(rows, "advantages") * weights, np.float32),
+        "weights": layout.over_prompts(weights, np.float32),
     }
     if CORRECTION in rows.columns:
         ratio = flat_values(rows, CORRECTION)

@@ -93,12 +93,15 @@ def truncated_ratio(
 
 def as_training_batch(batch: Any, objective: Objective) -> Any:
     """Return the batch with what it is trained for."""
-    return tensordict_utils.assign_non_tensor(batch, objective=objective)
+    needs_entropy = objective.entropy_coefficient > 0
+    return tensordict_utils.assign_non_tensor(
+        batch, objective=objective, calculate_entropy=needs_entropy
+    )
 
 
-def as_inference_batch(batch: Any) -> Any:
-    """Return the batch marked for inference: log-probabilities without a loss."""
-    return tensordict_utils.assign_non_tensor(batch, compute_loss=False, calculate_entropy=False)
+def as_inference_batch(batch: Any, *, entropy: bool = False) -> Any:
+    """Return the batch marked for inference: log-probabilities, and entropies, without a loss."""
+    return tensordict_utils.assign_non_tensor(batch, compute_loss=False, calculate_entropy=entropy)
 
 
 def read_metrics(output: Any) -> dict[str, float]:
@@ -249,6 +252,7 @@ def _worker_config(job: Job) -> Any:
             use_torch_compile=False,
             use_dynamic_bsz=False,
             mixed_precision=precision,
+            entropy_from_logits_with_chunking=True,
         ),
         # each batch's objective has the learning rate and the bound of the gradient
         optimizer_config=FSDPOptimizerConfig(weight_decay=0.0, total_training_steps=1),

@@ -237,10 +237,13 @@ class Learner:
         if not steps_rows:
             return steps_rows, {}, ()
         rows = pl.concat(steps_rows)
-        old = torch.cat(self._log_probs(rows))
+        log_probs, entropies = self._infer(rows, "log_probs", "entropy")
+        old = torch.cat(log_probs)
         drift = measure_drift(rows, old.numpy(), version=version, outlier=objective.drift_outlier)
         warning = check_drift(drift, objective, version)
         metrics, warnings = drift.metrics(), (warning,) if warning else ()
+        metrics["entropy"] = batch.weighted_mean(rows, torch.cat(entropies).numpy())
+        metrics["learning_rate"] = objective.learning_rate
         if objective.correction == "bypass":
             return steps_rows, metrics, warnings
         corrected, correction_metrics = self._apply_correction(rows, old, objective.correction_cap)
@@ -261,9 +264,18 @@ class Learner:
         return batch.add_correction(rows, old, weights[0]), metrics
 
     def _log_probs(self, rows: pl.DataFrame) -> list[torch.Tensor]:
+        [log_probs] = self._infer(rows, "log_probs")
+        return log_probs
+
+    def _infer(self, rows: pl.DataFrame, *names: str) -> list[list[torch.Tensor]]:
+        """Return each named value of each row's response tokens under the current weights.
+
+        The names are `log_probs` and `entropy`.
+        """
         step_batch = self._make_batch(rows)
-        answer = self.group.infer_batch(engine.as_inference_batch(step_batch.data)).get()
-        return batch.response_log_probs(answer, step_batch)
+        data = engine.as_inference_batch(step_batch.data, entropy="entropy" in names)
+        answer = self.group.infer_batch(data).get()
+        return [batch.response_values(answer, name, step_batch) for name in names]
 
     def _read_rows(self, samples: Path) -> pl.DataFrame:
         return read_rows(samples, vocab_size=self.vocab_size)

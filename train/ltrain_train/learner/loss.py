@@ -1,9 +1,10 @@
 """Aggregates verl's policy losses into one weighted mean over the tokens of an optimizer step.
 
-    loss = sum over tokens of weight x loss / sum over tokens of weight
+    loss = sum over tokens of weight x (policy loss - c x entropy) / sum over tokens of weight
 
-The sums run over all micro-batches and all ranks, so their number and sizes do not matter. The
-weight multiplies the advantage, which is equivalent if the loss is homogeneous in the advantage.
+The sums run over all micro-batches and all ranks, so their number and sizes do not matter. In the
+policy loss the weight multiplies the advantage, which is equivalent if that loss is homogeneous in
+the advantage.
 """
 
 from collections.abc import Mapping
@@ -58,8 +59,16 @@ def objective_loss(
     loss, metrics = engine.policy_loss(objective.loss)(
         **inputs, response_mask=mask, loss_agg_mode="token-mean", config=config
     )
+    if objective.entropy_coefficient:
+        entropy_N = model_output["entropy"].values().roll(1)
+        loss = loss - objective.entropy_coefficient * _weighted_mean(entropy_N, data)
     token_share = ranks * int(mask_N.sum()) / max(data["batch_num_tokens"], 1)
     return loss, {_name(k): engine.sum_metric(float(v) * token_share) for k, v in metrics.items()}
+
+
+def _weighted_mean(x_N: torch.Tensor, data: Any) -> torch.Tensor:
+    """Return the micro-batch's part of the weighted mean of a value over the step's tokens."""
+    return (x_N * data["weights"].values()).sum() / data["weight_sum"] * data["dp_size"]
 
 
 def _to_calls(x_N: torch.Tensor, mask_N: torch.Tensor, lengths: list[int]) -> torch.Tensor:

@@ -5,6 +5,7 @@ every objective; the process itself has only its `Job`.
 """
 
 from dataclasses import asdict, dataclass, fields
+from math import cos, pi
 from typing import Any, Self
 
 from pydantic import TypeAdapter
@@ -23,6 +24,7 @@ class Objective:
     loss: str
     clip_ratio_low: float
     clip_ratio_high: float
+    entropy_coefficient: float
     correction: str
     correction_cap: float
     learning_rate: float
@@ -33,13 +35,41 @@ class Objective:
     drift_limit: float
 
     @classmethod
-    def from_train(cls, train: Train) -> Self:
-        """Return the objective of a recipe's [train]."""
-        return cls(**{field.name: getattr(train, field.name) for field in fields(cls)})
+    def from_train(cls, train: Train, update: int | None = None) -> Self:
+        """Return the objective of a recipe's [train].
+
+        Args:
+            train: the section.
+            update: the update's number in its run, from 0, for the schedule of the learning rate;
+                None: outside of a run, with the full rate.
+        """
+        settings = {field.name: getattr(train, field.name) for field in fields(cls)}
+        if update is not None:
+            settings["learning_rate"] = scheduled_rate(train, update)
+        return cls(**settings)
 
     def encode(self) -> dict[str, Any]:
         """Return the objective as an argument of a `step` request."""
         return asdict(self)
+
+
+def scheduled_rate(train: Train, update: int) -> float:
+    """Return the learning rate of the update with that number, from 0, of a run.
+
+    With W warm-up updates, U updates and the share p = (update - W) / (U - W) of the others:
+
+        warm-up    rate x (update + 1) / W
+        linear     rate x (1 - p)
+        cosine     rate x (1 + cos(pi p)) / 2, without restarts: arXiv 1608.03983, equation 5
+
+    No update has the rate 0.
+    """
+    warmup = train.warmup_updates
+    if update < warmup:
+        return train.learning_rate * (update + 1) / warmup
+    done = (update - warmup) / max(train.updates - warmup, 1)
+    factors = {"constant": 1.0, "linear": 1 - done, "cosine": (1 + cos(pi * done)) / 2}
+    return train.learning_rate * factors[train.decay]
 
 
 decode_objective = TypeAdapter(Objective).validate_python

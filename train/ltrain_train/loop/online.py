@@ -167,7 +167,7 @@ class OnlineRun:
     def _learn(self, wave: Wave, dataset: Dataset) -> None:
         rows = dataset.counts["samples"]
         self.progress.show(f"wave train {wave.wave}: training on {rows} rows, then loading")
-        update = self.updater.update(dataset, self._lineage(), self.journal.checkpoints)
+        update = self.updater.update(dataset, self._lineage(), self.journal.checkpoints, wave.wave)
         if update.version is not None:
             self.version = wave.published = update.version
             wave.samples, wave.tokens = update.report.rows, update.report.tokens

@@ -28,12 +28,18 @@ class Train(Section):
     """Rank of the LoRA adapter; 0 trains all weights."""
     learning_rate: float = Field(default_factory=_default_rate, gt=0)
     """Learning rate of AdamW; default: 5e-4 for a LoRA adapter, 1e-5 for all weights."""
+    warmup_updates: int = Field(default=0, ge=0)
+    """First updates of a run, in which the learning rate rises in equal steps."""
+    decay: Literal["constant", "linear", "cosine"] = "constant"
+    """How the learning rate falls, from the end of the warm-up to 0 after the run's `updates`."""
     lora_alpha: int | None = None
     """Scale of the LoRA adapter; default: twice the rank."""
     clip_ratio_low: float = Field(default=0.2, ge=0)
     """The importance ratio is clipped from below at 1 minus this."""
     clip_ratio_high: float = Field(default=0.2, ge=0)
     """The importance ratio is clipped from above at 1 plus this."""
+    entropy_coefficient: float = Field(default=0.0, ge=0)
+    """Factor of the policy's entropy, which the loss is lowered by."""
     updates: Annotated[int, BUDGET] = Field(default=10, ge=1)
     """Updates of an online run; each has one wave."""
     steps_per_wave: int = Field(default=1, ge=1)

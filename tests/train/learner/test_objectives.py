@@ -1,0 +1,92 @@
+"""Each objective trains as its formulas in plain torch do, in one learner process."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from tests.train.learner.conftest import TRAIN, write_rows
+
+from ltrain_train.learner import LearnerClient, Objective
+from ltrain_train.learner.objective import decode_objective
+
+Rows = list[dict[str, Any]]
+Make = Callable[..., Rows]
+References = Callable[..., list[dict[str, Any]]]
+
+STEPS = 2
+"""Updates of each case."""
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "vanilla": ({}, {}),
+    "learning rate and gradient clip": (
+        {"learning_rate": 5e-4, "gradient_clip": 0.01},
+        {"lr": 5e-4, "clip": 0.01},
+    ),
+    "entropy": ({"entropy_coefficient": 0.1}, {"entropy": 0.1}),
+    "token_tis": (
+        {"loss": "cispo", "correction": "token_tis", "correction_cap": 1.1},
+        {"loss": "cispo", "correction": "token_tis", "cap": 1.1},
+    ),
+}
+"""For each objective what a recipe sets, and the case of `reference.py`."""
+
+
+@pytest.fixture(scope="module")
+def samples(tmp_path_factory: pytest.TempPathFactory, make_rows: Make) -> Path:
+    """Write rows, of which the long ones have two calls."""
+    rows = make_rows(16)
+    for row in rows:
+        if len(row["response_ids"]) > 3:
+            row |= {"call_offsets": [0, 2], "call_versions": [0, 0]}
+            row["response_mask"][2] = 1
+    return write_rows(rows, tmp_path_factory.mktemp("rows"))
+
+
+@pytest.fixture(scope="module")
+def expected(
+    tmp_path_factory: pytest.TempPathFactory, tiny: Path, samples: Path, references: References
+) -> dict[str, dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("expected")
+    cases = [
+        {"lr": 1e-3, "steps": STEPS, "weights": str(folder / f"{name}.safetensors")} | case
+        for name, (_, case) in CASES.items()
+    ]
+    results = references(tiny, samples, cases)
+    return {
+        name: result | {"weights": case["weights"]}
+        for name, case, result in zip(CASES, cases, results, strict=True)
+    }
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_objective_trains_as_in_plain_torch(
+    learner: LearnerClient,
+    tiny: Path,
+    tmp_path: Path,
+    samples: Path,
+    expected: dict[str, dict[str, Any]],
+    name: str,
+) -> None:
+    settings, _ = CASES[name]
+    objective = decode_objective(Objective.from_train(TRAIN).encode() | settings)
+    reports = [learner.step(samples, objective, version=0) for _ in range(STEPS)]
+    numbers = {key: [r.metrics[key] for r in reports] for key in ("loss", "grad_norm")}
+    assert numbers["loss"] == pytest.approx(expected[name]["loss"], rel=1e-5, abs=1e-6)
+    assert numbers["grad_norm"] == pytest.approx(expected[name]["grad_norm"], rel=1e-5)
+    learner.export(tmp_path / "trained")
+    trained, plain = (
+        load_file(tmp_path / "trained" / "model.safetensors"),
+        load_file(expected[name]["weights"]),
+    )
+    assert distance(trained, plain) < 1e-5
+    assert distance(load_file(tiny / "model.safetensors"), plain) > 1e-3
+
+
+def distance(one: dict[str, Any], other: dict[str, Any]) -> float:
+    """Return the distance of two models' weights, relative to the length of the second."""
+    both = one.keys() & other.keys()
+    assert len(both) > 10
+    vectors = [np.concatenate([x[name].ravel() for name in sorted(both)]) for x in (one, other)]
+    return float(np.linalg.norm(vectors[0] - vectors[1]) / np.linalg.norm(vectors[1]))
