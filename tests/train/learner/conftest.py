@@ -123,8 +123,18 @@ def reference(references: Callable[..., list[dict[str, Any]]]) -> Callable[..., 
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("tiny")
-    subprocess.run([sys.executable, HERE.parent / "tiny.py", out], check=True, capture_output=True)
+    return _write_model(tmp_path_factory.mktemp("tiny"), seed=0)
+
+
+@pytest.fixture(scope="session")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a model of the shape of `tiny` with other weights."""
+    return _write_model(tmp_path_factory.mktemp("other"), seed=1)
+
+
+def _write_model(out: Path, seed: int) -> Path:
+    command: list[str | Path] = [sys.executable, HERE.parent / "tiny.py", out, str(seed)]
+    subprocess.run(command, check=True, capture_output=True)
     return out
 
 

@@ -1,6 +1,6 @@
 """Each objective trains as its formulas in plain torch do, in one learner process."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from tests.train.learner.conftest import TRAIN, write_rows
 
 from ltrain_train.learner import LearnerClient, Objective
 from ltrain_train.learner.objective import decode_objective
+from ltrain_train.policy import Reference
 
 Rows = list[dict[str, Any]]
 Make = Callable[..., Rows]
@@ -25,6 +26,18 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"lr": 5e-4, "clip": 0.01},
     ),
     "entropy": ({"entropy_coefficient": 0.1}, {"entropy": 0.1}),
+    "kl in the loss": (
+        {"kl_coefficient": 0.3, "kl_in": "loss", "kl_estimator": "k3"},
+        {"kl": 0.3, "kl_in": "loss", "kl_estimator": "k3"},
+    ),
+    "kl in the loss, straight through": (
+        {"kl_coefficient": 0.3, "kl_in": "loss", "kl_estimator": "k3+"},
+        {"kl": 0.3, "kl_in": "loss", "kl_estimator": "k3+"},
+    ),
+    "kl in the reward": (
+        {"kl_coefficient": 0.3, "kl_in": "reward", "kl_estimator": "k1"},
+        {"kl": 0.3, "kl_in": "reward", "kl_estimator": "k1"},
+    ),
     "token_tis": (
         {"loss": "cispo", "correction": "token_tis", "correction_cap": 1.1},
         {"loss": "cispo", "correction": "token_tis", "cap": 1.1},
@@ -45,12 +58,31 @@ def samples(tmp_path_factory: pytest.TempPathFactory, make_rows: Make) -> Path:
 
 
 @pytest.fixture(scope="module")
+def started(
+    tiny: Path, other: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LearnerClient]:
+    """Start a learner of all weights, with another model as its reference."""
+    folder = tmp_path_factory.mktemp("run")
+    reference = Reference(other)
+    with LearnerClient(
+        TRAIN, tiny, directory=folder, policy="tiny", reference=reference
+    ) as learner:
+        learner.save(folder / "untrained")
+        yield learner
+
+
+@pytest.fixture(scope="module")
 def expected(
-    tmp_path_factory: pytest.TempPathFactory, tiny: Path, samples: Path, references: References
+    tmp_path_factory: pytest.TempPathFactory,
+    tiny: Path,
+    other: Path,
+    samples: Path,
+    references: References,
 ) -> dict[str, dict[str, Any]]:
     folder = tmp_path_factory.mktemp("expected")
+    defaults = {"lr": 1e-3, "steps": STEPS, "reference": str(other)}
     cases = [
-        {"lr": 1e-3, "steps": STEPS, "weights": str(folder / f"{name}.safetensors")} | case
+        defaults | {"weights": str(folder / f"{name}.safetensors")} | case
         for name, (_, case) in CASES.items()
     ]
     results = references(tiny, samples, cases)

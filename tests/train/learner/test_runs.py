@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from ipaddress import ip_address
+from math import exp
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from ltrain_train.learner import Objective, make_batch, split_into_steps
 from ltrain_train.learner.checkpoint import check_fit, fingerprint, make_record, write_record
 from ltrain_train.learner.client import LearnerClient
 from ltrain_train.learner.protocol import Job
+from ltrain_train.policy import Reference
 from ltrain_train.processes import ChildDied
 from ltrain_transforms.recipe import Train
 
@@ -32,7 +34,7 @@ HERE = Path(__file__).parent
 Rows = list[dict[str, Any]]
 Make = Callable[..., Rows]
 Write = Callable[[Rows], Path]
-Reference = Callable[..., dict[str, Any]]
+Plain = Callable[..., dict[str, Any]]
 
 ADAPTER = Train(
     lora_rank=4,
@@ -48,6 +50,20 @@ OBJECTIVE = Objective.from_train(ADAPTER)
 
 def flat(rows: list[list[float]]) -> list[float]:
     return [x for row in rows for x in row]
+
+
+def mean_k3(samples: Path, policy: list[list[float]], reference: list[list[float]]) -> float:
+    """Return the weighted mean of k3 over the trained tokens."""
+    rows = pl.read_parquet(samples)
+    weights = [
+        weight * mask
+        for row in rows.iter_rows(named=True)
+        for weight, mask in zip(row["loss_weight"], row["response_mask"], strict=True)
+    ]
+    gaps = [a - b for a, b in zip(flat(policy), flat(reference), strict=True)]
+    values = [exp(-gap) - 1 + gap for gap in gaps]
+    total = sum(weight * value for weight, value in zip(weights, values, strict=True))
+    return total / sum(weights)
 
 
 def test_the_example_of_the_page_runs_with_dtype_auto(
@@ -74,10 +90,13 @@ def test_the_example_of_the_page_runs_with_dtype_auto(
 
 
 def test_a_lora_run_continues_in_another_process_and_exports_merged_weights(
-    tiny: Path, tmp_path: Path, make_rows: Make, write: Write, reference: Reference
+    tiny: Path, tmp_path: Path, make_rows: Make, write: Write, reference: Plain
 ) -> None:
+    """It also measures its divergence: from the model without an adapter, and from a version."""
     samples = write(make_rows(10))  # three optimizer steps, of 4, 4 and 2 rows
+    diverging = replace(OBJECTIVE, kl_coefficient=0.1)
     with LearnerClient(ADAPTER, tiny, directory=tmp_path, policy="tiny") as first:
+        base = first.log_probs(samples)
         report = first.step(samples, OBJECTIVE, version=0)
         assert (report.rows, report.steps, report.total_steps) == (10, 3, 3)
         steps = list(split_into_steps(pl.read_parquet(samples), 3, "0.0"))
@@ -85,21 +104,30 @@ def test_a_lora_run_continues_in_another_process_and_exports_merged_weights(
         computed = [each.computed_tokens for each in batches]
         assert len(computed) == 3 and report.metrics["computed_tokens"] == sum(computed)
         first.save(tmp_path / "checkpoint")
+        first.export_adapter(tmp_path / "adapter")
+        saved = first.log_probs(samples)
         expected = first.step(samples, OBJECTIVE, version=1)
         log_probs = first.log_probs(samples)
         first.export(tmp_path / "v2")
+        first.load(tmp_path / "checkpoint")
+        divergence = first.step(samples, diverging, version=1).metrics["kl_reference"]
+    assert divergence == pytest.approx(mean_k3(samples, saved, base), rel=1e-4)
+    assert divergence > 1e-5
     merged = reference(tmp_path / "v2", samples)
     assert flat(log_probs) == pytest.approx(flat(merged["log_probs"]), abs=1e-4)
     settings: dict[str, Any] = {
         "directory": tmp_path,
         "policy": "tiny",
         "checkpoint": tmp_path / "checkpoint",
+        "reference": Reference(tiny, tmp_path / "adapter"),
     }
     with LearnerClient(ADAPTER, tiny, **settings) as second:
         result = second.step(samples, OBJECTIVE, version=1)
         assert result.metrics == expected.metrics
         assert result.total_steps == 6
         assert second.log_probs(samples) == log_probs
+        second.load(tmp_path / "checkpoint")
+        assert second.step(samples, diverging, version=1).metrics["kl_reference"] < 1e-9
     sizes = [file.stat().st_size for file in (tmp_path / "checkpoint").rglob("*.pt")]
     assert sum(sizes) < (tiny / "model.safetensors").stat().st_size
 
@@ -123,7 +151,7 @@ def test_an_update_that_breaks_the_policy_is_undone(
 
 
 def test_two_ranks_with_corrected_probabilities_equal_one_full_batch(
-    tiny: Path, tmp_path: Path, make_rows: Make, write: Write, reference: Reference
+    tiny: Path, tmp_path: Path, make_rows: Make, write: Write, reference: Plain
 ) -> None:
     train = Train(
         loss="cispo",

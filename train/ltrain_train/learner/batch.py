@@ -23,15 +23,17 @@ OLD = "old_log_probs"
 sampled ones."""
 CORRECTION = "correction"
 """A further column: the capped ratio of `OLD` to the sampled ones, a factor of the loss."""
+REFERENCE = "reference_log_probs"
+"""A further column: the log-probabilities under the reference."""
 
 WEIGHTS = SAMPLES.schema["loss_weight"]
 EMPTY_ROW = pl.DataFrame(
     {
         "prompt_ids": [[0]], "response_ids": [[0]], "response_mask": [[0]], "temperature": [1.0],
         "rollout_logprobs": [[0.0]], "advantages": [[0.0]], "loss_weight": [[0.0]],
-        "call_offsets": [[0]], OLD: [[0.0]], CORRECTION: [[0.0]],
+        "call_offsets": [[0]], OLD: [[0.0]], CORRECTION: [[0.0]], REFERENCE: [[0.0]],
     },
-    schema_overrides={**SAMPLES.schema, OLD: WEIGHTS, CORRECTION: WEIGHTS},
+    schema_overrides={**SAMPLES.schema, **dict.fromkeys((OLD, CORRECTION, REFERENCE), WEIGHTS)},
 )  # fmt: skip
 """Pads micro-batches, which need equally many rows in verl; it has no trained token."""
 
@@ -87,8 +89,9 @@ def weighted_mean(rows: pl.DataFrame, values: NDArray[Any]) -> float:
 
 def _trained_weights(rows: pl.DataFrame) -> NDArray[np.float64]:
     """Return the weights of all response tokens, 0 for those that are not trained."""
-    weights: NDArray[np.float64] = flat_values(rows, "loss_weight").astype(np.float64)
-    return weights * flat_values(rows, "response_mask")
+    trained = flat_values(rows, "response_mask")
+    weights: NDArray[np.float64] = flat_values(rows, "loss_weight").astype(np.float64) * trained
+    return weights
 
 
 def count_tokens(rows: pl.DataFrame) -> int:
@@ -96,12 +99,11 @@ def count_tokens(rows: pl.DataFrame) -> int:
     return sum(int(rows[name].list.len().sum()) for name in ("prompt_ids", "response_ids"))
 
 
-def add_correction(rows: pl.DataFrame, old: torch.Tensor, ratio: torch.Tensor) -> pl.DataFrame:
-    """Add the columns `OLD` and `CORRECTION`, from flat tensors over all response tokens."""
+def with_values(rows: pl.DataFrame, **columns: NDArray[Any]) -> pl.DataFrame:
+    """Set columns of values, each a flat array over all response tokens."""
     offsets = np.concatenate([[0], rows["response_ids"].list.len().cast(pl.Int64).cum_sum()])
     lists = {
-        name: pa.LargeListArray.from_arrays(offsets, values.numpy())
-        for name, values in ((OLD, old), (CORRECTION, ratio))
+        name: pa.LargeListArray.from_arrays(offsets, values) for name, values in columns.items()
     }
     return rows.with_columns(pl.Series(name, values) for name, values in lists.items())
 
@@ -195,8 +197,8 @@ def _fields(rows: pl.DataFrame) -> dict[str, Any]:
         "advantages": layout.over_prompts(flat_values(rows, "advantages") * weights, np.float32),
         "weights": layout.over_prompts(weights, np.float32),
     }
-    if CORRECTION in rows.columns:
-        ratio = flat_values(rows, CORRECTION)
-        per_token["rollout_is_weights"] = layout.over_prompts(ratio, np.float32)
+    for column, field in ((CORRECTION, "rollout_is_weights"), (REFERENCE, REFERENCE)):
+        if column in rows.columns:
+            per_token[field] = layout.over_prompts(flat_values(rows, column), np.float32)
     fields = {name: layout.jagged(values) for name, values in per_token.items()}
     return fields | {"temperature": torch.tensor(rows["temperature"].to_list())}

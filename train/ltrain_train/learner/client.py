@@ -23,6 +23,7 @@ from ltrain_train.learner.environment import learner_environment
 from ltrain_train.learner.heartbeat import ProgressClock
 from ltrain_train.learner.objective import Objective
 from ltrain_train.learner.protocol import Job, StepReport
+from ltrain_train.policy import Reference
 from ltrain_train.processes import Child, Children, scratch_path
 from ltrain_transforms.recipe import Train
 
@@ -53,6 +54,7 @@ class LearnerClient(ExitStack):
         home: Path | None = None,
         checkpoint: Path | None = None,
         adapter: Path | None = None,
+        reference: Reference | None = None,
         seed: int = 0,
         ranks: int = 1,
         children: Children | None = None,
@@ -68,6 +70,7 @@ class LearnerClient(ExitStack):
             home: folder with the spool of spans; None writes no spans.
             checkpoint: directory of a checkpoint to continue from.
             adapter: directory of an adapter to start from, without a checkpoint.
+            reference: what the KL divergence is from; None: the model without its adapter.
             seed: seed of the adapter's first weights and of the split into steps.
             ranks: data-parallel worker processes.
             children: owner of the process; by default the client's own.
@@ -78,7 +81,7 @@ class LearnerClient(ExitStack):
         self.job = Job.from_train(
             train, base=paths[0], checkpoint=paths[1], home=paths[2], scratch=self._scratch,
             adapter=adapter and adapter.absolute(), policy=policy, recipe=recipe, seed=seed,
-            ranks=ranks,
+            ranks=ranks, reference=reference and reference.absolute(),
         )  # fmt: skip
         self.log = directory / "learner.log"
         self._children = Children() if children is None else children

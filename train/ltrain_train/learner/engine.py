@@ -7,19 +7,21 @@ one `RankWorker`: verl's FSDP2 engine with verl's remote methods, and `export`.
 import os
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+import psutil
 import torch
 from torch import distributed
 from verl.single_controller.base import decorator
 from verl.single_controller.ray import RayClassWithInitArgs, RayResourcePool, RayWorkerGroup
 from verl.trainer.config import CheckpointConfig
-from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY
+from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY, kl_penalty
 from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_weights
 from verl.utils import tensordict_utils
-from verl.utils.device import get_device_name
+from verl.utils.device import get_device_name, get_torch_device
 from verl.utils.fsdp_utils import (
     collect_lora_params,
     merged_lora_context,
@@ -44,9 +46,10 @@ from ltrain_train.learner.objective import Objective
 from ltrain_train.learner.prefix_tree import supports_prefix_tree
 from ltrain_train.learner.protocol import Job
 from ltrain_train.learner.weights import read_config, write_weights
-from ltrain_train.policy import fast_dtype
+from ltrain_train.policy import fast_dtype, read_adapter_config
 
 verl_decorator: Any = decorator
+device_module: Any = get_torch_device
 Method = TypeVar("Method", bound=Callable[..., Any])
 PolicyLoss = Callable[..., tuple[torch.Tensor, dict[str, Any]]]
 LORA_TARGETS = "all-linear"
@@ -77,6 +80,12 @@ def loss_config(objective: Objective) -> Any:
     )
 
 
+def divergence(log_prob: torch.Tensor, reference: torch.Tensor, estimator: str) -> torch.Tensor:
+    """Return verl's estimate of each token's KL divergence from the reference's distribution."""
+    estimate: Callable[..., torch.Tensor] = kl_penalty  # it is typed as if on a CPU in fp32 only
+    return estimate(log_prob, reference, estimator)
+
+
 def sum_metric(value: float) -> Any:
     """Return a metric that verl sums over micro-batches and averages over ranks."""
     return Metric(value=value, aggregation=AggregationType.SUM)
@@ -99,9 +108,17 @@ def as_training_batch(batch: Any, objective: Objective) -> Any:
     )
 
 
-def as_inference_batch(batch: Any, *, entropy: bool = False) -> Any:
-    """Return the batch marked for inference: log-probabilities, and entropies, without a loss."""
-    return tensordict_utils.assign_non_tensor(batch, compute_loss=False, calculate_entropy=entropy)
+def as_inference_batch(batch: Any, *, entropy: bool = False, adapter: bool = True) -> Any:
+    """Return the batch marked for inference: log-probabilities without a loss.
+
+    Args:
+        batch: of the engine.
+        entropy: also compute entropies.
+        adapter: use the model with its adapter, if it has one.
+    """
+    return tensordict_utils.assign_non_tensor(
+        batch, compute_loss=False, calculate_entropy=entropy, no_lora_adapter=not adapter
+    )
 
 
 def read_metrics(output: Any) -> dict[str, float]:
@@ -147,7 +164,8 @@ class RankWorker(TrainingWorker):
             distributed.init_process_group("gloo", init_method, rank=rank, world_size=world)
         if shares_prefixes(job):
             os.environ["VERL_ENGINE_VENDOR"] = prefix_tree_engine.VENDOR
-        self.seed = job.seed
+        self.job = job
+        self.reference: TrainingWorker | None = None
         super().__init__(_worker_config(job))
         if job.scratch is not None:
             beat_on_forward(job.scratch)
@@ -158,8 +176,33 @@ class RankWorker(TrainingWorker):
         engine: Any = self.engine
         # the old ones are freed first, because two models may not fit into memory
         engine.module = engine.optimizer = engine.lr_scheduler = engine.checkpoint_manager = None
-        torch.manual_seed(self.seed)
+        torch.manual_seed(self.job.seed)
         engine.initialize()
+
+    @on_every_rank
+    def free_memory(self) -> int:
+        """Return the free bytes of this rank's device; on a CPU, of the machine."""
+        if get_device_name() == "cpu":
+            return psutil.virtual_memory().available
+        free, _ = device_module().mem_get_info()
+        return int(free)
+
+    @on_every_rank
+    def load_reference(self) -> None:
+        """Load the job's reference beside the trained model."""
+        reference = self.job.reference
+        if reference is None:
+            return
+        rank = read_adapter_config(reference.adapter).r if reference.adapter is not None else 0
+        job = replace(self.job, base=reference.weights, adapter=reference.adapter, lora_rank=rank)
+        self.reference = TrainingWorker(_worker_config(job))
+        self.reference.reset()
+
+    @on_parts_of_a_batch
+    def infer_reference(self, data: Any) -> Any:
+        """Return what `infer_batch` returns, under the reference that was loaded."""
+        reference: Any = self.reference
+        return reference.infer_batch(data)
 
     @on_parts_of_a_batch
     def train_batch(self, data: Any) -> Any:

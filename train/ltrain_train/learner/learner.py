@@ -12,11 +12,12 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import torch
+from numpy.typing import NDArray
 from opentelemetry.trace import Tracer
 
 from ltrain_instrument import attributes
-from ltrain_train.errors import BadBase, BadSamples, NotFinite
-from ltrain_train.learner import batch, engine, loss
+from ltrain_train.errors import BadBase, BadSamples, NotFinite, TooLittleMemory
+from ltrain_train.learner import batch, comparison, engine, loss
 from ltrain_train.learner.checkpoint import fingerprint, make_record, read_record, write_record
 from ltrain_train.learner.drift import check_drift, measure_drift
 from ltrain_train.learner.objective import Objective
@@ -29,6 +30,7 @@ from ltrain_train.learner.weights import (
     copy_model_files,
     export_size,
     read_vocab_size,
+    reference_size,
 )
 
 STEPS_UNDONE = (
@@ -53,6 +55,8 @@ class Learner:
         """The checkpoint that was written or loaded last."""
         self.group = engine.make_worker_group(job, port)
         self.group.set_loss_fn(loss.objective_loss)
+        if job.reference is not None:
+            self._load_reference(job.reference.weights)
         if job.checkpoint is not None:
             self.load(job.checkpoint)
 
@@ -73,7 +77,7 @@ class Learner:
         began = time.monotonic()
         rows = self._read_rows(samples)
         steps_rows = self._split_rows(rows, objective.steps_per_wave, samples)
-        corrected, measured, warnings = self._compare_with_server(steps_rows, objective, version)
+        corrected, measured, warnings = self._compare_policies(steps_rows, objective, version)
         span_attributes: dict[str, str | int] = {
             attributes.POLICY_NAME: self.job.policy,
             attributes.POLICY_VERSION: version,
@@ -151,6 +155,21 @@ class Learner:
         self.steps, self.updates = checkpoint.steps, checkpoint.updates
         self.saved = directory
 
+    def _load_reference(self, reference: Path) -> None:
+        """Load the reference, if the memory for it is free.
+
+        Raises:
+            TooLittleMemory: when it is not.
+        """
+        required, free = reference_size(reference), min(self.group.free_memory())
+        if free < required:
+            raise TooLittleMemory(
+                f"The reference {reference} needs about {required / 1e9:.2f} GB beside the trained "
+                f"model, and {free / 1e9:.2f} GB are free. Free memory, or train an adapter "
+                '(train.lora_rank) with train.reference = "base", which needs no second model.'
+            )
+        self.group.load_reference()
+
     def _split_rows(self, rows: pl.DataFrame, steps: int, samples: Path) -> list[pl.DataFrame]:
         """Return the rows of each optimizer step.
 
@@ -226,56 +245,69 @@ class Learner:
                 span.set_attribute(attributes.TRAIN + name, value)
         return metrics
 
-    def _compare_with_server(
+    def _compare_policies(
         self, steps_rows: list[pl.DataFrame], objective: Objective, version: int
     ) -> tuple[list[pl.DataFrame], dict[str, float], tuple[str, ...]]:
-        """Compare the learner's log-probabilities with the server's before anything is trained.
+        """Compare the policy with the server and the reference before anything is trained.
 
         Returns:
-            the rows, corrected if the recipe requires it; the metrics; warnings.
+            the rows with what the objective needs of it; the metrics; warnings.
         """
         if not steps_rows:
             return steps_rows, {}, ()
         rows = pl.concat(steps_rows)
-        log_probs, entropies = self._infer(rows, "log_probs", "entropy")
-        old = torch.cat(log_probs)
-        drift = measure_drift(rows, old.numpy(), version=version, outlier=objective.drift_outlier)
+        old, entropy = self._infer(rows, "log_probs", "entropy")
+        drift = measure_drift(rows, old, version=version, outlier=objective.drift_outlier)
         warning = check_drift(drift, objective, version)
-        metrics, warnings = drift.metrics(), (warning,) if warning else ()
-        metrics["entropy"] = batch.weighted_mean(rows, torch.cat(entropies).numpy())
-        metrics["learning_rate"] = objective.learning_rate
-        if objective.correction == "bypass":
-            return steps_rows, metrics, warnings
-        corrected, correction_metrics = self._apply_correction(rows, old, objective.correction_cap)
+        metrics = drift.metrics() | {
+            "entropy": batch.weighted_mean(rows, entropy),
+            "learning_rate": objective.learning_rate,
+        }
+        if objective.kl_coefficient:
+            reference = self._infer_reference(rows)
+            rows, kl_metrics = comparison.apply_reference(rows, old, reference, objective)
+            metrics |= kl_metrics
+        rows, correction_metrics = comparison.apply_correction(rows, old, objective)
         counts = [step_rows.height for step_rows in steps_rows]
         starts = accumulate(counts, initial=0)
-        parts = [corrected.slice(*each) for each in zip(starts, counts, strict=False)]
-        return parts, metrics | correction_metrics, warnings
-
-    def _apply_correction(
-        self, rows: pl.DataFrame, old: torch.Tensor, cap: float
-    ) -> tuple[pl.DataFrame, dict[str, float]]:
-        """Add the old log-probabilities and the capped ratio to the rows."""
-        sampled = torch.tensor(batch.flat_values(rows, "rollout_logprobs"))
-        mask = torch.tensor(batch.flat_values(rows, "response_mask").astype(np.int64))
-        weights, metrics = engine.truncated_ratio(
-            (old - sampled).unsqueeze(0), mask.unsqueeze(0), cap
-        )
-        return batch.add_correction(rows, old, weights[0]), metrics
+        parts = [rows.slice(*each) for each in zip(starts, counts, strict=False)]
+        return parts, metrics | correction_metrics, (warning,) if warning else ()
 
     def _log_probs(self, rows: pl.DataFrame) -> list[torch.Tensor]:
-        [log_probs] = self._infer(rows, "log_probs")
-        return log_probs
+        step_batch = self._make_batch(rows)
+        answer = self.group.infer_batch(engine.as_inference_batch(step_batch.data)).get()
+        return batch.response_values(answer, "log_probs", step_batch)
 
-    def _infer(self, rows: pl.DataFrame, *names: str) -> list[list[torch.Tensor]]:
-        """Return each named value of each row's response tokens under the current weights.
+    def _infer(self, rows: pl.DataFrame, *names: str) -> list[NDArray[np.float32]]:
+        """Return values of all response tokens under the current weights, each a flat array.
 
         The names are `log_probs` and `entropy`.
         """
         step_batch = self._make_batch(rows)
         data = engine.as_inference_batch(step_batch.data, entropy="entropy" in names)
         answer = self.group.infer_batch(data).get()
-        return [batch.response_values(answer, name, step_batch) for name in names]
+        values = (batch.response_values(answer, name, step_batch) for name in names)
+        return [torch.cat(each).numpy() for each in values]
+
+    def _infer_reference(self, rows: pl.DataFrame) -> NDArray[np.float32]:
+        """Return the log-probabilities of all response tokens under the reference, a flat array.
+
+        Raises:
+            BadBase: when all weights are trained and no reference was loaded.
+        """
+        step_batch = self._make_batch(rows)
+        if self.job.reference is not None:
+            data = engine.as_inference_batch(step_batch.data)
+            answer = self.group.infer_reference(data).get()
+        elif self.job.lora_rank:
+            data = engine.as_inference_batch(step_batch.data, adapter=False)
+            answer = self.group.infer_batch(data).get()
+        else:
+            raise BadBase(
+                "train.kl_coefficient needs a reference, and this learner trains all weights and "
+                "has loaded none. Name the directory of one when the learner is started."
+            )
+        return torch.cat(batch.response_values(answer, "log_probs", step_batch)).numpy()
 
     def _read_rows(self, samples: Path) -> pl.DataFrame:
         return read_rows(samples, vocab_size=self.vocab_size)

@@ -1,6 +1,7 @@
 """Aggregates verl's policy losses into one weighted mean over the tokens of an optimizer step.
 
-    loss = sum over tokens of weight x (policy loss - c x entropy) / sum over tokens of weight
+    loss = sum of weight x (policy loss - entropy_coefficient x entropy + kl_coefficient x KL)
+           / sum of weight, both over all tokens
 
 The sums run over all micro-batches and all ranks, so their number and sizes do not matter. In the
 policy loss the weight multiplies the advantage, which is equivalent if that loss is homogeneous in
@@ -14,6 +15,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from ltrain_train.learner import engine
+from ltrain_train.learner.batch import REFERENCE
 from ltrain_train.learner.objective import Objective
 from ltrain_transforms.recipe import POLICY_LOSSES
 
@@ -61,14 +63,24 @@ def objective_loss(
     )
     if objective.entropy_coefficient:
         entropy_N = model_output["entropy"].values().roll(1)
-        loss = loss - objective.entropy_coefficient * _weighted_mean(entropy_N, data)
+        loss = loss - objective.entropy_coefficient * _weighted_mean(entropy_N[mask_N], data)
+    if objective.kl_loss:
+        reference_N = data[REFERENCE].values()
+        kl = engine.divergence(
+            tokens["log_prob"][mask_N], reference_N[mask_N], objective.kl_estimator
+        )
+        loss = loss + objective.kl_coefficient * _weighted_mean(kl, data)
     token_share = ranks * int(mask_N.sum()) / max(data["batch_num_tokens"], 1)
     return loss, {_name(k): engine.sum_metric(float(v) * token_share) for k, v in metrics.items()}
 
 
-def _weighted_mean(x_N: torch.Tensor, data: Any) -> torch.Tensor:
-    """Return the micro-batch's part of the weighted mean of a value over the step's tokens."""
-    return (x_N * data["weights"].values()).sum() / data["weight_sum"] * data["dp_size"]
+def _weighted_mean(trained: torch.Tensor, data: Any) -> torch.Tensor:
+    """Return the micro-batch's part of the weighted mean of a value of the step's trained tokens.
+
+    verl's engine averages over ranks.
+    """
+    weights: torch.Tensor = data["weights"].values()[data["loss_mask"].values().bool()]
+    return (trained * weights).sum() / float(data["weight_sum"]) * int(data["dp_size"])
 
 
 def _to_calls(x_N: torch.Tensor, mask_N: torch.Tensor, lengths: list[int]) -> torch.Tensor:

@@ -25,6 +25,9 @@ class Objective:
     clip_ratio_low: float
     clip_ratio_high: float
     entropy_coefficient: float
+    kl_coefficient: float
+    kl_in: str
+    kl_estimator: str
     correction: str
     correction_cap: float
     learning_rate: float
@@ -33,6 +36,11 @@ class Objective:
     drift_outlier: float
     drift_warning: float
     drift_limit: float
+
+    @property
+    def kl_loss(self) -> bool:
+        """Whether the loss has the divergence from a reference."""
+        return self.kl_coefficient > 0 and self.kl_in == "loss"
 
     @classmethod
     def from_train(cls, train: Train, update: int | None = None) -> Self:

@@ -5,13 +5,13 @@ A request is `{"do": name, ...arguments}`; its answer is `{"ok": result}` or
 """
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from pydantic import TypeAdapter
 
-from ltrain_train.policy import resolve_dtype
+from ltrain_train.policy import Reference, resolve_dtype
 from ltrain_transforms.recipe import Train
 
 
@@ -25,8 +25,9 @@ class Job:
     """Rank of the adapter; 0: all weights are trained."""
     lora_alpha: int
     """Scale of the adapter."""
-    dtype: Literal["bf16", "fp32"]
-    """Type of exported weights, and of the computation where the processor is fast in it."""
+    dtype: str
+    """`bf16` or `fp32`: of exported weights, and of the computation where the processor is fast in
+    it."""
     tokens_per_micro_batch: int
     """Most tokens that go through the model at once."""
     policy: str
@@ -37,6 +38,8 @@ class Job:
     """Checkpoint to continue from."""
     adapter: Path | None = None
     """Adapter to start from, without a checkpoint; None: a new one."""
+    reference: Reference | None = None
+    """What the KL divergence is from; None: the trained model without its adapter."""
     scratch: Path | None = None
     """Folder of Ray's files, removed with the process; None: Ray's default."""
     home: Path | None = None
@@ -59,10 +62,12 @@ class Job:
 
     def encode(self) -> dict[str, Any]:
         """Return the job as the arguments of a `start` request."""
-        return {name: str(v) if isinstance(v, Path) else v for name, v in asdict(self).items()}
+        encoded: dict[str, Any] = JOBS.dump_python(self, mode="json")
+        return encoded
 
 
-decode_job = TypeAdapter(Job).validate_python
+JOBS = TypeAdapter(Job)
+decode_job = JOBS.validate_python
 """Return the job of a `start` request's arguments."""
 
 

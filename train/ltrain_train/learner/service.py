@@ -96,6 +96,8 @@ class LearnerService:
         Ray starts before the import: it copies the environment, which verl's import changes.
         """
         check_base(job.base)
+        if job.reference is not None:
+            check_base(job.reference.weights)
         if job.checkpoint is not None:
             check_fit(job.checkpoint, job)
         cluster.start_ray(job.ranks, job.scratch)

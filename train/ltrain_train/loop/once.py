@@ -15,7 +15,7 @@ from ltrain_train.loop.run import Plan, make_learner
 from ltrain_train.loop.training_report import TrainingReport, make_report
 from ltrain_train.loop.training_rows import RowSelection, find_rows
 from ltrain_train.loop.update import Update, Updater
-from ltrain_train.policy import Policies
+from ltrain_train.policy import Policies, held_reference
 from ltrain_train.processes import RunLock
 from ltrain_train.store import open_service_provider
 from ltrain_transforms.datasets import MANIFEST, Dataset, build, dataset_folder
@@ -127,6 +127,7 @@ def train_on(plan: Plan, data: TrainingInput, lock: RunLock) -> OfflineRun:
     data.check()
     policies, dataset, version = plan.policies(), data.selection.dataset, data.lineage.version
     with ExitStack() as stack, lock.working():
+        stack.enter_context(held_reference(policies, plan.train))
         base, learner = make_learner(plan, policies, version, lock)
         stack.enter_context(learner)
         provider = open_service_provider("ltrain-loop", plan.home)

@@ -10,7 +10,7 @@ from ltrain_transforms.recipe.credit import (
 )
 from ltrain_transforms.recipe.judge import Judge
 from ltrain_transforms.recipe.policy import NEUTRAL, Policy
-from ltrain_transforms.recipe.policy_loss import POLICY_LOSSES, UNSUPPORTED_LOSSES
+from ltrain_transforms.recipe.policy_loss import KL_ESTIMATORS, POLICY_LOSSES, UNSUPPORTED_LOSSES
 from ltrain_transforms.recipe.recipe import DEFAULT, Recipe
 from ltrain_transforms.recipe.reward import Credited, Reward, RuleKind
 from ltrain_transforms.recipe.rollout import Rollout
@@ -26,6 +26,7 @@ from ltrain_transforms.recipe.train import Train
 
 __all__ = [
     "DEFAULT",
+    "KL_ESTIMATORS",
     "NEUTRAL",
     "POLICY_LOSSES",
     "PRODUCTION_ESTIMATOR",

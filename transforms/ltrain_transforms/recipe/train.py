@@ -4,7 +4,12 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from ltrain_transforms.recipe.policy_loss import POLICY_LOSSES, check_loss, check_weighting
+from ltrain_transforms.recipe.policy_loss import (
+    POLICY_LOSSES,
+    check_estimator,
+    check_loss,
+    check_weighting,
+)
 from ltrain_transforms.recipe.section import BUDGET, Section
 
 ADAPTER_RATE, FULL_RATE = 5e-4, 1e-5
@@ -19,6 +24,10 @@ def _default_rate(fields: dict[str, Any]) -> float:
 def _default_weighting(fields: dict[str, Any]) -> Literal["rollout", "token"]:
     loss = POLICY_LOSSES.get(fields.get("loss", ""))  # None: a wrong name, an error anyway
     return "token" if loss and loss.needs_token_weighting else "rollout"
+
+
+def _default_estimator(fields: dict[str, Any]) -> str:
+    return "k1" if fields.get("kl_in") == "reward" else "k3"
 
 
 class Train(Section):
@@ -40,6 +49,17 @@ class Train(Section):
     """The importance ratio is clipped from above at 1 plus this."""
     entropy_coefficient: float = Field(default=0.0, ge=0)
     """Factor of the policy's entropy, which the loss is lowered by."""
+    kl_coefficient: float = Field(default=0.0, ge=0)
+    """Factor of the policy's KL divergence from `reference`; 0: there is no reference."""
+    kl_in: Literal["loss", "reward"] = "loss"
+    """loss: the divergence under the trained weights is added to the loss. reward: the divergence
+    before the update is subtracted from each token's advantage."""
+    kl_estimator: str = Field(default_factory=_default_estimator)
+    """How the divergence of a token is estimated: see the choices below; default: k3 in the loss,
+    k1 in the reward."""
+    reference: str = Field(default="base", pattern=r"^(base|[A-Za-z0-9][A-Za-z0-9._-]*@\d+)$")
+    """The policy that the divergence is from. base: the weights that training started from, which
+    with an adapter are those of the same model. `sql@3`: a version, which is loaded beside it."""
     updates: Annotated[int, BUDGET] = Field(default=10, ge=1)
     """Updates of an online run; each has one wave."""
     steps_per_wave: int = Field(default=1, ge=1)
@@ -84,6 +104,12 @@ class Train(Section):
     @classmethod
     def _known(cls, name: str) -> str:
         check_loss(name)
+        return name
+
+    @field_validator("kl_estimator")
+    @classmethod
+    def _known_estimator(cls, name: str) -> str:
+        check_estimator(name)
         return name
 
     @model_validator(mode="after")
