@@ -126,4 +126,5 @@ def measure(name: str) -> dict[str, Any]:
 if __name__ == "__main__":
     fit = [name for name, each in POLICY_LOSSES.items() if not each.needs_token_weighting]
     measured = {name: measure(name) for name in sorted(fit)}
-    json.dump({"measured": measured, "registry": engine.policy_losses()}, sys.stdout)
+    result = {"measured": measured, "registry": engine.policy_losses()}
+    json.dump(result | {"options": engine.option_types()}, sys.stdout)

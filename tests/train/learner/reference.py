@@ -79,7 +79,8 @@ def loss_of(model: Any, rows: list[Row], fixed: list[dict[str, Tensor]], case: R
         elif case.get("loss", "vanilla") == "cispo":
             loss = cispo(ratio, known["advantages"], now) * known["factor"]
         else:
-            loss = vanilla(ratio, known["advantages"]) * known["factor"]
+            dual = case.get("dual", 3.0)
+            loss = vanilla(ratio, known["advantages"], dual=dual) * known["factor"]
         loss = loss - case.get("entropy", 0.0) * -(logp.exp() * logp).sum(-1)
         if case.get("kl") and case["kl_in"] == "loss":
             loss = loss + case["kl"] * divergence(now, known["reference"], case["kl_estimator"])
@@ -114,7 +115,8 @@ def fixed_values(row: Row, before: Tensor, reference: Tensor, case: Row) -> dict
 
 def train(directory: str, rows: list[Row], case: Row) -> Row:
     model = load(directory)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=case.get("lr", 0.0), weight_decay=0.0)
+    decay = case.get("weight_decay", 0.0)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=case.get("lr", 0.0), weight_decay=decay)
     reference = log_probs(load(case.get("reference", directory)), rows)
     losses, norms = [], []
     for _ in range(case.get("steps", 0)):

@@ -25,6 +25,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"learning_rate": 5e-4, "gradient_clip": 0.01},
         {"lr": 5e-4, "clip": 0.01},
     ),
+    "an option of verl": ({"actor": {"clip_ratio_c": 1.05}}, {"dual": 1.05}),
     "entropy": ({"entropy_coefficient": 0.1}, {"entropy": 0.1}),
     "kl in the loss": (
         {"kl_coefficient": 0.3, "kl_in": "loss", "kl_estimator": "k3"},
@@ -41,6 +42,18 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "token_tis": (
         {"loss": "cispo", "correction": "token_tis", "correction_cap": 1.1},
         {"loss": "cispo", "correction": "token_tis", "cap": 1.1},
+    ),
+    "sequence_tis": (
+        {"correction": "sequence_tis", "correction_cap": 1.2},
+        {"correction": "sequence_tis", "cap": 1.2},
+    ),
+    "geometric": (
+        {"rejection": "geometric", "rejection_min": 0.9, "rejection_max": 1.2},
+        {"rejection": "geometric", "min": 0.9, "max": 1.2},
+    ),
+    "token_veto": (
+        {"rejection": "token_veto", "rejection_min": 0.8, "rejection_max": 1.5},
+        {"rejection": "token_veto", "min": 0.8, "max": 1.5},
     ),
 }
 """For each objective what a recipe sets, and the case of `reference.py`."""
@@ -102,7 +115,7 @@ def test_an_objective_trains_as_in_plain_torch(
     name: str,
 ) -> None:
     settings, _ = CASES[name]
-    objective = decode_objective(Objective.from_train(TRAIN).encode() | settings)
+    objective = objective_of(**settings)
     reports = [learner.step(samples, objective, version=0) for _ in range(STEPS)]
     numbers = {key: [r.metrics[key] for r in reports] for key in ("loss", "grad_norm")}
     assert numbers["loss"] == pytest.approx(expected[name]["loss"], rel=1e-5, abs=1e-6)
@@ -114,6 +127,28 @@ def test_an_objective_trains_as_in_plain_torch(
     )
     assert distance(trained, plain) < 1e-5
     assert distance(load_file(tiny / "model.safetensors"), plain) > 1e-3
+
+
+def test_rejected_calls_are_counted_and_all_rejected_is_a_warning(
+    learner: LearnerClient, samples: Path
+) -> None:
+    before = learner.log_probs(samples)
+    geometric = {"rejection": "geometric", "rejection_min": 0.9, "rejection_max": 1.2}
+    report = learner.step(samples, objective_of(**geometric), version=0)
+    shares = [report.metrics[f"rejected_{what}"] for what in ("tokens", "calls")]
+    assert all(0.1 < share < 0.9 for share in shares)
+    narrow = objective_of(rejection="token_veto", rejection_min=1.0, rejection_max=1.0)
+    learner.load(learner.log.parent / "untrained")
+    report = learner.step(samples, narrow, version=0)
+    assert (report.steps, report.undone, report.trained_tokens) == (0, 0, 0)
+    assert report.metrics["rejected_calls"] == report.metrics["rejected_tokens"] == 1.0
+    [warning] = [each for each in report.warnings if "rejected" in each]
+    assert warning.startswith("1 of 1 optimizer steps were left out, because every call in them")
+    assert learner.log_probs(samples) == before
+
+
+def objective_of(**settings: Any) -> Objective:
+    return decode_objective(Objective.from_train(TRAIN).encode() | settings)
 
 
 def distance(one: dict[str, Any], other: dict[str, Any]) -> float:

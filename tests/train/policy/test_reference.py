@@ -45,7 +45,7 @@ def test_a_version_that_does_not_fit_is_refused(policies: Policies) -> None:
     def find(reference: str) -> None:
         find_reference(policies, Train(kl_coefficient=0.1, reference=reference), "sql", 0)
 
-    with pytest.raises(BadRun, match="'large@0' has not the tensors of v0 of 'sql'. Name a"):
+    with pytest.raises(BadRun, match=r"'large@0' has not the tensors of v0 of 'sql'\. Name a"):
         find("large@0")
     with pytest.raises(UnknownVersion, match="sql"):
         find("sql@7")

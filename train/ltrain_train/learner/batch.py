@@ -94,9 +94,26 @@ def _trained_weights(rows: pl.DataFrame) -> NDArray[np.float64]:
     return weights
 
 
+def call_lengths(rows: pl.DataFrame) -> list[int]:
+    """Return the response tokens from the start of each call to the next one or the row's end."""
+    lengths = rows["response_ids"].list.len().cast(pl.Int64).to_numpy()
+    ends = lengths.cumsum()
+    later = rows["call_offsets"].list.slice(1)  # the first call begins with the row
+    counts = later.list.len().fill_null(0).to_numpy()
+    starts = np.repeat(ends - lengths, counts) + later.explode(empty_as_null=False).to_numpy()
+    bounds = np.sort(np.concatenate([[0], ends, starts]))
+    result: list[int] = np.diff(bounds).tolist()
+    return result
+
+
 def count_tokens(rows: pl.DataFrame) -> int:
     """Return the number of tokens, prompts included."""
     return sum(int(rows[name].list.len().sum()) for name in ("prompt_ids", "response_ids"))
+
+
+def count_trained(rows: pl.DataFrame) -> int:
+    """Return the number of tokens in the loss."""
+    return int(flat_values(rows, "response_mask").sum())
 
 
 def with_values(rows: pl.DataFrame, **columns: NDArray[Any]) -> pl.DataFrame:

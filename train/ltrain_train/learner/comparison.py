@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import torch
 from numpy.typing import NDArray
+from torch.nn.utils.rnn import pad_sequence
 
 from ltrain_train.learner import batch, engine
 from ltrain_train.learner.objective import Objective
@@ -25,11 +26,32 @@ def apply_correction(rows: pl.DataFrame, old: LogProbs, objective: Objective) ->
     """
     if objective.correction == "bypass":
         return rows, {}
-    log_ratio = torch.tensor(old - batch.flat_values(rows, "rollout_logprobs")).unsqueeze(0)
-    mask = torch.tensor(batch.flat_values(rows, "response_mask").astype(np.int64)).unsqueeze(0)
-    weights, metrics = engine.truncated_ratio(log_ratio, mask, objective.correction_cap)
-    columns = {batch.OLD: old, batch.CORRECTION: weights[0].numpy()}
+    lengths = batch.call_lengths(rows)
+    weights, metrics = engine.importance_weights(
+        *_ratios_and_mask(rows, old, lengths),
+        objective.correction.removesuffix("_tis"),
+        objective.correction_cap,
+    )
+    columns = {batch.OLD: old, batch.CORRECTION: _flatten(weights, lengths)}
     return batch.with_values(rows, **columns), metrics
+
+
+def apply_rejection(rows: pl.DataFrame, old: LogProbs, objective: Objective) -> Compared:
+    """Leave the tokens of the calls that the objective rejects out of the loss.
+
+    The metrics are the rejected shares of the trained tokens, and of the calls that have some.
+    """
+    if objective.rejection == "none":
+        return rows, {}
+    lengths = batch.call_lengths(rows)
+    log_ratio, mask = _ratios_and_mask(rows, old, lengths)
+    kept = engine.rejection_mask(log_ratio, mask, objective)
+    metrics = {
+        "rejected_tokens": 1 - float(kept.sum() / mask.sum()),
+        "rejected_calls": 1 - float(kept.any(-1).sum() / mask.any(-1).sum()),
+    }
+    response_mask = _flatten(kept, lengths).astype(np.uint8)
+    return batch.with_values(rows, response_mask=response_mask), metrics
 
 
 def apply_reference(
@@ -50,3 +72,25 @@ def apply_reference(
     penalty = objective.kl_coefficient * estimates
     advantages = batch.flat_values(rows, "advantages") - penalty
     return batch.with_values(rows, advantages=advantages.astype(np.float32)), metrics
+
+
+def _ratios_and_mask(
+    rows: pl.DataFrame, old: LogProbs, lengths: list[int]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the log-ratios of learner to server and the mask of trained tokens, [call, token].
+
+    A sequence of verl is a call here, whether its tokens are a row or a part of a merged row.
+    """
+    sampled = batch.flat_values(rows, "rollout_logprobs")
+    mask = batch.flat_values(rows, "response_mask").astype(np.int64)
+    log_ratio, trained = (
+        pad_sequence(list(torch.split(torch.tensor(flat), lengths)), batch_first=True)
+        for flat in (old - sampled, mask)
+    )
+    return log_ratio, trained
+
+
+def _flatten(padded: torch.Tensor, lengths: list[int]) -> NDArray[np.float32]:
+    """Return the values of calls [call, token] as a flat array."""
+    calls = zip(padded, lengths, strict=True)
+    return torch.cat([call[:length] for call, length in calls]).numpy()

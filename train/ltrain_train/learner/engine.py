@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 import psutil
 import torch
@@ -19,7 +19,10 @@ from verl.single_controller.base import decorator
 from verl.single_controller.ray import RayClassWithInitArgs, RayResourcePool, RayWorkerGroup
 from verl.trainer.config import CheckpointConfig
 from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY, kl_penalty
-from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_weights
+from verl.trainer.ppo.rollout_corr_helper import (
+    compute_rollout_correction_weights,
+    compute_rollout_rejection_mask,
+)
 from verl.utils import tensordict_utils
 from verl.utils.device import get_device_name, get_torch_device
 from verl.utils.fsdp_utils import (
@@ -52,6 +55,9 @@ verl_decorator: Any = decorator
 device_module: Any = get_torch_device
 Method = TypeVar("Method", bound=Callable[..., Any])
 PolicyLoss = Callable[..., tuple[torch.Tensor, dict[str, Any]]]
+ENGINE_DEFAULTS = {"use_torch_compile": False, "entropy_from_logits_with_chunking": True}
+OPTIMIZER_DEFAULTS = {"weight_decay": 0.0}
+"""Options whose defaults are not verl's."""
 LORA_TARGETS = "all-linear"
 """Modules that get a LoRA adapter."""
 
@@ -59,6 +65,22 @@ LORA_TARGETS = "all-linear"
 def policy_losses() -> list[str]:
     """Return the names of verl's policy losses."""
     return sorted(POLICY_LOSS_REGISTRY)
+
+
+def option_types() -> dict[str, dict[str, str]]:
+    """Return the options of verl's configurations and their types, by the recipe's sections."""
+    configs = {
+        "actor": FSDPActorConfig,
+        "policy_loss": PolicyLossConfig,
+        "optimizer": FSDPOptimizerConfig,
+        "engine": FSDPEngineConfig,
+    }
+    return {
+        section: {
+            name: str(kind) for name, kind in get_type_hints(config).items() if name[0] != "_"
+        }
+        for section, config in configs.items()
+    }
 
 
 def policy_loss(name: str) -> PolicyLoss:
@@ -70,13 +92,17 @@ def policy_loss(name: str) -> PolicyLoss:
 @lru_cache(maxsize=1)
 def loss_config(objective: Objective) -> Any:
     """Return the configuration that verl's losses read besides their tensors."""
+    options = objective.actor.options()
+    options["policy_loss"] = PolicyLossConfig(
+        loss_mode=objective.loss, **options.pop("policy_loss")
+    )
     return FSDPActorConfig(
         strategy="fsdp2",
         rollout_n=1,
         use_dynamic_bsz=True,
         clip_ratio_low=objective.clip_ratio_low,
         clip_ratio_high=objective.clip_ratio_high,
-        policy_loss=PolicyLossConfig(loss_mode=objective.loss),
+        **options,
     )
 
 
@@ -91,13 +117,39 @@ def sum_metric(value: float) -> Any:
     return Metric(value=value, aggregation=AggregationType.SUM)
 
 
-def truncated_ratio(
-    log_ratio: torch.Tensor, mask: torch.Tensor, cap: float
+def importance_weights(
+    log_ratio: torch.Tensor, mask: torch.Tensor, level: str, cap: float
 ) -> tuple[torch.Tensor, dict[str, float]]:
-    """Return verl's token-level truncated importance weights [row, token], and their metrics."""
-    ratio, metrics = compute_rollout_correction_weights(log_ratio, mask, "token", cap)
+    """Return verl's truncated importance weights, and their metrics.
+
+    Args:
+        log_ratio: of learner to server, [call, token].
+        mask: 1 for trained tokens, [call, token].
+        level: `token`, or `sequence` for the product over a call.
+        cap: upper bound of the weights.
+
+    Returns:
+        the weights [call, token].
+    """
+    weights, metrics = compute_rollout_correction_weights(log_ratio, mask, level, cap)
     names = ("rollout_is_mean", "rollout_is_max", "rollout_is_eff_sample_size")
-    return ratio, {name: float(metrics[name]) for name in names}
+    return weights, {name: float(metrics[name]) for name in names}
+
+
+def rejection_mask(
+    log_ratio: torch.Tensor, mask: torch.Tensor, objective: Objective
+) -> torch.Tensor:
+    """Return the mask [call, token] without the tokens of the calls that the objective rejects.
+
+    `geometric` is verl's `seq_mean_k1`. `token_veto` rejects a call if verl's `token_k1` rejects
+    one of its tokens.
+    """
+    options = {"geometric": "seq_mean_k1", "token_veto": "token_k1"}
+    # verl compares the ratio of server to learner with these bounds
+    bounds = f"{1 / objective.rejection_max}_{1 / objective.rejection_min}"
+    kept, _ = compute_rollout_rejection_mask(log_ratio, mask, options[objective.rejection], bounds)
+    accepted: torch.Tensor = (kept == mask).all(dim=-1, keepdim=True)
+    return mask * accepted
 
 
 def as_training_batch(batch: Any, objective: Objective) -> Any:
@@ -292,12 +344,13 @@ def _worker_config(job: Job) -> Any:
         engine_config=FSDPEngineConfig(
             strategy="fsdp2",
             seed=job.seed,
-            use_torch_compile=False,
             use_dynamic_bsz=False,
             mixed_precision=precision,
-            entropy_from_logits_with_chunking=True,
+            **(ENGINE_DEFAULTS | job.verl.engine.options()),
         ),
         # each batch's objective has the learning rate and the bound of the gradient
-        optimizer_config=FSDPOptimizerConfig(weight_decay=0.0, total_training_steps=1),
+        optimizer_config=FSDPOptimizerConfig(
+            total_training_steps=1, **(OPTIMIZER_DEFAULTS | job.verl.optimizer.options())
+        ),
         checkpoint_config=CheckpointConfig(save_lora_only=True),
     )

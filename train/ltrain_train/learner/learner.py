@@ -77,7 +77,7 @@ class Learner:
         began = time.monotonic()
         rows = self._read_rows(samples)
         steps_rows = self._split_rows(rows, objective.steps_per_wave, samples)
-        corrected, measured, warnings = self._compare_policies(steps_rows, objective, version)
+        compared, measured, warnings = self._compare_policies(steps_rows, objective, version)
         span_attributes: dict[str, str | int] = {
             attributes.POLICY_NAME: self.job.policy,
             attributes.POLICY_VERSION: version,
@@ -86,7 +86,7 @@ class Learner:
         }
         results = [
             self._run_optimizer_step(step_rows, objective, span_attributes, measured)
-            for step_rows in corrected
+            for step_rows in compared
         ]
         metrics, undone_warnings = self._keep_finite(results, rows)
         self.updates += bool(metrics)
@@ -94,7 +94,7 @@ class Learner:
             metrics=_update_metrics(metrics, results, measured),
             rows=rows.height,
             tokens=batch.count_tokens(rows),
-            trained_tokens=int(batch.flat_values(rows, "response_mask").sum()),
+            trained_tokens=sum(map(batch.count_trained, compared)),
             steps=len(metrics),
             total_steps=self.steps,
             seconds=time.monotonic() - began,
@@ -268,10 +268,14 @@ class Learner:
             rows, kl_metrics = comparison.apply_reference(rows, old, reference, objective)
             metrics |= kl_metrics
         rows, correction_metrics = comparison.apply_correction(rows, old, objective)
+        rows, rejection_metrics = comparison.apply_rejection(rows, old, objective)
+        metrics |= correction_metrics | rejection_metrics
         counts = [step_rows.height for step_rows in steps_rows]
         starts = accumulate(counts, initial=0)
         parts = [rows.slice(*each) for each in zip(starts, counts, strict=False)]
-        return parts, metrics | correction_metrics, (warning,) if warning else ()
+        kept = [part for part in parts if batch.total_weight(part) > 0]
+        rejected = _describe_rejection(len(parts) - len(kept), len(parts), objective)
+        return kept, metrics, tuple(filter(None, (warning, rejected)))
 
     def _log_probs(self, rows: pl.DataFrame) -> list[torch.Tensor]:
         step_batch = self._make_batch(rows)
@@ -324,6 +328,19 @@ def _require_finite(bad: list[str], directory: Path) -> None:
             f"that are not finite, {bad[0]} for example. Continue from a checkpoint, with a lower "
             "train.learning_rate."
         )
+
+
+def _describe_rejection(rejected: int, steps: int, objective: Objective) -> str:
+    """Return the warning about optimizer steps without an accepted call; empty if there is none."""
+    if not rejected:
+        return ""
+    return (
+        f"{rejected} of {steps} optimizer steps were left out, because every call in them was "
+        f"rejected: with train.rejection = '{objective.rejection}', the probabilities of learner "
+        f"and server may differ by a factor from {objective.rejection_min:g} to "
+        f"{objective.rejection_max:g}. Look at the metrics drift_*, or widen train.rejection_min "
+        "and rejection_max."
+    )
 
 
 def _update_metrics(

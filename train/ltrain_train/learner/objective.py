@@ -4,13 +4,13 @@ It travels with each request and, inside the batch, to every rank. So one learne
 every objective; the process itself has only its `Job`.
 """
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from math import cos, pi
 from typing import Any, Self
 
 from pydantic import TypeAdapter
 
-from ltrain_transforms.recipe import Train
+from ltrain_transforms.recipe import Train, VerlActor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,12 +30,17 @@ class Objective:
     kl_estimator: str
     correction: str
     correction_cap: float
+    rejection: str
+    rejection_min: float
+    rejection_max: float
     learning_rate: float
     gradient_clip: float
     steps_per_wave: int
     drift_outlier: float
     drift_warning: float
     drift_limit: float
+    actor: VerlActor
+    """verl's further options of the losses: [train.verl.actor]."""
 
     @property
     def kl_loss(self) -> bool:
@@ -51,14 +56,16 @@ class Objective:
             update: the update's number in its run, from 0, for the schedule of the learning rate;
                 None: outside of a run, with the full rate.
         """
-        settings = {field.name: getattr(train, field.name) for field in fields(cls)}
+        names = {field.name for field in fields(cls)} - {"actor"}
+        settings = {name: getattr(train, name) for name in names} | {"actor": train.verl.actor}
         if update is not None:
             settings["learning_rate"] = scheduled_rate(train, update)
         return cls(**settings)
 
     def encode(self) -> dict[str, Any]:
         """Return the objective as an argument of a `step` request."""
-        return asdict(self)
+        encoded: dict[str, Any] = OBJECTIVES.dump_python(self, mode="json")
+        return encoded
 
 
 def scheduled_rate(train: Train, update: int) -> float:
@@ -80,5 +87,6 @@ def scheduled_rate(train: Train, update: int) -> float:
     return train.learning_rate * factors[train.decay]
 
 
-decode_objective = TypeAdapter(Objective).validate_python
+OBJECTIVES = TypeAdapter(Objective)
+decode_objective = OBJECTIVES.validate_python
 """Return the objective of a `step` request's argument."""

@@ -12,7 +12,7 @@ from typing import Any, Self
 from pydantic import TypeAdapter
 
 from ltrain_train.policy import Reference, resolve_dtype
-from ltrain_transforms.recipe import Train
+from ltrain_transforms.recipe import Train, Verl
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +30,8 @@ class Job:
     it."""
     tokens_per_micro_batch: int
     """Most tokens that go through the model at once."""
+    verl: Verl
+    """verl's further options, of which the process has those of the optimizer and the engine."""
     policy: str
     """The policy's name, for spans."""
     recipe: str
@@ -57,6 +59,7 @@ class Job:
             lora_alpha=train.lora_alpha or 2 * train.lora_rank,
             dtype=resolve_dtype(train).dtype,
             tokens_per_micro_batch=train.tokens_per_micro_batch,
+            verl=train.verl,
             **settings,
         )
 

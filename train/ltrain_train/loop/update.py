@@ -29,7 +29,7 @@ class Update:
     """The result of one update."""
 
     version: int | None
-    """The published version; None if every optimizer step was undone."""
+    """The published version; None if every optimizer step was undone or left out."""
     report: StepReport
     left_out: LeftOut
 

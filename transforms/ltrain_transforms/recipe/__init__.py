@@ -23,6 +23,7 @@ from ltrain_transforms.recipe.selection import (
 from ltrain_transforms.recipe.serve import Route, Serve
 from ltrain_transforms.recipe.service import Service
 from ltrain_transforms.recipe.train import Train
+from ltrain_transforms.recipe.verl_options import Verl, VerlActor
 
 __all__ = [
     "DEFAULT",
@@ -51,4 +52,6 @@ __all__ = [
     "Step",
     "Train",
     "TrustedSender",
+    "Verl",
+    "VerlActor",
 ]

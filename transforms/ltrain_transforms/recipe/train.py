@@ -11,6 +11,7 @@ from ltrain_transforms.recipe.policy_loss import (
     check_weighting,
 )
 from ltrain_transforms.recipe.section import BUDGET, Section
+from ltrain_transforms.recipe.verl_options import Verl
 
 ADAPTER_RATE, FULL_RATE = 5e-4, 1e-5
 """The default learning rates. An adapter starts at zero and needs a higher one."""
@@ -24,6 +25,18 @@ def _default_rate(fields: dict[str, Any]) -> float:
 def _default_weighting(fields: dict[str, Any]) -> Literal["rollout", "token"]:
     loss = POLICY_LOSSES.get(fields.get("loss", ""))  # None: a wrong name, an error anyway
     return "token" if loss and loss.needs_token_weighting else "rollout"
+
+
+REJECTION_BOUNDS = {"geometric": (0.99, 1.01), "token_veto": (1e-4, 1e4)}
+"""The default bounds of each rejection."""
+
+
+def _default_min(fields: dict[str, Any]) -> float:
+    return REJECTION_BOUNDS.get(fields.get("rejection", ""), (1.0, 1.0))[0]
+
+
+def _default_max(fields: dict[str, Any]) -> float:
+    return REJECTION_BOUNDS.get(fields.get("rejection", ""), (1.0, 1.0))[1]
 
 
 def _default_estimator(fields: dict[str, Any]) -> str:
@@ -74,11 +87,19 @@ class Train(Section):
     loss_weighting: Literal["rollout", "call", "token"] = Field(default_factory=_default_weighting)
     """The unit that has equal weight in the loss; default: the rollout, or the token for a loss
     that needs it."""
-    correction: Literal["bypass", "token_tis"] = "bypass"
+    correction: Literal["bypass", "token_tis", "sequence_tis"] = "bypass"
     """bypass: the server's log-probabilities are the old policy's. token_tis: the learner
-    recomputes them, and weights each token by the capped ratio of the two."""
+    recomputes them, and weights each token by the capped ratio of the two. sequence_tis: it weights
+    all tokens of a call by the capped product of their ratios."""
     correction_cap: float = Field(default=2.0, gt=0)
-    """Upper bound of the ratio in token_tis."""
+    """Upper bound of the ratio in token_tis and sequence_tis."""
+    rejection: Literal["none", "geometric", "token_veto"] = "none"
+    """Calls that are not trained on. geometric: those whose geometric mean of the ratios of learner
+    to server is out of bounds. token_veto: those with one such ratio out of bounds."""
+    rejection_min: float = Field(default_factory=_default_min, gt=0, le=1)
+    """Lower bound of the ratio; default: 0.99 for geometric, 0.0001 for token_veto."""
+    rejection_max: float = Field(default_factory=_default_max, ge=1)
+    """Upper bound of the ratio; default: 1.01 for geometric, 10000 for token_veto."""
     drift_outlier: Annotated[float, BUDGET] = Field(default=0.5, gt=0)
     """A token is an outlier if the log-probabilities of learner and server differ by more."""
     drift_warning: Annotated[float, BUDGET] = Field(default=0.02, ge=0)
@@ -99,6 +120,7 @@ class Train(Section):
     keep_versions: Annotated[int, BUDGET] = Field(default=3, ge=1)
     """Newest versions that a run keeps, besides the current one, version 0 and the best; older ones
     are removed."""
+    verl: Verl = Verl()
 
     @field_validator("loss")
     @classmethod
