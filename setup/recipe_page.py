@@ -38,6 +38,11 @@ def recipe_lines() -> list[str]:
         "The values of `train.loss`. With `loss_weighting` other than `token`, a recipe is refused "
         "if its loss is marked *token*. [learner.md](learner.md) explains how they are weighted.",
         table(("loss", "what it computes", "weighting"), _losses()),
+        "## KL estimators",
+        "The values of `train.kl_estimator`. d is the log-probability of a sampled token under the "
+        "policy minus that under the reference. See [Schulman's page]"
+        "(http://joschu.net/blog/kl-approx.html).",
+        table(("estimator", "what it computes"), _kl_estimators()),
         "## Estimators",
         "The values of `credit.outcome.estimator`. [credit.md](credit.md) explains when to use "
         "each, and how to add one.",
@@ -156,6 +161,11 @@ def _losses() -> Iterator[tuple[str, str, str]]:
     for name, loss in recipe.POLICY_LOSSES.items():
         weighting = f"*token*: {loss.needs_token_weighting}" if loss.needs_token_weighting else ""
         yield f"`{name}`", loss.doc, weighting
+
+
+def _kl_estimators() -> Iterator[tuple[str, str]]:
+    for name, doc in recipe.KL_ESTIMATORS.items():
+        yield f"`{name}`", doc
 
 
 def _choices(choices: type[StrEnum], docs: dict[str, str]) -> Iterator[tuple[str, str]]:

@@ -100,6 +100,10 @@ class BadBase(LtrainError, ValueError):
     """A model directory lacks a file that training starts from."""
 
 
+class TooLittleMemory(LtrainError, MemoryError):
+    """The machine has too little free memory for a model."""
+
+
 class BadCheckpoint(LtrainError, ValueError):
     """A checkpoint is missing, incomplete, or of another model."""
 

@@ -52,12 +52,13 @@ def make_rows() -> Callable[..., Rows]:
 @pytest.fixture
 def write(tmp_path: Path) -> Callable[[Rows], Path]:
     """Return a function that writes rows as a samples file and returns its path."""
+    return lambda rows: write_rows(rows, tmp_path)
 
-    def to_parquet(rows: Rows) -> Path:
-        pl.DataFrame(rows, schema=SAMPLES.schema).write_parquet(tmp_path / "samples.parquet")
-        return tmp_path / "samples.parquet"
 
-    return to_parquet
+def write_rows(rows: Rows, folder: Path) -> Path:
+    """Write rows as a samples file and return its path."""
+    pl.DataFrame(rows, schema=SAMPLES.schema).write_parquet(folder / "samples.parquet")
+    return folder / "samples.parquet"
 
 
 def _row(name: str, draw: random.Random) -> dict[str, Any]:
@@ -86,30 +87,54 @@ def _row(name: str, draw: random.Random) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
-def reference() -> Callable[..., dict[str, Any]]:
-    """Return a function that computes the learner's results in plain torch, in another process."""
+def references() -> Callable[..., list[dict[str, Any]]]:
+    """Return a function that computes the learner's results of several cases in plain torch.
 
-    def run(model: Path, samples: Path, **options: Any) -> dict[str, Any]:
+    It does so in one other process, because torch takes seconds to import.
+    """
+
+    def run(model: Path, samples: Path, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
         command: list[str | Path] = [
             sys.executable,
             HERE / "reference.py",
             model,
             samples,
-            json.dumps(options),
+            json.dumps(cases),
         ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(done.stderr)
-        results: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        results: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
         return results
 
     return run
 
 
 @pytest.fixture(scope="session")
+def reference(references: Callable[..., list[dict[str, Any]]]) -> Callable[..., dict[str, Any]]:
+    """Return `references` for one case."""
+
+    def run(model: Path, samples: Path, **case: Any) -> dict[str, Any]:
+        [result] = references(model, samples, [case])
+        return result
+
+    return run
+
+
+@pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("tiny")
-    subprocess.run([sys.executable, HERE.parent / "tiny.py", out], check=True, capture_output=True)
+    return _write_model(tmp_path_factory.mktemp("tiny"), seed=0)
+
+
+@pytest.fixture(scope="session")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a model of the shape of `tiny` with other weights."""
+    return _write_model(tmp_path_factory.mktemp("other"), seed=1)
+
+
+def _write_model(out: Path, seed: int) -> Path:
+    command: list[str | Path] = [sys.executable, HERE.parent / "tiny.py", out, str(seed)]
+    subprocess.run(command, check=True, capture_output=True)
     return out
 
 

@@ -7,20 +7,20 @@ two ranks; and how much they change when one row is there twice, or once with tw
 import functools
 import json
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from tensordict import NonTensorData, TensorDict
 from torch import Tensor
 
-from ltrain_train.learner import engine, loss
+from ltrain_train.learner import engine
+from ltrain_train.learner.loss import objective_loss
+from ltrain_train.learner.objective import Objective
 from ltrain_transforms.recipe import POLICY_LOSSES, Train
 
 LENGTHS = (5, 9, 3, 7, 2, 6)
 
 Row = dict[str, Tensor]
-Loss = Callable[..., tuple[Tensor, dict[str, Any]]]
 
 
 def jagged(rows: list[Tensor]) -> Tensor:
@@ -49,34 +49,36 @@ def make_rows(seed: int = 0) -> list[Row]:
 
 
 def micro_batch_loss(
-    function: Loss, rows: list[Row], weight_sum: float, tokens: int, ranks: int
+    objective: Objective, rows: list[Row], weight_sum: float, tokens: int, ranks: int
 ) -> tuple[float, Tensor]:
     """Return one micro-batch's loss and the gradient of its rows' log-probabilities."""
     fields: dict[str, Any] = {
         k: jagged([row[k] for row in rows]) for k in ("loss_mask", "call_starts", "old_log_probs")
     }
     fields["advantages"] = jagged([row["advantages"] * row["weight"] for row in rows])
-    options = {"weight_sum": weight_sum, "dp_size": ranks, "batch_num_tokens": tokens}
+    fields["weights"] = jagged([row["weight"] for row in rows])
+    options: dict[str, Any] = {"objective": objective, "weight_sum": weight_sum}
+    options |= {"dp_size": ranks, "batch_num_tokens": tokens}
     fields |= {k: NonTensorData(v) for k, v in options.items()}
     flat = torch.cat([row["log_probs"] for row in rows]).requires_grad_()
     offsets = fields["loss_mask"].offsets()
     output = {"log_probs": torch.nested.nested_tensor_from_jagged(flat, offsets)}
-    value, _ = function(output, TensorDict(fields, batch_size=[len(rows)]))
+    value, _ = objective_loss(output, TensorDict(fields, batch_size=[len(rows)]))
     (gradient,) = torch.autograd.grad(value, flat)
     return float(value), gradient
 
 
-def step_losses(function: Loss, parts: list[list[Row]], ranks: int = 1) -> list[float]:
+def step_losses(objective: Objective, parts: list[list[Row]], ranks: int = 1) -> list[float]:
     """Return the loss and the gradient of a step, averaged over ranks as FSDP does."""
     rows = [row for part in parts for row in part]
     weights = float(sum(row["weight"].sum() for row in rows))
     tokens = int(sum(row["loss_mask"].sum() for row in rows))
-    results = [micro_batch_loss(function, part, weights, tokens, ranks) for part in parts]
+    results = [micro_batch_loss(objective, part, weights, tokens, ranks) for part in parts]
     value = sum(v for v, _ in results) / ranks
     return [value, *(torch.cat([g for _, g in results]) / ranks).tolist()]
 
 
-def merged_and_separate(function: Loss) -> tuple[list[float], list[float]]:
+def merged_and_separate(objective: Objective) -> tuple[list[float], list[float]]:
     """Return the losses and gradients of two calls in one row, and of the same calls in two rows.
 
     The row is a prompt of 2 tokens, a call of 4, 3 tokens of a tool and a call of 5.
@@ -99,7 +101,7 @@ def merged_and_separate(function: Loss) -> tuple[list[float], list[float]]:
     for name in ("loss_mask", "old_log_probs", "advantages", "weight"):
         second[name][:6] = 0
     second["call_starts"][9] = 0
-    together, apart = step_losses(function, [[merged]]), step_losses(function, [[first, second]])
+    together, apart = step_losses(objective, [[merged]]), step_losses(objective, [[first, second]])
     [value, *gradient] = apart
     for i in range(5):  # the last token of a row predicts nothing
         gradient[6 + i] += gradient[i]
@@ -107,10 +109,9 @@ def merged_and_separate(function: Loss) -> tuple[list[float], list[float]]:
 
 
 def measure(name: str) -> dict[str, Any]:
-    train = Train(loss=name, clip_ratio_low=0.2, clip_ratio_high=0.2)
-    function = loss.WeightedLoss(name, engine.loss_config(train))
+    objective = Objective.from_train(Train(loss=name))
     rows = make_rows()
-    same = functools.partial(step_losses, function)
+    same = functools.partial(step_losses, objective)
     twice = [rows[0] | {"weight": 2 * rows[0]["weight"]}, *rows[1:]]
     return {
         "one": same([rows]),
@@ -118,11 +119,12 @@ def measure(name: str) -> dict[str, Any]:
         "ranks": same([rows[:3], rows[3:]], ranks=2),
         "heavy": same([twice])[0],
         "copied": same([[rows[0], *rows]])[0],
-        "calls": merged_and_separate(function),
+        "calls": merged_and_separate(objective),
     }
 
 
 if __name__ == "__main__":
     fit = [name for name, each in POLICY_LOSSES.items() if not each.needs_token_weighting]
     measured = {name: measure(name) for name in sorted(fit)}
-    json.dump({"measured": measured, "registry": engine.policy_losses()}, sys.stdout)
+    result = {"measured": measured, "registry": engine.policy_losses()}
+    json.dump(result | {"options": engine.option_types()}, sys.stdout)

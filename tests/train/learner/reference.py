@@ -1,28 +1,48 @@
 """Computes what the learner should, from the formulas, in plain torch and one full batch.
 
-`python reference.py MODEL SAMPLES OPTIONS` prints JSON: the log-probabilities of each response
-before and after `steps` AdamW steps, and each step's loss and gradient norm.
+`python reference.py MODEL SAMPLES CASES` prints JSON, for each of CASES: the log-probabilities of
+each response before and after `steps` AdamW steps, and each step's loss and gradient norm. With a
+path `weights` it also writes the weights after the steps.
 """
 
 import json
 import sys
+from itertools import pairwise
 from typing import Any
 
 import polars as pl
 import torch
 import transformers
+from safetensors.torch import save_file
 from torch import Tensor
 
 hugging_face: Any = transformers  # its functions have no types
 Row = dict[str, Any]
 
 
-def log_probs(model: Any, row: Row) -> Tensor:
+def load(directory: str) -> Any:
+    return hugging_face.AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
+
+
+def distributions(model: Any, row: Row) -> Tensor:
+    """Return the log-probabilities [response token, word] of one row."""
     tokens = torch.tensor([row["prompt_ids"] + row["response_ids"]])
     logits: Tensor = model(tokens).logits[0] / row["temperature"]
-    start = len(row["prompt_ids"])
-    chosen = logits.log_softmax(-1)[start - 1 : -1]
-    return chosen.gather(1, tokens[0, start:, None])[:, 0]
+    return logits.log_softmax(-1)[len(row["prompt_ids"]) - 1 : -1]
+
+
+def chosen(logp: Tensor, row: Row) -> Tensor:
+    return logp.gather(1, torch.tensor(row["response_ids"])[:, None])[:, 0]
+
+
+def log_probs(model: Any, rows: list[Row]) -> list[Tensor]:
+    with torch.no_grad():
+        return [chosen(distributions(model, row), row) for row in rows]
+
+
+def calls(row: Row) -> list[slice]:
+    ends = [*row["call_offsets"], len(row["response_ids"])]
+    return [slice(start, end) for start, end in pairwise(ends)]
 
 
 def vanilla(
@@ -38,42 +58,86 @@ def cispo(
     return -ratio.clamp(1 - low, 1 + high).detach() * advantage * log_prob
 
 
-def loss_of(model: Any, rows: list[Row], old: list[Tensor], options: dict[str, Any]) -> Any:
+def divergence(now: Tensor, reference: Tensor, estimator: str) -> Tensor:
+    """Return Schulman's estimators of the KL divergence of each token."""
+    d = now - reference
+    k2 = d.square() / 2
+    values = {"k1": d, "abs": d.abs(), "k2": k2, "k3": (-d).exp() - 1 + d}
+    value = values[estimator.removesuffix("+")]
+    return k2 - k2.detach() + value.detach() if estimator.endswith("+") else value
+
+
+def loss_of(model: Any, rows: list[Row], fixed: list[dict[str, Tensor]], case: Row) -> Any:
     total: Any = 0.0
     weights: Any = 0.0
-    for row, before in zip(rows, old, strict=True):
-        now = log_probs(model, row)
-        sampled = torch.tensor(row["rollout_logprobs"])
-        tis = options.get("correction") == "token_tis"
-        ratio = (now - (before if tis else sampled)).exp()
-        advantage = torch.tensor(row["advantages"])
-        if options.get("loss", "vanilla") == "cispo":
-            loss = cispo(ratio, advantage, now)
+    for row, known in zip(rows, fixed, strict=True):
+        logp = distributions(model, row)
+        now = chosen(logp, row)
+        ratio = (now - known["old"]).exp()
+        if case.get("kind") == "sft":
+            loss = -now
+        elif case.get("loss", "vanilla") == "cispo":
+            loss = cispo(ratio, known["advantages"], now) * known["factor"]
         else:
-            loss = vanilla(ratio, advantage)
-        if tis:
-            loss = loss * (before - sampled).exp().clamp(max=options["cap"])
-        weight = torch.tensor(row["loss_weight"]) * torch.tensor(row["response_mask"])
+            dual = case.get("dual", 3.0)
+            loss = vanilla(ratio, known["advantages"], dual=dual) * known["factor"]
+        loss = loss - case.get("entropy", 0.0) * -(logp.exp() * logp).sum(-1)
+        if case.get("kl") and case["kl_in"] == "loss":
+            loss = loss + case["kl"] * divergence(now, known["reference"], case["kl_estimator"])
+        weight = torch.tensor(row["loss_weight"]) * known["mask"]
         total, weights = total + (weight * loss).sum(), weights + weight.sum()
     return total / weights
 
 
-def main(directory: str, samples: str, options: dict[str, Any]) -> None:
-    model = hugging_face.AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
-    rows = pl.read_parquet(samples).to_dicts()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=options.get("lr", 0.0), weight_decay=0.0)
-    old = [log_probs(model, row).detach() for row in rows]
+def fixed_values(row: Row, before: Tensor, reference: Tensor, case: Row) -> dict[str, Tensor]:
+    """Return what does not change in an update: old policy, mask, factor and advantages."""
+    sampled, mask = torch.tensor(row["rollout_logprobs"]), torch.tensor(row["response_mask"])
+    mask, gap = mask.clone(), before - sampled
+    factor = torch.ones_like(gap)
+    for call in calls(row):
+        trained = mask[call] == 1
+        if case.get("correction") == "token_tis":
+            factor[call] = gap[call].exp().clamp(max=case["cap"])
+        if case.get("correction") == "sequence_tis":
+            factor[call] = gap[call][trained].sum().exp().clamp(max=case["cap"])
+        ratios = {"geometric": gap[call][trained].mean().exp()[None]}
+        ratios["token_veto"] = gap[call][trained].exp()
+        for ratio in ratios.get(case.get("rejection", ""), []):
+            if not case["min"] <= ratio <= case["max"]:
+                mask[call] = 0
+    advantages = torch.tensor(row["advantages"])
+    if case.get("kl") and case["kl_in"] == "reward":
+        advantages = advantages - case["kl"] * divergence(before, reference, case["kl_estimator"])
+    old = before if case.get("correction", "bypass") != "bypass" else sampled
+    values = {"old": old, "mask": mask, "factor": factor, "advantages": advantages}
+    return values | {"reference": reference}
+
+
+def train(directory: str, rows: list[Row], case: Row) -> Row:
+    model = load(directory)
+    decay = case.get("weight_decay", 0.0)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=case.get("lr", 0.0), weight_decay=decay)
+    reference = log_probs(load(case.get("reference", directory)), rows)
     losses, norms = [], []
-    for _ in range(options.get("steps", 0)):
-        loss = loss_of(model, rows, old, options)
+    for _ in range(case.get("steps", 0)):
+        known = zip(rows, log_probs(model, rows), reference, strict=True)
+        fixed = [fixed_values(*each, case) for each in known]
+        loss = loss_of(model, rows, fixed, case)
         optimizer.zero_grad()
         loss.backward()
-        norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)))
+        norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), case.get("clip", 1))))
         losses.append(float(loss))
         optimizer.step()
-        old = [log_probs(model, row).detach() for row in rows]
-    after = [log_probs(model, row).tolist() for row in rows]
-    print(json.dumps({"log_probs": after, "loss": losses, "grad_norm": norms}))
+    if "weights" in case:
+        tensors = {name: x.detach().clone() for name, x in model.named_parameters()}
+        save_file(tensors, case["weights"])
+    after = [x.tolist() for x in log_probs(model, rows)]
+    return {"log_probs": after, "loss": losses, "grad_norm": norms}
+
+
+def main(directory: str, samples: str, cases: list[Row]) -> None:
+    rows = pl.read_parquet(samples).to_dicts()
+    print(json.dumps([train(directory, rows, case) for case in cases]))
 
 
 if __name__ == "__main__":

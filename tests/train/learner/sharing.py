@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, distributed
 
 from ltrain_train.learner import batch, cluster, engine, loss
+from ltrain_train.learner.objective import Objective
 from ltrain_train.learner.protocol import Job
 from ltrain_train.learner.samples import read_rows
 from ltrain_train.learner.weights import read_vocab_size
@@ -38,7 +39,7 @@ def start(job: Job) -> Any:
     os.environ.update(cluster.rank_environment(0, 1, port), MASTER_PORT=str(port))
     worker: Any = engine.RankWorker(job)
     worker.reset()
-    worker.set_loss_fn(loss.WeightedLoss(job.train.loss, engine.loss_config(job.train)))
+    worker.set_loss_fn(loss.objective_loss)
     return worker
 
 
@@ -48,17 +49,19 @@ def flat(tensors: Iterable[Tensor]) -> Tensor:
 
 
 def measure(base: Path, samples: Path, train: Train) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    job = Job(base=base, train=train, policy="p", recipe="")
+    job = Job.from_train(train, base=base, policy="p", recipe="")
     rows = read_rows(samples, vocab_size=read_vocab_size(base))
     tokens, shared = train.tokens_per_micro_batch, engine.shares_prefixes(job)
     made = batch.make_batch(rows, ranks=1, tokens=tokens, shared=shared)
     worker = start(job)
     trained = [x for x in worker.engine.module.parameters() if x.requires_grad]
     first = flat(trained)
-    answer = worker.infer_batch(engine.as_inference_batch(made.data))
-    tensors = {"log_probs": torch.cat(batch.response_log_probs(answer, made))}
+    answer = worker.infer_batch(engine.as_inference_batch(made.data, entropy=True))
+    values = {each: batch.response_values(answer, each, made) for each in ("log_probs", "entropy")}
+    tensors = {name: torch.cat(rows) for name, rows in values.items()}
     made = batch.make_batch(rows, ranks=1, tokens=tokens, shared=shared)
-    metrics = engine.read_metrics(worker.train_batch(made.data))
+    data = engine.as_training_batch(made.data, Objective.from_train(train))
+    metrics = engine.read_metrics(worker.train_batch(data))
     state = worker.engine.optimizer.state
     tensors["gradient"] = flat([state[x]["exp_avg"] for x in trained if x in state])
     tensors["weights"] = flat(trained)
@@ -79,7 +82,8 @@ def compare(base: Path, samples: Path, options: dict[str, Any]) -> dict[str, Any
     summary: dict[str, Any] = {
         name: distance(plain[name], tree[name]) for name in ("gradient", "weights")
     }
-    summary["log_probs"] = float((plain["log_probs"] - tree["log_probs"]).abs().max())
+    for name in ("log_probs", "entropy"):
+        summary[name] = float((plain[name] - tree[name]).abs().max())
     return summary | {"plain": first, "tree": second}
 
 

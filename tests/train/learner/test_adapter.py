@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from ltrain_train.errors import BadBase, BadModel
 from ltrain_train.learner import merge_adapter
 from ltrain_train.learner.client import LearnerClient
+from ltrain_train.learner.objective import Objective
 from ltrain_train.policy import check_adapter
 from ltrain_transforms.recipe import Train
 
@@ -25,6 +26,7 @@ TRAIN = Train(
     drift_warning=1.0,  # the rows have random log-probabilities
     drift_limit=2.0,
 )
+OBJECTIVE = Objective.from_train(TRAIN)
 PEFT = """
 import sys
 from peft import PeftModel
@@ -46,7 +48,7 @@ def test_two_ranks_export_the_adapter_that_was_trained(
 ) -> None:
     samples = write(make_rows(8))
     with LearnerClient(TRAIN, tiny, directory=tmp_path, policy="tiny", ranks=2) as learner:
-        learner.step(samples, version=0)
+        learner.step(samples, OBJECTIVE, version=0)
         learner.export_adapter(tmp_path / "adapter")
         learner.export(tmp_path / "merged")
         expected = learner.log_probs(samples)
@@ -71,7 +73,7 @@ def test_two_ranks_export_the_adapter_that_was_trained(
     }
     with LearnerClient(TRAIN, tiny, **start) as second:
         assert flat(second.log_probs(samples)) == pytest.approx(flat(expected), abs=1e-5)
-        assert second.step(samples, version=1).steps == 2
+        assert second.step(samples, OBJECTIVE, version=1).steps == 2
 
 
 def compare(one: Path, other: Path) -> None:

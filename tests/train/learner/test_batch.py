@@ -6,12 +6,21 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 import torch
 
 from ltrain_train.errors import BadSamples
-from ltrain_train.learner.batch import add_correction, count_tokens, make_batch, total_weight
+from ltrain_train.learner.batch import (
+    CORRECTION,
+    OLD,
+    REFERENCE,
+    count_tokens,
+    make_batch,
+    total_weight,
+    with_values,
+)
 from ltrain_train.learner.samples import read_rows, split_into_steps
 
 Rows = list[dict[str, Any]]
@@ -50,22 +59,26 @@ def test_each_field_has_a_value_for_every_token(read: Callable[..., pl.DataFrame
         "call_starts": (torch.int64, [1, 0, 0, 0, 0, 1, 0]),
         "old_log_probs": (torch.float32, [0, 0, 0, -0.5, 0, 0, -0.25]),
         "advantages": (torch.float32, [0, 0, 0, 1.0, 0, 0, -3.0]),
+        "weights": (torch.float32, [0, 0, 0, 0.5, 0, 0, 3.0]),
     }
     assert all(x.offsets().tolist() == [0, 5, 7] for x in fields.values() if hasattr(x, "offsets"))
     assert data["temperature"].tolist() == [0.5, 1.0]
     assert (data["weight_sum"], total_weight(rows), count_tokens(rows)) == (3.5, 3.5, 7)
 
 
-def test_a_correction_replaces_the_sampled_log_probabilities(
+def test_old_log_probabilities_replace_the_sampled_ones(
     read: Callable[..., pl.DataFrame],
 ) -> None:
     rows = read(LONG, SHORT)
-    corrected = add_correction(rows, torch.tensor([-1.0, -2.0, -3.0]), torch.tensor([1.5, 1, 2]))
+    columns = {OLD: [-1.0, -2.0, -3.0], CORRECTION: [1.5, 1.0, 2.0], REFERENCE: [-4.0, -5.0, -6.0]}
+    arrays = {name: np.array(values, np.float32) for name, values in columns.items()}
+    corrected = with_values(rows, **arrays)
     made = make_batch(corrected, ranks=3, tokens=4, shared=True)
-    parts: dict[int, tuple[list[float], list[float]]]
-    parts = {0: ([0, 0, 0, -1, -2], [0, 0, 0, 1.5, 1]), 1: ([0, -3], [0, 2]), -1: ([0, 0], [0, 0])}
-    for name, place in (("old_log_probs", 0), ("rollout_is_weights", 1)):
-        expected = chain.from_iterable(parts[number][place] for number in made.row_numbers)
+    fields = {"old_log_probs": OLD, "rollout_is_weights": CORRECTION, REFERENCE: REFERENCE}
+    for name, column in fields.items():
+        first, second, third = columns[column]
+        parts = {0: [0, 0, 0, first, second], 1: [0, third], -1: [0, 0]}
+        expected = chain.from_iterable(parts[number] for number in made.row_numbers)
         assert made.data[name].values().tolist() == list(expected)
     assert sorted(made.row_numbers) == [-1, 0, 1]
 

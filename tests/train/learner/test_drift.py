@@ -8,9 +8,11 @@ import pytest
 
 from ltrain_train.errors import PolicyDrift
 from ltrain_train.learner.drift import Drift, check_drift, measure_drift
+from ltrain_train.learner.objective import Objective
 from ltrain_transforms.recipe import Train
 from ltrain_transforms.tables import SAMPLES
 
+OBJECTIVE = Objective.from_train(Train())
 ROWS = pl.DataFrame(
     {
         "response_ids": [[5, 6, 7], [5], [5], [5]],
@@ -44,20 +46,20 @@ def test_the_drift_is_that_of_the_tokens_that_the_version_sampled() -> None:
 def test_rows_of_other_versions_have_no_drift() -> None:
     drift = measure_drift(ROWS, LOG_PROBS, version=9, outlier=0.5)
     assert drift.metrics() == {"drift_tokens": 0}
-    assert check_drift(drift, Train(), 9) is None
+    assert check_drift(drift, OBJECTIVE, 9) is None
 
 
 def test_a_drift_above_one_bound_is_a_warning_and_above_the_second_an_error() -> None:
-    assert check_drift(Drift(8, k3=0.02), Train(), 3) is None
-    warning = check_drift(Drift(8, k3=0.021), Train(), 3)
+    assert check_drift(Drift(8, k3=0.02), OBJECTIVE, 3) is None
+    warning = check_drift(Drift(8, k3=0.021), OBJECTIVE, 3)
     assert warning is not None
     assert "8 tokens that v3 sampled: k3 0.021," in warning
     with pytest.raises(PolicyDrift, match=r"above train\.drift_limit = 0\.2, so nothing"):
-        check_drift(Drift(8, k3=0.21), Train(), 3)
+        check_drift(Drift(8, k3=0.21), OBJECTIVE, 3)
 
 
 @pytest.mark.parametrize("number", [inf, -inf, float("nan"), 1e4])
 def test_a_log_probability_that_is_far_off_is_above_every_limit(number: float) -> None:
     drift = measure_drift(ROWS[:1], np.array([number, 0, -2]), version=3, outlier=0.5)
     with pytest.raises(PolicyDrift):
-        check_drift(drift, Train(drift_limit=1e9), 3)
+        check_drift(drift, Objective.from_train(Train(drift_limit=1e9)), 3)

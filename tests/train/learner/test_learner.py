@@ -6,14 +6,17 @@ from typing import Any
 
 import polars as pl
 import pytest
+from tests.train.learner.conftest import TRAIN
 
 from ltrain_train.errors import BadCheckpoint, BadSamples
 from ltrain_train.learner.client import LearnerClient
+from ltrain_train.learner.objective import Objective
 
 Rows = list[dict[str, Any]]
 Make = Callable[..., Rows]
 Write = Callable[[Rows], Path]
 Reference = Callable[..., dict[str, Any]]
+OBJECTIVE = Objective.from_train(TRAIN)
 
 
 def flat(rows: list[list[float]]) -> list[float]:
@@ -25,7 +28,7 @@ def test_micro_batches_and_weights_equal_one_full_batch(
 ) -> None:
     samples = write(make_rows(40))  # some 15 micro-batches
     expected = reference(tiny, samples, steps=2, lr=1e-3)
-    reports = [learner.step(samples, version=0) for _ in range(2)]
+    reports = [learner.step(samples, OBJECTIVE, version=0) for _ in range(2)]
     # a mean of numbers near one that cancel: float32 knows it to 1e-6, whatever is left of it
     assert [r.metrics["loss"] for r in reports] == pytest.approx(expected["loss"], abs=1e-6)
     assert [r.metrics["grad_norm"] for r in reports] == pytest.approx(
@@ -45,7 +48,7 @@ def test_a_step_raises_the_probability_of_good_rows_and_lowers_that_of_bad_ones(
         row["advantages"] = [(1.0 if i % 2 else -1.0) * m for m in row["response_mask"]]
     samples = write(rows)
     before = learner.log_probs(samples)
-    learner.step(samples, version=0)
+    learner.step(samples, OBJECTIVE, version=0)
     after = learner.log_probs(samples)
     for i, row in enumerate(rows):
         gain = sum(
@@ -58,7 +61,7 @@ def test_an_export_has_the_learners_weights(
     learner: LearnerClient, tmp_path: Path, make_rows: Make, write: Write, reference: Reference
 ) -> None:
     samples = write(make_rows(8))
-    learner.step(samples, version=0)
+    learner.step(samples, OBJECTIVE, version=0)
     learner.export(tmp_path / "v1")
     log_probs = reference(tmp_path / "v1", samples)
     assert flat(learner.log_probs(samples)) == pytest.approx(flat(log_probs["log_probs"]), abs=1e-4)
@@ -87,12 +90,12 @@ def test_training_from_a_loaded_checkpoint_equals_uninterrupted_training(
     learner: LearnerClient, tmp_path: Path, make_rows: Make, write: Write
 ) -> None:
     samples = write(make_rows(12))
-    learner.step(samples, version=0)
+    learner.step(samples, OBJECTIVE, version=0)
     learner.save(tmp_path / "checkpoint")
-    first = learner.step(samples, version=1)
+    first = learner.step(samples, OBJECTIVE, version=1)
     expected = learner.log_probs(samples)
     learner.load(tmp_path / "checkpoint")
-    second = learner.step(samples, version=1)
+    second = learner.step(samples, OBJECTIVE, version=1)
     assert second.metrics == first.metrics
     assert second.total_steps == 2
     assert learner.log_probs(samples) == expected
@@ -101,7 +104,7 @@ def test_training_from_a_loaded_checkpoint_equals_uninterrupted_training(
 def test_every_optimizer_step_is_a_span_with_its_numbers(
     learner: LearnerClient, sink: Any, make_rows: Make, write: Write
 ) -> None:
-    report = learner.step(write(make_rows(5)), version=1, dataset="a-dataset")
+    report = learner.step(write(make_rows(5)), OBJECTIVE, version=1, dataset="a-dataset")
     step = sink.step("a-dataset")
     assert step["ltrain.policy.name"] == "tiny"
     assert step["ltrain.policy.version"] == 1
@@ -121,14 +124,14 @@ def test_a_step_with_an_infinite_gradient_is_undone_said_and_counted(
     before = learner.log_probs(write(rows))
     for row in rows:
         row["advantages"] = [3e38] * len(row["response_ids"])
-    report = learner.step(write(rows), version=0, dataset="infinite")
+    report = learner.step(write(rows), OBJECTIVE, version=0, dataset="infinite")
     assert (report.steps, report.undone, report.total_steps) == (0, 1, 0)
     drift = {f"drift_{name}" for name in ("tokens", "mean", "k3", "ess", "outliers")}
     assert report.metrics.keys() == drift | {"computed_tokens"}
     assert report.warnings[0].startswith("1 of 1 optimizer steps were undone")
     assert sink.step("infinite")["ltrain.train.undone"] == 1
     assert learner.log_probs(write(make_rows(8))) == before
-    good = learner.step(write(make_rows(8)), version=0)
+    good = learner.step(write(make_rows(8)), OBJECTIVE, version=0)
     assert (good.steps, good.undone, good.warnings) == (1, 0, ())
 
 
@@ -137,7 +140,7 @@ def test_a_row_longer_than_a_micro_batch_is_trained(
 ) -> None:
     rows = make_rows(3)
     rows[0]["prompt_ids"] = [7] * 200
-    assert learner.step(write(rows), version=0).rows == 3
+    assert learner.step(write(rows), OBJECTIVE, version=0).rows == 3
 
 
 BAD_ROWS: dict[str, tuple[dict[str, Any], str]] = {
@@ -158,7 +161,7 @@ def test_a_row_that_cannot_be_trained_on_is_named(
     rows[1] |= change
     samples = write(rows)
     with pytest.raises(BadSamples, match=f"sample s1.*{sentence}"):
-        learner.step(samples, version=0)
+        learner.step(samples, OBJECTIVE, version=0)
 
 
 def no_file(path: Path) -> None: ...
@@ -185,7 +188,7 @@ def test_a_file_that_is_not_a_samples_table_is_refused(
 ) -> None:
     write(tmp_path / "samples.parquet")
     with pytest.raises(BadSamples, match=sentence):
-        learner.step(tmp_path / "samples.parquet", version=0)
+        learner.step(tmp_path / "samples.parquet", OBJECTIVE, version=0)
 
 
 def test_rows_without_any_weight_are_refused(
@@ -194,7 +197,7 @@ def test_rows_without_any_weight_are_refused(
     rows = make_rows(1)
     rows[0]["loss_weight"] = [0.0] * len(rows[0]["response_ids"])
     with pytest.raises(BadSamples, match="no token with a positive loss_weight"):
-        learner.step(write(rows), version=0)
+        learner.step(write(rows), OBJECTIVE, version=0)
 
 
 def test_an_incomplete_checkpoint_is_never_loaded(learner: LearnerClient, tmp_path: Path) -> None:

@@ -2,15 +2,23 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from ltrain_train.learner.environment import learner_environment
 from ltrain_transforms.recipe import POLICY_LOSSES, UNSUPPORTED_LOSSES
+from ltrain_transforms.recipe.verl_options import (
+    VerlActor,
+    VerlEngine,
+    VerlOptimizer,
+    VerlPolicyLoss,
+    VerlSection,
+)
 
 FIT = ("cispo", "dppo_kl", "dppo_tv", "gpg", "gspo", "sapo", "vanilla")
 
@@ -33,6 +41,34 @@ def losses() -> dict[str, Any]:
 def test_the_declared_losses_are_those_of_verl(losses: dict[str, Any]) -> None:
     assert losses["registry"] == sorted([*POLICY_LOSSES, *UNSUPPORTED_LOSSES])
     assert tuple(losses["measured"]) == FIT
+
+
+@pytest.mark.parametrize(
+    ("name", "section"),
+    [
+        ("actor", VerlActor),
+        ("policy_loss", VerlPolicyLoss),
+        ("optimizer", VerlOptimizer),
+        ("engine", VerlEngine),
+    ],
+)
+def test_every_option_of_verl_is_declared_with_its_type_or_refused(
+    losses: dict[str, Any], name: str, section: type[VerlSection]
+) -> None:
+    options = losses["options"][name]
+    keys = {key: field.annotation for key, field in section.model_fields.items()}
+    assert options.keys() == keys.keys() | section.fixed.keys()
+    assert not keys.keys() & section.fixed.keys()
+    scalars = {key: kind for key, kind in keys.items() if get_args(kind)}
+    assert {key: type_name(options[key]) for key in scalars} == {
+        key: type_name(str(kind)) for key, kind in scalars.items()
+    }
+
+
+def type_name(annotation: str) -> str:
+    """Return the name of a type, without its module and whether it may be None."""
+    names = re.findall(r"\b(bool|int|float|str|dict|tuple)\b", annotation)
+    return str(names[0])
 
 
 @pytest.mark.parametrize("name", FIT)

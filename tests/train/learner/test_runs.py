@@ -10,7 +10,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from ipaddress import ip_address
+from math import exp
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +22,19 @@ import pytest
 
 from ltrain_instrument.errors import LtrainError
 from ltrain_train.errors import BadBase, BadCheckpoint, LearnerFailed
-from ltrain_train.learner import make_batch, split_into_steps
+from ltrain_train.learner import Objective, make_batch, split_into_steps
 from ltrain_train.learner.checkpoint import check_fit, fingerprint, make_record, write_record
 from ltrain_train.learner.client import LearnerClient
 from ltrain_train.learner.protocol import Job
+from ltrain_train.policy import Reference
 from ltrain_train.processes import ChildDied
-from ltrain_transforms.recipe import Train
+from ltrain_transforms.recipe import Train, Verl
 
 HERE = Path(__file__).parent
 Rows = list[dict[str, Any]]
 Make = Callable[..., Rows]
 Write = Callable[[Rows], Path]
-Reference = Callable[..., dict[str, Any]]
+Plain = Callable[..., dict[str, Any]]
 
 ADAPTER = Train(
     lora_rank=4,
@@ -42,10 +45,25 @@ ADAPTER = Train(
     drift_warning=1.0,  # the rows have random log-probabilities
     drift_limit=2.0,
 )
+OBJECTIVE = Objective.from_train(ADAPTER)
 
 
 def flat(rows: list[list[float]]) -> list[float]:
     return [x for row in rows for x in row]
+
+
+def mean_k3(samples: Path, policy: list[list[float]], reference: list[list[float]]) -> float:
+    """Return the weighted mean of k3 over the trained tokens."""
+    rows = pl.read_parquet(samples)
+    weights = [
+        weight * mask
+        for row in rows.iter_rows(named=True)
+        for weight, mask in zip(row["loss_weight"], row["response_mask"], strict=True)
+    ]
+    gaps = [a - b for a, b in zip(flat(policy), flat(reference), strict=True)]
+    values = [exp(-gap) - 1 + gap for gap in gaps]
+    total = sum(weight * value for weight, value in zip(weights, values, strict=True))
+    return total / sum(weights)
 
 
 def test_the_example_of_the_page_runs_with_dtype_auto(
@@ -72,32 +90,44 @@ def test_the_example_of_the_page_runs_with_dtype_auto(
 
 
 def test_a_lora_run_continues_in_another_process_and_exports_merged_weights(
-    tiny: Path, tmp_path: Path, make_rows: Make, write: Write, reference: Reference
+    tiny: Path, tmp_path: Path, make_rows: Make, write: Write, reference: Plain
 ) -> None:
+    """It also measures its divergence: from the model without an adapter, and from a version."""
     samples = write(make_rows(10))  # three optimizer steps, of 4, 4 and 2 rows
+    diverging = replace(OBJECTIVE, kl_coefficient=0.1)
     with LearnerClient(ADAPTER, tiny, directory=tmp_path, policy="tiny") as first:
-        report = first.step(samples, version=0)
+        base = first.log_probs(samples)
+        report = first.step(samples, OBJECTIVE, version=0)
         assert (report.rows, report.steps, report.total_steps) == (10, 3, 3)
         steps = list(split_into_steps(pl.read_parquet(samples), 3, "0.0"))
         batches = [make_batch(rows, ranks=1, tokens=768, shared=True) for rows in steps]
         computed = [each.computed_tokens for each in batches]
         assert len(computed) == 3 and report.metrics["computed_tokens"] == sum(computed)
         first.save(tmp_path / "checkpoint")
-        expected = first.step(samples, version=1)
+        first.export_adapter(tmp_path / "adapter")
+        saved = first.log_probs(samples)
+        expected = first.step(samples, OBJECTIVE, version=1)
         log_probs = first.log_probs(samples)
         first.export(tmp_path / "v2")
+        first.load(tmp_path / "checkpoint")
+        divergence = first.step(samples, diverging, version=1).metrics["kl_reference"]
+    assert divergence == pytest.approx(mean_k3(samples, saved, base), rel=1e-4)
+    assert divergence > 1e-5
     merged = reference(tmp_path / "v2", samples)
     assert flat(log_probs) == pytest.approx(flat(merged["log_probs"]), abs=1e-4)
     settings: dict[str, Any] = {
         "directory": tmp_path,
         "policy": "tiny",
         "checkpoint": tmp_path / "checkpoint",
+        "reference": Reference(tiny, tmp_path / "adapter"),
     }
     with LearnerClient(ADAPTER, tiny, **settings) as second:
-        result = second.step(samples, version=1)
+        result = second.step(samples, OBJECTIVE, version=1)
         assert result.metrics == expected.metrics
         assert result.total_steps == 6
         assert second.log_probs(samples) == log_probs
+        second.load(tmp_path / "checkpoint")
+        assert second.step(samples, diverging, version=1).metrics["kl_reference"] < 1e-9
     sizes = [file.stat().st_size for file in (tmp_path / "checkpoint").rglob("*.pt")]
     assert sum(sizes) < (tiny / "model.safetensors").stat().st_size
 
@@ -106,49 +136,56 @@ def test_an_update_that_breaks_the_policy_is_undone(
     tiny: Path, tmp_path: Path, make_rows: Make, write: Write
 ) -> None:
     samples = write(make_rows(10))
-    train = ADAPTER.model_copy(update={"learning_rate": 1e30})
-    with LearnerClient(train, tiny, directory=tmp_path, policy="tiny") as learner:
+    breaking = replace(OBJECTIVE, learning_rate=1e30)
+    with LearnerClient(ADAPTER, tiny, directory=tmp_path, policy="tiny") as learner:
         before = learner.log_probs(samples)
         for checkpoint in (None, tmp_path / "checkpoint"):
             if checkpoint is not None:
                 learner.save(checkpoint)
-            report = learner.step(samples, version=0)
+            report = learner.step(samples, breaking, version=0)
             assert (report.steps, report.undone, report.total_steps) == (0, 3, 0)
             assert report.warnings[0].startswith("The update was undone, because the policy's log")
             assert learner.log_probs(samples) == before
-    with LearnerClient(
-        ADAPTER, tiny, directory=tmp_path, policy="tiny", checkpoint=tmp_path / "checkpoint"
-    ) as learner:  # the recipe has a lower rate now
-        report = learner.step(samples, version=0)
+        report = learner.step(samples, OBJECTIVE, version=0)  # its rate is lower
         assert (report.steps, report.undone) == (3, 0)
 
 
-def test_two_ranks_with_corrected_probabilities_equal_one_full_batch(
-    tiny: Path, tmp_path: Path, make_rows: Make, write: Write, reference: Reference
+def test_two_ranks_with_every_term_of_the_loss_equal_one_full_batch(
+    tiny: Path, other: Path, tmp_path: Path, make_rows: Make, write: Write, reference: Plain
 ) -> None:
     train = Train(
         loss="cispo",
-        correction="token_tis",
+        correction="sequence_tis",
         correction_cap=1.1,
+        entropy_coefficient=0.05,
+        kl_coefficient=0.2,
         lora_rank=0,
         dtype="fp32",
         learning_rate=1e-3,
         tokens_per_micro_batch=64,
         loss_weighting="rollout",
+        verl=Verl.model_validate({"optimizer": {"weight_decay": 0.5}}),
     )
     samples = write(make_rows(11))  # odd: one rank gets a row without a token to train
-    options = {"loss": "cispo", "correction": "token_tis", "cap": 1.1, "lr": 1e-3}
-    expected = reference(tiny, samples, steps=2, **options)
-    with LearnerClient(train, tiny, directory=tmp_path, policy="tiny", ranks=2) as learner:
-        reports = [learner.step(samples, version=0) for _ in range(2)]
+    options = {"loss": "cispo", "correction": "sequence_tis", "cap": 1.1, "lr": 1e-3}
+    options |= {
+        "weight_decay": 0.5,
+        "entropy": 0.05,
+        "kl": 0.2,
+        "kl_in": "loss",
+        "kl_estimator": "k3",
+    }
+    expected = reference(tiny, samples, steps=2, reference=str(other), **options)
+    start: dict[str, Any] = {"directory": tmp_path, "policy": "tiny", "ranks": 2}
+    with LearnerClient(train, tiny, reference=Reference(other), **start) as learner:
+        objective = Objective.from_train(train)
+        reports = [learner.step(samples, objective, version=0) for _ in range(2)]
         learner.export(tmp_path / "v2")
         result = learner.log_probs(samples)
-    assert [r.metrics["loss"] for r in reports] == pytest.approx(expected["loss"], rel=1e-4)
-    assert [r.metrics["grad_norm"] for r in reports] == pytest.approx(
-        expected["grad_norm"], rel=1e-4
-    )
+    for name in ("loss", "grad_norm"):
+        numbers = [report.metrics[name] for report in reports]
+        assert numbers == pytest.approx(expected[name], rel=1e-5, abs=1e-6)
     assert flat(result) == pytest.approx(flat(expected["log_probs"]), abs=1e-4)
-    assert reports[0].metrics["rollout_is_max"] <= 1.1 + 1e-6
     exported = reference(tmp_path / "v2", samples)
     assert flat(result) == pytest.approx(flat(exported["log_probs"]), abs=1e-4)
 
@@ -202,7 +239,7 @@ def test_a_checkpoint_of_another_policy_is_refused(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"weights")
 
     def job(policy: str) -> Job:
-        return Job(base=tmp_path, train=ADAPTER, policy=policy, recipe="r")
+        return Job.from_train(ADAPTER, base=tmp_path, policy=policy, recipe="r")
 
     write_record(tmp_path, make_record(job("a"), fingerprint(tmp_path)))
     check_fit(tmp_path, job("a"))
@@ -271,11 +308,11 @@ def test_a_learner_that_hangs_is_stopped_and_named(
 ) -> None:
     samples = write(make_rows(4))
     with LearnerClient(ADAPTER, tiny, directory=tmp_path, policy="p") as learner:
-        learner.step(samples, version=0)
+        learner.step(samples, OBJECTIVE, version=0)
         beat = next(Path(tempfile.gettempdir()).glob(f"ltrain-ray-{os.getpid()}-*/heartbeat"))
         first = beat.stat().st_mtime_ns
         time.sleep(1.1)
-        learner.step(samples, version=1)
+        learner.step(samples, OBJECTIVE, version=1)
         assert beat.stat().st_mtime_ns > first, "a rank shows progress while it computes"
         rank = next(
             each
@@ -285,7 +322,7 @@ def test_a_learner_that_hangs_is_stopped_and_named(
         rank.suspend()
         learner.hang_timeout = 3.0
         with pytest.raises(LearnerFailed, match=r"no progress for \d+ s in the request 'step'"):
-            learner.step(samples, version=2)
+            learner.step(samples, OBJECTIVE, version=2)
         assert not rank.is_running()
 
 

@@ -13,7 +13,12 @@ import pytest
 from ltrain_train.learner.environment import learner_environment
 
 Rows = list[dict[str, Any]]
-TRAIN = {"dtype": "fp32", "learning_rate": 1e-3, "tokens_per_micro_batch": 128}
+TRAIN = {
+    "dtype": "fp32",
+    "learning_rate": 1e-3,
+    "tokens_per_micro_batch": 128,
+    "entropy_coefficient": 0.1,
+}
 
 
 def test_shared_prefixes_change_no_number(
@@ -26,6 +31,7 @@ def test_shared_prefixes_change_no_number(
         assert (plain["engine"], tree["engine"]) == ("FSDPEngineWithLMHead", "TreeEngine")
         assert plain["computed"] > 1.2 * tree["computed"]
         assert result["log_probs"] < 1e-5
+        assert result["entropy"] < 1e-5
         assert result["gradient"] < 1e-5
         assert (
             result["weights"] < 5e-6

@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ltrain_train.learner.client import LearnerClient, StepReport
+from ltrain_train.learner.objective import Objective
 from ltrain_train.learner.samples import read_rows, split_into_steps
 
 if TYPE_CHECKING:
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LearnerClient",
+    "Objective",
     "StepReport",
     "make_batch",
     "merge_adapter",

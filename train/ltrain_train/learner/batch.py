@@ -23,15 +23,17 @@ OLD = "old_log_probs"
 sampled ones."""
 CORRECTION = "correction"
 """A further column: the capped ratio of `OLD` to the sampled ones, a factor of the loss."""
+REFERENCE = "reference_log_probs"
+"""A further column: the log-probabilities under the reference."""
 
 WEIGHTS = SAMPLES.schema["loss_weight"]
 EMPTY_ROW = pl.DataFrame(
     {
         "prompt_ids": [[0]], "response_ids": [[0]], "response_mask": [[0]], "temperature": [1.0],
         "rollout_logprobs": [[0.0]], "advantages": [[0.0]], "loss_weight": [[0.0]],
-        "call_offsets": [[0]], OLD: [[0.0]], CORRECTION: [[0.0]],
+        "call_offsets": [[0]], OLD: [[0.0]], CORRECTION: [[0.0]], REFERENCE: [[0.0]],
     },
-    schema_overrides={**SAMPLES.schema, OLD: WEIGHTS, CORRECTION: WEIGHTS},
+    schema_overrides={**SAMPLES.schema, **dict.fromkeys((OLD, CORRECTION, REFERENCE), WEIGHTS)},
 )  # fmt: skip
 """Pads micro-batches, which need equally many rows in verl; it has no trained token."""
 
@@ -76,8 +78,32 @@ def make_batch(rows: pl.DataFrame, *, ranks: int, tokens: int, shared: bool) -> 
 
 def total_weight(rows: pl.DataFrame) -> float:
     """Return the sum of the weights of the trained tokens."""
-    weights, trained = flat_values(rows, "loss_weight"), flat_values(rows, "response_mask")
-    return float(np.dot(weights.astype(np.float64), trained))
+    return float(_trained_weights(rows).sum())
+
+
+def weighted_mean(rows: pl.DataFrame, values: NDArray[Any]) -> float:
+    """Return the mean of a value of all response tokens, weighted as the loss is."""
+    weights = _trained_weights(rows)
+    return float(np.dot(weights, values) / weights.sum())
+
+
+def _trained_weights(rows: pl.DataFrame) -> NDArray[np.float64]:
+    """Return the weights of all response tokens, 0 for those that are not trained."""
+    trained = flat_values(rows, "response_mask")
+    weights: NDArray[np.float64] = flat_values(rows, "loss_weight").astype(np.float64) * trained
+    return weights
+
+
+def call_lengths(rows: pl.DataFrame) -> list[int]:
+    """Return the response tokens from the start of each call to the next one or the row's end."""
+    lengths = rows["response_ids"].list.len().cast(pl.Int64).to_numpy()
+    ends = lengths.cumsum()
+    later = rows["call_offsets"].list.slice(1)  # the first call begins with the row
+    counts = later.list.len().fill_null(0).to_numpy()
+    starts = np.repeat(ends - lengths, counts) + later.explode(empty_as_null=False).to_numpy()
+    bounds = np.sort(np.concatenate([[0], ends, starts]))
+    result: list[int] = np.diff(bounds).tolist()
+    return result
 
 
 def count_tokens(rows: pl.DataFrame) -> int:
@@ -85,20 +111,27 @@ def count_tokens(rows: pl.DataFrame) -> int:
     return sum(int(rows[name].list.len().sum()) for name in ("prompt_ids", "response_ids"))
 
 
-def add_correction(rows: pl.DataFrame, old: torch.Tensor, ratio: torch.Tensor) -> pl.DataFrame:
-    """Add the columns `OLD` and `CORRECTION`, from flat tensors over all response tokens."""
+def count_trained(rows: pl.DataFrame) -> int:
+    """Return the number of tokens in the loss."""
+    return int(flat_values(rows, "response_mask").sum())
+
+
+def with_values(rows: pl.DataFrame, **columns: NDArray[Any]) -> pl.DataFrame:
+    """Set columns of values, each a flat array over all response tokens."""
     offsets = np.concatenate([[0], rows["response_ids"].list.len().cast(pl.Int64).cum_sum()])
     lists = {
-        name: pa.LargeListArray.from_arrays(offsets, values.numpy())
-        for name, values in ((OLD, old), (CORRECTION, ratio))
+        name: pa.LargeListArray.from_arrays(offsets, values) for name, values in columns.items()
     }
     return rows.with_columns(pl.Series(name, values) for name, values in lists.items())
 
 
-def response_log_probs(output: Any, batch: StepBatch) -> list[torch.Tensor]:
-    """Return the log-probabilities of each row's response tokens from `infer_batch`'s output."""
+def response_values(output: Any, name: str, batch: StepBatch) -> list[torch.Tensor]:
+    """Return a value of each row's response tokens, such as `log_probs`, from the engine's output.
+
+    The values are those of `infer_batch`.
+    """
     positions = {i: position for position, i in enumerate(batch.row_numbers)}
-    full = output["log_probs"].unbind()
+    full = output[name].unbind()
     # position i predicts token i + 1
     return [full[positions[i]][length - 1 : -1] for i, length in enumerate(batch.prompt_lengths)]
 
@@ -169,7 +202,7 @@ def _predicting_tokens(rows: pl.DataFrame) -> list[NDArray[np.uint32]]:
 def _fields(rows: pl.DataFrame) -> dict[str, Any]:
     layout = _Layout.of(rows)
     starts = np.repeat(layout.offsets[:-1], np.diff(layout.offsets))
-    weighted = flat_values(rows, "advantages") * flat_values(rows, "loss_weight")
+    weights = _trained_weights(rows)
     old = flat_values(rows, OLD if OLD in rows.columns else "rollout_logprobs")
     per_token = {
         "input_ids": layout.token_ids(rows, np.int64),
@@ -178,10 +211,11 @@ def _fields(rows: pl.DataFrame) -> dict[str, Any]:
         "loss_mask": layout.over_prompts(flat_values(rows, "response_mask"), np.int64),
         "call_starts": layout.call_starts(rows),
         "old_log_probs": layout.over_prompts(old, np.float32),
-        "advantages": layout.over_prompts(weighted, np.float32),
+        "advantages": layout.over_prompts(flat_values(rows, "advantages") * weights, np.float32),
+        "weights": layout.over_prompts(weights, np.float32),
     }
-    if CORRECTION in rows.columns:
-        ratio = flat_values(rows, CORRECTION)
-        per_token["rollout_is_weights"] = layout.over_prompts(ratio, np.float32)
+    for column, field in ((CORRECTION, "rollout_is_weights"), (REFERENCE, REFERENCE)):
+        if column in rows.columns:
+            per_token[field] = layout.over_prompts(flat_values(rows, column), np.float32)
     fields = {name: layout.jagged(values) for name, values in per_token.items()}
     return fields | {"temperature": torch.tensor(rows["temperature"].to_list())}

@@ -42,8 +42,7 @@ class CheckpointRecord:
 
 def make_record(job: Job, base: str, steps: int = 0, updates: int = 0) -> CheckpointRecord:
     """Return the record of a learner of `job` after so many optimizer steps and updates."""
-    alpha = job.train.lora_alpha or 2 * job.train.lora_rank
-    shape = (job.train.lora_rank, alpha)
+    shape = (job.lora_rank, job.lora_alpha)
     return CheckpointRecord(steps, updates, base, *shape, job.ranks, job.recipe, job.policy)
 
 

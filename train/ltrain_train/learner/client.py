@@ -21,8 +21,9 @@ from ltrain_train.learner import protocol
 from ltrain_train.learner.checkpoint import check_fit
 from ltrain_train.learner.environment import learner_environment
 from ltrain_train.learner.heartbeat import ProgressClock
+from ltrain_train.learner.objective import Objective
 from ltrain_train.learner.protocol import Job, StepReport
-from ltrain_train.policy import resolve_dtype
+from ltrain_train.policy import Reference
 from ltrain_train.processes import Child, Children, scratch_path
 from ltrain_transforms.recipe import Train
 
@@ -53,6 +54,7 @@ class LearnerClient(ExitStack):
         home: Path | None = None,
         checkpoint: Path | None = None,
         adapter: Path | None = None,
+        reference: Reference | None = None,
         seed: int = 0,
         ranks: int = 1,
         children: Children | None = None,
@@ -60,7 +62,7 @@ class LearnerClient(ExitStack):
         """Describe a learner process.
 
         Args:
-            train: the training settings.
+            train: the training settings; of these, the process has the ones of `Job`.
             base: model directory that training starts from.
             directory: folder of the log.
             policy: the policy's name, for spans.
@@ -68,6 +70,7 @@ class LearnerClient(ExitStack):
             home: folder with the spool of spans; None writes no spans.
             checkpoint: directory of a checkpoint to continue from.
             adapter: directory of an adapter to start from, without a checkpoint.
+            reference: what the KL divergence is from; None: the model without its adapter.
             seed: seed of the adapter's first weights and of the split into steps.
             ranks: data-parallel worker processes.
             children: owner of the process; by default the client's own.
@@ -75,10 +78,10 @@ class LearnerClient(ExitStack):
         super().__init__()
         paths = (base.absolute(), checkpoint and checkpoint.absolute(), home and home.absolute())
         self._scratch = scratch_path("ray", parent=None, max_socket_name=RAY_SOCKET_BYTES)
-        self.job = Job(
-            base=paths[0], checkpoint=paths[1], home=paths[2], scratch=self._scratch,
-            adapter=adapter and adapter.absolute(), train=resolve_dtype(train), policy=policy,
-            recipe=recipe, seed=seed, ranks=ranks,
+        self.job = Job.from_train(
+            train, base=paths[0], checkpoint=paths[1], home=paths[2], scratch=self._scratch,
+            adapter=adapter and adapter.absolute(), policy=policy, recipe=recipe, seed=seed,
+            ranks=ranks, reference=reference and reference.absolute(),
         )  # fmt: skip
         self.log = directory / "learner.log"
         self._children = Children() if children is None else children
@@ -147,18 +150,27 @@ class LearnerClient(ExitStack):
                 )
             self._next_line(POLL)
 
-    def step(self, samples: Path, *, version: int, dataset: str = "") -> StepReport:
+    def step(
+        self, samples: Path, objective: Objective, *, version: int, dataset: str = ""
+    ) -> StepReport:
         """Make one update from the rows in `samples`.
 
         Args:
             samples: parquet file or folder of the rows.
+            objective: what the rows are trained for.
             version: the policy version that the weights are, with which drift is measured.
             dataset: id of the dataset, for spans.
 
         Raises:
             BadSamples: when the rows cannot be trained on.
         """
-        answer = self._request("step", samples=samples, version=version, dataset=dataset)
+        answer = self._request(
+            "step",
+            samples=samples,
+            objective=objective.encode(),
+            version=version,
+            dataset=dataset,
+        )
         return StepReport(**(answer | {"warnings": tuple(answer["warnings"])}))
 
     def log_probs(self, samples: Path) -> list[list[float]]:
@@ -168,7 +180,7 @@ class LearnerClient(ExitStack):
 
     def export(self, directory: Path, *, dtype: Literal["bf16", "fp32"] | None = None) -> None:
         """Write the policy as a model directory, adapter merged; default `dtype`: the recipe's."""
-        self._request("export", directory=directory, dtype=dtype or self.job.train.dtype)
+        self._request("export", directory=directory, dtype=dtype or self.job.dtype)
 
     def export_adapter(self, directory: Path) -> None:
         """Write the adapter as it was trained, in PEFT's layout.

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ltrain_train.errors import PolicyDrift
 from ltrain_train.learner.batch import flat_values
-from ltrain_transforms.recipe import Train
+from ltrain_train.learner.objective import Objective
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,24 +76,25 @@ def measure_drift(
         )
 
 
-def check_drift(drift: Drift, train: Train, version: int) -> str | None:
-    """Return a warning if the drift is above `train.drift_warning`, else None.
+def check_drift(drift: Drift, objective: Objective, version: int) -> str | None:
+    """Return a warning if the drift is above `objective.drift_warning`, else None.
 
     Raises:
-        PolicyDrift: when the drift is above `train.drift_limit`.
+        PolicyDrift: when the drift is above `objective.drift_limit`.
     """
-    if drift.k3 <= train.drift_warning:
+    if drift.k3 <= objective.drift_warning:
         return None
     found = (
         f"The log-probabilities of learner and server differ for the {drift.tokens} tokens that "
         f"v{version} sampled: k3 {drift.k3:.3g}, mean {drift.mean:.3g}, effective sample size "
         f"{drift.effective_sample_size:.0%}, {drift.outliers:.1%} of the tokens by more than "
-        f"{train.drift_outlier:g}."
+        f"{objective.drift_outlier:g}."
     )
-    if drift.k3 <= train.drift_limit:
-        return f"{found} train.drift_warning is {train.drift_warning:g}."
+    if drift.k3 <= objective.drift_limit:
+        return f"{found} train.drift_warning is {objective.drift_warning:g}."
     raise PolicyDrift(
-        f"{found} That is above train.drift_limit = {train.drift_limit:g}, so nothing was trained "
-        f"or published. Check that the server has loaded v{version} with `ltrain serve`'s settings "
-        "(log-probabilities after the temperature, the recipe's dtype), or raise the limit."
+        f"{found} That is above train.drift_limit = {objective.drift_limit:g}, so nothing was "
+        f"trained or published. Check that the server has loaded v{version} with `ltrain serve`'s "
+        "settings (log-probabilities after the temperature, the recipe's dtype), or raise the "
+        "limit."
     )

@@ -7,18 +7,24 @@ one `RankWorker`: verl's FSDP2 engine with verl's remote methods, and `export`.
 import os
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
+import psutil
 import torch
 from torch import distributed
 from verl.single_controller.base import decorator
 from verl.single_controller.ray import RayClassWithInitArgs, RayResourcePool, RayWorkerGroup
 from verl.trainer.config import CheckpointConfig
-from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY
-from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_weights
+from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY, kl_penalty
+from verl.trainer.ppo.rollout_corr_helper import (
+    compute_rollout_correction_weights,
+    compute_rollout_rejection_mask,
+)
 from verl.utils import tensordict_utils
-from verl.utils.device import get_device_name
+from verl.utils.device import get_device_name, get_torch_device
 from verl.utils.fsdp_utils import (
     collect_lora_params,
     merged_lora_context,
@@ -39,15 +45,19 @@ from verl.workers.engine_workers import TrainingWorker
 from ltrain_train.learner import cluster, prefix_tree_engine
 from ltrain_train.learner.adapter import write_adapter
 from ltrain_train.learner.heartbeat import beat_on_forward
+from ltrain_train.learner.objective import Objective
 from ltrain_train.learner.prefix_tree import supports_prefix_tree
 from ltrain_train.learner.protocol import Job
 from ltrain_train.learner.weights import read_config, write_weights
-from ltrain_train.policy import fast_dtype
-from ltrain_transforms.recipe import Train
+from ltrain_train.policy import fast_dtype, read_adapter_config
 
 verl_decorator: Any = decorator
+device_module: Any = get_torch_device
 Method = TypeVar("Method", bound=Callable[..., Any])
 PolicyLoss = Callable[..., tuple[torch.Tensor, dict[str, Any]]]
+ENGINE_DEFAULTS = {"use_torch_compile": False, "entropy_from_logits_with_chunking": True}
+OPTIMIZER_DEFAULTS = {"weight_decay": 0.0}
+"""Options whose defaults are not verl's."""
 LORA_TARGETS = "all-linear"
 """Modules that get a LoRA adapter."""
 
@@ -57,22 +67,49 @@ def policy_losses() -> list[str]:
     return sorted(POLICY_LOSS_REGISTRY)
 
 
+def option_types() -> dict[str, dict[str, str]]:
+    """Return the options of verl's configurations and their types, by the recipe's sections."""
+    configs = {
+        "actor": FSDPActorConfig,
+        "policy_loss": PolicyLossConfig,
+        "optimizer": FSDPOptimizerConfig,
+        "engine": FSDPEngineConfig,
+    }
+    return {
+        section: {
+            name: str(kind) for name, kind in get_type_hints(config).items() if name[0] != "_"
+        }
+        for section, config in configs.items()
+    }
+
+
 def policy_loss(name: str) -> PolicyLoss:
     """Return verl's policy loss of that name."""
     loss: PolicyLoss = POLICY_LOSS_REGISTRY[name]
     return loss
 
 
-def loss_config(train: Train) -> Any:
+@lru_cache(maxsize=1)
+def loss_config(objective: Objective) -> Any:
     """Return the configuration that verl's losses read besides their tensors."""
+    options = objective.actor.options()
+    options["policy_loss"] = PolicyLossConfig(
+        loss_mode=objective.loss, **options.pop("policy_loss")
+    )
     return FSDPActorConfig(
         strategy="fsdp2",
         rollout_n=1,
         use_dynamic_bsz=True,
-        clip_ratio_low=train.clip_ratio_low,
-        clip_ratio_high=train.clip_ratio_high,
-        policy_loss=PolicyLossConfig(loss_mode=train.loss),
+        clip_ratio_low=objective.clip_ratio_low,
+        clip_ratio_high=objective.clip_ratio_high,
+        **options,
     )
+
+
+def divergence(log_prob: torch.Tensor, reference: torch.Tensor, estimator: str) -> torch.Tensor:
+    """Return verl's estimate of each token's KL divergence from the reference's distribution."""
+    estimate: Callable[..., torch.Tensor] = kl_penalty  # it is typed as if on a CPU in fp32 only
+    return estimate(log_prob, reference, estimator)
 
 
 def sum_metric(value: float) -> Any:
@@ -80,18 +117,60 @@ def sum_metric(value: float) -> Any:
     return Metric(value=value, aggregation=AggregationType.SUM)
 
 
-def truncated_ratio(
-    log_ratio: torch.Tensor, mask: torch.Tensor, cap: float
+def importance_weights(
+    log_ratio: torch.Tensor, mask: torch.Tensor, level: str, cap: float
 ) -> tuple[torch.Tensor, dict[str, float]]:
-    """Return verl's token-level truncated importance weights [row, token], and their metrics."""
-    ratio, metrics = compute_rollout_correction_weights(log_ratio, mask, "token", cap)
+    """Return verl's truncated importance weights, and their metrics.
+
+    Args:
+        log_ratio: of learner to server, [call, token].
+        mask: 1 for trained tokens, [call, token].
+        level: `token`, or `sequence` for the product over a call.
+        cap: upper bound of the weights.
+
+    Returns:
+        the weights [call, token].
+    """
+    weights, metrics = compute_rollout_correction_weights(log_ratio, mask, level, cap)
     names = ("rollout_is_mean", "rollout_is_max", "rollout_is_eff_sample_size")
-    return ratio, {name: float(metrics[name]) for name in names}
+    return weights, {name: float(metrics[name]) for name in names}
 
 
-def as_inference_batch(batch: Any) -> Any:
-    """Return the batch marked for inference: log-probabilities without a loss."""
-    return tensordict_utils.assign_non_tensor(batch, compute_loss=False, calculate_entropy=False)
+def rejection_mask(
+    log_ratio: torch.Tensor, mask: torch.Tensor, objective: Objective
+) -> torch.Tensor:
+    """Return the mask [call, token] without the tokens of the calls that the objective rejects.
+
+    `geometric` is verl's `seq_mean_k1`. `token_veto` rejects a call if verl's `token_k1` rejects
+    one of its tokens.
+    """
+    options = {"geometric": "seq_mean_k1", "token_veto": "token_k1"}
+    # verl compares the ratio of server to learner with these bounds
+    bounds = f"{1 / objective.rejection_max}_{1 / objective.rejection_min}"
+    kept, _ = compute_rollout_rejection_mask(log_ratio, mask, options[objective.rejection], bounds)
+    accepted: torch.Tensor = (kept == mask).all(dim=-1, keepdim=True)
+    return mask * accepted
+
+
+def as_training_batch(batch: Any, objective: Objective) -> Any:
+    """Return the batch with what it is trained for."""
+    needs_entropy = objective.entropy_coefficient > 0
+    return tensordict_utils.assign_non_tensor(
+        batch, objective=objective, calculate_entropy=needs_entropy
+    )
+
+
+def as_inference_batch(batch: Any, *, entropy: bool = False, adapter: bool = True) -> Any:
+    """Return the batch marked for inference: log-probabilities without a loss.
+
+    Args:
+        batch: of the engine.
+        entropy: also compute entropies.
+        adapter: use the model with its adapter, if it has one.
+    """
+    return tensordict_utils.assign_non_tensor(
+        batch, compute_loss=False, calculate_entropy=entropy, no_lora_adapter=not adapter
+    )
 
 
 def read_metrics(output: Any) -> dict[str, float]:
@@ -119,6 +198,13 @@ def on_every_rank(method: Method) -> Method:
     return registered
 
 
+def on_parts_of_a_batch(method: Method) -> Method:
+    """Register a worker's method with its group: each rank runs it with its part of the batch."""
+    dispatch = verl_decorator.make_nd_compute_dataproto_dispatch_fn(mesh_name="train")
+    registered: Method = verl_decorator.register(dispatch_mode=dispatch, blocking=False)(method)
+    return registered
+
+
 class RankWorker(TrainingWorker):
     """One rank of the trainer."""
 
@@ -130,7 +216,8 @@ class RankWorker(TrainingWorker):
             distributed.init_process_group("gloo", init_method, rank=rank, world_size=world)
         if shares_prefixes(job):
             os.environ["VERL_ENGINE_VENDOR"] = prefix_tree_engine.VENDOR
-        self.seed = job.seed
+        self.job = job
+        self.reference: TrainingWorker | None = None
         super().__init__(_worker_config(job))
         if job.scratch is not None:
             beat_on_forward(job.scratch)
@@ -141,16 +228,43 @@ class RankWorker(TrainingWorker):
         engine: Any = self.engine
         # the old ones are freed first, because two models may not fit into memory
         engine.module = engine.optimizer = engine.lr_scheduler = engine.checkpoint_manager = None
-        torch.manual_seed(self.seed)
+        torch.manual_seed(self.job.seed)
         engine.initialize()
 
     @on_every_rank
-    def load_state(self, directory: Path) -> None:
-        """Load a checkpoint, except the learning rate, which the job sets."""
+    def free_memory(self) -> int:
+        """Return the free bytes of this rank's device; on a CPU, of the machine."""
+        if get_device_name() == "cpu":
+            return psutil.virtual_memory().available
+        free, _ = device_module().mem_get_info()
+        return int(free)
+
+    @on_every_rank
+    def load_reference(self) -> None:
+        """Load the job's reference beside the trained model."""
+        reference = self.job.reference
+        if reference is None:
+            return
+        rank = read_adapter_config(reference.adapter).r if reference.adapter is not None else 0
+        job = replace(self.job, base=reference.weights, adapter=reference.adapter, lora_rank=rank)
+        self.reference = TrainingWorker(_worker_config(job))
+        self.reference.reset()
+
+    @on_parts_of_a_batch
+    def infer_reference(self, data: Any) -> Any:
+        """Return what `infer_batch` returns, under the reference that was loaded."""
+        reference: Any = self.reference
+        return reference.infer_batch(data)
+
+    @on_parts_of_a_batch
+    def train_batch(self, data: Any) -> Any:
+        """Make one optimizer step, with the settings of the batch's objective."""
         engine: Any = self.engine
-        engine.load_checkpoint(str(directory))
+        objective: Objective = data["objective"]
         for group in engine.optimizer.param_groups:
-            group["lr"] = self.optimizer_config.lr
+            group["lr"] = objective.learning_rate
+        engine.optimizer_config.clip_grad = objective.gradient_clip
+        return super().train_batch(data)
 
     @on_every_rank
     def export(self, directory: Path, dtype: str) -> list[str]:
@@ -211,8 +325,8 @@ def make_worker_group(job: Job, port: int) -> Any:
 
 
 def _worker_config(job: Job) -> Any:
-    train, device = job.train, get_device_name()
-    dtype = train.dtype if fast_dtype() == "bf16" else "fp32"
+    device = get_device_name()
+    dtype = job.dtype if fast_dtype() == "bf16" else "fp32"
     precision = {"param_dtype": dtype, "reduce_dtype": "fp32", "buffer_dtype": "fp32"}
     return TrainingWorkerConfig(
         model_type="language_model",
@@ -222,23 +336,21 @@ def _worker_config(job: Job) -> Any:
             override_config={"attn_implementation": "sdpa"},
             use_remove_padding=True,
             enable_gradient_checkpointing=device != "cpu",
-            lora_rank=train.lora_rank,
-            lora_alpha=train.lora_alpha or 2 * train.lora_rank,
+            lora_rank=job.lora_rank,
+            lora_alpha=job.lora_alpha,
             target_modules=LORA_TARGETS,
             lora_adapter_path=None if job.adapter is None else str(job.adapter),
         ),
         engine_config=FSDPEngineConfig(
             strategy="fsdp2",
             seed=job.seed,
-            use_torch_compile=False,
             use_dynamic_bsz=False,
             mixed_precision=precision,
+            **(ENGINE_DEFAULTS | job.verl.engine.options()),
         ),
+        # each batch's objective has the learning rate and the bound of the gradient
         optimizer_config=FSDPOptimizerConfig(
-            lr=train.learning_rate,
-            weight_decay=0.0,
-            total_training_steps=1,
-            clip_grad=train.gradient_clip,
+            total_training_steps=1, **(OPTIMIZER_DEFAULTS | job.verl.optimizer.options())
         ),
         checkpoint_config=CheckpointConfig(save_lora_only=True),
     )

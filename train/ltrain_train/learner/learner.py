@@ -12,13 +12,15 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import torch
+from numpy.typing import NDArray
 from opentelemetry.trace import Tracer
 
 from ltrain_instrument import attributes
-from ltrain_train.errors import BadBase, BadSamples, NotFinite
-from ltrain_train.learner import batch, engine, loss
+from ltrain_train.errors import BadBase, BadSamples, NotFinite, TooLittleMemory
+from ltrain_train.learner import batch, comparison, engine, loss
 from ltrain_train.learner.checkpoint import fingerprint, make_record, read_record, write_record
 from ltrain_train.learner.drift import check_drift, measure_drift
+from ltrain_train.learner.objective import Objective
 from ltrain_train.learner.protocol import Job, StepReport
 from ltrain_train.learner.samples import read_rows, split_into_steps
 from ltrain_train.learner.weights import (
@@ -28,6 +30,7 @@ from ltrain_train.learner.weights import (
     copy_model_files,
     export_size,
     read_vocab_size,
+    reference_size,
 )
 
 STEPS_UNDONE = (
@@ -51,11 +54,15 @@ class Learner:
         self.saved: Path | None = None
         """The checkpoint that was written or loaded last."""
         self.group = engine.make_worker_group(job, port)
-        self.group.set_loss_fn(loss.WeightedLoss(job.train.loss, engine.loss_config(job.train)))
+        self.group.set_loss_fn(loss.objective_loss)
+        if job.reference is not None:
+            self._load_reference(job.reference.weights)
         if job.checkpoint is not None:
             self.load(job.checkpoint)
 
-    def step(self, samples: Path, *, version: int, dataset: str) -> StepReport:
+    def step(
+        self, samples: Path, objective: Objective, *, version: int, dataset: str
+    ) -> StepReport:
         """Make one update: train on every row once, in `steps_per_wave` optimizer steps.
 
         An optimizer step whose gradient is not finite is left out. If the policy's
@@ -69,8 +76,8 @@ class Learner:
         """
         began = time.monotonic()
         rows = self._read_rows(samples)
-        steps_rows = self._split_rows(rows, samples)
-        corrected, measured, warnings = self._compare_with_server(steps_rows, version)
+        steps_rows = self._split_rows(rows, objective.steps_per_wave, samples)
+        compared, measured, warnings = self._compare_policies(steps_rows, objective, version)
         span_attributes: dict[str, str | int] = {
             attributes.POLICY_NAME: self.job.policy,
             attributes.POLICY_VERSION: version,
@@ -78,8 +85,8 @@ class Learner:
             attributes.RECIPE_DIGEST: self.job.recipe,
         }
         results = [
-            self._run_optimizer_step(step_rows, span_attributes, measured)
-            for step_rows in corrected
+            self._run_optimizer_step(step_rows, objective, span_attributes, measured)
+            for step_rows in compared
         ]
         metrics, undone_warnings = self._keep_finite(results, rows)
         self.updates += bool(metrics)
@@ -87,7 +94,7 @@ class Learner:
             metrics=_update_metrics(metrics, results, measured),
             rows=rows.height,
             tokens=batch.count_tokens(rows),
-            trained_tokens=int(batch.flat_values(rows, "response_mask").sum()),
+            trained_tokens=sum(map(batch.count_trained, compared)),
             steps=len(metrics),
             total_steps=self.steps,
             seconds=time.monotonic() - began,
@@ -119,7 +126,7 @@ class Learner:
             NotFinite: when a weight is not a finite number; then nothing is written.
             BadBase: when all weights are trained, so that there is no adapter.
         """
-        rank = self.job.train.lora_rank
+        rank = self.job.lora_rank
         if not rank:
             raise BadBase(
                 "All weights are trained, so there is no adapter to write. Set train.lora_rank, or "
@@ -131,7 +138,7 @@ class Learner:
 
     def save(self, directory: Path) -> None:
         """Write a checkpoint."""
-        size = checkpoint_size(self.job.base, self.job.train.lora_rank)
+        size = checkpoint_size(self.job.base, self.job.lora_rank)
         with atomic_directory(directory, "the checkpoint", size) as draft:
             self.group.save_checkpoint(str(draft))
             write_record(draft, make_record(self.job, self.base, self.steps, self.updates))
@@ -144,18 +151,33 @@ class Learner:
             BadCheckpoint: when the checkpoint does not fit this learner.
         """
         checkpoint = read_record(directory, make_record(self.job, self.base))
-        self.group.load_state(directory)
+        self.group.load_checkpoint(str(directory))
         self.steps, self.updates = checkpoint.steps, checkpoint.updates
         self.saved = directory
 
-    def _split_rows(self, rows: pl.DataFrame, samples: Path) -> list[pl.DataFrame]:
+    def _load_reference(self, reference: Path) -> None:
+        """Load the reference, if the memory for it is free.
+
+        Raises:
+            TooLittleMemory: when it is not.
+        """
+        required, free = reference_size(reference), min(self.group.free_memory())
+        if free < required:
+            raise TooLittleMemory(
+                f"The reference {reference} needs about {required / 1e9:.2f} GB beside the trained "
+                f"model, and {free / 1e9:.2f} GB are free. Free memory, or train an adapter "
+                '(train.lora_rank) with train.reference = "base", which needs no second model.'
+            )
+        self.group.load_reference()
+
+    def _split_rows(self, rows: pl.DataFrame, steps: int, samples: Path) -> list[pl.DataFrame]:
         """Return the rows of each optimizer step.
 
         Raises:
             BadSamples: when a step has no weighted token.
         """
         seed = f"{self.job.seed}.{self.updates}"
-        steps_rows = list(split_into_steps(rows, self.job.train.steps_per_wave, seed))
+        steps_rows = list(split_into_steps(rows, steps, seed))
         if any(batch.total_weight(step_rows) == 0 for step_rows in steps_rows):
             raise BadSamples(
                 f"{samples}: an optimizer step would have no token with a positive loss_weight. "
@@ -180,7 +202,7 @@ class Learner:
     def _predicts_finite(self, rows: pl.DataFrame) -> bool:
         """Return whether the log-probabilities of one micro-batch of `rows` are finite."""
         lengths = rows["prompt_ids"].list.len() + rows["response_ids"].list.len()
-        fitting = (lengths.cum_sum() <= self.job.train.tokens_per_micro_batch).to_list().count(True)
+        fitting = (lengths.cum_sum() <= self.job.tokens_per_micro_batch).to_list().count(True)
         answers = self._log_probs(rows.head(max(1, fitting)))
         return all(bool(log_probs.isfinite().all()) for log_probs in answers)
 
@@ -195,6 +217,7 @@ class Learner:
     def _run_optimizer_step(
         self,
         rows: pl.DataFrame,
+        objective: Objective,
         span_attributes: Mapping[str, str | int],
         measured: Mapping[str, float],
     ) -> dict[str, float]:
@@ -207,9 +230,8 @@ class Learner:
             attributes.SPAN_STEP, attributes=span_attributes
         ) as span:
             step_batch = self._make_batch(rows)
-            metrics = {**measured} | engine.read_metrics(
-                self.group.train_batch(step_batch.data).get()
-            )
+            data = engine.as_training_batch(step_batch.data, objective)
+            metrics = {**measured} | engine.read_metrics(self.group.train_batch(data).get())
             metrics["computed_tokens"] = step_batch.computed_tokens
             undone = not isfinite(metrics["grad_norm"])
             self.steps += not undone
@@ -223,51 +245,79 @@ class Learner:
                 span.set_attribute(attributes.TRAIN + name, value)
         return metrics
 
-    def _compare_with_server(
-        self, steps_rows: list[pl.DataFrame], version: int
+    def _compare_policies(
+        self, steps_rows: list[pl.DataFrame], objective: Objective, version: int
     ) -> tuple[list[pl.DataFrame], dict[str, float], tuple[str, ...]]:
-        """Compare the learner's log-probabilities with the server's before anything is trained.
+        """Compare the policy with the server and the reference before anything is trained.
 
         Returns:
-            the rows, corrected if the recipe requires it; the metrics; warnings.
+            the rows with what the objective needs of it; the metrics; warnings.
         """
         if not steps_rows:
             return steps_rows, {}, ()
-        train = self.job.train
         rows = pl.concat(steps_rows)
-        old = torch.cat(self._log_probs(rows))
-        drift = measure_drift(rows, old.numpy(), version=version, outlier=train.drift_outlier)
-        warning = check_drift(drift, train, version)
-        metrics, warnings = drift.metrics(), (warning,) if warning else ()
-        if train.correction == "bypass":
-            return steps_rows, metrics, warnings
-        corrected, correction_metrics = self._apply_correction(rows, old)
+        old, entropy = self._infer(rows, "log_probs", "entropy")
+        drift = measure_drift(rows, old, version=version, outlier=objective.drift_outlier)
+        warning = check_drift(drift, objective, version)
+        metrics = drift.metrics() | {
+            "entropy": batch.weighted_mean(rows, entropy),
+            "learning_rate": objective.learning_rate,
+        }
+        if objective.kl_coefficient:
+            reference = self._infer_reference(rows)
+            rows, kl_metrics = comparison.apply_reference(rows, old, reference, objective)
+            metrics |= kl_metrics
+        rows, correction_metrics = comparison.apply_correction(rows, old, objective)
+        rows, rejection_metrics = comparison.apply_rejection(rows, old, objective)
+        metrics |= correction_metrics | rejection_metrics
         counts = [step_rows.height for step_rows in steps_rows]
         starts = accumulate(counts, initial=0)
-        parts = [corrected.slice(*each) for each in zip(starts, counts, strict=False)]
-        return parts, metrics | correction_metrics, warnings
-
-    def _apply_correction(
-        self, rows: pl.DataFrame, old: torch.Tensor
-    ) -> tuple[pl.DataFrame, dict[str, float]]:
-        """Add the old log-probabilities and the capped ratio to the rows."""
-        sampled = torch.tensor(batch.flat_values(rows, "rollout_logprobs"))
-        mask = torch.tensor(batch.flat_values(rows, "response_mask").astype(np.int64))
-        weights, metrics = engine.truncated_ratio(
-            (old - sampled).unsqueeze(0), mask.unsqueeze(0), self.job.train.correction_cap
-        )
-        return batch.add_correction(rows, old, weights[0]), metrics
+        parts = [rows.slice(*each) for each in zip(starts, counts, strict=False)]
+        kept = [part for part in parts if batch.total_weight(part) > 0]
+        rejected = _describe_rejection(len(parts) - len(kept), len(parts), objective)
+        return kept, metrics, tuple(filter(None, (warning, rejected)))
 
     def _log_probs(self, rows: pl.DataFrame) -> list[torch.Tensor]:
         step_batch = self._make_batch(rows)
         answer = self.group.infer_batch(engine.as_inference_batch(step_batch.data)).get()
-        return batch.response_log_probs(answer, step_batch)
+        return batch.response_values(answer, "log_probs", step_batch)
+
+    def _infer(self, rows: pl.DataFrame, *names: str) -> list[NDArray[np.float32]]:
+        """Return values of all response tokens under the current weights, each a flat array.
+
+        The names are `log_probs` and `entropy`.
+        """
+        step_batch = self._make_batch(rows)
+        data = engine.as_inference_batch(step_batch.data, entropy="entropy" in names)
+        answer = self.group.infer_batch(data).get()
+        values = (batch.response_values(answer, name, step_batch) for name in names)
+        return [torch.cat(each).numpy() for each in values]
+
+    def _infer_reference(self, rows: pl.DataFrame) -> NDArray[np.float32]:
+        """Return the log-probabilities of all response tokens under the reference, a flat array.
+
+        Raises:
+            BadBase: when all weights are trained and no reference was loaded.
+        """
+        step_batch = self._make_batch(rows)
+        if self.job.reference is not None:
+            data = engine.as_inference_batch(step_batch.data)
+            answer = self.group.infer_reference(data).get()
+        elif self.job.lora_rank:
+            data = engine.as_inference_batch(step_batch.data, adapter=False)
+            answer = self.group.infer_batch(data).get()
+        else:
+            raise BadBase(
+                "train.kl_coefficient needs a reference, and this learner trains all weights and "
+                "has loaded none. Name the directory of one when the learner is started."
+            )
+        return torch.cat(batch.response_values(answer, "log_probs", step_batch)).numpy()
 
     def _read_rows(self, samples: Path) -> pl.DataFrame:
         return read_rows(samples, vocab_size=self.vocab_size)
 
     def _make_batch(self, rows: pl.DataFrame) -> batch.StepBatch:
-        tokens = self.job.train.tokens_per_micro_batch
+        tokens = self.job.tokens_per_micro_batch
         return batch.make_batch(rows, ranks=self.job.ranks, tokens=tokens, shared=self.shared)
 
 
@@ -278,6 +328,19 @@ def _require_finite(bad: list[str], directory: Path) -> None:
             f"that are not finite, {bad[0]} for example. Continue from a checkpoint, with a lower "
             "train.learning_rate."
         )
+
+
+def _describe_rejection(rejected: int, steps: int, objective: Objective) -> str:
+    """Return the warning about optimizer steps without an accepted call; empty if there is none."""
+    if not rejected:
+        return ""
+    return (
+        f"{rejected} of {steps} optimizer steps were left out, because every call in them was "
+        f"rejected: with train.rejection = '{objective.rejection}', the probabilities of learner "
+        f"and server may differ by a factor from {objective.rejection_min:g} to "
+        f"{objective.rejection_max:g}. Look at the metrics drift_*, or widen train.rejection_min "
+        "and rejection_max."
+    )
 
 
 def _update_metrics(

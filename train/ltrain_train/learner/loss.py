@@ -1,9 +1,11 @@
 """Aggregates verl's policy losses into one weighted mean over the tokens of an optimizer step.
 
-    loss = sum over tokens of weight x loss / sum over tokens of weight
+    loss = sum of weight x (policy loss - entropy_coefficient x entropy + kl_coefficient x KL)
+           / sum of weight, both over all tokens
 
-The sums run over all micro-batches and all ranks, so their number and sizes do not matter. The
-weight multiplies the advantage, which is equivalent if the loss is homogeneous in the advantage.
+The sums run over all micro-batches and all ranks, so their number and sizes do not matter. In the
+policy loss the weight multiplies the advantage, which is equivalent if that loss is homogeneous in
+the advantage.
 """
 
 from collections.abc import Mapping
@@ -13,6 +15,8 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from ltrain_train.learner import engine
+from ltrain_train.learner.batch import REFERENCE
+from ltrain_train.learner.objective import Objective
 from ltrain_transforms.recipe import POLICY_LOSSES
 
 METRIC_NAMES = {
@@ -23,55 +27,70 @@ METRIC_NAMES = {
 """verl's metric name, without `actor/`, to ltrain's."""
 
 
-class WeightedLoss:
-    """The loss function that verl's engine calls on each micro-batch of N tokens."""
+def objective_loss(
+    model_output: Mapping[str, torch.Tensor], data: Any, dp_group: object = None
+) -> tuple[torch.Tensor, dict[str, Any]]:
+    """Return one micro-batch's part of its step's loss, and of the metrics.
 
-    def __init__(self, name: str, config: Any) -> None:
-        self.name, self.config = name, config
-
-    def __call__(
-        self, model_output: Mapping[str, torch.Tensor], data: Any, dp_group: object = None
-    ) -> tuple[torch.Tensor, dict[str, Any]]:
-        """Return this micro-batch's part of the step's loss and of its metrics.
-
-        The engine averages gradients over ranks, hence the factor `dp_size`.
-        """
-        mask_N = data["loss_mask"].values().bool()
-        tokens = {
-            # position i predicts token i + 1; a value that wraps around hits a prompt's first token
-            "log_prob": model_output["log_probs"].values().roll(1),
-            "old_log_prob": data["old_log_probs"].values(),
-            "advantages": data["advantages"].values(),
-        }
-        if "rollout_is_weights" in data.keys():  # noqa: SIM118 - a TensorDict iterates over its rows
-            tokens["rollout_is_weights"] = data["rollout_is_weights"].values()
-        lengths = _call_lengths(data["call_starts"].values())
-        inputs = {name: self._to_calls(x, mask_N, lengths) for name, x in tokens.items()}
-        mask = self._to_calls(torch.ones_like(mask_N), mask_N, lengths)
-        ranks, weights = data["dp_size"], data["weight_sum"]
-        self.config.global_batch_info.update(
-            dp_size=ranks, batch_num_tokens=weights, global_batch_size=weights
+    verl's engine calls it on each micro-batch of N tokens. It is the loss function of every
+    objective, because a worker group cannot be relied on to exchange it while it trains. The
+    engine averages gradients over ranks, hence the factor `dp_size`.
+    """
+    objective: Objective = data["objective"]
+    mask_N = data["loss_mask"].values().bool()
+    tokens = {
+        # position i predicts token i + 1; a value that wraps around hits a prompt's first token
+        "log_prob": model_output["log_probs"].values().roll(1),
+        "old_log_prob": data["old_log_probs"].values(),
+        "advantages": data["advantages"].values(),
+    }
+    if "rollout_is_weights" in data.keys():  # noqa: SIM118 - a TensorDict iterates over its rows
+        tokens["rollout_is_weights"] = data["rollout_is_weights"].values()
+    lengths = _call_lengths(data["call_starts"].values())
+    if POLICY_LOSSES[objective.loss].per_row:
+        inputs = {name: x[mask_N].unsqueeze(1) for name, x in tokens.items()}
+        mask = torch.ones_like(inputs["log_prob"], dtype=torch.bool)
+    else:
+        inputs = {name: _to_calls(x, mask_N, lengths) for name, x in tokens.items()}
+        mask = _to_calls(torch.ones_like(mask_N), mask_N, lengths)
+    ranks, weights = data["dp_size"], data["weight_sum"]
+    config = engine.loss_config(objective)
+    config.global_batch_info.update(
+        dp_size=ranks, batch_num_tokens=weights, global_batch_size=weights
+    )
+    loss, metrics = engine.policy_loss(objective.loss)(
+        **inputs, response_mask=mask, loss_agg_mode="token-mean", config=config
+    )
+    if objective.entropy_coefficient:
+        entropy_N = model_output["entropy"].values().roll(1)
+        loss = loss - objective.entropy_coefficient * _weighted_mean(entropy_N[mask_N], data)
+    if objective.kl_loss:
+        reference_N = data[REFERENCE].values()
+        kl = engine.divergence(
+            tokens["log_prob"][mask_N], reference_N[mask_N], objective.kl_estimator
         )
-        loss, metrics = engine.policy_loss(self.name)(
-            **inputs, response_mask=mask, loss_agg_mode="token-mean", config=self.config
-        )
-        token_share = ranks * int(mask_N.sum()) / max(data["batch_num_tokens"], 1)
-        return loss, {
-            _name(k): engine.sum_metric(float(v) * token_share) for k, v in metrics.items()
-        }
+        loss = loss + objective.kl_coefficient * _weighted_mean(kl, data)
+    token_share = ranks * int(mask_N.sum()) / max(data["batch_num_tokens"], 1)
+    return loss, {_name(k): engine.sum_metric(float(v) * token_share) for k, v in metrics.items()}
 
-    def _to_calls(
-        self, x_N: torch.Tensor, mask_N: torch.Tensor, lengths: list[int]
-    ) -> torch.Tensor:
-        """Return the values as [call, token], zero where a token is not trained.
 
-        `lengths` are those of the calls, so that a ratio of a whole sequence is that of one call,
-        whether its tokens are a row or a part of a merged row.
-        """
-        if POLICY_LOSSES[self.name].per_row:
-            return x_N[mask_N].unsqueeze(1)
-        masked = torch.where(mask_N, x_N, torch.zeros((), dtype=x_N.dtype, device=x_N.device))
-        return pad_sequence(list(torch.split(masked, lengths)), batch_first=True)
+def _weighted_mean(trained: torch.Tensor, data: Any) -> torch.Tensor:
+    """Return the micro-batch's part of the weighted mean of a value of the step's trained tokens.
+
+    verl's engine averages over ranks.
+    """
+    weights: torch.Tensor = data["weights"].values()[data["loss_mask"].values().bool()]
+    return (trained * weights).sum() / float(data["weight_sum"]) * int(data["dp_size"])
+
+
+def _to_calls(x_N: torch.Tensor, mask_N: torch.Tensor, lengths: list[int]) -> torch.Tensor:
+    """Return the values as [call, token], zero where a token is not trained.
+
+    `lengths` are those of the calls, so that a ratio of a whole sequence is that of one call,
+    whether its tokens are a row or a part of a merged row.
+    """
+    masked = torch.where(mask_N, x_N, torch.zeros((), dtype=x_N.dtype, device=x_N.device))
+    return pad_sequence(list(torch.split(masked, lengths)), batch_first=True)
 
 
 def _call_lengths(starts_N: torch.Tensor) -> list[int]:

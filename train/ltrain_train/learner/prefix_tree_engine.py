@@ -4,9 +4,12 @@ It is in verl's engine registry; `VERL_ENGINE_VENDOR=ltrain` selects it. Only th
 the use of its logits differ from verl's engine.
 """
 
+from functools import partial
 from typing import Any
 
 import torch
+from torch.utils.checkpoint import checkpoint
+from verl.utils import tensordict_utils
 from verl.workers.engine import EngineRegistry, FSDPEngineWithLMHead
 
 from ltrain_train.learner.prefix_tree import build_prefix_tree
@@ -51,11 +54,32 @@ class TreeEngine(FSDPEngineWithLMHead):
     def prepare_model_outputs(
         self, output: Any, output_args: Any, micro_batch: Any, logits_processor_func: Any
     ) -> dict[str, torch.Tensor]:
-        """Return the log-probabilities as verl's engine does; 0 for tokens that are not scored."""
+        """Return what verl's engine does: log-probabilities and, if asked for, entropies.
+
+        They are 0 for tokens that are not scored.
+        """
         logits = output.logits[0].float() / output_args["temperature"][:, None]
         logits_of, labels = output_args["logits_of"], output_args["labels"]
         scored = logits[logits_of, labels] - logits.logsumexp(-1)[logits_of]
+        values = {"log_probs": scored}
+        if tensordict_utils.get_non_tensor_data(micro_batch, "calculate_entropy", False):
+            values["entropy"] = self._entropy(logits)[logits_of]
         offsets = micro_batch["input_ids"].offsets()
-        flat = torch.zeros(int(offsets[-1]), device=scored.device)
-        flat = flat.index_put((output_args["positions"],), scored)
-        return {"log_probs": torch.nested.nested_tensor_from_jagged(flat, offsets)}
+        outputs = {}
+        for name, x in values.items():
+            flat = torch.zeros(int(offsets[-1]), device=x.device)
+            flat = flat.index_put((output_args["positions"],), x)
+            outputs[name] = torch.nested.nested_tensor_from_jagged(flat, offsets)
+        return outputs
+
+    def _entropy(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return the entropy [node] of the distributions [node, token], by verl's options."""
+        config = self.engine_config
+        entropy = self.compute_entropy_from_logits
+        if config.entropy_from_logits_with_chunking:
+            entropy = partial(entropy, chunk_size=config.entropy_from_logits_chunk_size)
+        if config.entropy_checkpointing:
+            result: torch.Tensor = checkpoint(entropy, logits, use_reentrant=False)
+            return result
+        result = entropy(logits)
+        return result

@@ -5,20 +5,33 @@ A request is `{"do": name, ...arguments}`; its answer is `{"ok": result}` or
 """
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from ltrain_transforms.recipe import Train
+from pydantic import TypeAdapter
+
+from ltrain_train.policy import Reference, resolve_dtype
+from ltrain_transforms.recipe import Train, Verl
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """The settings of one learner process."""
+    """What shapes one learner process; each `step` request has its own objective."""
 
     base: Path
     """The model directory that training starts from."""
-    train: Train
+    lora_rank: int
+    """Rank of the adapter; 0: all weights are trained."""
+    lora_alpha: int
+    """Scale of the adapter."""
+    dtype: str
+    """`bf16` or `fp32`: of exported weights, and of the computation where the processor is fast in
+    it."""
+    tokens_per_micro_batch: int
+    """Most tokens that go through the model at once."""
+    verl: Verl
+    """verl's further options, of which the process has those of the optimizer and the engine."""
     policy: str
     """The policy's name, for spans."""
     recipe: str
@@ -27,6 +40,8 @@ class Job:
     """Checkpoint to continue from."""
     adapter: Path | None = None
     """Adapter to start from, without a checkpoint; None: a new one."""
+    reference: Reference | None = None
+    """What the KL divergence is from; None: the trained model without its adapter."""
     scratch: Path | None = None
     """Folder of Ray's files, removed with the process; None: Ray's default."""
     home: Path | None = None
@@ -36,20 +51,27 @@ class Job:
     ranks: int = 1
     """Data-parallel worker processes."""
 
+    @classmethod
+    def from_train(cls, train: Train, **settings: Any) -> Self:
+        """Return the job of a recipe's [train] and the other settings, with `dtype` resolved."""
+        return cls(
+            lora_rank=train.lora_rank,
+            lora_alpha=train.lora_alpha or 2 * train.lora_rank,
+            dtype=resolve_dtype(train).dtype,
+            tokens_per_micro_batch=train.tokens_per_micro_batch,
+            verl=train.verl,
+            **settings,
+        )
+
     def encode(self) -> dict[str, Any]:
         """Return the job as the arguments of a `start` request."""
-        fields = asdict(self) | {"train": self.train.model_dump()}
-        return {name: str(v) if isinstance(v, Path) else v for name, v in fields.items()}
+        encoded: dict[str, Any] = JOBS.dump_python(self, mode="json")
+        return encoded
 
-    @classmethod
-    def decode(cls, fields: dict[str, Any]) -> Self:
-        """Return the job of a `start` request's arguments."""
-        paths = {
-            name: Path(fields[name])
-            for name in ("base", "checkpoint", "adapter", "scratch", "home")
-            if fields[name] is not None
-        }
-        return cls(**(fields | paths | {"train": Train.model_validate(fields["train"])}))
+
+JOBS = TypeAdapter(Job)
+decode_job = JOBS.validate_python
+"""Return the job of a `start` request's arguments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

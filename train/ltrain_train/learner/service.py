@@ -23,7 +23,8 @@ from ltrain_instrument.errors import LtrainError
 from ltrain_train.errors import LearnerFailed
 from ltrain_train.learner import cluster, protocol
 from ltrain_train.learner.checkpoint import check_fit
-from ltrain_train.learner.protocol import Job
+from ltrain_train.learner.objective import decode_objective
+from ltrain_train.learner.protocol import Job, decode_job
 from ltrain_train.learner.weights import check_base
 from ltrain_train.processes import free_port
 
@@ -67,12 +68,18 @@ class LearnerService:
 
     def _dispatch(self, name: str, arguments: dict[str, Any]) -> Any:
         if name == "start":
-            return self._start(Job.decode(arguments))
+            return self._start(decode_job(arguments))
         learner = self.learner
         if learner is None:
             raise LearnerFailed(f"The learner cannot {name} before the request 'start'.")
         methods: dict[str, Callable[..., Any]] = {
-            "step": lambda: asdict(learner.step(Path(arguments.pop("samples")), **arguments)),
+            "step": lambda: asdict(
+                learner.step(
+                    Path(arguments.pop("samples")),
+                    decode_objective(arguments.pop("objective")),
+                    **arguments,
+                )
+            ),
             "log_probs": lambda: learner.log_probs(Path(arguments["samples"])),
             "export": lambda: learner.export(
                 Path(arguments["directory"]), dtype=arguments["dtype"]
@@ -89,6 +96,8 @@ class LearnerService:
         Ray starts before the import: it copies the environment, which verl's import changes.
         """
         check_base(job.base)
+        if job.reference is not None:
+            check_base(job.reference.weights)
         if job.checkpoint is not None:
             check_fit(job.checkpoint, job)
         cluster.start_ray(job.ranks, job.scratch)

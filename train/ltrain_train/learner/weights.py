@@ -81,6 +81,11 @@ def checkpoint_size(base: Path, rank: int) -> int:
     return 3 * adapter_size(base, rank) if rank else 12 * _count_parameters(base)
 
 
+def reference_size(base: Path) -> int:
+    """Return the approximate bytes of a model that is loaded in fp32, without an optimizer."""
+    return 4 * _count_parameters(base)
+
+
 def adapter_size(base: Path, rank: int) -> int:
     """Return the approximate bytes of an adapter in fp32, as if every matrix had one."""
     try:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ltrain_collector.store import Store
 from ltrain_instrument.files import path_component
-from ltrain_train.errors import NotFinite
+from ltrain_train.errors import NotFinite, NothingToTrain
 from ltrain_train.loop.nothing_to_train import nothing_to_train
 from ltrain_train.loop.publication import find_gateway
 from ltrain_train.loop.report import Phases
@@ -15,7 +15,7 @@ from ltrain_train.loop.run import Plan, make_learner
 from ltrain_train.loop.training_report import TrainingReport, make_report
 from ltrain_train.loop.training_rows import RowSelection, find_rows
 from ltrain_train.loop.update import Update, Updater
-from ltrain_train.policy import Policies
+from ltrain_train.policy import Policies, held_reference
 from ltrain_train.processes import RunLock
 from ltrain_train.store import open_service_provider
 from ltrain_transforms.datasets import MANIFEST, Dataset, build, dataset_folder
@@ -121,12 +121,13 @@ def train_on(plan: Plan, data: TrainingInput, lock: RunLock) -> OfflineRun:
     The learner's guard holds `lock` until the learner has ended.
 
     Raises:
-        NothingToTrain: when the dataset has no row to train on.
+        NothingToTrain: when the dataset has no row to train on, or every call was rejected.
         NotFinite: when every optimizer step was undone.
     """
     data.check()
     policies, dataset, version = plan.policies(), data.selection.dataset, data.lineage.version
     with ExitStack() as stack, lock.working():
+        stack.enter_context(held_reference(policies, plan.train))
         base, learner = make_learner(plan, policies, version, lock)
         stack.enter_context(learner)
         provider = open_service_provider("ltrain-loop", plan.home)
@@ -136,7 +137,8 @@ def train_on(plan: Plan, data: TrainingInput, lock: RunLock) -> OfflineRun:
         checkpoints = plan.home / "runs" / _run_folder(plan) / "checkpoints"
         update = updater.update(dataset, data.lineage, checkpoints)
     if update.version is None:
-        raise NotFinite(f"No version was published. {' '.join(update.report.warnings)}")
+        error = NotFinite if update.report.undone else NothingToTrain
+        raise error(f"No version was published. {' '.join(update.report.warnings)}")
     keep = plan.train.keep_versions
     prune_versions(policies, plan.policy, plan.home / "runs", keep=keep, in_use={version})
     path = policies.path(plan.policy, update.version)

@@ -172,7 +172,8 @@ class OnlineRun:
     def _learn(self, number: int, dataset: Dataset) -> Update:
         rows = dataset.counts["samples"]
         self.progress.show(f"wave train {number}: training on {rows} rows, then loading")
-        return self.updater.update(dataset, self._lineage(), self.journal.checkpoints)
+        checkpoints = self.journal.checkpoints
+        return self.updater.update(dataset, self._lineage(), checkpoints, number)
 
     def _build(self, number: int) -> Dataset:
         run = self.journal.run

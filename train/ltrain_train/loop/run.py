@@ -26,6 +26,8 @@ from ltrain_train.loop.update import Updater
 from ltrain_train.policy import (
     VLLM_DTYPES,
     Policies,
+    find_reference,
+    held_reference,
     read_adapter_config,
     resolve_dtype,
 )
@@ -187,6 +189,7 @@ def run_online(
         )
         on_start(describe_start(journal, plan.recipe, len(tasks), len(validation)))
         on_start(describe_places(plan.home, services.store_url, services.gateway_url))
+        stack.enter_context(held_reference(policies, plan.train))
         base, learner = make_learner(plan, policies, journal.latest, lock)
         stack.enter_context(learner)
         stack.callback(services.stop_gateway)  # it ends while the learner ends
@@ -331,6 +334,7 @@ def _new_learner(
         home=plan.home,
         checkpoint=checkpoint,
         adapter=adapter,
+        reference=find_reference(policies, plan.train, plan.policy, base),
         seed=plan.recipe.rollout.seed if plan.recipe.rollout else 0,
         ranks=plan.train.ranks,
         children=Children(lock.descriptors),

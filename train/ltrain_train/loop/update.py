@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from ltrain_instrument import attributes
 from ltrain_train.gateway import GatewayClient
-from ltrain_train.learner import LearnerClient, StepReport
+from ltrain_train.learner import LearnerClient, Objective, StepReport
 from ltrain_train.loop.publication import publish_version
 from ltrain_train.loop.report import Phases
 from ltrain_train.loop.training_rows import LeftOut, select_rows
@@ -29,7 +29,7 @@ class Update:
     """The result of one update."""
 
     version: int | None
-    """The published version; None if every optimizer step was undone."""
+    """The published version; None if every optimizer step was undone or left out."""
     report: StepReport
     left_out: LeftOut
 
@@ -54,10 +54,16 @@ class Updater:
         self.tracer = provider.get_tracer(attributes.SCOPE_LEARNER)
         self.phases, self.base = phases, base
 
-    def update(self, dataset: Dataset, lineage: Lineage, checkpoints: Path) -> Update:
+    def update(
+        self, dataset: Dataset, lineage: Lineage, checkpoints: Path, number: int | None = None
+    ) -> Update:
         """Train the version of `lineage` on `dataset`, and publish the new version.
 
-        The checkpoint goes to the folder `checkpoints`, under the number of the new version.
+        Args:
+            dataset: its rows.
+            lineage: of the version.
+            checkpoints: folder of the checkpoint, which is named after the new version.
+            number: the update's number in its run, from 0; None: it is no part of a longer run.
 
         Raises:
             NothingToTrain: when the dataset has no row to train on.
@@ -65,7 +71,8 @@ class Updater:
         with self.phases.measure("train"):
             version = lineage.version
             rows = select_rows(dataset, lineage, self.recipe.train.max_staleness)
-            report = self.learner.step(rows.path, version=version, dataset=dataset.id)
+            objective = Objective.from_train(self.recipe.train, number)
+            report = self.learner.step(rows.path, objective, version=version, dataset=dataset.id)
             for warning in report.warnings:
                 _logger.warning("ltrain: dataset %s: %s", dataset.id, warning)
             if not report.steps:

@@ -13,6 +13,7 @@ from ltrain_train.policy.artifact import (
 )
 from ltrain_train.policy.chat_template import NO_TOOLS, chat_template_option, renders_tools
 from ltrain_train.policy.manifest import LINEAGE_FILES
+from ltrain_train.policy.reference import Reference, find_reference, held_reference
 from ltrain_train.policy.versions import Policies, require_empty
 from ltrain_train.policy.weights import (
     VLLM_DTYPES,
@@ -32,6 +33,7 @@ __all__ = [
     "VLLM_DTYPES",
     "BadModel",
     "Policies",
+    "Reference",
     "UnknownVersion",
     "adapted_modules",
     "chat_template_option",
@@ -39,6 +41,8 @@ __all__ = [
     "dead_zone",
     "fast_dtype",
     "find_artifact",
+    "find_reference",
+    "held_reference",
     "read_adapter_config",
     "read_shapes",
     "renders_tools",

@@ -10,7 +10,7 @@ from ltrain_transforms.recipe.credit import (
 )
 from ltrain_transforms.recipe.judge import Judge
 from ltrain_transforms.recipe.policy import NEUTRAL, Policy
-from ltrain_transforms.recipe.policy_loss import POLICY_LOSSES, UNSUPPORTED_LOSSES
+from ltrain_transforms.recipe.policy_loss import KL_ESTIMATORS, POLICY_LOSSES, UNSUPPORTED_LOSSES
 from ltrain_transforms.recipe.recipe import DEFAULT, Recipe
 from ltrain_transforms.recipe.reward import Credited, Reward, RuleKind
 from ltrain_transforms.recipe.rollout import Rollout
@@ -23,9 +23,11 @@ from ltrain_transforms.recipe.selection import (
 from ltrain_transforms.recipe.serve import Route, Serve
 from ltrain_transforms.recipe.service import Service
 from ltrain_transforms.recipe.train import Train
+from ltrain_transforms.recipe.verl_options import Verl, VerlActor
 
 __all__ = [
     "DEFAULT",
+    "KL_ESTIMATORS",
     "NEUTRAL",
     "POLICY_LOSSES",
     "PRODUCTION_ESTIMATOR",
@@ -50,4 +52,6 @@ __all__ = [
     "Step",
     "Train",
     "TrustedSender",
+    "Verl",
+    "VerlActor",
 ]

@@ -49,6 +49,30 @@ UNSUPPORTED_LOSSES = {
 """verl's other losses, and why a recipe cannot name them."""
 
 
+KL_ESTIMATORS = {
+    "k1": "d, which has no bias and a high variance; verl also calls it `kl`.",
+    "abs": "The absolute value of d.",
+    "k2": "d² / 2, whose gradient has no bias; verl also calls it `mse`.",
+    "k3": "exp(-d) - 1 + d, which has no bias and is never negative; verl also calls it "
+    "`low_var_kl`.",
+    "k1+": "The value of `k1` with the gradient of `k2`.",
+    "abs+": "The value of `abs` with the gradient of `k2`.",
+    "k3+": "The value of `k3` with the gradient of `k2`.",
+}
+"""verl's estimators of a token's KL divergence, with d = log-probability of the policy - that of
+the reference. J. Schulman, Approximating KL divergence, http://joschu.net/blog/kl-approx.html."""
+
+
+def check_estimator(name: str) -> None:
+    """Check that a recipe may name an estimator of the KL divergence.
+
+    Raises:
+        ValueError: when it is unknown.
+    """
+    if name not in KL_ESTIMATORS:
+        raise ValueError(str(UnknownName("KL estimator", name, KL_ESTIMATORS)))
+
+
 def check_loss(name: str) -> None:
     """Check that a recipe may name a loss.
 

@@ -4,8 +4,14 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from ltrain_transforms.recipe.policy_loss import POLICY_LOSSES, check_loss, check_weighting
+from ltrain_transforms.recipe.policy_loss import (
+    POLICY_LOSSES,
+    check_estimator,
+    check_loss,
+    check_weighting,
+)
 from ltrain_transforms.recipe.section import BUDGET, Section
+from ltrain_transforms.recipe.verl_options import Verl
 
 ADAPTER_RATE, FULL_RATE = 5e-4, 1e-5
 """The default learning rates. An adapter starts at zero and needs a higher one."""
@@ -21,6 +27,22 @@ def _default_weighting(fields: dict[str, Any]) -> Literal["rollout", "token"]:
     return "token" if loss and loss.needs_token_weighting else "rollout"
 
 
+REJECTION_BOUNDS = {"geometric": (0.99, 1.01), "token_veto": (1e-4, 1e4)}
+"""The default bounds of each rejection."""
+
+
+def _default_min(fields: dict[str, Any]) -> float:
+    return REJECTION_BOUNDS.get(fields.get("rejection", ""), (1.0, 1.0))[0]
+
+
+def _default_max(fields: dict[str, Any]) -> float:
+    return REJECTION_BOUNDS.get(fields.get("rejection", ""), (1.0, 1.0))[1]
+
+
+def _default_estimator(fields: dict[str, Any]) -> str:
+    return "k1" if fields.get("kl_in") == "reward" else "k3"
+
+
 class Train(Section):
     loss: str = "vanilla"
     """One of verl's policy losses: see the choices below."""
@@ -28,12 +50,29 @@ class Train(Section):
     """Rank of the LoRA adapter; 0 trains all weights."""
     learning_rate: float = Field(default_factory=_default_rate, gt=0)
     """Learning rate of AdamW; default: 5e-4 for a LoRA adapter, 1e-5 for all weights."""
+    warmup_updates: int = Field(default=0, ge=0)
+    """First updates of a run, in which the learning rate rises in equal steps."""
+    decay: Literal["constant", "linear", "cosine"] = "constant"
+    """How the learning rate falls, from the end of the warm-up to 0 after the run's `updates`."""
     lora_alpha: int | None = None
     """Scale of the LoRA adapter; default: twice the rank."""
     clip_ratio_low: float = Field(default=0.2, ge=0)
     """The importance ratio is clipped from below at 1 minus this."""
     clip_ratio_high: float = Field(default=0.2, ge=0)
     """The importance ratio is clipped from above at 1 plus this."""
+    entropy_coefficient: float = Field(default=0.0, ge=0)
+    """Factor of the policy's entropy, which the loss is lowered by."""
+    kl_coefficient: float = Field(default=0.0, ge=0)
+    """Factor of the policy's KL divergence from `reference`; 0: there is no reference."""
+    kl_in: Literal["loss", "reward"] = "loss"
+    """loss: the divergence under the trained weights is added to the loss. reward: the divergence
+    before the update is subtracted from each token's advantage."""
+    kl_estimator: str = Field(default_factory=_default_estimator)
+    """How the divergence of a token is estimated: see the choices below; default: k3 in the loss,
+    k1 in the reward."""
+    reference: str = Field(default="base", pattern=r"^(base|[A-Za-z0-9][A-Za-z0-9._-]*@\d+)$")
+    """The policy that the divergence is from. base: the weights that training started from, which
+    with an adapter are those of the same model. `sql@3`: a version, which is loaded beside it."""
     updates: Annotated[int, BUDGET] = Field(default=10, ge=1)
     """Updates of an online run; each has one wave."""
     mode: Literal["sync", "async", "auto"] = "sync"
@@ -51,11 +90,19 @@ class Train(Section):
     loss_weighting: Literal["rollout", "call", "token"] = Field(default_factory=_default_weighting)
     """The unit that has equal weight in the loss; default: the rollout, or the token for a loss
     that needs it."""
-    correction: Literal["bypass", "token_tis"] = "bypass"
+    correction: Literal["bypass", "token_tis", "sequence_tis"] = "bypass"
     """bypass: the server's log-probabilities are the old policy's. token_tis: the learner
-    recomputes them, and weights each token by the capped ratio of the two."""
+    recomputes them, and weights each token by the capped ratio of the two. sequence_tis: it weights
+    all tokens of a call by the capped product of their ratios."""
     correction_cap: float = Field(default=2.0, gt=0)
-    """Upper bound of the ratio in token_tis."""
+    """Upper bound of the ratio in token_tis and sequence_tis."""
+    rejection: Literal["none", "geometric", "token_veto"] = "none"
+    """Calls that are not trained on. geometric: those whose geometric mean of the ratios of learner
+    to server is out of bounds. token_veto: those with one such ratio out of bounds."""
+    rejection_min: float = Field(default_factory=_default_min, gt=0, le=1)
+    """Lower bound of the ratio; default: 0.99 for geometric, 0.0001 for token_veto."""
+    rejection_max: float = Field(default_factory=_default_max, ge=1)
+    """Upper bound of the ratio; default: 1.01 for geometric, 10000 for token_veto."""
     drift_outlier: Annotated[float, BUDGET] = Field(default=0.5, gt=0)
     """A token is an outlier if the log-probabilities of learner and server differ by more."""
     drift_warning: Annotated[float, BUDGET] = Field(default=0.02, ge=0)
@@ -76,11 +123,18 @@ class Train(Section):
     keep_versions: Annotated[int, BUDGET] = Field(default=3, ge=1)
     """Newest versions that a run keeps, besides the current one, version 0 and the best; older ones
     are removed."""
+    verl: Verl = Verl()
 
     @field_validator("loss")
     @classmethod
     def _known(cls, name: str) -> str:
         check_loss(name)
+        return name
+
+    @field_validator("kl_estimator")
+    @classmethod
+    def _known_estimator(cls, name: str) -> str:
+        check_estimator(name)
         return name
 
     @model_validator(mode="after")

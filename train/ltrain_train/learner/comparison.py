@@ -1,0 +1,96 @@
+"""Compares the learner's log-probabilities before an update with those of other policies.
+
+The policies are the server, which sampled the tokens, and the reference. The results are columns
+of the rows, which the loss reads, and metrics. All log-probabilities are flat arrays over the
+response tokens of all rows.
+"""
+
+import numpy as np
+import polars as pl
+import torch
+from numpy.typing import NDArray
+from torch.nn.utils.rnn import pad_sequence
+
+from ltrain_train.learner import batch, engine
+from ltrain_train.learner.objective import Objective
+
+LogProbs = NDArray[np.float32]
+Compared = tuple[pl.DataFrame, dict[str, float]]
+"""The rows with further columns, and the metrics."""
+
+
+def apply_correction(rows: pl.DataFrame, old: LogProbs, objective: Objective) -> Compared:
+    """Make the learner's log-probabilities the old ones, and add the capped ratio to the server's.
+
+    Nothing changes with the correction `bypass`.
+    """
+    if objective.correction == "bypass":
+        return rows, {}
+    lengths = batch.call_lengths(rows)
+    weights, metrics = engine.importance_weights(
+        *_ratios_and_mask(rows, old, lengths),
+        objective.correction.removesuffix("_tis"),
+        objective.correction_cap,
+    )
+    columns = {batch.OLD: old, batch.CORRECTION: _flatten(weights, lengths)}
+    return batch.with_values(rows, **columns), metrics
+
+
+def apply_rejection(rows: pl.DataFrame, old: LogProbs, objective: Objective) -> Compared:
+    """Leave the tokens of the calls that the objective rejects out of the loss.
+
+    The metrics are the rejected shares of the trained tokens, and of the calls that have some.
+    """
+    if objective.rejection == "none":
+        return rows, {}
+    lengths = batch.call_lengths(rows)
+    log_ratio, mask = _ratios_and_mask(rows, old, lengths)
+    kept = engine.rejection_mask(log_ratio, mask, objective)
+    metrics = {
+        "rejected_tokens": 1 - float(kept.sum() / mask.sum()),
+        "rejected_calls": 1 - float(kept.any(-1).sum() / mask.any(-1).sum()),
+    }
+    response_mask = _flatten(kept, lengths).astype(np.uint8)
+    return batch.with_values(rows, response_mask=response_mask), metrics
+
+
+def apply_reference(
+    rows: pl.DataFrame, old: LogProbs, reference: LogProbs, objective: Objective
+) -> Compared:
+    """Add the reference's log-probabilities, or subtract the divergence from the advantages.
+
+    With `kl_in = "reward"` each token's advantage is lowered by the coefficient times the token's
+    divergence: verl's `apply_kl_penalty`, which lowers the token's reward, without a return over
+    later tokens. The metric is the mean divergence before the update, weighted as the loss is.
+    """
+    estimates = engine.divergence(
+        torch.from_numpy(old), torch.from_numpy(reference), objective.kl_estimator
+    ).numpy()
+    metrics = {"kl_reference": batch.weighted_mean(rows, estimates)}
+    if objective.kl_loss:
+        return batch.with_values(rows, **{batch.REFERENCE: reference}), metrics
+    penalty = objective.kl_coefficient * estimates
+    advantages = batch.flat_values(rows, "advantages") - penalty
+    return batch.with_values(rows, advantages=advantages.astype(np.float32)), metrics
+
+
+def _ratios_and_mask(
+    rows: pl.DataFrame, old: LogProbs, lengths: list[int]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the log-ratios of learner to server and the mask of trained tokens, [call, token].
+
+    A sequence of verl is a call here, whether its tokens are a row or a part of a merged row.
+    """
+    sampled = batch.flat_values(rows, "rollout_logprobs")
+    mask = batch.flat_values(rows, "response_mask").astype(np.int64)
+    log_ratio, trained = (
+        pad_sequence(list(torch.split(torch.tensor(flat), lengths)), batch_first=True)
+        for flat in (old - sampled, mask)
+    )
+    return log_ratio, trained
+
+
+def _flatten(padded: torch.Tensor, lengths: list[int]) -> NDArray[np.float32]:
+    """Return the values of calls [call, token] as a flat array."""
+    calls = zip(padded, lengths, strict=True)
+    return torch.cat([call[:length] for call, length in calls]).numpy()
