@@ -1,6 +1,7 @@
 """A run that publishes its adapter: each version is served as it was trained."""
 
 import re
+import subprocess
 from collections.abc import Callable
 from typing import Any
 
@@ -38,6 +39,11 @@ def test_a_run_serves_its_adapters(project: Callable[[str], Any]) -> None:
         "WHERE ScopeName = 'ltrain.gateway' AND GenAiOp = 'chat' ORDER BY version"
     )
     assert [int(row["version"]) for row in rows] == [0, 1, 2]
-    continued = made.train("adapter.toml", "--updates", str(UPDATES + 1))
-    assert [wave["version"] for wave in continued if wave["mode"] == "train"] == [3]
+    continued = made.training("adapter.toml", "--updates", str(UPDATES + 1))
+    continued.remove("--json")
+    done = subprocess.run(continued, env=made.environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    choice = "publish = adapter: the gateway was started with --publish adapter."
+    assert choice in done.stdout.splitlines()
+    assert f"Run two-turn goes on after update {UPDATES} of {UPDATES + 1}" in done.stdout
     assert policies.read_version("two", 4).artifact == "adapter"

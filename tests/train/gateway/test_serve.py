@@ -473,8 +473,8 @@ def test_a_trial_at_the_start_decides_what_is_published(
     home = tmp_path / "home"
     with serving(home, python, str(model), "--lora-rank", "12", "--max-adapters", "2") as served:
         client = GatewayClient(served.url, gateway_secret(home))
-        served.line(f"ltrain: publish = {choice}: with an adapter this server samples ")
-        assert client.publishes_adapters("policy") == (choice == "adapter")
+        line = served.line(f"ltrain: publish = {choice}: with an adapter this server samples ")
+        assert line == f"ltrain: {client.publish_choice('policy').describe()}"
         arguments = (home / "logs" / "vllm.log").read_text().splitlines()[0]
         limits = "--enable-lora --max-loras 2 --max-cpu-loras 2 --max-lora-rank 16"
         assert limits in arguments

@@ -42,7 +42,7 @@ from ltrain_train.gateway.collection import (
 )
 from ltrain_train.gateway.keys import gateway_secret, require_store_keys, store_keys
 from ltrain_train.gateway.routes import Routes, parse_routes
-from ltrain_train.gateway.serving.adapter_trial import measure_adapter, warm_up
+from ltrain_train.gateway.serving.adapter_trial import PublishChoice, measure_adapter, warm_up
 from ltrain_train.gateway.serving.host import PolicyHost
 from ltrain_train.gateway.serving.plan import (
     AdapterOptions,
@@ -58,13 +58,14 @@ from ltrain_train.gateway.serving.vllm import Vllm, VllmOptions
 from ltrain_train.policy import NO_TOOLS, Policies, renders_tools
 from ltrain_train.processes import Children
 from ltrain_train.store import open_service_provider
-from ltrain_transforms.artifacts import PublishedAs
 
 HOST = "127.0.0.1"
 GC_THRESHOLD = 20_000
 """Objects that are created between two searches for cycles; Python's default is 700."""
 SHUTDOWN_TIMEOUT = 3
 """Seconds that calls in flight may take after the gateway was stopped."""
+SHARED = "several policies share a server, and merged weights would be those of all"
+"""Why adapters are published without a trial."""
 
 
 class PortTaken(LtrainError, OSError):
@@ -165,7 +166,7 @@ class GatewayServer:
                 routes=routes,
                 attempts=AttemptRegistry(ClosedAttempts(options.home / "gateway" / "closed.jsonl")),
                 collection=collection,
-                publish_as=await self._choose_artifact(hosts),
+                publish_choice=await self._choose_artifact(hosts),
             )
             await self._serve(gateway, hosts, listening)
 
@@ -208,25 +209,30 @@ class GatewayServer:
             await hosts[-1].prepare()
         return hosts
 
-    async def _choose_artifact(self, hosts: Sequence[PolicyHost]) -> PublishedAs:
+    async def _choose_artifact(self, hosts: Sequence[PolicyHost]) -> PublishChoice:
         """Return what learners publish: what the options say, or what a trial shows."""
         adapters = self._options.adapters
-        if not hosts or not adapters.lora_rank or adapters.publish == "merged":
-            return "merged"
+        option = f"the gateway was started with --publish {adapters.publish}"
+        if not hosts or not adapters.lora_rank:
+            return PublishChoice("merged", "the gateway was started without --lora-rank")
+        if adapters.publish == "merged":
+            return PublishChoice("merged", option)
         server, shared = hosts[0].server, any(len(host.publications) > 1 for host in hosts)
         path = self._policies.path(server.weights.policy, server.weights.version)
         try:
-            if adapters.publish == "adapter" or shared:  # merged weights would replace the others'
+            if adapters.publish == "adapter" or shared:
                 await warm_up(server.upstream, path, adapters.lora_rank)
-                return "adapter"
+                reason = option if adapters.publish == "adapter" else SHARED
+                return PublishChoice("adapter", reason)
             trial = await measure_adapter(server.upstream, path, adapters.lora_rank)
         except UpstreamFailed as error:
             if adapters.publish == "adapter":
                 raise
-            self._log(f"publish = merged, because the server takes no adapter: {error}")
-            return "merged"
-        self._log(trial.describe())
-        return trial.publish_as
+            choice = PublishChoice("merged", f"the server takes no adapter: {error}")
+        else:
+            choice = trial.choice
+        self._log(choice.describe())
+        return choice
 
     def _warn_of_template(self) -> None:
         """Print once that the model does not see the tools of the requests."""

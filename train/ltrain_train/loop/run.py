@@ -206,6 +206,8 @@ def run_online(
         given_up = services.gateway_given_up
         gateway = GatewayClient(services.gateway_url, secret, given_up=given_up)
         stack.callback(gateway.close)
+        if plan.train.lora_rank:
+            on_start(f"{gateway.publish_choice(plan.policy).describe()}.")
         provider = open_service_provider("ltrain-loop", plan.home)
         stack.callback(provider.shutdown)
         store = stack.enter_context(Store.open(services.store_url))
