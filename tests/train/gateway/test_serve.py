@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.fake_vllm import FakeVllm
 
 from ltrain_collector.access import Keys, Role
 from ltrain_instrument.errors import BadSetting
@@ -508,4 +509,14 @@ def test_policies_of_other_weights_have_servers_of_their_own(
         "vllm-critic.log",
     }
     lines = refusal(home, python, *names, "--upstream", "http://127.0.0.1:9")
-    assert "Start a gateway for each group: solver, checker; critic." in lines
+    assert "The policies solver, checker; critic have different weights" in lines
+    with FakeVllm() as one, FakeVllm() as other:
+        for server, name in ((one, "solver"), (other, "critic")):
+            server.model_list = {"object": "list", "data": [{"id": name, "max_model_len": 64}]}
+        upstreams = ("--upstream", one.url, "--upstream", f"critic={other.url}")
+        with serving(home, "no vLLM is started", *names, *upstreams) as served:
+            for name, words in (("solver", "w1"), ("critic", "w2"), ("checker", "w3")):
+                assert served.ask(words, model=name).status_code == 200
+    prompts = [[body["messages"][-1]["content"] for body in each.requests] for each in (one, other)]
+    assert prompts == [["w1", "w3"], ["w2"]]
+    assert (one.weights, other.weights) == ("solver/v0", "critic/v0")

@@ -46,10 +46,11 @@ from ltrain_train.gateway.serving.adapter_trial import PublishChoice, measure_ad
 from ltrain_train.gateway.serving.host import PolicyHost
 from ltrain_train.gateway.serving.plan import (
     AdapterOptions,
+    BadUpstream,
     PlannedServer,
+    parse_upstreams,
     plan_servers,
     prepare_version,
-    require_one_server,
 )
 from ltrain_train.gateway.serving.policy_server import PolicyServer
 from ltrain_train.gateway.serving.publication import Publication
@@ -86,14 +87,15 @@ class ServeOptions:
     host: str = HOST
     """The address to listen on."""
     tls: Tls | None = None
-    upstream: str | None
-    """URL of a running policy server; None starts vLLM."""
+    upstreams: tuple[str, ...]
+    """URLs of running policy servers: `POLICY=URL`, or `URL` for all others; those of the other
+    policies are started."""
     vllm: VllmOptions
     adapters: AdapterOptions
     replicas: tuple[str, ...] = ()
-    """URLs of the servers behind `upstream`, which is a router then."""
+    """URLs of the servers behind the upstream, which is a router then."""
     upstream_key_env: str | None = None
-    """Environment variable with the key of `upstream`."""
+    """Environment variable with the key of the upstreams."""
     routes: tuple[str, ...] = ()
     """Other models as `MODEL=URL`, or as the JSON object of a route."""
 
@@ -129,19 +131,17 @@ class GatewayServer:
         self._options, self._policies, self._children, self._log = options, policies, children, log
         self._key = upstream_key(options.upstream_key_env)
         self._template_checked = False
+        self._upstreams = parse_upstreams(options.upstreams, options.policies)
         self._collects = _collects(policies, options)
         """Whether it only records the calls of a server that it does not manage."""
         self._planned = [] if self._collects else self._plan()
-        self._vllms = [None if options.upstream else self._start_vllm(s) for s in self._planned]
+        self._vllms = [None if each.upstream else self._start_vllm(each) for each in self._planned]
 
     def _plan(self) -> list[PlannedServer]:
         options = self._options
         for policy in options.policies:
             prepare_version(self._policies, policy, options.model, self._log)
-        planned = plan_servers(self._policies, options.policies, options.adapters)
-        if options.upstream:
-            require_one_server(planned)
-        return planned
+        return plan_servers(self._policies, options.policies, options.adapters, self._upstreams)
 
     async def run(self, secret: str, listening: socket.socket, routes: Routes) -> None:
         """Serve on a bound socket until a signal arrives or vLLM has died too often."""
@@ -174,8 +174,10 @@ class GatewayServer:
         self, stack: AsyncExitStack
     ) -> tuple[CollectionServer, CollectionPublication]:
         """Return a server that is not managed, and the policy without versions."""
-        policy, address = self._options.policies[0], self._options.upstream or ""
-        upstream = Upstream(address, policy, key=self._key, health_path="/v1/models")
+        [policy] = self._options.policies
+        upstream = Upstream(
+            self._upstreams[policy], policy, key=self._key, health_path="/v1/models"
+        )
         stack.push_async_callback(upstream.close)
         collection = await open_collection(upstream)
         self._log(collection.notice)
@@ -185,12 +187,12 @@ class GatewayServer:
         """Return the policy servers, which have the current versions."""
         hosts = []
         for planned, vllm in zip(self._planned, self._vllms, strict=True):
-            address = vllm.socket if vllm else self._options.upstream
+            address = vllm.socket if vllm else planned.upstream
             upstream = Upstream(
                 address or "",
                 planned.weights.policy,
                 key=self._key,
-                replicas=self._options.replicas,
+                replicas=self._options.replicas if planned.upstream else (),
             )
             stack.push_async_callback(upstream.close)
             server = PolicyServer(
@@ -236,7 +238,7 @@ class GatewayServer:
 
     def _warn_of_template(self) -> None:
         """Print once that the model does not see the tools of the requests."""
-        if self._options.upstream is None and not self._template_checked:
+        if not self._upstreams and not self._template_checked:
             self._template_checked = True
             for policy in self._options.policies:
                 model = self._policies.weights_path(policy, self._policies.current(policy))
@@ -354,9 +356,20 @@ def _bind_port(options: ServeOptions) -> socket.socket:
 
 
 def _collects(policies: Policies, options: ServeOptions) -> bool:
-    """Return whether there is no version to load into the server that was named."""
+    """Return whether there is no version to load into the server that was named.
+
+    Raises:
+        BadUpstream: when several models of servers without versions would be recorded.
+    """
     has_version = options.model is not None or any(map(policies.versions, options.policies))
-    return options.upstream is not None and not has_version
+    if not options.upstreams or has_version:
+        return False
+    if len(options.policies) > 1:
+        raise BadUpstream(
+            f"The policies {', '.join(options.policies)} have no version, and a gateway that only "
+            "records has one model. Name one --policy, and the others with --route MODEL=URL."
+        )
+    return True
 
 
 def _leave_running() -> None:
