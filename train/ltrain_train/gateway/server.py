@@ -23,9 +23,9 @@ from ltrain_collector.http import (
     BrowserGuard,
     Descriptors,
     Tls,
+    check_tls,
     connection_factory,
     listener_address,
-    load_config,
     open_listener,
     raise_limit,
 )
@@ -105,10 +105,11 @@ def serve(options: ServeOptions, log: Callable[[str], None]) -> None:
 
     Raises:
         LtrainError: when the port is in use, other machines could make calls without a key, the
-            model is incomplete, or vLLM cannot be started.
+            certificate or the model is incomplete, or vLLM cannot be started.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     routes = parse_routes(options.routes, options.policies)
+    check_tls(options.tls)
     require_store_keys(options.home, options.host)
     with contextlib.suppress(KeyboardInterrupt), _bind_port(options) as listening:
         policies, secret = Policies(options.home), gateway_secret(options.home)
@@ -340,7 +341,6 @@ def _config(gateway: Gateway, options: ServeOptions) -> uvicorn.Config:
         ssl_certfile=tls.certificate if tls else None,
         ssl_keyfile=tls.key if tls else None,
     )
-    load_config(config, tls)
     return config
 
 
