@@ -40,6 +40,7 @@ from ltrain_train.gateway.collection import (
     open_collection,
     upstream_key,
 )
+from ltrain_train.gateway.errors import StopGuard
 from ltrain_train.gateway.keys import gateway_secret, require_store_keys, store_keys
 from ltrain_train.gateway.routes import Routes, parse_routes
 from ltrain_train.gateway.serving.adapter_trial import PublishChoice, measure_adapter, warm_up
@@ -327,7 +328,7 @@ def _config(gateway: Gateway, options: ServeOptions) -> uvicorn.Config:
     raise_limit()
     refusals, tls = gateway.refusals, options.tls
     config = uvicorn.Config(
-        BrowserGuard(gateway.app(), (options.host, *ALLOW_HOSTS.read()), refusals),
+        BrowserGuard(StopGuard(gateway.app()), (options.host, *ALLOW_HOSTS.read()), refusals),
         http=connection_factory(Descriptors.measure(), refusals),
         ws="none",
         lifespan="off",
