@@ -1,23 +1,67 @@
-"""Runs that publish their adapter: each version is served as it was trained, in both modes."""
+"""Runs that publish their adapter: each version is served as it was trained, in both modes.
 
+Its agent uses a service, and a judge scores the results beside the reward function.
+"""
+
+import json
 import re
+import subprocess
 from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
 import polars as pl
+from tests.end_to_end.conftest import TRAIN, load
 
+from ltrain_train.loop.journal import Journal
 from ltrain_train.policy import Policies
 
 UPDATES = 3
+VERDICT = json.dumps({"evidence": "it names a word", "score": 0.25})
+JUDGE_AND_SERVICE = """
+[[reward]]
+use = "judge"
+name = "quality"
+params = {{ rubric = "It names a word.", model = "m" }}
+
+[[serve.route]]
+model = "m"
+url = "{url}/v1"
+key = "JUDGE_KEY"
+
+[[service]]
+name = "numbers"
+command = "exec python -m http.server $PORT --bind 127.0.0.1 --directory numbers"
+health = "/7"
+count = 4
+"""
+AGENT = """
+from urllib.request import urlopen
+
+import word_agent
+
+def solve(task, llm):
+    result = word_agent.solve(task, llm)
+    with urlopen(llm.services["numbers"] + "/7") as answer:
+        return result | {"number": answer.read().decode()}
+"""
 
 
-def adapter_recipe(project: Any) -> str:
-    """Write the recipe with a LoRA adapter that is published as it is; return its name."""
+def adapter_recipe(project: Any, judge: str) -> str:
+    """Write the recipe with a LoRA adapter that is published as it is; return its name.
+
+    Args:
+        judge: URL of the server with the judge's model.
+    """
+    (project.folder / "numbers").mkdir()
+    (project.folder / "numbers" / "7").write_text("seven")
+    (project.folder / "service_agent.py").write_text(AGENT)
     text = (project.folder / "ltrain.toml").read_text()
     text = re.sub(r"lora_rank = 0\nupdates = \d+", f"lora_rank = 4\nupdates = {UPDATES}", text)
     serve = '[serve]\npublish = "adapter"\nmax_adapters = 2\n\n[train]'
-    (project.folder / "adapter.toml").write_text(text.replace("[train]", serve))
+    text = text.replace("[train]", serve).replace("word_agent:", "service_agent:")
+    more = JUDGE_AND_SERVICE.format(url=judge)
+    (project.folder / "adapter.toml").write_text(text + more)
     return "adapter.toml"
 
 
@@ -32,7 +76,14 @@ def overlapping_recipe(project: Any) -> str:
 
 def test_a_run_serves_its_adapters(project: Callable[[str], Any]) -> None:
     made = project("adapters")
-    waves = made.train(adapter_recipe(made))
+    made.environ["JUDGE_KEY"] = "the key of the judge"
+    with load(TRAIN / "rollout" / "outside.py").Outside(rules=[('"result"', VERDICT)]) as judge:
+        _train_and_continue(made, judge)
+
+
+def _train_and_continue(made: Any, judge: Any) -> None:
+    waves = made.train(adapter_recipe(made, judge.url))
+    _check_judge(made, judge, sum(wave["rollouts"] for wave in waves))
     policies = Policies(made.home)
     assert policies.versions("two") == [0, 1, 2, 3]
     manifests = [policies.read_version("two", version) for version in (1, 2, 3)]
@@ -50,13 +101,38 @@ def test_a_run_serves_its_adapters(project: Callable[[str], Any]) -> None:
         "WHERE ScopeName = 'ltrain.gateway' AND GenAiOp = 'chat' ORDER BY version"
     )
     assert [int(row["version"]) for row in rows] == [0, 1, 2]
-    overlapped = made.train(overlapping_recipe(made))
-    trained = [wave for wave in overlapped if wave["mode"] == "train"]
+    overlapped = made.training(overlapping_recipe(made))
+    overlapped.remove("--json")
+    done = subprocess.run(overlapped, env=made.environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    choice = "publish = adapter: the gateway was started with --publish adapter."
+    assert choice in done.stdout.splitlines()
+    assert "Run two-turn-2 starts from two@3" in done.stdout
+    journal = Journal.load(made.home / "runs" / "two-turn-2")
+    assert journal is not None
+    train = [wave for wave in journal.waves if wave.mode == "train"]
     # a wave is dispatched before the version of the previous one is published
-    assert [wave["version"] for wave in trained] == [3, 3, 4]
-    assert [wave["published"] for wave in trained] == [4, 5, 6]
-    assert all(wave["outcomes"] == {"ok": wave["rollouts"]} for wave in trained)
+    assert [(wave.version, wave.published) for wave in train] == [(3, 4), (3, 5), (4, 6)]
+    assert all(wave.outcomes == {"ok": wave.rollouts} for wave in train)
     datasets = sorted((made.home / "datasets" / "two-turn-2").glob("train-?"))
     rollouts = [pl.read_parquet(each / "executions")["rollout_id"].to_list() for each in datasets]
-    assert [len(each) for each in rollouts] == [wave["rollouts"] for wave in trained]
+    assert [len(each) for each in rollouts] == [wave.rollouts for wave in train]
     assert len(rollouts) == UPDATES and len({*chain(*rollouts)}) == sum(map(len, rollouts))
+    assert policies.read_version("two", 6).artifact == "adapter"
+
+
+def _check_judge(made: Any, judge: Any, rollouts: int) -> None:
+    """Check that the judge has scored each rollout, which had used its service."""
+    assert len(judge.calls) == rollouts
+    headers = [{name.lower(): text for name, text in call.headers.items()} for call in judge.calls]
+    keys = {each["authorization"] for each in headers}
+    assert keys == {"Bearer the key of the judge"}
+    contents = [json.loads(call.body["messages"][-1]["content"]) for call in judge.calls]
+    assert {content["result"]["number"] for content in contents} == {"seven"}
+    scores = made.sql(
+        "SELECT explanation, value, uniqExact(rollout) AS rollouts FROM otel.evaluations "
+        "WHERE name = 'quality' GROUP BY ALL"
+    )
+    assert [(row["explanation"], row["value"], int(row["rollouts"])) for row in scores] == [
+        ("it names a word", 0.25, rollouts)
+    ]

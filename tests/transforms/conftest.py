@@ -170,6 +170,8 @@ class Attempt:
             "gen_ai.evaluation.score.value": value,
             "ltrain.reward.scope": more.pop("scope", "rollout"),
         }
+        if explanation := more.pop("explanation", ""):
+            attributes["gen_ai.evaluation.explanation"] = explanation
         process = "runner" if by == RUNNER else "worker"
         return self.emit("gen_ai.evaluation.result", by, attributes, process=process, **more)
 

@@ -57,10 +57,11 @@ def serve(
         Path | None, typer.Option(help="PEM file of the certificate's private key.")
     ] = None,
     upstream: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             help="URL of a running vLLM to use instead of starting one; for a policy without a "
-            "version, of any OpenAI-compatible server, whose calls are recorded and not trained."
+            "version, of any OpenAI-compatible server, whose calls are recorded and not trained. "
+            "POLICY=URL names that of one policy; repeat for more."
         ),
     ] = None,
     replica: Annotated[
@@ -111,7 +112,7 @@ def serve(
 
     if (tls_cert is None) != (tls_key is None):
         raise typer.BadParameter("--tls-cert and --tls-key must be used together.")
-    if replica and not upstream:
+    if replica and len(upstream or ()) != 1:
         raise typer.BadParameter("--replica names servers behind a router: --upstream is its URL.")
     serve_until_stopped(
         ServeOptions(
@@ -124,7 +125,7 @@ def serve(
             port=port,
             host=host,
             tls=Tls(tls_cert, tls_key) if tls_cert and tls_key else None,
-            upstream=upstream,
+            upstreams=tuple(upstream or ()),
             replicas=tuple(replica or ()),
             upstream_key_env=upstream_key_env,
             vllm=VllmOptions(

@@ -7,8 +7,8 @@ from ltrain_collector.http.decompression import Zlib, inflate, too_large
 from ltrain_collector.http.descriptors import Descriptors, raise_limit
 from ltrain_collector.http.listeners import (
     Tls,
+    check_tls,
     listener_address,
-    load_config,
     open_listener,
     url_host,
 )
@@ -27,10 +27,10 @@ __all__ = [
     "RequestBuffer",
     "Tls",
     "Zlib",
+    "check_tls",
     "connection_factory",
     "inflate",
     "listener_address",
-    "load_config",
     "open_listener",
     "raise_limit",
     "too_large",

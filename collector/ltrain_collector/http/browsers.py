@@ -124,7 +124,7 @@ def _unlisted(host: str) -> Refusal:
     return Refusal(
         RefusalReason.HOST,
         f"The host '{shown}' is not allowed, so the request is refused. Use 127.0.0.1 or "
-        "localhost, or allow the name with `--allow-host` or in LTRAIN_ALLOW_HOSTS.",
+        "localhost, or list the name in LTRAIN_ALLOW_HOSTS or with `ltrain up --allow-host`.",
     )
 
 

@@ -5,8 +5,6 @@ import ssl
 from dataclasses import dataclass
 from pathlib import Path
 
-import uvicorn
-
 from ltrain_collector.errors import BadTls
 
 BACKLOG = 1024
@@ -53,17 +51,17 @@ def url_host(listener: socket.socket) -> str:
     return f"[{host}]" if ":" in host else str(host)
 
 
-def load_config(config: uvicorn.Config, tls: Tls | None) -> None:
-    """Load a server's configuration, and with it the certificate.
+def check_tls(tls: Tls | None) -> None:
+    """Check the files of a certificate, before a server does what takes long.
 
     Raises:
-        BadTls: when the files of `tls` are no certificate with its key.
+        BadTls: when they are no certificate with its key.
     """
+    if tls is None:
+        return
     try:
-        config.load()
-    except (OSError, ssl.SSLError) as error:
-        if tls is None:
-            raise
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls.certificate, tls.key)
+    except OSError as error:
         raise BadTls(
             f"TLS cannot be served from {tls.certificate} and {tls.key}: {error}. Name a "
             "certificate and its private key, in PEM, with --tls-cert and --tls-key."

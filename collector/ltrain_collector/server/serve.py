@@ -27,9 +27,9 @@ from ltrain_collector.http import (
     RefusalCounts,
     RefusalReason,
     Tls,
+    check_tls,
     connection_factory,
     listener_address,
-    load_config,
     open_listener,
     raise_limit,
     url_host,
@@ -134,6 +134,7 @@ def serve(
     Raises:
         BadKeys: the store's file of keys is damaged.
         BadSetting: a limit of queries is invalid.
+        BadTls: the files of `tls` are no certificate with its key.
         OpenToAll: other machines could reach the store, and it has no keys.
         PortTaken: another process listens on a port.
         StoreInUse: another process has the folder open.
@@ -144,6 +145,7 @@ def serve(
     keys = Keys(directory.absolute(), partial(refusals.add, RefusalReason.KEYS))
     if not keys.requires_key and not is_loopback(host):
         raise OpenToAll(host, directory)
+    check_tls(tls)
     raise_limit()
     # check the gRPC port now: gRPC binds it later, once the store is open
     _bind(host, ports.grpc, "--grpc-port").close()
@@ -175,7 +177,6 @@ def serve(
                 ssl_certfile=tls.certificate if tls else None,
                 ssl_keyfile=tls.key if tls else None,
             )
-            load_config(config, tls)
             _ignore_repeated_signals()
             receiver = GrpcReceiver(intake, keys, refusals)
             grpc = partial(make_server, receiver, host, ports.grpc, tls, descriptors.served // 4)

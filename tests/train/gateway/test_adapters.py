@@ -238,9 +238,9 @@ def test_no_call_waits_and_none_has_another_version_during_publications(
     [(1.0, 1.0, "adapter"), (0.9, 1.0, "adapter"), (1.0, 2.5, "merged"), (1.0, 0.5, "adapter")],
 )
 def test_the_choice_of_a_trial(without: float, with_adapter: float, choice: str) -> None:
-    trial = Trial(without, with_adapter)
-    assert trial.publish_as == choice
-    assert trial.describe().startswith(f"publish = {choice}: with an adapter this server samples ")
+    chosen = Trial(without, with_adapter).choice
+    assert chosen.artifact == choice
+    assert chosen.describe().startswith(f"publish = {choice}: with an adapter this server samples ")
 
 
 async def _measure(url: str, weights: Path) -> Trial:

@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.fake_vllm import FakeVllm
 
 from ltrain_collector.access import Keys, Role
 from ltrain_instrument.errors import BadSetting
@@ -408,8 +409,8 @@ def test_the_gateway_speaks_tls(tmp_path: Path, vllm: Any, monkeypatch: pytest.M
         GatewayClient("https://127.0.0.1:9", secret)
 
 
-def test_a_wrong_certificate_is_refused(tmp_path: Path, vllm: Any) -> None:
-    arguments = ("--upstream", vllm.url, "--port", "0", "--tls-cert", "/dev/null")
+def test_a_wrong_certificate_is_refused_before_a_server_is_used(tmp_path: Path) -> None:
+    arguments = ("--upstream", "http://127.0.0.1:9", "--port", "0", "--tls-cert", "/dev/null")
     assert "must be used together" in refusal(tmp_path, "none", *arguments, status=2)
     lines = refusal(tmp_path, "none", *arguments, "--tls-key", "/dev/null")
     assert "TLS cannot be served from /dev/null" in lines
@@ -473,8 +474,8 @@ def test_a_trial_at_the_start_decides_what_is_published(
     home = tmp_path / "home"
     with serving(home, python, str(model), "--lora-rank", "12", "--max-adapters", "2") as served:
         client = GatewayClient(served.url, gateway_secret(home))
-        served.line(f"ltrain: publish = {choice}: with an adapter this server samples ")
-        assert client.publishes_adapters("policy") == (choice == "adapter")
+        line = served.line(f"ltrain: publish = {choice}: with an adapter this server samples ")
+        assert line == f"ltrain: {client.publish_choice('policy').describe()}"
         arguments = (home / "logs" / "vllm.log").read_text().splitlines()[0]
         limits = "--enable-lora --max-loras 2 --max-cpu-loras 2 --max-lora-rank 16"
         assert limits in arguments
@@ -508,4 +509,14 @@ def test_policies_of_other_weights_have_servers_of_their_own(
         "vllm-critic.log",
     }
     lines = refusal(home, python, *names, "--upstream", "http://127.0.0.1:9")
-    assert "Start a gateway for each group: solver, checker; critic." in lines
+    assert "The policies solver, checker; critic have different weights" in lines
+    with FakeVllm() as one, FakeVllm() as other:
+        for server, name in ((one, "solver"), (other, "critic")):
+            server.model_list = {"object": "list", "data": [{"id": name, "max_model_len": 64}]}
+        upstreams = ("--upstream", one.url, "--upstream", f"critic={other.url}")
+        with serving(home, "no vLLM is started", *names, *upstreams) as served:
+            for name, words in (("solver", "w1"), ("critic", "w2"), ("checker", "w3")):
+                assert served.ask(words, model=name).status_code == 200
+    prompts = [[body["messages"][-1]["content"] for body in each.requests] for each in (one, other)]
+    assert prompts == [["w1", "w3"], ["w2"]]
+    assert (one.weights, other.weights) == ("solver/v0", "critic/v0")

@@ -1,6 +1,7 @@
 """`ltrain policy`: what it prints, what it changes, and what it refuses."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -35,11 +36,10 @@ def test_versions_are_listed_with_scores_and_marks(capsys: pytest.CaptureFixture
     policy_commands.list_versions(None, as_json=False)
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines[0] == ["Policy", "sql"]
+    assert lines[1][:5] == ["version", "from", "val", "train", "dataset"]
     assert lines[2][:2] == ["v0", "0.200"]
-    assert lines[9][:4] == ["v7", "v6", "0.800", "d7"]
-    assert lines[9][-1] == "current"
-    assert lines[10][:4] == ["v8", "v7", "0.800", "d8"]
-    assert lines[10][-1] == "best"
+    assert lines[9][:5] == ["v7", "current", "v6", "0.800", "d7"]
+    assert lines[10][:5] == ["v8", "best", "v7", "0.800", "d8"]
     policy_commands.list_versions("sql", as_json=True)
     listed = json.loads(capsys.readouterr().out)["sql"]
     assert (listed[3]["validation"], listed[3]["training"]) == (pytest.approx(0.78), 0.4)
@@ -47,6 +47,31 @@ def test_versions_are_listed_with_scores_and_marks(capsys: pytest.CaptureFixture
     assert [each["version"] for each in listed if each["best"] or each["current"]] == [7, 8]
     with pytest.raises(UnknownVersion, match="Unknown policy 'other'"):
         policy_commands.list_versions("other", as_json=False)
+
+
+@pytest.mark.parametrize("width", [80, 60])
+def test_no_cell_of_the_table_is_cut(
+    home: Path,
+    width: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    row = {"artifact": "adapter", "parent": 120, "validation": -1.25, "training": 0.5}
+    row |= {"dataset": "e3cbcfad688fbb50", "created_at": "2026-11-24 09:10", "size": 99_940_000}
+    versions = [
+        {"version": 9, "current": False, "best": False, **row},
+        {"version": 12, "current": True, "best": True, **row, "size": 16_400_000_000},
+    ]
+    monkeypatch.setattr(policy_commands, "_describe_versions", lambda *_: versions)
+    policy_commands.list_versions("sql", as_json=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= width
+    assert "…" not in "".join(lines)
+    if width == 80:
+        assert len(lines) == 4
+        cells = "v12 current best adapter v120 -1.250 0.500 e3cbcfad688fbb50 11-24 09:10 16.4 GB"
+        assert [line.split() for line in lines[3:]] == [cells.split()]
 
 
 def test_a_version_becomes_current_without_a_gateway(
@@ -130,7 +155,7 @@ def test_versions_that_were_made_elsewhere_are_added(
         "greeting@1`.",
     ]
     policy_commands.list_versions("greeting", as_json=False)
-    assert "prompt, current" in capsys.readouterr().out
+    assert re.search(r"^v0 current prompt ", capsys.readouterr().out, re.MULTILINE)
     policy_commands.use_version("greeting@1")
     assert Policies(home).current("greeting") == 1
     with pytest.raises(BadModel, match=r"There is no '.*absent'\. Name a model in"):

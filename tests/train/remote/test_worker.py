@@ -119,14 +119,14 @@ def test_a_worker_ends_an_attempt_at_its_time_limit(
     assert rollout["outcome"] == "timeout"
 
 
-def test_a_gateway_that_starts_again_neither_loses_nor_doubles_a_rollout(
+def test_a_gateway_that_is_stopped_and_starts_again_neither_loses_nor_doubles_a_rollout(
     cluster: Cluster, tasks: Callable[..., Path], outside: Any
 ) -> None:
     cluster.worker("patient")
     path = tasks(6, sleeps=1)
     program = cluster.rollout(path, "--agent-sees", "sleeps", "--agent-sees", "input")
     assert outside.wait_spans(1, WAIT, name="ltrain.rollout")
-    cluster.gateway.end(signal.SIGKILL)
+    cluster.gateway.end(signal.SIGTERM)  # test_kills kills it
     cluster.start_gateway()
     rollouts = finish(program)
     assert Counter(each["outcome"] for each in rollouts) == {"ok": 6}
@@ -234,7 +234,9 @@ def test_a_bad_key_ends_the_worker_with_a_sentence(cluster: Cluster) -> None:
         "bad", "worker", cluster.url, "--key", "nonsense", "--agent", "plain:solve"
     )
     assert program.process.wait(WAIT) == 1
-    assert "This is not a worker key of this gateway" in " ".join(program.output.split())
+    output = " ".join(program.output.split())
+    assert "This is not a worker key of this gateway" in output
+    assert "`ltrain worker-key` prints one" in output and "worker ready" not in output
     assert "Traceback" not in program.output
 
 

@@ -8,8 +8,8 @@ import pytest
 from tests.otlp import insert_otlp
 
 from ltrain_collector.store import Store
+from ltrain_train.rollout import Runner, finished_rollouts
 from ltrain_train.rollout.rewards import RewardFailed
-from ltrain_train.rollout.runner import Runner, finished_rollouts
 from ltrain_train.rollout.tasks import Task
 from ltrain_train.workers import COUNTED_OUTCOMES
 

@@ -1,6 +1,7 @@
 """Rollouts that a language model judges: their evaluations, the spans of its calls, and again."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -120,6 +121,12 @@ def test_stored_rollouts_are_judged_by_the_judge_of_a_recipe(
         assert wait_complete(store, [str(result.identity.rollout)], 10) == set()
         recipe = Recipe.load(tmp_path / "ltrain.toml")
         spans, _ = read_spans(store, recipe.source, Selection(run="r"))
+    shown = ltrain(tmp_path, "show", str(result.identity.rollout)).stdout
+    assert re.search(
+        r"^  reward quality \+0\.250 \(runner; evidence span \w{16}\)\n    score 0\.25: no$",
+        shown,
+        re.MULTILINE,
+    )
     tables = derive(spans, recipe).tables
     assert tables["calls"].filter(pl.col("kind") == "llm").height == 0
     assert "chat m" not in str(tables["drops"].to_dicts())

@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
+from tests.model_files import write_model_files
 
 from ltrain_collector.store import Store
 from ltrain_train.rollout.runs import open_run
@@ -163,12 +164,38 @@ def test_a_run_of_another_machine_is_not_dispatched_again(
             assert second.returncode == 1, output
             assert "Another runner has 4 open attempts of the run 'tasks'" in output
             assert "with --run" in output and "Traceback" not in output
+            trained = _run(tasks, elsewhere, tmp_path)
+            assert (trained.returncode, trained.stdout) == (1, ""), trained.stderr
+            training_output = " ".join(trained.stderr.split())
+            assert "Another runner has 4 open attempts of the run 'tasks'" in training_output
+            assert "otherwise with source.run in the recipe" in training_output
+            assert "Traceback" not in training_output
             named = ltrain([tasks, *AGENT, "--timeout", "0.5", "--run", "other"], elsewhere)
             assert named.stdout.startswith("run other: 4 "), named
         finally:
             first.terminate()
             outside.pause = 0.0
             first.wait(60)
+
+
+def _run(tasks: Path, environ: dict[str, str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run `ltrain run` with the name of the tasks' run."""
+    (folder / "ltrain.toml").write_text(
+        f'''
+        source.run = "{tasks.stem}"
+        rollout = {{ tasks = "{tasks.name}", agent = "echo", reward = "true" }}
+        policy = [{{ name = "p" }}]
+        reward = [{{ name = "answer", evaluation = "reward" }}]
+        '''
+    )
+    model = write_model_files(folder / "model", {"w": (4,)})
+    return subprocess.run(
+        [sys.executable, "-m", "ltrain", "run", "--model", str(model)],
+        cwd=folder,
+        env=environ,
+        capture_output=True,
+        text=True,
+    )
 
 
 def test_a_command_after_two_dashes_is_the_agent(

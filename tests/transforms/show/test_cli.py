@@ -31,7 +31,7 @@ def folder(scene: Any, recipe_file: Path) -> Path:
         rollout.dispatch()
         rollout.llm("write", text="SELECT name FROM singer", state={"question": "who sings?"})
         rollout.tool(error="boom()" if sample == 0 else "", state={"query": "SELECT"})
-        rollout.evaluate(float(sample))
+        rollout.evaluate(float(sample), explanation=f"it has {sample}\nof 1 rows")
         rollout.close()
     with Store.open(f"chdb://{recipe_file.parent}/store") as store:
         store.migrate()
@@ -60,9 +60,10 @@ def test_a_rollout_is_shown_by_the_beginning_of_its_id(folder: Path, scene: Any)
         "attempt 1: ok after 0.01 s (critical path 0.01 s); 1 LLM and 1 tool calls in 1 trace(s)",
         "outcome reward 0; its group of 2: mean 0.500",
         f"  reward answer +0.000 (runner; evidence span {span})",
+        "    score 0: it has 0 of 1 rows",
     ]
     shown = [line.rstrip() for line in done.stdout.splitlines()]
-    assert shown[:5] == head
+    assert shown[:6] == head
     assert '  input question = "who sings?"' in shown
     assert [line for line in shown if line in calls] == calls
     assert shown[-1] == "judged by ltrain.toml"

@@ -9,7 +9,7 @@ from rich.console import Console
 from ltrain_transforms.datasets import derive
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.show import print_shown
-from ltrain_transforms.show.rollout import RolloutTables
+from ltrain_transforms.show.rollout import RolloutTables, explain_scores
 from ltrain_transforms.show.tree import RolloutTree, build_tree
 from ltrain_transforms.tables import CALLS, TABLES
 
@@ -73,6 +73,18 @@ def test_everything_is_in_it_once(scene: Any, read_back: Any, recipe: Recipe) ->
     assert counted == {name: found.tables[name].height for name in counted}
     assert counted["states"] and counted["rewards"] and counted["transitions"]
     assert (counted["drops"], shown.other_spans) == (3, 1), "alone, unheard, not a call"
+
+
+def test_an_explanation_is_that_of_the_only_score_in_the_evidence(
+    scene: Any, read_back: Any, recipe: Recipe
+) -> None:
+    rollout = scene.attempt("t1", 0)
+    rollout.dispatch()
+    one = rollout.evaluate(0.5, explanation="it is polite")
+    event = ("gen_ai.evaluation.result", {"gen_ai.evaluation.explanation": "no"})
+    rollout.emit("ambiguous", "judge", {}, events=[event, event])
+    rollout.close()
+    assert explain_scores(read_back(scene)) == {one: "score 0.5: it is polite"}
 
 
 def test_trained_tokens_are_listed_by_call_and_row(

@@ -46,10 +46,12 @@ def fill_with_traffic(store: Store, *, chat: bool = True, **more: Any) -> None:
         more: attributes of the spans, by keys of `names`.
     """
     names = {"session": "session.id", "input_tokens": "gen_ai.usage.input_tokens"}
+    names["policy"] = "ltrain.policy.name"
     chat_attributes = {"gen_ai.operation.name": "chat", "gen_ai.agent.name": "desk"}
     values = {names[key]: value for key, value in more.items()} | (chat_attributes if chat else {})
     request = ExportTraceServiceRequest()
     scoped = request.resource_spans.add().scope_spans.add()
+    scoped.scope.name = "ltrain.gateway" if "policy" in more else ""
     for number in range(1, 4):
         span = scoped.spans.add(name="chat small", start_time_unix_nano=NOON + number)
         span.end_time_unix_nano = NOON + number + 10**6
@@ -126,9 +128,13 @@ def test_feedback_of_sessions_makes_sessions_the_executions(store: Store, tmp_pa
     [
         (lambda store: None, ["traces."]),
         (lambda store: fill_with_traffic(store, chat=False), ["an LLM call.", "rewards."]),
-        (fill_with_traffic, ["token ids:", "rewards."]),
+        (fill_with_traffic, ["token ids: no call went through the gateway.", "rewards."]),
+        (
+            lambda store: fill_with_traffic(store, policy="gpt-5"),
+            ["token ids: the server of gpt-5 does not report them", "rewards."],
+        ),
     ],
-    ids=["no-traces", "no-calls", "no-rewards"],
+    ids=["no-traces", "no-calls", "no-rewards", "recorded-only"],
 )
 def test_what_is_missing_is_listed(
     store: Store, tmp_path: Path, fill: Callable[[Store], None], missing: list[str]

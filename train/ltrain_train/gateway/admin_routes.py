@@ -10,9 +10,9 @@ from starlette.routing import Route
 from ltrain_train.gateway.attempts import AttemptRegistry
 from ltrain_train.gateway.errors import Refused, json_response
 from ltrain_train.gateway.keys import Keyring, bearer_key
+from ltrain_train.gateway.serving.adapter_trial import PublishChoice
 from ltrain_train.gateway.serving.publication import Publication
 from ltrain_train.gateway.serving.served_policies import ServedPolicies
-from ltrain_transforms.artifacts import PublishedAs
 
 
 class AdminRoutes:
@@ -23,7 +23,7 @@ class AdminRoutes:
         keys: Keyring,
         policies: ServedPolicies,
         attempts: AttemptRegistry,
-        publish_as: PublishedAs = "merged",
+        publish_choice: PublishChoice | None = None,
     ) -> None:
         """Prepare the routes.
 
@@ -31,10 +31,10 @@ class AdminRoutes:
             keys: verifies the keys.
             policies: the policies of the gateway.
             attempts: the attempts that call them.
-            publish_as: `adapter` or `merged`: the artifacts that a learner should publish.
+            publish_choice: what a learner should publish of adapters; None: merged weights.
         """
         self._keys, self._policies, self._attempts = keys, policies, attempts
-        self._publish_as = publish_as
+        self._publish_choice = publish_choice or PublishChoice("merged", "there was no choice")
 
     def routes(self) -> list[Route]:
         """Return the routes."""
@@ -54,7 +54,8 @@ class AdminRoutes:
                 "policy": publication.policy,
                 "current": version,
                 "path": str(path),
-                "publish": self._publish_as,
+                "publish": self._publish_choice.artifact,
+                "publish_reason": self._publish_choice.reason,
             }
         )
 

@@ -44,11 +44,11 @@ from ltrain_train.gateway.lease_routes import LeaseRoutes
 from ltrain_train.gateway.policy_exchange import PolicyExchange
 from ltrain_train.gateway.request import build_policy_request
 from ltrain_train.gateway.routes import Routes, RouteServer
+from ltrain_train.gateway.serving.adapter_trial import PublishChoice
 from ltrain_train.gateway.serving.publication import Publication
 from ltrain_train.gateway.serving.served_policies import ServedPolicies
 from ltrain_train.gateway.serving.upstream import UpstreamAway, UpstreamFailed
 from ltrain_train.policy import BadModel, UnknownVersion
-from ltrain_transforms.artifacts import PublishedAs
 
 ROLLOUT = "/rollout/{rollout}/attempt/{attempt:int}"
 MAX_REQUEST_BYTES = 64 << 20
@@ -71,7 +71,7 @@ class Gateway:
         routes: Routes | None = None,
         attempts: AttemptRegistry | None = None,
         collection: CollectionServer | None = None,
-        publish_as: PublishedAs = "merged",
+        publish_choice: PublishChoice | None = None,
     ) -> None:
         """Prepare the routes.
 
@@ -84,7 +84,7 @@ class Gateway:
             routes: the servers of other models.
             attempts: the attempts that are closed already.
             collection: answers the policy's calls in place of a server that the gateway manages.
-            publish_as: `adapter` or `merged`: the artifacts that a learner should publish.
+            publish_choice: what a learner should publish of adapters; None: merged weights.
         """
         self.recording = Recording()
         self._store_keys, self._on_tools = store_keys, on_tools
@@ -98,7 +98,7 @@ class Gateway:
         """Unix seconds since which it answers; a runner detects a restart by it."""
         self.refusals = RefusalCounts()
         self._keys = Keyring(secret)
-        self._admin = AdminRoutes(self._keys, self.policies, self.attempts, publish_as)
+        self._admin = AdminRoutes(self._keys, self.policies, self.attempts, publish_choice)
         self._tracer = provider.get_tracer(attributes.SCOPE_GATEWAY)
 
     def app(self) -> Starlette:

@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field
 from ltrain_instrument.identity import Identity
 from ltrain_train.gateway.connection import GatewayConnection, GatewayUnreachable
 from ltrain_train.gateway.keys import sign_admin_key
+from ltrain_train.gateway.serving.adapter_trial import PublishChoice
 
 PUBLISH_TIMEOUT = 900.0
 """Seconds for a publication: draining the calls in flight and loading the weights."""
@@ -140,13 +141,14 @@ class GatewayClient:
         """
         return int(self._served(policy)["current"])
 
-    def publishes_adapters(self, policy: str) -> bool:
-        """Return whether a learner should publish adapters of `policy`, not merged weights.
+    def publish_choice(self, policy: str) -> PublishChoice:
+        """Return whether a learner should publish adapters of `policy` or merged weights.
 
         Raises:
             GatewayRefused: when the gateway serves another policy.
         """
-        return bool(self._served(policy)["publish"] == "adapter")
+        served = self._served(policy)
+        return PublishChoice(served["publish"], served["publish_reason"])
 
     def _served(self, policy: str) -> dict[str, Any]:
         path, key = f"/admin/policies/{policy}", sign_admin_key(self._secret)

@@ -82,8 +82,14 @@ class GatewayConnection:
                 f"The certificate of the gateway at {self.url} is not trusted: {error}. Set "
                 "SSL_CERT_FILE to the PEM file of its authority, or use a name that it has."
             )
+        fault = error.rstrip(".")
+        if self.url.startswith("http:") and "disconnected" in fault:
+            return (
+                f"The server at {self.url} ends the connection: {fault}. If it serves TLS, its "
+                "address begins with https://."
+            )
         return (
-            f"No gateway answers at {self.url}: {error}. Start it with `ltrain serve MODEL`, or "
+            f"No gateway answers at {self.url}: {fault}. Start it with `ltrain serve MODEL`, or "
             "set LTRAIN_GATEWAY or the command's option to its address."
         )
 

@@ -1,11 +1,12 @@
 """Bodies of the gateway's requests and responses, and its errors as OpenAI's clients read them."""
 
+from asyncio import CancelledError
 from http import HTTPStatus
 
 import orjson
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 JSON_HEADERS = [(b"content-type", b"application/json")]
 
@@ -27,6 +28,32 @@ class Refused(Exception):
             "code": self.status.value,
         }
         return orjson.dumps({"error": {**error, "param": None}})
+
+
+class StopGuard:
+    """Answers a request that the end of the gateway cancels with status 503, so that programs send
+    it again; uvicorn would answer 500, which ends them."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        started = False
+
+        async def send_counted(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_counted)
+        except CancelledError:
+            if started:
+                raise
+            sentence = "The gateway is being stopped. Send the request again."
+            refused = Refused(HTTPStatus.SERVICE_UNAVAILABLE, sentence)
+            await send_json(send, refused.status, refused.body)
 
 
 def json_response(content: object, status: HTTPStatus = HTTPStatus.OK) -> Response:

@@ -114,6 +114,12 @@ def require_store_keys(home: Path, host: str) -> None:
     )
 
 
+_KEY_HINTS = {
+    "worker": "`ltrain worker-key` prints one where the gateway runs, with its LTRAIN_HOME."
+}
+"""How to get another key, by its kind; runners sign those of other kinds."""
+
+
 class Keyring:
     """Verifies keys and caches those that it has verified."""
 
@@ -178,11 +184,13 @@ def _decode(secret: str, key: str | None, kind: str) -> dict[str, Any]:
             key, secret, algorithms=[ALGORITHM], options={"require": ["exp"]}
         )
     except jwt.ExpiredSignatureError as error:
-        raise BadKey(f"This {kind} key has expired. Use a new one.") from error
-    except jwt.InvalidTokenError as error:
         raise BadKey(
-            f"This is not a {kind} key of this gateway ({error}). "
-            "Runner and gateway must share LTRAIN_HOME or LTRAIN_GATEWAY_SECRET."
+            f"This {kind} key has expired. {_KEY_HINTS.get(kind, 'Use a new one.')}"
+        ) from error
+    except jwt.InvalidTokenError as error:
+        hint = "Runner and gateway must share LTRAIN_HOME or LTRAIN_GATEWAY_SECRET."
+        raise BadKey(
+            f"This is not a {kind} key of this gateway ({error}). {_KEY_HINTS.get(kind, hint)}"
         ) from error
     if content.get("kind") != kind:
         raise BadKey(

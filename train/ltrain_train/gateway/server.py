@@ -23,9 +23,9 @@ from ltrain_collector.http import (
     BrowserGuard,
     Descriptors,
     Tls,
+    check_tls,
     connection_factory,
     listener_address,
-    load_config,
     open_listener,
     raise_limit,
 )
@@ -40,16 +40,18 @@ from ltrain_train.gateway.collection import (
     open_collection,
     upstream_key,
 )
+from ltrain_train.gateway.errors import StopGuard
 from ltrain_train.gateway.keys import gateway_secret, require_store_keys, store_keys
 from ltrain_train.gateway.routes import Routes, parse_routes
-from ltrain_train.gateway.serving.adapter_trial import measure_adapter, warm_up
+from ltrain_train.gateway.serving.adapter_trial import PublishChoice, measure_adapter, warm_up
 from ltrain_train.gateway.serving.host import PolicyHost
 from ltrain_train.gateway.serving.plan import (
     AdapterOptions,
+    BadUpstream,
     PlannedServer,
+    parse_upstreams,
     plan_servers,
     prepare_version,
-    require_one_server,
 )
 from ltrain_train.gateway.serving.policy_server import PolicyServer
 from ltrain_train.gateway.serving.publication import Publication
@@ -58,13 +60,14 @@ from ltrain_train.gateway.serving.vllm import Vllm, VllmOptions
 from ltrain_train.policy import NO_TOOLS, Policies, renders_tools
 from ltrain_train.processes import Children
 from ltrain_train.store import open_service_provider
-from ltrain_transforms.artifacts import PublishedAs
 
 HOST = "127.0.0.1"
 GC_THRESHOLD = 20_000
 """Objects that are created between two searches for cycles; Python's default is 700."""
 SHUTDOWN_TIMEOUT = 3
 """Seconds that calls in flight may take after the gateway was stopped."""
+SHARED = "several policies share a server, and merged weights would be those of all"
+"""Why adapters are published without a trial."""
 
 
 class PortTaken(LtrainError, OSError):
@@ -85,14 +88,15 @@ class ServeOptions:
     host: str = HOST
     """The address to listen on."""
     tls: Tls | None = None
-    upstream: str | None
-    """URL of a running policy server; None starts vLLM."""
+    upstreams: tuple[str, ...]
+    """URLs of running policy servers: `POLICY=URL`, or `URL` for all others; those of the other
+    policies are started."""
     vllm: VllmOptions
     adapters: AdapterOptions
     replicas: tuple[str, ...] = ()
-    """URLs of the servers behind `upstream`, which is a router then."""
+    """URLs of the servers behind the upstream, which is a router then."""
     upstream_key_env: str | None = None
-    """Environment variable with the key of `upstream`."""
+    """Environment variable with the key of the upstreams."""
     routes: tuple[str, ...] = ()
     """Other models as `MODEL=URL`, or as the JSON object of a route."""
 
@@ -102,10 +106,11 @@ def serve(options: ServeOptions, log: Callable[[str], None]) -> None:
 
     Raises:
         LtrainError: when the port is in use, other machines could make calls without a key, the
-            model is incomplete, or vLLM cannot be started.
+            certificate or the model is incomplete, or vLLM cannot be started.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     routes = parse_routes(options.routes, options.policies)
+    check_tls(options.tls)
     require_store_keys(options.home, options.host)
     with contextlib.suppress(KeyboardInterrupt), _bind_port(options) as listening:
         policies, secret = Policies(options.home), gateway_secret(options.home)
@@ -128,19 +133,17 @@ class GatewayServer:
         self._options, self._policies, self._children, self._log = options, policies, children, log
         self._key = upstream_key(options.upstream_key_env)
         self._template_checked = False
+        self._upstreams = parse_upstreams(options.upstreams, options.policies)
         self._collects = _collects(policies, options)
         """Whether it only records the calls of a server that it does not manage."""
         self._planned = [] if self._collects else self._plan()
-        self._vllms = [None if options.upstream else self._start_vllm(s) for s in self._planned]
+        self._vllms = [None if each.upstream else self._start_vllm(each) for each in self._planned]
 
     def _plan(self) -> list[PlannedServer]:
         options = self._options
         for policy in options.policies:
             prepare_version(self._policies, policy, options.model, self._log)
-        planned = plan_servers(self._policies, options.policies, options.adapters)
-        if options.upstream:
-            require_one_server(planned)
-        return planned
+        return plan_servers(self._policies, options.policies, options.adapters, self._upstreams)
 
     async def run(self, secret: str, listening: socket.socket, routes: Routes) -> None:
         """Serve on a bound socket until a signal arrives or vLLM has died too often."""
@@ -165,7 +168,7 @@ class GatewayServer:
                 routes=routes,
                 attempts=AttemptRegistry(ClosedAttempts(options.home / "gateway" / "closed.jsonl")),
                 collection=collection,
-                publish_as=await self._choose_artifact(hosts),
+                publish_choice=await self._choose_artifact(hosts),
             )
             await self._serve(gateway, hosts, listening)
 
@@ -173,8 +176,10 @@ class GatewayServer:
         self, stack: AsyncExitStack
     ) -> tuple[CollectionServer, CollectionPublication]:
         """Return a server that is not managed, and the policy without versions."""
-        policy, address = self._options.policies[0], self._options.upstream or ""
-        upstream = Upstream(address, policy, key=self._key, health_path="/v1/models")
+        [policy] = self._options.policies
+        upstream = Upstream(
+            self._upstreams[policy], policy, key=self._key, health_path="/v1/models"
+        )
         stack.push_async_callback(upstream.close)
         collection = await open_collection(upstream)
         self._log(collection.notice)
@@ -184,12 +189,12 @@ class GatewayServer:
         """Return the policy servers, which have the current versions."""
         hosts = []
         for planned, vllm in zip(self._planned, self._vllms, strict=True):
-            address = vllm.socket if vllm else self._options.upstream
+            address = vllm.socket if vllm else planned.upstream
             upstream = Upstream(
                 address or "",
                 planned.weights.policy,
                 key=self._key,
-                replicas=self._options.replicas,
+                replicas=self._options.replicas if planned.upstream else (),
             )
             stack.push_async_callback(upstream.close)
             server = PolicyServer(
@@ -208,29 +213,34 @@ class GatewayServer:
             await hosts[-1].prepare()
         return hosts
 
-    async def _choose_artifact(self, hosts: Sequence[PolicyHost]) -> PublishedAs:
+    async def _choose_artifact(self, hosts: Sequence[PolicyHost]) -> PublishChoice:
         """Return what learners publish: what the options say, or what a trial shows."""
         adapters = self._options.adapters
-        if not hosts or not adapters.lora_rank or adapters.publish == "merged":
-            return "merged"
+        option = f"the gateway was started with --publish {adapters.publish}"
+        if not hosts or not adapters.lora_rank:
+            return PublishChoice("merged", "the gateway was started without --lora-rank")
+        if adapters.publish == "merged":
+            return PublishChoice("merged", option)
         server, shared = hosts[0].server, any(len(host.publications) > 1 for host in hosts)
         path = self._policies.path(server.weights.policy, server.weights.version)
         try:
-            if adapters.publish == "adapter" or shared:  # merged weights would replace the others'
+            if adapters.publish == "adapter" or shared:
                 await warm_up(server.upstream, path, adapters.lora_rank)
-                return "adapter"
+                reason = option if adapters.publish == "adapter" else SHARED
+                return PublishChoice("adapter", reason)
             trial = await measure_adapter(server.upstream, path, adapters.lora_rank)
         except UpstreamFailed as error:
             if adapters.publish == "adapter":
                 raise
-            self._log(f"publish = merged, because the server takes no adapter: {error}")
-            return "merged"
-        self._log(trial.describe())
-        return trial.publish_as
+            choice = PublishChoice("merged", f"the server takes no adapter: {error}")
+        else:
+            choice = trial.choice
+        self._log(choice.describe())
+        return choice
 
     def _warn_of_template(self) -> None:
         """Print once that the model does not see the tools of the requests."""
-        if self._options.upstream is None and not self._template_checked:
+        if not self._upstreams and not self._template_checked:
             self._template_checked = True
             for policy in self._options.policies:
                 model = self._policies.weights_path(policy, self._policies.current(policy))
@@ -318,7 +328,7 @@ def _config(gateway: Gateway, options: ServeOptions) -> uvicorn.Config:
     raise_limit()
     refusals, tls = gateway.refusals, options.tls
     config = uvicorn.Config(
-        BrowserGuard(gateway.app(), (options.host, *ALLOW_HOSTS.read()), refusals),
+        BrowserGuard(StopGuard(gateway.app()), (options.host, *ALLOW_HOSTS.read()), refusals),
         http=connection_factory(Descriptors.measure(), refusals),
         ws="none",
         lifespan="off",
@@ -332,7 +342,6 @@ def _config(gateway: Gateway, options: ServeOptions) -> uvicorn.Config:
         ssl_certfile=tls.certificate if tls else None,
         ssl_keyfile=tls.key if tls else None,
     )
-    load_config(config, tls)
     return config
 
 
@@ -348,9 +357,20 @@ def _bind_port(options: ServeOptions) -> socket.socket:
 
 
 def _collects(policies: Policies, options: ServeOptions) -> bool:
-    """Return whether there is no version to load into the server that was named."""
+    """Return whether there is no version to load into the server that was named.
+
+    Raises:
+        BadUpstream: when several models of servers without versions would be recorded.
+    """
     has_version = options.model is not None or any(map(policies.versions, options.policies))
-    return options.upstream is not None and not has_version
+    if not options.upstreams or has_version:
+        return False
+    if len(options.policies) > 1:
+        raise BadUpstream(
+            f"The policies {', '.join(options.policies)} have no version, and a gateway that only "
+            "records has one model. Name one --policy, and the others with --route MODEL=URL."
+        )
+    return True
 
 
 def _leave_running() -> None:

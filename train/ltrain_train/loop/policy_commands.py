@@ -23,9 +23,6 @@ from ltrain_train.policy import Policies, require_empty
 from ltrain_train.processes import run_lock
 from ltrain_train.store import open_service_provider
 
-SCORES = ("validation", "training")
-COLUMNS = ("version", "parent", *SCORES, "dataset", "created (UTC)", "size", "")
-
 
 def list_versions(name: str | None, *, as_json: bool) -> None:
     """Print the versions of one policy, or of all.
@@ -198,26 +195,40 @@ def _describe_versions(policies: Policies, name: str) -> list[dict[str, Any]]:
 
 
 def _table(policy: str, versions: list[dict[str, Any]]) -> Table:
-    table = Table(title=f"Policy {policy}", box=None, padding=(0, 1, 0, 0), title_justify="left")
-    for column in COLUMNS:
-        right = column in ("version", "parent", *SCORES, "size")
-        table.add_column(column, justify="right" if right else "left", no_wrap=True)
-    for each in versions:
-        marks = [each["artifact"]] if each["artifact"] != "weights" else []
-        marks += [mark for mark in ("current", "best") if each[mark]]
-        table.add_row(
-            f"v{each['version']}",
-            "" if each["parent"] is None else f"v{each['parent']}",
-            *(
-                "" if each[key] is None else f"{each[key]:.3f}"
-                for key in ("validation", "training")
-            ),
-            each["dataset"] or "",
-            each["created_at"],
-            f"{each['size'] / 1e6:.1f} MB",
-            ", ".join(marks),
-        )
+    """Return a table of the versions, without the columns that are empty in all rows.
+
+    It fits into 80 columns; in less, cells are folded.
+    """
+    table = Table(title=f"Policy {policy}", title_justify="left", box=None)
+    table.padding, table.pad_edge = (0, 1, 0, 0), False
+    rows = [_cells(each) for each in versions]
+    names = [name for name in rows[0] if any(row[name] for row in rows)]
+    for name in names:
+        right = name in ("val", "train", "size")
+        table.add_column(name, justify="right" if right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(row[name] for name in names))
     return table
+
+
+def _cells(version: dict[str, Any]) -> dict[str, str]:
+    """Return the cells of a version by the name of their column."""
+    marks = [mark for mark in ("current", "best") if version[mark]]
+    scores = {"val": version["validation"], "train": version["training"]}
+    return {
+        "version": " ".join([f"v{version['version']}", *marks]),
+        "artifact": "" if version["artifact"] == "weights" else version["artifact"],
+        "from": "" if version["parent"] is None else f"v{version['parent']}",
+        **{name: "" if score is None else f"{score:.3f}" for name, score in scores.items()},
+        "dataset": version["dataset"] or "",
+        "made (UTC)": version["created_at"].partition("-")[2],
+        "size": _format_size(version["size"]),
+    }
+
+
+def _format_size(size: int) -> str:
+    number, unit = (size / 1e6, "MB") if size < 1e9 else (size / 1e9, "GB")
+    return f"{number:.{0 if number >= 100 else 1}f} {unit}"
 
 
 def _count(versions: list[int]) -> str:

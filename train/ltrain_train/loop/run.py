@@ -32,7 +32,7 @@ from ltrain_train.policy import (
     resolve_dtype,
 )
 from ltrain_train.processes import Children, RunLock
-from ltrain_train.rollout import Runner, load_tasks, rollout_logs
+from ltrain_train.rollout import AttemptLog, Runner, check_leases, load_tasks, rollout_logs
 from ltrain_train.schedule import check_domains
 from ltrain_train.store import open_service_provider, require_own_store
 from ltrain_transforms.recipe import Recipe, Rollout, Serve, Train
@@ -162,6 +162,7 @@ def run_online(
     Raises:
         BadRun: when the recipe has no tasks or no agent.
         ForeignStore: when the collector on this machine belongs to another home.
+        RunInUse: when a runner on another machine has open attempts of the run.
     """
     require_own_store(plan.home)
     rollout = plan.rollout
@@ -187,6 +188,9 @@ def run_online(
                 keep_open=lock.descriptors,
             )
         )
+        log, trust = AttemptLog(journal.folder), plan.recipe.source.trust
+        rename = "with source.run in the recipe"
+        check_leases(services.store_url, journal.run, log, rename=rename, trust=trust)
         on_start(describe_start(journal, plan.recipe, len(tasks), len(validation)))
         on_start(describe_places(plan.home, services.store_url, services.gateway_url))
         stack.enter_context(held_reference(policies, plan.train))
@@ -206,6 +210,8 @@ def run_online(
         given_up = services.gateway_given_up
         gateway = GatewayClient(services.gateway_url, secret, given_up=given_up)
         stack.callback(gateway.close)
+        if plan.train.lora_rank:
+            on_start(f"{gateway.publish_choice(plan.policy).describe()}.")
         provider = open_service_provider("ltrain-loop", plan.home)
         stack.callback(provider.shutdown)
         store = stack.enter_context(Store.open(services.store_url))

@@ -110,4 +110,4 @@ class Updater:
             return False
         if self.gateway is None:
             return self.recipe.serve.publish == "adapter"
-        return self.gateway.publishes_adapters(self.policy)
+        return self.gateway.publish_choice(self.policy).artifact == "adapter"

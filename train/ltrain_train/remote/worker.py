@@ -118,6 +118,8 @@ class LeaseWorker:
         """
         self._executor.wait_ready(START_TIMEOUT)
         self._send_leftovers()  # an earlier worker may have been killed with its agents
+        greeting = Heartbeat(worker=self._id, running=[])  # checks the address and the key
+        self._client.send_until_answered("/worker/heartbeat", greeting, WorkerOrders)
         for run in (self._send_results, self._send_heartbeats):
             threading.Thread(target=self._guard, args=(run,), daemon=True).start()
         log(f"worker ready; it takes attempts from {self._client.url}")

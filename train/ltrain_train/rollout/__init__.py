@@ -1,18 +1,23 @@
 """Rollouts: tasks planned, attempts made and judged, spans and rewards recorded."""
 
+from ltrain_train.rollout.attempt_log import AttemptLog
+from ltrain_train.rollout.executor import rollout_logs
 from ltrain_train.rollout.failures import Failure, describe_failures, find_failures
+from ltrain_train.rollout.finished import check_leases, finished_rollouts
 from ltrain_train.rollout.run_tasks import RolloutOptions, run_tasks
-from ltrain_train.rollout.runner import Runner, finished_rollouts, rollout_logs
+from ltrain_train.rollout.runner import Runner
 from ltrain_train.rollout.runs import last_and_next_name
 from ltrain_train.rollout.score import ScoreReport, find_judge, score_stored_run
 from ltrain_train.rollout.tasks import Task, load_tasks
 
 __all__ = [
+    "AttemptLog",
     "Failure",
     "RolloutOptions",
     "Runner",
     "ScoreReport",
     "Task",
+    "check_leases",
     "describe_failures",
     "find_failures",
     "find_judge",

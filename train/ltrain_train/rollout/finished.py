@@ -1,10 +1,16 @@
 """Finds in the store which rollouts of a wave are finished, and which another runner runs."""
 
+import time
 from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from ltrain_instrument.attributes import LEASE_UNTIL, OUTCOME, SPAN_DISPATCH, SPAN_ROLLOUT
+from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.identity import Mode
+from ltrain_train.errors import RunInUse
+from ltrain_train.rollout.attempt_log import AttemptLog
 from ltrain_train.workers import COUNTED_OUTCOMES
 
 if TYPE_CHECKING:  # its import takes seconds, which a runner without a store saves
@@ -24,7 +30,6 @@ SELECT RolloutId AS rollout, toUInt32(Attempt) AS attempt,
   max(toInt64OrZero(SpanAttributes['{LEASE_UNTIL}'])) AS until
 FROM otel.spans
 WHERE RunId = {{run:String}} AND SpanName IN ('{SPAN_DISPATCH}', '{SPAN_ROLLOUT}') AND %s
-  AND Mode = {{mode:String}} AND Wave = {{wave:UInt32}}
 GROUP BY rollout, attempt
 HAVING countIf(SpanName = '{SPAN_ROLLOUT}') = 0 AND until > {{now:Int64}}
 """
@@ -55,18 +60,38 @@ def finished_rollouts(
     return dict(store.query(_FINISHED_SQL % from_runner, parameters).iter_rows())
 
 
-def leased_attempts(
-    store: "Store", run: str, mode: Mode, wave: int, now: int
-) -> dict[tuple[str, int], int]:
-    """Return the end of the lease (Unix ns) of each open attempt, by rollout and attempt.
+def check_leases(
+    dsn: str | None, run: str, log: AttemptLog | None, *, rename: str, trust: Sequence[str] = ()
+) -> None:
+    """Check that no other runner has open attempts of a run, in any of its waves.
 
-    An attempt is open if it has no closing span and its lease lasts longer than `now`.
+    An attempt is open if it has no closing span and its lease has not ended. A store that does not
+    answer has no leases.
+
+    Args:
+        dsn: the store; None: that of LTRAIN_STORE.
+        run: the run's name.
+        log: the log of this runner's own attempts.
+        rename: how the user names the run otherwise.
+        trust: the recipe's `source.trust`.
+
+    Raises:
+        RunInUse: when a runner on another machine has open attempts.
     """
+    from ltrain_collector.store import Store
     from ltrain_transforms.traces import sender_roles
 
-    parameters = {"run": run, "mode": mode, "wave": wave, "now": now}
     from_runner = sender_roles.role_condition(
-        sender_roles.Role.RUNNER, sender_roles.trusted_senders(())
+        sender_roles.Role.RUNNER, sender_roles.trusted_senders(trust)
     )
-    rows = store.query(_OPEN_SQL % from_runner, parameters).iter_rows()
-    return {(rollout, attempt): until for rollout, attempt, until in rows}
+    rows = list[tuple[str, int, int]]()
+    with suppress(LtrainError), Store.open(dsn, create=False) as store:
+        parameters = {"run": run, "now": time.time_ns()}
+        rows = list(store.query(_OPEN_SQL % from_runner, parameters).iter_rows())
+    others = [until for rollout, attempt, until in rows if not (log and log.has(rollout, attempt))]
+    if others:
+        raise RunInUse(
+            f"Another runner has {len(others)} open attempts of the run '{run}' in the same store. "
+            f"Name this run otherwise {rename}. If that runner was killed, its leases end at "
+            f"{datetime.fromtimestamp(max(others) / 1e9, UTC):%H:%M:%S} UTC."
+        )

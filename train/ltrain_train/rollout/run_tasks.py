@@ -2,12 +2,10 @@
 
 import json
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +14,13 @@ from ltrain_instrument import settings
 from ltrain_instrument.allow import Allow
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.identity import Mode
-from ltrain_train.errors import RunInUse
 from ltrain_train.gateway import GatewayClient, gateway_secret
 from ltrain_train.processes import RunLock, run_lock
 from ltrain_train.rollout.attempt_log import AttemptLog
+from ltrain_train.rollout.executor import rollout_logs
 from ltrain_train.rollout.failures import Failure, describe_failures, find_failures
-from ltrain_train.rollout.finished import finished_rollouts, leased_attempts
-from ltrain_train.rollout.runner import Runner, rollout_logs
+from ltrain_train.rollout.finished import check_leases, finished_rollouts
+from ltrain_train.rollout.runner import Runner
 from ltrain_train.rollout.runs import Run, open_run
 from ltrain_train.rollout.tasks import Task, load_tasks, tasks_digest
 from ltrain_train.store import require_own_store
@@ -204,33 +202,21 @@ def _find_finished(run: Run, mode: Mode) -> dict[str, str]:
         RunInUse: when a runner on another machine has open attempts of the run.
     """
     log = AttemptLog(run.folder) if run.resumed else None
-    if log is None and not _is_store_shared():
-        return {}  # to import the store takes a second
-    stored, leased = dict[str, str](), dict[tuple[str, int], int]()
+    if log or _is_store_shared():  # to import the store takes a second
+        check_leases(None, run.name, log, rename="with --run")
+    if log is None:
+        return {}
     from ltrain_collector.store import Store
 
     with suppress(LtrainError), Store.open() as store:
-        leased = leased_attempts(store, run.name, mode, WAVE, time.time_ns())
-        stored = finished_rollouts(store, run.name, mode, WAVE) if log else {}
-    others = {each: until for each, until in leased.items() if not (log and log.has(*each))}
-    if others:
-        raise _run_in_use(run.name, others)
-    return stored | (log.finished if log else {})
+        return finished_rollouts(store, run.name, mode, WAVE) | log.finished
+    return log.finished
 
 
 def _is_store_shared() -> bool:
     """Return whether runners on other machines may write to the store."""
     dsn = settings.STORE.read()
     return bool(dsn) and isinstance(parse_dsn(dsn), Server)
-
-
-def _run_in_use(name: str, leased: Mapping[tuple[str, int], int]) -> RunInUse:
-    until = datetime.fromtimestamp(max(leased.values()) / 1e9, UTC)
-    return RunInUse(
-        f"Another runner has {len(leased)} open attempts of the run '{name}' in the same store. "
-        "Name this run otherwise with --run. If that runner was killed, its leases end at "
-        f"{until:%H:%M:%S} UTC."
-    )
 
 
 def _describe_outcomes(outcomes: Mapping[str, int]) -> str:

@@ -31,7 +31,6 @@ from ltrain_train.gateway import GatewayClient
 from ltrain_train.rollout.attempt_log import AttemptLog
 from ltrain_train.rollout.attempts import Attempts, ClosedAttempt, RunningAttempt, WaveSettings
 from ltrain_train.rollout.executor import next_rollout, open_executor, rollout_logs
-from ltrain_train.rollout.finished import finished_rollouts
 from ltrain_train.rollout.gateway_watch import GatewayWatch
 from ltrain_train.rollout.open_rollouts import Group, OpenRollouts
 from ltrain_train.rollout.planned_rollout import plan_rollouts
@@ -53,8 +52,6 @@ from ltrain_train.workers import (
 
 if TYPE_CHECKING:  # its import takes a second, which `ltrain rollout` saves
     from ltrain_transforms.recipe import Judge, Service
-
-__all__ = ["Runner", "finished_rollouts", "rollout_logs"]
 
 START_TIMEOUT = 120.0
 """Maximum seconds for a worker to import the agent."""

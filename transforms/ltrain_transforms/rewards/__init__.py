@@ -12,7 +12,7 @@ from ltrain_transforms.rewards.collect import (
     split_contributions,
     with_group_stats,
 )
-from ltrain_transforms.rewards.evaluations import read_evaluations
+from ltrain_transforms.rewards.evaluations import explained_scores, read_evaluations
 from ltrain_transforms.rewards.group_stats import mark_gated
 from ltrain_transforms.rewards.kinds import rules_of
 from ltrain_transforms.rewards.rule import (
@@ -32,6 +32,7 @@ __all__ = [
     "TraceCounts",
     "apply_gates",
     "execution_contributions",
+    "explained_scores",
     "group_contributions",
     "is_judged",
     "mark_gated",

@@ -79,6 +79,8 @@ class Score:
     """Nanoseconds since the epoch."""
     step: int = 0
     """Its order among the scores of one span: its own first, then those of its events."""
+    explanation: str = ""
+    """Why, in a sentence; '' if its writer does not tell."""
 
 
 def read_evaluations(spans: pl.DataFrame, calls: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -94,6 +96,16 @@ def read_evaluations(spans: pl.DataFrame, calls: pl.DataFrame) -> tuple[pl.DataF
     counts = pl.col("fault").is_null()
     counted = EVALUATIONS.select(marked.filter(counts).lazy()).collect()
     return counted, _to_drops(marked.filter(~counts))
+
+
+def explained_scores(spans: pl.DataFrame) -> dict[str, Score]:
+    """Return the scores with an explanation that are alone in their evidence, by the evidence."""
+    scores: dict[str, list[Score]] = {}
+    for span in iter_spans(spans.filter(_may_have_scores())):
+        for score in _scores(span, ""):
+            scores.setdefault(score.evidence, []).append(score)
+    alone = {evidence: found[0] for evidence, found in scores.items() if len(found) == 1}
+    return {evidence: score for evidence, score in alone.items() if score.explanation}
 
 
 def _may_have_scores() -> pl.Expr:
@@ -148,7 +160,8 @@ def _evaluation(span: Span, values: Mapping[str, str], candidates: Sequence[str]
             attributes.REWARD_SCOPE,
         )
     )
-    return _score(span, name, value, scope, candidates)
+    score = _score(span, name, value, scope, candidates)
+    return replace(score, explanation=values.get(attributes.EVALUATION_EXPLANATION, ""))
 
 
 def _annotations(span: Span, candidates: Sequence[str]) -> Iterator[Score]:

@@ -1,7 +1,7 @@
 """One rollout within its group: its rows of every table that the recipe derives."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import polars as pl
 from ltrain_collector.store import Store
 from ltrain_transforms.datasets import derive
 from ltrain_transforms.recipe import DEFAULT, Policy, Recipe, Reward, Source
+from ltrain_transforms.rewards import explained_scores
 from ltrain_transforms.source import VALIDATION, Selection, read_spans, runner_condition
 from ltrain_transforms.traces import sender_roles
 
@@ -24,6 +25,8 @@ class RolloutTables:
     """A label of the recipe, for the reader."""
     kind: str = "rollout"
     """What the id names: a rollout, a trace or a session."""
+    explanations: Mapping[str, str] = field(default_factory=dict)
+    """Score and explanation of evaluations, as text for the reader, by the evidence of rewards."""
 
     @property
     def data(self) -> dict[str, Any]:
@@ -85,7 +88,16 @@ def read_rollout(
         pl.col("execution_id").is_in(peers["execution_id"].implode())
     )
     tables = own_tables(derived.tables, own["execution_id"], spans, unresolved)
-    return RolloutTables(str(row["rollout"]), tables, outcomes, recipe_label)
+    rollout, explanations = str(row["rollout"]), explain_scores(spans)
+    return RolloutTables(rollout, tables, outcomes, recipe_label, explanations=explanations)
+
+
+def explain_scores(spans: pl.DataFrame) -> dict[str, str]:
+    """Return score and explanation of evaluations in `SPANS`, by the evidence of their rewards."""
+    return {
+        evidence: f"score {score.value}: {score.explanation}"
+        for evidence, score in explained_scores(spans).items()
+    }
 
 
 def _group_selection(row: dict[str, Any]) -> Selection:

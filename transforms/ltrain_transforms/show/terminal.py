@@ -56,6 +56,8 @@ def _attempt(attempt: Attempt) -> RenderableType:
     head.append(f"\n{credit.describe_outcome(attempt)}")
     for reward in attempt.rewards:
         head.append(f"\n  reward {visible(credit.describe_reward(reward))}", _sign(reward.value))
+        if reward.explanation:
+            head.append(f"\n    {visible(shorten(reward.explanation, MAX_TEXT))}")
     for row in attempt.drops:
         head.append(f"\n  dropped {visible(credit.describe_drop(row))}", "yellow")
     for name, text in credit.describe_contents(attempt.execution):
@@ -111,6 +113,8 @@ def _details(step: TreeCall) -> Iterator[Text]:
         yield Text("wrote ", "cyan").append(_variable(row), "not bold")
     for reward in step.rewards:
         yield Text(f"reward {visible(credit.describe_reward(reward))}", _sign(reward.value))
+        if reward.explanation:
+            yield Text(f"  {visible(shorten(reward.explanation, MAX_TEXT))}")
     if advantage := credit.describe_advantage(step):
         yield Text(advantage, "magenta")
     if training := credit.describe_training(step):

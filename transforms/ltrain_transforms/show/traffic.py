@@ -8,7 +8,7 @@ from ltrain_collector.promoted_columns import SESSION_SQL
 from ltrain_collector.store import Store, quote_literal
 from ltrain_transforms.datasets import derive
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.show.rollout import RolloutTables, own_tables
+from ltrain_transforms.show.rollout import RolloutTables, explain_scores, own_tables
 from ltrain_transforms.source import Selection, read_spans
 
 TrafficKind = Literal["trace", "session"]
@@ -55,4 +55,5 @@ def read_traffic(
     ids = own["execution_id"]
     tables = own_tables(derived.tables, ids, spans, unresolved)
     outcomes = derived.outcomes.filter(pl.col("execution_id").is_in(ids.implode()))
-    return RolloutTables(identifier, tables, outcomes, recipe_label, kind)
+    explanations = explain_scores(spans)
+    return RolloutTables(identifier, tables, outcomes, recipe_label, kind, explanations)

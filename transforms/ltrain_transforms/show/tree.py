@@ -29,6 +29,8 @@ class RewardEntry:
     source: str
     evidence: str
     """The call or span that the reward is based on, as text for the reader."""
+    explanation: str = ""
+    """The score of an evaluation and its explanation; '' if it has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +130,11 @@ def _attempt(execution: Row, rollout: RolloutTables) -> Attempt:
         if row["written_by"] in by_call:
             by_call[row["written_by"]].wrote.append(row)
     owners = _steps_by_span(steps)
-    rewards = [_reward(row, owners) for row in own["rewards"] if row["call_id"] not in by_call]
+    rewards = []
     for row in own["rewards"]:
-        if row["call_id"] in by_call:
-            by_call[row["call_id"]].rewards.append(_reward(row, owners))
+        step = by_call.get(row["call_id"])
+        entry = _reward(row, owners, rollout.explanations.get(row["evidence"], ""))
+        (rewards if step is None else step.rewards).append(entry)
     for row in own["transitions"]:
         by_call[row["call_id"]].credit = row
     for number, sample in enumerate(own["samples"], 1):
@@ -178,10 +181,10 @@ def _steps_by_span(steps: Sequence[TreeCall]) -> dict[str, TreeCall]:
     }
 
 
-def _reward(row: Row, owners: Mapping[str, TreeCall]) -> RewardEntry:
+def _reward(row: Row, owners: Mapping[str, TreeCall], explanation: str) -> RewardEntry:
     step = owners.get(row["evidence"])
     evidence = step.label if step is not None else f"span {row['evidence']}"
-    return RewardEntry(row["rule"], row["value"], row["source"], evidence)
+    return RewardEntry(row["rule"], row["value"], row["source"], evidence, explanation)
 
 
 def _attach_sample(sample: Row, number: int, calls: Mapping[str, TreeCall]) -> None:

@@ -166,6 +166,12 @@ def _gaps(survey: Survey) -> Iterator[str]:
         return
     if not survey.llm_calls:
         yield "an LLM call. `ltrain doctor` in the agent's environment names the instrumentation."
+    elif not survey.with_tokens and survey.policies:
+        yield (
+            f"token ids: the server of {', '.join(survey.policies)} does not report them to the "
+            "gateway. Start it with a model to train, `ltrain serve MODEL`; `ltrain convert` needs "
+            "no token ids."
+        )
     elif not survey.with_tokens:
         yield (
             "token ids: no call went through the gateway. Start it with `ltrain serve MODEL` and "

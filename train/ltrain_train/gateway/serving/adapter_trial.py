@@ -36,6 +36,18 @@ NOT_ADAPTED = ("embed", "lm_head", "norm")
 
 
 @dataclass(frozen=True, slots=True)
+class PublishChoice:
+    """What learners publish of LoRA adapters, and why."""
+
+    artifact: PublishedAs
+    reason: str
+
+    def describe(self) -> str:
+        """Return the choice and its reason."""
+        return f"publish = {self.artifact}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
 class Trial:
     """The seconds of the same calls without and with an adapter."""
 
@@ -48,19 +60,15 @@ class Trial:
         return self.without / self.with_adapter
 
     @property
-    def publish_as(self) -> PublishedAs:
+    def choice(self) -> PublishChoice:
         """What is published after this trial."""
-        return "adapter" if self.speed >= MIN_SPEED else "merged"
-
-    def describe(self) -> str:
-        """Return the choice and its reason."""
         rates = (CALLS * TOKENS / each for each in (self.with_adapter, self.without))
         with_adapter, without = (f"{rate:,.0f}" for rate in rates)
-        return (
-            f"publish = {self.publish_as}: with an adapter this server samples {with_adapter} "
-            f"tokens/s, without {without} ({self.speed:.2f} of the speed; adapters are published "
-            f"from {MIN_SPEED:g} on)"
+        reason = (
+            f"with an adapter this server samples {with_adapter} tokens/s, without {without} "
+            f"({self.speed:.2f} of the speed; adapters are published from {MIN_SPEED:g} on)"
         )
+        return PublishChoice("adapter" if self.speed >= MIN_SPEED else "merged", reason)
 
 
 async def measure_adapter(upstream: Upstream, weights: Path, rank: int) -> Trial:

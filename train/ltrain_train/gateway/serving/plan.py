@@ -1,6 +1,7 @@
 """Which policy servers a gateway needs: one for each of the weights that its policies have."""
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -9,9 +10,15 @@ from ltrain_train.gateway.serving.policy_server import Weights, read_weights
 from ltrain_train.policy import BadModel, Policies, read_adapter_config
 from ltrain_transforms.artifacts import Publish
 
+_NAMED_UPSTREAM = re.compile(r"([^=:/]+)=(.*)")
+
 
 class SeveralWeights(LtrainError, ValueError):
-    """One policy server cannot have the weights of all policies."""
+    """One policy server cannot have the weights of all its policies."""
+
+
+class BadUpstream(LtrainError, ValueError):
+    """An `--upstream` names no URL, or no policy of the gateway."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +39,8 @@ class PlannedServer:
 
     weights: Weights
     adapters: AdapterOptions
+    upstream: str | None = None
+    """URL of the running server that is used; None: vLLM is started."""
     versions: dict[str, int] = field(default_factory=dict)
     """The version of each policy that it serves first."""
     rank: int = 0
@@ -51,35 +60,77 @@ class PlannedServer:
             self.rank = max(self.rank, read_adapter_config(policies.path(policy, version)).r)
 
 
+def parse_upstreams(texts: Sequence[str], names: Sequence[str]) -> dict[str, str]:
+    """Return the URL of the running server of each policy that has one.
+
+    Args:
+        texts: `POLICY=URL` for one policy, or `URL` for all others.
+        names: the policies of the gateway.
+
+    Raises:
+        BadUpstream: when a text is neither, or a server of a policy is named twice.
+    """
+    own, shared = dict[str, str](), list[str]()
+    for text in texts:
+        named = _NAMED_UPSTREAM.fullmatch(text)
+        policy, url = (named[1], named[2]) if named else ("", text)
+        if not url.startswith(("http://", "https://")):
+            raise BadUpstream(
+                f"--upstream {text}: '{url}' is no URL. Write http://HOST:PORT, or POLICY=URL for "
+                "one policy."
+            )
+        if named is None:
+            shared.append(url)
+        elif policy not in names:
+            raise BadUpstream(
+                f"--upstream {text}: the gateway serves no policy '{policy}'. Choose from: "
+                f"{', '.join(names)}, or add --policy {policy}."
+            )
+        elif policy in own:
+            raise BadUpstream(f"Two --upstream name a server of policy '{policy}'. Remove one.")
+        else:
+            own[policy] = url
+    if len(shared) > 1:
+        raise BadUpstream(
+            f"--upstream names several servers for all policies: {', '.join(shared)}. Write "
+            "POLICY=URL for each policy."
+        )
+    return {**dict.fromkeys(names if shared else (), *shared), **own}
+
+
 def plan_servers(
-    policies: Policies, names: Sequence[str], adapters: AdapterOptions
+    policies: Policies,
+    names: Sequence[str],
+    adapters: AdapterOptions,
+    upstreams: Mapping[str, str],
 ) -> list[PlannedServer]:
     """Return the servers that the current versions of the policies need.
 
+    Args:
+        policies: the policies on disk.
+        names: those of the gateway.
+        adapters: the options on adapters.
+        upstreams: the URL of the running server of each policy that has one.
+
     Raises:
         UnknownVersion: when a policy has no current version.
+        SeveralWeights: when one running server would need the weights of several policies.
     """
-    planned: dict[str, PlannedServer] = {}
+    planned: dict[tuple[str, str | None], PlannedServer] = {}
     for name in names:
-        version = policies.current(name)
+        version, url = policies.current(name), upstreams.get(name)
         weights = read_weights(policies, name, version)
-        server = planned.setdefault(weights.digest, PlannedServer(weights, adapters))
+        key = (weights.digest, url)
+        server = planned.setdefault(key, PlannedServer(weights, adapters, url))
         server.add(policies, name, version)
+    for url in set(upstreams.values()):
+        groups = [", ".join(each.versions) for each in planned.values() if each.upstream == url]
+        if len(groups) > 1:
+            raise SeveralWeights(
+                f"The policies {'; '.join(groups)} have different weights, and --upstream names "
+                f"one server for them: {url}. Name one for each group, as POLICY=URL."
+            )
     return list(planned.values())
-
-
-def require_one_server(servers: Sequence[PlannedServer]) -> None:
-    """Check that one server has the weights of all policies.
-
-    Raises:
-        SeveralWeights: when it has not.
-    """
-    if len(servers) > 1:
-        groups = "; ".join(", ".join(server.versions) for server in servers)
-        raise SeveralWeights(
-            "The policies have different weights, and --upstream names one server. Start a gateway "
-            f"for each group: {groups}."
-        )
 
 
 def prepare_version(
