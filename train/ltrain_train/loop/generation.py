@@ -331,7 +331,8 @@ class Generation(AbstractContextManager["Generation"]):
         ]
 
     def _rollouts_per_task(self, mode: Mode) -> int:
-        return self.rollout.rollouts_per_task if mode == "train" else 1
+        rollout = self.rollout
+        return rollout.rollouts_per_task if mode == "train" else rollout.validation_samples
 
     def _repeated(self, mode: Mode, wave: int) -> int:
         return self.journal.repeated.get((mode, wave), 0)

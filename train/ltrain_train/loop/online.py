@@ -20,11 +20,11 @@ from ltrain_train.loop.generation import Generation
 from ltrain_train.loop.journal import Evaluated, Finished, Group, Journal, Published, Trained, Wave
 from ltrain_train.loop.progress import Progress
 from ltrain_train.loop.report import Phases
-from ltrain_train.loop.retention import prune_versions
+from ltrain_train.loop.retention import best_version, prune_versions, read_scores
 from ltrain_train.loop.retry import retry_store
 from ltrain_train.loop.update import Update, Updater
 from ltrain_train.rollout import Runner, Task
-from ltrain_train.schedule import ModeTrial
+from ltrain_train.schedule import ModeTrial, StopRule
 from ltrain_transforms.datasets import Dataset, alarm_messages, build, dataset_folder
 from ltrain_transforms.policy_file import read_base_digests
 from ltrain_transforms.policy_lineage import Lineage
@@ -74,22 +74,49 @@ class OnlineRun:
                 before any rollout of the run was ok.
             NotFinite: when `MAX_UNDONE` updates in a row were undone.
         """
-        updates, every = self.recipe.train.updates, self.recipe.train.validate_every
-        trial = ModeTrial(self.recipe.train.mode)
+        trial, began = ModeTrial(self.recipe.train.mode), time.monotonic()
         with self._generation() as generation:
             self._validate(generation)
             self.updater.learner.wait()
-            for number in range(self.journal.updates, updates):
-                began = time.monotonic()
+            while (number := self.journal.updates) < self.recipe.train.updates:
+                if reason := self._stop_reason(time.monotonic() - began):
+                    self.notify(f"The run ends after {number} updates: {reason}.")
+                    break
+                begins = time.monotonic()
                 self._start_waves(generation, number, number + trial.waves_ahead)
                 self._waves.pop(number).result()
                 self._update(number)
-                if choice := trial.add(time.monotonic() - began):
+                if choice := trial.add(time.monotonic() - begins):
                     self.notify(choice)
-                if (every and (number + 1) % every == 0) or number + 1 == updates:
+                every = self.recipe.train.validate_every
+                if every and (number + 1) % every == 0:
                     self._validate(generation)
+            self._validate(generation)
         self.journal.add(Finished())
+        self._serve_best()
         return self.journal
+
+    def _stop_reason(self, seconds: float) -> str:
+        """Return why the run ends before its last update; '' if it goes on."""
+        train, waves = self.recipe.train, self.journal.waves
+        rule = StopRule(patience=train.patience, tokens=train.max_tokens, minutes=train.max_minutes)
+        scores = [wave.score for wave in waves if wave.mode == "val" and wave.score is not None]
+        tokens = sum(wave.tokens for wave in waves)
+        return rule.reason(scores, tokens=tokens, minutes=seconds / 60)
+
+    def _serve_best(self) -> None:
+        """Make the version with the best validation score current, if the recipe asks for it."""
+        policies, policy = self.updater.policies, self.journal.policy
+        scores = read_scores(self.journal.folder.parent, policy)
+        best = best_version(scores, policies.versions(policy))
+        if self.recipe.train.serve != "best" or best is None or best == self.version:
+            return
+        self.updater.serve(best)
+        self.notify(
+            f"Version {best} of '{policy}' is current, with the best validation score, "
+            f"{scores[best].validation:.3f}; version {self.version} is the latest."
+        )
+        self.version = best
 
     def _generation(self) -> Generation:
         return Generation(

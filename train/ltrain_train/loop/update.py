@@ -104,6 +104,10 @@ class Updater:
             )
         return Update(new, report, rows.left_out)
 
+    def serve(self, version: int) -> None:
+        """Make an earlier version current."""
+        publish_version(self.policies, self.policy, version, self.gateway, self.tracer)
+
     def _publishes_adapters(self) -> bool:
         """Return whether the new version is an adapter, and not merged weights."""
         if not self.recipe.train.lora_rank:

@@ -15,6 +15,8 @@ class Rollout(Section):
     """JSONL file of tasks; a relative path starts at the recipe's folder."""
     validation: str | None = None
     """JSONL file of held-out tasks."""
+    validation_samples: int = Field(default=1, ge=1)
+    """Rollouts of each held-out task in a validation; their mean is its score."""
     agent: str | None = None
     """`module:function`, or a command; none with `remote`."""
     remote: bool = False

@@ -120,6 +120,14 @@ class Train(Section):
     """Seconds without progress after which the learner counts as hung and the run ends."""
     validate_every: Annotated[int, BUDGET] = Field(default=0, ge=0)
     """Updates between validations; 0: validate only before and after the run."""
+    patience: Annotated[int | None, BUDGET] = Field(default=None, ge=1)
+    """Validations in a row without a new best score after which the run ends."""
+    max_tokens: Annotated[int | None, BUDGET] = Field(default=None, ge=1)
+    """Tokens of the trained rows after which the run ends."""
+    max_minutes: Annotated[float | None, BUDGET] = Field(default=None, gt=0)
+    """Minutes since the start of the command after which the run begins no update."""
+    serve: Annotated[Literal["latest", "best"], BUDGET] = "latest"
+    """The version that is current after the run; best: the one with the best validation score."""
     keep_versions: Annotated[int, BUDGET] = Field(default=3, ge=1)
     """Newest versions that a run keeps, besides the current one, version 0 and the best; older ones
     are removed."""
@@ -136,6 +144,15 @@ class Train(Section):
     def _known_estimator(cls, name: str) -> str:
         check_estimator(name)
         return name
+
+    @model_validator(mode="after")
+    def _validated(self) -> Self:
+        if self.patience is not None and not self.validate_every:
+            raise ValueError(
+                "`patience` counts validations, and `validate_every` is 0: then there are two. Set "
+                "`validate_every`, such as 1."
+            )
+        return self
 
     @model_validator(mode="after")
     def _weighted(self) -> Self:
