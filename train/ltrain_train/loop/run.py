@@ -22,6 +22,7 @@ from ltrain_train.loop.progress import Progress
 from ltrain_train.loop.report import Phases, describe_places, describe_start
 from ltrain_train.loop.retry import retry_publish, retry_store
 from ltrain_train.loop.services import Services
+from ltrain_train.loop.trackers import open_trackers
 from ltrain_train.loop.update import Updater
 from ltrain_train.policy import (
     VLLM_DTYPES,
@@ -217,6 +218,12 @@ def run_online(
         store = stack.enter_context(Store.open(services.store_url))
         warn_of_long_prompts(store, gateway.max_model_len())
         phases = Phases()
+        record = stack.enter_context(open_trackers(plan.train.trackers, journal, on_start))
+
+        def report(wave: Wave) -> None:
+            record(wave)
+            on_wave(wave)
+
         return OnlineRun(
             recipe=plan.recipe,
             rollout=rollout,
@@ -228,7 +235,7 @@ def run_online(
             tasks=tasks,
             validation=validation,
             home=plan.home,
-            on_wave=on_wave,
+            on_wave=report,
             notify=on_start,
             version=_serve_version(journal, policies, gateway),
             logs=rollout_logs(plan.home),

@@ -22,7 +22,7 @@ from ltrain_transforms.recipe.selection import (
 )
 from ltrain_transforms.recipe.serve import Route, Serve
 from ltrain_transforms.recipe.service import Service
-from ltrain_transforms.recipe.train import Train
+from ltrain_transforms.recipe.train import TRACKER_NAMES, Train
 from ltrain_transforms.recipe.verl_options import Verl, VerlActor
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "NEUTRAL",
     "POLICY_LOSSES",
     "PRODUCTION_ESTIMATOR",
+    "TRACKER_NAMES",
     "UNSUPPORTED_LOSSES",
     "Credit",
     "Credited",

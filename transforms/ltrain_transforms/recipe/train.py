@@ -1,6 +1,6 @@
 """How a policy is trained on the rows of a dataset."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 
@@ -41,6 +41,11 @@ def _default_max(fields: dict[str, Any]) -> float:
 
 def _default_estimator(fields: dict[str, Any]) -> str:
     return "k1" if fields.get("kl_in") == "reward" else "k3"
+
+
+Tracker = Literal["tensorboard", "wandb"]
+TRACKER_NAMES: tuple[str, ...] = get_args(Tracker)
+"""The libraries that may record a run's curves."""
 
 
 class Train(Section):
@@ -128,6 +133,8 @@ class Train(Section):
     """Minutes since the start of the command after which the run begins no update."""
     serve: Annotated[Literal["latest", "best"], BUDGET] = "latest"
     """The version that is current after the run; best: the one with the best validation score."""
+    trackers: Annotated[tuple[Tracker, ...], BUDGET] = ()
+    """Where a run also records its curves: `tensorboard`, in the run's folder, and `wandb`."""
     keep_versions: Annotated[int, BUDGET] = Field(default=3, ge=1)
     """Newest versions that a run keeps, besides the current one, version 0 and the best; older ones
     are removed."""

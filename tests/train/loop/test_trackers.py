@@ -1,0 +1,86 @@
+"""Curves of a run, read back with the libraries that people read them with."""
+
+from pathlib import Path
+
+import pytest
+from tests.train.loop.journals import new_journal
+
+from ltrain_train.errors import BadRun
+from ltrain_train.loop.journal import Wave
+from ltrain_train.loop.trackers import TRACKERS, open_trackers
+from ltrain_transforms.recipe import TRACKER_NAMES
+
+
+def wave(number: int, **more: object) -> Wave:
+    fields = {"outcomes": {"ok": 3, "error": 1}, "evaluations": {"reward": 0.25 * number}}
+    fields |= {"metrics": {"loss": 0.5, "kl": float("nan")}, "seconds": {"train": 2.0}}
+    return Wave(mode="train", wave=number, version=number, rollouts=4, tokens=90, **fields, **more)  # type: ignore[arg-type]
+
+
+def test_tensorboard_shows_every_number_of_a_wave(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    journal, sentences = new_journal(tmp_path / "run"), list[str]()
+    for numbers in ((0, 1), (2,)):  # the second time the run goes on
+        with open_trackers(["tensorboard"], journal, sentences.append) as record:
+            for number in numbers:
+                record(wave(number, score=0.25 * number))
+    assert sentences == [f"Curves: tensorboard, {journal.folder / 'tensorboard'}."] * 2
+    curves = EventAccumulator(str(journal.folder / "tensorboard"))
+    curves.Reload()
+    tags = curves.Tags()["tensors"]
+    assert {"train/score", "train/score/reward", "train/loss", "train/seconds/train"} <= set(tags)
+    assert "train/kl" not in tags
+    points = [
+        (each.step, each.tensor_proto.float_val[0]) for each in curves.Tensors("train/score/reward")
+    ]
+    assert points == [(0, 0.0), (1, 0.25), (2, 0.5)]
+    [speed, *_] = curves.Tensors("train/tokens_per_second")
+    assert speed.tensor_proto.float_val[0] == 45.0
+
+
+def test_wandb_records_a_run_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    journal, sentences = new_journal(tmp_path / "run"), list[str]()
+    with open_trackers(["wandb"], journal, sentences.append) as record:
+        record(wave(0))
+        record(wave(1))
+    [file] = (journal.folder / "wandb").glob("offline-run-*/*.wandb")
+    content = file.read_bytes()
+    assert b"train/score/reward" in content and b"train/loss" in content
+    assert str(file.parent) in sentences[0]
+
+
+def test_a_tracker_that_fails_does_not_end_a_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Broken:
+        place = "nowhere"
+
+        def __init__(self, journal: object) -> None: ...
+
+        def log(self, values: object, step: int) -> None:
+            raise OSError("no space left")
+
+        close = log
+
+    monkeypatch.setitem(TRACKERS, "tensorboard", Broken)
+    with open_trackers(["tensorboard"], new_journal(tmp_path / "run"), print) as record:
+        record(wave(0))
+    assert "ltrain: tensorboard did not record a wave: no space left" in caplog.text
+
+
+def test_a_library_that_is_not_installed_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ltrain_train.loop.trackers.find_spec", lambda name: None)
+    with (
+        pytest.raises(BadRun, match="names 'wandb', and this library is not installed"),
+        open_trackers(["wandb"], new_journal(tmp_path / "run"), print),
+    ):
+        pass
+
+
+def test_the_recipe_and_the_loop_name_the_same_trackers() -> None:
+    assert tuple(TRACKERS) == TRACKER_NAMES
