@@ -43,6 +43,12 @@ def test_the_declared_losses_are_those_of_verl(losses: dict[str, Any]) -> None:
     assert tuple(losses["measured"]) == FIT
 
 
+def test_cross_entropy_with_equal_weights_is_that_of_verl(losses: dict[str, Any]) -> None:
+    ours, verls = losses["cross-entropy"]
+    assert any(ours)
+    assert ours == pytest.approx(verls, rel=1e-6, abs=1e-8)
+
+
 @pytest.mark.parametrize(
     ("name", "section"),
     [
