@@ -19,7 +19,7 @@ from verl.workers.utils.losses import sft_loss
 from ltrain_train.learner import engine
 from ltrain_train.learner.loss import objective_loss
 from ltrain_train.learner.objective import Objective
-from ltrain_transforms.recipe import POLICY_LOSSES, Train
+from ltrain_transforms.recipe import KL_ESTIMATORS, POLICY_LOSSES, Train
 
 LENGTHS = (5, 9, 3, 7, 2, 6)
 
@@ -148,9 +148,22 @@ def cross_entropies() -> list[list[float]]:
     return [[value, *gradient.tolist()] for value, gradient in results]
 
 
+def divergences() -> dict[str, list[float]]:
+    """Return the value and the gradient of each estimator where the policy's d is 0.5."""
+    result = {}
+    for name in KL_ESTIMATORS:
+        log_prob = torch.tensor([-1.0], requires_grad=True)
+        value = engine.divergence(log_prob, torch.tensor([-1.5]), name)
+        value.sum().backward()
+        assert log_prob.grad is not None
+        result[name] = [float(value), float(log_prob.grad)]
+    return result
+
+
 if __name__ == "__main__":
     fit = [name for name, each in POLICY_LOSSES.items() if not each.needs_token_weighting]
     measured = {name: measure(name) for name in sorted(fit)}
     result: dict[str, Any] = {"measured": measured, "registry": engine.policy_losses()}
     result |= {"options": engine.option_types(), "cross-entropy": cross_entropies()}
+    result |= {"divergences": divergences()}
     json.dump(result, sys.stdout)
