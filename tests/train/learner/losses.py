@@ -7,20 +7,24 @@ two ranks; and how much they change when one row is there twice, or once with tw
 import functools
 import json
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
 from tensordict import NonTensorData, TensorDict
 from torch import Tensor
+from verl.workers.utils.losses import sft_loss
 
 from ltrain_train.learner import engine
 from ltrain_train.learner.loss import objective_loss
 from ltrain_train.learner.objective import Objective
-from ltrain_transforms.recipe import POLICY_LOSSES, Train
+from ltrain_transforms.recipe import KL_ESTIMATORS, POLICY_LOSSES, Train
 
 LENGTHS = (5, 9, 3, 7, 2, 6)
 
 Row = dict[str, Tensor]
+Loss = Callable[..., tuple[Tensor, dict[str, Any]]]
 
 
 def jagged(rows: list[Tensor]) -> Tensor:
@@ -49,7 +53,12 @@ def make_rows(seed: int = 0) -> list[Row]:
 
 
 def micro_batch_loss(
-    objective: Objective, rows: list[Row], weight_sum: float, tokens: int, ranks: int
+    objective: Objective,
+    rows: list[Row],
+    weight_sum: float,
+    tokens: int,
+    ranks: int,
+    function: Loss = objective_loss,
 ) -> tuple[float, Tensor]:
     """Return one micro-batch's loss and the gradient of its rows' log-probabilities."""
     fields: dict[str, Any] = {
@@ -63,7 +72,7 @@ def micro_batch_loss(
     flat = torch.cat([row["log_probs"] for row in rows]).requires_grad_()
     offsets = fields["loss_mask"].offsets()
     output = {"log_probs": torch.nested.nested_tensor_from_jagged(flat, offsets)}
-    value, _ = objective_loss(output, TensorDict(fields, batch_size=[len(rows)]))
+    value, _ = function(model_output=output, data=TensorDict(fields, batch_size=[len(rows)]))
     (gradient,) = torch.autograd.grad(value, flat)
     return float(value), gradient
 
@@ -123,8 +132,38 @@ def measure(name: str) -> dict[str, Any]:
     }
 
 
+def cross_entropies() -> list[list[float]]:
+    """Return the loss and the gradient of `sft` with weights of 1, and those of verl's SFT."""
+    objective = replace(Objective.from_train(Train()), kind="sft")
+    rows = [row | {"weight": row["loss_mask"].float()} for row in make_rows()]
+    tokens = int(sum(row["loss_mask"].sum() for row in rows))
+    functions: list[Loss] = [
+        objective_loss,
+        functools.partial(sft_loss, engine.loss_config(objective)),
+    ]
+    results = [
+        micro_batch_loss(objective, rows, float(tokens), tokens, 1, function)
+        for function in functions
+    ]
+    return [[value, *gradient.tolist()] for value, gradient in results]
+
+
+def divergences() -> dict[str, list[float]]:
+    """Return the value and the gradient of each estimator where the policy's d is 0.5."""
+    result = {}
+    for name in KL_ESTIMATORS:
+        log_prob = torch.tensor([-1.0], requires_grad=True)
+        value = engine.divergence(log_prob, torch.tensor([-1.5]), name)
+        value.sum().backward()
+        assert log_prob.grad is not None
+        result[name] = [float(value), float(log_prob.grad)]
+    return result
+
+
 if __name__ == "__main__":
     fit = [name for name, each in POLICY_LOSSES.items() if not each.needs_token_weighting]
     measured = {name: measure(name) for name in sorted(fit)}
-    result = {"measured": measured, "registry": engine.policy_losses()}
-    json.dump(result | {"options": engine.option_types()}, sys.stdout)
+    result: dict[str, Any] = {"measured": measured, "registry": engine.policy_losses()}
+    result |= {"options": engine.option_types(), "cross-entropy": cross_entropies()}
+    result |= {"divergences": divergences()}
+    json.dump(result, sys.stdout)

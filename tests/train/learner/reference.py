@@ -24,10 +24,10 @@ def load(directory: str) -> Any:
     return hugging_face.AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
 
 
-def distributions(model: Any, row: Row) -> Tensor:
+def distributions(model: Any, row: Row, temperature: float | None = None) -> Tensor:
     """Return the log-probabilities [response token, word] of one row."""
     tokens = torch.tensor([row["prompt_ids"] + row["response_ids"]])
-    logits: Tensor = model(tokens).logits[0] / row["temperature"]
+    logits: Tensor = model(tokens).logits[0] / (temperature or row["temperature"])
     return logits.log_softmax(-1)[len(row["prompt_ids"]) - 1 : -1]
 
 
@@ -71,10 +71,11 @@ def loss_of(model: Any, rows: list[Row], fixed: list[dict[str, Tensor]], case: R
     total: Any = 0.0
     weights: Any = 0.0
     for row, known in zip(rows, fixed, strict=True):
-        logp = distributions(model, row)
+        sft = case.get("kind") == "sft"
+        logp = distributions(model, row, 1.0 if sft else None)
         now = chosen(logp, row)
         ratio = (now - known["old"]).exp()
-        if case.get("kind") == "sft":
+        if sft:
             loss = -now
         elif case.get("loss", "vanilla") == "cispo":
             loss = cispo(ratio, known["advantages"], now) * known["factor"]

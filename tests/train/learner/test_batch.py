@@ -77,6 +77,7 @@ def test_old_log_probabilities_replace_the_sampled_ones(
     fields = {"old_log_probs": OLD, "rollout_is_weights": CORRECTION, REFERENCE: REFERENCE}
     for name, column in fields.items():
         first, second, third = columns[column]
+        parts: dict[int, list[float]]
         parts = {0: [0, 0, 0, first, second], 1: [0, third], -1: [0, 0]}
         expected = chain.from_iterable(parts[number] for number in made.row_numbers)
         assert made.data[name].values().tolist() == list(expected)

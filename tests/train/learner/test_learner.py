@@ -1,6 +1,7 @@
 """The learner process on a tiny model, compared with plain torch."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import polars as pl
 import pytest
 from tests.train.learner.conftest import TRAIN
 
-from ltrain_train.errors import BadCheckpoint, BadSamples
+from ltrain_train.errors import BadBase, BadCheckpoint, BadSamples
 from ltrain_train.learner.client import LearnerClient
 from ltrain_train.learner.objective import Objective
 
@@ -127,7 +128,7 @@ def test_a_step_with_an_infinite_gradient_is_undone_said_and_counted(
     report = learner.step(write(rows), OBJECTIVE, version=0, dataset="infinite")
     assert (report.steps, report.undone, report.total_steps) == (0, 1, 0)
     drift = {f"drift_{name}" for name in ("tokens", "mean", "k3", "ess", "outliers")}
-    assert report.metrics.keys() == drift | {"computed_tokens"}
+    assert report.metrics.keys() == drift | {"computed_tokens", "entropy", "learning_rate"}
     assert report.warnings[0].startswith("1 of 1 optimizer steps were undone")
     assert sink.step("infinite")["ltrain.train.undone"] == 1
     assert learner.log_probs(write(make_rows(8))) == before
@@ -198,6 +199,16 @@ def test_rows_without_any_weight_are_refused(
     rows[0]["loss_weight"] = [0.0] * len(rows[0]["response_ids"])
     with pytest.raises(BadSamples, match="no token with a positive loss_weight"):
         learner.step(write(rows), OBJECTIVE, version=0)
+
+
+def test_a_divergence_without_a_reference_is_refused(
+    learner: LearnerClient, make_rows: Make, write: Write
+) -> None:
+    samples = write(make_rows(3))
+    before = learner.log_probs(samples)
+    with pytest.raises(BadBase, match=r"train\.kl_coefficient needs a reference, and this learner"):
+        learner.step(samples, replace(OBJECTIVE, kl_coefficient=0.1), version=0)
+    assert learner.log_probs(samples) == before
 
 
 def test_an_incomplete_checkpoint_is_never_loaded(learner: LearnerClient, tmp_path: Path) -> None:

@@ -5,13 +5,14 @@ import os
 import re
 import subprocess
 import sys
+from math import exp
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
 from ltrain_train.learner.environment import learner_environment
-from ltrain_transforms.recipe import POLICY_LOSSES, UNSUPPORTED_LOSSES
+from ltrain_transforms.recipe import KL_ESTIMATORS, POLICY_LOSSES, UNSUPPORTED_LOSSES
 from ltrain_transforms.recipe.verl_options import (
     VerlActor,
     VerlEngine,
@@ -41,6 +42,28 @@ def losses() -> dict[str, Any]:
 def test_the_declared_losses_are_those_of_verl(losses: dict[str, Any]) -> None:
     assert losses["registry"] == sorted([*POLICY_LOSSES, *UNSUPPORTED_LOSSES])
     assert tuple(losses["measured"]) == FIT
+
+
+def test_cross_entropy_with_equal_weights_is_that_of_verl(losses: dict[str, Any]) -> None:
+    ours, verls = losses["cross-entropy"]
+    assert any(ours)
+    assert ours == pytest.approx(verls, rel=1e-6, abs=1e-8)
+
+
+def test_the_estimators_have_schulmans_values_and_gradients(losses: dict[str, Any]) -> None:
+    d, k3, slope = 0.5, exp(-0.5) - 0.5, 1 - exp(-0.5)
+    expected = {
+        "k1": [d, 1],
+        "abs": [d, 1],
+        "k2": [d * d / 2, d],
+        "k3": [k3, slope],
+        "k1+": [d, d],
+        "abs+": [d, d],
+        "k3+": [k3, d],
+    }
+    assert losses["divergences"].keys() == KL_ESTIMATORS.keys()
+    for name, values in expected.items():
+        assert losses["divergences"][name] == pytest.approx(values, rel=1e-6), name
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from safetensors.numpy import load_file
 from tests.train.learner.conftest import TRAIN, write_rows
 
+from ltrain_train.errors import BadSamples
 from ltrain_train.learner import LearnerClient, Objective
 from ltrain_train.learner.objective import decode_objective
 from ltrain_train.policy import Reference
@@ -47,6 +49,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"correction": "sequence_tis", "correction_cap": 1.2},
         {"correction": "sequence_tis", "cap": 1.2},
     ),
+    "cross-entropy": ({"kind": "sft"}, {"kind": "sft"}),
     "geometric": (
         {"rejection": "geometric", "rejection_min": 0.9, "rejection_max": 1.2},
         {"rejection": "geometric", "min": 0.9, "max": 1.2},
@@ -127,6 +130,21 @@ def test_an_objective_trains_as_in_plain_torch(
     )
     assert distance(trained, plain) < 1e-5
     assert distance(load_file(tiny / "model.safetensors"), plain) > 1e-3
+
+
+def test_rendered_rows_train_by_cross_entropy(
+    learner: LearnerClient, tmp_path: Path, samples: Path, expected: dict[str, dict[str, Any]]
+) -> None:
+    unused = {"rollout_logprobs": None, "advantages": None, "temperature": None}
+    rows = [row | unused | {"tokens": "rendered"} for row in pl.read_parquet(samples).to_dicts()]
+    rendered = write_rows(rows, tmp_path)
+    with pytest.raises(BadSamples, match="its tokens are rendered, not sampled"):
+        learner.step(rendered, objective_of(), version=0)
+    report = learner.step(rendered, objective_of(kind="sft"), version=0)
+    loss, norm = (expected["cross-entropy"][name][0] for name in ("loss", "grad_norm"))
+    assert report.metrics["loss"] == pytest.approx(loss, rel=1e-5)
+    assert report.metrics["grad_norm"] == pytest.approx(norm, rel=1e-5)
+    assert report.metrics.keys() == {"loss", "grad_norm", "learning_rate", "computed_tokens"}
 
 
 def test_rejected_calls_are_counted_and_all_rejected_is_a_warning(

@@ -63,7 +63,7 @@ def mean_k3(samples: Path, policy: list[list[float]], reference: list[list[float
     gaps = [a - b for a, b in zip(flat(policy), flat(reference), strict=True)]
     values = [exp(-gap) - 1 + gap for gap in gaps]
     total = sum(weight * value for weight, value in zip(weights, values, strict=True))
-    return total / sum(weights)
+    return float(total / sum(weights))
 
 
 def test_the_example_of_the_page_runs_with_dtype_auto(

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
-from ltrain_train.learner.weights import write_weights
+from ltrain_train.errors import TooLittleMemory
+from ltrain_train.learner.weights import require_memory, write_weights
 
 
 def test_tensors_that_are_not_finite_as_written_are_named(tmp_path: Path) -> None:
@@ -25,6 +27,13 @@ def test_tensors_that_are_not_finite_as_written_are_named(tmp_path: Path) -> Non
     bad = write_weights(tmp_path, tensors.items(), dtype="bf16", write=True)
     assert bad == ["infinite", "overflows"]
     assert write_weights(tmp_path, [("good", tensors["good"])], dtype="fp32", write=True) == []
+
+
+def test_a_reference_needs_four_bytes_a_weight(tiny: Path) -> None:
+    weights = sum(tensor.numel() for tensor in load_file(tiny / "model.safetensors").values())
+    require_memory(tiny, 4 * weights)
+    with pytest.raises(TooLittleMemory, match=r"/tiny0 needs about 0\.00 GB beside the trained"):
+        require_memory(tiny, 4 * weights - 1)
 
 
 NOBODY = 65534

@@ -78,13 +78,16 @@ class Learning:
 
     def __init__(self, home: Path, *, version: int | None = 1, undone: int = 0) -> None:
         self.policies, self.version, self.base = Policies(home), version, 0
+        self.numbers: list[int] = []
+        """The number in the run of each update."""
         self.report = StepReport(
             metrics={"drift_k3": 0.01}, rows=8, tokens=16, trained_tokens=8, steps=1, total_steps=1,
             seconds=1.0,
             undone=undone, warnings=("It was undone.",) if undone else (),
         )  # fmt: skip
 
-    def update(self, *_: Any) -> Update:
+    def update(self, dataset: Dataset, lineage: Any, checkpoints: Path, number: int) -> Update:
+        self.numbers.append(number)
         return Update(self.version, self.report, LeftOut("sql", 16, {}, {}))
 
 
@@ -300,9 +303,11 @@ def test_a_continued_run_draws_the_tasks_that_the_killed_one_would_have_drawn(
         journal.path.write_text("".join(lines[: end + 1]))
         killed = Journal.load(journal.folder)
         assert killed is not None
-        rest, again, _ = start_run(tmp_path, store, recipe, killed, Learning(tmp_path))
+        learning = Learning(tmp_path)
+        rest, again, _ = start_run(tmp_path, store, recipe, killed, learning)
         rest.tasks = tasks
         rest.run()
+    assert learning.numbers == [1, 2]
     assert [wave.rollouts for wave in shown] == [6] * 3
     assert again.waves == agents.waves[1:]
     domains = {task.id: task.domain for task in tasks}

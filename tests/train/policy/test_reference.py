@@ -37,8 +37,8 @@ def test_a_version_is_loaded_with_its_adapter_and_kept_meanwhile(policies: Polic
     expected = Reference(policies.path("sql", 0), policies.path("sql", 1))
     assert find_reference(policies, train, "sql", 0) == expected
     with held_reference(policies, train):
-        assert policies.is_served("sql", 1)
-    assert not policies.is_served("sql", 1)
+        assert policies.is_held("sql", 1)
+    assert not policies.is_held("sql", 1)
 
 
 def test_a_version_that_does_not_fit_is_refused(policies: Policies) -> None:

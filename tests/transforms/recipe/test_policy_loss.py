@@ -40,6 +40,20 @@ def test_a_loss_that_cannot_be_trained_is_refused_on_load(
         Recipe.load(path)
 
 
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("low_var_kl", r"train\.kl_estimator: verl's 'low_var_kl' is 'k3' here\."),
+        ("k4", "Unknown KL estimator 'k4'. Choose from: abs, abs\\+, k1"),
+    ],
+)
+def test_an_unknown_estimator_is_refused_on_load(tmp_path: Path, name: str, sentence: str) -> None:
+    path = tmp_path / "ltrain.toml"
+    path.write_text(RECIPE.format("vanilla", "rollout") + f'kl_estimator = "{name}"\n')
+    with pytest.raises(BadRecipe, match=sentence):
+        Recipe.load(path)
+
+
 @pytest.mark.parametrize("loss", POLICY_LOSSES)
 def test_every_declared_loss_loads(loss: str) -> None:
     assert Train(loss=loss).loss == loss
@@ -48,6 +62,7 @@ def test_every_declared_loss_loads(loss: str) -> None:
 def test_the_defaults_depend_on_the_adapter_and_the_loss() -> None:
     assert (Train().learning_rate, Train(lora_rank=0).learning_rate) == (5e-4, 1e-5)
     assert Train(lora_rank=0, learning_rate=1e-6).learning_rate == 1e-6
+    assert (Train().kl_estimator, Train(kl_in="reward").kl_estimator) == ("k3", "k1")
     assert (Train().loss_weighting, Train(loss="kl_cov").loss_weighting) == ("rollout", "token")
 
 

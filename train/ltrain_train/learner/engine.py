@@ -154,7 +154,7 @@ def rejection_mask(
 
 def as_training_batch(batch: Any, objective: Objective) -> Any:
     """Return the batch with what it is trained for."""
-    needs_entropy = objective.entropy_coefficient > 0
+    needs_entropy = objective.kind == "rl" and objective.entropy_coefficient > 0
     return tensordict_utils.assign_non_tensor(
         batch, objective=objective, calculate_entropy=needs_entropy
     )
@@ -233,11 +233,11 @@ class RankWorker(TrainingWorker):
 
     @on_every_rank
     def free_memory(self) -> int:
-        """Return the free bytes of this rank's device; on a CPU, of the machine."""
+        """Return the free bytes for a model that all ranks share, each on its own device."""
         if get_device_name() == "cpu":
             return psutil.virtual_memory().available
         free, _ = device_module().mem_get_info()
-        return int(free)
+        return int(free) * self.job.ranks
 
     @on_every_rank
     def load_reference(self) -> None:

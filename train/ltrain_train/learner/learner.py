@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from opentelemetry.trace import Tracer
 
 from ltrain_instrument import attributes
-from ltrain_train.errors import BadBase, BadSamples, NotFinite, TooLittleMemory
+from ltrain_train.errors import BadBase, BadSamples, NotFinite
 from ltrain_train.learner import batch, comparison, engine, loss
 from ltrain_train.learner.checkpoint import fingerprint, make_record, read_record, write_record
 from ltrain_train.learner.drift import check_drift, measure_drift
 from ltrain_train.learner.objective import Objective
 from ltrain_train.learner.protocol import Job, StepReport
-from ltrain_train.learner.samples import read_rows, split_into_steps
+from ltrain_train.learner.samples import Kind, read_rows, split_into_steps
 from ltrain_train.learner.weights import (
     adapter_size,
     atomic_directory,
@@ -30,7 +30,7 @@ from ltrain_train.learner.weights import (
     copy_model_files,
     export_size,
     read_vocab_size,
-    reference_size,
+    require_memory,
 )
 
 STEPS_UNDONE = (
@@ -56,7 +56,8 @@ class Learner:
         self.group = engine.make_worker_group(job, port)
         self.group.set_loss_fn(loss.objective_loss)
         if job.reference is not None:
-            self._load_reference(job.reference.weights)
+            require_memory(job.reference.weights, min(self.group.free_memory()))
+            self.group.load_reference()
         if job.checkpoint is not None:
             self.load(job.checkpoint)
 
@@ -75,7 +76,7 @@ class Learner:
                 step has been made.
         """
         began = time.monotonic()
-        rows = self._read_rows(samples)
+        rows = self._read_rows(samples, objective.kind)
         steps_rows = self._split_rows(rows, objective.steps_per_wave, samples)
         compared, measured, warnings = self._compare_policies(steps_rows, objective, version)
         span_attributes: dict[str, str | int] = {
@@ -154,21 +155,6 @@ class Learner:
         self.group.load_checkpoint(str(directory))
         self.steps, self.updates = checkpoint.steps, checkpoint.updates
         self.saved = directory
-
-    def _load_reference(self, reference: Path) -> None:
-        """Load the reference, if the memory for it is free.
-
-        Raises:
-            TooLittleMemory: when it is not.
-        """
-        required, free = reference_size(reference), min(self.group.free_memory())
-        if free < required:
-            raise TooLittleMemory(
-                f"The reference {reference} needs about {required / 1e9:.2f} GB beside the trained "
-                f"model, and {free / 1e9:.2f} GB are free. Free memory, or train an adapter "
-                '(train.lora_rank) with train.reference = "base", which needs no second model.'
-            )
-        self.group.load_reference()
 
     def _split_rows(self, rows: pl.DataFrame, steps: int, samples: Path) -> list[pl.DataFrame]:
         """Return the rows of each optimizer step.
@@ -255,14 +241,14 @@ class Learner:
         """
         if not steps_rows:
             return steps_rows, {}, ()
+        metrics = {"learning_rate": objective.learning_rate}
+        if objective.kind == "sft":
+            return steps_rows, metrics, ()
         rows = pl.concat(steps_rows)
         old, entropy = self._infer(rows, "log_probs", "entropy")
         drift = measure_drift(rows, old, version=version, outlier=objective.drift_outlier)
         warning = check_drift(drift, objective, version)
-        metrics = drift.metrics() | {
-            "entropy": batch.weighted_mean(rows, entropy),
-            "learning_rate": objective.learning_rate,
-        }
+        metrics |= drift.metrics() | {"entropy": batch.weighted_mean(rows, entropy)}
         if objective.kl_coefficient:
             reference = self._infer_reference(rows)
             rows, kl_metrics = comparison.apply_reference(rows, old, reference, objective)
@@ -313,8 +299,8 @@ class Learner:
             )
         return torch.cat(batch.response_values(answer, "log_probs", step_batch)).numpy()
 
-    def _read_rows(self, samples: Path) -> pl.DataFrame:
-        return read_rows(samples, vocab_size=self.vocab_size)
+    def _read_rows(self, samples: Path, kind: Kind = "rl") -> pl.DataFrame:
+        return read_rows(samples, vocab_size=self.vocab_size, kind=kind)
 
     def _make_batch(self, rows: pl.DataFrame) -> batch.StepBatch:
         tokens = self.job.tokens_per_micro_batch

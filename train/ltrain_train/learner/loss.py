@@ -5,7 +5,7 @@
 
 The sums run over all micro-batches and all ranks, so their number and sizes do not matter. In the
 policy loss the weight multiplies the advantage, which is equivalent if that loss is homogeneous in
-the advantage.
+the advantage. The loss of `sft` is the cross-entropy, - log-probability, in place of all three.
 """
 
 from collections.abc import Mapping
@@ -38,40 +38,50 @@ def objective_loss(
     """
     objective: Objective = data["objective"]
     mask_N = data["loss_mask"].values().bool()
-    tokens = {
-        # position i predicts token i + 1; a value that wraps around hits a prompt's first token
-        "log_prob": model_output["log_probs"].values().roll(1),
-        "old_log_prob": data["old_log_probs"].values(),
-        "advantages": data["advantages"].values(),
-    }
-    if "rollout_is_weights" in data.keys():  # noqa: SIM118 - a TensorDict iterates over its rows
-        tokens["rollout_is_weights"] = data["rollout_is_weights"].values()
-    lengths = _call_lengths(data["call_starts"].values())
-    if POLICY_LOSSES[objective.loss].per_row:
-        inputs = {name: x[mask_N].unsqueeze(1) for name, x in tokens.items()}
-        mask = torch.ones_like(inputs["log_prob"], dtype=torch.bool)
-    else:
-        inputs = {name: _to_calls(x, mask_N, lengths) for name, x in tokens.items()}
-        mask = _to_calls(torch.ones_like(mask_N), mask_N, lengths)
-    ranks, weights = data["dp_size"], data["weight_sum"]
-    config = engine.loss_config(objective)
-    config.global_batch_info.update(
-        dp_size=ranks, batch_num_tokens=weights, global_batch_size=weights
-    )
-    loss, metrics = engine.policy_loss(objective.loss)(
-        **inputs, response_mask=mask, loss_agg_mode="token-mean", config=config
-    )
+    # position i predicts token i + 1; a value that wraps around hits a prompt's first token
+    log_prob_N = model_output["log_probs"].values().roll(1)
+    if objective.kind == "sft":
+        return -_weighted_mean(log_prob_N[mask_N], data), {}
+    loss, metrics = _policy_loss(objective, log_prob_N, data)
     if objective.entropy_coefficient:
         entropy_N = model_output["entropy"].values().roll(1)
         loss = loss - objective.entropy_coefficient * _weighted_mean(entropy_N[mask_N], data)
     if objective.kl_loss:
         reference_N = data[REFERENCE].values()
-        kl = engine.divergence(
-            tokens["log_prob"][mask_N], reference_N[mask_N], objective.kl_estimator
-        )
+        kl = engine.divergence(log_prob_N[mask_N], reference_N[mask_N], objective.kl_estimator)
         loss = loss + objective.kl_coefficient * _weighted_mean(kl, data)
-    token_share = ranks * int(mask_N.sum()) / max(data["batch_num_tokens"], 1)
+    token_share = data["dp_size"] * int(mask_N.sum()) / max(data["batch_num_tokens"], 1)
     return loss, {_name(k): engine.sum_metric(float(v) * token_share) for k, v in metrics.items()}
+
+
+def _policy_loss(
+    objective: Objective, log_prob_N: torch.Tensor, data: Any
+) -> tuple[torch.Tensor, dict[str, Any]]:
+    """Return the micro-batch's part of verl's policy loss, and verl's metrics of its tokens."""
+    mask_N = data["loss_mask"].values().bool()
+    tokens = {
+        "log_prob": log_prob_N,
+        "old_log_prob": data["old_log_probs"].values(),
+        "advantages": data["advantages"].values(),
+    }
+    if "rollout_is_weights" in data.keys():  # noqa: SIM118 - a TensorDict iterates over its rows
+        tokens["rollout_is_weights"] = data["rollout_is_weights"].values()
+    if POLICY_LOSSES[objective.loss].per_row:
+        inputs = {name: x[mask_N].unsqueeze(1) for name, x in tokens.items()}
+        mask = torch.ones_like(inputs["log_prob"], dtype=torch.bool)
+    else:
+        lengths = _call_lengths(data["call_starts"].values())
+        inputs = {name: _to_calls(x, mask_N, lengths) for name, x in tokens.items()}
+        mask = _to_calls(torch.ones_like(mask_N), mask_N, lengths)
+    config = engine.loss_config(objective)
+    config.global_batch_info.update(
+        dp_size=data["dp_size"],
+        batch_num_tokens=data["weight_sum"],
+        global_batch_size=data["weight_sum"],
+    )
+    return engine.policy_loss(objective.loss)(
+        **inputs, response_mask=mask, loss_agg_mode="token-mean", config=config
+    )
 
 
 def _weighted_mean(trained: torch.Tensor, data: Any) -> torch.Tensor:

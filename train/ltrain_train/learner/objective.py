@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from pydantic import TypeAdapter
 
+from ltrain_train.learner.samples import Kind
 from ltrain_transforms.recipe import Train, VerlActor
 
 
@@ -17,10 +18,13 @@ from ltrain_transforms.recipe import Train, VerlActor
 class Objective:
     """The loss, its corrections and the optimizer settings of one update.
 
-    The fields are keys of the recipe's [train], with their meaning. How much each token counts is
-    no part of it: the rows have `loss_weight`.
+    The other fields are keys of the recipe's [train], with their meaning. How much each token
+    counts is no part of it: the rows have `loss_weight`.
     """
 
+    kind: Kind = "rl"
+    """`rl`: the policy loss with its terms. `sft`: the cross-entropy of the tokens, which needs
+    neither advantages nor log-probabilities of a server."""
     loss: str
     clip_ratio_low: float
     clip_ratio_high: float
@@ -56,7 +60,7 @@ class Objective:
             update: the update's number in its run, from 0, for the schedule of the learning rate;
                 None: outside of a run, with the full rate.
         """
-        names = {field.name for field in fields(cls)} - {"actor"}
+        names = {field.name for field in fields(cls)} - {"actor", "kind"}
         settings = {name: getattr(train, name) for name in names} | {"actor": train.verl.actor}
         if update is not None:
             settings["learning_rate"] = scheduled_rate(train, update)

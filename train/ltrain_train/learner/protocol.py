@@ -80,8 +80,8 @@ class StepReport:
 
     metrics: dict[str, float]
     """Means over these optimizer steps, by name: loss, grad_norm, kl, clip_fraction, …; of
-    `computed_tokens` the sum over the steps and ranks. Without a step that counts: the drift only,
-    which is measured before the steps."""
+    `computed_tokens` the sum over the steps and ranks. Without a step that counts: only those that
+    are measured before the steps, such as the drift and the entropy."""
     rows: int
     """Rows of the update, those of undone steps included."""
     tokens: int

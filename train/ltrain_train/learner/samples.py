@@ -8,6 +8,7 @@
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from random import Random
+from typing import Literal
 
 import polars as pl
 
@@ -29,20 +30,32 @@ COLUMNS = (
     "group_id",
     "rollout_id",
 )
+Kind = Literal["rl", "sft"]
+"""What rows are trained for: a policy loss, or the cross-entropy of their tokens."""
 PER_TOKEN = ("response_mask", "rollout_logprobs", "advantages", "loss_weight")
 
 
-def read_rows(path: Path, *, vocab_size: int) -> pl.DataFrame:
+def read_rows(path: Path, *, vocab_size: int, kind: Kind = "rl") -> pl.DataFrame:
     """Read and check the rows of a samples table.
 
     Args:
         path: parquet file or folder.
         vocab_size: number of token ids of the model.
+        kind: what the rows are trained for. `sft` needs no sampled tokens; the columns that it does
+            not read get neutral values.
 
     Raises:
-        BadSamples: when the table cannot be read, or an RL loss cannot use a row.
+        BadSamples: when the table cannot be read, or the loss cannot use a row.
     """
     frame = _read_frame(path)
+    if kind == "sft":
+        zeros = pl.col("loss_weight") * 0
+        frame = frame.with_columns(
+            pl.lit("sampled").alias("tokens"),
+            zeros.alias("rollout_logprobs"),
+            zeros.alias("advantages"),
+            pl.lit(1.0, pl.Float32).alias("temperature"),
+        )
     _check_frame(frame, path, vocab_size)
     return frame
 
@@ -92,7 +105,7 @@ def _read_frame(path: Path) -> pl.DataFrame:
 
 
 def _check_frame(frame: pl.DataFrame, path: Path, vocab_size: int) -> None:
-    """Raise `BadSamples` for the first row that an RL loss cannot use."""
+    """Raise `BadSamples` for the first row that the loss cannot use."""
     length = pl.col("response_ids").list.len()
     ragged = pl.any_horizontal(pl.col(name).list.len() != length for name in PER_TOKEN)
     numbers = ("rollout_logprobs", "advantages", "loss_weight")

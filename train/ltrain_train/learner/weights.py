@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import save_file
 
 from ltrain_instrument.files import replace_directory
-from ltrain_train.errors import BadBase, DiskFull
+from ltrain_train.errors import BadBase, DiskFull, TooLittleMemory
 from ltrain_train.policy import LINEAGE_FILES, BadModel, read_shapes
 from ltrain_train.processes import (
     MIN_FREE,
@@ -81,9 +81,19 @@ def checkpoint_size(base: Path, rank: int) -> int:
     return 3 * adapter_size(base, rank) if rank else 12 * _count_parameters(base)
 
 
-def reference_size(base: Path) -> int:
-    """Return the approximate bytes of a model that is loaded in fp32, without an optimizer."""
-    return 4 * _count_parameters(base)
+def require_memory(reference: Path, free: int) -> None:
+    """Check that `free` bytes of memory hold a reference in fp32, 4 bytes for each weight.
+
+    Raises:
+        TooLittleMemory: when they do not.
+    """
+    size = 4 * _count_parameters(reference)
+    if size > free:
+        raise TooLittleMemory(
+            f"The reference {reference} needs about {size / 1e9:.2f} GB beside the trained model, "
+            f"and {free / 1e9:.2f} GB are free. Free memory, or train an adapter (train.lora_rank) "
+            'with train.reference = "base", which needs no second model.'
+        )
 
 
 def adapter_size(base: Path, rank: int) -> int:

@@ -1,8 +1,8 @@
 """Scores of a policy's versions, and which versions are kept.
 
 Kept are the current version, version 0, the best by validation, and the newest ones; also the
-versions that a gateway serves, and those that others or an unfinished run need. A checkpoint is
-kept as long as its version.
+versions that a gateway serves or a run has as its reference, and those that others or an unfinished
+run need. A checkpoint is kept as long as its version.
 """
 
 from collections.abc import Collection, Iterable
@@ -80,8 +80,8 @@ def superfluous_versions(
     best = best_version(_mean_scores(journals), versions)
     unfinished = (each for each in journals if not each.finished and each.leads_to(current))
     continued = {journal.latest for journal in unfinished}
-    served = {version for version in versions if policies.is_served(policy, version)}
-    kept = {0, current.version, best, *versions[-keep:], *in_use, *continued, *served}
+    held = {version for version in versions if policies.is_held(policy, version)}
+    kept = {0, current.version, best, *versions[-keep:], *in_use, *continued, *held}
     bases = {policies.read_version(policy, each).base for each in versions if each in kept}
     return [version for version in versions if version not in kept | bases]
 

@@ -3,8 +3,8 @@
 * A version is complete or absent: its directory, with `policy.json` in it, is renamed into place.
 * Version numbers increase by one and are never reused.
 * `current` is the version that every server has loaded; it changes by an atomic rename.
-* A gateway holds a shared flock on the `policy.json` of the version that it serves, which keeps the
-  version from being removed.
+* A gateway holds a shared flock on the `policy.json` of the version that it serves, and a run on
+  that of its reference, which keeps the version from being removed.
 * A removed version leaves its `policy.json` and its ledger in `removed/v<N>/`, for the lineage of
   others.
 """
@@ -253,15 +253,15 @@ class Policies:
         write_file(self._folder(name) / "current", f"{version}\n")
 
     def hold(self, name: str, version: int) -> int:
-        """Return a descriptor that marks a version as served, until it is closed.
+        """Return a descriptor that marks a version as in use, until it is closed.
 
         Raises:
             UnknownVersion: when the version does not exist.
         """
         return hold_file(self.path(name, version) / POLICY_MANIFEST)
 
-    def is_served(self, name: str, version: int) -> bool:
-        """Return whether a gateway serves the version."""
+    def is_held(self, name: str, version: int) -> bool:
+        """Return whether a gateway serves the version, or a run has it as its reference."""
         return is_held(self.path(name, version) / POLICY_MANIFEST)
 
     def remove(self, name: str, version: int) -> None:

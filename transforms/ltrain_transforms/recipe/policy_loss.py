@@ -50,17 +50,19 @@ UNSUPPORTED_LOSSES = {
 
 
 KL_ESTIMATORS = {
-    "k1": "d, which has no bias and a high variance; verl also calls it `kl`.",
+    "k1": "d, which has no bias and a high variance.",
     "abs": "The absolute value of d.",
-    "k2": "d² / 2, whose gradient has no bias; verl also calls it `mse`.",
-    "k3": "exp(-d) - 1 + d, which has no bias and is never negative; verl also calls it "
-    "`low_var_kl`.",
+    "k2": "d² / 2, whose gradient has no bias.",
+    "k3": "exp(-d) - 1 + d, which has no bias and is never negative.",
     "k1+": "The value of `k1` with the gradient of `k2`.",
     "abs+": "The value of `abs` with the gradient of `k2`.",
     "k3+": "The value of `k3` with the gradient of `k2`.",
 }
 """verl's estimators of a token's KL divergence, with d = log-probability of the policy - that of
 the reference. J. Schulman, Approximating KL divergence, http://joschu.net/blog/kl-approx.html."""
+
+OTHER_ESTIMATOR_NAMES = {"kl": "k1", "mse": "k2", "low_var_kl": "k3"}
+"""Names that verl has beside these."""
 
 
 def check_estimator(name: str) -> None:
@@ -69,6 +71,8 @@ def check_estimator(name: str) -> None:
     Raises:
         ValueError: when it is unknown.
     """
+    if name in OTHER_ESTIMATOR_NAMES:
+        raise ValueError(f"verl's '{name}' is '{OTHER_ESTIMATOR_NAMES[name]}' here.")
     if name not in KL_ESTIMATORS:
         raise ValueError(str(UnknownName("KL estimator", name, KL_ESTIMATORS)))
 

@@ -16,7 +16,15 @@ PHASES = ("rollouts", "settle + build", "train", "publish")
 
 The last one ends when every server has loaded the version."""
 
-METRICS = ("loss", "kl", "grad_norm", "entropy", "clip_fraction")
+METRICS = (
+    "loss",
+    "kl",
+    "kl_reference",
+    "grad_norm",
+    "entropy",
+    "clip_fraction",
+    "learning_rate",
+)
 """The metrics of the learner that have a chart; the table has all of them."""
 
 Parts = tuple[Facts | Chart | Grid, ...]
