@@ -260,10 +260,11 @@ def read_totals(store: Store, selection: TraceFilter) -> Totals:
 
 
 def _table(lines: list[Line]) -> Table:
-    """Return a table of the columns that have a value in some line."""
+    """Return a table of the columns that have a value in some line; it fits into 80 columns."""
     rows = [list(map(visible, _cells(line))) for line in lines]
     filled = [any(column) for column in zip(*rows, strict=True)]
     table = Table(box=None, pad_edge=False)
+    table.padding = (0, 1, 0, 0)
     for name, used in zip(HEADINGS, filled, strict=True):
         if used:
             table.add_column(
@@ -271,7 +272,6 @@ def _table(lines: list[Line]) -> Table:
                 justify="right" if name in NUMBERS else "left",
                 no_wrap=name in NUMBERS or name in ("started", "id"),
                 overflow="fold",
-                min_width=len(name) + 2 if name in ("agents", "reward") else None,
             )
     for row in rows:
         table.add_row(*(cell for cell, used in zip(row, filled, strict=True) if used))
@@ -289,7 +289,8 @@ def _cells(line: Line) -> tuple[str, ...]:
         line.run,
         line.mode,
         ", ".join(line.agents),
-        *map(str, (line.llm_calls, line.tool_calls, line.tokens, line.errors)),
+        str(line.llm_calls),
+        *(str(number or "") for number in (line.tool_calls, line.tokens, line.errors)),
         f"{line.seconds:.2f}",
         _rewards(line.rewards),
     )

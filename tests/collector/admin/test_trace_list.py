@@ -1,13 +1,17 @@
 """`ltrain traces` on a real store."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from tests.otlp import insert_otlp
 
 from ltrain_collector.admin import TraceFilter, list_traces
+from ltrain_collector.admin.trace_list import Line, _table
 from ltrain_collector.errors import BadTime
 from ltrain_collector.feedback import Feedback, to_request
 from ltrain_collector.store import Store
@@ -90,6 +94,23 @@ def test_rollouts_and_traces_are_listed(filled: str, capsys: pytest.CaptureFixtu
         },
         **{"tool_calls": 1, "tools": ["search"], "errors": 0},
     }
+
+
+def test_eighty_columns_lose_nothing() -> None:
+    line = Line(
+        started=datetime(2026, 11, 25, 3, 13, 59, tzinfo=UTC), kind="rollout", id="bb3ea09d2e31f",
+        session="", run="eval-tasks", mode="train", agents=["writer", "critic"], llm_calls=123,
+        tool_calls=12, tokens=987654, errors=3, seconds=123.45, rewards={"helpful": "0.75"},
+    )  # fmt: skip
+    console = Console(width=80)
+    with console.capture() as captured:
+        console.print(_table([line]))
+    rows = captured.get().splitlines()
+    assert max(map(len, rows)) <= 80
+    printed = Counter("".join(rows).replace(" ", ""))
+    cells = "11-2503:13:59 bb3ea09d2e31 eval-tasks train writer,critic 123 12 987654 3 123.45"
+    names = "started id run mode agents llm tools tokens err s reward"
+    assert printed == Counter(f"{names} {cells} helpful0.75".replace(" ", ""))
 
 
 @pytest.mark.parametrize(

@@ -185,7 +185,7 @@ def test_a_server_that_is_no_gateway_ends_the_worker_with_a_sentence(cluster: Cl
         program = cluster.start("lost", "worker", other.url, *options)
         assert program.process.wait(WAIT) == 1
     output = " ".join(program.output.split())
-    assert "answers /worker/take in another form" in output
+    assert "answers /worker/heartbeat in another form" in output
     assert "Install the same version of ltrain" in output and "Traceback" not in output
 
 
