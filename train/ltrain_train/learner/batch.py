@@ -55,8 +55,9 @@ def make_batch(rows: pl.DataFrame, *, ranks: int, tokens: int, shared: bool) -> 
     A row that is longer than `tokens` is a micro-batch by itself.
     """
     temperatures = rows["temperature"].to_list()
-    packs = pack_rows(_predicting_tokens(rows), temperatures, max_tokens=tokens, shared=shared)
-    packs.rows.extend([] for _ in range(-len(packs.rows) % ranks))
+    packs = pack_rows(
+        _predicting_tokens(rows), temperatures, max_tokens=tokens, ranks=ranks, shared=shared
+    )
     size = max(map(len, packs.rows))
     row_numbers = [i for part in packs.rows for i in part + [-1] * (size - len(part))]
     columns = [name for name in EMPTY_ROW.columns if name in rows.columns]
