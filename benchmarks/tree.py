@@ -1,4 +1,4 @@
-"""The prefix tree beside a dense mask: memory and seconds of a large step, tokens a second of small ones.
+"""The prefix tree beside a dense mask: memory and seconds of a large step, speed of small ones.
 
 The large step is one tree: 64 rollouts of eight tasks, of four calls each. The prompt of a call
 continues that of the one before, but for the last third of its response. The small ones are
@@ -200,9 +200,7 @@ def compare_micro_batches(dtype: torch.dtype, turns: int) -> dict[str, float]:
     for name, rows in shapes.items():
         batch = MicroBatch(build_prefix_tree(rows, [1.0] * len(rows)), model, dtype)
         batch.seconds(dense=True), batch.seconds(dense=False)
-        runs = [
-            (batch.seconds(dense=True), batch.seconds(dense=False)) for _ in range(turns)
-        ]
+        runs = [(batch.seconds(dense=True), batch.seconds(dense=False)) for _ in range(turns)]
         for side, label in enumerate(("dense_", "")):
             rate = len(batch.tree.tokens) / min(run[side] for run in runs)
             result[f"{name}_{label}tokens_per_s"] = round(rate, 1)

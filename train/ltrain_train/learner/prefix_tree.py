@@ -27,7 +27,7 @@ TokenRows = Sequence[NDArray[np.uint32]]
 
 @dataclass(frozen=True, slots=True)
 class PrefixTree:
-    """A tree whose N nodes are tokens in depth-first order and whose paths from the root are rows."""
+    """A tree whose N nodes are tokens in depth-first order; paths from its root are rows."""
 
     tokens: NDArray[np.int64]
     """Token id of each node: [N]."""
@@ -80,8 +80,8 @@ def pack_rows(
     """Group rows with common prefixes into packs of at most `max_tokens` tokens.
 
     A longer row is a pack by itself. If prefixes are not `shared`, every token of a row counts.
-    Several ranks get packs of similar size: the limit is lowered as far as no rank needs more packs,
-    and a rank without a row for its last pack gets an empty one.
+    Several ranks get packs of similar size: the limit is lowered as far as no rank needs more
+    packs. A rank without a row for its last pack gets an empty one.
     """
     order, prefixes = _sort_rows(rows, temperatures)
     lengths = [len(rows[i]) for i in order]

@@ -11,13 +11,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.nn.attention.flex_attention import BlockMask, create_block_mask
+from torch.nn.attention.flex_attention import BlockMask
 from transformers import AttentionInterface
 
 CPU_ATTENTION = "ltrain_prefix_tree"
 """The name of the implementation for CPUs."""
 BLOCK = 256
-"""Queries of a block."""
+"""Queries of a block on a CPU."""
+FLEX_BLOCK = 128
+"""Queries, and keys, of a block of flex attention."""
 
 aten: Any = torch.ops.aten
 
@@ -35,7 +37,7 @@ class QueryBlock:
     """`ends` of each key: [key]."""
 
     def mask(self, dtype: torch.dtype) -> torch.Tensor:
-        """Return what is added to the scores: 0 where a query sees a key, else -inf: [query, key]."""
+        """Return [query, key], the addend of the scores: -inf where the query sees no key, or 0."""
         queries = torch.arange(self.start, self.end)[:, None]
         hidden = (self.keys > queries) | (self.ends <= queries)
         return torch.zeros(hidden.shape, dtype=dtype).masked_fill_(hidden, float("-inf"))
@@ -70,13 +72,37 @@ def attention_inputs(ends: torch.Tensor) -> dict[str, Any]:
 
 
 def flex_mask(ends: torch.Tensor) -> BlockMask:
-    """Return the mask of a tree for flex attention."""
+    """Return the mask of a tree for flex attention, without a comparison of each pair of nodes.
+
+    The queries from a to before b see a key before a if its end is after a, and all of them see it
+    if its end is not before b. So the highest and the lowest end of a block of keys decide.
+    """
 
     def sees(_batch: Any, _head: Any, query: Any, key: Any) -> torch.Tensor:
         visible: torch.Tensor = (key <= query) & (query < ends[key])
         return visible
 
-    return create_block_mask(sees, None, None, len(ends), len(ends), device=str(ends.device))
+    count = len(ends)
+    starts = torch.arange(0, count, FLEX_BLOCK, device=ends.device)
+    blocks = torch.nn.functional.pad(ends, (0, -count % FLEX_BLOCK)).view(-1, FLEX_BLOCK)
+    earlier = starts < starts[:, None]
+    full = earlier & (blocks.amin(1) >= starts[:, None] + FLEX_BLOCK)
+    partial = earlier & (blocks.amax(1) > starts[:, None]) & ~full
+    partial.fill_diagonal_(True)
+    return BlockMask.from_kv_blocks(
+        *_list_blocks(partial),
+        *_list_blocks(full),
+        BLOCK_SIZE=FLEX_BLOCK,
+        mask_mod=sees,
+        seq_lengths=(count, count),
+    )
+
+
+def _list_blocks(chosen: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the number of chosen key blocks of each query block, and their indices, first."""
+    counts = chosen.sum(1, dtype=torch.int32)
+    indices = chosen.int().argsort(dim=1, descending=True, stable=True).int()
+    return counts[None, None], indices[None, None]
 
 
 def cpu_attention(
