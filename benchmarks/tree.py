@@ -2,18 +2,19 @@
 
 The large step is one tree: 64 rollouts of eight tasks, of four calls each. The prompt of a call
 continues that of the one before, but for the last third of its response. The small ones are
-micro-batches of SmolLM2-135M's shape with random weights: samples of one prompt, and one row.
-Both sides take turns in one process, except for the peak memory of a layer's attention.
+micro-batches of six layers of SmolLM2-135M with random weights: samples of one prompt, and one row.
+Seconds are CPU seconds of one thread, and both sides take turns.
 """
 
 import argparse
 import json
-import resource
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ TASKS, SAMPLES, CALLS = 8, 8, 4
 COMMON, PROMPT, RESPONSE, OBSERVATION = 400, 300, 66, 21
 """Tokens of the system prompt, of a task, of a response and of a tool's result."""
 VOCAB_SIZE = 49_152
-HEADS, KEY_HEADS, DIMENSION = 9, 3, 64
+HEADS, KEY_HEADS, DIMENSION, LAYERS = 9, 3, 64, 6
 MIB = 1 << 20
 hugging_face: Any = transformers  # its classes have no types
 Rows = list[NDArray[np.uint32]]
@@ -93,9 +94,9 @@ def dense_mask(count: int, paths: list[Any]) -> torch.Tensor:
 
 
 def timed(run: Callable[[], Any]) -> tuple[float, Any]:
-    began = time.perf_counter()
+    began = time.process_time()
     result = run()
-    return time.perf_counter() - began, result
+    return time.process_time() - began, result
 
 
 def build_both(rows: Rows) -> dict[str, Any]:
@@ -124,17 +125,16 @@ def build_both(rows: Rows) -> dict[str, Any]:
 
 
 def measure_layer(rows: Rows, *, dense: bool) -> dict[str, float]:
-    """Run one layer's attention over the large tree in this process, forward and backward."""
+    """Run the attention of a key head over the large tree, forward and backward."""
     tree = build_prefix_tree(rows, [1.0] * len(rows))
-    count = len(tree.tokens)
+    count, group = len(tree.tokens), HEADS // KEY_HEADS
     query, key, value = (
-        torch.randn(1, heads, count, DIMENSION, requires_grad=True)
-        for heads in (HEADS, KEY_HEADS, KEY_HEADS)
+        torch.randn(1, heads, count, DIMENSION, requires_grad=True) for heads in (group, 1, 1)
     )
-    before = _peak_bytes()
-    began = time.perf_counter()
+    Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
+    before = _peak_mib()
+    began = time.process_time()
     if dense:
-        group = HEADS // KEY_HEADS
         out = torch.nn.functional.scaled_dot_product_attention(
             query,
             key.repeat_interleave(group, 1),
@@ -146,13 +146,14 @@ def measure_layer(rows: Rows, *, dense: bool) -> dict[str, float]:
         out, _ = cpu_attention(torch.nn.Module(), query, key, value, None, **inputs)
     out.sum().backward()
     return {
-        "s": round(time.perf_counter() - began, 2),
-        "peak_mib": round((_peak_bytes() - before) / MIB),
+        "s": round(time.process_time() - began, 2),
+        "peak_mib": round(_peak_mib() - before),
     }
 
 
-def _peak_bytes() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+def _peak_mib() -> float:
+    [peak] = re.findall(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    return int(peak) / 1024
 
 
 @dataclass(frozen=True)
@@ -166,21 +167,21 @@ class MicroBatch:
     def seconds(self, *, dense: bool) -> float:
         """Return the seconds of forward and backward, the making of the mask included."""
         self.model.set_attn_implementation("sdpa" if dense else CPU_ATTENTION)
-        began = time.perf_counter()
+        began = time.process_time()
         if dense:
             mask = dense_mask(len(self.tree.tokens), self.tree.paths)[None, None]
             inputs: dict[str, Any] = {"attention_mask": mask}
         else:
             inputs = attention_inputs(torch.from_numpy(self.tree.ends))
-        output = self.model(
+        out = self.model(
             input_ids=torch.from_numpy(self.tree.tokens)[None],
             position_ids=torch.from_numpy(self.tree.depths)[None],
             use_cache=False,
             **inputs,
         )
-        output.logits.logsumexp(-1).sum().backward()
+        out.last_hidden_state.sum().backward()
         self.model.zero_grad()
-        return time.perf_counter() - began
+        return time.process_time() - began
 
 
 def compare_micro_batches(dtype: torch.dtype, turns: int) -> dict[str, float]:
@@ -189,17 +190,15 @@ def compare_micro_batches(dtype: torch.dtype, turns: int) -> dict[str, float]:
         vocab_size=VOCAB_SIZE,
         hidden_size=HEADS * DIMENSION,
         intermediate_size=1536,
-        num_hidden_layers=30,
+        num_hidden_layers=LAYERS,
         num_attention_heads=HEADS,
         num_key_value_heads=KEY_HEADS,
-        tie_word_embeddings=True,
     )
-    model = hugging_face.LlamaForCausalLM(config).to(dtype).train()
+    model = hugging_face.LlamaModel(config).to(dtype).train()
     result = {}
     shapes = {"samples": sampled_rows(120, 8, 81), "row": sampled_rows(120, 1, 648)}
     for name, rows in shapes.items():
         batch = MicroBatch(build_prefix_tree(rows, [1.0] * len(rows)), model, dtype)
-        batch.seconds(dense=True), batch.seconds(dense=False)
         runs = [(batch.seconds(dense=True), batch.seconds(dense=False)) for _ in range(turns)]
         for side, label in enumerate(("dense_", "")):
             rate = len(batch.tree.tokens) / min(run[side] for run in runs)
@@ -212,6 +211,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--layer", choices=["dense", "tree"], help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    torch.set_num_threads(1)
     rows = rollout_rows()
     if arguments.layer:
         print(json.dumps(measure_layer(rows, dense=arguments.layer == "dense")))

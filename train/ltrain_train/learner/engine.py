@@ -42,8 +42,8 @@ from ltrain_train.learner.heartbeat import beat_on_forward
 from ltrain_train.learner.prefix_tree import supports_prefix_tree
 from ltrain_train.learner.prefix_tree_attention import attention_name
 from ltrain_train.learner.protocol import Job
-from ltrain_train.learner.weights import read_config, write_weights
-from ltrain_train.policy import fast_dtype
+from ltrain_train.learner.weights import write_weights
+from ltrain_train.policy import fast_dtype, read_config
 from ltrain_transforms.recipe import Train
 
 verl_decorator: Any = decorator

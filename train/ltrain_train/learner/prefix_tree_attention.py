@@ -16,7 +16,7 @@ from transformers import AttentionInterface
 
 CPU_ATTENTION = "ltrain_prefix_tree"
 """The name of the implementation for CPUs."""
-BLOCK = 256
+BLOCK = 192
 """Queries of a block on a CPU."""
 FLEX_BLOCK = 128
 """Queries, and keys, of a block of flex attention."""

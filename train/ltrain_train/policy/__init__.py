@@ -18,6 +18,7 @@ from ltrain_train.policy.weights import (
     VLLM_DTYPES,
     dead_zone,
     fast_dtype,
+    read_config,
     read_shapes,
     resolve_dtype,
 )
@@ -40,6 +41,7 @@ __all__ = [
     "fast_dtype",
     "find_artifact",
     "read_adapter_config",
+    "read_config",
     "read_shapes",
     "renders_tools",
     "require_empty",
