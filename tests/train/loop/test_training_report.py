@@ -112,6 +112,8 @@ def test_production_traffic_is_trained_by_default(tmp_path: Path) -> None:
         "llm_calls": 6,
         "rows": 4,
         "tokens": 8,
+        "row_tokens": 20,
+        "computed_tokens": 4,
     }
     # nothing is registered, published or recorded as trained
     home = tmp_path / ".ltrain"
@@ -128,6 +130,7 @@ def test_production_traffic_is_trained_by_default(tmp_path: Path) -> None:
         "no reward           1 of 5 executions",
         "calls               5 = 4 to train on + 1 left out (greedy 1)",
         "rows                4 with 8 tokens to train on",
+        "computed            4 of 20 tokens go through the model",
         "estimator           reinforce_pp, for mode prod",
         "starts from         sql@0",
         f"dataset             {report['dataset']} in {folder}",

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 from ltrain_train.learner.client import LearnerClient, StepReport
 from ltrain_train.learner.objective import Objective
-from ltrain_train.learner.samples import read_rows, split_into_steps
+from ltrain_train.learner.prefix_tree import supports_prefix_tree
+from ltrain_train.learner.samples import pack_step, read_rows, split_into_steps
 
 if TYPE_CHECKING:
     from ltrain_train.learner.adapter import merge_adapter
@@ -17,8 +18,10 @@ __all__ = [
     "StepReport",
     "make_batch",
     "merge_adapter",
+    "pack_step",
     "read_rows",
     "split_into_steps",
+    "supports_prefix_tree",
 ]
 
 MODULES = {"make_batch": "batch", "merge_adapter": "adapter"}

@@ -14,7 +14,6 @@ from ltrain_train.learner.weights import (
     atomic_directory,
     copy_model_files,
     export_size,
-    read_config,
     write_weights,
 )
 from ltrain_train.policy import (
@@ -24,6 +23,7 @@ from ltrain_train.policy import (
     ADAPTER_WEIGHTS,
     check_adapter,
     read_adapter_config,
+    read_config,
 )
 
 SAVED_DTYPES = {name: dtype for dtype, name in DTYPE_NAMES.items()}

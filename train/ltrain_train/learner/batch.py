@@ -5,7 +5,6 @@ values over the prompt are zero. The values go from Arrow buffers to NumPy to to
 """
 
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -15,7 +14,7 @@ import torch
 from numpy.typing import DTypeLike, NDArray
 from tensordict import NonTensorData, TensorDict
 
-from ltrain_train.learner.prefix_tree import pack_rows
+from ltrain_train.learner.samples import flat_token_ids, pack_step
 from ltrain_transforms.tables import SAMPLES
 
 OLD = "old_log_probs"
@@ -56,9 +55,7 @@ def make_batch(rows: pl.DataFrame, *, ranks: int, tokens: int, shared: bool) -> 
 
     A row that is longer than `tokens` is a micro-batch by itself.
     """
-    temperatures = rows["temperature"].to_list()
-    packs = pack_rows(_predicting_tokens(rows), temperatures, max_tokens=tokens, shared=shared)
-    packs.rows.extend([] for _ in range(-len(packs.rows) % ranks))
+    packs = pack_step(rows, ranks=ranks, tokens=tokens, shared=shared)
     size = max(map(len, packs.rows))
     row_numbers = [i for part in packs.rows for i in part + [-1] * (size - len(part))]
     columns = [name for name in EMPTY_ROW.columns if name in rows.columns]
@@ -172,13 +169,6 @@ class _Layout:
         starts[np.repeat(responses, counts) + calls.explode(empty_as_null=False).to_numpy()] = 1
         return starts
 
-    def token_ids(self, rows: pl.DataFrame, dtype: DTypeLike) -> NDArray[Any]:
-        """Return the ids of all tokens."""
-        ids = np.empty(len(self.in_response), dtype)
-        ids[self.in_response] = flat_values(rows, "response_ids")
-        ids[~self.in_response] = flat_values(rows, "prompt_ids")
-        return ids
-
     def over_prompts(self, values: NDArray[Any], dtype: DTypeLike) -> NDArray[Any]:
         """Return the values of the response tokens with a zero for each prompt token."""
         full = np.zeros(len(self.in_response), dtype)
@@ -192,20 +182,13 @@ class _Layout:
         )
 
 
-def _predicting_tokens(rows: pl.DataFrame) -> list[NDArray[np.uint32]]:
-    """Return the token ids of each row without the last, which predicts nothing."""
-    layout = _Layout.of(rows)
-    ids = layout.token_ids(rows, np.uint32)
-    return [ids[start : end - 1] for start, end in pairwise(layout.offsets.tolist())]
-
-
 def _fields(rows: pl.DataFrame) -> dict[str, Any]:
     layout = _Layout.of(rows)
     starts = np.repeat(layout.offsets[:-1], np.diff(layout.offsets))
     weights = _trained_weights(rows)
     old = flat_values(rows, OLD if OLD in rows.columns else "rollout_logprobs")
     per_token = {
-        "input_ids": layout.token_ids(rows, np.int64),
+        "input_ids": flat_token_ids(rows).astype(np.int64),
         "position_ids": np.arange(len(starts)) - starts,
         "scored": layout.in_response.astype(np.int64),
         "loss_mask": layout.over_prompts(flat_values(rows, "response_mask"), np.int64),

@@ -47,9 +47,10 @@ from ltrain_train.learner.adapter import write_adapter
 from ltrain_train.learner.heartbeat import beat_on_forward
 from ltrain_train.learner.objective import Objective
 from ltrain_train.learner.prefix_tree import supports_prefix_tree
+from ltrain_train.learner.prefix_tree_attention import attention_name
 from ltrain_train.learner.protocol import Job
-from ltrain_train.learner.weights import read_config, write_weights
-from ltrain_train.policy import fast_dtype, read_adapter_config
+from ltrain_train.learner.weights import write_weights
+from ltrain_train.policy import fast_dtype, read_adapter_config, read_config
 
 verl_decorator: Any = decorator
 device_module: Any = get_torch_device
@@ -333,7 +334,9 @@ def _worker_config(job: Job) -> Any:
         model_config=HFModelConfig(
             path=str(job.base),
             load_tokenizer=False,
-            override_config={"attn_implementation": "sdpa"},
+            override_config={
+                "attn_implementation": attention_name(device) if shares_prefixes(job) else "sdpa"
+            },
             use_remove_padding=True,
             enable_gradient_checkpointing=device != "cpu",
             lora_rank=job.lora_rank,

@@ -3,99 +3,147 @@
 Samples of one prompt, and prompts with the same examples, repeat most of their tokens. In the tree
 a token attends to its ancestors, and its position is its depth. So each row's log-probabilities and
 gradients are those of the row alone.
+
+The nodes are in depth-first order, so the descendants of node j are the nodes j + 1 to
+`ends[j]` - 1: node i attends to node j if and only if j <= i < `ends[j]`. The trees and the packs
+are made from rows in sorted order, by the lengths of the prefixes that neighbours have in common.
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 SUPPORTED_MODELS = ("llama", "mistral", "qwen2", "qwen3")
 """Architectures whose attention accepts any mask and whose other layers do not mix tokens."""
 
-TokenRows = Sequence[Sequence[int]]
+TokenRows = Sequence[NDArray[np.uint32]]
 """Token ids of each row."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrefixTree:
-    """A tree whose nodes are tokens and whose paths from the root are rows."""
+    """A tree whose N nodes are tokens in depth-first order; paths from its root are rows."""
 
-    tokens: list[int]
-    """Token id of each node."""
-    depths: list[int]
-    """Depth of each node."""
-    paths: list[list[int]]
+    tokens: NDArray[np.int64]
+    """Token id of each node: [N]."""
+    depths: NDArray[np.int64]
+    """Depth of each node: [N]."""
+    ends: NDArray[np.int64]
+    """The first node after the descendants of each node: [N]."""
+    paths: list[NDArray[np.int64]]
     """For each row, the node of each of its tokens."""
-
-    def mask(self) -> torch.Tensor:
-        """Return the mask [node, node]: whether the first attends to the second."""
-        sees = torch.zeros(len(self.tokens), len(self.tokens), dtype=torch.bool)
-        for path in self.paths:
-            nodes = torch.tensor(path)
-            sees[nodes[:, None], nodes] = torch.ones(len(path), len(path), dtype=torch.bool).tril()
-        return sees
 
 
 def build_prefix_tree(rows: TokenRows, temperatures: Sequence[float]) -> PrefixTree:
     """Return the prefix tree of `rows`; only rows of equal temperature share nodes."""
-    nodes: dict[tuple[int | tuple[float], int], int] = {}
-    tokens: list[int] = []
-    depths: list[int] = []
-    paths: list[list[int]] = []
-    for row, temperature in zip(rows, temperatures, strict=True):
-        node: int | tuple[float] = (temperature,)
-        path: list[int] = []
-        for depth, token in enumerate(row):
-            node = nodes.setdefault((node, token), len(nodes))
-            if node == len(tokens):
-                tokens.append(token)
-                depths.append(depth)
-            path.append(node)
-        paths.append(path)
-    return PrefixTree(tokens, depths, paths)
+    order, prefixes = _sort_rows(rows, temperatures)
+    starts = np.cumsum([0, *(len(rows[i]) - n for i, n in zip(order, prefixes, strict=True))])
+    ends = np.empty(starts[-1], np.int64)
+    paths = [np.empty(0, np.int64)] * len(rows)
+    path = np.empty(0, np.int64)
+    for i, prefix, (start, end) in zip(order, prefixes, pairwise(starts.tolist()), strict=True):
+        ends[path[prefix:]] = start
+        path = paths[i] = np.concatenate([path[:prefix], np.arange(start, end)])
+    ends[path] = starts[-1]
+    parts = list(zip(order, prefixes, strict=True))
+    return PrefixTree(
+        tokens=np.concatenate([rows[i][n:] for i, n in parts]).astype(np.int64),
+        depths=np.concatenate([np.arange(n, len(rows[i])) for i, n in parts]),
+        ends=ends,
+        paths=paths,
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Packs:
-    """Rows grouped into packs."""
+    """Rows grouped into packs, equally many for each rank."""
 
     rows: list[list[int]]
-    """For each pack, the numbers of its rows."""
-    tokens: int
-    """Tokens that the model computes."""
+    """For each pack, the numbers of its rows; the packs of the first rank come first."""
+    rank_tokens: list[int]
+    """Tokens that the model computes on each rank."""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that the model computes."""
+        return sum(self.rank_tokens)
 
 
 def pack_rows(
-    rows: Sequence[NDArray[np.uint32]],
-    temperatures: Sequence[float],
-    *,
-    max_tokens: int,
-    shared: bool,
+    rows: TokenRows, temperatures: Sequence[float], *, max_tokens: int, ranks: int, shared: bool
 ) -> Packs:
     """Group rows with common prefixes into packs of at most `max_tokens` tokens.
 
-    A pack has at least one row. If prefixes are not `shared`, every token of a row counts.
+    A longer row is a pack by itself. If prefixes are not `shared`, every token of a row counts.
+    Several ranks get packs of similar size: the limit is lowered as far as no rank needs more
+    packs. A rank without a row for its last pack gets an empty one.
     """
-    # the bytes of big-endian numbers have the order of the numbers
-    keys = [row.astype(">u4").tobytes() for row in rows]
-    order = sorted(range(len(rows)), key=lambda i: (temperatures[i], keys[i]))
-    packs: list[list[int]] = []
-    size = total = 0
-    for i in order:
-        shared_length = 0
-        if packs and shared and temperatures[i] == temperatures[packs[-1][-1]]:
-            shared_length = _common_prefix(rows[i], rows[packs[-1][-1]])
-        new = len(rows[i]) - shared_length
-        if not packs or size + new > max_tokens:
-            packs.append([])
-            size, new = 0, len(rows[i])
-        packs[-1].append(i)
-        size, total = size + new, total + new
-    return Packs(packs, total)
+    order, prefixes = _sort_rows(rows, temperatures)
+    lengths = [len(rows[i]) for i in order]
+    cutter = _Cutter(lengths, prefixes if shared else [0] * len(rows))
+    if ranks > 1:
+        most = -(-len(cutter.starts(max_tokens)) // ranks) * ranks
+        limits = range(min(max(lengths), max_tokens), max_tokens)
+        max_tokens = limits.start + bisect_left(
+            limits, True, key=lambda limit: len(cutter.starts(limit)) <= most
+        )
+    starts = cutter.starts(max_tokens)
+    packs = [order[first:end] for first, end in pairwise([*starts, len(order)])]
+    sizes = [cutter.size(first, end) for first, end in pairwise([*starts, len(order)])]
+    for _ in range(-len(packs) % ranks):
+        packs.append([])
+        sizes.append(0)
+    parts = _split_evenly(sizes, ranks)
+    return Packs(
+        rows=[packs[number] for part in parts for number in part],
+        rank_tokens=[sum(sizes[number] for number in part) for part in parts],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Cutter:
+    """Cuts rows in sorted order into packs."""
+
+    lengths: list[int]
+    prefixes: list[int]
+    """Tokens that each row shares with the one before, if they are in one pack."""
+
+    def starts(self, limit: int) -> list[int]:
+        """Return where the packs begin, each as full as `limit` allows."""
+        starts: list[int] = []
+        size = 0
+        for at, (length, prefix) in enumerate(zip(self.lengths, self.prefixes, strict=True)):
+            size += length - prefix
+            if not starts or size > limit:
+                starts.append(at)
+                size = length
+        return starts
+
+    def size(self, first: int, end: int) -> int:
+        """Return the tokens of the pack from one row to before another."""
+        return sum(self.lengths[first:end]) - sum(self.prefixes[first + 1 : end])
+
+
+def _split_evenly(sizes: list[int], ranks: int) -> list[list[int]]:
+    """Return the packs of each rank, which computes them in this order.
+
+    The ranks compute one pack each at the same time, so those are of similar size. Of them, the
+    rank with the fewest tokens so far gets the largest.
+    """
+    by_size = sorted(range(len(sizes)), key=lambda number: -sizes[number])
+    parts: list[list[int]] = [[] for _ in range(ranks)]
+    totals = [0] * ranks
+    for first in range(0, len(by_size), ranks):
+        by_total = sorted(range(ranks), key=totals.__getitem__)
+        for rank, number in zip(by_total, by_size[first : first + ranks], strict=True):
+            parts[rank].append(number)
+            totals[rank] += sizes[number]
+    return parts
 
 
 def supports_prefix_tree(config: dict[str, Any]) -> bool:
@@ -106,7 +154,23 @@ def supports_prefix_tree(config: dict[str, Any]) -> bool:
         config.get("model_type") in SUPPORTED_MODELS
         and layers == {"full_attention"}
         and not windowed
+        and not config.get("attention_dropout")
     )
+
+
+def _sort_rows(rows: TokenRows, temperatures: Sequence[float]) -> tuple[list[int], list[int]]:
+    """Return the rows' numbers in sorted order, and the prefix that each shares with the last.
+
+    Rows with a common prefix are neighbours; those of different temperatures share none.
+    """
+    # the bytes of big-endian numbers have the order of the numbers
+    keys = [row.astype(">u4").tobytes() for row in rows]
+    order = sorted(range(len(rows)), key=lambda i: (temperatures[i], keys[i]))
+    prefixes = [
+        _common_prefix(rows[one], rows[other]) if temperatures[one] == temperatures[other] else 0
+        for one, other in pairwise(order)
+    ]
+    return order, [0, *prefixes]
 
 
 def _common_prefix(one: NDArray[np.uint32], other: NDArray[np.uint32]) -> int:

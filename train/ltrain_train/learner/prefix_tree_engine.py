@@ -5,14 +5,17 @@ the use of its logits differ from verl's engine.
 """
 
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils.checkpoint import checkpoint
 from verl.utils import tensordict_utils
 from verl.workers.engine import EngineRegistry, FSDPEngineWithLMHead
 
 from ltrain_train.learner.prefix_tree import build_prefix_tree
+from ltrain_train.learner.prefix_tree_attention import attention_inputs
 
 VENDOR = "ltrain"
 
@@ -25,21 +28,21 @@ class TreeEngine(FSDPEngineWithLMHead):
 
     def prepare_model_inputs(self, micro_batch: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the tree as model inputs, and where in it the logits of each scored token are."""
-        ids = micro_batch["input_ids"]
-        rows = [row.tolist() for row in ids.unbind()]
-        temperature = micro_batch["temperature"]
-        tree = build_prefix_tree([row[:-1] for row in rows], temperature.tolist())
-        device = ids.device
+        ids, temperature = micro_batch["input_ids"], micro_batch["temperature"]
+        device, offsets = ids.device, ids.offsets().cpu().numpy()
+        tokens = ids.values().cpu().numpy().astype(np.uint32)
+        rows = [tokens[start : end - 1] for start, end in pairwise(offsets)]
+        tree = build_prefix_tree(rows, temperature.tolist())
         # position i predicts token i + 1: the last of a row predicts nothing and has no node
-        nodes = torch.tensor([node for path in tree.paths for node in [*path, -1]], device=device)
+        nodes = torch.from_numpy(np.concatenate([x for path in tree.paths for x in (path, [-1])]))
         positions = micro_batch["scored"].values().roll(-1).bool().nonzero()[:, 0]
-        kept_nodes, logits_of = torch.unique(nodes[positions], return_inverse=True)
+        kept_nodes, logits_of = torch.unique(nodes.to(device)[positions], return_inverse=True)
         per_token = temperature.to(device).repeat_interleave(ids.offsets().diff())
         inputs = {
-            "input_ids": torch.tensor([tree.tokens], device=device),
-            "position_ids": torch.tensor([tree.depths], device=device),
-            "attention_mask": tree.mask().to(device)[None, None],
+            "input_ids": torch.from_numpy(tree.tokens).to(device)[None],
+            "position_ids": torch.from_numpy(tree.depths).to(device)[None],
             "logits_to_keep": kept_nodes,
+            **attention_inputs(torch.from_numpy(tree.ends).to(device)),
         }
         output_args = {
             "positions": positions,

@@ -6,13 +6,17 @@
 """
 
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Literal
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from ltrain_train.errors import BadSamples
+from ltrain_train.learner.prefix_tree import Packs, pack_rows
 from ltrain_transforms.tables import SAMPLES
 
 COLUMNS = (
@@ -78,6 +82,35 @@ def split_into_steps(rows: pl.DataFrame, steps: int, seed: str) -> Iterator[pl.D
         min(parts, key=len).extend(groups[name])
     for part in parts:
         yield rows[part]
+
+
+def pack_step(rows: pl.DataFrame, *, ranks: int, tokens: int, shared: bool) -> Packs:
+    """Group the rows of an optimizer step into micro-batches of at most `tokens` tokens.
+
+    Only tokens that predict another one count, so all but the last of each row.
+
+    Args:
+        rows: the step's rows.
+        ranks: the processes that compute equally many micro-batches each.
+        tokens: the limit; a longer row is a micro-batch by itself.
+        shared: whether the model computes a common prefix of rows once.
+    """
+    lengths = rows.select(pl.sum_horizontal(pl.col("prompt_ids", "response_ids").list.len()))
+    ends = lengths.to_series().cast(pl.Int64).cum_sum().to_list()
+    ids = flat_token_ids(rows)
+    return pack_rows(
+        [ids[start : end - 1] for start, end in pairwise([0, *ends])],
+        rows["temperature"].to_list(),
+        max_tokens=tokens,
+        ranks=ranks,
+        shared=shared,
+    )
+
+
+def flat_token_ids(rows: pl.DataFrame) -> NDArray[np.uint32]:
+    """Return the token ids of all rows, prompt and response of each."""
+    ids = rows.select(pl.concat_list("prompt_ids", "response_ids").explode())
+    return ids.to_series().to_numpy()
 
 
 def _read_frame(path: Path) -> pl.DataFrame:

@@ -10,14 +10,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors.torch import save_file
 
 from ltrain_instrument.files import replace_directory
 from ltrain_train.errors import BadBase, DiskFull, TooLittleMemory
-from ltrain_train.policy import LINEAGE_FILES, BadModel, read_shapes
+from ltrain_train.policy import LINEAGE_FILES, BadModel, read_config, read_shapes
 from ltrain_train.processes import (
     MIN_FREE,
     disk_full_error,
@@ -132,12 +131,6 @@ def check_base(base: Path) -> None:
         raise BadBase(
             f"{base / 'config.json'} is not JSON: {error}. Restore the model's own file."
         ) from error
-
-
-def read_config(base: Path) -> dict[str, Any]:
-    """Return the config.json of the model in `base`."""
-    config: dict[str, Any] = json.loads((base / "config.json").read_text())
-    return config
 
 
 def read_vocab_size(base: Path) -> int:

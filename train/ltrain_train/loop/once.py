@@ -7,6 +7,7 @@ from pathlib import Path
 from ltrain_collector.store import Store
 from ltrain_instrument.files import path_component
 from ltrain_train.errors import NotFinite, NothingToTrain
+from ltrain_train.learner import supports_prefix_tree
 from ltrain_train.loop.nothing_to_train import nothing_to_train
 from ltrain_train.loop.publication import find_gateway
 from ltrain_train.loop.report import Phases
@@ -15,7 +16,7 @@ from ltrain_train.loop.run import Plan, make_learner
 from ltrain_train.loop.training_report import TrainingReport, make_report
 from ltrain_train.loop.training_rows import RowSelection, find_rows
 from ltrain_train.loop.update import Update, Updater
-from ltrain_train.policy import Policies, held_reference
+from ltrain_train.policy import Policies, held_reference, read_config
 from ltrain_train.processes import RunLock
 from ltrain_train.store import open_service_provider
 from ltrain_transforms.datasets import MANIFEST, Dataset, build, dataset_folder
@@ -112,7 +113,19 @@ def _is_unused(folder: Path, policies: Path) -> bool:
 def select_input(plan: Plan, dataset: Dataset, lineage: Lineage) -> TrainingInput:
     """Find what of a dataset the version of `lineage` is trained on, and report it."""
     selection = find_rows(dataset, lineage, plan.train.max_staleness)
-    return TrainingInput(lineage, selection, make_report(selection, lineage.version))
+    shared = _shares_prefixes(plan, lineage.version)
+    report = make_report(selection, lineage.version, plan.train, shared=shared)
+    return TrainingInput(lineage, selection, report)
+
+
+def _shares_prefixes(plan: Plan, version: int) -> bool:
+    """Return whether the model computes a common prefix of rows once; an unknown one does."""
+    policies, folder = Policies(plan.home), plan.model
+    if version in policies.versions(plan.policy):
+        folder = policies.weights_path(plan.policy, version)
+    if folder is None or not (folder / "config.json").is_file():
+        return True
+    return supports_prefix_tree(read_config(folder))
 
 
 def train_on(plan: Plan, data: TrainingInput, lock: RunLock) -> OfflineRun:

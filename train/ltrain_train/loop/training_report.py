@@ -12,12 +12,20 @@ from typing import Any
 
 import polars as pl
 
+from ltrain_train.learner import pack_step, split_into_steps
 from ltrain_train.loop.training_rows import GROUP, IN_OUTDATED_GROUP, RowSelection
+from ltrain_transforms.recipe import Train
 
 OTHER_POLICY = "other_policy"
 """The reason of an execution whose rows are all of policies that are not trained."""
 NO_LLM_CALL = "no_llm_call"
 """The reason of an execution without an LLM call, such as a request that only reads a page."""
+
+COLUMNS = (
+    *("execution_id", "transition_ids", "response_mask"),
+    *("prompt_ids", "response_ids", "temperature", "group_id", "rollout_id", "sample_id"),
+)
+"""The columns of the rows that the report reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +83,11 @@ class TrainingReport:
     rows: int
     tokens: int
     """Sampled tokens in the rows."""
+    row_tokens: int
+    """Tokens of the rows, prompts included."""
+    computed_tokens: int
+    """Tokens that go through the model, the common prefixes of rows once. With several optimizer
+    steps, an update draws the groups of each, so its number differs a little."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as JSON has it."""
@@ -89,6 +102,7 @@ class TrainingReport:
             "no reward": f"{self.without_reward} of {self.executions.all} executions",
             "calls": f"{self.calls}",
             "rows": f"{self.rows} with {self.tokens} tokens to train on",
+            "computed": f"{self.computed_tokens} of {self.row_tokens} tokens go through the model",
             "estimator": f"{self.estimator}, for mode {self.mode}",
             "starts from": f"{self.policy}@{self.from_version}",
             "dataset": f"{self.dataset} in {self.folder}",
@@ -97,12 +111,21 @@ class TrainingReport:
         return (f"{name:<{width}}  {fact}" for name, fact in facts.items())
 
 
-def make_report(selection: RowSelection, from_version: int) -> TrainingReport:
-    """Report on the rows that a version is trained on."""
+def make_report(
+    selection: RowSelection, from_version: int, train: Train, *, shared: bool
+) -> TrainingReport:
+    """Report on the rows that a version is trained on.
+
+    Args:
+        selection: the rows.
+        from_version: the version.
+        train: the training settings.
+        shared: whether the model computes a common prefix of rows once.
+    """
     dataset = selection.dataset
     recipe = dataset.manifest["recipe"]
     executions, rewards = dataset.table("executions"), dataset.table("rewards")
-    rows = selection.scan().select("execution_id", "transition_ids", "response_mask").collect()
+    rows = selection.scan().select(COLUMNS).collect()
     reasons = _execution_reasons(selection, executions, rows)
     sizes = executions.group_by(GROUP).len()["len"]
     return TrainingReport(
@@ -121,6 +144,17 @@ def make_report(selection: RowSelection, from_version: int) -> TrainingReport:
         llm_calls=int(executions["llm_calls"].sum()),
         rows=rows.height,
         tokens=int(rows["response_mask"].list.sum().cast(pl.Int64).sum()),
+        row_tokens=sum(int(rows[name].list.len().sum()) for name in ("prompt_ids", "response_ids")),
+        computed_tokens=_count_computed(rows, train, shared),
+    )
+
+
+def _count_computed(rows: pl.DataFrame, train: Train, shared: bool) -> int:
+    return sum(
+        pack_step(
+            step, ranks=train.ranks, tokens=train.tokens_per_micro_batch, shared=shared
+        ).tokens
+        for step in split_into_steps(rows, train.steps_per_wave, "0.0")
     )
 
 

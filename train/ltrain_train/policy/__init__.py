@@ -19,6 +19,7 @@ from ltrain_train.policy.weights import (
     VLLM_DTYPES,
     dead_zone,
     fast_dtype,
+    read_config,
     read_shapes,
     resolve_dtype,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "find_reference",
     "held_reference",
     "read_adapter_config",
+    "read_config",
     "read_shapes",
     "renders_tools",
     "require_empty",

@@ -6,7 +6,7 @@ checked before it is published.
 
 import json
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from ltrain_train.errors import BadModel
 from ltrain_transforms.recipe import Train
@@ -66,6 +66,12 @@ def check_same_tensors(directory: Path, reference: Path) -> None:
                 f"'{directory}' has {name} of shape {list(shapes[name])}; "
                 f"'{reference}' has {list(expected[name])}."
             )
+
+
+def read_config(directory: Path) -> dict[str, Any]:
+    """Return the config.json of the model in a directory."""
+    config: dict[str, Any] = json.loads((directory / "config.json").read_text())
+    return config
 
 
 def read_shapes(directory: Path) -> dict[str, Shape]:

@@ -1,0 +1,184 @@
+"""The attention of a prefix tree, block by block and as flex attention, equals a dense mask's."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+from torch.nn.functional import scaled_dot_product_attention
+
+from ltrain_train.learner.prefix_tree import PrefixTree, build_prefix_tree
+from ltrain_train.learner.prefix_tree_attention import (
+    CPU_ATTENTION,
+    attention_inputs,
+    attention_name,
+    cpu_attention,
+    flex_mask,
+    split_queries,
+)
+
+hugging_face: Any = transformers  # its classes have no types
+MODULE = torch.nn.Module()
+ROWS = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=9), min_size=1, max_size=8)
+
+
+def grow(rows: list[list[int]], temperatures: list[float] | None = None) -> PrefixTree:
+    arrays = [np.array(row, np.uint32) for row in rows]
+    return build_prefix_tree(arrays, temperatures or [1.0] * len(rows))
+
+
+def dense_mask(tree: PrefixTree) -> torch.Tensor:
+    """Return which node sees which, from the rows."""
+    sees = torch.zeros(len(tree.tokens), len(tree.tokens), dtype=torch.bool)
+    for path in tree.paths:
+        for depth, node in enumerate(path):
+            sees[node, path[: depth + 1]] = True
+    return sees
+
+
+def draw_inputs(nodes: int, key_heads: int, group: int) -> list[torch.Tensor]:
+    """Return random query, key and value."""
+    heads = (key_heads * group, key_heads, key_heads)
+    return [torch.randn(1, count, nodes, 8, requires_grad=True) for count in heads]
+
+
+def compute_dense(tree: PrefixTree, inputs: list[torch.Tensor], scale: float) -> torch.Tensor:
+    query, *others = inputs
+    key, value = (x.repeat_interleave(query.shape[1] // x.shape[1], 1) for x in others)
+    mask = dense_mask(tree)
+    return scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)
+
+
+@settings(deadline=None, max_examples=50)
+@given(ROWS, st.integers(1, 7), st.integers(1, 2), st.integers(1, 3), st.integers(0, 99))
+def test_blocks_equal_a_dense_mask(
+    rows: list[list[int]], size: int, key_heads: int, group: int, seed: int
+) -> None:
+    torch.manual_seed(seed)
+    tree = grow(rows, [0.7 if sum(row) % 3 == 0 else 1.0 for row in rows])
+    inputs = draw_inputs(len(tree.tokens), key_heads, group)
+    expected = compute_dense(tree, inputs, 0.3)
+    gradient = torch.randn_like(expected)
+    of_expected = torch.autograd.grad(expected, inputs, gradient)
+    blocks = split_queries(torch.from_numpy(tree.ends), size)
+    out, _ = cpu_attention(MODULE, *inputs, None, query_blocks=blocks, scaling=0.3)
+    torch.testing.assert_close(out.transpose(1, 2), expected)
+    of_inputs = torch.autograd.grad(out, inputs, gradient.transpose(1, 2))
+    torch.testing.assert_close(of_inputs, of_expected, atol=1e-5, rtol=1e-4)
+
+
+def test_a_block_sees_its_ancestors_and_itself() -> None:
+    tree = grow([[1, 2, 3, 4], [1, 2, 5, 6], [7, 8]])
+    first, second, third = split_queries(torch.from_numpy(tree.ends), 3)
+    assert [block.keys.tolist() for block in (first, second, third)] == [
+        [0, 1, 2],
+        [0, 1, 2, 3, 4, 5],
+        [6, 7],
+    ]
+    assert second.mask(torch.float32).isfinite().int().tolist() == [
+        [1, 1, 1, 1, 0, 0],
+        [1, 1, 0, 0, 1, 0],
+        [1, 1, 0, 0, 1, 1],
+    ]
+
+
+def test_the_keys_of_blocks_grow_with_the_depth_and_not_with_the_rows() -> None:
+    draw = np.random.default_rng(0)
+    prompt = draw.integers(9, size=300)
+    rows = [[*prompt, *draw.integers(9, size=100)] for _ in range(64)]
+    tree = grow([[int(token) for token in row] for row in rows])
+    assert len(tree.tokens) > 6000
+    blocks = split_queries(torch.from_numpy(tree.ends), 256)
+    assert max(len(block.keys) for block in blocks) <= 400 + 256
+
+
+def test_bfloat16_sums_the_gradients_of_keys_in_float32() -> None:
+    torch.manual_seed(0)
+    tree = grow([[1] * 40 + [2 + row] * 4 for row in range(64)])
+    exact = draw_inputs(len(tree.tokens), 1, 2)
+    inputs = [x.detach().bfloat16().requires_grad_() for x in exact]
+    expected = compute_dense(tree, [x.float() for x in inputs], 0.3)
+    gradient = torch.randn_like(expected)
+    of_expected = torch.autograd.grad(expected, inputs, gradient)
+    blocks = split_queries(torch.from_numpy(tree.ends), 4)
+    out, _ = cpu_attention(MODULE, *inputs, None, query_blocks=blocks, scaling=0.3)
+    assert out.dtype == torch.bfloat16
+    of_inputs = torch.autograd.grad(out, inputs, gradient.transpose(1, 2).bfloat16())
+    for found, other in zip(of_inputs, of_expected, strict=True):
+        assert (found - other).float().norm() < 0.005 * other.float().norm()
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@pytest.mark.parametrize("heads", [(1, 1), (2, 3)])
+def test_flex_attention_reads_the_same_intervals(heads: tuple[int, int]) -> None:
+    torch.manual_seed(0)
+    rows = [[1] * 150 + [2 + row] * 50 for row in range(5)] + [[1], [9, 9], [9], [9, 9]]
+    tree = grow(rows)
+    query, key, value = (x.detach() for x in draw_inputs(len(tree.tokens), *heads))
+    mask: Any = flex_mask(torch.from_numpy(tree.ends))
+    flex: Any = flex_attention(query, key, value, block_mask=mask, enable_gqa=True, scale=0.3)
+    torch.testing.assert_close(flex, compute_dense(tree, [query, key, value], 0.3))
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.lists(st.integers(1, 400), min_size=1, max_size=8), st.integers(0, 300))
+def test_flex_attention_skips_blocks_that_no_query_sees(lengths: list[int], common: int) -> None:
+    rows = [[0] * min(common, length) + [n + 1] * length for n, length in enumerate(lengths)]
+    mask: Any = flex_mask(torch.from_numpy(grow(rows).ends))
+    size = len(grow(rows).tokens)
+    expected: Any = create_block_mask(mask.mask_mod, None, None, size, size, device="cpu")
+    for name in ("kv_num_blocks", "full_kv_num_blocks"):
+        assert getattr(mask, name).tolist() == getattr(expected, name).tolist()
+    assert mask.to_dense().tolist() == expected.to_dense().tolist()
+
+
+@pytest.mark.filterwarnings("ignore:.*is deprecated:DeprecationWarning:torch.jit")
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@pytest.mark.parametrize("architecture", ["Llama", "Mistral", "Qwen2", "Qwen3"])
+def test_a_tree_of_rows_has_the_log_probabilities_and_gradients_of_each(architecture: str) -> None:
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 50, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}
+    config = getattr(hugging_face, f"{architecture}Config")(**sizes, **heads, sliding_window=None)
+    model = getattr(hugging_face, f"{architecture}ForCausalLM")(config)
+    rows = [[3], [3, 4, 5], [3, 4, 5, 6, 7], [3, 4, 8], [3, 4, 8], [9, 9], [3, *range(40)]]
+    weights = torch.randn(len(rows))
+
+    model.set_attn_implementation("sdpa")
+    single = [model(torch.tensor([row])).logits[0].log_softmax(-1) for row in rows]
+    expected = flat_gradient(model, single, weights)
+    tree = grow(rows)
+    model.set_attn_implementation(CPU_ATTENTION)
+    shared = compute_rows(model, tree, attention_inputs(torch.from_numpy(tree.ends)))
+    torch.testing.assert_close(shared, single)
+    gradient = flat_gradient(model, shared, weights)
+    torch.testing.assert_close(gradient, expected, atol=1e-4, rtol=1e-4)
+
+    model.set_attn_implementation(attention_name("cuda"))
+    with torch.no_grad(), torch.compiler.set_stance("force_eager"):
+        flex = compute_rows(model, tree, {"attention_mask": flex_mask(torch.from_numpy(tree.ends))})
+    torch.testing.assert_close(flex, single)
+
+
+def compute_rows(model: Any, tree: PrefixTree, inputs: dict[str, Any]) -> list[torch.Tensor]:
+    """Return the log-probabilities of each row: [token, vocabulary]."""
+    output = model(
+        input_ids=torch.from_numpy(tree.tokens)[None],
+        position_ids=torch.from_numpy(tree.depths)[None],
+        **inputs,
+    )
+    log_probs = output.logits[0].log_softmax(-1)
+    return [log_probs[torch.from_numpy(path)] for path in tree.paths]
+
+
+def flat_gradient(model: Any, log_probs: list[torch.Tensor], weights: torch.Tensor) -> torch.Tensor:
+    """Return the gradient of a weighted sum of the log-probabilities of tokens 0 to 9."""
+    model.zero_grad()
+    torch.stack(
+        [w * x[:, :10].sum() for w, x in zip(weights, log_probs, strict=True)]
+    ).sum().backward()
+    return torch.cat([x.grad.flatten() for x in model.parameters()])

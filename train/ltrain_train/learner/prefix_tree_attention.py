@@ -1,0 +1,192 @@
+"""The attention of a prefix tree: node i attends to node j if and only if j <= i < `ends[j]`.
+
+On a CPU it is an attention implementation of transformers, `CPU_ATTENTION`, that computes blocks of
+queries. The keys of a block are the ancestors of its first query and the block itself. Their mask
+exists only while the block is computed, forward or backward, so memory does not grow with the
+square of the nodes. On other devices it is transformers' flex attention.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn.attention.flex_attention import BlockMask
+from transformers import AttentionInterface
+
+CPU_ATTENTION = "ltrain_prefix_tree"
+"""The name of the implementation for CPUs."""
+BLOCK = 192
+"""Queries of a block on a CPU."""
+FLEX_BLOCK = 128
+"""Queries, and keys, of a block of flex attention."""
+
+aten: Any = torch.ops.aten
+
+
+@dataclass(frozen=True, slots=True)
+class QueryBlock:
+    """Neighbouring nodes and the nodes that they may attend to."""
+
+    start: int
+    end: int
+    """The node after the last one."""
+    keys: torch.Tensor
+    """The ancestors of the first node and the nodes of the block, in ascending order: [key]."""
+    ends: torch.Tensor
+    """`ends` of each key: [key]."""
+
+    def mask(self, dtype: torch.dtype) -> torch.Tensor:
+        """Return [query, key], the addend of the scores: -inf where the query sees no key, or 0."""
+        queries = torch.arange(self.start, self.end)[:, None]
+        hidden = (self.keys > queries) | (self.ends <= queries)
+        return torch.zeros(hidden.shape, dtype=dtype).masked_fill_(hidden, float("-inf"))
+
+
+def split_queries(ends: torch.Tensor, size: int = BLOCK) -> list[QueryBlock]:
+    """Return the blocks of at most `size` queries of a tree."""
+    return list(_split(ends, size))
+
+
+def _split(ends: torch.Tensor, size: int) -> Iterator[QueryBlock]:
+    for start in range(0, len(ends), size):
+        end = min(start + size, len(ends))
+        ancestors = (ends[:start] > start).nonzero()[:, 0]
+        keys = torch.cat([ancestors, torch.arange(start, end)])
+        yield QueryBlock(start, end, keys, ends[keys])
+
+
+def attention_name(device: str) -> str:
+    """Return the name of the attention implementation that `attention_inputs` are for."""
+    return CPU_ATTENTION if device == "cpu" else "flex_attention"
+
+
+def attention_inputs(ends: torch.Tensor) -> dict[str, Any]:
+    """Return the inputs of a model that describe the attention of a tree, from `ends` [node].
+
+    They are for the implementation of the device of `ends`.
+    """
+    if ends.device.type == "cpu":
+        return {"query_blocks": split_queries(ends)}
+    return {"attention_mask": flex_mask(ends)}
+
+
+def flex_mask(ends: torch.Tensor) -> BlockMask:
+    """Return the mask of a tree for flex attention, without a comparison of each pair of nodes.
+
+    The queries from a to before b see a key before a if its end is after a, and all of them see it
+    if its end is not before b. So the highest and the lowest end of a block of keys decide.
+    """
+
+    def sees(_batch: Any, _head: Any, query: Any, key: Any) -> torch.Tensor:
+        visible: torch.Tensor = (key <= query) & (query < ends[key])
+        return visible
+
+    count = len(ends)
+    starts = torch.arange(0, count, FLEX_BLOCK, device=ends.device)
+    blocks = torch.nn.functional.pad(ends, (0, -count % FLEX_BLOCK)).view(-1, FLEX_BLOCK)
+    earlier = starts < starts[:, None]
+    full = earlier & (blocks.amin(1) >= starts[:, None] + FLEX_BLOCK)
+    partial = earlier & (blocks.amax(1) > starts[:, None]) & ~full
+    partial.fill_diagonal_(True)
+    return BlockMask.from_kv_blocks(
+        *_list_blocks(partial),
+        *_list_blocks(full),
+        BLOCK_SIZE=FLEX_BLOCK,
+        mask_mod=sees,
+        seq_lengths=(count, count),
+    )
+
+
+def _list_blocks(chosen: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the number of chosen key blocks of each query block, and their indices, first."""
+    counts = chosen.sum(1, dtype=torch.int32)
+    indices = chosen.int().argsort(dim=1, descending=True, stable=True).int()
+    return counts[None, None], indices[None, None]
+
+
+def cpu_attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: None,
+    *,
+    query_blocks: list[QueryBlock],
+    scaling: float | None = None,
+    **_: Any,
+) -> tuple[torch.Tensor, None]:
+    """Return the attention of a tree, with transformers' interface of an attention function.
+
+    Args:
+        query: [1, head, node, dimension].
+        key: [1, key head, node, dimension]; several heads may share a key head.
+        value: as `key`.
+        query_blocks: the blocks of the tree.
+        scaling: the factor of the scores; None: 1 / sqrt(dimension).
+
+    Returns:
+        the output [1, node, head, dimension], and no attention weights.
+    """
+    apply: Any = _TreeAttention.apply
+    return apply(query, key, value, query_blocks, scaling), None
+
+
+class _TreeAttention(torch.autograd.Function):
+    """Calls torch's flash attention for CPUs on each block; its operators make the masks anew."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        blocks: list[QueryBlock],
+        scale: float | None,
+    ) -> torch.Tensor:
+        out = query.new_empty(query.transpose(1, 2).shape).transpose(1, 2)
+        log_sums = query.new_empty(query.shape[:3], dtype=torch.float32)
+        for block in blocks:
+            rows = slice(block.start, block.end)
+            out[:, :, rows], log_sums[:, :, rows] = (
+                aten._scaled_dot_product_flash_attention_for_cpu(
+                    query[:, :, rows],
+                    key[:, :, block.keys],
+                    value[:, :, block.keys],
+                    attn_mask=block.mask(query.dtype),
+                    scale=scale,
+                )
+            )
+        ctx.save_for_backward(query, key, value, out, log_sums)
+        ctx.blocks, ctx.scale = blocks, scale
+        return out.transpose(1, 2)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        query, key, value, out, log_sums = ctx.saved_tensors
+        grad_out = gradients[0].transpose(1, 2)
+        grad_query = torch.empty_like(query)
+        # the gradient of a key has a term from each block, and the sum needs float32's precision
+        grad_key, grad_value = (torch.zeros_like(x, dtype=torch.float32) for x in (key, value))
+        for block in ctx.blocks:
+            rows = slice(block.start, block.end)
+            grad_query[:, :, rows], of_keys, of_values = (
+                aten._scaled_dot_product_flash_attention_for_cpu_backward(
+                    grad_out[:, :, rows],
+                    query[:, :, rows],
+                    key[:, :, block.keys],
+                    value[:, :, block.keys],
+                    out[:, :, rows],
+                    log_sums[:, :, rows],
+                    0.0,
+                    False,
+                    attn_mask=block.mask(query.dtype),
+                    scale=ctx.scale,
+                )
+            )
+            grad_key.index_add_(2, block.keys, of_keys.float())
+            grad_value.index_add_(2, block.keys, of_values.float())
+        return grad_query, grad_key.to(key.dtype), grad_value.to(value.dtype), None, None
+
+
+AttentionInterface.register(CPU_ATTENTION, cpu_attention)
