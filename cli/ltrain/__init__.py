@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ltrain_collector.store import Store
     from ltrain_instrument import configure, flush, reward, rollout, task
+    from ltrain_train.session import train
     from ltrain_transforms.datasets import Dataset, build
     from ltrain_transforms.recipe import Recipe
 
@@ -24,6 +25,7 @@ __all__ = [
     "reward",
     "rollout",
     "task",
+    "train",
 ]
 
 _AGENT_MODULES = dict.fromkeys(
@@ -34,8 +36,9 @@ _STORE_MODULES = {
     "Recipe": "ltrain_transforms.recipe",
     "Store": "ltrain_collector.store",
     "build": "ltrain_transforms.datasets",
+    "train": "ltrain_train.session",
 }
-"""The modules that import packages of the pip extra `store`."""
+"""The modules that import packages of a pip extra: `store`, or `train` for the last one."""
 
 
 def __getattr__(name: str) -> Any:

@@ -106,7 +106,7 @@ STORE = (
 )
 EXTRAS = dict.fromkeys(STORE, "store")
 EXTRAS |= dict.fromkeys(("aiohttp", "httpx"), "serve")
-EXTRAS |= dict.fromkeys(("ray", "torch", "transformers", "verl"), "train")
+EXTRAS |= dict.fromkeys(("cloudpickle", "ray", "torch", "transformers", "verl"), "train")
 """Modules that the environment of an agent may lack, and the extra that installs each."""
 
 

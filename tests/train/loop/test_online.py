@@ -417,7 +417,7 @@ def test_an_asynchronous_run_samples_the_next_wave_before_it_trains(tmp_path: Pa
             sampled.append(max(wave for _, wave in journal.evaluated))
             return update(*arguments)
 
-        learning.update = train  # type: ignore[method-assign]
+        learning.update = train  # type: ignore[method-assign, assignment]
         online.run()
     assert sampled == [1, 2, 3, 3]
 

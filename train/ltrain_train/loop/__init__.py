@@ -6,13 +6,14 @@ from ltrain_train.loop.health import responds
 from ltrain_train.loop.journal import Journal
 from ltrain_train.loop.policy_commands import parse_version
 from ltrain_train.loop.retry import retry_publish, retry_store
-from ltrain_train.loop.run import serve_arguments
+from ltrain_train.loop.run import Plan, serve_arguments
 from ltrain_train.loop.services import Services
 from ltrain_train.loop.wave_summary import CountedRollout, WaveSummary, outcome_score
 
 __all__ = [
     "CountedRollout",
     "Journal",
+    "Plan",
     "Services",
     "WaveSummary",
     "command",

@@ -8,10 +8,11 @@ from ltrain_train.rollout.run_tasks import RolloutOptions, run_tasks
 from ltrain_train.rollout.runner import Runner
 from ltrain_train.rollout.runs import last_and_next_name
 from ltrain_train.rollout.score import ScoreReport, find_judge, score_stored_run
-from ltrain_train.rollout.tasks import Task, load_tasks
+from ltrain_train.rollout.tasks import BadTasks, Task, load_tasks
 
 __all__ = [
     "AttemptLog",
+    "BadTasks",
     "Failure",
     "RolloutOptions",
     "Runner",

@@ -5,9 +5,10 @@ budgets.
 """
 
 import tomllib
+from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
@@ -150,12 +151,22 @@ class Recipe(Section):
             BadRecipe: the file does not exist, is not TOML, or has an invalid key or value.
         """
         try:
-            return cls.model_validate(tomllib.loads(path.read_text()))
+            return cls.from_sections(tomllib.loads(path.read_text()), str(path))
         except OSError as error:
             raise BadRecipe(
                 f"No recipe at {path}: {error.strerror}. Write one, or name another file."
             ) from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise BadRecipe(f"{path} is not TOML: {error}.") from error
+
+    @classmethod
+    def from_sections(cls, sections: Mapping[str, Any], name: str = "The recipe") -> Self:
+        """Check a recipe's sections; `name` is what an error calls the recipe.
+
+        Raises:
+            BadRecipe: a key or a value is invalid.
+        """
+        try:
+            return cls.model_validate(sections)
         except ValidationError as error:
-            raise BadRecipe(f"{path}: {describe_error(cls, error)}") from error
+            raise BadRecipe(f"{name}: {describe_error(cls, error)}") from error
