@@ -12,6 +12,7 @@ from tests.train.gateway.test_serve import program, serving
 ELSEWHERE = {
     "# agent.py\n": "tests/docs/test_python.py",
     "# read.py\n": "tests/docs/test_python.py",
+    "# train.py\n": "tests/end_to_end/test_session.py",
     "# service.py\n": "tests/end_to_end/test_feedback_path.py",
     "LearnerClient": "tests/train/learner/test_runs.py",
 }
