@@ -50,6 +50,8 @@ def solve(task, llm):
 def adapter_recipe(project: Any, judge: str) -> str:
     """Write the recipe with a LoRA adapter that is published as it is; return its name.
 
+    The adapter is held near the base, and the learning rate has a schedule.
+
     Args:
         judge: URL of the server with the judge's model.
     """
@@ -58,6 +60,7 @@ def adapter_recipe(project: Any, judge: str) -> str:
     (project.folder / "service_agent.py").write_text(AGENT)
     text = (project.folder / "ltrain.toml").read_text()
     text = re.sub(r"lora_rank = 0\nupdates = \d+", f"lora_rank = 4\nupdates = {UPDATES}", text)
+    text += 'kl_coefficient = 0.01\nwarmup_updates = 2\ndecay = "linear"\n'
     serve = '[serve]\npublish = "adapter"\nmax_adapters = 2\n\n[train]'
     text = text.replace("[train]", serve).replace("word_agent:", "service_agent:")
     more = JUDGE_AND_SERVICE.format(url=judge)
@@ -94,6 +97,9 @@ def _train_and_continue(made: Any, judge: Any) -> None:
     assert [wave["version"] for wave in trained] == [0, 1, 2]
     # the learner's log-probabilities are those of the adapter that the server sampled with
     assert all(wave["metrics"]["drift_k3"] < 1e-6 for wave in trained), trained
+    assert [wave["metrics"]["learning_rate"] for wave in trained] == [0.005, 0.01, 0.01]
+    # a new adapter changes nothing
+    assert [wave["metrics"]["kl_reference"] > 1e-9 for wave in trained] == [False, True, True]
     assert all(wave["outcomes"] == {"ok": wave["rollouts"]} for wave in trained)
     rows = made.sql(
         "SELECT DISTINCT toInt64(SpanAttributes['ltrain.policy.version']) AS version, "

@@ -46,6 +46,13 @@ ADAPTER = Train(
     drift_limit=2.0,
 )
 OBJECTIVE = Objective.from_train(ADAPTER)
+ENGINE = {
+    "entropy_checkpointing": True,
+    "entropy_from_logits_chunk_size": 5,
+    "forward_prefetch": True,
+    "optimizer_offload": True,
+}
+"""Options of verl's engine that change no number."""
 
 
 def flat(rows: list[list[float]]) -> list[float]:
@@ -164,7 +171,7 @@ def test_two_ranks_with_every_term_of_the_loss_equal_one_full_batch(
         learning_rate=1e-3,
         tokens_per_micro_batch=64,
         loss_weighting="rollout",
-        verl=Verl.model_validate({"optimizer": {"weight_decay": 0.5}}),
+        verl=Verl.model_validate({"optimizer": {"weight_decay": 0.5}, "engine": ENGINE}),
     )
     samples = write(make_rows(11))  # odd: one rank gets a row without a token to train
     options = {"loss": "cispo", "correction": "sequence_tis", "cap": 1.1, "lr": 1e-3}
