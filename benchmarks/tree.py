@@ -22,13 +22,7 @@ import torch
 import transformers
 from numpy.typing import NDArray
 
-from ltrain_train.learner.prefix_tree import PrefixTree, build_prefix_tree
-from ltrain_train.learner.prefix_tree_attention import (
-    CPU_ATTENTION,
-    attention_inputs,
-    cpu_attention,
-    split_queries,
-)
+from ltrain_train.learner import attention_inputs, attention_name, build_prefix_tree
 
 TASKS, SAMPLES, CALLS = 8, 8, 4
 COMMON, PROMPT, RESPONSE, OBSERVATION = 400, 300, 66, 21
@@ -104,7 +98,7 @@ def build_both(rows: Rows) -> dict[str, Any]:
 
     def by_intervals() -> Any:
         tree = build_prefix_tree(rows, [1.0] * len(rows))
-        return split_queries(torch.from_numpy(tree.ends))
+        return attention_inputs(torch.from_numpy(tree.ends))["query_blocks"]
 
     def token_by_token() -> torch.Tensor:
         tokens, paths = build_token_by_token(rows)
@@ -143,8 +137,9 @@ def measure_layer(rows: Rows, *, dense: bool) -> dict[str, float]:
         )
     else:
         inputs = attention_inputs(torch.from_numpy(tree.ends))
-        out, _ = cpu_attention(torch.nn.Module(), query, key, value, None, **inputs)
-    out.sum().backward()
+        attend = hugging_face.AttentionInterface()[attention_name("cpu")]
+        out, _ = attend(torch.nn.Module(), query, key, value, None, **inputs)
+    torch.autograd.backward(out.sum())
     return {
         "s": round(time.process_time() - began, 2),
         "peak_mib": round(_peak_mib() - before),
@@ -160,13 +155,13 @@ def _peak_mib() -> float:
 class MicroBatch:
     """One tree, and a model that computes it."""
 
-    tree: PrefixTree
+    tree: Any
     model: Any
     dtype: torch.dtype
 
     def seconds(self, *, dense: bool) -> float:
         """Return the seconds of forward and backward, the making of the mask included."""
-        self.model.set_attn_implementation("sdpa" if dense else CPU_ATTENTION)
+        self.model.set_attn_implementation("sdpa" if dense else attention_name("cpu"))
         began = time.process_time()
         if dense:
             mask = dense_mask(len(self.tree.tokens), self.tree.paths)[None, None]

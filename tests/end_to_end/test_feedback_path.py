@@ -115,6 +115,7 @@ def test_a_service_learns_from_feedback_that_comes_later(
         # the requests with thumbs are traces without a call to train on
         assert planned["executions"]["trained"] == REQUESTS - 1
         assert planned["groups_of_one"] == planned["groups"]
+        assert planned["computed_tokens"] == trained["metrics"]["computed_tokens"]
         assert (trained["version"], trained["served"]) == (1, True)
         answers_when_up(service, "/ask", {"session": "new", "text": "w1"})
         wait_for(made, calls, REQUESTS + 1)

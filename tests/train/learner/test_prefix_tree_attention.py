@@ -46,6 +46,13 @@ def draw_inputs(nodes: int, key_heads: int, group: int) -> list[torch.Tensor]:
     return [torch.randn(1, count, nodes, 8, requires_grad=True) for count in heads]
 
 
+def compute_blocks(tree: PrefixTree, inputs: list[torch.Tensor], size: int) -> torch.Tensor:
+    blocks = split_queries(torch.from_numpy(tree.ends), size)
+    query, key, value = inputs
+    out, _ = cpu_attention(MODULE, query, key, value, None, query_blocks=blocks, scaling=0.3)
+    return out.transpose(1, 2)
+
+
 def compute_dense(tree: PrefixTree, inputs: list[torch.Tensor], scale: float) -> torch.Tensor:
     query, *others = inputs
     key, value = (x.repeat_interleave(query.shape[1] // x.shape[1], 1) for x in others)
@@ -64,10 +71,9 @@ def test_blocks_equal_a_dense_mask(
     expected = compute_dense(tree, inputs, 0.3)
     gradient = torch.randn_like(expected)
     of_expected = torch.autograd.grad(expected, inputs, gradient)
-    blocks = split_queries(torch.from_numpy(tree.ends), size)
-    out, _ = cpu_attention(MODULE, *inputs, None, query_blocks=blocks, scaling=0.3)
-    torch.testing.assert_close(out.transpose(1, 2), expected)
-    of_inputs = torch.autograd.grad(out, inputs, gradient.transpose(1, 2))
+    out = compute_blocks(tree, inputs, size)
+    torch.testing.assert_close(out, expected)
+    of_inputs = torch.autograd.grad(out, inputs, gradient)
     torch.testing.assert_close(of_inputs, of_expected, atol=1e-5, rtol=1e-4)
 
 
@@ -104,10 +110,9 @@ def test_bfloat16_sums_the_gradients_of_keys_in_float32() -> None:
     expected = compute_dense(tree, [x.float() for x in inputs], 0.3)
     gradient = torch.randn_like(expected)
     of_expected = torch.autograd.grad(expected, inputs, gradient)
-    blocks = split_queries(torch.from_numpy(tree.ends), 4)
-    out, _ = cpu_attention(MODULE, *inputs, None, query_blocks=blocks, scaling=0.3)
+    out = compute_blocks(tree, inputs, 4)
     assert out.dtype == torch.bfloat16
-    of_inputs = torch.autograd.grad(out, inputs, gradient.transpose(1, 2).bfloat16())
+    of_inputs = torch.autograd.grad(out, inputs, gradient.bfloat16())
     for found, other in zip(of_inputs, of_expected, strict=True):
         assert (found - other).float().norm() < 0.005 * other.float().norm()
 
@@ -177,8 +182,6 @@ def compute_rows(model: Any, tree: PrefixTree, inputs: dict[str, Any]) -> list[t
 
 def flat_gradient(model: Any, log_probs: list[torch.Tensor], weights: torch.Tensor) -> torch.Tensor:
     """Return the gradient of a weighted sum of the log-probabilities of tokens 0 to 9."""
-    model.zero_grad()
-    torch.stack(
-        [w * x[:, :10].sum() for w, x in zip(weights, log_probs, strict=True)]
-    ).sum().backward()
-    return torch.cat([x.grad.flatten() for x in model.parameters()])
+    terms = [w * x[:, :10].sum() for w, x in zip(weights, log_probs, strict=True)]
+    gradients = torch.autograd.grad(torch.stack(terms).sum(), list(model.parameters()))
+    return torch.cat([gradient.flatten() for gradient in gradients])

@@ -5,17 +5,21 @@ from typing import TYPE_CHECKING, Any
 
 from ltrain_train.learner.client import LearnerClient, StepReport
 from ltrain_train.learner.objective import Objective
-from ltrain_train.learner.prefix_tree import supports_prefix_tree
+from ltrain_train.learner.prefix_tree import build_prefix_tree, supports_prefix_tree
 from ltrain_train.learner.samples import pack_step, read_rows, split_into_steps
 
 if TYPE_CHECKING:
     from ltrain_train.learner.adapter import merge_adapter
     from ltrain_train.learner.batch import make_batch
+    from ltrain_train.learner.prefix_tree_attention import attention_inputs, attention_name
 
 __all__ = [
     "LearnerClient",
     "Objective",
     "StepReport",
+    "attention_inputs",
+    "attention_name",
+    "build_prefix_tree",
     "make_batch",
     "merge_adapter",
     "pack_step",
@@ -24,7 +28,12 @@ __all__ = [
     "supports_prefix_tree",
 ]
 
-MODULES = {"make_batch": "batch", "merge_adapter": "adapter"}
+MODULES = {
+    "attention_inputs": "prefix_tree_attention",
+    "attention_name": "prefix_tree_attention",
+    "make_batch": "batch",
+    "merge_adapter": "adapter",
+}
 """The modules of functions that import torch, which takes seconds."""
 
 
