@@ -46,7 +46,10 @@ def math_reward_fn(task: Mapping[str, Any], action: str) -> RewardOutput:
     """
     expected = next((task[key] for key in GOLD_KEYS if task.get(key) is not None), None)
     if expected is None:
-        raise KeyError(f"a task of MathEnv has one of the keys {', '.join(GOLD_KEYS)}")
+        raise KeyError(
+            f"the task has none of the keys {', '.join(GOLD_KEYS)}. Add one to the task, and name "
+            "it in agent_sees (--agent-sees): the environment is in the agent's process"
+        )
     answer = last_boxed(action)
     if answer is None:
         return RewardOutput(0.0, False, {"error": "no \\boxed{} in the response"})

@@ -1,5 +1,6 @@
 """`ltrain serve` as a user runs it, with a fake program in place of vLLM's Python."""
 
+import json
 import os
 import signal
 import socket
@@ -512,7 +513,7 @@ def test_policies_of_other_weights_have_servers_of_their_own(
     assert "The policies solver, checker; critic have different weights" in lines
     with FakeVllm() as one, FakeVllm() as other:
         for server, name in ((one, "solver"), (other, "critic")):
-            server.model_list = {"object": "list", "data": [{"id": name, "max_model_len": 64}]}
+            server.model_list = json.dumps({"data": [{"id": name, "max_model_len": 64}]})
         upstreams = ("--upstream", one.url, "--upstream", f"critic={other.url}")
         with serving(home, "no vLLM is started", *names, *upstreams) as served:
             for name, words in (("solver", "w1"), ("critic", "w2"), ("checker", "w3")):

@@ -195,9 +195,11 @@ def test_without_a_current_version_the_first_is_current_or_the_command_is_named(
     publish(policies, write_model(tmp_path / "draft"))
     assert policies.find_current("sql") is None
     with pytest.raises(
-        UnknownVersion, match=r"missing. Run `ltrain policy use sql@1`, or .* 0, 1\."
+        UnknownVersion, match=r"missing or damaged. Run `ltrain policy use sql@1`, or .* 0, 1\."
     ):
         policies.current("sql")
+    (policies.directory / "sql" / "current").write_text("half a li")
+    assert policies.find_current("sql") is None
     policies.set_current("sql", 1)
     assert policies.current("sql") == 1
 

@@ -229,8 +229,8 @@ class Policies:
             raise self._unknown_version(name, None)
         raise UnknownVersion(
             f"No version of policy '{name}' is current: '{self._folder(name) / 'current'}' is "
-            f"missing. Run `ltrain policy use {name}@{self.latest(name)}`, or use another version: "
-            f"{', '.join(map(str, self.versions(name)))}."
+            f"missing or damaged. Run `ltrain policy use {name}@{self.latest(name)}`, or use "
+            f"another version: {', '.join(map(str, self.versions(name)))}."
         )
 
     def find_current(self, name: str) -> int | None:
@@ -240,7 +240,7 @@ class Policies:
         """
         try:
             return int((self._folder(name) / "current").read_text())
-        except FileNotFoundError:
+        except (FileNotFoundError, ValueError):  # ValueError: the file is damaged
             return 0 if self.versions(name) == [0] else None
 
     def set_current(self, name: str, version: int) -> None:

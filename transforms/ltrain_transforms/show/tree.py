@@ -130,7 +130,7 @@ def _attempt(execution: Row, rollout: RolloutTables) -> Attempt:
         if row["written_by"] in by_call:
             by_call[row["written_by"]].wrote.append(row)
     owners = _steps_by_span(steps)
-    rewards = []
+    rewards = list[RewardEntry]()
     for row in own["rewards"]:
         step = by_call.get(row["call_id"])
         entry = _reward(row, owners, rollout.explanations.get(row["evidence"], ""))
