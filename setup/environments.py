@@ -1,14 +1,18 @@
 """Create the Python environments from their lock files: `.venv`, `.venv-vllm`, and three for tests.
 
-Run `python3.11 -m setup.environments [NAME ...]` in the root of the repository. The default is main
-and vllm; `frameworks`, `openai2` and `otel144` hold the agent frameworks of tests/frameworks. The
-command may be interrupted at any time and run again: it adds what is missing. A complete
+Run `python3.11 -m setup.environments [--device DEVICE] [NAME ...]` in the root of the repository.
+The default is main and vllm; `frameworks`, `openai2` and `otel144` hold the agent frameworks of
+tests/frameworks. With the device `cuda`, main and vllm have the packages for an NVIDIA GPU; the
+default is the device of the environments that exist, or `cpu`.
+
+The command may be interrupted at any time and run again: it adds what is missing. A complete
 environment has a stamp with the digest of its inputs, so a second run only reads a few files. A
 second run at the same time waits for the first.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import fcntl
 import signal
@@ -40,6 +44,7 @@ class Environment:
     """Gigabytes during the installation, with pip's downloads and cache."""
     has_ltrain: bool = True
     """Whether ltrain itself is installed in it."""
+    device: str = "cpu"
 
     @property
     def python(self) -> Path:
@@ -48,6 +53,18 @@ class Environment:
     @property
     def stamp(self) -> Path:
         return self.folder / "ltrain-setup"
+
+    @property
+    def device_file(self) -> Path:
+        """The file that names the device of the packages in the folder; absent: `cpu`."""
+        return self.folder / "ltrain-device"
+
+    @property
+    def present_device(self) -> str | None:
+        """The device of what is in the folder; None if there is no environment with a pip."""
+        if not (self.folder / "bin" / "pip").exists():
+            return None
+        return self.device_file.read_text() if self.device_file.exists() else "cpu"
 
     @property
     def digest(self) -> str:
@@ -72,12 +89,26 @@ MAIN = Environment("main", ROOT / ".venv", ROOT / "setup" / "main.lock", 2.9, 4.
 VLLM = Environment(
     "vllm", ROOT / ".venv-vllm", ROOT / "setup" / "vllm.lock", 2.5, 3.3, has_ltrain=False
 )
+# The sizes for CUDA are computed from those of the wheels, unpacked
+MAIN_CUDA = Environment(
+    "main", MAIN.folder, ROOT / "setup" / "main-cuda.lock", 6.9, 12.3, device="cuda"
+)
+VLLM_CUDA = Environment(
+    "vllm",
+    VLLM.folder,
+    ROOT / "setup" / "vllm-cuda.lock",
+    8.8,
+    16.2,
+    has_ltrain=False,
+    device="cuda",
+)
 FRAMEWORKS = Environment(
     "frameworks", ROOT / ".venv-frameworks", ROOT / "setup" / "frameworks.lock", 0.3, 0.5
 )
 OPENAI2 = Environment("openai2", ROOT / ".venv-openai2", ROOT / "setup" / "openai2.lock", 1.3, 1.8)
 OTEL144 = Environment("otel144", ROOT / ".venv-otel144", ROOT / "setup" / "otel144.lock", 1.0, 1.5)
-EVERY = (MAIN, VLLM, FRAMEWORKS, OPENAI2, OTEL144)
+DEVICES = {"cpu": (MAIN, VLLM), "cuda": (MAIN_CUDA, VLLM_CUDA)}
+"""The environments that run models, for each device."""
 MODEL = 0.5
 """Gigabytes for the model of the demo and its wheel."""
 FIRST = ("setuptools", "wheel")
@@ -94,17 +125,30 @@ async def create_environments(environments: Sequence[Environment]) -> None:
     if not incomplete:
         return
     need = sum(max(0.1, each.peak - machine.size(each.folder)) for each in incomplete)
-    if missing := machine.faults(ROOT, need + MODEL):
-        raise SetupFailed("\n".join(missing))
+    faults = machine.faults(ROOT, need + MODEL, cpu_models=VLLM in incomplete)
+    faults += [fault for each in incomplete if (fault := _device_fault(each))]
+    if faults:
+        raise SetupFailed("\n".join(faults))
     async with _setup_lock() as lock:
         # pip uses one core, so the environments are installed in parallel
         work = [_install_environment(each, lock) for each in incomplete if not each.ready]
         results = await asyncio.gather(*work, return_exceptions=True)
-    faults = [result for result in results if isinstance(result, BaseException)]
-    if unexpected := [fault for fault in faults if not isinstance(fault, SetupFailed)]:
+    failures = [result for result in results if isinstance(result, BaseException)]
+    if unexpected := [each for each in failures if not isinstance(each, SetupFailed)]:
         raise unexpected[0]
-    if faults:
-        raise SetupFailed("\n".join(map(str, faults)))
+    if failures:
+        raise SetupFailed("\n".join(map(str, failures)))
+
+
+def _device_fault(environment: Environment) -> str:
+    """Return an error if the folder has packages for another device, which pip would mix."""
+    present = environment.present_device
+    if present in (None, environment.device):
+        return ""
+    return (
+        f"{environment.folder} is for the device {present}, and this set-up is for "
+        f"{environment.device}. Move the folder away and retry, or run: make setup DEVICE={present}"
+    )
 
 
 @asynccontextmanager
@@ -170,6 +214,7 @@ async def _create_venv(environment: Environment, commands: Commands) -> None:
         )
     print_progress(environment.name, f"creates {folder.name}, {environment.size} GB when complete")
     await commands.run(sys.executable, "-m", "venv", "--clear", str(folder))
+    environment.device_file.write_text(environment.device)
 
 
 def _works(folder: Path) -> bool:
@@ -188,7 +233,9 @@ async def _install(environment: Environment, lacking: dict[str, str], commands: 
     torch = lacking.get("torch")
     rest = {name: lacking[name] for name in lacking if name not in (*FIRST, "torch")}
     await _install_pins(environment, first, commands)
-    if torch and environment is MAIN:
+    if torch and environment.device == "cuda":
+        rest["torch"] = torch
+    elif torch and environment is MAIN:
         await _install_torch(environment, torch, commands)
     await _install_pins(environment, rest, commands)
     if torch and environment is VLLM:  # last, so that it is in pip's cache from the other one
@@ -201,7 +248,7 @@ async def _install_torch(environment: Environment, version: str, commands: Comma
     def tick(seconds: float, output: str) -> None:
         print_progress(environment.name, f"torch … {seconds:.0f} s")
 
-    await commands.with_tick(tick).torch(environment.python, f"torch=={version}")
+    await commands.with_tick(tick).torch(environment.python, pins.requirement("torch", version))
     print_progress(environment.name, f"torch {version}: {time.monotonic() - start:.0f} s")
 
 
@@ -220,7 +267,7 @@ async def _install_pins(
         done = f"{installed} installed" if "Installing coll" in output else f"{fetched} fetched"
         print_progress(environment.name, f"{done} of {len(lacking)} … {seconds:.0f} s")
 
-    arguments = [f"{name}=={version}" for name, version in lacking.items()]
+    arguments = [pins.requirement(name, version) for name, version in lacking.items()]
     await commands.with_tick(tick).pip(environment.python, *arguments)
     print_progress(environment.name, f"{len(lacking)} installed: {time.monotonic() - start:.0f} s")
 
@@ -243,15 +290,37 @@ def _write_vllm_metadata(environment: Environment) -> None:
     (folder / "RECORD").write_text("")
 
 
-async def _main(names: Sequence[str]) -> None:
-    task = asyncio.current_task()
-    if task:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    by_name = {each.name: each for each in EVERY}
+def choose(names: Sequence[str], device: str | None) -> list[Environment]:
+    """Return the environments of these names; none: main and vllm.
+
+    Args:
+        names: of environments.
+        device: of main and vllm; None: that of the environment that exists, or `cpu`.
+
+    Raises:
+        SetupFailed: when there is no such environment or device.
+    """
+    device = device or MAIN.present_device or VLLM.present_device or "cpu"
+    if device not in DEVICES:
+        choices = ", ".join(DEVICES)
+        raise SetupFailed(f"Unknown device '{device}'. Choose from: {choices}.")
+    models = DEVICES[device]
+    by_name = {each.name: each for each in (*models, FRAMEWORKS, OPENAI2, OTEL144)}
     if unknown := set(names) - by_name.keys():
         choices = ", ".join(by_name)
         raise SetupFailed(f"Unknown environment '{unknown.pop()}'. Choose from: {choices}.")
-    await create_environments([by_name[name] for name in names] or [MAIN, VLLM])
+    return [by_name[name] for name in names] or list(models)
+
+
+async def _main(arguments: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(prog="setup.environments")
+    parser.add_argument("--device", help=f"{' or '.join(DEVICES)}; default: of what exists, or cpu")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="default: main vllm")
+    options = parser.parse_args(arguments)
+    task = asyncio.current_task()
+    if task:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    await create_environments(choose(options.names, options.device))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,10 @@ Run `python3.11 -m setup.lock [NAME ...]`. The newest pip resolves in a temporar
 old pip backtracks for an hour) and installs nothing. Comments of the `.in` file are copied, and a
 line `# without NAME: reason` removes a package from the result.
 
+`NAME-cuda.in` lists how the environment NAME differs on a GPU: it adds and replaces requirements of
+`NAME.in`, and removes those that are `# without`. All other packages keep the version in
+`NAME.lock`.
+
 A lock holds for every supported Python: the oldest resolves it. Any other only checks that it
 resolves to the same versions: `make lock PYTHON=python3.12`.
 """
@@ -16,7 +20,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from setup import machine
@@ -25,33 +30,78 @@ from setup.pins import canonical, read_lock
 
 FOLDER = Path(__file__).resolve().parent
 HEAD = "# Every package of the environment `{name}`; made by `make lock` from setup/{name}.in.\n"
+VARIANT = "-cuda"
+"""The end of the name of a variant for GPUs."""
+REQUIREMENT = re.compile(r"^([\w.-]+)[^#\n]*", re.MULTILINE)
 WITHOUT = re.compile(r"^# without ([\w-]+):", re.MULTILINE)
 PINNED = re.compile(r"^# pinned ([\w-]+): (.+)$", re.MULTILINE)
 REASON = re.compile(r"^([\w.-]+)[^#\n]*  # (.+)$", re.MULTILINE)
 
 
-def resolve(source: Path, constraints: Path | None = None) -> dict[str, str]:
-    """Return name -> version of the requirements in `source` and all their dependencies.
+@dataclass(frozen=True)
+class Source:
+    """The content of `<name>.in`, each field by canonical names of packages."""
 
-    The lines `# without NAME` of `source` are applied; pins in `constraints` are kept.
+    requirements: dict[str, str]
+    removed: set[str]
+    """The packages of lines `# without NAME`."""
+    reasons: dict[str, str]
+    base: str | None
+    """The environment that this is a variant of."""
+
+    @classmethod
+    def read(cls, name: str) -> Source:
+        text = (FOLDER / f"{name}.in").read_text()
+        return cls(
+            {canonical(found[1]): found[0].strip() for found in REQUIREMENT.finditer(text)},
+            {canonical(package) for package in WITHOUT.findall(text)},
+            {canonical(each): why for each, why in REASON.findall(text) + PINNED.findall(text)},
+            name.removesuffix(VARIANT) if name.endswith(VARIANT) else None,
+        )
+
+    def all_requirements(self) -> dict[str, str]:
+        """Return the requirements, with those of the base, without the removed ones."""
+        inherited = Source.read(self.base).requirements if self.base else {}
+        return {
+            package: line
+            for package, line in (inherited | self.requirements).items()
+            if package not in self.removed
+        }
+
+    def all_reasons(self) -> dict[str, str]:
+        """Return the reasons, with those of the base."""
+        return (Source.read(self.base).reasons if self.base else {}) | self.reasons
+
+    def inherited_pins(self) -> dict[str, str]:
+        """Return package -> version of what a variant takes from the lock of its base."""
+        pins = read_lock(FOLDER / f"{self.base}.lock") if self.base else {}
+        return {name: version for name, version in pins.items() if name not in self.requirements}
+
+
+def resolve(source: Source, constraints: Mapping[str, str]) -> dict[str, str]:
+    """Return package -> version of the requirements of `source` and all their dependencies.
+
+    The packages in `constraints` keep their versions, and the removed ones are left out.
     """
     with tempfile.TemporaryDirectory() as folder:
+        requirements, kept = Path(folder) / "requirements.txt", Path(folder) / "constraints.txt"
+        requirements.write_text("\n".join(source.all_requirements().values()))
+        kept.write_text("\n".join(f"{name}=={version}" for name, version in constraints.items()))
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
         pip = [f"{folder}/bin/python", "-m", "pip", "--quiet", "--disable-pip-version-check"]
         subprocess.run([*pip, "install", "--upgrade", "pip"], check=True, stderr=subprocess.DEVNULL)
         report = Path(folder) / "report.json"
         command = [*pip, "install", "--dry-run", "--ignore-installed", "--report", str(report)]
-        command += ["--constraint", str(constraints)] if constraints else []
-        fault = _run([*command, "-r", str(source)])
-        if NOT_FOUND in fault:
-            fault = _run([*command, "--extra-index-url", TORCH_INDEX, "-r", str(source)])
+        command += ["--constraint", str(kept), "-r", str(requirements)]
+        fault = _run(command)
+        if NOT_FOUND in fault and not source.base:
+            fault = _run([*command, "--extra-index-url", TORCH_INDEX])
         if fault:
             sys.exit(fault)
         resolved = json.loads(report.read_text())["install"]
     pairs = ((each["metadata"]["name"], each["metadata"]["version"]) for each in resolved)
-    unwanted = {canonical(name) for name in WITHOUT.findall(source.read_text())}
     pins = {canonical(name): version for name, version in pairs}
-    return {name: version for name, version in pins.items() if name not in unwanted}
+    return {name: version for name, version in pins.items() if name not in source.removed}
 
 
 def _run(command: list[str]) -> str:
@@ -63,12 +113,9 @@ def _run(command: list[str]) -> str:
 
 def write_lock(name: str) -> None:
     """Resolve `<name>.in`, write `<name>.lock`, and print what changed."""
-    source, lock = FOLDER / f"{name}.in", FOLDER / f"{name}.lock"
+    source, lock = Source.read(name), FOLDER / f"{name}.lock"
     start, before = time.monotonic(), read_lock(lock) if lock.exists() else {}
-    text = source.read_text()
-    pins = resolve(source)
-    comments = REASON.findall(text) + PINNED.findall(text)
-    reasons = {canonical(package): reason for package, reason in comments}
+    pins, reasons = resolve(source, source.inherited_pins()), source.all_reasons()
     lines = [_line(package, pins[package], reasons) for package in sorted(pins)]
     lock.write_text(HEAD.format(name=name) + "".join(lines))
     changed = sorted(
@@ -84,7 +131,7 @@ def check_lock(name: str) -> None:
     """Exit with an error if `<name>.in` resolves to a package that `<name>.lock` does not pin."""
     lock = FOLDER / f"{name}.lock"
     pins = read_lock(lock)
-    resolved = resolve(FOLDER / f"{name}.in", constraints=lock)
+    resolved = resolve(Source.read(name), pins)
     version = sys.version.split()[0]
     if missing := sorted(package for package in resolved if package not in pins):
         sys.exit(
@@ -104,7 +151,7 @@ def main(names: Sequence[str]) -> None:
         supported = " and ".join("{}.{}".format(*each) for each in machine.PYTHONS)
         sys.exit(f"The locks are for Python {supported}; this is {sys.version.split()[0]}.")
     update = write_lock if sys.version_info[:2] == machine.PYTHONS[0] else check_lock
-    for name in names or [each.stem for each in sorted(FOLDER.glob("*.in"))]:
+    for name in names or sorted(each.stem for each in FOLDER.glob("*.in")):  # bases before variants
         update(name)
 
 

@@ -20,9 +20,14 @@ GLIBC = (2, 28)
 GIGABYTE = 1e9
 
 
-def faults(root: Path, need: float) -> list[str]:
-    """Return a sentence for each requirement that a set-up of `need` gigabytes in `root` lacks."""
-    checks = [_python(), _venv(), _platform(), _libc(), _processor(), _disk(root, need)]
+def faults(root: Path, need: float, *, cpu_models: bool = True) -> list[str]:
+    """Return a sentence for each requirement that a set-up of `need` gigabytes in `root` lacks.
+
+    `cpu_models`: the set-up includes vLLM for CPUs.
+    """
+    checks = [_python(), _venv(), _platform(), _libc(), _disk(root, need)]
+    if cpu_models:
+        checks.append(_processor())
     return [fault for fault in checks if fault]
 
 

@@ -30,6 +30,15 @@ def read_lock(lock: Path) -> dict[str, str]:
     return {canonical(name): version for name, version in pairs}
 
 
+def requirement(name: str, version: str) -> str:
+    """Return the requirement that pip installs a pin with.
+
+    `torch==2.13.0` also means the CPU build 2.13.0+cpu, `torch===2.13.0` does not. pip compares
+    `===` as text, so other packages, whose metadata may spell a version differently, have `==`.
+    """
+    return f"{name}{'===' if name == 'torch' else '=='}{version}"
+
+
 def installed(python: Path) -> dict[str, str]:
     """Return name -> version of complete packages; remove the metadata of incomplete ones."""
     done = subprocess.run(

