@@ -1,7 +1,7 @@
 """verl's FSDP engine that computes the rows of a micro-batch as one prefix tree.
 
-It is in verl's engine registry; `VERL_ENGINE_VENDOR=ltrain` selects it. Only the model's inputs and
-the use of its logits differ from verl's engine.
+It is in verl's engine registry; `VERL_ENGINE_VENDOR=ltrain` selects it. Only the model's inputs
+and the use of its logits differ from verl's engine; `prefix_tree_attention` has the attention.
 """
 
 from functools import partial
