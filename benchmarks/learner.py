@@ -47,6 +47,7 @@ def write_samples(path: Path, rows: int) -> None:
             "loss_weight": mask / mask.sum(1, keepdims=True),
             "temperature": [1.0] * rows,
             "call_versions": [[0]] * rows,
+            "call_offsets": [[0]] * rows,
         }
     )
     frame.select(

@@ -12,7 +12,7 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 
 from ltrain_train.learner.prefix_tree import PrefixTree, build_prefix_tree
-from ltrain_train.learner.prefix_tree_attention import (
+from ltrain_train.learner.prefix_tree.attention import (
     CPU_ATTENTION,
     attention_inputs,
     attention_name,

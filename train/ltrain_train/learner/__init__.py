@@ -11,7 +11,7 @@ from ltrain_train.learner.samples import pack_step, read_rows, split_into_steps
 if TYPE_CHECKING:
     from ltrain_train.learner.adapter import merge_adapter
     from ltrain_train.learner.batch import make_batch
-    from ltrain_train.learner.prefix_tree_attention import attention_inputs, attention_name
+    from ltrain_train.learner.prefix_tree.attention import attention_inputs, attention_name
 
 __all__ = [
     "LearnerClient",
@@ -29,8 +29,8 @@ __all__ = [
 ]
 
 MODULES = {
-    "attention_inputs": "prefix_tree_attention",
-    "attention_name": "prefix_tree_attention",
+    "attention_inputs": "prefix_tree.attention",
+    "attention_name": "prefix_tree.attention",
     "make_batch": "batch",
     "merge_adapter": "adapter",
 }

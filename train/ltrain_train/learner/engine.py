@@ -1,6 +1,6 @@
 """verl's training worker, policy losses and importance correction.
 
-Only this module, the engine in `tree_engine` and the plugin in `platform` use verl. Every rank is
+Only this module, `prefix_tree.engine` and the plugin in `cpu_platform` use verl. Every rank is
 one `RankWorker`: verl's FSDP2 engine with verl's remote methods, and `export`.
 """
 
@@ -42,12 +42,13 @@ from verl.workers.config import (
 )
 from verl.workers.engine_workers import TrainingWorker
 
-from ltrain_train.learner import cluster, prefix_tree_engine
+from ltrain_train.learner import cluster
 from ltrain_train.learner.adapter import write_adapter
 from ltrain_train.learner.heartbeat import beat_on_forward
 from ltrain_train.learner.objective import Objective
+from ltrain_train.learner.prefix_tree import engine as prefix_tree_engine
 from ltrain_train.learner.prefix_tree import supports_prefix_tree
-from ltrain_train.learner.prefix_tree_attention import attention_name
+from ltrain_train.learner.prefix_tree.attention import attention_name
 from ltrain_train.learner.protocol import Job
 from ltrain_train.learner.weights import write_weights
 from ltrain_train.policy import fast_dtype, read_adapter_config, read_config

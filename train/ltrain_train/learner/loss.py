@@ -32,9 +32,9 @@ def objective_loss(
 ) -> tuple[torch.Tensor, dict[str, Any]]:
     """Return one micro-batch's part of its step's loss, and of the metrics.
 
-    verl's engine calls it on each micro-batch of N tokens. It is the loss function of every
-    objective, because a worker group cannot be relied on to exchange it while it trains. The
-    engine averages gradients over ranks, hence the factor `dp_size`.
+    verl's engine calls it on each micro-batch of N tokens. It is set once and reads the objective
+    from the batch: verl's Tinker recipe found that exchanging the loss function between steps is
+    unreliable. The engine averages gradients over ranks, hence the factor `dp_size`.
     """
     objective: Objective = data["objective"]
     mask_N = data["loss_mask"].values().bool()

@@ -2,8 +2,7 @@
 
 from ltrain_train.schedule.early_stop import EarlyStop
 from ltrain_train.schedule.group_queue import GroupQueue
-from ltrain_train.schedule.mode_trial import ModeTrial
-from ltrain_train.schedule.stop_rule import StopRule
+from ltrain_train.schedule.run_schedule import ModeTrial, StopRule
 from ltrain_train.schedule.task_sampler import Refill, TaskSampler, check_domains
 from ltrain_train.schedule.windowed_fifo import WindowedFifo
 

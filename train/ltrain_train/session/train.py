@@ -119,9 +119,9 @@ def train(
     name = loaded.source.run or folder.resolve().name
     session = home / "sessions" / path_component(name)
     section = loaded.rollout.model_dump() if loaded.rollout is not None else {}
-    given = {"agent": agent, "reward": reward}
-    functions = {role: each for role, each in given.items() if callable(each)}
-    section |= {role: each for role, each in given.items() if isinstance(each, str)}
+    named = {"agent": agent, "reward": reward}
+    functions = {role: each for role, each in named.items() if callable(each)}
+    section |= {role: each for role, each in named.items() if isinstance(each, str)}
     if isinstance(agent, str) or callable(agent):
         section["remote"] = False
     if functions:

@@ -1,7 +1,7 @@
 """verl's FSDP engine that computes the rows of a micro-batch as one prefix tree.
 
-It is in verl's engine registry; `VERL_ENGINE_VENDOR=ltrain` selects it. Only the model's inputs and
-the use of its logits differ from verl's engine.
+It is in verl's engine registry; `VERL_ENGINE_VENDOR=ltrain` selects it. Only the model's inputs
+and the use of its logits differ from verl's engine; `prefix_tree_attention` has the attention.
 """
 
 from functools import partial
@@ -15,7 +15,7 @@ from verl.utils import tensordict_utils
 from verl.workers.engine import EngineRegistry, FSDPEngineWithLMHead
 
 from ltrain_train.learner.prefix_tree import build_prefix_tree
-from ltrain_train.learner.prefix_tree_attention import attention_inputs
+from ltrain_train.learner.prefix_tree.attention import attention_inputs
 
 VENDOR = "ltrain"
 

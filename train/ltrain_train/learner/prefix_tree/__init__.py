@@ -1,0 +1,14 @@
+"""Rows with common prefixes as one tree of tokens: the tree, its attention and verl's engine.
+
+The last two import torch, so this face has the tree alone.
+"""
+
+from ltrain_train.learner.prefix_tree.tree import (
+    Packs,
+    PrefixTree,
+    build_prefix_tree,
+    pack_rows,
+    supports_prefix_tree,
+)
+
+__all__ = ["Packs", "PrefixTree", "build_prefix_tree", "pack_rows", "supports_prefix_tree"]
