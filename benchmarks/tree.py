@@ -22,7 +22,7 @@ import torch
 import transformers
 from numpy.typing import NDArray
 
-from ltrain_train.learner import attention_inputs, attention_name, build_prefix_tree
+from ltrain_train.learner import CPU, attention_inputs, build_prefix_tree
 
 TASKS, SAMPLES, CALLS = 8, 8, 4
 COMMON, PROMPT, RESPONSE, OBSERVATION = 400, 300, 66, 21
@@ -137,7 +137,7 @@ def measure_layer(rows: Rows, *, dense: bool) -> dict[str, float]:
         )
     else:
         inputs = attention_inputs(torch.from_numpy(tree.ends))
-        attend = hugging_face.AttentionInterface()[attention_name("cpu")]
+        attend = hugging_face.AttentionInterface()[CPU.tree_attention]
         out, _ = attend(torch.nn.Module(), query, key, value, None, **inputs)
     torch.autograd.backward(out.sum())
     return {
@@ -161,7 +161,7 @@ class MicroBatch:
 
     def seconds(self, *, dense: bool) -> float:
         """Return the seconds of forward and backward, the making of the mask included."""
-        self.model.set_attn_implementation("sdpa" if dense else attention_name("cpu"))
+        self.model.set_attn_implementation("sdpa" if dense else CPU.tree_attention)
         began = time.process_time()
         if dense:
             mask = dense_mask(len(self.tree.tokens), self.tree.paths)[None, None]

@@ -26,11 +26,14 @@ from ltrain_instrument.installation import install_command
 from ltrain_instrument.instrumentors import Finding, InstrumentorChoice, State, diagnosis
 from ltrain_instrument.privacy import remove_url_credentials
 from ltrain_instrument.settings import GATEWAY, HOME, STORE, VLLM_PYTHON
+from ltrain_train import gpu
 
 TRIAL = 10.0
 """Minimum seconds that an instrumentor has to load; all of them are tried in parallel."""
 REQUESTS = 2
 """Maximum number of sequential requests of a check; the check of the store sends two."""
+TORCH_TIMEOUT = 60.0
+"""Seconds that nvidia-smi and torch have to find a GPU; without a GPU this check takes none."""
 SLACK = 2.0
 """Seconds for a check to finish after the last response."""
 REPORT = "This is a bug in ltrain; please report it with this line"
@@ -66,6 +69,7 @@ def run_checks(environ: Mapping[str, str], timeout: float = 1.0) -> list[Finding
         ("template", partial(chat_template, timeout)),
     ):
         checks.start(name, check, REQUESTS * timeout + SLACK)
+    checks.start("gpu", gpu_of_torch, TORCH_TIMEOUT + SLACK)
     trial = max(TRIAL, REQUESTS * timeout)
     for name, choice in chosen.items():
         if choice.instrumentor is not None and (
@@ -256,6 +260,26 @@ def vllm() -> Finding:
         state = State.FAULT if os.environ.get(VLLM_PYTHON.name) else State.NOTE
         problem, _, fix = str(error).partition(". ")
         return Finding("vllm", state, problem, fix)
+
+
+def gpu_of_torch() -> Finding | None:
+    """Check that torch, if it is installed, can use the GPU of this machine; None without one."""
+    try:
+        gpus = gpu.list_gpus()
+    except gpu.NvidiaSmiFailed as error:
+        problem, _, fix = str(error).partition(". ")
+        return Finding("gpu", State.NOTE, problem, fix)
+    found, torch = gpu.describe_gpus(gpus), gpu.torch_version()
+    if not gpus:
+        return None
+    if torch is None:
+        return Finding("gpu", State.OK, found)
+    if gpu.is_cpu_build(torch):
+        return Finding("gpu", State.NOTE, gpu.describe_unused(gpus, torch), gpu.INSTALL)
+    if fault := gpu.torch_fault(TORCH_TIMEOUT - gpu.TIMEOUT):
+        problem = f"{found}: torch {torch} cannot use it: {fault}"
+        return Finding("gpu", State.FAULT, problem, gpu.DRIVER)
+    return Finding("gpu", State.OK, f"{found}, used by torch {torch}")
 
 
 def recipe() -> Finding | None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.train.gpus import H100, install_nvidia_smi, install_torch
 
 from ltrain_instrument.instrumentors import Finding, State
 from ltrain_instrument.instrumentors.diagnosis import (
@@ -130,6 +131,32 @@ def test_it_runs_in_the_environment_of_an_agent(tmp_path: Path, answering: str) 
     lacking = str(tmp_path / "none")
     _, out = doctor(tmp_path, answering, "--json", command=here, LTRAIN_VLLM_PYTHON=lacking)
     assert states(out)["vllm"] == ("fault", f"There is no Python at '{tmp_path}/none'")
+
+
+def test_a_gpu_that_torch_does_not_use_is_a_note(tmp_path: Path, answering: str) -> None:
+    programs = install_nvidia_smi(tmp_path / "bin", H100)
+    path = {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
+    status, out = doctor(tmp_path, answering, "--json", **path)
+    state, detail = states(out)["gpu"]
+    assert (status, state) == (0, "note")
+    assert detail.endswith(" is not used: torch 2.13.0+cpu is built for CPUs")
+    assert "NVIDIA H100 80GB HBM3 (driver 580.95.05, 78.6 of 79.6 GiB free)" in detail
+    (found,) = [each for each in json.loads(out)["findings"] if each["name"] == "gpu"]
+    assert found["fix"].endswith("run: make setup DEVICE=cuda")
+
+
+def test_a_gpu_that_torch_cannot_use_is_a_fault(tmp_path: Path, answering: str) -> None:
+    """The metadata are those of a CUDA build; what is imported is the CPU build of the tests."""
+    install_torch(tmp_path / "metadata", "2.13.0")
+    programs = install_nvidia_smi(tmp_path / "bin", H100)
+    path = {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
+    path["PYTHONPATH"] = str(tmp_path / "metadata")
+    status, out = doctor(tmp_path, answering, "--json", **path)
+    state, detail = states(out)["gpu"]
+    assert (status, state) == (1, "fault")
+    assert detail.endswith(
+        "torch 2.13.0 cannot use it: AssertionError: Torch not compiled with CUDA enabled"
+    )
 
 
 def test_a_home_that_cannot_be_read_is_a_fault(tmp_path: Path, answering: str) -> None:

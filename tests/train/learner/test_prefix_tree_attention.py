@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 
+from ltrain_train.learner.device import CPU, CUDA
 from ltrain_train.learner.prefix_tree import PrefixTree, build_prefix_tree
 from ltrain_train.learner.prefix_tree.attention import (
-    CPU_ATTENTION,
     attention_inputs,
-    attention_name,
     cpu_attention,
     flex_mask,
     split_queries,
@@ -157,13 +156,13 @@ def test_a_tree_of_rows_has_the_log_probabilities_and_gradients_of_each(architec
     single = [model(torch.tensor([row])).logits[0].log_softmax(-1) for row in rows]
     expected = flat_gradient(model, single, weights)
     tree = grow(rows)
-    model.set_attn_implementation(CPU_ATTENTION)
+    model.set_attn_implementation(CPU.tree_attention)
     shared = compute_rows(model, tree, attention_inputs(torch.from_numpy(tree.ends)))
     torch.testing.assert_close(shared, single)
     gradient = flat_gradient(model, shared, weights)
     torch.testing.assert_close(gradient, expected, atol=1e-4, rtol=1e-4)
 
-    model.set_attn_implementation(attention_name("cuda"))
+    model.set_attn_implementation(CUDA.tree_attention)
     with torch.no_grad(), torch.compiler.set_stance("force_eager"):
         flex = compute_rows(model, tree, {"attention_mask": flex_mask(torch.from_numpy(tree.ends))})
     torch.testing.assert_close(flex, single)

@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ltrain_train.learner.client import LearnerClient, StepReport
+from ltrain_train.learner.device import CPU
 from ltrain_train.learner.objective import Objective
 from ltrain_train.learner.prefix_tree import build_prefix_tree, supports_prefix_tree
 from ltrain_train.learner.samples import pack_step, read_rows, split_into_steps
@@ -11,14 +12,14 @@ from ltrain_train.learner.samples import pack_step, read_rows, split_into_steps
 if TYPE_CHECKING:
     from ltrain_train.learner.adapter import merge_adapter
     from ltrain_train.learner.batch import make_batch
-    from ltrain_train.learner.prefix_tree.attention import attention_inputs, attention_name
+    from ltrain_train.learner.prefix_tree.attention import attention_inputs
 
 __all__ = [
+    "CPU",
     "LearnerClient",
     "Objective",
     "StepReport",
     "attention_inputs",
-    "attention_name",
     "build_prefix_tree",
     "make_batch",
     "merge_adapter",
@@ -30,7 +31,6 @@ __all__ = [
 
 MODULES = {
     "attention_inputs": "prefix_tree.attention",
-    "attention_name": "prefix_tree.attention",
     "make_batch": "batch",
     "merge_adapter": "adapter",
 }

@@ -19,6 +19,7 @@ from ltrain_train import errors
 from ltrain_train.errors import LearnerFailed
 from ltrain_train.learner import protocol
 from ltrain_train.learner.checkpoint import check_fit
+from ltrain_train.learner.device import check_ranks, detect_device
 from ltrain_train.learner.environment import learner_environment
 from ltrain_train.learner.heartbeat import ProgressClock
 from ltrain_train.learner.objective import Objective
@@ -103,7 +104,13 @@ class LearnerClient(ExitStack):
             check_fit(self.job.checkpoint, self.job)
 
     def start(self) -> None:
-        """Start the process and return at once; `wait` or the first request waits for the model."""
+        """Start the process and return at once; `wait` or the first request waits for the model.
+
+        Raises:
+            BadRun: when there is no GPU for each rank, on a machine with GPUs.
+        """
+        device = detect_device()
+        check_ranks(device, self.job.ranks)
         read_requests, self._requests = os.pipe()
         self._answers, write_answers = os.pipe()
         numbers = (read_requests, write_answers)
@@ -111,7 +118,7 @@ class LearnerClient(ExitStack):
             self._child = self._children.start(
                 "learner",
                 [sys.executable, "-m", "ltrain_train.learner.service", *map(str, numbers)],
-                env=learner_environment(self.job.ranks, self._scratch),
+                env=learner_environment(self.job.ranks, self._scratch, device),
                 log=self.log,
                 pass_fds=numbers,
                 grace=TERM_GRACE,

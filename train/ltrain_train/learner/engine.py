@@ -12,7 +12,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
-import psutil
 import torch
 from torch import distributed
 from verl.single_controller.base import decorator
@@ -24,7 +23,6 @@ from verl.trainer.ppo.rollout_corr_helper import (
     compute_rollout_rejection_mask,
 )
 from verl.utils import tensordict_utils
-from verl.utils.device import get_device_name, get_torch_device
 from verl.utils.fsdp_utils import (
     collect_lora_params,
     merged_lora_context,
@@ -44,17 +42,16 @@ from verl.workers.engine_workers import TrainingWorker
 
 from ltrain_train.learner import cluster
 from ltrain_train.learner.adapter import write_adapter
+from ltrain_train.learner.device import current_device
 from ltrain_train.learner.heartbeat import beat_on_forward
 from ltrain_train.learner.objective import Objective
 from ltrain_train.learner.prefix_tree import engine as prefix_tree_engine
 from ltrain_train.learner.prefix_tree import supports_prefix_tree
-from ltrain_train.learner.prefix_tree.attention import attention_name
 from ltrain_train.learner.protocol import Job
 from ltrain_train.learner.weights import write_weights
-from ltrain_train.policy import fast_dtype, read_adapter_config, read_config
+from ltrain_train.policy import read_adapter_config, read_config
 
 verl_decorator: Any = decorator
-device_module: Any = get_torch_device
 Method = TypeVar("Method", bound=Callable[..., Any])
 PolicyLoss = Callable[..., tuple[torch.Tensor, dict[str, Any]]]
 ENGINE_DEFAULTS = {"use_torch_compile": False, "entropy_from_logits_with_chunking": True}
@@ -212,10 +209,10 @@ class RankWorker(TrainingWorker):
 
     def __init__(self, job: Job) -> None:
         torch.manual_seed(job.seed)
-        if get_device_name() == "cpu":  # verl would request the backend `cpu:gloo,cpu:gloo`
+        if backend := current_device().process_group:
             rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
             init_method = os.environ.get("DIST_INIT_METHOD")
-            distributed.init_process_group("gloo", init_method, rank=rank, world_size=world)
+            distributed.init_process_group(backend, init_method, rank=rank, world_size=world)
         if shares_prefixes(job):
             os.environ["VERL_ENGINE_VENDOR"] = prefix_tree_engine.VENDOR
         self.job = job
@@ -235,11 +232,8 @@ class RankWorker(TrainingWorker):
 
     @on_every_rank
     def free_memory(self) -> int:
-        """Return the free bytes for a model that all ranks share, each on its own device."""
-        if get_device_name() == "cpu":
-            return psutil.virtual_memory().available
-        free, _ = device_module().mem_get_info()
-        return int(free) * self.job.ranks
+        """Return the free bytes for a model that all ranks share."""
+        return current_device().free_memory(self.job.ranks)
 
     @on_every_rank
     def load_reference(self) -> None:
@@ -312,12 +306,12 @@ def _gather(tensor: torch.Tensor) -> torch.Tensor:
 
 def make_worker_group(job: Job, port: int) -> Any:
     """Return a verl worker group of `job.ranks` ranks that connect at `port`, its model loaded."""
-    device = get_device_name()
-    pool = RayResourcePool([job.ranks], use_gpu=device != "cpu", max_colocate_count=1)
+    device = current_device()
+    pool = RayResourcePool([job.ranks], use_gpu=device.one_rank_each, max_colocate_count=1)
     group: Any = RayWorkerGroup(
         resource_pool=pool,
         ray_cls_with_init=RayClassWithInitArgs(cls=cluster.as_actor_class(RankWorker), job=job),
-        device_name=device,
+        device_name=device.name,
         name_prefix=cluster.GROUP,
         master_addr=cluster.LOOPBACK,
         master_port=str(port),
@@ -327,8 +321,8 @@ def make_worker_group(job: Job, port: int) -> Any:
 
 
 def _worker_config(job: Job) -> Any:
-    device = get_device_name()
-    dtype = job.dtype if fast_dtype() == "bf16" else "fp32"
+    device = current_device()
+    dtype = device.compute_dtype(job.dtype)
     precision = {"param_dtype": dtype, "reduce_dtype": "fp32", "buffer_dtype": "fp32"}
     return TrainingWorkerConfig(
         model_type="language_model",
@@ -336,10 +330,10 @@ def _worker_config(job: Job) -> Any:
             path=str(job.base),
             load_tokenizer=False,
             override_config={
-                "attn_implementation": attention_name(device) if shares_prefixes(job) else "sdpa"
+                "attn_implementation": device.tree_attention if shares_prefixes(job) else "sdpa"
             },
             use_remove_padding=True,
-            enable_gradient_checkpointing=device != "cpu",
+            enable_gradient_checkpointing=device.gradient_checkpointing,
             lora_rank=job.lora_rank,
             lora_alpha=job.lora_alpha,
             target_modules=LORA_TARGETS,

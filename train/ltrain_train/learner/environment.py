@@ -7,12 +7,8 @@ import os
 from pathlib import Path
 from secrets import token_hex
 
-CPU_ENVIRONMENT = {
-    "VERL_PLATFORM": "cpu",
-    "VERL_USE_EXTERNAL_MODULES": "ltrain_train.learner.cpu_platform",
-    "VERL_ENGINE_DEVICE": "cuda",  # verl registers its FSDP engine for CUDA only; it runs on a CPU
-}
-"""Variables with which verl runs without an accelerator."""
+from ltrain_train.learner.device import Device, detect_device
+
 FIXED_ENVIRONMENT = {
     "GLOO_SOCKET_IFNAME": "lo",
     "HF_HUB_OFFLINE": "1",
@@ -29,11 +25,11 @@ FIXED_ENVIRONMENT = {
     "TOKENIZERS_PARALLELISM": "false",
     "VERL_LOGGING_LEVEL": "WARNING",
 }
-NVIDIA_DEVICE = Path("/dev/nvidiactl")
-"""Exists if there is a CUDA device; importing torch to find out would take seconds."""
 
 
-def learner_environment(ranks: int, scratch: Path | None = None) -> dict[str, str]:
+def learner_environment(
+    ranks: int, scratch: Path | None = None, device: Device | None = None
+) -> dict[str, str]:
     """Return the variables of a learner with `ranks` ranks, with a token for its own cluster.
 
     Temporary files, such as verl's locks, go to `scratch`. The ranks connect through a file there,
@@ -43,4 +39,4 @@ def learner_environment(ranks: int, scratch: Path | None = None) -> dict[str, st
     variables = {"OMP_NUM_THREADS": str(threads), "RAY_AUTH_TOKEN": token_hex(32)}
     if scratch is not None:
         variables |= {"DIST_INIT_METHOD": (scratch / "ranks").as_uri(), "TMPDIR": str(scratch)}
-    return FIXED_ENVIRONMENT | variables | ({} if NVIDIA_DEVICE.exists() else CPU_ENVIRONMENT)
+    return FIXED_ENVIRONMENT | variables | dict((device or detect_device()).environment)

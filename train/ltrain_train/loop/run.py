@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ltrain_collector.store import Store
 from ltrain_instrument import attributes
+from ltrain_train import gpu
 from ltrain_train.errors import BadCheckpoint, BadRun
 from ltrain_train.gateway import LENGTH_SETTING, GatewayClient, gateway_secret
 from ltrain_train.learner import LearnerClient
@@ -194,6 +195,8 @@ def run_online(
         check_leases(services.store_url, journal.run, log, rename=rename, trust=trust)
         on_start(describe_start(journal, plan.recipe, len(tasks), len(validation)))
         on_start(describe_places(plan.home, services.store_url, services.gateway_url))
+        if gpus := gpu.describe_use():
+            on_start(gpus)
         stack.enter_context(held_reference(policies, plan.train))
         base, learner = make_learner(plan, policies, journal.latest, lock)
         stack.enter_context(learner)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ltrain_train.errors import BadModel
+from ltrain_train.gpu import CONTROL_DEVICE, is_usable
 from ltrain_transforms.recipe import Train
 
 MAX_HEADER_BYTES = 100_000_000
@@ -117,14 +118,14 @@ def _indexed_tensors(directory: Path) -> set[str]:
 
 
 def fast_dtype(
-    cpuinfo: Path = Path("/proc/cpuinfo"), device: Path = Path("/dev/nvidia0")
+    cpuinfo: Path = Path("/proc/cpuinfo"), control_device: Path = CONTROL_DEVICE
 ) -> Literal["bf16", "fp32"]:
     """Return the precision that `dtype = "auto"` stands for on this machine.
 
     On a CPU without bfloat16 instructions a matrix product in bfloat16 is about thirty times slower
     than in float32 (1.1 against 34 GFLOPS on two AVX2 cores).
     """
-    if device.exists():
+    if is_usable(control_device):
         return "bf16"
     try:
         flags = frozenset(cpuinfo.read_text().split())

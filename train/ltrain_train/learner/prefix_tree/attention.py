@@ -1,6 +1,6 @@
 """The attention of a prefix tree: node i attends to node j if and only if j <= i < `ends[j]`.
 
-On a CPU it is an attention implementation of transformers, `CPU_ATTENTION`, that computes blocks of
+On a CPU it is an attention implementation of transformers, `cpu_attention`, that computes blocks of
 queries. The keys of a block are the ancestors of its first query and the block itself. Their mask
 exists only while the block is computed, forward or backward, so memory does not grow with the
 square of the nodes. On other devices it is transformers' flex attention.
@@ -14,8 +14,8 @@ import torch
 from torch.nn.attention.flex_attention import BlockMask
 from transformers import AttentionInterface
 
-CPU_ATTENTION = "ltrain_prefix_tree"
-"""The name of the implementation for CPUs."""
+from ltrain_train.learner.device import CPU
+
 BLOCK = 192
 """Queries of a block on a CPU."""
 FLEX_BLOCK = 128
@@ -54,11 +54,6 @@ def _split(ends: torch.Tensor, size: int) -> Iterator[QueryBlock]:
         ancestors = (ends[:start] > start).nonzero()[:, 0]
         keys = torch.cat([ancestors, torch.arange(start, end)])
         yield QueryBlock(start, end, keys, ends[keys])
-
-
-def attention_name(device: str) -> str:
-    """Return the name of the attention implementation that `attention_inputs` are for."""
-    return CPU_ATTENTION if device == "cpu" else "flex_attention"
 
 
 def attention_inputs(ends: torch.Tensor) -> dict[str, Any]:
@@ -189,4 +184,4 @@ class _TreeAttention(torch.autograd.Function):
         return grad_query, grad_key.to(key.dtype), grad_value.to(value.dtype), None, None
 
 
-AttentionInterface.register(CPU_ATTENTION, cpu_attention)
+AttentionInterface.register(CPU.tree_attention, cpu_attention)
