@@ -135,8 +135,8 @@ def test_it_runs_in_the_environment_of_an_agent(tmp_path: Path, answering: str) 
 
 def test_a_gpu_that_torch_does_not_use_is_a_note(tmp_path: Path, answering: str) -> None:
     programs = install_nvidia_smi(tmp_path / "bin", H100)
-    path = {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
-    status, out = doctor(tmp_path, answering, "--json", **path)
+    path = f"{programs}{os.pathsep}{os.environ['PATH']}"
+    status, out = doctor(tmp_path, answering, "--json", PATH=path)
     state, detail = states(out)["gpu"]
     assert (status, state) == (0, "note")
     assert detail.endswith(" is not used: torch 2.13.0+cpu is built for CPUs")
@@ -149,9 +149,9 @@ def test_a_gpu_that_torch_cannot_use_is_a_fault(tmp_path: Path, answering: str) 
     """The metadata are those of a CUDA build; what is imported is the CPU build of the tests."""
     install_torch(tmp_path / "metadata", "2.13.0")
     programs = install_nvidia_smi(tmp_path / "bin", H100)
-    path = {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
-    path["PYTHONPATH"] = str(tmp_path / "metadata")
-    status, out = doctor(tmp_path, answering, "--json", **path)
+    path = f"{programs}{os.pathsep}{os.environ['PATH']}"
+    metadata = str(tmp_path / "metadata")
+    status, out = doctor(tmp_path, answering, "--json", PATH=path, PYTHONPATH=metadata)
     state, detail = states(out)["gpu"]
     assert (status, state) == (1, "fault")
     assert detail.endswith(

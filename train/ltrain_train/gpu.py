@@ -4,6 +4,7 @@ Importing torch takes seconds, so nothing here does: a device file shows that th
 `nvidia-smi` describes it, and the version of the package torch names its build.
 """
 
+import os
 import shutil
 import subprocess
 import sys
@@ -84,6 +85,20 @@ def _parse(line: str) -> Gpu | None:
     driver, *memory = values
     free, total = (int(text) if text.isdecimal() else None for text in memory)
     return Gpu(name, driver, free, total)
+
+
+def count_visible() -> int:
+    """Return how many GPUs a process started here can use.
+
+    They are those in CUDA_VISIBLE_DEVICES, or without this variable those that nvidia-smi lists.
+
+    Raises:
+        NvidiaSmiFailed: when nvidia-smi does not answer, or answers with an error.
+    """
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return len(list_gpus())
+    return len([each for each in visible.split(",") if each.strip() not in ("", "-1")])
 
 
 def torch_version() -> str | None:

@@ -26,7 +26,15 @@ def test_a_process_of_the_learner_has_the_device_of_its_environment(
 
 def test_each_rank_needs_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use_programs(install_nvidia_smi(tmp_path, H100, H100), monkeypatch)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     check_ranks(CUDA, 2)
     check_ranks(CPU, 3)
-    with pytest.raises(BadRun, match=r"nvidia-smi lists 2 GPUs: 2 x .* Set `ranks` .* to 2\."):
+    with pytest.raises(BadRun, match=r"the learner can use 2\. Set `ranks` to 2,"):
         check_ranks(CUDA, 3)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    check_ranks(CUDA, 1)
+    with pytest.raises(BadRun, match=r"the learner can use 1\."):
+        check_ranks(CUDA, 2)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with pytest.raises(BadRun, match=r"the learner can use 0\."):
+        check_ranks(CUDA, 1)

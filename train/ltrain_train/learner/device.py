@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ltrain_train.errors import BadRun
-from ltrain_train.gpu import describe_gpus, is_usable, list_gpus
+from ltrain_train.gpu import count_visible, is_usable
 from ltrain_train.policy import fast_dtype
 
 
@@ -86,11 +86,10 @@ def check_ranks(device: Device, ranks: int) -> None:
     """
     if not device.one_rank_each:
         return
-    gpus = list_gpus()
-    if len(gpus) < ranks:
-        count = f"{len(gpus)} GPUs" if len(gpus) != 1 else "one GPU"
+    count = count_visible()
+    if count < ranks:
         raise BadRun(
-            f"`ranks` is {ranks}, but each rank needs a GPU and nvidia-smi lists {count}"
-            f"{': ' + describe_gpus(gpus) if gpus else ''}. Set `ranks` in [train] to "
-            f"{max(1, len(gpus))}."
+            f"`ranks` is {ranks} in [train], but each rank needs a GPU, and the learner can use "
+            f"{count}. Set `ranks` to {max(1, count)}, or check `nvidia-smi` and "
+            "CUDA_VISIBLE_DEVICES."
         )
