@@ -3,8 +3,9 @@
 An answer repeats the words of the last user message, or of the prompt; word `wN` is token N, and
 `hN` one that a parser holds back, so that its chunk of a stream says nothing. Log-probabilities are
 `logprob(token)`, floats that float32 holds exactly. Words steer it: `weights` becomes `wN` for the
-loaded version N; `slow` takes a second, in a stream a token; `boom` fails with status 500, `once`
-does so the first time, `wrong` with 400, `long` with 400 and vLLM's sentence on too many tokens;
+loaded version N; `slow` takes a second, in a stream a token; `stuck` waits a minute for the client
+to go away; `boom` fails with status 500, `once` does so the first time, `wrong` with 400, `long`
+with 400 and vLLM's sentence on too many tokens;
 `vanish` ends the connection in mid-stream; `zip` compresses the answer; `die` ends the process;
 `vary` adds its index to the tokens of each of `n` choices. A chat's `think` adds reasoning and
 `call` two tool calls; `cut` ends an answer at its length, and `matched` where that text was
@@ -44,7 +45,13 @@ def logprob(token: int) -> float:
     return float(struct.unpack("<f", struct.pack("<f", -0.1 - token / 7))[0])
 
 
-class UnixServer(ThreadingHTTPServer):
+class Server(ThreadingHTTPServer):
+    """Keeps as many connections waiting as vLLM's server, while this process is not scheduled."""
+
+    request_queue_size = 2048
+
+
+class UnixServer(Server):
     """Listens on a unix socket, as vLLM does with --uds."""
 
     address_family = socket.AF_UNIX
@@ -88,7 +95,7 @@ class FakeVllm:
         if isinstance(at, Path):
             self._server: ThreadingHTTPServer = UnixServer(str(at), _handler(self, nagle=True))  # type: ignore[arg-type]
         else:
-            self._server = ThreadingHTTPServer(("127.0.0.1", at), _handler(self))
+            self._server = Server(("127.0.0.1", at), _handler(self))
         self._server.daemon_threads = False
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
 
@@ -210,7 +217,8 @@ def _handler(fake: FakeVllm, nagle: bool = False) -> type[BaseHTTPRequestHandler
             return self._json(200, f"Success: LoRA adapter '{name}' added successfully.")
 
         def _whole(self, body: dict[str, Any], words: list[str]) -> None:
-            for _ in range(5 if "slow" in words else 0):
+            steps = 5 if "slow" in words else 300 if "stuck" in words else 0
+            for _ in range(steps):
                 time.sleep(SLOW / 5)
                 self._require_client()
             tokens = _tokens(words)
