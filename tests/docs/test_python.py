@@ -32,8 +32,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_page_has_an_agent_a_recipe_and_a_reader() -> None:
-    assert [name for name, _ in BLOCKS] == ["agent.py", "ltrain.toml", "read.py"]
+def test_page_has_an_agent_a_recipe_a_reader_and_a_training() -> None:
+    assert [name for name, _ in BLOCKS] == ["agent.py", "ltrain.toml", "read.py", "train.py"]
 
 
 def test_example_builds_a_dataset_from_a_real_store(folder: Path) -> None:
