@@ -5,7 +5,7 @@ import os
 import select
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
@@ -43,8 +43,20 @@ STDERR = 2
 """The file descriptor."""
 
 
-def make_plan(
-    path: Path,
+def make_plan(path: Path, **options: Any) -> Plan:
+    """Return the plan of a run by the recipe in a file, with the options of `plan_run`."""
+    return plan_run(Recipe.load(path), path.parent, **options)
+
+
+def missing_keys(recipe: Recipe, overrides: Mapping[str, object]) -> list[str]:
+    """Return the keys that a recipe without a [rollout] section and the overrides lack."""
+    required = ("tasks", "agent") if recipe.judges else ("tasks", "agent", "reward")
+    return [key for key in required if recipe.rollout is None and key not in overrides]
+
+
+def plan_run(
+    recipe: Recipe,
+    folder: Path,
     *,
     model: Path | None,
     updates: int | None,
@@ -52,39 +64,39 @@ def make_plan(
     mode: SourceMode | None = None,
     **rollout: Any,
 ) -> Plan:
-    """Read a recipe and apply the options of the command line to it.
+    """Return the plan of a run, by a recipe with some keys replaced.
 
     Args:
+        recipe: the recipe.
+        folder: folder of its files and modules.
+        model: model directory that becomes version 0 of a new policy.
+        updates: replaces `train.updates`.
         once: whether the run is an offline one even if the recipe has a [rollout] section.
         mode: replaces the recipe's `source.mode`; an online run trains on its own rollouts, whose
             mode is `train`.
+        rollout: replaces keys of [rollout]; None replaces nothing.
 
     Raises:
-        BadRecipe: when the recipe cannot be read.
+        BadRecipe: when a replaced key has a wrong value.
         BadRun: when an online run lacks tasks, an agent or a reward function.
     """
-    recipe = Recipe.load(path)
     overrides = {name: value for name, value in rollout.items() if value is not None}
-    section = (recipe.rollout.model_dump() if recipe.rollout else {}) | overrides
-    if "agent" in overrides:
-        section["remote"] = False
-    required = {"tasks", "agent"} if recipe.judges else {"tasks", "agent", "reward"}
-    if overrides and (missing := required - section.keys()):
+    if overrides and (missing := missing_keys(recipe, overrides)):
         names = ", ".join(f"--{name}" for name in sorted(missing))
         raise BadRun(
             f"An online run needs tasks, an agent and a reward function. Add {names}, or the same "
             "keys under [rollout] in the recipe."
         )
+    section = (recipe.rollout.model_dump() if recipe.rollout else {}) | overrides
+    if "agent" in overrides:
+        section["remote"] = False
     online = bool(section) and not once
     recipe = recipe.with_mode("train" if online else mode or recipe.source.mode)
     fields = recipe.model_dump(by_alias=True) | {"rollout": section or None}
     if updates is not None:
         fields["train"] = recipe.train.model_dump() | {"updates": updates}
     return Plan(
-        recipe=Recipe.model_validate(fields),
-        folder=path.parent,
-        home=settings.HOME.read(),
-        model=model,
+        recipe=Recipe.from_sections(fields), folder=folder, home=settings.HOME.read(), model=model
     )
 
 

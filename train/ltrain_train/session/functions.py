@@ -26,7 +26,7 @@ globals().update(functions)
 def write_functions(
     folder: Path, functions: Mapping[str, Callable[..., Any]], path: list[str]
 ) -> dict[str, str]:
-    """Write functions to a module in `folder`; return the `module:function` of each by its name.
+    """Write functions to a module in `folder`; return the reference of each by its name.
 
     A function of the session, such as one that a notebook defines, is stored with what it uses; one
     of a module is imported again. The module's name has the digest of its content, so that a
@@ -54,4 +54,4 @@ def write_functions(
     make_private(folder)
     write_file(folder / f"{module}.pickle", content, 0o600)
     write_file(folder / f"{module}.py", text, 0o600)
-    return {name: f"{module}:{name}" for name in functions}
+    return {name: f"{folder / module}.py:{name}" for name in functions}

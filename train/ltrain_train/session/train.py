@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from ltrain_instrument import settings
 from ltrain_instrument.files import make_private, path_component, write_file
 from ltrain_train.errors import BadRun, describe_fault
-from ltrain_train.loop import Journal, Plan, command
+from ltrain_train.loop import Journal, command
 from ltrain_train.rollout import BadTasks, Task
 from ltrain_train.session.functions import write_functions
 from ltrain_transforms.datasets import Dataset, dataset_folder
@@ -111,40 +111,27 @@ def train(
 
     Raises:
         BadRecipe: when the recipe cannot be read.
-        BadRun: when the run lacks tasks or an agent, or a function cannot be stored.
+        BadRun: when the run lacks tasks, an agent or a reward, or a function cannot be stored.
         BadTasks: when a task has no id or no input.
     """
     loaded, folder = _load_recipe(recipe)
     home = settings.HOME.read()
     name = loaded.source.run or folder.resolve().name
-    session = home / "sessions" / path_component(name)
-    section = loaded.rollout.model_dump() if loaded.rollout is not None else {}
-    named = {"agent": agent, "reward": reward}
-    functions = {role: each for role, each in named.items() if callable(each)}
-    section |= {role: each for role, each in named.items() if isinstance(each, str)}
-    if isinstance(agent, str) or callable(agent):
-        section["remote"] = False
-    if functions:
-        section |= write_functions(session, functions, [str(folder.resolve()), *sys.path])
-    for role, each in (("tasks", tasks), ("validation", validation)):
-        if each is not None:
-            section[role] = _write_tasks(session, role, each)
-    if missing := [role for role in ("tasks", "agent") if not section.get(role)]:
+    session = home.resolve() / "sessions" / path_component(name)
+    arguments = {"agent": agent, "reward": reward, "tasks": tasks, "validation": validation}
+    named: dict[str, Any] = {role: each for role, each in arguments.items() if each is not None}
+    if missing := command.missing_keys(loaded, named):
         raise BadRun(
-            f"A run needs tasks and an agent, and it has no {missing[0]}. Pass {missing[0]}=…, or "
-            "set it under [rollout] in the recipe."
+            f"A run needs tasks, an agent and a reward, and it has no {missing[0]}. Pass "
+            f"{missing[0]}=…, or set it under [rollout] in the recipe."
         )
-    fields = loaded.model_dump(by_alias=True)
-    fields["source"] |= {"run": name, "mode": "train"}
-    fields["rollout"] = section | _absolute_files(section, folder)
-    if updates is not None:
-        fields["train"] |= {"updates": updates}
-    plan = Plan(
-        recipe=Recipe.from_sections(fields),
-        folder=session if functions else folder,
-        home=home,
-        model=None if model is None else Path(model),
-    )
+    if functions := {role: each for role, each in named.items() if callable(each)}:
+        named |= write_functions(session, functions, [str(folder.resolve()), *sys.path])
+    for role in ("tasks", "validation"):
+        if role in named:
+            named[role] = _write_tasks(session, role, named[role])
+    model = None if model is None else Path(model)
+    plan = command.plan_run(loaded, folder, model=model, updates=updates, **named)
     return TrainedRun(command.train_online(plan, as_json=False), home)
 
 
@@ -172,9 +159,3 @@ def _write_tasks(session: Path, role: str, tasks: Tasks) -> str:
     file = session / f"{role}-{sha256(text.encode()).hexdigest()[:12]}.jsonl"
     write_file(file, text, 0o600)
     return str(file.resolve())
-
-
-def _absolute_files(section: Mapping[str, Any], folder: Path) -> dict[str, str]:
-    """Return the task files of a [rollout] section with their whole paths."""
-    files = {role: section.get(role) for role in ("tasks", "validation")}
-    return {role: str((folder / file).resolve()) for role, file in files.items() if file}

@@ -1,4 +1,7 @@
-"""Loads a user's function that a recipe or the command line names as `module:function`."""
+"""Loads a user's function that a recipe or the command line names.
+
+It is named as `module:function`, or with the whole path of a file as `/folder/module.py:function`.
+"""
 
 import importlib
 import re
@@ -12,15 +15,16 @@ from typing import Any
 from ltrain_instrument.errors import LtrainError
 
 _REFERENCE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+_FILE_REFERENCE = re.compile(r"(/.*)/(\w+)\.py:([A-Za-z_]\w*)")
 
 
 class BadReference(LtrainError, ImportError):
-    """A `module:function` does not name a function."""
+    """A reference does not name a function."""
 
 
 def is_reference(text: str) -> bool:
-    """Return whether a text is a `module:function`, not a command."""
-    return _REFERENCE.fullmatch(text.strip()) is not None
+    """Return whether a text names a function, and is not a command."""
+    return any(form.fullmatch(text.strip()) for form in (_REFERENCE, _FILE_REFERENCE))
 
 
 def load_function(reference: str, folder: Path) -> Callable[..., Any]:
@@ -33,7 +37,10 @@ def load_function(reference: str, folder: Path) -> Callable[..., Any]:
         raise BadReference(
             f"'{reference}' is not of the form module:function. Write it as in agent:solve."
         )
-    module_name, name = reference.strip().split(":")
+    if file := _FILE_REFERENCE.fullmatch(reference.strip()):
+        folder, module_name, name = Path(file[1]), file[2], file[3]
+    else:
+        module_name, name = reference.strip().split(":")
     module = _import_module(module_name, folder)
     function = getattr(module, name, None)
     if callable(function):

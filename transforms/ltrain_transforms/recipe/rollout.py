@@ -18,7 +18,8 @@ class Rollout(Section):
     validation_samples: int = Field(default=1, ge=1)
     """Rollouts of each held-out task in a validation; their mean is its score."""
     agent: str | None = None
-    """`module:function`, or a command; none with `remote`."""
+    """`module:function`, the path of a file as in `/srv/agent.py:solve`, or a command; none with
+    `remote`."""
     remote: bool = False
     """Whether the workers of the gateway (`ltrain worker`) run the agent, which they name."""
     reward: str | None = None
