@@ -1,6 +1,7 @@
 """Journals for tests."""
 
 from pathlib import Path
+from typing import Any
 
 from ltrain_train.loop.journal import Evaluated, Journal, Published, Trained, Wave
 
@@ -30,3 +31,8 @@ def record_wave(journal: Journal, wave: Wave) -> None:
         journal.add(Trained(wave=wave.wave, dataset="d", changed=wave.published is not None))
     if wave.published is not None:
         journal.add(Published(wave=wave.wave, version=wave.published))
+
+
+def changed(wave: Wave, /, **fields: Any) -> Wave:
+    """Return the wave with other values of some fields."""
+    return wave.model_copy(update=fields)

@@ -2,6 +2,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.train.loop.journals import changed
 
 from ltrain_train.loop.journal import Journal, Wave
 from ltrain_train.loop.report import (
@@ -75,13 +76,13 @@ def test_the_start_says_where_the_run_begins_or_goes_on() -> None:
 
 def test_the_time_left_is_that_of_the_second_wave_for_each_update() -> None:
     validation, first = WAVES
-    second = replace(first, wave=1, seconds={"generate": 10.0, "train": 20.0})
+    second = changed(first, wave=1, seconds={"generate": 10.0, "train": 20.0})
     assert time_left([validation, first, second], updates=12) == "About 5 minutes left."
     assert time_left([validation, first, second], updates=2) == ""
     assert time_left([validation, first], updates=12) == ""
     assert time_left([first, second, validation], updates=12) == ""
-    assert time_left([first, second, replace(second, wave=2)], updates=12) == ""
-    resumed = [replace(second, wave=7), replace(second, wave=8)]
+    assert time_left([first, second, changed(second, wave=2)], updates=12) == ""
+    resumed = [changed(second, wave=7), changed(second, wave=8)]
     assert time_left(resumed, updates=12) == "About 2 minutes left."
 
 
@@ -92,8 +93,8 @@ def test_the_places_of_a_run_are_shown_without_keys() -> None:
 
 
 def test_held_out_scores_have_intervals_and_a_paired_difference() -> None:
-    first = replace(WAVES[0], tasks={"a": 0.0, "b": 1.0, "c": 0.0, "d": 0.0})
-    last = replace(first, version=1, tasks={"a": 1.0, "b": 1.0, "c": 1.0, "d": 0.0})
+    first = changed(WAVES[0], tasks={"a": 0.0, "b": 1.0, "c": 0.0, "d": 0.0})
+    last = changed(first, version=1, tasks={"a": 1.0, "b": 1.0, "c": 1.0, "d": 0.0})
     scores, difference = held_out_scores(replace(journal(), waves=[first, WAVES[1], last]))
     assert scores == (
         "Held-out tasks: 0.250 [0.000, 0.750] with v0, then 0.750 [0.250, 1.000] with v1."
@@ -108,8 +109,8 @@ def test_held_out_scores_have_intervals_and_a_paired_difference() -> None:
 
 
 def test_equal_differences_have_no_interval() -> None:
-    first = replace(WAVES[0], tasks={"a": 0.0, "b": 0.0})
-    last = replace(first, version=1, tasks={"a": 1.0, "b": 1.0})
+    first = changed(WAVES[0], tasks={"a": 0.0, "b": 0.0})
+    last = changed(first, version=1, tasks={"a": 1.0, "b": 1.0})
     scores, difference = held_out_scores(replace(journal(), waves=[first, last]))
     assert scores == "Held-out tasks: 0.000 with v0, then 1.000 with v1."
     assert difference.startswith(
@@ -118,8 +119,8 @@ def test_equal_differences_have_no_interval() -> None:
 
 
 def test_one_held_out_task_has_no_interval() -> None:
-    first = replace(WAVES[0], tasks={"a": 0.0})
-    last = replace(first, version=1, tasks={"a": 1.0})
+    first = changed(WAVES[0], tasks={"a": 0.0})
+    last = changed(first, version=1, tasks={"a": 1.0})
     _, difference = held_out_scores(replace(journal(), waves=[first, last]))
     assert difference.startswith("The difference is +1.000, without an interval: there is one task")
 

@@ -1,5 +1,6 @@
 """Curves of a run, read back with the libraries that people read them with."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,9 @@ def test_tensorboard_shows_every_number_of_a_wave(tmp_path: Path) -> None:
     assert speed.tensor_proto.float_val[0] == 45.0
 
 
-def test_wandb_records_a_run_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wandb_records_a_run_offline(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
     journal, sentences = new_journal(tmp_path / "run"), list[str]()
@@ -47,9 +50,17 @@ def test_wandb_records_a_run_offline(tmp_path: Path, monkeypatch: pytest.MonkeyP
         record(wave(0))
         record(wave(1))
     [file] = (journal.folder / "wandb").glob("offline-run-*/*.wandb")
-    content = file.read_bytes()
-    assert b"train/score/reward" in content and b"train/loss" in content
+    assert not caplog.records
+    wait_for_content(file, b"train/score/reward", b"train/loss")
     assert str(file.parent) in sentences[0]
+
+
+def wait_for_content(file: Path, *expected: bytes, seconds: float = 60) -> None:
+    """Wait until a file has these bytes: a process of W&B writes it, at times after `finish()`."""
+    deadline = time.monotonic() + seconds
+    while missing := [each for each in expected if each not in file.read_bytes()]:
+        assert time.monotonic() < deadline, f"{file} has no {missing}."
+        time.sleep(0.1)
 
 
 def test_a_tracker_that_fails_does_not_end_a_run(

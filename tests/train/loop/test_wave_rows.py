@@ -1,7 +1,8 @@
 """The rows that a run prints for its waves."""
 
-from dataclasses import replace
 from typing import Any
+
+from tests.train.loop.journals import changed
 
 from ltrain_train.loop.journal import Wave
 from ltrain_train.loop.wave_rows import WaveRows, wave_notes
@@ -59,29 +60,29 @@ def test_the_rows_fit_eighty_columns() -> None:
 
 
 def test_a_new_score_has_a_new_heading() -> None:
-    more: Any = replace(TRAINED, evaluations={"executed": 1.0, "reward": 1.0, "style": 0.5})
+    more: Any = changed(TRAINED, evaluations={"executed": 1.0, "reward": 1.0, "style": 0.5})
     headings = [line for line in lines(TRAINED, more, more) if line.startswith("wave")]
     assert ["style" in heading for heading in headings] == [False, True]
 
 
 def test_a_wave_without_a_rule_that_fired_has_an_empty_cell() -> None:
-    [_, _, row] = lines(replace(TRAINED, rules={}))
+    [_, _, row] = lines(changed(TRAINED, rules={}))
     assert "0.300           52" in row
 
 
 def test_a_wave_without_rows_shows_why() -> None:
-    taught = replace(TRAINED, published=None)
+    taught = changed(TRAINED, published=None)
     equal = ["  nothing to learn: within each group all rewards are equal"]
     assert list(wave_notes(taught)) == equal
-    assert list(wave_notes(replace(taught, drops={"no_spread": 8, "superseded": 1}))) == equal
-    other = replace(taught, drops={"no_spread": 8, "constrained": 2}, failures="2 failed.")
+    assert list(wave_notes(changed(taught, drops={"no_spread": 8, "superseded": 1}))) == equal
+    other = changed(taught, drops={"no_spread": 8, "constrained": 2}, failures="2 failed.")
     assert list(wave_notes(other)) == [
         "  nothing to learn: its drops are 2 constrained, 8 no_spread. 2 failed."
     ]
 
 
 def test_undone_steps_and_alarms_are_notes() -> None:
-    wave = replace(TRAINED, published=None, undone=2, alarms=["low rewards"])
+    wave = changed(TRAINED, published=None, undone=2, alarms=["low rewards"])
     assert list(wave_notes(wave)) == [
         "  no new version: 2 optimizer steps were undone",
         "  alarm: low rewards",

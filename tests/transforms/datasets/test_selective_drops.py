@@ -85,7 +85,7 @@ def test_a_broken_span_counts_for_its_execution(scene: Any, read_back: Any, reci
 def test_a_wave_of_a_run_prints_its_alarms() -> None:
     message = str(Alarm("demo", 3, "constrained", 0.12, 0.71, 0.001))
     wave = Wave(
-        mode="train", wave=3, version=1, rollouts=8, outcomes={}, evaluations={}, alarms=[message]
+        mode="train", wave=3, version=1, rollouts=8, outcomes={}, evaluations={}, alarms=(message,)
     )
     assert list(wave_notes(wave))[1] == (
         "  alarm: wave 3: executions with calls dropped as `constrained` have low rewards "

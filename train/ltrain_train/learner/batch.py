@@ -13,6 +13,7 @@ import pyarrow as pa
 import torch
 from numpy.typing import DTypeLike, NDArray
 from tensordict import NonTensorData, TensorDict
+from torch.nn.utils.rnn import pad_sequence
 
 from ltrain_train.learner.samples import flat_token_ids, pack_step
 from ltrain_transforms.tables import SAMPLES
@@ -95,12 +96,27 @@ def call_lengths(rows: pl.DataFrame) -> list[int]:
     """Return the response tokens from the start of each call to the next one or the row's end."""
     lengths = rows["response_ids"].list.len().cast(pl.Int64).to_numpy()
     ends = lengths.cumsum()
-    later = rows["call_offsets"].list.slice(1)  # the first call begins with the row
-    counts = later.list.len().fill_null(0).to_numpy()
-    starts = np.repeat(ends - lengths, counts) + later.explode(empty_as_null=False).to_numpy()
-    bounds = np.sort(np.concatenate([[0], ends, starts]))
+    bounds = np.sort(np.concatenate([[0], ends, _later_calls(rows, ends - lengths)]))
     result: list[int] = np.diff(bounds).tolist()
     return result
+
+
+def pad_calls(values: torch.Tensor, lengths: list[int]) -> torch.Tensor:
+    """Return a flat tensor over the tokens of calls as [call, token], with zeros at the ends."""
+    return pad_sequence(list(torch.split(values, lengths)), batch_first=True)
+
+
+def _later_calls(rows: pl.DataFrame, responses: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return where the calls after the first one of each row begin.
+
+    Args:
+        rows: the rows.
+        responses: where the response of each row begins.
+    """
+    later = rows["call_offsets"].list.slice(1)
+    counts = later.list.len().fill_null(0).to_numpy()
+    offsets: NDArray[np.int64] = later.explode(empty_as_null=False).to_numpy()
+    return np.repeat(responses, counts) + offsets
 
 
 def count_tokens(rows: pl.DataFrame) -> int:
@@ -163,10 +179,8 @@ class _Layout:
         """
         starts = np.zeros(len(self.in_response), np.int64)
         starts[self.offsets[:-1]] = 1
-        calls = rows["call_offsets"].list.slice(1)
-        counts = calls.list.len().fill_null(0).to_numpy()
         responses = self.offsets[:-1] + rows["prompt_ids"].list.len().to_numpy()
-        starts[np.repeat(responses, counts) + calls.explode(empty_as_null=False).to_numpy()] = 1
+        starts[_later_calls(rows, responses)] = 1
         return starts
 
     def over_prompts(self, values: NDArray[Any], dtype: DTypeLike) -> NDArray[Any]:

@@ -9,7 +9,6 @@ import numpy as np
 import polars as pl
 import torch
 from numpy.typing import NDArray
-from torch.nn.utils.rnn import pad_sequence
 
 from ltrain_train.learner import batch, engine
 from ltrain_train.learner.objective import Objective
@@ -84,8 +83,7 @@ def _ratios_and_mask(
     sampled = batch.flat_values(rows, "rollout_logprobs")
     mask = batch.flat_values(rows, "response_mask").astype(np.int64)
     log_ratio, trained = (
-        pad_sequence(list(torch.split(torch.tensor(flat), lengths)), batch_first=True)
-        for flat in (old - sampled, mask)
+        batch.pad_calls(torch.tensor(flat), lengths) for flat in (old - sampled, mask)
     )
     return log_ratio, trained
 

@@ -245,12 +245,12 @@ class Learner:
         if objective.kind == "sft":
             return steps_rows, metrics, ()
         rows = pl.concat(steps_rows)
-        old, entropy = self._infer(rows, "log_probs", "entropy")
+        old, entropy = map(_flatten, self._infer(rows, "log_probs", "entropy"))
         drift = measure_drift(rows, old, version=version, outlier=objective.drift_outlier)
         warning = check_drift(drift, objective, version)
         metrics |= drift.metrics() | {"entropy": batch.weighted_mean(rows, entropy)}
         if objective.kl_coefficient:
-            reference = self._infer_reference(rows)
+            reference = _flatten(self._infer_reference(rows))
             rows, kl_metrics = comparison.apply_reference(rows, old, reference, objective)
             metrics |= kl_metrics
         rows, correction_metrics = comparison.apply_correction(rows, old, objective)
@@ -264,40 +264,42 @@ class Learner:
         return kept, metrics, tuple(filter(None, (warning, rejected)))
 
     def _log_probs(self, rows: pl.DataFrame) -> list[torch.Tensor]:
-        step_batch = self._make_batch(rows)
-        answer = self.group.infer_batch(engine.as_inference_batch(step_batch.data)).get()
-        return batch.response_values(answer, "log_probs", step_batch)
+        [log_probs] = self._infer(rows, "log_probs")
+        return log_probs
 
-    def _infer(self, rows: pl.DataFrame, *names: str) -> list[NDArray[np.float32]]:
-        """Return values of all response tokens under the current weights, each a flat array.
+    def _infer(
+        self, rows: pl.DataFrame, *names: str, adapter: bool = True, reference: bool = False
+    ) -> list[list[torch.Tensor]]:
+        """Return values of each row's response tokens, under the current weights by default.
 
-        The names are `log_probs` and `entropy`.
+        Args:
+            rows: the rows.
+            names: of the values: `log_probs` and `entropy`.
+            adapter: use the model with its adapter, if it has one.
+            reference: use the reference that was loaded, in place of the model.
         """
         step_batch = self._make_batch(rows)
-        data = engine.as_inference_batch(step_batch.data, entropy="entropy" in names)
-        answer = self.group.infer_batch(data).get()
-        values = (batch.response_values(answer, name, step_batch) for name in names)
-        return [torch.cat(each).numpy() for each in values]
+        data = engine.as_inference_batch(
+            step_batch.data, entropy="entropy" in names, adapter=adapter
+        )
+        infer = self.group.infer_reference if reference else self.group.infer_batch
+        answer = infer(data).get()
+        return [batch.response_values(answer, name, step_batch) for name in names]
 
-    def _infer_reference(self, rows: pl.DataFrame) -> NDArray[np.float32]:
-        """Return the log-probabilities of all response tokens under the reference, a flat array.
+    def _infer_reference(self, rows: pl.DataFrame) -> list[torch.Tensor]:
+        """Return the log-probabilities of each row's response tokens under the reference.
 
         Raises:
             BadBase: when all weights are trained and no reference was loaded.
         """
-        step_batch = self._make_batch(rows)
-        if self.job.reference is not None:
-            data = engine.as_inference_batch(step_batch.data)
-            answer = self.group.infer_reference(data).get()
-        elif self.job.lora_rank:
-            data = engine.as_inference_batch(step_batch.data, adapter=False)
-            answer = self.group.infer_batch(data).get()
-        else:
+        is_loaded = self.job.reference is not None
+        if not is_loaded and not self.job.lora_rank:
             raise BadBase(
                 "train.kl_coefficient needs a reference, and this learner trains all weights and "
                 "has loaded none. Name the directory of one when the learner is started."
             )
-        return torch.cat(batch.response_values(answer, "log_probs", step_batch)).numpy()
+        [log_probs] = self._infer(rows, "log_probs", adapter=is_loaded, reference=is_loaded)
+        return log_probs
 
     def _read_rows(self, samples: Path, kind: Kind = "rl") -> pl.DataFrame:
         return read_rows(samples, vocab_size=self.vocab_size, kind=kind)
@@ -305,6 +307,11 @@ class Learner:
     def _make_batch(self, rows: pl.DataFrame) -> batch.StepBatch:
         tokens = self.job.tokens_per_micro_batch
         return batch.make_batch(rows, ranks=self.job.ranks, tokens=tokens, shared=self.shared)
+
+
+def _flatten(values: list[torch.Tensor]) -> NDArray[np.float32]:
+    """Return the values of all rows as one array."""
+    return torch.cat(values).numpy()
 
 
 def _require_finite(bad: list[str], directory: Path) -> None:

@@ -12,10 +12,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch.nn.utils.rnn import pad_sequence
 
 from ltrain_train.learner import engine
-from ltrain_train.learner.batch import REFERENCE
+from ltrain_train.learner.batch import REFERENCE, pad_calls
 from ltrain_train.learner.objective import Objective
 from ltrain_transforms.recipe import POLICY_LOSSES
 
@@ -100,7 +99,7 @@ def _to_calls(x_N: torch.Tensor, mask_N: torch.Tensor, lengths: list[int]) -> to
     whether its tokens are a row or a part of a merged row.
     """
     masked = torch.where(mask_N, x_N, torch.zeros((), dtype=x_N.dtype, device=x_N.device))
-    return pad_sequence(list(torch.split(masked, lengths)), batch_first=True)
+    return pad_calls(masked, lengths)
 
 
 def _call_lengths(starts_N: torch.Tensor) -> list[int]:

@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -118,7 +117,7 @@ def train_online(plan: Plan, *, as_json: bool) -> Journal:
         own_waves.append(wave)
         with progress.paused():
             if as_json:
-                print(json.dumps(asdict(wave)), flush=True)
+                print(json.dumps(wave.model_dump()), flush=True)
                 return
             for line in rows.lines(wave):
                 console.print(line)

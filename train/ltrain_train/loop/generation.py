@@ -17,7 +17,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from ltrain_collector.store import Store
@@ -75,8 +74,6 @@ class Generation(AbstractContextManager["Generation"]):
     logs: Path
     """Folder of the logs of workers and commands."""
     progress: Progress
-    updates: int
-    """Training waves of the run; the last one leaves no group."""
     _jobs: queue.SimpleQueue[_Job | None] = field(default_factory=queue.SimpleQueue)
     _phases: Phases = field(default_factory=Phases)
     _stopped: threading.Event = field(default_factory=threading.Event)
@@ -111,12 +108,7 @@ class Generation(AbstractContextManager["Generation"]):
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stopped.set()
         self.runner.stop()
         self._jobs.put(None)
@@ -166,8 +158,12 @@ class Generation(AbstractContextManager["Generation"]):
         return [(number, task.id) for task in self.validation]
 
     def _run_groups(self, number: int, version: int) -> list[Group]:
-        """Run a training wave, refills included, and return the groups that it releases."""
-        tasks_per_wave, is_last = self.rollout.tasks_per_wave, number + 1 >= self.updates
+        """Run a training wave, refills included, and return the groups that it releases.
+
+        The last wave of the run leaves no group.
+        """
+        is_last = number + 1 >= self.recipe.train.updates
+        tasks_per_wave = self.rollout.tasks_per_wave
         spare = 0 if is_last else self.rollout.spare_tasks
         self._resume()
         if not self.journal.dispatched("train", number):
@@ -234,7 +230,8 @@ class Generation(AbstractContextManager["Generation"]):
 
     def _dispatch(self, mode: Mode, wave: int, tasks: Sequence[Task]) -> None:
         """Dispatch the rollouts of a wave's tasks; those that have ended do not run."""
-        run, trust, since = self.journal.run, self.recipe.source.trust, self._repeated(mode, wave)
+        run, trust = self.journal.run, self.recipe.source.trust
+        since = self.journal.repeated.get((mode, wave), 0)
         training = mode == "train"
         stored = retry_store(
             lambda: finished_rollouts(self.store, run, mode, wave, trust, since=since)
@@ -333,6 +330,3 @@ class Generation(AbstractContextManager["Generation"]):
     def _rollouts_per_task(self, mode: Mode) -> int:
         rollout = self.rollout
         return rollout.rollouts_per_task if mode == "train" else rollout.validation_samples
-
-    def _repeated(self, mode: Mode, wave: int) -> int:
-        return self.journal.repeated.get((mode, wave), 0)

@@ -106,10 +106,12 @@ class OnlineRun:
 
     def _serve_best(self) -> None:
         """Make the version with the best validation score current, if the recipe asks for it."""
+        if self.recipe.train.serve != "best":
+            return
         policies, policy = self.updater.policies, self.journal.policy
         scores = read_scores(self.journal.folder.parent, policy)
         best = best_version(scores, policies.versions(policy))
-        if self.recipe.train.serve != "best" or best is None or best == self.version:
+        if best is None or best == self.version:
             return
         self.updater.serve(best)
         self.notify(
@@ -130,7 +132,6 @@ class OnlineRun:
             version=lambda: self.version,
             logs=self.logs,
             progress=self.progress,
-            updates=self.recipe.train.updates,
         )
 
     def _start_waves(self, generation: Generation, first: int, last: int) -> None:

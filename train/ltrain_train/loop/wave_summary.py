@@ -9,13 +9,11 @@ from dataclasses import dataclass
 
 from ltrain_collector.store import Store
 from ltrain_instrument.attributes import OUTCOME, OUTCOME_REASON, SPAN_ROLLOUT
+from ltrain_train.loop.journal import Group
 from ltrain_train.rollout import Failure, find_failures
 from ltrain_train.workers import COUNTED_OUTCOMES, WaveResult
 from ltrain_transforms.recipe import Reward
 from ltrain_transforms.traces import Role, sender_roles
-
-Group = tuple[int, str]
-"""Wave and task: the rollouts of a task in a wave are compared with each other."""
 
 CLOSED_SQL = f"""
 SELECT RolloutId AS rollout, argMax(SpanAttributes['{OUTCOME}'], Timestamp) AS outcome,
@@ -121,13 +119,14 @@ def summarize_groups(
     closed, evaluated = (
         store.query(sql % from_runner, parameters) for sql in (CLOSED_SQL, EVALUATED_SQL)
     )
+    closed = closed.sort("rollout")
     values: defaultdict[tuple[str, int], dict[str, float]] = defaultdict(dict)
     for rollout, attempt, name, value in evaluated.sort("name").iter_rows():
         values[rollout, attempt][name] = value
     rows = [
         row
-        for row in closed.sort("rollout").iter_rows(named=True)
-        if (row.pop("wave"), row["task"]) in groups
+        for wave, row in zip(closed["wave"], closed.drop("wave").to_dicts(), strict=True)
+        if (wave, row["task"]) in groups
     ]
     return WaveSummary(
         dict(Counter(row["outcome"] for row in rows)),

@@ -8,10 +8,58 @@ Group = tuple[int, str]
 """Wave and task: the rollouts of a task in a wave are compared with each other."""
 
 
+FROZEN = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=True)
+
+
+class Evaluation(BaseModel):
+    """The results of a wave's rollouts."""
+
+    model_config = FROZEN
+
+    mode: str
+    wave: int
+    version: int
+    """The policy version that was served when the wave was dispatched."""
+    rollouts: int
+    outcomes: dict[str, int]
+    evaluations: dict[str, float]
+    """Mean of each evaluation over the rollouts."""
+    score: float | None = None
+    """The evaluations that the recipe rewards, by their weights; None without any."""
+    tasks: dict[str, float] = {}
+    """The score of each task, the mean over its rollouts."""
+    failures: str = ""
+    """Why rollouts failed: the commonest reason, an example and its log; '' if none failed."""
+    seconds: dict[str, float] = {}
+    """Wall seconds by phase."""
+
+
+class Training(BaseModel):
+    """The results of an update on a wave."""
+
+    model_config = FROZEN
+
+    dataset: str | None = None
+    """Id of the dataset that was built from the wave."""
+    rules: dict[str, float] = {}
+    """Mean of each rule's rewards over the rollouts."""
+    samples: int = 0
+    """Rows that the policy was trained on."""
+    tokens: int = 0
+    """Tokens of these rows."""
+    drops: dict[str, int] = {}
+    alarms: tuple[str, ...] = ()
+    """One sentence for each kind of drop that correlates with low reward, and for each warning of
+    the learner."""
+    undone: int = 0
+    """Optimizer steps that were undone because a number was not finite."""
+    metrics: dict[str, float] = {}
+
+
 class Event(BaseModel):
     """What happened; it never changes."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=True)
+    model_config = FROZEN
 
 
 class Started(Event):
@@ -57,50 +105,19 @@ class Completed(Event):
     """Those that were dispatched in an earlier wave included."""
 
 
-class Evaluated(Event):
+class Evaluated(Event, Evaluation):
     """The rollouts of a wave's groups were counted and judged."""
 
     event: Literal["evaluated"] = "evaluated"
-    mode: str
-    wave: int
-    version: int
-    """The policy version that was served when the wave was dispatched."""
-    rollouts: int
-    outcomes: dict[str, int]
-    evaluations: dict[str, float]
-    """Mean of each evaluation over the rollouts."""
-    score: float | None = None
-    """The evaluations that the recipe rewards, by their weights; None without any."""
-    tasks: dict[str, float] = {}
-    """The score of each task, the mean over its rollouts."""
-    failures: str = ""
-    """Why rollouts failed: the commonest reason, an example and its log; '' if none failed."""
-    seconds: dict[str, float] = {}
-    """Wall seconds by phase."""
 
 
-class Trained(Event):
+class Trained(Event, Training):
     """The policy was trained on the groups of a wave, or there was nothing to train on."""
 
     event: Literal["trained"] = "trained"
     wave: int
-    dataset: str
-    """Id of the dataset that was built from the groups."""
     changed: bool
     """Whether the weights changed: then a version is published."""
-    rules: dict[str, float] = {}
-    """Mean of each rule's rewards over the rollouts."""
-    samples: int = 0
-    """Rows that the policy was trained on."""
-    tokens: int = 0
-    """Tokens of these rows."""
-    drops: dict[str, int] = {}
-    alarms: tuple[str, ...] = ()
-    """One sentence for each kind of drop that correlates with low reward, and for each warning of
-    the learner."""
-    undone: int = 0
-    """Optimizer steps that were undone because a number was not finite."""
-    metrics: dict[str, float] = {}
     seconds: dict[str, float] = {}
     """Wall seconds by phase."""
 
