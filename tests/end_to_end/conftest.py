@@ -85,12 +85,12 @@ class Project:
 
 
 @pytest.fixture(scope="session")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Project]:
-    """Return a function that makes a project of a name, with its own ports."""
+def project(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Project]:
+    """Return a function that makes a project of a name from a folder, with its own ports."""
 
-    def make(name: str) -> Project:
-        folder = tmp_path_factory.mktemp(name) / "two_turn"
-        shutil.copytree(HERE / "two_turn", folder, ignore=shutil.ignore_patterns("__pycache__"))
+    def make(name: str, source: str = "two_turn") -> Project:
+        folder = tmp_path_factory.mktemp(name) / source
+        shutil.copytree(HERE / source, folder, ignore=shutil.ignore_patterns("__pycache__"))
         load(TRAIN / "tiny.py").write_model(folder / "tiny", seed=1)
         chance = random.Random(0)
         with (folder / "tasks.jsonl").open("w") as tasks:

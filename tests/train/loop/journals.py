@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-from ltrain_train.loop.journal import Evaluated, Journal, Published, Trained, Wave
+from ltrain_train.loop.journal import Evaluated, Journal, PolicyScore, Published, Trained, Wave
 
 
 def new_journal(folder: Path, run: str = "demo", *, base: int = 0) -> Journal:
     """Write the journal of a run that has only started."""
-    journal = Journal(folder=folder, run=run, recipe="r", policy="sql", base=base)
+    journal = Journal(folder=folder, run=run, recipe="r", policies={"sql": base})
     journal.start()
     return journal
 
@@ -19,18 +19,19 @@ def record_wave(journal: Journal, wave: Wave) -> None:
         Evaluated(
             mode=wave.mode,
             wave=wave.wave,
-            version=wave.version,
             rollouts=wave.rollouts,
             outcomes=wave.outcomes,
             evaluations=wave.evaluations,
-            score=wave.score,
-            tasks=wave.tasks,
+            policies={
+                wave.policy: PolicyScore(version=wave.version, score=wave.score, tasks=wave.tasks)
+            },
         )
     )
     if wave.mode == "train":
-        journal.add(Trained(wave=wave.wave, dataset="d", changed=wave.published is not None))
+        changes = wave.published is not None
+        journal.add(Trained(policy=wave.policy, wave=wave.wave, dataset="d", changed=changes))
     if wave.published is not None:
-        journal.add(Published(wave=wave.wave, version=wave.published))
+        journal.add(Published(policy=wave.policy, wave=wave.wave, version=wave.published))
 
 
 def changed(wave: Wave, /, **fields: Any) -> Wave:

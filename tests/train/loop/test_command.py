@@ -14,7 +14,7 @@ from tests.transforms.conftest import RECIPE
 
 from ltrain_train.errors import BadRun
 from ltrain_train.loop import command
-from ltrain_train.loop.run import Plan
+from ltrain_train.loop.plan import Plan
 from ltrain_train.loop.services import Services
 from ltrain_transforms.recipe import Recipe
 
@@ -27,7 +27,7 @@ from ltrain_train.loop import command
 def interrupt():
     os.kill(os.getpid(), signal.SIGINT)
 
-plan = SimpleNamespace(home=Path(sys.argv[1]), name="r", policy="p")
+plan = SimpleNamespace(home=Path(sys.argv[1]), name="r", trained=("p",))
 """
 LOST = """
 class Deaf:
@@ -157,7 +157,7 @@ def test_the_serve_section_becomes_arguments_of_ltrain_serve(tmp_path: Path) -> 
 
 
 def test_the_gateway_of_a_run_is_started_with_the_serve_section(tmp_path: Path) -> None:
-    services = Services(tmp_path, policy="p", serve=("--max-model-len", "8192", "--", "--seed"))
+    services = Services(tmp_path, policies=["p"], serve=("--max-model-len", "8192", "--", "--seed"))
     command = services._gateway_service().command
     assert command[:3] == ("serve", "--policy", "p")
     assert command[-4:] == ("--max-model-len", "8192", "--", "--seed")

@@ -15,7 +15,7 @@ from tests.transforms.datasets.test_lineage import add_group
 from ltrain_collector.store import Store
 from ltrain_train.errors import NothingToTrain
 from ltrain_train.loop.once import OfflineRun, read_lineage, read_store, train_on
-from ltrain_train.loop.run import Plan
+from ltrain_train.loop.plan import Plan
 from ltrain_train.policy import Policies
 from ltrain_train.processes import run_lock
 from ltrain_transforms.recipe import Recipe

@@ -27,7 +27,7 @@ WAIT = 60.0
 def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Services]:
     """Return a run's services; one of them sleeps until it is killed."""
     monkeypatch.setattr(services, "POLL", 0.05)
-    made = Services(tmp_path, policy="p", serve=("--dtype", "float32"))
+    made = Services(tmp_path, policies=["p"], serve=("--dtype", "float32"))
     idle = ("rollout", "--help")  # any command; the child only has to exist
     made._required = [RequiredService("gateway", "http://127.0.0.1:9/health", b"", idle, 60)]
     monkeypatch.setattr(sys, "executable", str(_sleeper(tmp_path)))
@@ -97,7 +97,7 @@ def test_a_service_that_does_not_answer_yet_is_awaited_and_not_started_twice(
     ):
         for name, server in (("LTRAIN_STORE", silent), ("LTRAIN_GATEWAY", other)):
             monkeypatch.setenv(name, f"http://127.0.0.1:{server.getsockname()[1]}")
-        with Services(tmp_path, policy="p") as made, caplog.at_level(logging.WARNING):
+        with Services(tmp_path, policies=["p"]) as made, caplog.at_level(logging.WARNING):
             made.start()
             assert not made._started
             assert caplog.messages == [

@@ -2,6 +2,7 @@
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.train.loop.journals import new_journal
@@ -13,9 +14,10 @@ from ltrain_transforms.recipe import TRACKER_NAMES
 
 
 def wave(number: int, **more: object) -> Wave:
-    fields = {"outcomes": {"ok": 3, "error": 1}, "evaluations": {"reward": 0.25 * number}}
-    fields |= {"metrics": {"loss": 0.5, "kl": float("nan")}, "seconds": {"train": 2.0}}
-    return Wave(mode="train", wave=number, version=number, rollouts=4, tokens=90, **fields, **more)  # type: ignore[arg-type]
+    fields: dict[str, Any] = {"outcomes": {"ok": 3, "error": 1}, "rollouts": 4, "tokens": 90}
+    fields |= {"evaluations": {"reward": 0.25 * number}, "seconds": {"train": 2.0}}
+    fields |= {"metrics": {"loss": 0.5, "kl": float("nan")}, **more}
+    return Wave(policy="sql", mode="train", wave=number, version=number, **fields)
 
 
 def test_tensorboard_shows_every_number_of_a_wave(tmp_path: Path) -> None:

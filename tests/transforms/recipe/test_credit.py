@@ -9,7 +9,7 @@ import pytest
 from tests.transforms.waves import Called, Run, Wave, recipe
 
 from ltrain_train.errors import BadRun
-from ltrain_train.loop.run import Plan
+from ltrain_train.loop.plan import Plan
 from ltrain_transforms.errors import BadEstimator, BadRecipe
 from ltrain_transforms.recipe.recipe import Recipe
 

@@ -7,6 +7,7 @@ from ltrain_train.learner.client import LearnerClient, StepReport
 from ltrain_train.learner.device import CPU
 from ltrain_train.learner.objective import Objective
 from ltrain_train.learner.prefix_tree import build_prefix_tree, supports_prefix_tree
+from ltrain_train.learner.protocol import Job
 from ltrain_train.learner.samples import pack_step, read_rows, split_into_steps
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CPU",
+    "Job",
     "LearnerClient",
     "Objective",
     "StepReport",

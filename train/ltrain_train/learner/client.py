@@ -209,6 +209,19 @@ class LearnerClient(ExitStack):
         """
         self._request("load", directory=directory)
 
+    def select(self, policy: str, recipe: str, checkpoint: Path | None) -> None:
+        """Train another policy with the same base from now on.
+
+        Args:
+            policy: its name.
+            recipe: digest of its recipe.
+            checkpoint: its checkpoint; None: it starts from the base, with a new adapter.
+
+        Raises:
+            BadCheckpoint: when the checkpoint is incomplete, or does not fit.
+        """
+        self._request("select", policy=policy, recipe=recipe, checkpoint=checkpoint)
+
     def close(self) -> None:
         """End the process, at once if it is loading or computing; a second call does nothing."""
         if self._child is not None and (self._is_busy or not self._ready):

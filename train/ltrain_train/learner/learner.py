@@ -5,6 +5,7 @@ It needs a running Ray cluster; `ltrain_train.learner.service` runs it in a proc
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import accumulate
 from math import isfinite
 from pathlib import Path
@@ -156,6 +157,20 @@ class Learner:
         self.steps, self.updates = checkpoint.steps, checkpoint.updates
         self.saved = directory
 
+    def select(self, policy: str, recipe: str, checkpoint: Path | None) -> None:
+        """Train another policy with the same base from now on.
+
+        Args:
+            policy: its name.
+            recipe: digest of its recipe.
+            checkpoint: its checkpoint; None: it starts from the base.
+
+        Raises:
+            BadCheckpoint: when the checkpoint does not fit this learner.
+        """
+        self.job = replace(self.job, policy=policy, recipe=recipe, checkpoint=checkpoint)
+        self._return_to(checkpoint)
+
     def _split_rows(self, rows: pl.DataFrame, steps: int, samples: Path) -> list[pl.DataFrame]:
         """Return the rows of each optimizer step.
 
@@ -180,7 +195,7 @@ class Learner:
         """
         made = [metrics for metrics in results if isfinite(metrics["grad_norm"])]
         if made and not (all(isfinite(m["loss"]) for m in made) and self._predicts_finite(rows)):
-            self._undo_updates()
+            self._return_to(self.saved)
             return [], (UPDATE_UNDONE,)
         undone = len(results) - len(made)
         return made, (STEPS_UNDONE.format(undone, len(results)),) if undone else ()
@@ -192,13 +207,13 @@ class Learner:
         answers = self._log_probs(rows.head(max(1, fitting)))
         return all(bool(log_probs.isfinite().all()) for log_probs in answers)
 
-    def _undo_updates(self) -> None:
-        """Return to the last checkpoint, or to the base."""
-        if self.saved is not None:
-            self.load(self.saved)
+    def _return_to(self, checkpoint: Path | None) -> None:
+        """Load a checkpoint, or without one the base."""
+        if checkpoint is not None:
+            self.load(checkpoint)
             return
         self.group.restart()
-        self.steps = self.updates = 0
+        self.steps, self.updates, self.saved = 0, 0, None
 
     def _run_optimizer_step(
         self,

@@ -87,6 +87,11 @@ class LearnerService:
             "export_adapter": lambda: learner.export_adapter(Path(arguments["directory"])),
             "save": lambda: learner.save(Path(arguments["directory"])),
             "load": lambda: learner.load(Path(arguments["directory"])),
+            "select": lambda: learner.select(
+                arguments["policy"],
+                arguments["recipe"],
+                Path(arguments["checkpoint"]) if arguments["checkpoint"] else None,
+            ),
         }
         return methods[name]()
 

@@ -1,6 +1,7 @@
 """`ltrain run`: reads the recipe, trains online or once, and prints the results."""
 
 import json
+import logging
 import os
 import select
 import sys
@@ -18,7 +19,7 @@ from ltrain_collector.store import Store
 from ltrain_instrument import settings
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.identity import SourceMode
-from ltrain_train.errors import BadRun
+from ltrain_train.errors import BadRun, NothingToTrain
 from ltrain_train.loop import report
 from ltrain_train.loop.journal import Journal, Wave
 from ltrain_train.loop.once import (
@@ -29,14 +30,16 @@ from ltrain_train.loop.once import (
     select_input,
     train_on,
 )
-from ltrain_train.loop.progress import Progress
+from ltrain_train.loop.plan import Plan
 from ltrain_train.loop.publication import describe_serving
-from ltrain_train.loop.run import Plan, run_online
-from ltrain_train.loop.wave_rows import WaveRows
+from ltrain_train.loop.report import Progress, WaveRows
+from ltrain_train.loop.run import run_online
 from ltrain_train.policy import Policies
 from ltrain_train.processes import RunLock, disk_full_error, is_disk_full, run_lock
 from ltrain_transforms.datasets import Dataset, interrupt_handler
 from ltrain_transforms.recipe import Recipe, Serve
+
+_logger = logging.getLogger("ltrain.loop")
 
 STDERR = 2
 """The file descriptor."""
@@ -152,30 +155,55 @@ def train_once(
         dry_run: report only.
     """
     with _hold_lock(plan) as lock:
-        lineage = read_lineage(plan, again=again, register=not dry_run)
-        if dataset is not None:
-            data = select_input(plan, Dataset.open(dataset), lineage)
-        else:
-            with Store.open(store, create=False) as opened:
-                data = read_store(plan, opened, lineage, replace=replace)
-        if not as_json:
-            print("\n".join(data.report.lines()), flush=True)
-        elif dry_run or not data.report.rows:
-            print(json.dumps(data.report.as_dict()), flush=True)
-        data.check()
+        inputs: list[tuple[Plan, TrainingInput]] = []
+        for each in map(plan.for_policy, plan.trained):
+            lineage = read_lineage(each, again=again, register=not dry_run)
+            if dataset is not None:
+                data = select_input(each, Dataset.open(dataset), lineage)
+            else:
+                with Store.open(store, create=False) as opened:
+                    data = read_store(each, opened, lineage, replace=replace)
+            if not as_json:
+                print("\n".join(data.report.lines()), flush=True)
+            elif dry_run or not data.report.rows:
+                print(json.dumps(data.report.as_dict()), flush=True)
+            inputs.append((each, data))
+        _check_inputs([data for _, data in inputs])
         if dry_run:
             if not as_json:
                 _print_next(plan)
             return
-        run = train_on(plan, data, lock)
-    _print_run(plan, data, run, as_json=as_json)
+        for each, data in inputs:
+            if data.report.rows:
+                _print_run(each, data, train_on(each, data, lock), as_json=as_json)
+
+
+def _check_inputs(inputs: Sequence[TrainingInput]) -> None:
+    """Log a warning for each policy without a row, if another one has some.
+
+    Raises:
+        NothingToTrain: when no policy has a row to train on.
+    """
+    without = [data for data in inputs if not data.report.rows]
+    for data in without:
+        try:
+            data.check()
+        except NothingToTrain as error:
+            if len(without) == len(inputs):
+                raise
+            _logger.warning("ltrain: policy '%s' is not trained: %s", data.lineage.policy, error)
 
 
 def _print_next(plan: Plan) -> None:
     """Print how to train after a dry run."""
-    has_version = plan.model is not None or Policies(plan.home).versions(plan.policy)
-    model = f" and with --model DIR, as policy '{plan.policy}' has no version yet"
-    print(f"Nothing was trained. To train, run it without --dry-run{'' if has_version else model}.")
+    policies = Policies(plan.home)
+    new = [
+        policy.name
+        for policy in plan.recipe.trained
+        if not (plan.model or policy.model or policies.versions(policy.name))
+    ]
+    model = f" and with --model DIR, as policy '{new[0]}' has no version yet" if new else ""
+    print(f"Nothing was trained. To train, run it without --dry-run{model}.")
 
 
 def _print_run(plan: Plan, data: TrainingInput, run: OfflineRun, *, as_json: bool) -> None:
@@ -200,9 +228,9 @@ def _print_run(plan: Plan, data: TrainingInput, run: OfflineRun, *, as_json: boo
 
 @contextmanager
 def _hold_lock(plan: Plan) -> Iterator[RunLock]:
-    """Lock the plan's run and policy, as `hold_lock` does."""
+    """Lock the plan's run and policies, as `hold_lock` does."""
     after = "the same command continues from here"
-    with hold_lock(plan.home, plan.name, (plan.policy,), after) as lock:
+    with hold_lock(plan.home, plan.name, plan.trained, after) as lock:
         yield lock
 
 

@@ -8,15 +8,14 @@ from ltrain_collector.store import Store
 from ltrain_instrument.files import path_component
 from ltrain_train.errors import NotFinite, NothingToTrain
 from ltrain_train.learner import supports_prefix_tree
-from ltrain_train.loop.nothing_to_train import nothing_to_train
+from ltrain_train.loop.learners import Learners
+from ltrain_train.loop.plan import Plan
 from ltrain_train.loop.publication import find_gateway
-from ltrain_train.loop.report import Phases
+from ltrain_train.loop.report import Phases, TrainingReport, make_report, nothing_to_train
 from ltrain_train.loop.retention import prune_versions
-from ltrain_train.loop.run import Plan, make_learner
-from ltrain_train.loop.training_report import TrainingReport, make_report
 from ltrain_train.loop.training_rows import RowSelection, find_rows
 from ltrain_train.loop.update import Update, Updater
-from ltrain_train.policy import Policies, held_reference, read_config
+from ltrain_train.policy import Policies, read_config
 from ltrain_train.processes import RunLock
 from ltrain_train.store import open_service_provider
 from ltrain_transforms.datasets import MANIFEST, Dataset, build, dataset_folder
@@ -140,13 +139,12 @@ def train_on(plan: Plan, data: TrainingInput, lock: RunLock) -> OfflineRun:
     data.check()
     policies, dataset, version = plan.policies(), data.selection.dataset, data.lineage.version
     with ExitStack() as stack, lock.working():
-        stack.enter_context(held_reference(policies, plan.train))
-        base, learner = make_learner(plan, policies, version, lock)
-        stack.enter_context(learner)
+        learners = stack.enter_context(Learners([plan], policies, {plan.policy: version}, lock))
         provider = open_service_provider("ltrain-loop", plan.home)
         stack.callback(provider.shutdown)
         gateway = stack.enter_context(find_gateway(plan.home, plan.policy))
-        updater = Updater(plan.recipe, policies, learner, gateway, provider, Phases(), base=base)
+        learner = learners.of(plan.policy)
+        updater = Updater(plan.recipe, policies, learner, gateway, provider, Phases())
         checkpoints = plan.home / "runs" / _run_folder(plan) / "checkpoints"
         update = updater.update(dataset, data.lineage, checkpoints)
     if update.version is None:

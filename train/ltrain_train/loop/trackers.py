@@ -54,8 +54,8 @@ class WeightsAndBiases:
 
         self._run = wandb.init(
             name=journal.run,
-            group=journal.policy,
-            config={"recipe": journal.recipe, "policy": journal.policy, "base": journal.base},
+            group=", ".join(journal.policies),
+            config={"recipe": journal.recipe, "policies": journal.policies},
             dir=journal.folder,
         )
         self.place = self._run.url or str(Path(self._run.dir).parent)
@@ -103,7 +103,8 @@ def open_trackers(
             notify(f"Curves: {name}, {tracker.place}.")
 
         def record(wave: Wave) -> None:
-            values = wave_values(wave)
+            place = f"{wave.policy}/" if len(journal.policies) > 1 else ""
+            values = {f"{place}{name}": value for name, value in wave_values(wave).items()}
             for name, tracker in trackers.items():
                 _warn_of_failure(name, tracker.log, values, wave.wave)
 

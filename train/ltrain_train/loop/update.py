@@ -12,7 +12,8 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from ltrain_instrument import attributes
 from ltrain_train.gateway import GatewayClient
-from ltrain_train.learner import LearnerClient, Objective, StepReport
+from ltrain_train.learner import Objective, StepReport
+from ltrain_train.loop.learners import PolicyLearner
 from ltrain_train.loop.publication import publish_version
 from ltrain_train.loop.report import Phases
 from ltrain_train.loop.training_rows import LeftOut, select_rows
@@ -41,18 +42,25 @@ class Updater:
         self,
         recipe: Recipe,
         policies: Policies,
-        learner: LearnerClient,
+        learner: PolicyLearner,
         gateway: GatewayClient | None,
         provider: TracerProvider,
         phases: Phases,
-        *,
-        base: int,
     ) -> None:
-        """Describe the updates; `base` is the version whose weights the learner has loaded."""
+        """Describe the updates.
+
+        Args:
+            recipe: the recipe of the policy, with one trained policy.
+            policies: the policies on disk.
+            learner: the policy's learner.
+            gateway: it serves the policy; None: none does.
+            provider: where spans are recorded.
+            phases: where seconds are added.
+        """
         self.recipe, self.policies, self.learner, self.gateway = recipe, policies, learner, gateway
-        self.policy = recipe.policy[0].name
+        self.policy = recipe.trained[0].name
         self.tracer = provider.get_tracer(attributes.SCOPE_LEARNER)
-        self.phases, self.base = phases, base
+        self.phases = phases
 
     def update(
         self, dataset: Dataset, lineage: Lineage, checkpoints: Path, number: int | None = None
@@ -92,7 +100,7 @@ class Updater:
                 parent=version,
                 dataset=dataset.id,
                 recipe=self.recipe.digest,
-                base=self.base,
+                base=self.learner.base,
                 checkpoint=checkpoint,
             )
             origin = {

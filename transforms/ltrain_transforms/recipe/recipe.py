@@ -7,11 +7,13 @@ budgets.
 import tomllib
 from collections.abc import Mapping
 from hashlib import sha256
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from ltrain_instrument.errors import UnknownName
 from ltrain_instrument.identity import SourceMode
 from ltrain_transforms.errors import BadRecipe
 from ltrain_transforms.recipe.credit import DEFAULT_ESTIMATOR, PRODUCTION_ESTIMATOR, Credit
@@ -46,6 +48,20 @@ class Recipe(Section):
     def _unique_policies(cls, policies: tuple[Policy, ...]) -> tuple[Policy, ...]:
         if name := first_duplicate(policy.name for policy in policies):
             raise ValueError(f"Two policies are named '{name}'. Merge both into one [[policy]].")
+        if all(policy.frozen for policy in policies):
+            raise ValueError("Every [[policy]] is frozen. Remove `frozen` from one to train it.")
+        return policies
+
+    @field_validator("policy")
+    @classmethod
+    def _separate_agents(cls, policies: tuple[Policy, ...]) -> tuple[Policy, ...]:
+        for first, second in combinations(policies, 2):
+            common = set(first.agents) & set(second.agents)
+            if common and first.narrows == second.narrows:
+                raise ValueError(
+                    f"The policies '{first.name}' and '{second.name}' both have the agent "
+                    f"'{min(common)}'. Remove it from one."
+                )
         return policies
 
     @field_validator("reward")
@@ -64,6 +80,32 @@ class Recipe(Section):
                 "service, or rename one."
             )
         return services
+
+    @model_validator(mode="after")
+    def _sound_policies(self) -> Self:
+        names = [reward.name for reward in self.reward]
+        for policy in self.policy:
+            for name in policy.rewards:
+                if name not in names:
+                    raise ValueError(str(UnknownName("reward", name, names)))
+        for policy in self.trained:
+            try:
+                self.for_policy(policy.name)
+            except ValidationError as error:
+                fault = describe_error(type(self), error)
+                raise ValueError(f"For the policy '{policy.name}': {fault}") from error
+        return self
+
+    @model_validator(mode="after")
+    def _one_sampling(self) -> Self:
+        first, *others = self.trained
+        for policy in others:
+            if policy.sampling != first.sampling:
+                raise ValueError(
+                    f"The policies '{first.name}' and '{policy.name}' have different `sampling`, "
+                    "and the gateway sets one for all calls of an attempt. Set the same for both."
+                )
+        return self
 
     @model_validator(mode="after")
     def _scored_results(self) -> Self:
@@ -114,6 +156,45 @@ class Recipe(Section):
         object.__setattr__(self, "credit", self.credit.with_default_estimator(name))
         return self
 
+    @property
+    def trained(self) -> tuple[Policy, ...]:
+        """The policies that are trained, in the order in which they select calls."""
+        return tuple(policy for policy in self.policy if not policy.frozen)
+
+    def for_policy(self, name: str) -> Self:
+        """Return the recipe by which one of the trained policies is trained.
+
+        It has the policy's rewards and its keys of [train]; the calls of the other policies are
+        environment.
+        """
+        own = next(policy for policy in self.trained if policy.name == name)
+        if len(self.trained) == 1 and not own.rewards and not own.train:
+            return self
+        fields = self.model_dump(by_alias=True, exclude_unset=True)
+        for policy in fields["policy"]:
+            policy |= {"frozen": policy["name"] != name, "rewards": (), "train": {}}
+        rewards = own.rewards or tuple(reward.name for reward in self.reward)
+        fields["reward"] = [each for each in fields["reward"] if each["name"] in rewards]
+        fields["train"] = fields.get("train", {}) | own.train
+        return self.model_validate(fields)
+
+    def select_policy(self, name: str | None) -> Self:
+        """Return the recipe of one policy, or without a name that of all.
+
+        Raises:
+            BadRecipe: when no trained policy has the name, or without a name when policies have
+                rewards of their own, so that there is no dataset of all.
+        """
+        names = [policy.name for policy in self.trained]
+        if name is not None and name not in names:
+            raise BadRecipe(str(UnknownName("trained policy", name, names)))
+        if name is None and len(names) > 1 and any(policy.rewards for policy in self.trained):
+            raise BadRecipe(
+                f"The policies {', '.join(names)} have rewards of their own, so each has its own "
+                "dataset. Choose one with --policy."
+            )
+        return self if name is None else self.for_policy(name)
+
     def with_mode(self, mode: SourceMode) -> Self:
         """Return the recipe for executions of another mode, with the estimator that fits it."""
         if mode == self.source.mode:
@@ -140,7 +221,9 @@ class Recipe(Section):
     @property
     def digest(self) -> str:
         """Hash of the keys and values, without budgets and independent of formatting."""
-        content = self.model_dump_json(by_alias=True, exclude={"train": Train.budgets()})
+        budgets = Train.budgets()
+        exclude: dict[str, Any] = {"train": budgets, "policy": {"__all__": {"train": budgets}}}
+        content = self.model_dump_json(by_alias=True, exclude=exclude)
         return sha256(content.encode()).hexdigest()[:16]
 
     @classmethod

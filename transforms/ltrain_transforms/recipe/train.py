@@ -48,6 +48,13 @@ TRACKER_NAMES: tuple[str, ...] = get_args(Tracker)
 """The libraries that may record a run's curves."""
 
 
+RUN_KEYS = (
+    *("mode", "updates", "dtype", "trackers", "span_timeout", "hang_timeout"),
+    *("validate_every", "patience", "max_tokens", "max_minutes"),
+)
+"""The keys of [train] that all policies of a run share."""
+
+
 class Train(Section):
     loss: str = "vanilla"
     """One of verl's policy losses: see the choices below."""

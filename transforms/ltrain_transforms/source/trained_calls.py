@@ -4,7 +4,7 @@ Filters of executions run before credit and decide which executions are compared
 run after credit and change no advantage.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import polars as pl
 
@@ -39,7 +39,7 @@ def is_trained(*policies: Policy) -> pl.Expr:
 
     A call that did not pass the gateway names no policy; agents, nodes and `where` decide there.
     """
-    return pl.any_horizontal(_selects(policy) for policy in policies)
+    return _first_policy(policies, _selects).is_not_null()
 
 
 def trained_policy(policies: Sequence[Policy], *, validation: bool = False) -> pl.Expr:
@@ -51,11 +51,20 @@ def trained_policy(policies: Sequence[Policy], *, validation: bool = False) -> p
         validation: whether a policy without `modes` is trained on validation too.
     """
     unnamed = pl.lit(True) if validation else pl.col("mode").ne_missing(VALIDATION)
+
+    def selects(policy: Policy) -> pl.Expr:
+        in_mode = pl.col("mode").is_in(policy.modes) if policy.modes else unnamed
+        return (_selects(policy) & in_mode).fill_null(False)
+
+    return _first_policy(policies, selects)
+
+
+def _first_policy(policies: Sequence[Policy], selects: Callable[[Policy], pl.Expr]) -> pl.Expr:
+    """Return the name of the first policy that selects a call; null if that is a frozen one."""
     name = pl.lit(None, pl.String)
     for policy in reversed(policies):
-        in_mode = pl.col("mode").is_in(policy.modes) if policy.modes else unnamed
-        selected = (_selects(policy) & in_mode).fill_null(False)
-        name = pl.when(selected).then(pl.lit(policy.name)).otherwise(name)
+        own = pl.lit(None if policy.frozen else policy.name, pl.String)
+        name = pl.when(selects(policy)).then(own).otherwise(name)
     return name
 
 

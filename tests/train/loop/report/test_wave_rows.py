@@ -5,7 +5,7 @@ from typing import Any
 from tests.train.loop.journals import changed
 
 from ltrain_train.loop.journal import Wave
-from ltrain_train.loop.wave_rows import WaveRows, wave_notes
+from ltrain_train.loop.report import WaveRows, wave_notes
 from ltrain_transforms.recipe import Recipe
 
 RECIPE = Recipe.model_validate(
@@ -18,6 +18,7 @@ RECIPE = Recipe.model_validate(
     }
 )
 VALIDATION = Wave(
+    policy="sql",
     mode="val",
     wave=0,
     version=0,
@@ -27,6 +28,7 @@ VALIDATION = Wave(
     seconds={"generate": 6.0},
 )
 TRAINED = Wave(
+    policy="sql",
     mode="train",
     wave=0,
     version=0,

@@ -26,6 +26,7 @@ RECIPE = Recipe.model_validate(
 
 WAVES = [
     Wave(
+        policy="sql",
         mode="val",
         wave=0,
         version=0,
@@ -35,6 +36,7 @@ WAVES = [
         seconds={"generate": 6.0},
     ),
     Wave(
+        policy="sql",
         mode="train",
         wave=0,
         version=0,
@@ -50,7 +52,7 @@ WAVES = [
 
 
 def journal() -> Journal:
-    return Journal(folder=Path(), run="sql", recipe="r", policy="sql", base=0, waves=WAVES)
+    return Journal(folder=Path(), run="sql", recipe="r", policies={"sql": 0}, waves=WAVES)
 
 
 def test_time_is_split_into_engines_and_the_rest() -> None:
