@@ -40,7 +40,7 @@ def build(
     wave: Annotated[int | None, typer.Option(min=0, help="Only this wave.")] = None,
     policy: Annotated[
         str | None,
-        typer.Option(help="Only for this policy of several, by its rewards and its [train]."),
+        typer.Option(help="Only for this policy of several, by its rewards and keys of train."),
     ] = None,
     update: Annotated[
         bool,
