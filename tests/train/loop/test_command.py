@@ -186,13 +186,13 @@ def test_an_offline_run_ends_with_whether_a_gateway_serves_the_version(
     )
     report = SimpleNamespace(as_dict=lambda: {"rows": 4, "from_version": 1})
     plan, data = SimpleNamespace(policy="sql"), SimpleNamespace(report=report)
-    command._print_run(cast(Any, plan), cast(Any, data), cast(Any, run), as_json=False)
+    command.print_run(cast(Any, plan), cast(Any, data), cast(Any, run), as_json=False)
     assert capsys.readouterr().out.splitlines() == [
         "Policy sql v2 at v2: trained on 4 rows of dataset d1.",
         sentence,
         "`ltrain show sql@2` shows what it was trained on.",
     ]
-    command._print_run(cast(Any, plan), cast(Any, data), cast(Any, run), as_json=True)
+    command.print_run(cast(Any, plan), cast(Any, data), cast(Any, run), as_json=True)
     shown = json.loads(capsys.readouterr().out)
     assert shown == {
         "rows": 4, "from_version": 1, "version": 2, "path": "v2", "served": served, "metrics": {},

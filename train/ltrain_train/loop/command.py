@@ -25,6 +25,7 @@ from ltrain_train.loop.journal import Journal, Wave
 from ltrain_train.loop.once import (
     OfflineRun,
     TrainingInput,
+    open_updaters,
     read_lineage,
     read_store,
     select_input,
@@ -32,8 +33,9 @@ from ltrain_train.loop.once import (
 )
 from ltrain_train.loop.plan import Plan
 from ltrain_train.loop.publication import describe_serving
-from ltrain_train.loop.report import Progress, WaveRows
+from ltrain_train.loop.report import Progress, WaveRows, nothing_to_train
 from ltrain_train.loop.run import run_online
+from ltrain_train.loop.watch import Watcher
 from ltrain_train.policy import Policies
 from ltrain_train.processes import RunLock, disk_full_error, is_disk_full, run_lock
 from ltrain_transforms.datasets import Dataset, interrupt_handler
@@ -173,9 +175,43 @@ def train_once(
             if not as_json:
                 _print_next(plan)
             return
-        for each, data in inputs:
-            if data.report.rows:
-                _print_run(each, data, train_on(each, data, lock), as_json=as_json)
+        trained = [(each, data) for each, data in inputs if data.report.rows]
+        versions = {each.policy: data.lineage.version for each, data in trained}
+        with open_updaters([each for each, _ in trained], versions, lock) as updaters:
+            runs = [train_on(each, data, updaters[each.policy]) for each, data in trained]
+    for (each, data), run in zip(trained, runs, strict=True):
+        print_run(each, data, run, as_json=as_json)
+
+
+def watch_store(plan: Plan, store: str | None, *, as_json: bool) -> None:
+    """Follow a store without end; train whenever enough new executions have ended."""
+    watch = plan.recipe.watch
+
+    def on_input(data: TrainingInput) -> None:
+        with progress.paused():
+            if not as_json:
+                print("\n".join(data.report.lines()), flush=True)
+            elif not data.report.rows:
+                print(json.dumps(data.report.as_dict()), flush=True)
+            if not data.report.rows:
+                _logger.warning("ltrain: %s", nothing_to_train(data.report, data.selection))
+
+    def on_update(plan: Plan, data: TrainingInput, run: OfflineRun) -> None:
+        with progress.paused():
+            print_run(plan, data, run, as_json=as_json)
+
+    with _hold_lock(plan) as lock, Progress(enabled=not as_json) as progress:
+        policies = plan.policies()
+        versions = {name: policies.current(name) for name in plan.trained}
+        plans = [plan.for_policy(name) for name in plan.trained]
+        with open_updaters(plans, versions, lock) as updaters:
+            if not as_json:
+                print(
+                    f"Watching executions of mode {plan.recipe.source.mode}: an update for every "
+                    f"{watch.executions} that ended {watch.reward_window:g} s ago. Ctrl-C ends it.",
+                    flush=True,
+                )
+            Watcher(plan, store, updaters, on_input, on_update, progress).run()
 
 
 def _check_inputs(inputs: Sequence[TrainingInput]) -> None:
@@ -206,7 +242,7 @@ def _print_next(plan: Plan) -> None:
     print(f"Nothing was trained. To train, run it without --dry-run{model}.")
 
 
-def _print_run(plan: Plan, data: TrainingInput, run: OfflineRun, *, as_json: bool) -> None:
+def print_run(plan: Plan, data: TrainingInput, run: OfflineRun, *, as_json: bool) -> None:
     fields = data.report.as_dict() | {
         "version": run.version,
         "path": str(run.path),
@@ -214,7 +250,7 @@ def _print_run(plan: Plan, data: TrainingInput, run: OfflineRun, *, as_json: boo
         "metrics": run.update.report.metrics,
     }
     if as_json:
-        print(json.dumps(fields))
+        print(json.dumps(fields), flush=True)
         return
     print(
         f"Policy {plan.policy} v{run.version} at {run.path}: trained on "
@@ -223,7 +259,7 @@ def _print_run(plan: Plan, data: TrainingInput, run: OfflineRun, *, as_json: boo
     for sentence in run.update.left_out.sentences():
         print(sentence)
     print(describe_serving(plan.policy, served=run.served))
-    print(f"`ltrain show {plan.policy}@{run.version}` shows what it was trained on.")
+    print(f"`ltrain show {plan.policy}@{run.version}` shows what it was trained on.", flush=True)
 
 
 @contextmanager

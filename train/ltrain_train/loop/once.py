@@ -1,6 +1,8 @@
 """The offline run: trains once on stored traces and publishes the new version."""
 
-from contextlib import ExitStack
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,6 +56,8 @@ class OfflineRun:
     """Its directory."""
     served: bool
     """Whether a gateway serves the new version."""
+    removed: tuple[int, ...]
+    """Old versions that were removed."""
 
 
 def read_lineage(plan: Plan, *, again: bool = False, register: bool = True) -> Lineage:
@@ -71,23 +75,32 @@ def read_lineage(plan: Plan, *, again: bool = False, register: bool = True) -> L
 
 
 def read_store(
-    plan: Plan, store: Store, lineage: Lineage, *, replace: bool = False
+    plan: Plan,
+    store: Store,
+    lineage: Lineage,
+    *,
+    replace: bool = False,
+    ended_before: int | None = None,
+    since: str | None = None,
 ) -> TrainingInput:
     """Build a dataset from `store` by the recipe, for the version of `lineage`.
 
     A dataset of the same version that no version was trained on is replaced.
 
     Args:
+        plan: of the policy.
+        store: the store.
+        lineage: of the policy's version.
         replace: replace a dataset that a version was trained on, too.
+        ended_before: as in `build`.
+        since: as in `build`.
 
     Raises:
         NothingToBuild: when the recipe's source selects no execution.
         DatasetExists: when another dataset of this version is there, and is not to be replaced.
     """
     policies = plan.home / "policies"
-    out = dataset_folder(
-        plan.home, plan.name, plan.recipe.source.mode, f"{plan.policy}@{lineage.version}"
-    )
+    out = _dataset_folder(plan, lineage.version)
     dataset = build(
         store,
         plan.recipe,
@@ -95,8 +108,21 @@ def read_store(
         base=read_base_digests(policies / plan.policy),
         lineage=lineage,
         replace=replace or _is_unused(out, policies),
+        ended_before=ended_before,
+        since=since,
     )
     return select_input(plan, dataset, lineage)
+
+
+def remove_datasets(plan: Plan, versions: Sequence[int]) -> None:
+    """Remove the datasets that were built for versions which are removed."""
+    for version in versions:
+        shutil.rmtree(_dataset_folder(plan, version), ignore_errors=True)
+
+
+def _dataset_folder(plan: Plan, version: int) -> Path:
+    mode = plan.recipe.source.mode
+    return dataset_folder(plan.home, plan.name, mode, f"{plan.policy}@{version}")
 
 
 def _is_unused(folder: Path, policies: Path) -> bool:
@@ -127,33 +153,53 @@ def _shares_prefixes(plan: Plan, version: int) -> bool:
     return supports_prefix_tree(read_config(folder))
 
 
-def train_on(plan: Plan, data: TrainingInput, lock: RunLock) -> OfflineRun:
-    """Train on a dataset and publish the new version.
+@contextmanager
+def open_updaters(
+    plans: Sequence[Plan], versions: Mapping[str, int], lock: RunLock
+) -> Iterator[dict[str, Updater]]:
+    """Yield the updater of each plan's policy; the learners load their models meanwhile.
 
-    The learner's guard holds `lock` until the learner has ended.
+    The guards of the learners hold `lock` until these have ended.
+
+    Args:
+        plans: of the policies.
+        versions: the version of each policy that is trained.
+        lock: the run's.
+    """
+    with ExitStack() as stack, lock.working():
+        policies = plans[0].policies()
+        learners = stack.enter_context(Learners(plans, policies, versions, lock))
+        provider = open_service_provider("ltrain-loop", plans[0].home)
+        stack.callback(provider.shutdown)
+        yield {
+            plan.policy: Updater(
+                plan.recipe, policies, learners.of(plan.policy), None, provider, Phases()
+            )
+            for plan in plans
+        }
+
+
+def train_on(plan: Plan, data: TrainingInput, updater: Updater) -> OfflineRun:
+    """Train on a dataset and publish the new version, through a gateway that serves the policy.
 
     Raises:
         NothingToTrain: when the dataset has no row to train on, or every call was rejected.
         NotFinite: when every optimizer step was undone.
     """
     data.check()
-    policies, dataset, version = plan.policies(), data.selection.dataset, data.lineage.version
-    with ExitStack() as stack, lock.working():
-        learners = stack.enter_context(Learners([plan], policies, {plan.policy: version}, lock))
-        provider = open_service_provider("ltrain-loop", plan.home)
-        stack.callback(provider.shutdown)
-        gateway = stack.enter_context(find_gateway(plan.home, plan.policy))
-        learner = learners.of(plan.policy)
-        updater = Updater(plan.recipe, policies, learner, gateway, provider, Phases())
-        checkpoints = plan.home / "runs" / _run_folder(plan) / "checkpoints"
+    policies, dataset, version = updater.policies, data.selection.dataset, data.lineage.version
+    checkpoints = plan.home / "runs" / _run_folder(plan) / "checkpoints"
+    with find_gateway(plan.home, plan.policy) as gateway:
+        updater.gateway = gateway
         update = updater.update(dataset, data.lineage, checkpoints)
     if update.version is None:
         error = NotFinite if update.report.undone else NothingToTrain
         raise error(f"No version was published. {' '.join(update.report.warnings)}")
-    keep = plan.train.keep_versions
-    prune_versions(policies, plan.policy, plan.home / "runs", keep=keep, in_use={version})
+    keep, in_use = plan.train.keep_versions, {version, updater.learner.base}
+    removed = prune_versions(policies, plan.policy, plan.home / "runs", keep=keep, in_use=in_use)
     path = policies.path(plan.policy, update.version)
-    return OfflineRun(dataset, update, update.version, path, served=gateway is not None)
+    served = gateway is not None
+    return OfflineRun(dataset, update, update.version, path, served, tuple(removed.versions))
 
 
 def _run_folder(plan: Plan) -> str:

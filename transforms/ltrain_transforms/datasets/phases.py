@@ -123,6 +123,7 @@ def credit_round(
     *,
     validation: bool = False,
     lineage: Lineage | None = None,
+    ended_before: int | None = None,
 ) -> pl.DataFrame:
     """Run phase 2 on whole waves: write rewards and transitions by batch, and return `DROPS`."""
     ids = executions.select("execution_id", "batch")
@@ -133,7 +134,10 @@ def credit_round(
         for name in ("steps", "rewards")
     )
     credit = assign_credit(
-        steps, executions, rewards, recipe, validation=validation, lineage=lineage
+        *(steps, executions, rewards, recipe),
+        validation=validation,
+        lineage=lineage,
+        ended_before=ended_before,
     )
     trained = pl.col("execution_id").is_in(credit.trained_ids.implode())
     transitions = credit.transitions.with_columns(trained=trained).join(ids, "execution_id")

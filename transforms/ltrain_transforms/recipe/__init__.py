@@ -19,6 +19,7 @@ from ltrain_transforms.recipe.selection import (
     Filter,
     Source,
     TrustedSender,
+    Watch,
 )
 from ltrain_transforms.recipe.serve import Route, Serve
 from ltrain_transforms.recipe.service import Service
@@ -55,4 +56,5 @@ __all__ = [
     "TrustedSender",
     "Verl",
     "VerlActor",
+    "Watch",
 ]

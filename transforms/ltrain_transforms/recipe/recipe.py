@@ -23,7 +23,7 @@ from ltrain_transforms.recipe.policy import Policy
 from ltrain_transforms.recipe.reward import Reward
 from ltrain_transforms.recipe.rollout import Rollout
 from ltrain_transforms.recipe.section import Section, first_duplicate
-from ltrain_transforms.recipe.selection import Filter, Source
+from ltrain_transforms.recipe.selection import Filter, Source, Watch
 from ltrain_transforms.recipe.serve import Serve
 from ltrain_transforms.recipe.service import Service
 from ltrain_transforms.recipe.train import Train
@@ -42,6 +42,7 @@ class Recipe(Section):
     filter: Filter = Filter()
     train: Train = Train()
     serve: Serve = Serve()
+    watch: Watch = Watch()
 
     @field_validator("policy")
     @classmethod
@@ -223,6 +224,7 @@ class Recipe(Section):
         """Hash of the keys and values, without budgets and independent of formatting."""
         budgets = Train.budgets()
         exclude: dict[str, Any] = {"train": budgets, "policy": {"__all__": {"train": budgets}}}
+        exclude["watch"] = True
         content = self.model_dump_json(by_alias=True, exclude=exclude)
         return sha256(content.encode()).hexdigest()[:16]
 
