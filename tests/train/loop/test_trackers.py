@@ -57,6 +57,46 @@ def test_wandb_records_a_run_offline(
     assert str(file.parent) in sentences[0]
 
 
+def test_mlflow_records_every_number_of_a_wave(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlflow.tracking import MlflowClient
+
+    place = f"file:{tmp_path / 'mlflow'}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", place)
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    journal, sentences = new_journal(tmp_path / "run"), list[str]()
+    for numbers in ((0, 1), (2,)):  # the second time the run goes on, as another run of MLflow
+        with open_trackers(["mlflow"], journal, sentences.append) as record:
+            for number in numbers:
+                record(wave(number))
+    assert sentences == [f"Curves: mlflow, {place}."] * 2
+    assert not caplog.records
+    client = MlflowClient(place)
+    experiment = client.get_experiment_by_name("sql")
+    assert experiment is not None
+    second, first = client.search_runs([experiment.experiment_id], order_by=["start_time DESC"])
+    assert (first.info.run_name, first.info.status) == ("demo", "FINISHED")
+    points = [
+        (point.step, point.value)
+        for run in (first, second)
+        for point in client.get_metric_history(run.info.run_id, "train/score/reward")
+    ]
+    assert points == [(0, 0.0), (1, 0.25), (2, 0.5)]
+
+
+def test_a_library_that_cannot_begin_ends_the_run_before_it_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "nowhere://server")
+    message = "train.trackers names 'mlflow', and this library cannot begin: .*nowhere"
+    with (
+        pytest.raises(BadRun, match=message),
+        open_trackers(["mlflow"], new_journal(tmp_path / "run"), print),
+    ):
+        pass
+
+
 def wait_for_content(file: Path, *expected: bytes, seconds: float = 60) -> None:
     """Wait until a file has these bytes: a process of W&B writes it, at times after `finish()`."""
     deadline = time.monotonic() + seconds

@@ -5,7 +5,7 @@ the version is complete before a server loads it, and `current` changes after th
 """
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from opentelemetry.sdk.trace import TracerProvider
@@ -80,7 +80,8 @@ class Updater:
             version = lineage.version
             rows = select_rows(dataset, lineage, self.recipe.train.max_staleness)
             objective = Objective.from_train(self.recipe.train, number)
-            report = self.learner.step(rows.path, objective, version=version, dataset=dataset.id)
+            step = self.learner.step(rows.path, objective, version=version, dataset=dataset.id)
+            report = replace(step, metrics={**step.metrics, **rows.staleness})
             for warning in report.warnings:
                 _logger.warning("ltrain: dataset %s: %s", dataset.id, warning)
             if not report.steps:

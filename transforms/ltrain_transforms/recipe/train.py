@@ -43,7 +43,7 @@ def _default_estimator(fields: dict[str, Any]) -> str:
     return "k1" if fields.get("kl_in") == "reward" else "k3"
 
 
-Tracker = Literal["tensorboard", "wandb"]
+Tracker = Literal["tensorboard", "wandb", "mlflow"]
 TRACKER_NAMES: tuple[str, ...] = get_args(Tracker)
 """The libraries that may record a run's curves."""
 
@@ -141,7 +141,7 @@ class Train(Section):
     serve: Annotated[Literal["latest", "best"], BUDGET] = "latest"
     """The version that is current after the run; best: the one with the best validation score."""
     trackers: Annotated[tuple[Tracker, ...], BUDGET] = ()
-    """Where a run also records its curves: `tensorboard`, in the run's folder, and `wandb`."""
+    """Where a run also records its curves; `tensorboard`: in the run's folder."""
     keep_versions: Annotated[int, BUDGET] = Field(default=3, ge=1)
     """Newest versions that a run keeps, besides the current one, version 0 and the best; older ones
     are removed."""

@@ -110,6 +110,17 @@ def test_held_out_scores_have_intervals_and_a_paired_difference() -> None:
     assert list(held_out_scores(journal())) == []
 
 
+def test_a_run_prints_how_fast_it_learned() -> None:
+    first = changed(WAVES[0], score=0.25, tasks={"a": 0.25})
+    last = changed(first, version=1, score=0.5, tasks={"a": 0.5})
+    trained = changed(WAVES[1], tokens=90_000)
+    [*_, sentence] = held_out_scores(replace(journal(), waves=[first, trained, last]))
+    assert sentence == (
+        "J = 2000 trained tokens/s x +2.78 score per million tokens = +20.00 score per hour of "
+        "waves."
+    )
+
+
 def test_equal_differences_have_no_interval() -> None:
     first = changed(WAVES[0], tasks={"a": 0.0, "b": 0.0})
     last = changed(first, version=1, tasks={"a": 1.0, "b": 1.0})

@@ -6,6 +6,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from ltrain_instrument import settings
@@ -76,6 +77,7 @@ def held_out_scores(journal: Journal) -> Iterator[str]:
         of_policy = f" for '{policy}'" if len(journal.policies) > 1 else ""
         if waves:
             yield from _compare(waves[0], waves[-1], of_policy)
+            yield from _describe_efficiency(journal, policy, of_policy)
 
 
 def _compare(first: Wave, last: Wave, of_policy: str) -> Iterator[str]:
@@ -89,6 +91,49 @@ def _compare(first: Wave, last: Wave, of_policy: str) -> Iterator[str]:
         none = "there is one task" if len(differences) == 1 else "all tasks differ alike"
         between = f" {interval}" if interval else f", without an interval: {none}"
         yield f"The difference is {average:+.3f}{between}; intervals are of 95 %, over tasks."
+
+
+@dataclass(frozen=True, slots=True)
+class Efficiency:
+    """How fast a policy learned: Forge's J, throughput times sample efficiency."""
+
+    throughput: float
+    """Trained tokens a second."""
+    sample_efficiency: float
+    """Gain of the score on held-out tasks for each trained token."""
+
+    @property
+    def gain_per_hour(self) -> float:
+        """Their product, for an hour."""
+        return self.throughput * self.sample_efficiency * 3600
+
+
+def measure_efficiency(journal: Journal, policy: str) -> Efficiency | None:
+    """Return how fast a policy learned from the first validation to the last.
+
+    Returns:
+        None without two scores on held-out tasks and a trained token between them.
+    """
+    waves = journal.of(policy).waves
+    scored = [n for n, wave in enumerate(waves) if wave.mode == "val" and wave.score is not None]
+    between = waves[scored[0] : scored[-1]] if scored else []
+    trained = [wave for wave in between if wave.mode == "train"]
+    tokens = sum(wave.tokens for wave in trained)
+    of_all = (each for wave in trained for each in journal.waves_of("train", wave.wave))
+    seconds = sum(sum(wave.seconds.values()) for wave in of_all)
+    if not tokens or not seconds:
+        return None
+    gain = (waves[scored[-1]].score or 0.0) - (waves[scored[0]].score or 0.0)
+    return Efficiency(tokens / seconds, gain / tokens)
+
+
+def _describe_efficiency(journal: Journal, policy: str, of_policy: str) -> Iterator[str]:
+    if efficiency := measure_efficiency(journal, policy):
+        yield (
+            f"J{of_policy} = {efficiency.throughput:.0f} trained tokens/s x "
+            f"{efficiency.sample_efficiency * 1e6:+.3g} score per million tokens = "
+            f"{efficiency.gain_per_hour:+.2f} score per hour of waves."
+        )
 
 
 def _score(wave: Wave) -> str:
