@@ -207,12 +207,19 @@ class _Build:
             self.progress("trace", done, len(self.plan.batches))
 
     def _read(self) -> Iterator[phases.TraceJob]:
-        store, recipe = self.request.store, self.request.recipe
+        recipe, newest, validation = self.request.recipe, self.plan.newest, self.request.validation
         for number, batch in zip(self.numbers, self.plan.batches, strict=True):
-            spans, unresolved = read_spans(store, recipe.source, self.plan.selection, batch)
-            path = self.folder.write_shared("work/spans", number, spans)
-            newest, validation = self.plan.newest, self.request.validation
-            yield phases.TraceJob(self.folder, recipe, number, path, unresolved, newest, validation)
+            spans = self._spans(number, batch)
+            yield phases.TraceJob(self.folder, recipe, number, spans, newest, validation)
+
+    def _spans(self, number: int, batch: ExecutionBatch) -> phases.SpansFile | phases.StoredBatch:
+        """Return where a worker finds the spans of a batch; from a server it reads them itself."""
+        request, selection = self.request, self.plan.selection
+        store, source = request.store, request.recipe.source
+        if store.server is not None and not isinstance(self.workers, LocalWorker):
+            return phases.StoredBatch(store.server, source, selection, batch)
+        spans, unresolved = read_spans(store, source, selection, batch)
+        return phases.SpansFile(self.folder.write_shared("work/spans", number, spans), unresolved)
 
     def credit(self) -> None:
         """Write the transitions by batch, and the drops to files with later numbers."""
