@@ -4,16 +4,13 @@
 """
 
 import sys
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
 from ltrain.cli import main
-from ltrain_train.loop import update
-from ltrain_train.loop.training_rows import TrainingRows, select_rows
-from ltrain_transforms.datasets import Dataset
-from ltrain_transforms.policy_lineage import Lineage
+from ltrain_train.learner import LearnerClient, StepReport
 
 
 def shift_ids(rows: pl.DataFrame) -> pl.DataFrame:
@@ -34,14 +31,16 @@ CORRUPTIONS = {"ids shifted": shift_ids, "credit swapped": swap_credit}
 
 def corrupt(kind: str) -> None:
     """Corrupt the rows of every update of this process."""
+    step = LearnerClient.step
 
-    def select_corrupted(dataset: Dataset, lineage: Lineage, max_staleness: int) -> TrainingRows:
-        selected = select_rows(dataset, lineage, max_staleness)
-        path = Path(f"{selected.path}.corrupted.parquet")
-        CORRUPTIONS[kind](pl.read_parquet(selected.path)).write_parquet(path)
-        return replace(selected, path=path)
+    def step_on_corrupted(
+        learner: LearnerClient, samples: Path, *more: Any, **named: Any
+    ) -> StepReport:
+        path = Path(f"{samples}.corrupted.parquet")
+        CORRUPTIONS[kind](pl.read_parquet(samples)).write_parquet(path)
+        return step(learner, path, *more, **named)
 
-    vars(update)["select_rows"] = select_corrupted
+    setattr(LearnerClient, "step", step_on_corrupted)  # noqa: B010 - a method of a class
 
 
 if __name__ == "__main__":
