@@ -129,6 +129,20 @@ def test_an_update_is_made_when_enough_executions_had_time_for_their_rewards(
     assert learning.numbers == [0, 1, 2]
 
 
+def test_a_recipe_that_selects_nothing_is_explained_once(
+    home: Path, scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    add_group(scene, (0, 0, 0, 0), task="t1")
+    end = send(home, scene)
+    source = {"run": "demmo"}
+    followed = Followed(home, f"chdb://{home}/store", Publishing(home), source=source)
+    assert not followed.watcher.look(end + HOUR)
+    assert not followed.watcher.look(end + 2 * HOUR)
+    [message] = caplog.messages
+    assert "no execution has ended yet. " in message
+    assert "run 0" in message and "Runs in the store: demo." in message
+
+
 def test_a_new_watch_trains_on_nothing_twice(home: Path, scene: Scene) -> None:
     add_group(scene, (0, 0, 0, 0), task="t1")
     end = send(home, scene)

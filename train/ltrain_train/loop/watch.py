@@ -28,7 +28,12 @@ from ltrain_train.loop.policy_run import MAX_UNDONE
 from ltrain_train.loop.report import Progress
 from ltrain_train.loop.retry import store_is_away
 from ltrain_train.loop.update import Updater
-from ltrain_transforms.source import Selection, count_ended
+from ltrain_transforms.source import (
+    Selection,
+    count_ended,
+    empty_selection,
+    explain_query_errors,
+)
 
 NANOSECONDS = 1_000_000_000
 
@@ -49,6 +54,8 @@ class Watcher:
     progress: Progress
     _counted_until: int | None = None
     """End of the executions that were counted, in ns since the epoch."""
+    _looked: bool = False
+    """Whether the store has answered."""
     _undone: int = 0
     """Updates in a row that were undone."""
     _away: set[str] = field(default_factory=set)
@@ -83,6 +90,9 @@ class Watcher:
         with Store.open(self.store, create=False) as store:
             ended = self._count(store, since, counted or since, until)
             self.progress.show(f"waiting: {ended} of {watch.executions} new executions have ended")
+            if not ended and not self._looked:
+                self._warn_of_none(store, since)
+            self._looked = True
             if ended < watch.executions:
                 return False
             for name in self.plan.trained:
@@ -93,7 +103,16 @@ class Watcher:
     def _count(self, store: Store, since: int, after: int, until: int) -> int:
         source = self.plan.recipe.source
         selection = Selection.of_source(source, since=self._since(since))
-        return count_ended(store, source, selection, after, until)
+        with explain_query_errors(store, source, selection):
+            return count_ended(store, source, selection, after, until)
+
+    def _warn_of_none(self, store: Store, since: int) -> None:
+        """Log why no execution of the history has ended, in case the recipe selects none."""
+        source = self.plan.recipe.source
+        selection = Selection.of_source(source, since=self._since(since))
+        _logger.warning(
+            "ltrain: no execution has ended yet. %s", empty_selection(store, source, selection)
+        )
 
     def _since(self, time_ns: int) -> str:
         """Return the later one of a time and the recipe's `source.since`, as ISO 8601."""
