@@ -8,7 +8,7 @@ from tests.transforms.datasets.test_lineage import add_group
 
 from ltrain_collector.store import Store
 from ltrain_transforms.datasets.build import build
-from ltrain_transforms.recipe import Recipe
+from ltrain_transforms.recipe import Recipe, Source
 from ltrain_transforms.source import Selection, count_ended
 
 SECOND = 1_000_000_000
@@ -43,6 +43,18 @@ def test_a_group_counts_when_all_of_its_rollouts_have_ended_in_time(
     ]
     expected = [row for row in transitions[0] if row[0] in of_t1]
     assert [row for row in transitions[1] if row[0] in of_t1] == expected
+
+
+def test_spans_of_the_learner_are_no_execution(scene: Any, store: Store) -> None:
+    rollout = scene.attempt()
+    rollout.llm()
+    learner = scene.attempt("t2")
+    learner.emit("ltrain.train.step", "ltrain.learner", {}, named=False)
+    insert_otlp(store, scene.request())
+    source = Source(mode="prod", execution="trace")
+    assert count_ended(store, source, Selection.of_source(source), 0, 1 << 62) == 0
+    source = Source(mode="all", execution="trace")
+    assert count_ended(store, source, Selection.of_source(source), 0, 1 << 62) == 1
 
 
 def test_ended_executions_are_counted_by_their_last_span(

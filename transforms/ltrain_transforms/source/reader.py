@@ -212,6 +212,8 @@ def selection_conditions(
     }
     if source.execution == "rollout":
         named["with a rollout id"] = "RolloutId != ''"
+    else:
+        named["not of the learner"] = f"ScopeName != '{attributes.SCOPE_LEARNER}'"
     if source.where:
         named["where"] = f"({source.where})"
     # any span may name mode, wave and task; where a runner names them, only the runner counts
