@@ -8,6 +8,7 @@ from ltrain_transforms.recipe.credit import (
     Process,
     Step,
 )
+from ltrain_transforms.recipe.critic import Critic
 from ltrain_transforms.recipe.judge import Judge
 from ltrain_transforms.recipe.policy import NEUTRAL, Policy
 from ltrain_transforms.recipe.policy_loss import KL_ESTIMATORS, POLICY_LOSSES, UNSUPPORTED_LOSSES
@@ -35,6 +36,7 @@ __all__ = [
     "UNSUPPORTED_LOSSES",
     "Credit",
     "Credited",
+    "Critic",
     "FailedCounts",
     "Filter",
     "Judge",

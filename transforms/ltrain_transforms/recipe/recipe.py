@@ -15,6 +15,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from ltrain_instrument.identity import SourceMode
 from ltrain_transforms.errors import BadRecipe
 from ltrain_transforms.recipe.credit import DEFAULT_ESTIMATOR, PRODUCTION_ESTIMATOR, Credit
+from ltrain_transforms.recipe.critic import Critic
 from ltrain_transforms.recipe.fault import describe_error
 from ltrain_transforms.recipe.judge import Judge
 from ltrain_transforms.recipe.policy import Policy
@@ -112,6 +113,19 @@ class Recipe(Section):
         name = PRODUCTION_ESTIMATOR if self.source.mode == "prod" else DEFAULT_ESTIMATOR
         # the recipe is frozen once this has returned
         object.__setattr__(self, "credit", self.credit.with_default_estimator(name))
+        return self
+
+    @model_validator(mode="after")
+    def _with_critic(self) -> Self:
+        estimator = self.credit.outcome.estimator
+        if self.train.critic is not None and not self.credit.uses_critic:
+            raise ValueError(
+                f"[train.critic] has no effect with credit.outcome.estimator = '{estimator}'. Set "
+                "the estimator to 'gae', or remove the section."
+            )
+        if self.train.critic is None and self.credit.uses_critic:
+            train = self.train.model_copy(update={"critic": Critic()})
+            object.__setattr__(self, "train", train)
         return self
 
     def with_mode(self, mode: SourceMode) -> Self:

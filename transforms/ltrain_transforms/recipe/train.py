@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 
+from ltrain_transforms.recipe.critic import Critic
 from ltrain_transforms.recipe.policy_loss import (
     POLICY_LOSSES,
     check_estimator,
@@ -138,6 +139,7 @@ class Train(Section):
     keep_versions: Annotated[int, BUDGET] = Field(default=3, ge=1)
     """Newest versions that a run keeps, besides the current one, version 0 and the best; older ones
     are removed."""
+    critic: Critic | None = None
     verl: Verl = Verl()
 
     @field_validator("loss")
