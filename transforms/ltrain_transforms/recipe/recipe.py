@@ -15,7 +15,6 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from ltrain_instrument.identity import SourceMode
 from ltrain_transforms.errors import BadRecipe
 from ltrain_transforms.recipe.credit import DEFAULT_ESTIMATOR, PRODUCTION_ESTIMATOR, Credit
-from ltrain_transforms.recipe.critic import Critic
 from ltrain_transforms.recipe.fault import describe_error
 from ltrain_transforms.recipe.judge import Judge
 from ltrain_transforms.recipe.policy import Policy
@@ -25,7 +24,7 @@ from ltrain_transforms.recipe.section import Section, first_duplicate
 from ltrain_transforms.recipe.selection import Filter, Source
 from ltrain_transforms.recipe.serve import Serve
 from ltrain_transforms.recipe.service import Service
-from ltrain_transforms.recipe.train import Train
+from ltrain_transforms.recipe.train import Critic, Train
 
 DEFAULT = Path("ltrain.toml")
 """The recipe that commands read by default."""
