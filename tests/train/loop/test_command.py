@@ -16,7 +16,7 @@ from ltrain_train.errors import BadRun
 from ltrain_train.loop import command
 from ltrain_train.loop.plan import Plan
 from ltrain_train.loop.services import Services
-from ltrain_transforms.recipe import Recipe
+from ltrain_transforms.recipe import Critic, Recipe
 
 BEGIN = """
 import os, signal, sys
@@ -211,6 +211,18 @@ def test_an_online_run_trains_on_its_own_rollouts_whatever_mode_the_recipe_reads
     assert (once.source.mode, once.credit.outcome.estimator) == ("prod", "reinforce_pp")
     offline = command.make_plan(path, model=None, updates=None, mode="all").recipe
     assert (offline.source.mode, offline.credit.outcome.estimator) == ("all", "grpo")
+
+
+@pytest.mark.parametrize("credit", ['combine = "rewards"', 'outcome.estimator = "gae"'])
+def test_the_plan_has_only_the_keys_that_the_recipe_sets(tmp_path: Path, credit: str) -> None:
+    """[credit.process] would be refused beside both."""
+    path = tmp_path / "ltrain.toml"
+    reward = '[[reward]]\nname = "answer"\nevaluation = "reward"\n'
+    path.write_text(f'[[policy]]\nname = "sql"\n{reward}[credit]\n{credit}\n')
+    for updates in (None, 3):
+        plan = command.make_plan(path, model=None, updates=updates)
+        assert plan.recipe.digest == Recipe.load(path).digest
+        assert plan.train.critic == (Critic() if "gae" in credit else None)
 
 
 def test_a_recipe_with_a_judge_needs_no_reward_function(tmp_path: Path) -> None:

@@ -60,7 +60,8 @@ def apply_reference(
 
     With `kl_in = "reward"` each token's advantage is lowered by the coefficient times the token's
     divergence: verl's `apply_kl_penalty`, which lowers the token's reward, without a return over
-    later tokens. The metric is the mean divergence before the update, weighted as the loss is.
+    later tokens. With a critic the token's reward is lowered, before its advantages are
+    computed. The metric is the mean divergence before the update, weighted as the loss is.
     """
     estimates = engine.divergence(
         torch.from_numpy(old), torch.from_numpy(reference), objective.kl_estimator
@@ -69,8 +70,22 @@ def apply_reference(
     if objective.kl_loss:
         return batch.with_values(rows, **{batch.REFERENCE: reference}), metrics
     penalty = objective.kl_coefficient * estimates
-    advantages = batch.flat_values(rows, "advantages") - penalty
-    return batch.with_values(rows, advantages=advantages.astype(np.float32)), metrics
+    column = "advantages" if objective.critic is None else "token_rewards"
+    lowered = batch.flat_values(rows, column) - penalty
+    return batch.with_values(rows, **{column: lowered.astype(np.float32)}), metrics
+
+
+def describe_rejection(rejected: int, steps: int, objective: Objective) -> str:
+    """Return the warning about optimizer steps without an accepted call; empty if there is none."""
+    if not rejected:
+        return ""
+    return (
+        f"{rejected} of {steps} optimizer steps were left out, because every call in them was "
+        f"rejected: with train.rejection = '{objective.rejection}', the probabilities of learner "
+        f"and server may differ by a factor from {objective.rejection_min:g} to "
+        f"{objective.rejection_max:g}. Look at the metrics drift_*, or widen train.rejection_min "
+        "and rejection_max."
+    )
 
 
 def _ratios_and_mask(

@@ -20,6 +20,7 @@ from ltrain_instrument import attributes
 from ltrain_train.errors import BadBase, BadSamples, NotFinite
 from ltrain_train.learner import batch, comparison, engine, loss
 from ltrain_train.learner.checkpoint import fingerprint, make_record, read_record, write_record
+from ltrain_train.learner.critic.training import CriticTraining
 from ltrain_train.learner.drift import check_drift, measure_drift
 from ltrain_train.learner.objective import Objective
 from ltrain_train.learner.protocol import Job, StepReport
@@ -31,6 +32,7 @@ from ltrain_train.learner.weights import (
     copy_model_files,
     export_size,
     read_vocab_size,
+    reference_size,
     require_memory,
 )
 
@@ -41,6 +43,11 @@ STEPS_UNDONE = (
 UPDATE_UNDONE = (
     "The update was undone, because the policy's log-probabilities were not finite after it. Lower "
     "train.learning_rate, or look for extreme advantages in the dataset."
+)
+
+SMALLER = (
+    ', or train an adapter (train.lora_rank) with train.reference = "base", which needs no second '
+    "model"
 )
 
 
@@ -57,8 +64,13 @@ class Learner:
         self.group = engine.make_worker_group(job, port)
         self.group.set_loss_fn(loss.objective_loss)
         if job.reference is not None:
-            require_memory(job.reference.weights, min(self.group.free_memory()))
+            weights = job.reference.weights
+            free = min(self.group.free_memory())
+            require_memory(f"The reference {weights}", reference_size(weights), free, SMALLER)
             self.group.load_reference()
+        self.critic = CriticTraining(job, self.group, self._make_batch) if job.critic else None
+        self.notes: tuple[str, ...] = ()
+        """Warnings for the report of the next update."""
         if job.checkpoint is not None:
             self.load(job.checkpoint)
 
@@ -69,7 +81,8 @@ class Learner:
 
         An optimizer step whose gradient is not finite is left out. If the policy's
         log-probabilities are not finite afterwards, the whole update is undone: the learner
-        returns to the last checkpoint, or to the base.
+        returns to the last checkpoint, or to the base. A critic computes the advantages before the
+        update, and makes each optimizer step before the policy does.
 
         Raises:
             BadSamples: when the rows cannot be trained on; then no step has been made.
@@ -77,7 +90,8 @@ class Learner:
                 step has been made.
         """
         began = time.monotonic()
-        rows = self._read_rows(samples, objective.kind)
+        critic = self._critic_of(objective)
+        rows = self._read_rows(samples, objective.kind, critic=critic is not None)
         steps_rows = self._split_rows(rows, objective.steps_per_wave, samples)
         compared, measured, warnings = self._compare_policies(steps_rows, objective, version)
         span_attributes: dict[str, str | int] = {
@@ -101,7 +115,7 @@ class Learner:
             total_steps=self.steps,
             seconds=time.monotonic() - began,
             undone=len(results) - len(metrics),
-            warnings=warnings + undone_warnings,
+            warnings=self._take_notes() + warnings + undone_warnings,
         )
 
     def log_probs(self, samples: Path) -> list[list[float]]:
@@ -140,9 +154,12 @@ class Learner:
 
     def save(self, directory: Path) -> None:
         """Write a checkpoint."""
-        size = checkpoint_size(self.job.base, self.job.lora_rank)
+        models = 1 if self.critic is None else 2
+        size = models * checkpoint_size(self.job.base, self.job.lora_rank)
         with atomic_directory(directory, "the checkpoint", size) as draft:
             self.group.save_checkpoint(str(draft))
+            if self.critic is not None:
+                self.critic.save(draft)
             write_record(draft, make_record(self.job, self.base, self.steps, self.updates))
         self.saved = directory
 
@@ -153,6 +170,8 @@ class Learner:
             BadCheckpoint: when the checkpoint does not fit this learner.
         """
         checkpoint = read_record(directory, make_record(self.job, self.base))
+        if self.critic is not None:
+            self.notes += self.critic.load(directory)
         self.group.load_checkpoint(str(directory))
         self.steps, self.updates = checkpoint.steps, checkpoint.updates
         self.saved = directory
@@ -193,8 +212,9 @@ class Learner:
 
         The engine makes no step with a gradient that is not finite.
         """
-        made = [metrics for metrics in results if isfinite(metrics["grad_norm"])]
-        if made and not (all(isfinite(m["loss"]) for m in made) and self._predicts_finite(rows)):
+        made = [metrics for metrics in results if _is_made(metrics)]
+        losses = [m[name] for m in made for name in ("loss", "value_loss") if name in m]
+        if made and not (all(map(isfinite, losses)) and self._predicts_finite(rows)):
             self._return_to(self.saved)
             return [], (UPDATE_UNDONE,)
         undone = len(results) - len(made)
@@ -204,8 +224,9 @@ class Learner:
         """Return whether the log-probabilities of one micro-batch of `rows` are finite."""
         lengths = rows["prompt_ids"].list.len() + rows["response_ids"].list.len()
         fitting = (lengths.cum_sum() <= self.job.tokens_per_micro_batch).to_list().count(True)
-        answers = self._log_probs(rows.head(max(1, fitting)))
-        return all(bool(log_probs.isfinite().all()) for log_probs in answers)
+        some = rows.head(max(1, fitting))
+        is_finite = all(bool(x.isfinite().all()) for x in self._log_probs(some))
+        return is_finite and (self.critic is None or self.critic.predicts_finite(some))
 
     def _return_to(self, checkpoint: Path | None) -> None:
         """Load a checkpoint, or without one the base."""
@@ -213,6 +234,8 @@ class Learner:
             self.load(checkpoint)
             return
         self.group.restart()
+        if self.critic is not None:
+            self.critic.restart()
         self.steps, self.updates, self.saved = 0, 0, None
 
     def _run_optimizer_step(
@@ -230,11 +253,8 @@ class Learner:
         with self.tracer.start_as_current_span(
             attributes.SPAN_STEP, attributes=span_attributes
         ) as span:
-            step_batch = self._make_batch(rows)
-            data = engine.as_training_batch(step_batch.data, objective)
-            metrics = {**measured} | engine.read_metrics(self.group.train_batch(data).get())
-            metrics["computed_tokens"] = step_batch.computed_tokens
-            undone = not isfinite(metrics["grad_norm"])
+            metrics = {**measured} | self._train(rows, objective)
+            undone = not _is_made(metrics)
             self.steps += not undone
             counts = {
                 "step": self.steps,
@@ -245,6 +265,16 @@ class Learner:
             for name, value in (counts | metrics).items():
                 span.set_attribute(attributes.TRAIN + name, value)
         return metrics
+
+    def _train(self, rows: pl.DataFrame, objective: Objective) -> dict[str, float]:
+        """Train the critic and then the policy, unless the critic's gradient is not finite."""
+        critic = self._critic_of(objective)
+        step_batch = self._make_batch(rows)
+        metrics = {} if critic is None else critic.train(rows, objective)
+        if objective.trains_policy and _is_made(metrics):
+            data = engine.as_training_batch(step_batch.data, objective)
+            metrics |= engine.read_metrics(self.group.train_batch(data).get())
+        return metrics | {"computed_tokens": step_batch.computed_tokens}
 
     def _compare_policies(
         self, steps_rows: list[pl.DataFrame], objective: Objective, version: int
@@ -268,6 +298,9 @@ class Learner:
             reference = _flatten(self._infer_reference(rows))
             rows, kl_metrics = comparison.apply_reference(rows, old, reference, objective)
             metrics |= kl_metrics
+        if (critic := self._critic_of(objective)) is not None:
+            rows, critic_metrics = critic.add_advantages(rows, objective)
+            metrics |= critic_metrics
         rows, correction_metrics = comparison.apply_correction(rows, old, objective)
         rows, rejection_metrics = comparison.apply_rejection(rows, old, objective)
         metrics |= correction_metrics | rejection_metrics
@@ -275,7 +308,7 @@ class Learner:
         starts = accumulate(counts, initial=0)
         parts = [rows.slice(*each) for each in zip(starts, counts, strict=False)]
         kept = [part for part in parts if batch.total_weight(part) > 0]
-        rejected = _describe_rejection(len(parts) - len(kept), len(parts), objective)
+        rejected = comparison.describe_rejection(len(parts) - len(kept), len(parts), objective)
         return kept, metrics, tuple(filter(None, (warning, rejected)))
 
     def _log_probs(self, rows: pl.DataFrame) -> list[torch.Tensor]:
@@ -316,12 +349,37 @@ class Learner:
         [log_probs] = self._infer(rows, "log_probs", adapter=is_loaded, reference=is_loaded)
         return log_probs
 
-    def _read_rows(self, samples: Path, kind: Kind = "rl") -> pl.DataFrame:
-        return read_rows(samples, vocab_size=self.vocab_size, kind=kind)
+    def _critic_of(self, objective: Objective) -> CriticTraining | None:
+        """Return the critic that computes the advantages of an objective, if one does.
+
+        Raises:
+            BadBase: when the learner has loaded none.
+        """
+        if objective.critic is None or objective.kind == "sft":
+            return None
+        if self.critic is None:
+            raise BadBase(
+                "The objective needs a critic, and this learner has loaded none. Start it with a "
+                "recipe that has [train.critic]."
+            )
+        return self.critic
+
+    def _take_notes(self) -> tuple[str, ...]:
+        notes, self.notes = self.notes, ()
+        return notes
+
+    def _read_rows(self, samples: Path, kind: Kind = "rl", *, critic: bool = False) -> pl.DataFrame:
+        return read_rows(samples, vocab_size=self.vocab_size, kind=kind, critic=critic)
 
     def _make_batch(self, rows: pl.DataFrame) -> batch.StepBatch:
         tokens = self.job.tokens_per_micro_batch
         return batch.make_batch(rows, ranks=self.job.ranks, tokens=tokens, shared=self.shared)
+
+
+def _is_made(metrics: Mapping[str, float]) -> bool:
+    """Return whether the gradients of an optimizer step are finite, so that the engine made it."""
+    norms = (metrics[name] for name in ("grad_norm", "critic_grad_norm") if name in metrics)
+    return all(map(isfinite, norms))
 
 
 def _flatten(values: list[torch.Tensor]) -> NDArray[np.float32]:
@@ -336,19 +394,6 @@ def _require_finite(bad: list[str], directory: Path) -> None:
             f"that are not finite, {bad[0]} for example. Continue from a checkpoint, with a lower "
             "train.learning_rate."
         )
-
-
-def _describe_rejection(rejected: int, steps: int, objective: Objective) -> str:
-    """Return the warning about optimizer steps without an accepted call; empty if there is none."""
-    if not rejected:
-        return ""
-    return (
-        f"{rejected} of {steps} optimizer steps were left out, because every call in them was "
-        f"rejected: with train.rejection = '{objective.rejection}', the probabilities of learner "
-        f"and server may differ by a factor from {objective.rejection_min:g} to "
-        f"{objective.rejection_max:g}. Look at the metrics drift_*, or widen train.rejection_min "
-        "and rejection_max."
-    )
 
 
 def _update_metrics(

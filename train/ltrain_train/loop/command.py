@@ -96,9 +96,9 @@ def plan_run(
         section["remote"] = False
     online = bool(section) and not once
     recipe = recipe.with_mode("train" if online else mode or recipe.source.mode)
-    fields = recipe.model_dump(by_alias=True) | {"rollout": section or None}
+    fields = recipe.model_dump(by_alias=True, exclude_unset=True) | {"rollout": section or None}
     if updates is not None:
-        fields["train"] = recipe.train.model_dump() | {"updates": updates}
+        fields["train"] = recipe.train.model_dump(exclude_unset=True) | {"updates": updates}
     return Plan(
         recipe=Recipe.from_sections(fields), folder=folder, home=settings.HOME.read(), model=model
     )

@@ -20,21 +20,6 @@ class Plan:
     model: Path | None = None
     """Model directory that becomes version 0 of a new policy."""
 
-    def __post_init__(self) -> None:
-        """Check that this learner can train on the recipe's credit.
-
-        Raises:
-            BadRun: when the estimator needs a critic.
-        """
-        if self.recipe.credit.uses_critic:
-            estimator = self.recipe.credit.outcome.estimator
-            raise BadRun(
-                f"credit.outcome.estimator = '{estimator}' needs a trainer with a critic, and "
-                f"train.loss = '{self.recipe.train.loss}' has none. `ltrain build` writes rows for "
-                "such a trainer; to train here, choose an estimator that computes advantages, such "
-                "as 'grpo'."
-            )
-
     @property
     def policy(self) -> str:
         """Name of the trained policy, of several the first one."""

@@ -23,7 +23,7 @@ from ltrain_transforms.recipe.selection import (
 )
 from ltrain_transforms.recipe.serve import Route, Serve
 from ltrain_transforms.recipe.service import Service
-from ltrain_transforms.recipe.train import TRACKER_NAMES, Train
+from ltrain_transforms.recipe.train import TRACKER_NAMES, Critic, Train
 from ltrain_transforms.recipe.verl_options import Verl, VerlActor
 
 __all__ = [
@@ -36,6 +36,7 @@ __all__ = [
     "UNSUPPORTED_LOSSES",
     "Credit",
     "Credited",
+    "Critic",
     "FailedCounts",
     "Filter",
     "Judge",

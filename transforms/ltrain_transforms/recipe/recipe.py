@@ -26,7 +26,7 @@ from ltrain_transforms.recipe.section import Section, first_duplicate
 from ltrain_transforms.recipe.selection import Filter, Source, Watch
 from ltrain_transforms.recipe.serve import Serve
 from ltrain_transforms.recipe.service import Service
-from ltrain_transforms.recipe.train import Train
+from ltrain_transforms.recipe.train import Critic, Train
 
 DEFAULT = Path("ltrain.toml")
 """The recipe that commands read by default."""
@@ -155,6 +155,19 @@ class Recipe(Section):
         name = PRODUCTION_ESTIMATOR if self.source.mode == "prod" else DEFAULT_ESTIMATOR
         # the recipe is frozen once this has returned
         object.__setattr__(self, "credit", self.credit.with_default_estimator(name))
+        return self
+
+    @model_validator(mode="after")
+    def _with_critic(self) -> Self:
+        estimator = self.credit.outcome.estimator
+        if self.train.critic is not None and not self.credit.uses_critic:
+            raise ValueError(
+                f"[train.critic] has no effect with credit.outcome.estimator = '{estimator}'. Set "
+                "the estimator to 'gae', or remove the section."
+            )
+        if self.train.critic is None and self.credit.uses_critic:
+            train = self.train.model_copy(update={"critic": Critic()})
+            object.__setattr__(self, "train", train)
         return self
 
     @property

@@ -48,6 +48,25 @@ TRACKER_NAMES: tuple[str, ...] = get_args(Tracker)
 """The libraries that may record a run's curves."""
 
 
+class Critic(Section):
+    """A network beside the policy, which estimates the return of each token; with `gae` only."""
+
+    learning_rate: float | None = Field(default=None, gt=0)
+    """Learning rate of the critic's AdamW; default: that of the policy, with its schedule."""
+    gamma: float = Field(default=1.0, ge=0, le=1)
+    """Discount of rewards for each sampled token."""
+    lam: float = Field(default=1.0, ge=0, le=1)
+    """The lambda of GAE. 1: an advantage is the return less the value; below 1 it relies more on
+    the values of later tokens, which lowers its variance and adds the critic's error."""
+    value_clip: float = Field(default=0.5, gt=0)
+    """Largest change of a token's value in an update that the value loss rewards."""
+    whiten: bool = True
+    """Whether an update's advantages are shifted and scaled to mean 0 and deviation 1 over its
+    sampled tokens."""
+    warmup_updates: int = Field(default=0, ge=0)
+    """First updates of a run, in which the critic alone is trained."""
+
+
 RUN_KEYS = (
     *("mode", "updates", "dtype", "trackers", "span_timeout", "hang_timeout"),
     *("validate_every", "patience", "max_tokens", "max_minutes"),
@@ -145,6 +164,7 @@ class Train(Section):
     keep_versions: Annotated[int, BUDGET] = Field(default=3, ge=1)
     """Newest versions that a run keeps, besides the current one, version 0 and the best; older ones
     are removed."""
+    critic: Critic | None = None
     verl: Verl = Verl()
 
     @field_validator("loss")
