@@ -4,9 +4,11 @@ from ltrain_train.loop import command, policy_commands
 from ltrain_train.loop.command import hold_lock
 from ltrain_train.loop.health import responds
 from ltrain_train.loop.journal import Journal
+from ltrain_train.loop.once import build_dataset, open_updater, prune, read_lineage, run_folder
 from ltrain_train.loop.policy_commands import parse_version
+from ltrain_train.loop.publication import describe_serving
 from ltrain_train.loop.retry import retry_publish, retry_store
-from ltrain_train.loop.run import Plan, serve_arguments
+from ltrain_train.loop.run import Plan, find_chat_template, serve_arguments
 from ltrain_train.loop.services import Services
 from ltrain_train.loop.wave_summary import CountedRollout, WaveSummary, outcome_score
 
@@ -16,13 +18,20 @@ __all__ = [
     "Plan",
     "Services",
     "WaveSummary",
+    "build_dataset",
     "command",
+    "describe_serving",
+    "find_chat_template",
     "hold_lock",
+    "open_updater",
     "outcome_score",
     "parse_version",
     "policy_commands",
+    "prune",
+    "read_lineage",
     "responds",
     "retry_publish",
     "retry_store",
+    "run_folder",
     "serve_arguments",
 ]

@@ -1,6 +1,7 @@
 """The offline run: trains once on stored traces and publishes the new version."""
 
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,11 +86,24 @@ def read_store(
         NothingToBuild: when the recipe's source selects no execution.
         DatasetExists: when another dataset of this version is there, and is not to be replaced.
     """
+    part = f"{plan.policy}@{lineage.version}"
+    dataset = build_dataset(plan, store, part, lineage=lineage, replace=replace)
+    return select_input(plan, dataset, lineage)
+
+
+def build_dataset(
+    plan: Plan, store: Store, part: str, *, lineage: Lineage | None = None, replace: bool = False
+) -> Dataset:
+    """Build a dataset from `store` by the recipe, in the run's folder of datasets.
+
+    Args:
+        part: the end of the dataset's name.
+        lineage: of the version whose outdated rollouts are left out; None: none are.
+        replace: as in `read_store`, with the same errors.
+    """
     policies = plan.home / "policies"
-    out = dataset_folder(
-        plan.home, plan.name, plan.recipe.source.mode, f"{plan.policy}@{lineage.version}"
-    )
-    dataset = build(
+    out = dataset_folder(plan.home, plan.name, plan.recipe.source.mode, part)
+    return build(
         store,
         plan.recipe,
         out,
@@ -97,7 +111,6 @@ def read_store(
         lineage=lineage,
         replace=replace or _is_unused(out, policies),
     )
-    return select_input(plan, dataset, lineage)
 
 
 def _is_unused(folder: Path, policies: Path) -> bool:
@@ -138,7 +151,26 @@ def train_on(plan: Plan, data: TrainingInput, lock: RunLock) -> OfflineRun:
         NotFinite: when every optimizer step was undone.
     """
     data.check()
-    policies, dataset, version = plan.policies(), data.selection.dataset, data.lineage.version
+    dataset, version = data.selection.dataset, data.lineage.version
+    with open_updater(plan, version, lock) as updater:
+        checkpoints = run_folder(plan, "once") / "checkpoints"
+        update = updater.update(dataset, data.lineage, checkpoints)
+    if update.version is None:
+        error = NotFinite if update.report.undone else NothingToTrain
+        raise error(f"No version was published. {' '.join(update.report.warnings)}")
+    policies = Policies(plan.home)
+    prune(plan, version)
+    path = policies.path(plan.policy, update.version)
+    return OfflineRun(dataset, update, update.version, path, served=updater.gateway is not None)
+
+
+@contextmanager
+def open_updater(plan: Plan, version: int, lock: RunLock) -> Iterator[Updater]:
+    """Yield the updater of a version, with its learner and the gateway that serves the policy.
+
+    The learner's guard holds `lock` until the learner has ended.
+    """
+    policies = plan.policies()
     with ExitStack() as stack, lock.working():
         stack.enter_context(held_reference(policies, plan.train))
         base, learner = make_learner(plan, policies, version, lock)
@@ -146,21 +178,19 @@ def train_on(plan: Plan, data: TrainingInput, lock: RunLock) -> OfflineRun:
         provider = open_service_provider("ltrain-loop", plan.home)
         stack.callback(provider.shutdown)
         gateway = stack.enter_context(find_gateway(plan.home, plan.policy))
-        updater = Updater(plan.recipe, policies, learner, gateway, provider, Phases(), base=base)
-        checkpoints = plan.home / "runs" / _run_folder(plan) / "checkpoints"
-        update = updater.update(dataset, data.lineage, checkpoints)
-    if update.version is None:
-        error = NotFinite if update.report.undone else NothingToTrain
-        raise error(f"No version was published. {' '.join(update.report.warnings)}")
-    keep = plan.train.keep_versions
-    prune_versions(policies, plan.policy, plan.home / "runs", keep=keep, in_use={version})
-    path = policies.path(plan.policy, update.version)
-    return OfflineRun(dataset, update, update.version, path, served=gateway is not None)
+        yield Updater(plan.recipe, policies, learner, gateway, provider, Phases(), base=base)
 
 
-def _run_folder(plan: Plan) -> str:
-    """Return the folder of the run, which the policies of one recipe folder do not share.
+def prune(plan: Plan, parent: int) -> None:
+    """Remove the policy's versions that are not kept; `parent`, the latest version's, is."""
+    keep, runs = plan.train.keep_versions, plan.home / "runs"
+    prune_versions(Policies(plan.home), plan.policy, runs, keep=keep, in_use={parent})
 
-    A policy's name has no '@'.
+
+def run_folder(plan: Plan, kind: str) -> Path:
+    """Return the folder of a run without waves, which a recipe folder's policies do not share.
+
+    Args:
+        kind: of the run, such as `once`. A policy's name has no '@'.
     """
-    return path_component(f"{plan.name}-once@{plan.policy}")
+    return plan.home / "runs" / path_component(f"{plan.name}-{kind}@{plan.policy}")

@@ -38,7 +38,7 @@ REASONS = {
 }
 
 OF_SAMPLING = ("constrained", "filtered", "greedy", "no_version", "untrusted_tokens", "without_key")
-"""The reasons of `row_filters` that say how a call was sampled, which only an RL loss depends on."""
+"""The reasons of `row_filters` that say how a call was sampled: only an RL loss depends on them."""
 
 TokenPair = tuple[list[int], list[int]]
 """The token ids of a prompt and of its response."""
