@@ -1,4 +1,4 @@
-"""The command `ltrain sft`."""
+"""The commands `ltrain sft` and `ltrain dpo`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -73,8 +73,51 @@ def sft(
     _check_source(mode, from_dataset)
     options = {"min": min_outcome, "best": best, "epochs": epochs, "holdout": holdout}
     plan = command.make_plan(recipe, "sft", options, model=model, mode=mode)
-    command.run_sft(
+    command.run_offline(
         plan,
+        "sft",
+        store,
+        from_dataset,
+        again=again,
+        replace=replace,
+        dry_run=dry_run,
+        as_json=as_json,
+    )
+
+
+@app.command()
+def dpo(
+    recipe: RecipeArgument = Path("ltrain.toml"),
+    from_dataset: DatasetOption = None,
+    mode: ModeOption = None,
+    store: StoreOption = None,
+    model: ModelOption = None,
+    pairs: Annotated[
+        int | None, typer.Option(min=1, help="Most pairs of each group; replaces dpo.pairs.")
+    ] = None,
+    beta: Annotated[
+        float | None,
+        typer.Option(min=0.001, help="How strongly the policy is held back; replaces dpo.beta."),
+    ] = None,
+    epochs: EpochsOption = None,
+    holdout: HoldoutOption = None,
+    again: AgainOption = False,
+    replace: ReplaceOption = False,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Train a policy to prefer the answers of better rollouts, and publish the next version.
+
+    Example: ltrain dpo ltrain.toml --pairs 2 --epochs 3 --holdout 0.1
+    """
+    from ltrain_train.offline import command
+
+    _check_source(mode, from_dataset)
+    options = {"pairs": pairs, "beta": beta, "epochs": epochs, "holdout": holdout}
+    plan = command.make_plan(recipe, "dpo", options, model=model, mode=mode)
+    command.run_offline(
+        plan,
+        "dpo",
         store,
         from_dataset,
         again=again,

@@ -27,7 +27,7 @@ def dry(home: Path, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
         plan = command.make_plan(file, "sft", keys, model=tiny, mode=None)
         capsys.readouterr()
         try:
-            command.run_sft(plan, stores[0], None, **options(dry_run=True, again=again))
+            command.run_offline(plan, "sft", stores[0], None, **options(dry_run=True, again=again))
         finally:
             report.printed = json.loads(capsys.readouterr().out or "{}")  # type: ignore[attr-defined]
         return report.printed  # type: ignore[attr-defined]
@@ -121,14 +121,14 @@ def test_a_recorded_call_keeps_its_tokens_and_fits_only_its_own_tokenizer(
     file = home.parent / "ltrain.toml"
     plan = command.make_plan(file, "sft", {}, model=None, mode=None)
     with pytest.raises(BadRun, match="has tokens of another model: its tokenizer is 0000000000000"):
-        command.run_sft(plan, None, manifest.parent, **options(dry_run=True))
+        command.run_offline(plan, "sft", None, manifest.parent, **options(dry_run=True))
 
 
 def test_a_policy_without_weights_is_refused(home: Path, tmp_path: Path) -> None:
     plan = command.make_plan(write_recipe(tmp_path), "sft", {}, model=None, mode=None)
     with pytest.raises(BadRun, match=r"'helper' has no version to start from\. Add --model DIR"):
-        command.run_sft(plan, None, None, **options())
+        command.run_offline(plan, "sft", None, None, **options())
     (tmp_path / "prompt.txt").write_text("You help.")
     Policies(home).register("helper", tmp_path / "prompt.txt")
     with pytest.raises(BadRun, match="'helper' are prompts, which have no weights to train"):
-        command.run_sft(plan, None, None, **options())
+        command.run_offline(plan, "sft", None, None, **options())

@@ -15,6 +15,7 @@ from ltrain_train.loop.health import GATEWAY_START_TIMEOUT, is_starting
 from ltrain_train.loop.retry import retry_publish
 from ltrain_train.policy import Policies
 from ltrain_transforms.policy_lineage import write_ledger
+from ltrain_transforms.recipe import Recipe
 
 _logger = logging.getLogger("ltrain.loop")
 
@@ -61,6 +62,15 @@ def describe_serving(policy: str, *, served: bool) -> str:
     return f"No gateway serves the policy now. Serve it with `ltrain serve --policy {policy}`."
 
 
+def publishes_adapters(recipe: Recipe, policy: str, gateway: GatewayClient | None) -> bool:
+    """Return whether a new version is an adapter, and not merged weights."""
+    if not recipe.train.lora_rank:
+        return False
+    if gateway is None:
+        return recipe.serve.publish == "adapter"
+    return gateway.publish_choice(policy).artifact == "adapter"
+
+
 @dataclass(frozen=True, slots=True)
 class TrainedVersion:
     """Where a new version comes from."""
@@ -72,7 +82,7 @@ class TrainedVersion:
     """Id of the dataset."""
     recipe: str
     """Digest of the recipe."""
-    base: int
+    base: int | None
     """The version whose weights an adapter, or the checkpoint, is added to."""
     checkpoint: Path | None = None
     """The learner's checkpoint of the new version."""

@@ -322,13 +322,13 @@ def make_learner(
             served,
             version,
         )
-        adapter = _require_rank(plan, policies, version) if served == "adapter" else None
+        adapter = require_rank(plan, policies, version) if served == "adapter" else None
         base = manifest.weights_version
         return base, _new_learner(plan, policies, base, lock, adapter=adapter)
     return base, learner
 
 
-def _require_rank(plan: Plan, policies: Policies, version: int) -> Path:
+def require_rank(plan: Plan, policies: Policies, version: int) -> Path:
     """Return the adapter of a version, if it has the rank that the recipe trains."""
     adapter = policies.path(plan.policy, version)
     rank = read_adapter_config(adapter).r

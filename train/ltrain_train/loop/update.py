@@ -14,7 +14,12 @@ from opentelemetry.sdk.trace import TracerProvider
 from ltrain_instrument import attributes
 from ltrain_train.gateway import GatewayClient
 from ltrain_train.learner import LearnerClient, Objective, StepReport
-from ltrain_train.loop.publication import TrainedVersion, publish_draft, publish_version
+from ltrain_train.loop.publication import (
+    TrainedVersion,
+    publish_draft,
+    publish_version,
+    publishes_adapters,
+)
 from ltrain_train.loop.report import Phases
 from ltrain_train.loop.training_rows import LeftOut, select_rows
 from ltrain_train.policy import Policies
@@ -95,7 +100,7 @@ class Updater:
             self.learner.save(checkpoint)
         with self.phases.measure("load"):
             draft = self.policies.directory / self.policy / f".draft-{parent}"
-            if self._publishes_adapters():
+            if publishes_adapters(self.recipe, self.policy, self.gateway):
                 self.learner.export_adapter(draft)
             else:
                 self.learner.export(draft)
@@ -107,11 +112,3 @@ class Updater:
     def serve(self, version: int) -> None:
         """Make an earlier version current."""
         publish_version(self.policies, self.policy, version, self.gateway, self.tracer)
-
-    def _publishes_adapters(self) -> bool:
-        """Return whether the new version is an adapter, and not merged weights."""
-        if not self.recipe.train.lora_rank:
-            return False
-        if self.gateway is None:
-            return self.recipe.serve.publish == "adapter"
-        return self.gateway.publish_choice(self.policy).artifact == "adapter"

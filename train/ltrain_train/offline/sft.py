@@ -28,7 +28,11 @@ class Epoch:
     held_out: float | None
     """Loss of the held-out rows after the epoch; None without such rows."""
     metrics: dict[str, float]
+    """The learner's metrics of the epoch, or TRL's of its last optimizer step."""
     seconds: float
+    margin: float | None = None
+    """With pairs: the mean difference of the rewards of chosen and rejected answers, of the
+    held-out pairs if there are some."""
 
 
 @dataclass(frozen=True, slots=True)

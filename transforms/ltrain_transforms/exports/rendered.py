@@ -9,6 +9,7 @@ the tokens of a call that a gateway recorded are kept; `tokens` is `sampled` if 
 from collections.abc import Iterator
 from io import BytesIO
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -31,6 +32,7 @@ from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.samples import samples, taken_choice
 from ltrain_transforms.source import to_drops
 from ltrain_transforms.tables import CALLS, SAMPLES
+from ltrain_transforms.traces import Fields
 
 REASONS = {
     "not_rendered": "the chat template refuses its messages, or does not render its answer after "
@@ -55,7 +57,7 @@ def export_rendered(job: ExportJob) -> ExportResult:
         BadTokenizer: when the folder has no tokenizer, or the tokenizer has no chat template.
     """
     options = job.options
-    tokenizer = _load_tokenizer(options)
+    tokenizer = load_tokenizer(options.tokenizer, options.chat_template)
     recipe = _recipe(job.dataset, options)
     recorded = _is_recorded(options)
     rollouts = select_best(read_rollouts(job.dataset), options)
@@ -120,10 +122,17 @@ def _rows(
     return rendered_rows, not_rendered, unusable.with_columns(stage=pl.lit(STAGE))
 
 
-def _load_tokenizer(options: ExportOptions) -> Any:
+def load_tokenizer(folder: Path | None, chat_template: str | None = None) -> Any:
+    """Load a tokenizer.
+
+    Args:
+        chat_template: the text that replaces its chat template.
+
+    Raises:
+        BadTokenizer: when the folder has no tokenizer, or the tokenizer has no chat template.
+    """
     from transformers import AutoTokenizer
 
-    folder = options.tokenizer
     if folder is None or not folder.is_dir():
         problem = "No tokenizer is named" if folder is None else f"{folder} is not a folder"
         raise BadTokenizer(f"{problem}. Pass the folder of a tokenizer: --tokenizer DIR.")
@@ -133,7 +142,7 @@ def _load_tokenizer(options: ExportOptions) -> Any:
         raise BadTokenizer(
             f"{folder} holds no tokenizer: {error}. Pass the folder of one: --tokenizer DIR."
         ) from error
-    tokenizer.chat_template = options.chat_template or tokenizer.chat_template
+    tokenizer.chat_template = chat_template or tokenizer.chat_template
     if not tokenizer.chat_template:
         raise BadTokenizer(
             f"The tokenizer in {folder} has no chat template. Choose the tokenizer of a chat "
@@ -145,35 +154,38 @@ def _load_tokenizer(options: ExportOptions) -> Any:
 def _tokenize(conversation: Conversation, tokenizer: Any) -> Iterator[tuple[str, TokenPair | None]]:
     """Yield the call and the tokens of each sampled response; None if it cannot be rendered."""
     for index, call in conversation.answers.items():
-        try:
-            pair = _split_tokens(conversation, index, tokenizer)
-        # broad: a template raises jinja's errors on messages that it does not allow, and anything
-        # on fields of other types; each such call is the drop `not_rendered`
-        except Exception:
-            pair = None
-        yield call, pair
+        prompt, answer = conversation.prompt(index), conversation.answer(index)
+        yield call, render_answer(tokenizer, prompt, answer, conversation.tools)
 
 
-def _split_tokens(conversation: Conversation, index: int, tokenizer: Any) -> TokenPair | None:
-    """Return the tokens of a prompt and of its response; None if one does not extend the other."""
-    messages = conversation.prompt(index)
-    prompt = _render(tokenizer, conversation, messages, generation_prompt=True)
-    messages = [*messages, conversation.answer(index)]
-    both = _render(tokenizer, conversation, messages, generation_prompt=False)
-    answer = _cut_after_eos(both[len(prompt) :], tokenizer.eos_token_id)
-    return (prompt, answer) if both[: len(prompt)] == prompt and answer else None
+def render_answer(
+    tokenizer: Any, prompt: list[ChatMessage], answer: ChatMessage, tools: list[Fields]
+) -> TokenPair | None:
+    """Return the tokens of a prompt and of its answer; None if the template does not render them.
+
+    The tokens of both together must begin with those of the prompt.
+    """
+    try:
+        before = _render(tokenizer, prompt, tools, generation_prompt=True)
+        both = _render(tokenizer, [*prompt, answer], tools, generation_prompt=False)
+    # broad: a template raises jinja's errors on messages that it does not allow, and anything
+    # on fields of other types; each such call is the drop `not_rendered`
+    except Exception:
+        return None
+    after = _cut_after_eos(both[len(before) :], tokenizer.eos_token_id)
+    return (before, after) if both[: len(before)] == before and after else None
 
 
 def _render(
     tokenizer: Any,
-    conversation: Conversation,
     messages: list[ChatMessage],
+    tools: list[Fields],
     *,
     generation_prompt: bool,
 ) -> list[int]:
     ids: list[int] = tokenizer.apply_chat_template(
         messages,
-        tools=conversation.tools or None,
+        tools=tools or None,
         add_generation_prompt=generation_prompt,
         tokenize=True,
         return_dict=False,

@@ -9,7 +9,7 @@ from ltrain_transforms.recipe.credit import (
     Step,
 )
 from ltrain_transforms.recipe.judge import Judge
-from ltrain_transforms.recipe.offline import Sft
+from ltrain_transforms.recipe.offline import Dpo, Sft
 from ltrain_transforms.recipe.policy import NEUTRAL, Policy
 from ltrain_transforms.recipe.policy_loss import KL_ESTIMATORS, POLICY_LOSSES, UNSUPPORTED_LOSSES
 from ltrain_transforms.recipe.recipe import DEFAULT, Recipe
@@ -36,6 +36,7 @@ __all__ = [
     "UNSUPPORTED_LOSSES",
     "Credit",
     "Credited",
+    "Dpo",
     "FailedCounts",
     "Filter",
     "Judge",

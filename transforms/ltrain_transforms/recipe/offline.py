@@ -23,3 +23,14 @@ class Sft(Offline):
     """Rows of an optimizer step; the rows of a group are in one step."""
     learning_rate: float | None = Field(default=None, gt=0)
     """Learning rate of every step; unset: `train.learning_rate`."""
+
+
+class Dpo(Offline):
+    pairs: int = Field(default=1, ge=1)
+    """Most pairs of each group, those whose outcomes differ most."""
+    beta: float = Field(default=0.1, gt=0)
+    """How strongly the policy is held near the version that training starts from."""
+    pairs_per_step: int = Field(default=16, ge=1)
+    """Pairs of an optimizer step."""
+    learning_rate: float | None = Field(default=None, gt=0)
+    """Learning rate of every step; unset: a tenth of `train.learning_rate`."""

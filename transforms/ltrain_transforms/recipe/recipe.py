@@ -17,7 +17,7 @@ from ltrain_transforms.errors import BadRecipe
 from ltrain_transforms.recipe.credit import DEFAULT_ESTIMATOR, PRODUCTION_ESTIMATOR, Credit
 from ltrain_transforms.recipe.fault import describe_error
 from ltrain_transforms.recipe.judge import Judge
-from ltrain_transforms.recipe.offline import Sft
+from ltrain_transforms.recipe.offline import Dpo, Sft
 from ltrain_transforms.recipe.policy import Policy
 from ltrain_transforms.recipe.reward import Reward
 from ltrain_transforms.recipe.rollout import Rollout
@@ -41,6 +41,7 @@ class Recipe(Section):
     filter: Filter = Filter()
     train: Train = Train()
     sft: Sft = Sft()
+    dpo: Dpo = Dpo()
     serve: Serve = Serve()
 
     @field_validator("policy")
