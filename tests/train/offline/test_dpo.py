@@ -7,9 +7,11 @@ import polars as pl
 import pytest
 from tests.train.offline.chats import RECIPE, add_chats, options, write_recipe, write_store
 from tests.transforms.conftest import Scene
+from tests.transforms.exports.conftest import Talking, message
 
-from ltrain_train.errors import NothingToTrain
+from ltrain_train.errors import BadRun, NothingToTrain
 from ltrain_train.offline import command
+from ltrain_train.offline.dpo_job import TRL_VERSION, find_trl
 from ltrain_train.policy import Policies, read_adapter_config
 
 
@@ -48,3 +50,43 @@ def test_the_margin_rises_and_the_adapter_becomes_a_version(
     assert set(ledger) < {talk.attempt.rollout for talk in talks}
     with pytest.raises(NothingToTrain, match=r"was trained on them before \(v1 on"):
         command.run_offline(plan, "dpo", store, None, **options())
+
+
+def test_every_execution_is_in_a_pair_or_left_out(
+    home: Path, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene = Scene()
+    add_chats(scene, tasks=2)
+    for sample in range(2):  # equal outcomes
+        Talking(scene.attempt("same", sample)).hears(message("user", "w1")).answers("w2")
+        scene.attempts[-1].evaluate(1.0)
+        scene.attempts[-1].close()
+    for sample, answer in enumerate(("w3", " ".join(["w4"] * 40))):
+        talk = Talking(scene.attempt("long", sample)).hears(message("user", "w1"))
+        talk.answers(answer)
+        talk.ends(float(sample))
+    store = write_store(tmp_path, scene)
+    recipe = write_recipe(tmp_path, RECIPE + "serve = { max_model_len = 32 }\n")
+    plan = command.make_plan(recipe, "dpo", {}, model=tiny, mode=None)
+    command.run_offline(plan, "dpo", store, None, **options(dry_run=True))
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["executions"] == {
+        "all": 8, "trained": 4, "held_out": 0, "left_out": {"no_difference": 2, "too_long": 2},
+    }  # fmt: skip
+    assert (printed["pairs"], Policies(home).versions("helper")) == (2, [])
+
+
+def test_a_missing_trl_names_how_to_install_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LTRAIN_TRL", str(tmp_path))
+    with pytest.raises(BadRun, match=r"no TRL in .*`make setup-trl`.*--target DIR trl==1\.16\.0"):
+        find_trl()
+    (tmp_path / "trl").mkdir()
+    (tmp_path / "trl" / "__init__.py").touch()
+    assert find_trl() == tmp_path
+
+
+def test_the_lock_has_the_version_that_the_trainer_needs() -> None:
+    lock = Path(__file__).parents[3] / "setup" / "trl.lock"
+    assert f"\ntrl=={TRL_VERSION} " in lock.read_text()

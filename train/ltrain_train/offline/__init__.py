@@ -1,4 +1,4 @@
-"""`ltrain sft`: trains a policy on stored chats, and publishes the next version."""
+"""`ltrain sft` and `ltrain dpo`: train a policy on stored chats, and publish the next version."""
 
 from ltrain_train.offline import command
 

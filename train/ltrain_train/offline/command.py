@@ -103,8 +103,8 @@ def _print_version(
     if rise := _describe_rise(version.epochs):
         print(rise)
     print(
-        f"Policy {plan.policy} v{version.number} at {path}: trained on {report.trained} rows of "
-        f"dataset {report.dataset}."
+        f"Policy {plan.policy} v{version.number} at {path}: trained on {report.trained} "
+        f"{report.unit} of dataset {report.dataset}."
     )
     print(describe_serving(plan.policy, served=version.served))
     print(f"`ltrain show {plan.policy}@{version.number}` shows what it was trained on.")

@@ -14,16 +14,18 @@ from typing import Any, Literal, Self
 from pydantic import TypeAdapter
 
 from ltrain_instrument.files import write_file
-from ltrain_train.errors import LearnerFailed
+from ltrain_instrument.settings import TRL
+from ltrain_train.errors import BadRun, LearnerFailed
 from ltrain_train.processes import Children
 
+TRL_VERSION = "1.16.0"
+"""The version whose trainer takes token ids by the method that `dpo_trainer` replaces."""
 POLL = 0.5
 """Seconds between two checks whether a process without events has died."""
 ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "OMP_WAIT_POLICY": "PASSIVE",
     "TOKENIZERS_PARALLELISM": "false",
-    "TRL_EXPERIMENTAL_SILENCE": "1",
 }
 
 
@@ -84,6 +86,7 @@ def run_job(
         LearnerFailed: when it fails or hangs.
         ChildDied: when it is killed.
     """
+    trl = find_trl()
     job.write(file)
     reading, writing = os.pipe()
     with ExitStack() as stack:
@@ -91,7 +94,7 @@ def run_job(
         try:
             child = children.start(
                 "DPO trainer",
-                [sys.executable, "-m", TRAINER_MODULE, str(file), str(writing)],
+                [sys.executable, "-c", START, str(trl), str(file), str(writing)],
                 env=ENVIRONMENT,
                 log=log,
                 pass_fds=(writing,),
@@ -110,7 +113,31 @@ def run_job(
         raise LearnerFailed(f"The DPO trainer ended without a result. Its log is {log}.")
 
 
-TRAINER_MODULE = "ltrain_train.offline.dpo_trainer"
+START = """
+import sys
+sys.path.append(sys.argv[1])  # last, so that the folder of TRL replaces no other package
+from ltrain_train.offline.dpo_trainer import main
+main(sys.argv[2], int(sys.argv[3]))
+"""
+
+
+def find_trl() -> Path:
+    """Return the folder from which TRL is imported: of LTRAIN_TRL, by default of `.venv-trl`.
+
+    Raises:
+        BadRun: when TRL is not there.
+    """
+    named, beside = TRL.read(), Path(sys.prefix).parent / ".venv-trl"
+    root = beside if TRL.name not in os.environ and beside.is_dir() else named
+    folders = () if root is None else (root, *sorted(root.glob("lib/python3.*/site-packages")))
+    for folder in folders:
+        if (folder / "trl" / "__init__.py").is_file():
+            return folder.absolute()
+    raise BadRun(
+        f"There is no TRL in '{root}'. It needs a folder of its own, because verl does not start "
+        "where TRL can be imported: make it with `make setup-trl`, or `pip install --no-deps "
+        f"--target DIR trl=={TRL_VERSION}`, and set {TRL.name}=DIR."
+    )
 
 
 def _read_events(pipe: int, hang_timeout: float, log: Path) -> Iterator[dict[str, Any]]:

@@ -66,6 +66,11 @@ class DpoReport(OfflineReport):
         """Number of pairs to train on."""
         return self.pairs
 
+    @property
+    def unit(self) -> str:
+        """What is trained on."""
+        return "pairs"
+
     def facts(self) -> dict[str, str]:
         """Return the lines about pairs and steps."""
         return {

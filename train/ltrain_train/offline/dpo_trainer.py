@@ -7,7 +7,6 @@ an `error`, or `done`. The output of TRL goes to the process's own output, which
 import json
 import math
 import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,7 +23,7 @@ from ltrain_train.learner import copy_model_files, merge_adapter, write_weights
 from ltrain_train.offline.dpo_job import DpoJob
 
 
-class PairTrainer(DPOTrainer):
+class PairTrainer(DPOTrainer):  # type: ignore[misc]
     """TRL's trainer, for pairs whose token ids are there already."""
 
     def _prepare_dataset(self, dataset: Dataset, *_: Any) -> Dataset:
@@ -159,14 +158,10 @@ def _write(job: DpoJob, model: Any) -> None:
 
 def main(file: str, pipe: int) -> None:
     """Run the job in a file."""
+    os.set_inheritable(pipe, False)
     events = Events(pipe)
     try:
         train(DpoJob.read(Path(file)), events)
     except Exception as error:  # TRL and torch raise anything; the log has the traceback
         events.write(kind="error", error=f"{type(error).__name__}: {error}")
         raise
-
-
-if __name__ == "__main__":
-    os.set_inheritable(int(sys.argv[2]), False)
-    main(sys.argv[1], int(sys.argv[2]))

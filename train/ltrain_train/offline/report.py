@@ -80,6 +80,11 @@ class OfflineReport:
         del fields["explanations"], fields["reaches_threshold"]
         return fields
 
+    @property
+    def unit(self) -> str:
+        """What is trained on."""
+        raise NotImplementedError
+
     def facts(self) -> dict[str, str]:
         """Return the lines of the printed report that the trainer adds."""
         return {}

@@ -53,6 +53,11 @@ class SftReport(OfflineReport):
         """Number of rows to train on."""
         return self.rows
 
+    @property
+    def unit(self) -> str:
+        """What is trained on."""
+        return "rows"
+
     def facts(self) -> dict[str, str]:
         """Return the lines about calls, rows and steps."""
         held_out = f"{self.held_out_rows} rows with {self.held_out_tokens} tokens"
