@@ -8,11 +8,12 @@ import typer
 from ltrain_instrument import settings
 from ltrain_instrument.allow import Allow
 from ltrain_instrument.identity import Mode, SourceMode
-from ltrain_train import eval_cli, policy_cli, serve_cli, worker_cli
+from ltrain_train import eval_cli, offline_cli, policy_cli, serve_cli, worker_cli
 
 app = typer.Typer()
 app.add_typer(policy_cli.app, name="policy")
 app.add_typer(eval_cli.app)
+app.add_typer(offline_cli.app)
 app.add_typer(serve_cli.app)
 app.add_typer(worker_cli.app)
 

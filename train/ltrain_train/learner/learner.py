@@ -118,9 +118,9 @@ class Learner:
             warnings=self._take_notes() + warnings + undone_warnings,
         )
 
-    def log_probs(self, samples: Path) -> list[list[float]]:
+    def log_probs(self, samples: Path, kind: Kind = "rl") -> list[list[float]]:
         """Return the log-probabilities of each row's response tokens under the current weights."""
-        return [x.tolist() for x in self._log_probs(self._read_rows(samples))]
+        return [x.tolist() for x in self._log_probs(self._read_rows(samples, kind))]
 
     def export(self, directory: Path, *, dtype: str) -> None:
         """Write the policy, adapter merged, as a model directory for transformers and vLLM.

@@ -80,7 +80,7 @@ class LearnerService:
                     **arguments,
                 )
             ),
-            "log_probs": lambda: learner.log_probs(Path(arguments["samples"])),
+            "log_probs": lambda: learner.log_probs(Path(arguments["samples"]), arguments["kind"]),
             "export": lambda: learner.export(
                 Path(arguments["directory"]), dtype=arguments["dtype"]
             ),

@@ -4,8 +4,17 @@ from ltrain_train.loop import command, policy_commands
 from ltrain_train.loop.command import hold_lock
 from ltrain_train.loop.health import responds
 from ltrain_train.loop.journal import Journal
-from ltrain_train.loop.plan import Plan, serve_arguments
+from ltrain_train.loop.learners import PolicyLearner, require_rank
+from ltrain_train.loop.once import build_dataset, open_updater, prune, read_lineage, run_folder
+from ltrain_train.loop.plan import Plan, find_chat_template, serve_arguments
 from ltrain_train.loop.policy_commands import parse_version
+from ltrain_train.loop.publication import (
+    TrainedVersion,
+    describe_serving,
+    find_gateway,
+    publish_draft,
+    publishes_adapters,
+)
 from ltrain_train.loop.retry import retry_publish, retry_store
 from ltrain_train.loop.services import Services
 from ltrain_train.loop.wave_summary import CountedRollout, WaveSummary, outcome_score
@@ -14,15 +23,28 @@ __all__ = [
     "CountedRollout",
     "Journal",
     "Plan",
+    "PolicyLearner",
     "Services",
+    "TrainedVersion",
     "WaveSummary",
+    "build_dataset",
     "command",
+    "describe_serving",
+    "find_chat_template",
+    "find_gateway",
     "hold_lock",
+    "open_updater",
     "outcome_score",
     "parse_version",
     "policy_commands",
+    "prune",
+    "publish_draft",
+    "publishes_adapters",
+    "read_lineage",
+    "require_rank",
     "responds",
     "retry_publish",
     "retry_store",
+    "run_folder",
     "serve_arguments",
 ]

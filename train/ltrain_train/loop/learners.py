@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from ltrain_train.errors import BadCheckpoint, BadRun
-from ltrain_train.learner import Job, LearnerClient, Objective, StepReport
+from ltrain_train.learner import Job, Kind, LearnerClient, Objective, StepReport
 from ltrain_train.loop.plan import Plan
 from ltrain_train.policy import Policies, find_reference, held_reference, read_adapter_config
 from ltrain_train.processes import Children, RunLock
@@ -42,6 +42,10 @@ class PolicyLearner:
     ) -> StepReport:
         """Make one update, as `LearnerClient.step` does."""
         return self._client.step(samples, objective, version=version, dataset=dataset)
+
+    def log_probs(self, samples: Path, kind: Kind = "rl") -> list[list[float]]:
+        """Return the log-probabilities of each row's response tokens under the current weights."""
+        return self._client.log_probs(samples, kind)
 
     def save(self, directory: Path) -> None:
         """Write a checkpoint, to which the policy's next turn returns."""
@@ -171,13 +175,13 @@ def make_learner(
             served,
             version,
         )
-        adapter = _require_rank(plan, policies, version) if served == "adapter" else None
+        adapter = require_rank(plan, policies, version) if served == "adapter" else None
         base = manifest.weights_version
         return base, _new_learner(plan, policies, base, lock, adapter=adapter)
     return base, learner
 
 
-def _require_rank(plan: Plan, policies: Policies, version: int) -> Path:
+def require_rank(plan: Plan, policies: Policies, version: int) -> Path:
     """Return the adapter of a version, if it has the rank that the recipe trains."""
     adapter = policies.path(plan.policy, version)
     rank = read_adapter_config(adapter).r

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ltrain_collector.store import Store
 from ltrain_instrument.files import path_component
@@ -75,13 +76,7 @@ def read_lineage(plan: Plan, *, again: bool = False, register: bool = True) -> L
 
 
 def read_store(
-    plan: Plan,
-    store: Store,
-    lineage: Lineage,
-    *,
-    replace: bool = False,
-    ended_before: int | None = None,
-    since: str | None = None,
+    plan: Plan, store: Store, lineage: Lineage, *, replace: bool = False, **selection: Any
 ) -> TrainingInput:
     """Build a dataset from `store` by the recipe, for the version of `lineage`.
 
@@ -92,37 +87,59 @@ def read_store(
         store: the store.
         lineage: of the policy's version.
         replace: replace a dataset that a version was trained on, too.
-        ended_before: as in `build`.
-        since: as in `build`.
+        selection: `ended_before` and `since`, as in `build`.
 
     Raises:
         NothingToBuild: when the recipe's source selects no execution.
         DatasetExists: when another dataset of this version is there, and is not to be replaced.
     """
+    part = _part(plan, lineage.version)
+    dataset = build_dataset(plan, store, part, lineage=lineage, replace=replace, **selection)
+    return select_input(plan, dataset, lineage)
+
+
+def build_dataset(
+    plan: Plan,
+    store: Store,
+    part: str,
+    *,
+    lineage: Lineage | None = None,
+    replace: bool = False,
+    **selection: Any,
+) -> Dataset:
+    """Build a dataset from `store` by the recipe, in the run's folder of datasets.
+
+    Args:
+        plan: of the policy.
+        store: the store.
+        part: the end of the dataset's name.
+        lineage: of the version whose outdated rollouts are left out; None: none are.
+        replace: as in `read_store`, with the same errors.
+        selection: as in `read_store`.
+    """
     policies = plan.home / "policies"
-    out = _dataset_folder(plan, lineage.version)
-    dataset = build(
+    out = dataset_folder(plan.home, plan.name, plan.recipe.source.mode, part)
+    return build(
         store,
         plan.recipe,
         out,
         base=read_base_digests(policies / plan.policy),
         lineage=lineage,
         replace=replace or _is_unused(out, policies),
-        ended_before=ended_before,
-        since=since,
+        **selection,
     )
-    return select_input(plan, dataset, lineage)
 
 
 def remove_datasets(plan: Plan, versions: Sequence[int]) -> None:
     """Remove the datasets that were built for versions which are removed."""
-    for version in versions:
-        shutil.rmtree(_dataset_folder(plan, version), ignore_errors=True)
-
-
-def _dataset_folder(plan: Plan, version: int) -> Path:
     mode = plan.recipe.source.mode
-    return dataset_folder(plan.home, plan.name, mode, f"{plan.policy}@{version}")
+    for version in versions:
+        folder = dataset_folder(plan.home, plan.name, mode, _part(plan, version))
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _part(plan: Plan, version: int) -> str:
+    return f"{plan.policy}@{version}"
 
 
 def _is_unused(folder: Path, policies: Path) -> bool:
@@ -179,6 +196,18 @@ def open_updaters(
         }
 
 
+@contextmanager
+def open_updater(plan: Plan, version: int, lock: RunLock) -> Iterator[Updater]:
+    """Yield the updater of a version, as `open_updaters` does, with the policy's gateway."""
+    with (
+        open_updaters([plan], {plan.policy: version}, lock) as updaters,
+        find_gateway(plan.home, plan.policy) as gateway,
+    ):
+        updater = updaters[plan.policy]
+        updater.gateway = gateway
+        yield updater
+
+
 def train_on(plan: Plan, data: TrainingInput, updater: Updater) -> OfflineRun:
     """Train on a dataset and publish the new version, through a gateway that serves the policy.
 
@@ -187,24 +216,30 @@ def train_on(plan: Plan, data: TrainingInput, updater: Updater) -> OfflineRun:
         NotFinite: when every optimizer step was undone.
     """
     data.check()
-    policies, dataset, version = updater.policies, data.selection.dataset, data.lineage.version
-    checkpoints = plan.home / "runs" / _run_folder(plan) / "checkpoints"
+    dataset, version = data.selection.dataset, data.lineage.version
     with find_gateway(plan.home, plan.policy) as gateway:
         updater.gateway = gateway
-        update = updater.update(dataset, data.lineage, checkpoints)
+        update = updater.update(dataset, data.lineage, run_folder(plan, "once") / "checkpoints")
     if update.version is None:
         error = NotFinite if update.report.undone else NothingToTrain
         raise error(f"No version was published. {' '.join(update.report.warnings)}")
-    keep, in_use = plan.train.keep_versions, {version, updater.learner.base}
-    removed = prune_versions(policies, plan.policy, plan.home / "runs", keep=keep, in_use=in_use)
-    path = policies.path(plan.policy, update.version)
-    served = gateway is not None
-    return OfflineRun(dataset, update, update.version, path, served, tuple(removed.versions))
+    removed = prune(plan, version, updater.learner.base)
+    path = updater.policies.path(plan.policy, update.version)
+    return OfflineRun(dataset, update, update.version, path, gateway is not None, removed)
 
 
-def _run_folder(plan: Plan) -> str:
-    """Return the folder of the run, which the policies of one recipe folder do not share.
+def prune(plan: Plan, *in_use: int) -> tuple[int, ...]:
+    """Remove the policy's versions that are not kept, as those in use are, and return them."""
+    keep, runs = plan.train.keep_versions, plan.home / "runs"
+    removal = prune_versions(Policies(plan.home), plan.policy, runs, keep=keep, in_use=in_use)
+    return tuple(removal.versions)
 
-    A policy's name has no '@'.
+
+def run_folder(plan: Plan, kind: str) -> Path:
+    """Return the folder of a run without waves, which a recipe folder's policies do not share.
+
+    Args:
+        plan: of the policy.
+        kind: of the run, such as `once`. A policy's name has no '@'.
     """
-    return path_component(f"{plan.name}-once@{plan.policy}")
+    return plan.home / "runs" / path_component(f"{plan.name}-{kind}@{plan.policy}")

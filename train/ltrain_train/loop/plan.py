@@ -99,9 +99,19 @@ def serve_arguments(serve: Serve, train: Train, folder: Path) -> list[str]:
     Raises:
         BadRun: when the chat template does not exist.
     """
-    if serve.chat_template is not None and not (folder / serve.chat_template).is_file():
-        raise BadRun(
-            f"serve.chat_template = '{serve.chat_template}': there is no such file in "
-            f"{folder.resolve()}. Name a Jinja file."
-        )
+    find_chat_template(serve, folder)
     return serve.arguments(folder, VLLM_DTYPES[resolve_dtype(train).dtype], train)
+
+
+def find_chat_template(serve: Serve, folder: Path) -> Path | None:
+    """Return the file of the chat template that a recipe's [serve] names; None: the model's own.
+
+    Raises:
+        BadRun: when it does not exist.
+    """
+    if serve.chat_template is None or (folder / serve.chat_template).is_file():
+        return None if serve.chat_template is None else folder / serve.chat_template
+    raise BadRun(
+        f"serve.chat_template = '{serve.chat_template}': there is no such file in "
+        f"{folder.resolve()}. Name a Jinja file."
+    )

@@ -5,6 +5,7 @@ the version is complete before a server loads it, and `current` changes after th
 """
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,12 +15,17 @@ from ltrain_instrument import attributes
 from ltrain_train.gateway import GatewayClient
 from ltrain_train.learner import Objective, StepReport
 from ltrain_train.loop.learners import PolicyLearner
-from ltrain_train.loop.publication import publish_version
+from ltrain_train.loop.publication import (
+    TrainedVersion,
+    publish_draft,
+    publish_version,
+    publishes_adapters,
+)
 from ltrain_train.loop.report import Phases
 from ltrain_train.loop.training_rows import LeftOut, select_rows
 from ltrain_train.policy import Policies
 from ltrain_transforms.datasets import Dataset
-from ltrain_transforms.policy_lineage import Lineage, write_ledger
+from ltrain_transforms.policy_lineage import Lineage
 from ltrain_transforms.recipe import Recipe
 
 _logger = logging.getLogger("ltrain.loop")
@@ -84,43 +90,33 @@ class Updater:
             report = replace(step, metrics={**step.metrics, **rows.staleness})
             for warning in report.warnings:
                 _logger.warning("ltrain: dataset %s: %s", dataset.id, warning)
-            if not report.steps:
-                return Update(None, report, rows.left_out)
+        if not report.steps:
+            return Update(None, report, rows.left_out)
+        new = self.publish(dataset.id, version, rows.rollouts, checkpoints)
+        return Update(new, report, rows.left_out)
+
+    def publish(self, dataset: str, parent: int, rollouts: Iterable[str], checkpoints: Path) -> int:
+        """Publish what the learner has trained as the next version, and return its number.
+
+        Args:
+            dataset: id of the dataset that it was trained on.
+            parent: the version that training started from.
+            rollouts: the rollouts that it was trained on.
+            checkpoints: folder of the checkpoint, which is named after the new version.
+        """
+        with self.phases.measure("train"):
             checkpoint = checkpoints / str(self.policies.latest(self.policy) + 1)
             self.learner.save(checkpoint)
         with self.phases.measure("load"):
-            draft = self.policies.directory / self.policy / f".draft-{version}"
-            if self._publishes_adapters():
+            draft = self.policies.directory / self.policy / f".draft-{parent}"
+            if publishes_adapters(self.recipe, self.policy, self.gateway):
                 self.learner.export_adapter(draft)
             else:
                 self.learner.export(draft)
-            write_ledger(draft, rows.rollouts)
-            new = self.policies.publish_files(
-                self.policy,
-                draft,
-                parent=version,
-                dataset=dataset.id,
-                recipe=self.recipe.digest,
-                base=self.learner.base,
-                checkpoint=checkpoint,
-            )
-            origin = {
-                attributes.DATASET_ID: dataset.id,
-                attributes.RECIPE_DIGEST: self.recipe.digest,
-            }
-            publish_version(
-                self.policies, self.policy, new, self.gateway, self.tracer, origin=origin
-            )
-        return Update(new, report, rows.left_out)
+            base, digest = self.learner.base, self.recipe.digest
+            version = TrainedVersion(self.policy, parent, dataset, digest, base, checkpoint)
+            return publish_draft(self.policies, draft, version, rollouts, self.gateway, self.tracer)
 
     def serve(self, version: int) -> None:
         """Make an earlier version current."""
         publish_version(self.policies, self.policy, version, self.gateway, self.tracer)
-
-    def _publishes_adapters(self) -> bool:
-        """Return whether the new version is an adapter, and not merged weights."""
-        if not self.recipe.train.lora_rank:
-            return False
-        if self.gateway is None:
-            return self.recipe.serve.publish == "adapter"
-        return self.gateway.publish_choice(self.policy).artifact == "adapter"

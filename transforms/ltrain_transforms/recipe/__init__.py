@@ -9,6 +9,7 @@ from ltrain_transforms.recipe.credit import (
     Step,
 )
 from ltrain_transforms.recipe.judge import Judge
+from ltrain_transforms.recipe.offline import Dpo, Sft
 from ltrain_transforms.recipe.policy import NEUTRAL, Policy
 from ltrain_transforms.recipe.policy_loss import KL_ESTIMATORS, POLICY_LOSSES, UNSUPPORTED_LOSSES
 from ltrain_transforms.recipe.recipe import DEFAULT, Recipe
@@ -37,6 +38,7 @@ __all__ = [
     "Credit",
     "Credited",
     "Critic",
+    "Dpo",
     "FailedCounts",
     "Filter",
     "Judge",
@@ -51,6 +53,7 @@ __all__ = [
     "RuleKind",
     "Serve",
     "Service",
+    "Sft",
     "Source",
     "Step",
     "Train",

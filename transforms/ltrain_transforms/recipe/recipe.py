@@ -19,6 +19,7 @@ from ltrain_transforms.errors import BadRecipe
 from ltrain_transforms.recipe.credit import DEFAULT_ESTIMATOR, PRODUCTION_ESTIMATOR, Credit
 from ltrain_transforms.recipe.fault import describe_error
 from ltrain_transforms.recipe.judge import Judge
+from ltrain_transforms.recipe.offline import Dpo, Sft
 from ltrain_transforms.recipe.policy import Policy
 from ltrain_transforms.recipe.reward import Reward
 from ltrain_transforms.recipe.rollout import Rollout
@@ -41,6 +42,8 @@ class Recipe(Section):
     credit: Credit = Credit()
     filter: Filter = Filter()
     train: Train = Train()
+    sft: Sft = Sft()
+    dpo: Dpo = Dpo()
     serve: Serve = Serve()
     watch: Watch = Watch()
 
