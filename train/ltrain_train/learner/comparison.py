@@ -5,6 +5,9 @@ of the rows, which the loss reads, and metrics. All log-probabilities are flat a
 response tokens of all rows.
 """
 
+from collections.abc import Sequence
+from itertools import accumulate
+
 import numpy as np
 import polars as pl
 import torch
@@ -75,7 +78,24 @@ def apply_reference(
     return batch.with_values(rows, **{column: lowered.astype(np.float32)}), metrics
 
 
-def describe_rejection(rejected: int, steps: int, objective: Objective) -> str:
+def keep_weighted(
+    rows: pl.DataFrame, steps_rows: Sequence[pl.DataFrame], objective: Objective
+) -> tuple[list[pl.DataFrame], str]:
+    """Return the rows of the optimizer steps that have an accepted call, and a warning or ''.
+
+    Args:
+        rows: those of all steps, in their order.
+        steps_rows: the rows of each step before anything was rejected.
+        objective: what they are trained for.
+    """
+    counts = [step_rows.height for step_rows in steps_rows]
+    starts = accumulate(counts, initial=0)
+    parts = [rows.slice(*each) for each in zip(starts, counts, strict=False)]
+    kept = [part for part in parts if batch.total_weight(part) > 0]
+    return kept, _describe_rejection(len(parts) - len(kept), len(parts), objective)
+
+
+def _describe_rejection(rejected: int, steps: int, objective: Objective) -> str:
     """Return the warning about optimizer steps without an accepted call; empty if there is none."""
     if not rejected:
         return ""

@@ -6,7 +6,6 @@ It needs a running Ray cluster; `ltrain_train.learner.service` runs it in a proc
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import accumulate
 from math import isfinite
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from opentelemetry.trace import Tracer
 
 from ltrain_instrument import attributes
-from ltrain_train.errors import BadBase, BadSamples, NotFinite
+from ltrain_train.errors import BadBase, BadSamples
 from ltrain_train.learner import batch, comparison, engine, loss
 from ltrain_train.learner.checkpoint import fingerprint, make_record, read_record, write_record
 from ltrain_train.learner.critic.training import CriticTraining
@@ -33,6 +32,7 @@ from ltrain_train.learner.weights import (
     export_size,
     read_vocab_size,
     reference_size,
+    require_finite,
     require_memory,
 )
 
@@ -133,7 +133,7 @@ class Learner:
         ) as draft:
             copy_model_files(self.job.base, draft, dtype)
             [bad, *_] = self.group.export(draft, dtype)
-            _require_finite(bad, directory)
+            require_finite(bad, directory)
 
     def export_adapter(self, directory: Path) -> None:
         """Write the adapter as it was trained, in PEFT's layout.
@@ -150,7 +150,7 @@ class Learner:
             )
         with atomic_directory(directory, "the new version", adapter_size(self.job.base, rank)) as d:
             [bad, *_] = self.group.export_adapter(d)
-            _require_finite(bad, directory)
+            require_finite(bad, directory)
 
     def save(self, directory: Path) -> None:
         """Write a checkpoint."""
@@ -304,11 +304,7 @@ class Learner:
         rows, correction_metrics = comparison.apply_correction(rows, old, objective)
         rows, rejection_metrics = comparison.apply_rejection(rows, old, objective)
         metrics |= correction_metrics | rejection_metrics
-        counts = [step_rows.height for step_rows in steps_rows]
-        starts = accumulate(counts, initial=0)
-        parts = [rows.slice(*each) for each in zip(starts, counts, strict=False)]
-        kept = [part for part in parts if batch.total_weight(part) > 0]
-        rejected = comparison.describe_rejection(len(parts) - len(kept), len(parts), objective)
+        kept, rejected = comparison.keep_weighted(rows, steps_rows, objective)
         return kept, metrics, tuple(filter(None, (warning, rejected)))
 
     def _log_probs(self, rows: pl.DataFrame) -> list[torch.Tensor]:
@@ -385,15 +381,6 @@ def _is_made(metrics: Mapping[str, float]) -> bool:
 def _flatten(values: list[torch.Tensor]) -> NDArray[np.float32]:
     """Return the values of all rows as one array."""
     return torch.cat(values).numpy()
-
-
-def _require_finite(bad: list[str], directory: Path) -> None:
-    if bad:
-        raise NotFinite(
-            f"The policy was not written to {directory}: {len(bad)} of its tensors have numbers "
-            f"that are not finite, {bad[0]} for example. Continue from a checkpoint, with a lower "
-            "train.learning_rate."
-        )
 
 
 def _update_metrics(

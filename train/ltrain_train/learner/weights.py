@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import save_file
 
 from ltrain_instrument.files import replace_directory
-from ltrain_train.errors import BadBase, DiskFull, TooLittleMemory
+from ltrain_train.errors import BadBase, DiskFull, NotFinite, TooLittleMemory
 from ltrain_train.policy import LINEAGE_FILES, BadModel, read_config, read_shapes
 from ltrain_train.processes import (
     MIN_FREE,
@@ -233,3 +233,17 @@ class Shards:
 
     def _part_file(self, number: int) -> Path:
         return self.directory / f"part-{number}.safetensors"
+
+
+def require_finite(bad: list[str], directory: Path) -> None:
+    """Check that all written tensors are finite.
+
+    Raises:
+        NotFinite: when `bad`, the names of the others, has one.
+    """
+    if bad:
+        raise NotFinite(
+            f"The policy was not written to {directory}: {len(bad)} of its tensors have numbers "
+            f"that are not finite, {bad[0]} for example. Continue from a checkpoint, with a lower "
+            "train.learning_rate."
+        )
