@@ -22,7 +22,7 @@ Row = dict[str, Any]
 
 def load_critic(directory: str) -> Any:
     critic = hugging_face.AutoModelForTokenClassification.from_pretrained(
-        directory, dtype=torch.float32, num_labels=1, classifier_dropout=0.0
+        directory, dtype=torch.float32, num_labels=1
     )
     for parameter in critic.score.parameters():
         torch.nn.init.zeros_(parameter)
