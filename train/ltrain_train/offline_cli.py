@@ -72,7 +72,7 @@ def sft(
 
     _check_source(mode, from_dataset)
     options = {"min": min_outcome, "best": best, "epochs": epochs, "holdout": holdout}
-    plan = command.make_plan(recipe, "sft", options, model=model, mode=mode)
+    plan = command.plan_offline(recipe, "sft", options, model=model, mode=mode)
     command.run_offline(
         plan,
         "sft",
@@ -114,7 +114,7 @@ def dpo(
 
     _check_source(mode, from_dataset)
     options = {"pairs": pairs, "beta": beta, "epochs": epochs, "holdout": holdout}
-    plan = command.make_plan(recipe, "dpo", options, model=model, mode=mode)
+    plan = command.plan_offline(recipe, "dpo", options, model=model, mode=mode)
     command.run_offline(
         plan,
         "dpo",

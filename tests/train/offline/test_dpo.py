@@ -23,7 +23,7 @@ def test_the_margin_rises_and_the_adapter_becomes_a_version(
     store = write_store(tmp_path, scene)
     recipe = write_recipe(tmp_path, RECIPE + 'serve = { publish = "adapter" }\n')
     keys = {"epochs": 3, "holdout": 0.4, "pairs_per_step": 2, "learning_rate": 5e-3}
-    plan = command.make_plan(recipe, "dpo", keys, model=tiny, mode=None)
+    plan = command.plan_offline(recipe, "dpo", keys, model=tiny, mode=None)
     command.run_offline(plan, "dpo", store, None, **options())
     printed = json.loads(capsys.readouterr().out)
 
@@ -67,7 +67,7 @@ def test_every_execution_is_in_a_pair_or_left_out(
         talk.ends(float(sample))
     store = write_store(tmp_path, scene)
     recipe = write_recipe(tmp_path, RECIPE + "serve = { max_model_len = 32 }\n")
-    plan = command.make_plan(recipe, "dpo", {}, model=tiny, mode=None)
+    plan = command.plan_offline(recipe, "dpo", {}, model=tiny, mode=None)
     command.run_offline(plan, "dpo", store, None, **options(dry_run=True))
     printed = json.loads(capsys.readouterr().out)
     assert printed["executions"] == {

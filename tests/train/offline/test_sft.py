@@ -21,7 +21,7 @@ def test_a_warm_start_lowers_the_loss_and_publishes_a_version(
     talks = add_chats(scene)
     store, recipe = write_store(tmp_path, scene), write_recipe(tmp_path)
     keys = {"min": 1.0, "epochs": 4, "holdout": 0.4, "rows_per_step": 2}
-    plan = command.make_plan(recipe, "sft", keys, model=tiny, mode=None)
+    plan = command.plan_offline(recipe, "sft", keys, model=tiny, mode=None)
     command.run_offline(plan, "sft", store, None, **options())
     printed = json.loads(capsys.readouterr().out)
 

@@ -24,7 +24,7 @@ def dry(home: Path, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
         if not stores:
             stores.append(write_store(tmp_path, scene))
         file = write_recipe(tmp_path, recipe)
-        plan = command.make_plan(file, "sft", keys, model=tiny, mode=None)
+        plan = command.plan_offline(file, "sft", keys, model=tiny, mode=None)
         capsys.readouterr()
         try:
             command.run_offline(plan, "sft", stores[0], None, **options(dry_run=True, again=again))
@@ -119,13 +119,13 @@ def test_a_recorded_call_keeps_its_tokens_and_fits_only_its_own_tokenizer(
     fields["base"]["tokenizer"] = "0" * 64
     manifest.write_text(json.dumps(fields))
     file = home.parent / "ltrain.toml"
-    plan = command.make_plan(file, "sft", {}, model=None, mode=None)
+    plan = command.plan_offline(file, "sft", {}, model=None, mode=None)
     with pytest.raises(BadRun, match="has tokens of another model: its tokenizer is 0000000000000"):
         command.run_offline(plan, "sft", None, manifest.parent, **options(dry_run=True))
 
 
 def test_a_policy_without_weights_is_refused(home: Path, tmp_path: Path) -> None:
-    plan = command.make_plan(write_recipe(tmp_path), "sft", {}, model=None, mode=None)
+    plan = command.plan_offline(write_recipe(tmp_path), "sft", {}, model=None, mode=None)
     with pytest.raises(BadRun, match=r"'helper' has no version to start from\. Add --model DIR"):
         command.run_offline(plan, "sft", None, None, **options())
     (tmp_path / "prompt.txt").write_text("You help.")

@@ -12,14 +12,14 @@ from ltrain_train.offline.dpo_pairs import DpoPairs, select_pairs
 from ltrain_train.offline.report import OfflineReport
 from ltrain_train.offline.sft import Epoch, OfflineVersion, train_sft
 from ltrain_train.offline.sft_rows import SftRows, select_rows
-from ltrain_train.offline.source import OfflineSource, make_plan, open_source
+from ltrain_train.offline.source import OfflineSource, open_source, plan_offline
 from ltrain_train.policy import Policies
 from ltrain_train.processes import RunLock
 
 AFTER_SIGNAL = "no version is published; the same command starts again"
 """What is printed about the time after a signal."""
 
-__all__ = ["make_plan", "run_offline"]
+__all__ = ["plan_offline", "run_offline"]
 
 Trainer = Literal["sft", "dpo"]
 

@@ -21,7 +21,7 @@ TRAINED, HELD_OUT, CONSUMED = "train", "held_out", "consumed"
 """The sides of a row: it is trained on, it only measures the loss, or it was trained on before."""
 
 
-def make_plan(
+def plan_offline(
     path: Path,
     section: str,
     options: dict[str, Any],

@@ -15,6 +15,8 @@ class Offline(Section):
 
 
 class Sft(Offline):
+    """Supervised training on the rollouts with the highest outcomes."""
+
     min: float | None = None
     """Least outcome of a rollout; unset: every rollout that counts."""
     best: int | None = Field(default=None, ge=1)
@@ -26,6 +28,8 @@ class Sft(Offline):
 
 
 class Dpo(Offline):
+    """Preference training on pairs of a better and a worse answer."""
+
     pairs: int = Field(default=1, ge=1)
     """Most pairs of each group, those whose outcomes differ most."""
     beta: float = Field(default=0.1, gt=0)
