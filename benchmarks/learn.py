@@ -31,8 +31,10 @@ BAR, UPDATES, TASKS = 0.95, 40, 480
 LOSSES = {
     "grpo": 'loss = "vanilla"',
     "cispo": 'loss = "cispo"',
+    "ppo with a critic": 'loss = "vanilla"',
 }
 """The lines of [train] of each loss."""
+PPO = "ppo with a critic"
 SHUFFLED = "rewards shuffled"
 CONTROLS = (SHUFFLED, *CORRUPTIONS)
 
@@ -70,6 +72,10 @@ def write_project(cell: Cell, folder: Path) -> Path:
     text = re.sub(r"updates = \d+", f"updates = {UPDATES}", recipe.read_text())
     own = f'{LOSSES[cell.loss]}\nmode = "{cell.mode}"\nmax_staleness = 2'
     text = text.replace('loss = "vanilla"', own)
+    if cell.loss == PPO:  # it compares no rollouts of a task with each other
+        text = re.sub(r"\[credit\.process\][^[]*", "", text).replace('"grpo"', '"gae"')
+        text = text.replace("rollouts_per_task = 8", "rollouts_per_task = 1")
+        text = text.replace("tasks_per_wave = 12", "tasks_per_wave = 96")
     if cell.control:
         text += "drift_limit = 1e9\ndrift_warning = 1e9\n"
     recipe.write_text(text)
