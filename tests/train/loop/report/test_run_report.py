@@ -82,8 +82,12 @@ def test_the_time_left_is_that_of_the_second_wave_for_each_update() -> None:
     assert time_left([validation, first, second], updates=12) == "About 5 minutes left."
     assert time_left([validation, first, second], updates=2) == ""
     assert time_left([validation, first], updates=12) == ""
+    assert time_left([validation], updates=12) == ""
     assert time_left([first, second, validation], updates=12) == ""
     assert time_left([first, second, changed(second, wave=2)], updates=12) == ""
+    of_two = [changed(each, policy=name) for each in (first, second) for name in ("sql", "other")]
+    assert time_left(of_two[:3], updates=12) == ""
+    assert time_left(of_two, updates=12) == "About 10 minutes left."
     resumed = [changed(second, wave=7), changed(second, wave=8)]
     assert time_left(resumed, updates=12) == "About 2 minutes left."
 

@@ -63,7 +63,7 @@ def time_left(waves: Sequence[Wave], updates: int) -> str:
     """
     trained = [wave for wave in waves if wave.mode == "train"]
     policies = len({wave.policy for wave in trained})
-    if len(trained) != 2 * policies or waves[-1] is not trained[-1]:
+    if not trained or len(trained) != 2 * policies or waves[-1] is not trained[-1]:
         return ""
     seconds = sum(sum(wave.seconds.values()) for wave in trained[-policies:])
     minutes = (updates - trained[-1].wave - 1) * seconds / 60
