@@ -270,9 +270,9 @@ class Learner:
         """Train the critic and then the policy, unless the critic's gradient is not finite."""
         critic = self._critic_of(objective)
         step_batch = self._make_batch(rows)
-        metrics = {} if critic is None else critic.train(rows, objective)
+        data = engine.as_training_batch(step_batch.data, objective)
+        metrics = {} if critic is None else critic.train(data)
         if objective.trains_policy and _is_made(metrics):
-            data = engine.as_training_batch(step_batch.data, objective)
             metrics |= engine.read_metrics(self.group.train_batch(data).get())
         return metrics | {"computed_tokens": step_batch.computed_tokens}
 

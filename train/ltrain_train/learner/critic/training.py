@@ -68,9 +68,8 @@ class CriticTraining:
         values = batch.response_values(answer, "values", step_batch)
         return torch.cat(values).float().numpy()
 
-    def train(self, rows: pl.DataFrame, objective: Objective) -> dict[str, float]:
-        """Make one optimizer step of the critic and return its metrics."""
-        data = engine.as_training_batch(self.make_batch(rows).data, objective)
+    def train(self, data: Any) -> dict[str, float]:
+        """Make one optimizer step of the critic on a training batch, and return its metrics."""
         metrics = engine.read_metrics(self.group.train_critic(data).get())
         return {METRIC_NAMES.get(name, name): value for name, value in metrics.items()}
 
