@@ -257,11 +257,7 @@ def run(
     excluded |= {"--again": again, "--replace": replace}
     for option in (name for name, is_set in excluded.items() if watch and is_set):
         raise typer.BadParameter(f"--watch follows the store. Remove {option}.")
-    if mode is not None and from_dataset:
-        raise typer.BadParameter(
-            "--mode selects stored traces, and a dataset is of one mode already. Remove --mode or "
-            "--from-dataset."
-        )
+    offline_cli.check_source(mode, from_dataset)
     plan = command.make_plan(
         recipe,
         once=offline or from_dataset is not None,

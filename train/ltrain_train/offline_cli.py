@@ -70,19 +70,11 @@ def sft(
     """
     from ltrain_train.offline import command
 
-    _check_source(mode, from_dataset)
+    check_source(mode, from_dataset)
     options = {"min": min_outcome, "best": best, "epochs": epochs, "holdout": holdout}
     plan = command.plan_offline(recipe, "sft", options, model=model, mode=mode)
-    command.run_offline(
-        plan,
-        "sft",
-        store,
-        from_dataset,
-        again=again,
-        replace=replace,
-        dry_run=dry_run,
-        as_json=as_json,
-    )
+    training = {"again": again, "replace": replace, "dry_run": dry_run, "as_json": as_json}
+    command.run_offline(plan, "sft", store, from_dataset, **training)
 
 
 @app.command()
@@ -112,22 +104,19 @@ def dpo(
     """
     from ltrain_train.offline import command
 
-    _check_source(mode, from_dataset)
+    check_source(mode, from_dataset)
     options = {"pairs": pairs, "beta": beta, "epochs": epochs, "holdout": holdout}
     plan = command.plan_offline(recipe, "dpo", options, model=model, mode=mode)
-    command.run_offline(
-        plan,
-        "dpo",
-        store,
-        from_dataset,
-        again=again,
-        replace=replace,
-        dry_run=dry_run,
-        as_json=as_json,
-    )
+    training = {"again": again, "replace": replace, "dry_run": dry_run, "as_json": as_json}
+    command.run_offline(plan, "dpo", store, from_dataset, **training)
 
 
-def _check_source(mode: SourceMode | None, from_dataset: Path | None) -> None:
+def check_source(mode: SourceMode | None, from_dataset: Path | None) -> None:
+    """Check that a mode is not combined with a dataset.
+
+    Raises:
+        BadParameter: when it is.
+    """
     if mode is not None and from_dataset:
         raise typer.BadParameter(
             "--mode selects stored traces, and a dataset is of one mode already. Remove --mode or "

@@ -15,6 +15,7 @@ from ltrain_train.loop.publication import (
     publish_draft,
     publishes_adapters,
 )
+from ltrain_train.loop.report import count_left_out
 from ltrain_train.loop.retry import retry_publish, retry_store
 from ltrain_train.loop.services import Services
 from ltrain_train.loop.wave_summary import CountedRollout, WaveSummary, outcome_score
@@ -29,6 +30,7 @@ __all__ = [
     "WaveSummary",
     "build_dataset",
     "command",
+    "count_left_out",
     "describe_serving",
     "find_chat_template",
     "find_gateway",

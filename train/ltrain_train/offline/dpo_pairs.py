@@ -12,9 +12,11 @@ from ltrain_instrument.files import make_private, sibling_path
 from ltrain_train.loop import run_folder
 from ltrain_train.offline.report import (
     Balance,
+    OfflineFiles,
     OfflineReport,
     execution_sides,
     explain,
+    read_drops,
     summarize_outcomes,
 )
 from ltrain_train.offline.source import CONSUMED, HELD_OUT, TRAINED, OfflineSource, divide
@@ -81,16 +83,9 @@ class DpoReport(OfflineReport):
 
 
 @dataclass(frozen=True, slots=True)
-class DpoPairs:
+class DpoPairs(OfflineFiles):
     """The pairs of one training."""
 
-    source: OfflineSource
-    trained: Path
-    """Parquet file."""
-    held_out: Path
-    """Parquet file, which may have no row."""
-    rollouts: tuple[str, ...]
-    """The rollouts that are trained on, for the version's ledger."""
     report: DpoReport
 
 
@@ -101,7 +96,7 @@ def select_pairs(source: OfflineSource) -> DpoPairs:
     options = ExportOptions(policy=source.plan.policy, pairs=dpo.pairs)
     manifest = export_dataset(source.dataset, "preferences", options, file, allow_empty=True)
     pairs = _tokenize(source, file, manifest["lineage"])
-    drops = pl.concat([_read_drops(manifest), _pair_drops(pairs)])
+    drops = pl.concat([read_drops(manifest), _pair_drops(pairs)])
     kept = pairs.filter(pl.col("reason").is_null())
     sides = divide(source, pl.concat([kept["better"], kept["worse"]]), dpo.holdout)
     divided = _divide_pairs(kept, sides)
@@ -142,11 +137,6 @@ def _pair_tokens(tokenizer: Any, line: dict[str, Any], longest: int) -> tuple[An
         return ("too_long", None, None, None)
     (prompt, chosen), (_, rejected) = found
     return (None, prompt, chosen, rejected)
-
-
-def _read_drops(manifest: dict[str, Any]) -> pl.DataFrame:
-    schema = {"id": pl.String, "reason": pl.String, "detail": pl.String}
-    return pl.DataFrame(manifest["left_out"], schema)
 
 
 def _pair_drops(pairs: pl.DataFrame) -> pl.DataFrame:

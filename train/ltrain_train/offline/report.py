@@ -12,6 +12,7 @@ from typing import Any, Self
 import polars as pl
 
 from ltrain_train.errors import NothingToTrain
+from ltrain_train.loop import count_left_out
 from ltrain_train.offline.source import CONSUMED, HELD_OUT, TRAINED, OfflineSource
 
 BELOW = "below"
@@ -35,9 +36,8 @@ class Balance:
         return cls(len(sides), trained, held_out, dict(counts.most_common()))
 
     def __str__(self) -> str:
-        reasons = ", ".join(f"{reason} {count}" for reason, count in self.left_out.items())
         held_out = f"{self.held_out} held out + " if self.held_out else ""
-        left_out = f"{sum(self.left_out.values())} left out" + (f" ({reasons})" if reasons else "")
+        left_out = count_left_out(self.left_out)
         return f"{self.all} = {self.trained} to train on + {held_out}{left_out}"
 
 
@@ -55,6 +55,19 @@ class Outcomes:
         if self.min is None:
             return "none"
         return f"from {self.min:.3f} to {self.max:.3f}, mean {self.mean:.3f}"
+
+
+@dataclass(frozen=True, slots=True)
+class OfflineFiles:
+    """What one training reads."""
+
+    source: OfflineSource
+    trained: Path
+    """Parquet file."""
+    held_out: Path
+    """Parquet file, which may have no row."""
+    rollouts: tuple[str, ...]
+    """The rollouts that are trained on, for the version's ledger."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +151,12 @@ class OfflineReport:
                     f"{some}: their outcome is below the threshold. The highest outcome is "
                     f"{highest:g}; `--min {highest:g}` keeps those that have it."
                 )
+
+
+def read_drops(manifest: Mapping[str, Any]) -> pl.DataFrame:
+    """Return `id`, `reason` and `detail` of what an export left out, from its manifest."""
+    schema = {"id": pl.String, "reason": pl.String, "detail": pl.String}
+    return pl.DataFrame(manifest["left_out"], schema)
 
 
 def explain(source: OfflineSource, drops: pl.DataFrame, rollouts: pl.Series) -> dict[str, str]:

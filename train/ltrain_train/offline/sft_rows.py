@@ -11,9 +11,11 @@ from ltrain_instrument.files import make_private, sibling_path
 from ltrain_train.loop import run_folder
 from ltrain_train.offline.report import (
     Balance,
+    OfflineFiles,
     OfflineReport,
     execution_sides,
     explain,
+    read_drops,
     summarize_outcomes,
 )
 from ltrain_train.offline.source import HELD_OUT, TRAINED, OfflineSource, divide
@@ -73,16 +75,9 @@ class SftReport(OfflineReport):
 
 
 @dataclass(frozen=True, slots=True)
-class SftRows:
+class SftRows(OfflineFiles):
     """The rows of one training."""
 
-    source: OfflineSource
-    trained: Path
-    """Parquet file."""
-    held_out: Path
-    """Parquet file, which may have no row."""
-    rollouts: tuple[str, ...]
-    """The rollouts that are trained on, for the version's ledger."""
     report: SftReport
 
 
@@ -100,8 +95,7 @@ def select_rows(source: OfflineSource) -> SftRows:
     )
     file = make_private(folder / "rows") / "rows.parquet"
     manifest = export_dataset(source.dataset, "rendered", options, file, allow_empty=True)
-    schema = {"id": pl.String, "reason": pl.String, "detail": pl.String}
-    drops = pl.DataFrame(manifest["left_out"], schema)
+    drops = read_drops(manifest)
     narrow = pl.scan_parquet(file).select(NARROW).collect()
     if "sampled" in narrow["tokens"]:
         source.check_tokens()

@@ -12,7 +12,11 @@ from ltrain_train.loop.report.run_report import (
     time_left,
     time_spent,
 )
-from ltrain_train.loop.report.training_report import TrainingReport, make_report
+from ltrain_train.loop.report.training_report import (
+    TrainingReport,
+    count_left_out,
+    make_report,
+)
 from ltrain_train.loop.report.wave_rows import WaveRows, wave_notes
 
 __all__ = [
@@ -21,6 +25,7 @@ __all__ = [
     "RolloutProgress",
     "TrainingReport",
     "WaveRows",
+    "count_left_out",
     "describe_places",
     "describe_start",
     "held_out_scores",
