@@ -76,6 +76,7 @@ class Learning:
     """A fake updater in place of the learner's process."""
 
     learner = SimpleNamespace(base=0)
+    recipe: Recipe
 
     def __init__(
         self, home: Path, policy: str = "sql", *, version: int | None = 1, undone: int = 0
@@ -135,9 +136,10 @@ def start_run(
     """Return a run with an updater for each policy, its agents, and the waves that it will show."""
     agents, shown = Agents(), list[Wave]()
     assert recipe.rollout is not None
+    for each in learning:
+        each.recipe = recipe.for_policy(each.policy)
     policies = [
         PolicyRun(
-            recipe=recipe.for_policy(each.policy),
             journal=journal,
             store=store,
             updater=cast(Any, each),

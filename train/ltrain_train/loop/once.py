@@ -199,13 +199,18 @@ def open_updaters(
 @contextmanager
 def open_updater(plan: Plan, version: int, lock: RunLock) -> Iterator[Updater]:
     """Yield the updater of a version, as `open_updaters` does, with the policy's gateway."""
-    with (
-        open_updaters([plan], {plan.policy: version}, lock) as updaters,
-        find_gateway(plan.home, plan.policy) as gateway,
-    ):
+    with open_updaters([plan], {plan.policy: version}, lock) as updaters:
         updater = updaters[plan.policy]
+        with _through_gateway(plan, updater):
+            yield updater
+
+
+@contextmanager
+def _through_gateway(plan: Plan, updater: Updater) -> Iterator[None]:
+    """Publish through the gateway that serves the policy in the block, if there is one."""
+    with find_gateway(plan.home, plan.policy) as gateway:
         updater.gateway = gateway
-        yield updater
+        yield
 
 
 def train_on(plan: Plan, data: TrainingInput, updater: Updater) -> OfflineRun:
@@ -217,15 +222,15 @@ def train_on(plan: Plan, data: TrainingInput, updater: Updater) -> OfflineRun:
     """
     data.check()
     dataset, version = data.selection.dataset, data.lineage.version
-    with find_gateway(plan.home, plan.policy) as gateway:
-        updater.gateway = gateway
+    with _through_gateway(plan, updater):
         update = updater.update(dataset, data.lineage, run_folder(plan, "once") / "checkpoints")
     if update.version is None:
         error = NotFinite if update.report.undone else NothingToTrain
         raise error(f"No version was published. {' '.join(update.report.warnings)}")
     removed = prune(plan, version, updater.learner.base)
     path = updater.policies.path(plan.policy, update.version)
-    return OfflineRun(dataset, update, update.version, path, gateway is not None, removed)
+    served = updater.gateway is not None
+    return OfflineRun(dataset, update, update.version, path, served, removed)
 
 
 def prune(plan: Plan, *in_use: int) -> tuple[int, ...]:

@@ -31,8 +31,6 @@ MAX_UNDONE = 3
 class PolicyRun:
     """One policy of an online run, and its served version."""
 
-    recipe: Recipe
-    """The recipe of the policy."""
     journal: Journal
     store: Store
     updater: Updater
@@ -41,6 +39,11 @@ class PolicyRun:
     """Shows what the run does right now."""
     version: int
     """The served version."""
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe of the policy."""
+        return self.updater.recipe
 
     @property
     def name(self) -> str:

@@ -129,7 +129,6 @@ def run_online(
 
         policy_runs = [
             PolicyRun(
-                recipe=each.recipe,
                 journal=journal,
                 store=store,
                 updater=Updater(

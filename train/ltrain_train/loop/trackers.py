@@ -24,6 +24,9 @@ _logger = logging.getLogger("ltrain.loop")
 class Tracker(Protocol):
     """Records numbers under names, for increasing steps."""
 
+    place: str
+    """Where the curves are."""
+
     def log(self, values: dict[str, float], step: int) -> None:
         """Record the values of a step."""
 
@@ -98,7 +101,7 @@ class MlFlow:
         self._client.set_terminated(self._run)
 
 
-TRACKERS: dict[str, Callable[[Journal], TensorBoard | WeightsAndBiases | MlFlow]] = {
+TRACKERS: dict[str, Callable[[Journal], Tracker]] = {
     "tensorboard": TensorBoard,
     "wandb": WeightsAndBiases,
     "mlflow": MlFlow,
@@ -143,7 +146,7 @@ def open_trackers(
         yield record
 
 
-def _begin(name: str, journal: Journal) -> TensorBoard | WeightsAndBiases | MlFlow:
+def _begin(name: str, journal: Journal) -> Tracker:
     try:
         return TRACKERS[name](journal)
     except Exception as error:  # a library may raise anything, such as that a key is missing

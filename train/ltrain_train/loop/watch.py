@@ -86,12 +86,16 @@ class Watcher:
         watch = self.plan.recipe.watch
         until = (now or time.time_ns()) - int(watch.reward_window * NANOSECONDS)
         counted = self._counted_until
-        since = (counted or until) - int(watch.history * NANOSECONDS)
+        begin = (counted or until) - int(watch.history * NANOSECONDS)
+        since, source = self._since(begin), self.plan.recipe.source
+        selection = Selection.of_source(source, since=since)
         with Store.open(self.store, create=False) as store:
-            ended = self._count(store, since, counted or since, until)
+            with explain_query_errors(store, source, selection):
+                ended = count_ended(store, source, selection, counted or begin, until)
             self.progress.show(f"waiting: {ended} of {watch.executions} new executions have ended")
-            if not ended and not self._looked:
-                self._warn_of_none(store, since)
+            if not ended and not self._looked:  # the recipe may select none
+                reason = empty_selection(store, source, selection)
+                _logger.warning("ltrain: no execution has ended yet. %s", reason)
             self._looked = True
             if ended < watch.executions:
                 return False
@@ -99,20 +103,6 @@ class Watcher:
                 self._update(self.plan.for_policy(name), store, since, until)
         self._counted_until = until
         return True
-
-    def _count(self, store: Store, since: int, after: int, until: int) -> int:
-        source = self.plan.recipe.source
-        selection = Selection.of_source(source, since=self._since(since))
-        with explain_query_errors(store, source, selection):
-            return count_ended(store, source, selection, after, until)
-
-    def _warn_of_none(self, store: Store, since: int) -> None:
-        """Log why no execution of the history has ended, in case the recipe selects none."""
-        source = self.plan.recipe.source
-        selection = Selection.of_source(source, since=self._since(since))
-        _logger.warning(
-            "ltrain: no execution has ended yet. %s", empty_selection(store, source, selection)
-        )
 
     def _since(self, time_ns: int) -> str:
         """Return the later one of a time and the recipe's `source.since`, as ISO 8601."""
@@ -123,9 +113,9 @@ class Watcher:
             begin = max(begin, own if own.tzinfo else own.replace(tzinfo=UTC))
         return begin.isoformat()
 
-    def _update(self, plan: Plan, store: Store, since: int, until: int) -> None:
+    def _update(self, plan: Plan, store: Store, since: str, until: int) -> None:
         lineage = read_lineage(plan)
-        data = read_store(plan, store, lineage, ended_before=until, since=self._since(since))
+        data = read_store(plan, store, lineage, ended_before=until, since=since)
         self.on_input(data)
         if not data.report.rows:
             return
