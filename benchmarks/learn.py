@@ -12,18 +12,18 @@ import random
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.support.corrupted_run import CORRUPTIONS
+
+from ltrain_train.processes import free_port
 
 PROJECT = Path("tests/end_to_end/two_turn").resolve()
 TINY = Path("tests/train/tiny.py").resolve()
@@ -118,11 +118,10 @@ def run(cell: Cell, folder: Path) -> dict[str, Any]:
 
 def environment(folder: Path) -> dict[str, str]:
     """Return the environment of a run with ports of its own."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(3)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        otlp, store, gateway = (f"http://127.0.0.1:{s.getsockname()[1]}" for s in sockets)
+    ports = list[int]()
+    while len(ports) < 3:
+        ports.append(free_port(ports))
+    otlp, store, gateway = (f"http://127.0.0.1:{port}" for port in ports)
     return {
         **os.environ,
         "LTRAIN_HOME": str(folder / ".ltrain"),

@@ -5,6 +5,31 @@ from typing import Any
 
 from ltrain_train.loop.journal import Evaluated, Journal, PolicyScore, Published, Trained, Wave
 
+VALIDATION = Wave(
+    policy="sql",
+    mode="val",
+    wave=0,
+    version=0,
+    rollouts=96,
+    outcomes={"ok": 95, "timeout": 1},
+    evaluations={"executed": 0.7, "reward": 0.417},
+    seconds={"generate": 6.0},
+)
+TRAINED = Wave(
+    policy="sql",
+    mode="train",
+    wave=0,
+    version=0,
+    rollouts=96,
+    outcomes={"ok": 96},
+    evaluations={"executed": 0.65, "reward": 0.3},
+    rules={"tool-failed": -0.09},
+    published=1,
+    samples=52,
+    metrics={"drift_k3": 0.00123},
+    seconds={"generate": 12.0, "settle": 0.5, "build": 0.5, "train": 30.0, "load": 2.0},
+)
+
 
 def new_journal(folder: Path, run: str = "demo", *, base: int = 0) -> Journal:
     """Write the journal of a run that has only started."""

@@ -3,8 +3,6 @@
 import logging
 import time
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -12,8 +10,6 @@ from tests.otlp import insert_otlp
 
 from ltrain_collector.store import Store
 from ltrain_train.loop.run import warn_of_long_prompts
-
-LOCK = cast(Any, SimpleNamespace(descriptors=()))
 
 
 def llm_call(input_tokens: int, operation: str = "chat") -> bytes:

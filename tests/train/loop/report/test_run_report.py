@@ -2,9 +2,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.train.loop.journals import changed
+from tests.train.loop.journals import TRAINED, VALIDATION, changed
 
-from ltrain_train.loop.journal import Journal, Wave
+from ltrain_train.loop.journal import Journal
 from ltrain_train.loop.report import (
     describe_places,
     describe_start,
@@ -24,31 +24,7 @@ RECIPE = Recipe.model_validate(
     }
 )
 
-WAVES = [
-    Wave(
-        policy="sql",
-        mode="val",
-        wave=0,
-        version=0,
-        rollouts=96,
-        outcomes={"ok": 95, "timeout": 1},
-        evaluations={"executed": 0.7, "reward": 0.417},
-        seconds={"generate": 6.0},
-    ),
-    Wave(
-        policy="sql",
-        mode="train",
-        wave=0,
-        version=0,
-        rollouts=96,
-        outcomes={"ok": 96},
-        evaluations={"executed": 0.65, "reward": 0.3},
-        rules={"tool-failed": -0.09},
-        published=1,
-        samples=52,
-        seconds={"generate": 12.0, "settle": 0.5, "build": 0.5, "train": 30.0, "load": 2.0},
-    ),
-]
+WAVES = [VALIDATION, changed(TRAINED, metrics={})]
 
 
 def journal() -> Journal:
