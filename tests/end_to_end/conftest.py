@@ -15,11 +15,10 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from tests.ports import free_ports
 
 from ltrain_train.gateway import GatewayClient, VllmOptions
 from ltrain_train.gateway.serving.vllm import Vllm
-from ltrain_train.processes import Children
+from ltrain_train.processes import Children, free_port
 
 HERE = Path(__file__).parent
 TRAIN = HERE.parent / "train"
@@ -98,7 +97,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Project]:
                 words = (10, *(chance.randrange(512) for _ in range(4)), 20)
                 words_text = " ".join(f"w{word}" for word in words)
                 tasks.write(json.dumps({"id": f"t{number}", "input": words_text}) + "\n")
-        otlp, store, gateway = free_ports(3)
+        otlp, store, gateway = free_port(), free_port(), free_port()
         environ = {
             **os.environ,
             "LTRAIN_HOME": str(folder / ".ltrain"),

@@ -11,14 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.ports import free_ports
 
 from ltrain_train.errors import NotReachable
 from ltrain_train.gateway import GatewayClient, GatewayGivenUp
 from ltrain_train.loop import services
 from ltrain_train.loop.retry import retry_publish
 from ltrain_train.loop.services import RequiredService, Services
-from ltrain_train.processes import MAX_DEATHS
+from ltrain_train.processes import MAX_DEATHS, free_port
 
 WAIT = 60.0
 
@@ -79,7 +78,7 @@ def test_a_service_that_keeps_dying_is_not_started_again(
     assert not watch.is_alive()
     assert "3 times within 600 s; it is not started again" in caplog.messages[-1]
     client = GatewayClient(
-        f"http://127.0.0.1:{free_ports(1)[0]}", "s" * 32, given_up=running.gateway_given_up
+        f"http://127.0.0.1:{free_port()}", "s" * 32, given_up=running.gateway_given_up
     )
     gave_up = r"The gateway ended by signal SIGKILL, 3 times .*Its log is .*gateway\.log\."
     with pytest.raises(GatewayGivenUp, match=gave_up):
