@@ -118,10 +118,7 @@ def run(cell: Cell, folder: Path) -> dict[str, Any]:
 
 def environment(folder: Path) -> dict[str, str]:
     """Return the environment of a run with ports of its own."""
-    ports = list[int]()
-    while len(ports) < 3:
-        ports.append(free_port(ports))
-    otlp, store, gateway = (f"http://127.0.0.1:{port}" for port in ports)
+    otlp, store, gateway = (f"http://127.0.0.1:{free_port()}" for _ in range(3))
     return {
         **os.environ,
         "LTRAIN_HOME": str(folder / ".ltrain"),

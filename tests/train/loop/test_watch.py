@@ -59,7 +59,7 @@ class Followed:
         self.watcher = Watcher(
             plan,
             store,
-            {"sql": cast(Any, learning)},
+            dict.fromkeys(plan.trained, cast(Any, learning)),
             self.inputs.append,
             lambda plan, data, run: self.runs.append(run),
             Progress(enabled=False),
@@ -166,11 +166,19 @@ def test_versions_and_their_datasets_are_removed(home: Path, scene: Scene) -> No
     assert folders == ["train-sql@0", "train-sql@3"]
 
 
-def test_undone_updates_end_the_watch_at_the_third(
-    home: Path, scene: Scene, caplog: pytest.LogCaptureFixture
+TWO_POLICIES = [
+    {"name": "sql", "agents": ["write"]},
+    {"name": "rewriter", "agents": ["rewrite"]},
+]
+
+
+@pytest.mark.parametrize("more", [{}, {"policy": TWO_POLICIES}], ids=["one", "two policies"])
+def test_the_third_undone_update_of_a_policy_ends_the_watch(
+    home: Path, scene: Scene, caplog: pytest.LogCaptureFixture, more: dict[str, Any]
 ) -> None:
+    Policies(home).register("rewriter", write_model(home / "rewriter"))
     learning = Publishing(home, version=None, undone=1)
-    followed = Followed(home, f"chdb://{home}/store", learning)
+    followed = Followed(home, f"chdb://{home}/store", learning, **more)
     for number in range(3):
         add_group(scene, (0,) * 4, task=f"t{number}", attempt=number + 1)
         now = send(home, scene) + HOUR // 4

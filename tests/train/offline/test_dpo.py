@@ -76,12 +76,13 @@ def test_every_execution_is_in_a_pair_or_left_out(
     assert (printed["pairs"], Policies(home).versions("helper")) == (2, [])
 
 
-def test_a_missing_trl_names_how_to_install_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_missing_trl_is_reported_before_the_store_is_read(
+    home: Path, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LTRAIN_TRL", str(tmp_path))
+    plan = command.plan_offline(write_recipe(tmp_path, RECIPE), "dpo", {}, model=tiny, mode=None)
     with pytest.raises(BadRun, match=r"no TRL in .*`make setup-trl`.*--target DIR trl==1\.16\.0"):
-        find_trl()
+        command.run_offline(plan, "dpo", "http://127.0.0.1:9", None, **options())
     (tmp_path / "trl").mkdir()
     (tmp_path / "trl" / "__init__.py").touch()
     assert find_trl() == tmp_path

@@ -8,6 +8,7 @@
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -56,8 +57,8 @@ class Watcher:
     """End of the executions that were counted, in ns since the epoch."""
     _looked: bool = False
     """Whether the store has answered."""
-    _undone: int = 0
-    """Updates in a row that were undone."""
+    _undone: Counter[str] = field(default_factory=Counter)
+    """Updates in a row that were undone, by policy."""
     _away: set[str] = field(default_factory=set)
     """The reasons that were logged since the store is away."""
 
@@ -65,7 +66,7 @@ class Watcher:
         """Look at the store every `watch.poll` seconds, without end.
 
         Raises:
-            NotFinite: when `MAX_UNDONE` updates in a row were undone.
+            NotFinite: when `MAX_UNDONE` updates of a policy in a row were undone.
         """
         while True:
             try:
@@ -125,12 +126,12 @@ class Watcher:
         except NothingToTrain as error:  # every call was rejected
             _logger.warning("ltrain: %s", error)
         except NotFinite as error:
-            self._undone += 1
-            if self._undone == MAX_UNDONE:
+            self._undone[plan.policy] += 1
+            if self._undone[plan.policy] == MAX_UNDONE:
                 raise
             _logger.warning("ltrain: %s", error)
         else:
-            self._undone = 0
+            self._undone[plan.policy] = 0
             remove_datasets(plan, run.removed)
             self.on_update(plan, data, run)
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from ltrain_train.loop import Plan, describe_serving, hold_lock
 from ltrain_train.offline.dpo import train_dpo
+from ltrain_train.offline.dpo_job import find_trl
 from ltrain_train.offline.dpo_pairs import DpoPairs, select_pairs
 from ltrain_train.offline.report import OfflineReport
 from ltrain_train.offline.sft import Epoch, OfflineVersion, train_sft
@@ -41,7 +42,12 @@ def run_offline(
         again: also train on rollouts that the policy was trained on before.
         replace: replace a dataset of the same version that a version was trained on.
         dry_run: report only.
+
+    Raises:
+        BadRun: when `ltrain dpo` finds no TRL.
     """
+    if trainer == "dpo" and not dry_run:
+        find_trl()
     with hold_lock(plan.home, plan.name, (plan.policy,), AFTER_SIGNAL) as lock:
         source = open_source(
             plan, trainer, store, dataset, again=again, replace=replace, register=not dry_run
