@@ -3,8 +3,8 @@
 * In an attempt of a runner, the runner has chosen the version of each prompt. It comes with the
   attempt, so every process of the attempt reads the same text.
 * Elsewhere it is the current version in LTRAIN_HOME, read at each call.
-* Spans that start after a prompt was read carry its version. In an attempt of a runner these are
-  all spans of the process, elsewhere those of the context that read it.
+* The span in which a prompt is read and spans that start later carry its version: in an attempt of
+  a runner all of them, elsewhere those of the context that read it.
 * A prompt is text. Its slots are filled by replacing text, and nothing in it is evaluated.
 """
 
@@ -19,7 +19,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
 
-from opentelemetry import context
+from opentelemetry import context, trace
 
 from ltrain_instrument import attributes, settings
 from ltrain_instrument.errors import BadPrompt, BadSetting, UnknownPrompt
@@ -110,6 +110,7 @@ def _record(served: ServedPrompts | None, name: str, found: Prompt) -> None:
     if found.version is None:
         return
     version = {attributes.PROMPT + name: found.version}
+    trace.get_current_span().set_attributes(version)
     if served is None:
         _read.set({**_read.get(), **version})
     else:

@@ -232,7 +232,7 @@ def run_online(
             rollout=rollout,
             journal=journal,
             store=store,
-            runner=stack.enter_context(_make_runner(plan, journal.run, services, secret, lock)),
+            runner=stack.enter_context(make_runner(plan, journal.run, services, secret, lock)),
             updater=Updater(plan.recipe, policies, learner, gateway, provider, phases, base=base),
             phases=phases,
             tasks=tasks,
@@ -357,7 +357,8 @@ def _new_learner(
     )
 
 
-def _make_runner(plan: Plan, run: str, services: Services, secret: str, lock: RunLock) -> Runner:
+def make_runner(plan: Plan, run: str, services: Services, secret: str, lock: RunLock) -> Runner:
+    """Return the runner of the plan's agent, with the gateway of the services."""
     rollout = plan.rollout
     return Runner(
         run=run,

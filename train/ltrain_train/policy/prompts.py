@@ -29,10 +29,10 @@ def current_prompts(policies: Policies) -> dict[str, Prompt]:
 def _current(policies: Policies) -> Iterator[tuple[str, int]]:
     for name in policies.names():
         version = policies.find_current(name)
-        known = version is not None and version in policies.versions(name)
-        if version is not None and known:
-            if policies.read_version(name, version).artifact == "prompt":
-                yield name, version
+        if version is None or version not in policies.versions(name):
+            continue
+        if policies.read_version(name, version).artifact == "prompt":
+            yield name, version
 
 
 def publish_prompt(

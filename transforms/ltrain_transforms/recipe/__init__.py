@@ -11,6 +11,7 @@ from ltrain_transforms.recipe.credit import (
 from ltrain_transforms.recipe.judge import Judge
 from ltrain_transforms.recipe.policy import NEUTRAL, Policy
 from ltrain_transforms.recipe.policy_loss import KL_ESTIMATORS, POLICY_LOSSES, UNSUPPORTED_LOSSES
+from ltrain_transforms.recipe.prompt import Critic, PromptSearch
 from ltrain_transforms.recipe.recipe import DEFAULT, Recipe
 from ltrain_transforms.recipe.reward import Credited, Reward, RuleKind
 from ltrain_transforms.recipe.rollout import Rollout
@@ -20,7 +21,7 @@ from ltrain_transforms.recipe.selection import (
     Source,
     TrustedSender,
 )
-from ltrain_transforms.recipe.serve import Route, Serve
+from ltrain_transforms.recipe.serve import Route, Serve, UpstreamModel
 from ltrain_transforms.recipe.service import Service
 from ltrain_transforms.recipe.train import TRACKER_NAMES, Train
 from ltrain_transforms.recipe.verl_options import Verl, VerlActor
@@ -35,6 +36,7 @@ __all__ = [
     "UNSUPPORTED_LOSSES",
     "Credit",
     "Credited",
+    "Critic",
     "FailedCounts",
     "Filter",
     "Judge",
@@ -42,6 +44,7 @@ __all__ = [
     "Peers",
     "Policy",
     "Process",
+    "PromptSearch",
     "Recipe",
     "Reward",
     "Rollout",
@@ -53,6 +56,7 @@ __all__ = [
     "Step",
     "Train",
     "TrustedSender",
+    "UpstreamModel",
     "Verl",
     "VerlActor",
 ]
