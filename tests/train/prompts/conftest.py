@@ -60,6 +60,7 @@ from types import SimpleNamespace
 
 import ltrain
 import plain
+from opentelemetry import trace
 
 
 def solve(task, llm):
@@ -80,7 +81,8 @@ if __name__ == "__main__":
         api_key=environ["OPENAI_API_KEY"],
         base_url=environ["OPENAI_BASE_URL"],
     )
-    print(json.dumps(solve(ltrain.task(), llm)))
+    with trace.get_tracer("words").start_as_current_span("answer"):
+        print(json.dumps(solve(ltrain.task(), llm)))
 """
 EDITS = (
     "Here it is: <prompt>w5 {question}</prompt>",

@@ -15,10 +15,11 @@ RUN = "words-greeting"
 VERSIONS_SQL = (
     "SELECT SpanName AS name, Mode AS mode, SpanAttributes['ltrain.prompt.greeting'] AS version, "
     f"count() AS spans FROM otel.spans WHERE RunId = '{RUN}' AND version != '' AND SpanName IN "
-    "('ltrain.solve', 'ltrain.rollout.dispatch', 'ltrain.process') GROUP BY ALL ORDER BY ALL"
+    "('ltrain.solve', 'ltrain.rollout.dispatch', 'answer') GROUP BY ALL ORDER BY ALL"
 )
 ROLLOUTS_SQL = (
-    f"SELECT countIf(SpanName = 'ltrain.rollout') AS closed, uniqExact(RolloutId) AS rollouts, "
+    f"SELECT countIf(SpanName = 'ltrain.rollout') AS closed, "
+    "uniqExactIf(RolloutId, RolloutId != '') AS rollouts, "
     f"countIf(ScopeName = 'ltrain.runner' AND GenAiOp = 'chat') AS asked, "
     f"countIf(ScopeName = 'ltrain.runner' AND GenAiOp = 'chat' AND RolloutId != '') AS inside "
     f"FROM otel.spans WHERE RunId = '{RUN}'"
@@ -90,7 +91,7 @@ def test_a_command_reads_the_version_of_its_attempt(words: Any, critic: Any) -> 
     assert done.returncode == 0, done.stderr + done.stdout
     assert "greeting@1 is current: 1.000 on held-out tasks" in done.stdout
     spans = {(row["name"], row["version"]) for row in sql(words, VERSIONS_SQL)}
-    assert spans >= {("ltrain.process", "0"), ("ltrain.process", "1")}
+    assert spans >= {("answer", "0"), ("answer", "1")}
 
 
 def test_a_killed_search_asks_and_runs_nothing_twice(words: Any, critic: Any) -> None:
@@ -151,8 +152,13 @@ def test_what_cannot_be_optimized_is_refused(words: Any) -> None:
     recipe.write_text(text[: text.index("[prompt]")])
     _refused(words, "The recipe has no [prompt] section")
 
+    recipe.write_text(
+        text[: text.index("[prompt]")].replace('name = "policy"', 'name = "greeting"')
+    )
+    _refused(words, "The policy 'greeting' is a prompt, which has no weights to train", "run")
 
-def _refused(project: Any, fault: str) -> None:
-    done = project.ltrain("apo")
+
+def _refused(project: Any, fault: str, command: str = "apo") -> None:
+    done = project.ltrain(command)
     assert done.returncode == 1, done.stdout
     assert fault in done.stderr and "Traceback" not in done.stderr

@@ -28,6 +28,7 @@ from ltrain_train.loop.update import Updater
 from ltrain_train.policy import (
     VLLM_DTYPES,
     Policies,
+    current_prompts,
     find_reference,
     held_reference,
     read_adapter_config,
@@ -104,10 +105,20 @@ class Plan:
         return serve_arguments(self.recipe.serve, self.train, self.folder)
 
     def policies(self) -> Policies:
-        """Return the home's policies, after registering the model as version 0 of a new policy."""
+        """Return the home's policies, after registering the model as version 0 of a new policy.
+
+        Raises:
+            BadRun: when the policy is a prompt.
+        """
         policies = Policies(self.home)
         if self.model is not None and not policies.versions(self.policy):
             policies.register(self.policy, self.model)
+        if self.policy in current_prompts(policies):
+            raise BadRun(
+                f"The policy '{self.policy}' is a prompt, which has no weights to train. Name the "
+                "model that answers in [[policy]], and the prompt in [prompt] with its critic: "
+                "`ltrain apo` optimizes it."
+            )
         return policies
 
     @property
