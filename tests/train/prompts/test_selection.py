@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ltrain_train.prompts.selection import phase_tasks, phases, survivors
+from ltrain_train.prompts.selection import phase_tasks, phases, select, survivors
 
 
 @pytest.mark.parametrize(
@@ -42,3 +42,26 @@ def test_a_phase_costs_its_share_of_the_budget_or_a_task_for_each_candidate(
         assert left * phase_tasks(budget, left, count) <= max(budget / count, left)
         left = max(keep, -(-left // 2))
     assert left == min(candidates, keep)
+
+
+def test_all_perform_the_same_tasks_and_the_better_half_goes_on() -> None:
+    performed: list[tuple[list[int], range]] = []
+
+    def perform(candidates: list[int], places: range) -> dict[int, list[float]]:
+        performed.append((candidates, places))
+        return {each: [each / 10] * len(places) for each in candidates}
+
+    assert select([0, 1, 2, 3, 4, 5, 6, 7], 20, 2, 32, perform) == [7, 6]
+    assert performed == [(list(range(8)), range(0, 2)), ([7, 6, 5, 4], range(2, 6))]
+
+
+def test_a_selection_ends_with_the_tasks() -> None:
+    places: list[range] = []
+
+    def perform(candidates: list[int], batch: range) -> dict[int, list[float]]:
+        places.append(batch)
+        return {each: [float(each == 3)] * len(batch) for each in candidates}
+
+    assert select([1, 2, 3, 4, 5], 3, 1, 1000, perform) == [3]
+    assert select([1, 3], 3, 2, 1000, perform) == [3, 1]
+    assert places == [range(3), range(3)]

@@ -26,7 +26,7 @@ from ltrain_train.prompts.critic import PromptCritic
 from ltrain_train.prompts.edit_check import Drop, extract_prompt, find_drop
 from ltrain_train.prompts.prompt_waves import PromptWave, PromptWaves
 from ltrain_train.prompts.proposal_log import ProposalLog
-from ltrain_train.prompts.selection import phase_tasks, phases, survivors
+from ltrain_train.prompts.selection import select
 from ltrain_train.rollout import Task
 from ltrain_transforms.recipe import PromptSearch
 
@@ -147,24 +147,24 @@ class PromptOptimizer:
 
     def _select(self, number: int, candidates: Sequence[Prompt]) -> list[Prompt]:
         """Return the next beam, the best prompt first, by sequential halving on training tasks."""
-        keep, budget = self.search.beam_width, self.search.selection_budget
-        all_phases = phases(len(candidates), keep)
         tasks = Random(f"{self.seed} selection {number}").sample(list(self.tasks), len(self.tasks))
         prompts = {prompt.version or 0: prompt for prompt in candidates}
-        scores: dict[int, list[float]] = {version: [] for version in prompts}
-        start = 0
-        for _ in range(max(1, all_phases)):  # also orders what is not more than the beam
-            batch = tasks[start : start + phase_tasks(budget, len(scores), max(1, all_phases))]
-            start += len(batch)
-            if batch:
-                waves = [
-                    PromptWave("train", next(self._numbers), prompts[version], batch)
-                    for version in scores
-                ]
-                for wave, evaluated in zip(waves, self.waves.run(waves), strict=True):
-                    scores[wave.version] += evaluated.tasks.values()
-            scores = {version: scores[version] for version in survivors(scores, keep)}
-        return [prompts[version] for version in list(scores)[:keep]]
+
+        def perform(versions: list[int], places: range) -> dict[int, list[float]]:
+            batch = [tasks[place] for place in places]
+            numbers = [next(self._numbers) for _ in versions]
+            waves = [
+                PromptWave("train", wave, prompts[version], batch)
+                for wave, version in zip(numbers, versions, strict=True)
+            ]
+            evaluated = zip(waves, self.waves.run(waves), strict=True)
+            return {wave.version: list(each.tasks.values()) for wave, each in evaluated}
+
+        search = self.search
+        best = select(
+            list(prompts), len(tasks), search.beam_width, search.selection_budget, perform
+        )
+        return [prompts[version] for version in best]
 
     def _describe(self, number: int, best: Prompt, candidates: int) -> None:
         prefix = f"round {number},"

@@ -1,6 +1,6 @@
 """Which candidates of a round are kept: sequential halving over minibatches of tasks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import ceil, log2
 
 
@@ -29,3 +29,31 @@ def survivors(scores: Mapping[int, Sequence[float]], keep: int) -> list[int]:
     """
     ranked = sorted(scores, key=lambda each: (-sum(scores[each]) / len(scores[each]), each))
     return ranked[: max(keep, ceil(len(ranked) / 2))]
+
+
+def select(
+    candidates: Sequence[int],
+    tasks: int,
+    keep: int,
+    budget: int,
+    perform: Callable[[list[int], range], Mapping[int, Sequence[float]]],
+) -> list[int]:
+    """Return the `keep` best candidates, the best first.
+
+    Args:
+        candidates: their numbers; those that are not more than are kept are only ordered.
+        tasks: number of tasks; each candidate performs the same ones, and none twice.
+        keep: number of candidates to keep.
+        budget: tasks that all candidates perform together.
+        perform: returns the scores of candidates on tasks, which it gets by their places.
+    """
+    scores: dict[int, list[float]] = {each: [] for each in candidates}
+    count, start = max(1, phases(len(candidates), keep)), 0
+    for _ in range(count):
+        end = min(tasks, start + phase_tasks(budget, len(scores), count))
+        if start < end:
+            for each, values in perform(list(scores), range(start, end)).items():
+                scores[each] += values
+        start = end
+        scores = {each: scores[each] for each in survivors(scores, keep)}
+    return list(scores)[:keep]

@@ -8,7 +8,7 @@ from ltrain_transforms.recipe.credit import (
     Process,
     Step,
 )
-from ltrain_transforms.recipe.judge import Judge
+from ltrain_transforms.recipe.judge import Judge, UpstreamModel
 from ltrain_transforms.recipe.policy import NEUTRAL, Policy
 from ltrain_transforms.recipe.policy_loss import KL_ESTIMATORS, POLICY_LOSSES, UNSUPPORTED_LOSSES
 from ltrain_transforms.recipe.prompt import Critic, PromptSearch
@@ -21,7 +21,7 @@ from ltrain_transforms.recipe.selection import (
     Source,
     TrustedSender,
 )
-from ltrain_transforms.recipe.serve import Route, Serve, UpstreamModel
+from ltrain_transforms.recipe.serve import Route, Serve
 from ltrain_transforms.recipe.service import Service
 from ltrain_transforms.recipe.train import TRACKER_NAMES, Train
 from ltrain_transforms.recipe.verl_options import Verl, VerlActor

@@ -4,8 +4,8 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
+from ltrain_transforms.recipe.judge import UpstreamModel
 from ltrain_transforms.recipe.section import Section
-from ltrain_transforms.recipe.serve import UpstreamModel
 
 
 class Critic(UpstreamModel):

@@ -27,28 +27,6 @@ class Route(Section):
         return self.model_dump_json(exclude_none=True)
 
 
-class UpstreamModel(Section):
-    """A language model that ltrain itself asks, such as a judge."""
-
-    model: str = Field(min_length=1)
-    """Name of the model: that of a `[[serve.route]]`, or with `url` the server's name of it."""
-    url: str | None = Field(default=None, pattern=r"^https?://")
-    """Base URL of an OpenAI-compatible server, such as `https://api.openai.com/v1`; default: that
-    of the route."""
-    key: str | None = Field(default=None, pattern=r"^[A-Za-z_]\w*$")
-    """Environment variable with the server's key, which agents do not get; default: that of the
-    route."""
-    temperature: float | None = Field(default=None, ge=0)
-    """Temperature; unset: that of the server."""
-
-    def at_route(self, route: Route | None) -> Self:
-        """Return the model with the URL, the key and the name of its route."""
-        if self.url is not None or route is None:
-            return self
-        served = {"url": route.url, "key": route.key, "model": route.served_as or route.model}
-        return self.model_copy(update=served)
-
-
 class Serve(Section):
     upstream: str | None = None
     """URL of a running vLLM to use instead of starting one."""
