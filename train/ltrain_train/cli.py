@@ -129,9 +129,9 @@ def rollout(
 
 @app.command()
 def apo(
-    recipe: Annotated[Path, typer.Argument(help="The recipe, with a [prompt] section.")] = Path(
-        "ltrain.toml"
-    ),
+    recipe: Annotated[
+        Path, typer.Argument(help="The recipe; its section prompt names the critic.")
+    ] = Path("ltrain.toml"),
 ) -> None:
     """Optimize a prompt: a critic model edits it, and rollouts decide which edit is better.
 
