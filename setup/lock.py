@@ -6,7 +6,8 @@ line `# without NAME: reason` removes a package from the result.
 
 `NAME-cuda.in` lists how the environment NAME differs on a GPU: it adds and replaces requirements of
 `NAME.in`, and removes those that are `# without`. All other packages keep the version in
-`NAME.lock`.
+`NAME.lock`. A line `# beside NAME: reason` leaves out the packages of another lock, with whose
+versions the others must fit.
 
 A lock holds for every supported Python: the oldest resolves it. Any other only checks that it
 resolves to the same versions: `make lock PYTHON=python3.12`.
@@ -34,6 +35,7 @@ VARIANT = "-cuda"
 """The end of the name of a variant for GPUs."""
 REQUIREMENT = re.compile(r"^([\w.-]+)[^#\n]*", re.MULTILINE)
 WITHOUT = re.compile(r"^# without ([\w-]+):", re.MULTILINE)
+BESIDE = re.compile(r"^# beside ([\w-]+):", re.MULTILINE)
 PINNED = re.compile(r"^# pinned ([\w-]+): (.+)$", re.MULTILINE)
 REASON = re.compile(r"^([\w.-]+)[^#\n]*  # (.+)$", re.MULTILINE)
 
@@ -48,6 +50,8 @@ class Source:
     reasons: dict[str, str]
     base: str | None
     """The environment that this is a variant of."""
+    beside: dict[str, str]
+    """The pins of the environment whose packages are used too."""
 
     @classmethod
     def read(cls, name: str) -> Source:
@@ -57,6 +61,11 @@ class Source:
             {canonical(package) for package in WITHOUT.findall(text)},
             {canonical(each): why for each, why in REASON.findall(text) + PINNED.findall(text)},
             name.removesuffix(VARIANT) if name.endswith(VARIANT) else None,
+            {
+                package: version
+                for other in BESIDE.findall(text)
+                for package, version in read_lock(FOLDER / f"{other}.lock").items()
+            },
         )
 
     def all_requirements(self) -> dict[str, str]:
@@ -73,15 +82,16 @@ class Source:
         return (Source.read(self.base).reasons if self.base else {}) | self.reasons
 
     def inherited_pins(self) -> dict[str, str]:
-        """Return package -> version of what a variant takes from the lock of its base."""
-        pins = read_lock(FOLDER / f"{self.base}.lock") if self.base else {}
+        """Return package -> version of what it takes from the lock of another environment."""
+        pins = read_lock(FOLDER / f"{self.base}.lock") if self.base else self.beside
         return {name: version for name, version in pins.items() if name not in self.requirements}
 
 
 def resolve(source: Source, constraints: Mapping[str, str]) -> dict[str, str]:
     """Return package -> version of the requirements of `source` and all their dependencies.
 
-    The packages in `constraints` keep their versions, and the removed ones are left out.
+    The packages in `constraints` keep their versions, and those that are removed or of another
+    environment are left out.
     """
     with tempfile.TemporaryDirectory() as folder:
         requirements, kept = Path(folder) / "requirements.txt", Path(folder) / "constraints.txt"
@@ -101,7 +111,8 @@ def resolve(source: Source, constraints: Mapping[str, str]) -> dict[str, str]:
         resolved = json.loads(report.read_text())["install"]
     pairs = ((each["metadata"]["name"], each["metadata"]["version"]) for each in resolved)
     pins = {canonical(name): version for name, version in pairs}
-    return {name: version for name, version in pins.items() if name not in source.removed}
+    left_out = {*source.removed, *source.beside}
+    return {name: version for name, version in pins.items() if name not in left_out}
 
 
 def _run(command: list[str]) -> str:

@@ -327,7 +327,7 @@ def chat_template(timeout: float) -> Finding | None:
     policies = Policies(HOME.read())
     try:
         loaded = Recipe.load()
-        name, serve = loaded.policy[0].name, loaded.serve
+        name, serve = loaded.trained[0].name, loaded.serve
         model = policies.weights_path(name, policies.current(name))
     except (BadRecipe, UnknownVersion):  # the check `recipe` reports it; nothing was served yet
         return None

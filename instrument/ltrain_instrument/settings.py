@@ -235,6 +235,14 @@ VLLM_PYTHON = Setting(
     "Python interpreter of vLLM's environment; unset: the folder `.venv-vllm` beside ltrain's own "
     "environment, else in the current folder.",
 )
+TRL = Setting(
+    "LTRAIN_TRL",
+    _parse_optional_path,
+    ".venv-trl",
+    "Folder with TRL, for `ltrain dpo`: an environment of `make setup-trl`, or a folder of `pip "
+    "install --no-deps --target`; unset: `.venv-trl` beside ltrain's own environment, else in the "
+    "current folder. verl does not start where TRL can be imported.",
+)
 
 INSTRUMENTORS = Setting(
     "LTRAIN_INSTRUMENTORS",
@@ -283,6 +291,7 @@ SETTINGS: tuple[Setting[Any], ...] = (
     POLICY_URLS,
     POLICY_VERSION,
     VLLM_PYTHON,
+    TRL,
     INSTRUMENTORS,
     REDACT,
     SPAN_LIMIT,

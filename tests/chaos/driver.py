@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from tests.ports import free_ports
 
 from ltrain_train.loop.journal import Journal, Wave
+from ltrain_train.processes import free_port
 
 HERE = Path(__file__).parent
 TESTS = HERE.parent
@@ -109,7 +109,7 @@ class Project:
             f'exec {sys.executable} {TESTS / "fake_vllm.py"} "$@"\n'
         )
         python.chmod(0o755)
-        otlp, store, gateway = free_ports(3)
+        otlp, store, gateway = free_port(), free_port(), free_port()
         inherited = {
             name: text for name, text in os.environ.items() if not name.startswith("LTRAIN_")
         }

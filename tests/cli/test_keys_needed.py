@@ -72,6 +72,6 @@ def test_a_run_finds_a_store_by_an_address_with_a_key(
 ) -> None:
     _, sql, keys = keyed
     monkeypatch.setenv("LTRAIN_STORE", f"http://any:{keys[Role.QUERY]}@127.0.0.1:{sql}")
-    service = Services(tmp_path, policy="p")._store_service()
+    service = Services(tmp_path, policies=["p"])._store_service()
     assert service.health == f"http://127.0.0.1:{sql}/ping"
     assert keys[Role.QUERY] not in " ".join(service.command)

@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import typer
@@ -72,8 +72,11 @@ def test_every_recipe_key_is_documented_with_its_meaning() -> None:
 
 
 def keys_below(section: type[BaseModel], name: str) -> list[str]:
-    """Return the keys of a section's key, itself if it is no section."""
-    inner = section.model_fields[name].annotation
+    """Return the keys of a section's key, itself if it is no section; a section may be absent."""
+    annotation = section.model_fields[name].annotation
+    [inner, *others] = [x for x in get_args(annotation) or (annotation,) if x is not type(None)]
+    if others:
+        return [name]
     if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
         return [name]
     return [key for each in inner.model_fields for key in keys_below(inner, each)]

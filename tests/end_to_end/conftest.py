@@ -15,11 +15,10 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from tests.ports import free_ports
 
 from ltrain_train.gateway import GatewayClient, VllmOptions
 from ltrain_train.gateway.serving.vllm import Vllm
-from ltrain_train.processes import Children
+from ltrain_train.processes import Children, free_port
 
 HERE = Path(__file__).parent
 TRAIN = HERE.parent / "train"
@@ -85,12 +84,12 @@ class Project:
 
 
 @pytest.fixture(scope="session")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Project]:
-    """Return a function that makes a project of a name, with its own ports."""
+def project(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Project]:
+    """Return a function that makes a project of a name from a folder, with its own ports."""
 
-    def make(name: str) -> Project:
-        folder = tmp_path_factory.mktemp(name) / "two_turn"
-        shutil.copytree(HERE / "two_turn", folder, ignore=shutil.ignore_patterns("__pycache__"))
+    def make(name: str, source: str = "two_turn") -> Project:
+        folder = tmp_path_factory.mktemp(name) / source
+        shutil.copytree(HERE / source, folder, ignore=shutil.ignore_patterns("__pycache__"))
         load(TRAIN / "tiny.py").write_model(folder / "tiny", seed=1)
         chance = random.Random(0)
         with (folder / "tasks.jsonl").open("w") as tasks:
@@ -98,7 +97,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Project
                 words = (10, *(chance.randrange(512) for _ in range(4)), 20)
                 words_text = " ".join(f"w{word}" for word in words)
                 tasks.write(json.dumps({"id": f"t{number}", "input": words_text}) + "\n")
-        otlp, store, gateway = free_ports(3)
+        otlp, store, gateway = free_port(), free_port(), free_port()
         environ = {
             **os.environ,
             "LTRAIN_HOME": str(folder / ".ltrain"),

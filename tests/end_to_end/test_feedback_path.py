@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 
 from tests.end_to_end.conftest import WAIT, Project, wait_ready
 from tests.http_requests import ask
-from tests.ports import free_ports
+
+from ltrain_train.processes import free_port
 
 PAGE = Path(__file__).parents[2] / "docs" / "feedback.md"
 FILES = re.compile(r"^```\w+\n(# (\S+)\n.*?)^```", re.DOTALL | re.MULTILINE)
@@ -78,7 +79,7 @@ def test_a_service_learns_from_feedback_that_comes_later(
         urlsplit(made.environ[name]).port or 0
         for name in ("OTEL_EXPORTER_OTLP_ENDPOINT", "LTRAIN_STORE", "LTRAIN_GATEWAY")
     )
-    [service] = free_ports(1)
+    service = free_port()
     launcher = str(Path(sys.executable).with_name("opentelemetry-instrument"))
     openai = {
         "OPENAI_BASE_URL": f"http://127.0.0.1:{gateway}/v1",

@@ -95,7 +95,11 @@ def test_the_bug_form_asks_for_the_report_of_the_doctor() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [".venv", ".venv-vllm", ".venv-frameworks", ".venv-openai2", ".venv-otel144", ".ltrain"]
+    "name",
+    [
+        *(".venv", ".venv-vllm", ".venv-trl", ".venv-frameworks", ".venv-openai2", ".venv-otel144"),
+        ".ltrain",
+    ],
 )
 def test_links_to_generated_folders_are_ignored(name: str, tmp_path: Path) -> None:
     repository = tmp_path / "clone"

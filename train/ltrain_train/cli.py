@@ -8,11 +8,12 @@ import typer
 from ltrain_instrument import settings
 from ltrain_instrument.allow import Allow
 from ltrain_instrument.identity import Mode, SourceMode
-from ltrain_train import eval_cli, policy_cli, serve_cli, worker_cli
+from ltrain_train import eval_cli, offline_cli, policy_cli, serve_cli, worker_cli
 
 app = typer.Typer()
 app.add_typer(policy_cli.app, name="policy")
 app.add_typer(eval_cli.app)
+app.add_typer(offline_cli.app)
 app.add_typer(serve_cli.app)
 app.add_typer(worker_cli.app)
 
@@ -211,8 +212,14 @@ def run(
     ] = False,
     mode: Annotated[
         SourceMode | None,
-        typer.Option(help="With --once: the mode to read; default: the recipe's source.mode."),
+        typer.Option(help="With --once or --watch: the mode to read, else the recipe's."),
     ] = None,
+    watch: Annotated[
+        bool,
+        typer.Option(
+            "--watch", help="Follow the store without end, and train as the recipe's watch says."
+        ),
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="With --once: report what there is to train on only.")
     ] = False,
@@ -259,17 +266,18 @@ def run(
         raise typer.BadParameter(
             "--from-clickhouse and --from-dataset exclude each other. Use one of them."
         )
-    for option, is_set in (("--dry-run", dry_run), ("--mode", mode is not None)):
-        if is_set and not once:
+    offline = once or watch
+    for option, is_set in (("--dry-run", dry_run and not watch), ("--mode", mode is not None)):
+        if is_set and not offline:
             raise typer.BadParameter(f"{option} is for training once. Add --once.")
-    if mode is not None and from_dataset:
-        raise typer.BadParameter(
-            "--mode selects stored traces, and a dataset is of one mode already. Remove --mode or "
-            "--from-dataset."
-        )
+    excluded = {"--once": once, "--from-dataset": from_dataset, "--dry-run": dry_run}
+    excluded |= {"--again": again, "--replace": replace}
+    for option in (name for name, is_set in excluded.items() if watch and is_set):
+        raise typer.BadParameter(f"--watch follows the store. Remove {option}.")
+    offline_cli.check_source(mode, from_dataset)
     plan = command.make_plan(
         recipe,
-        once=once or from_dataset is not None,
+        once=offline or from_dataset is not None,
         mode=mode,
         model=model,
         updates=updates,
@@ -279,7 +287,9 @@ def run(
         reward=reward,
         seed=seed,
     )
-    if once or from_dataset or plan.recipe.rollout is None:
+    if watch:
+        command.watch_store(plan, store, as_json=as_json)
+    elif once or from_dataset or plan.recipe.rollout is None:
         command.train_once(
             plan,
             store,

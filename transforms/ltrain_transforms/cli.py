@@ -29,7 +29,8 @@ def build(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="The folder of the dataset; default: .ltrain/datasets/RUN/MODE, or MODE-WAVE."
+            help="The folder of the dataset; default: .ltrain/datasets/RUN/MODE-WAVE-POLICY, with "
+            "those parts that are named."
         ),
     ] = None,
     run: Annotated[
@@ -37,6 +38,10 @@ def build(
     ] = None,
     mode: ModeOption = None,
     wave: Annotated[int | None, typer.Option(min=0, help="Only this wave.")] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(help="Only for this policy of several, by its rewards and keys of train."),
+    ] = None,
     update: Annotated[
         bool,
         typer.Option("--update", help="Keep its waves and add those closed since."),
@@ -65,9 +70,9 @@ def build(
     from ltrain_transforms.recipe import Recipe
     from ltrain_transforms.show import dataset_report, print_shown
 
-    loaded = Recipe.load(recipe)
+    loaded = Recipe.load(recipe).select_policy(policy)
     name = run or loaded.source.run or recipe.stem
-    folder = out or dataset_folder(HOME.read(), name, mode or loaded.source.mode, wave)
+    folder = out or dataset_folder(HOME.read(), name, mode or loaded.source.mode, wave, policy)
     count = workers or len(os.sched_getaffinity(0))
     with (
         Store.open(store, create=False) as opened,
@@ -81,7 +86,7 @@ def build(
             run=run,
             mode=mode,
             wave=wave,
-            base=read_base_digests(HOME.read() / "policies" / loaded.policy[0].name),
+            base=read_base_digests(HOME.read() / "policies" / loaded.trained[0].name),
             update=update,
             replace=replace,
             workers=opened_workers,

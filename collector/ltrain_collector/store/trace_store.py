@@ -56,16 +56,19 @@ class Backend(Protocol):
 class Store(AbstractContextManager["Store"]):
     """An open store; usable from any thread."""
 
-    def __init__(self, backend: Backend, name: str) -> None:
+    def __init__(self, backend: Backend, name: str, server: Server | None = None) -> None:
         self._backend = backend
         self.name = name
         """The store's address, for messages."""
+        self.server = server
+        """The server, which other processes may read too; None: a folder that this one has open."""
 
     @classmethod
-    def open(cls, dsn: str | None = None, *, create: bool = True) -> Self:
+    def open(cls, dsn: str | Server | None = None, *, create: bool = True) -> Self:
         """Open the store at `dsn`, else at LTRAIN_STORE, else the store of this machine.
 
         Args:
+            dsn: the address, or the `server` of another store.
             create: create the folder of a `chdb:///dir` that does not exist.
 
         Raises:
@@ -75,13 +78,17 @@ class Store(AbstractContextManager["Store"]):
             StoreUnusable: the folder cannot be used.
             StoreUnreachable: the server does not answer or refuses the connection.
         """
-        address_text = dsn or STORE.read()
-        address = parse_dsn(address_text) if address_text else _find_local_store()
+        address: Folder | Server
+        if isinstance(dsn, Server):
+            address = dsn
+        else:
+            address_text = dsn or STORE.read()
+            address = parse_dsn(address_text) if address_text else _find_local_store()
         if isinstance(address, Server):
             # importing its client takes a third of a second, which a folder does not need
             from ltrain_collector.store.remote import RemoteBackend
 
-            return cls(RemoteBackend(address), str(address))
+            return cls(RemoteBackend(address), str(address), address)
         if not create and not address.path.is_dir():
             raise NoStore(
                 f"There is no store in {address.path}. Name another with --store or LTRAIN_STORE, "

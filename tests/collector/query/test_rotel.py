@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from tests.collector.server.test_kill import KILLS, RECORDS, begin, end, rows
 from tests.http_requests import post
-from tests.ports import free_ports
 
 from ltrain_collector.access import Keys, Role
 from ltrain_collector.store import Store
+from ltrain_train.processes import free_port
 
 
 @contextmanager
@@ -27,7 +27,7 @@ def rotel(sql: int, key: str, compression: str, log: Path) -> Iterator[int]:
     """Run Rotel in front of ClickHouse's port; yield its port of OTLP over HTTP."""
     found = find_spec("rotel")
     assert found and found.origin
-    http, grpc = free_ports(2)
+    http, grpc = free_port(), free_port()
     with log.open("w") as output:
         process = subprocess.Popen(
             [

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.ports import free_ports
 from tests.train.gateway.conftest import write_model
 
 from ltrain_train.policy import Policies
+from ltrain_train.processes import free_port
 
 ROOT = Path(__file__).parents[3]
 AGENTS = ROOT / "tests" / "train" / "rollout" / "agents"
@@ -31,6 +31,7 @@ import time
 from pathlib import Path
 
 import plain
+from ltrain_train.processes import free_port
 
 def solve(task, llm):
     answer = plain.ask(llm, task["input"])
@@ -81,7 +82,7 @@ def project(tmp_path: Path) -> Project:
     fake = f'exec {sys.executable} {FAKE_VLLM} "$@"'
     python.write_text(f'#!/bin/sh\n[ "$1" = -I ] && exit 0\n{fake}\n')
     python.chmod(0o755)
-    otlp, store, gateway = free_ports(3)
+    otlp, store, gateway = free_port(), free_port(), free_port()
     inherited = {name: text for name, text in os.environ.items() if not name.startswith("LTRAIN_")}
     environ = {
         **inherited,

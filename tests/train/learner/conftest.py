@@ -81,6 +81,7 @@ def _row(name: str, draw: random.Random) -> dict[str, Any]:
         "temperature": draw.choice((0.7, 1.0)),
         "call_offsets": [0],
         "call_versions": [0],
+        "call_positions": [0],
         "next_sample_id": None,
         "transition_ids": [f"{name}.t"],
     }

@@ -9,11 +9,18 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_type_hints
 
 import torch
 from tensordict import NonTensorData, TensorDict
 from torch import Tensor
+from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY
+from verl.workers.config import (
+    FSDPActorConfig,
+    FSDPEngineConfig,
+    FSDPOptimizerConfig,
+    PolicyLossConfig,
+)
 from verl.workers.utils.losses import sft_loss
 
 from ltrain_train.learner import engine
@@ -25,6 +32,27 @@ LENGTHS = (5, 9, 3, 7, 2, 6)
 
 Row = dict[str, Tensor]
 Loss = Callable[..., tuple[Tensor, dict[str, Any]]]
+
+
+def policy_losses() -> list[str]:
+    """Return the names of verl's policy losses."""
+    return sorted(POLICY_LOSS_REGISTRY)
+
+
+def option_types() -> dict[str, dict[str, str]]:
+    """Return the options of verl's configurations and their types, by the recipe's sections."""
+    configs = {
+        "actor": FSDPActorConfig,
+        "policy_loss": PolicyLossConfig,
+        "optimizer": FSDPOptimizerConfig,
+        "engine": FSDPEngineConfig,
+    }
+    return {
+        section: {
+            name: str(kind) for name, kind in get_type_hints(config).items() if name[0] != "_"
+        }
+        for section, config in configs.items()
+    }
 
 
 def jagged(rows: list[Tensor]) -> Tensor:
@@ -162,7 +190,7 @@ def divergences() -> dict[str, list[float]]:
 if __name__ == "__main__":
     fit = [name for name, each in POLICY_LOSSES.items() if not each.needs_token_weighting]
     measured = {name: measure(name) for name in sorted(fit)}
-    result: dict[str, Any] = {"measured": measured, "registry": engine.policy_losses()}
-    result |= {"options": engine.option_types(), "cross-entropy": cross_entropies()}
+    result: dict[str, Any] = {"measured": measured, "registry": policy_losses()}
+    result |= {"options": option_types(), "cross-entropy": cross_entropies()}
     result |= {"divergences": divergences()}
     json.dump(result, sys.stdout)

@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import load_file
 from tests.train.learner.conftest import TRAIN, write_rows
 
-from ltrain_train.errors import BadSamples
+from ltrain_train.errors import BadBase, BadSamples
 from ltrain_train.learner import LearnerClient, Objective
 from ltrain_train.learner.objective import decode_objective
 from ltrain_train.policy import Reference
@@ -163,6 +163,13 @@ def test_rejected_calls_are_counted_and_all_rejected_is_a_warning(
     [warning] = [each for each in report.warnings if "rejected" in each]
     assert warning.startswith("1 of 1 optimizer steps were left out, because every call in them")
     assert learner.log_probs(samples) == before
+
+
+def test_an_objective_with_a_critic_needs_a_learner_with_one(
+    learner: LearnerClient, samples: Path
+) -> None:
+    with pytest.raises(BadBase, match=r"recipe that has \[train.critic\]"):
+        learner.step(samples, objective_of(critic={}), version=0)
 
 
 def objective_of(**settings: Any) -> Objective:

@@ -99,7 +99,10 @@ def test_the_example_of_the_page_runs_with_dtype_auto(
 def test_a_lora_run_continues_in_another_process_and_exports_merged_weights(
     tiny: Path, tmp_path: Path, make_rows: Make, write: Write, reference: Plain
 ) -> None:
-    """It also measures its divergence: from the model without an adapter, and from a version."""
+    """It also measures its divergence: from the model without an adapter, and from a version.
+
+    In between it trains another policy, which leaves no trace.
+    """
     samples = write(make_rows(10))  # three optimizer steps, of 4, 4 and 2 rows
     diverging = replace(OBJECTIVE, kl_coefficient=0.1)
     with LearnerClient(ADAPTER, tiny, directory=tmp_path, policy="tiny") as first:
@@ -135,6 +138,12 @@ def test_a_lora_run_continues_in_another_process_and_exports_merged_weights(
         assert second.log_probs(samples) == log_probs
         second.load(tmp_path / "checkpoint")
         assert second.step(samples, diverging, version=1).metrics["kl_reference"] < 1e-9
+        second.select("other", "r2", None)  # it begins where the first one began
+        assert second.log_probs(samples) == base
+        assert second.step(samples, OBJECTIVE, version=0).metrics == report.metrics
+        second.select("tiny", "r1", tmp_path / "checkpoint")
+        assert second.step(samples, OBJECTIVE, version=1).metrics == expected.metrics
+        assert second.log_probs(samples) == log_probs
     sizes = [file.stat().st_size for file in (tmp_path / "checkpoint").rglob("*.pt")]
     assert sum(sizes) < (tiny / "model.safetensors").stat().st_size
 

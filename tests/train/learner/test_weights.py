@@ -14,7 +14,13 @@ import torch
 from safetensors.torch import load_file
 
 from ltrain_train.errors import TooLittleMemory
-from ltrain_train.learner.weights import require_memory, write_weights
+from ltrain_train.learner.weights import (
+    adapter_size,
+    critic_size,
+    reference_size,
+    require_memory,
+    write_weights,
+)
 
 
 def test_tensors_that_are_not_finite_as_written_are_named(tmp_path: Path) -> None:
@@ -31,9 +37,17 @@ def test_tensors_that_are_not_finite_as_written_are_named(tmp_path: Path) -> Non
 
 def test_a_reference_needs_four_bytes_a_weight(tiny: Path) -> None:
     weights = sum(tensor.numel() for tensor in load_file(tiny / "model.safetensors").values())
-    require_memory(tiny, 4 * weights)
-    with pytest.raises(TooLittleMemory, match=r"/tiny0 needs about 0\.00 GB beside the trained"):
-        require_memory(tiny, 4 * weights - 1)
+    assert reference_size(tiny) == 4 * weights
+    require_memory("The reference", 4 * weights, 4 * weights)
+    says = r"The reference needs about 0\.00 GB beside the trained.* Free memory, or less\."
+    with pytest.raises(TooLittleMemory, match=says):
+        require_memory("The reference", 4 * weights, 4 * weights - 1, ", or less")
+
+
+def test_a_critic_needs_memory_for_what_it_trains(tiny: Path) -> None:
+    weights = reference_size(tiny)
+    assert critic_size(tiny, 0) == 4 * weights
+    assert weights < critic_size(tiny, 4) == weights + 3 * adapter_size(tiny, 4) < 4 * weights
 
 
 NOBODY = 65534

@@ -3,12 +3,37 @@
 from pathlib import Path
 from typing import Any
 
-from ltrain_train.loop.journal import Evaluated, Journal, Published, Trained, Wave
+from ltrain_train.loop.journal import Evaluated, Journal, PolicyScore, Published, Trained, Wave
+
+VALIDATION = Wave(
+    policy="sql",
+    mode="val",
+    wave=0,
+    version=0,
+    rollouts=96,
+    outcomes={"ok": 95, "timeout": 1},
+    evaluations={"executed": 0.7, "reward": 0.417},
+    seconds={"generate": 6.0},
+)
+TRAINED = Wave(
+    policy="sql",
+    mode="train",
+    wave=0,
+    version=0,
+    rollouts=96,
+    outcomes={"ok": 96},
+    evaluations={"executed": 0.65, "reward": 0.3},
+    rules={"tool-failed": -0.09},
+    published=1,
+    samples=52,
+    metrics={"drift_k3": 0.00123},
+    seconds={"generate": 12.0, "settle": 0.5, "build": 0.5, "train": 30.0, "load": 2.0},
+)
 
 
 def new_journal(folder: Path, run: str = "demo", *, base: int = 0) -> Journal:
     """Write the journal of a run that has only started."""
-    journal = Journal(folder=folder, run=run, recipe="r", policy="sql", base=base)
+    journal = Journal(folder=folder, run=run, recipe="r", policies={"sql": base})
     journal.start()
     return journal
 
@@ -19,18 +44,19 @@ def record_wave(journal: Journal, wave: Wave) -> None:
         Evaluated(
             mode=wave.mode,
             wave=wave.wave,
-            version=wave.version,
             rollouts=wave.rollouts,
             outcomes=wave.outcomes,
             evaluations=wave.evaluations,
-            score=wave.score,
-            tasks=wave.tasks,
+            policies={
+                wave.policy: PolicyScore(version=wave.version, score=wave.score, tasks=wave.tasks)
+            },
         )
     )
     if wave.mode == "train":
-        journal.add(Trained(wave=wave.wave, dataset="d", changed=wave.published is not None))
+        changes = wave.published is not None
+        journal.add(Trained(policy=wave.policy, wave=wave.wave, dataset="d", changed=changes))
     if wave.published is not None:
-        journal.add(Published(wave=wave.wave, version=wave.published))
+        journal.add(Published(policy=wave.policy, wave=wave.wave, version=wave.published))
 
 
 def changed(wave: Wave, /, **fields: Any) -> Wave:

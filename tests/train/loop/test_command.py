@@ -14,9 +14,9 @@ from tests.transforms.conftest import RECIPE
 
 from ltrain_train.errors import BadRun
 from ltrain_train.loop import command
-from ltrain_train.loop.run import Plan
+from ltrain_train.loop.plan import Plan
 from ltrain_train.loop.services import Services
-from ltrain_transforms.recipe import Recipe
+from ltrain_transforms.recipe import Critic, Recipe
 
 BEGIN = """
 import os, signal, sys
@@ -27,7 +27,7 @@ from ltrain_train.loop import command
 def interrupt():
     os.kill(os.getpid(), signal.SIGINT)
 
-plan = SimpleNamespace(home=Path(sys.argv[1]), name="r", policy="p")
+plan = SimpleNamespace(home=Path(sys.argv[1]), name="r", trained=("p",))
 """
 LOST = """
 class Deaf:
@@ -157,7 +157,7 @@ def test_the_serve_section_becomes_arguments_of_ltrain_serve(tmp_path: Path) -> 
 
 
 def test_the_gateway_of_a_run_is_started_with_the_serve_section(tmp_path: Path) -> None:
-    services = Services(tmp_path, policy="p", serve=("--max-model-len", "8192", "--", "--seed"))
+    services = Services(tmp_path, policies=["p"], serve=("--max-model-len", "8192", "--", "--seed"))
     command = services._gateway_service().command
     assert command[:3] == ("serve", "--policy", "p")
     assert command[-4:] == ("--max-model-len", "8192", "--", "--seed")
@@ -186,13 +186,13 @@ def test_an_offline_run_ends_with_whether_a_gateway_serves_the_version(
     )
     report = SimpleNamespace(as_dict=lambda: {"rows": 4, "from_version": 1})
     plan, data = SimpleNamespace(policy="sql"), SimpleNamespace(report=report)
-    command._print_run(cast(Any, plan), cast(Any, data), cast(Any, run), as_json=False)
+    command.print_run(cast(Any, plan), cast(Any, data), cast(Any, run), as_json=False)
     assert capsys.readouterr().out.splitlines() == [
         "Policy sql v2 at v2: trained on 4 rows of dataset d1.",
         sentence,
         "`ltrain show sql@2` shows what it was trained on.",
     ]
-    command._print_run(cast(Any, plan), cast(Any, data), cast(Any, run), as_json=True)
+    command.print_run(cast(Any, plan), cast(Any, data), cast(Any, run), as_json=True)
     shown = json.loads(capsys.readouterr().out)
     assert shown == {
         "rows": 4, "from_version": 1, "version": 2, "path": "v2", "served": served, "metrics": {},
@@ -211,6 +211,18 @@ def test_an_online_run_trains_on_its_own_rollouts_whatever_mode_the_recipe_reads
     assert (once.source.mode, once.credit.outcome.estimator) == ("prod", "reinforce_pp")
     offline = command.make_plan(path, model=None, updates=None, mode="all").recipe
     assert (offline.source.mode, offline.credit.outcome.estimator) == ("all", "grpo")
+
+
+@pytest.mark.parametrize("credit", ['combine = "rewards"', 'outcome.estimator = "gae"'])
+def test_the_plan_has_only_the_keys_that_the_recipe_sets(tmp_path: Path, credit: str) -> None:
+    """[credit.process] would be refused beside both."""
+    path = tmp_path / "ltrain.toml"
+    reward = '[[reward]]\nname = "answer"\nevaluation = "reward"\n'
+    path.write_text(f'[[policy]]\nname = "sql"\n{reward}[credit]\n{credit}\n')
+    for updates in (None, 3):
+        plan = command.make_plan(path, model=None, updates=updates)
+        assert plan.recipe.digest == Recipe.load(path).digest
+        assert plan.train.critic == (Critic() if "gae" in credit else None)
 
 
 def test_a_recipe_with_a_judge_needs_no_reward_function(tmp_path: Path) -> None:

@@ -9,19 +9,23 @@ from pathlib import Path
 import polars as pl
 import pytest
 from tests.otlp import insert_otlp
-from tests.transforms.conftest import RECIPE, Scene
+from tests.transforms.conftest import NOON, RECIPE, Scene
 from tests.transforms.datasets.test_lineage import add_group
 
 from ltrain_collector.store import Store
 from ltrain_train.errors import NothingToTrain
-from ltrain_train.loop.once import OfflineRun, read_lineage, read_store, train_on
-from ltrain_train.loop.run import Plan
+from ltrain_train.loop.once import OfflineRun, open_updaters, read_lineage, read_store, train_on
+from ltrain_train.loop.plan import Plan
+from ltrain_train.loop.report import Progress
+from ltrain_train.loop.watch import Watcher
 from ltrain_train.policy import Policies
 from ltrain_train.processes import run_lock
 from ltrain_transforms.recipe import Recipe
 
 TINY = Path(__file__).parents[1] / "tiny.py"
 TRAIN = {"dtype": "fp32", "lora_rank": 4, "drift_warning": 1e9, "drift_limit": 1e9}
+WATCH = {"executions": 4}
+HOUR = 3_600_000_000_000
 """The rows have made-up log-probabilities, so their drift is large."""
 
 
@@ -30,14 +34,18 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
     subprocess.run([sys.executable, TINY, tmp_path / "tiny"], check=True, capture_output=True)
     for name in ("LTRAIN_GATEWAY", "OTEL_EXPORTER_OTLP_ENDPOINT"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
-    recipe = Recipe.model_validate(tomllib.loads(RECIPE) | {"train": TRAIN})
+    recipe = Recipe.model_validate(tomllib.loads(RECIPE) | {"train": TRAIN, "watch": WATCH})
     home = tmp_path / "home"
     return Plan(recipe=recipe, folder=tmp_path, home=home, model=tmp_path / "tiny")
 
 
 def train(plan: Plan, store: Store) -> OfflineRun:
     with run_lock(plan.home, run=plan.name, policy=plan.policy) as lock:
-        return train_on(plan, read_store(plan, store, read_lineage(plan)), lock)
+        data = read_store(plan, store, read_lineage(plan))
+        data.check()
+        versions = {plan.policy: data.lineage.version}
+        with open_updaters([plan], versions, lock) as updaters:
+            return train_on(plan, data, updaters[plan.policy])
 
 
 def read_ledger(plan: Plan, version: int) -> list[str]:
@@ -52,7 +60,7 @@ def read_steps(plan: Plan, version: int) -> int:
     return int(json.loads((found[1] / "learner.json").read_text())["steps"])
 
 
-def test_a_second_run_trains_only_on_new_rollouts_and_continues_the_optimizer(
+def test_a_watch_after_a_run_trains_only_on_new_rollouts_and_continues_the_optimizer(
     plan: Plan, tmp_path: Path
 ) -> None:
     scene = Scene()
@@ -73,8 +81,26 @@ def test_a_second_run_trains_only_on_new_rollouts_and_continues_the_optimizer(
 
         second = add_group(scene, (1, 1, 1, 1), task="t2")
         insert_otlp(store, scene.request())
-        run = train(plan, store)
-    assert (run.version, dict(run.update.left_out.reasons)) == (2, {"consumed": 4})
-    assert read_ledger(plan, 2) == sorted(second)
-    assert Policies(plan.home).read_version("sql", 2).parent == 1
-    assert read_steps(plan, 2) == 2, "the optimizer of version 1 goes on"
+    runs: list[OfflineRun] = []
+    with (
+        run_lock(plan.home, run=plan.name, policy=plan.policy) as lock,
+        open_updaters([plan], {"sql": 1}, lock) as updaters,
+    ):
+        watcher = Watcher(
+            *(plan, f"chdb://{tmp_path}/store", updaters, lambda data: None),
+            lambda plan, data, run: runs.append(run),
+            Progress(enabled=False),
+        )
+        assert watcher.look(NOON + 5 * HOUR)
+        third = add_group(scene, (2, 2, 2, 2), task="t3", attempt=9)
+        with Store.open(f"chdb://{tmp_path}/store") as store:
+            insert_otlp(store, scene.request())
+        assert watcher.look(NOON + 12 * HOUR)
+    assert [(run.version, dict(run.update.left_out.reasons)) for run in runs] == [
+        (2, {"consumed": 4}),
+        (3, {"consumed": 8}),
+    ]
+    for version, rollouts in ((2, second), (3, third)):
+        assert read_ledger(plan, version) == sorted(rollouts)
+        assert Policies(plan.home).read_version("sql", version).parent == version - 1
+        assert read_steps(plan, version) == version, "the optimizer goes on"

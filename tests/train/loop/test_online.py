@@ -20,12 +20,13 @@ from ltrain_collector.store import Store
 from ltrain_train.errors import BadRun, NotFinite, RolloutsFailed
 from ltrain_train.gateway import GatewayUnreachable
 from ltrain_train.learner import StepReport
+from ltrain_train.loop.generation import Generation
 from ltrain_train.loop.journal import Dispatched, Journal, Wave
 from ltrain_train.loop.online import OnlineRun
-from ltrain_train.loop.report import Phases
+from ltrain_train.loop.policy_run import PolicyRun
+from ltrain_train.loop.report import Phases, Progress, wave_notes
 from ltrain_train.loop.training_rows import LeftOut
 from ltrain_train.loop.update import Update
-from ltrain_train.loop.wave_rows import wave_notes
 from ltrain_train.policy import Policies
 from ltrain_train.rollout import Task
 from ltrain_transforms.datasets import Dataset
@@ -74,10 +75,14 @@ class Agents:
 class Learning:
     """A fake updater in place of the learner's process."""
 
-    learner = SimpleNamespace(wait=lambda: None)
+    learner = SimpleNamespace(base=0)
+    recipe: Recipe
 
-    def __init__(self, home: Path, *, version: int | None = 1, undone: int = 0) -> None:
-        self.policies, self.version, self.base = Policies(home), version, 0
+    def __init__(
+        self, home: Path, policy: str = "sql", *, version: int | None = 1, undone: int = 0
+    ) -> None:
+        self.policies, self.policy, self.version = Policies(home), policy, version
+        self.phases = Phases()
         self.numbers: list[int] = []
         """The number in the run of each update."""
         self.report = StepReport(
@@ -91,12 +96,12 @@ class Learning:
         return Update(self.version, self.report, LeftOut("sql", 16, {}, {}))
 
 
-def add_policy(home: Path) -> PolicyVersion:
-    """Write version 0 of the policy, without weights, and return its manifest."""
-    base = home / "policies" / "sql" / "v0"
+def add_policy(home: Path, policy: str = "sql") -> PolicyVersion:
+    """Write version 0 of a policy, without weights, and return its manifest."""
+    base = home / "policies" / policy / "v0"
     base.mkdir(parents=True)
     files = {"config.json": PolicyFile(size=2, sha256="c0")}
-    version = PolicyVersion(policy="sql", version=0, created=0, files=files)
+    version = PolicyVersion(policy=policy, version=0, created=0, files=files)
     (base / "policy.json").write_text(version.model_dump_json())
     (base.parent / "current").write_text("0\n")
     return version
@@ -115,15 +120,58 @@ def train_wave(
     return scene
 
 
+ONE = [Task(id="t1", input="x")]
+EIGHT = [Task(id=f"t{number}", input="x") for number in range(1, 9)]
+
+
 def start_run(
-    tmp_path: Path, store: Store, recipe: Recipe, journal: Journal, learning: Learning
+    tmp_path: Path,
+    store: Store,
+    recipe: Recipe,
+    journal: Journal,
+    *learning: Learning,
+    tasks: Sequence[Task] = ONE,
+    validation: Sequence[Task] = (),
 ) -> tuple[OnlineRun, Agents, list[Wave]]:
+    """Return a run with an updater for each policy, its agents, and the waves that it will show."""
     agents, shown = Agents(), list[Wave]()
     assert recipe.rollout is not None
+    for each in learning:
+        each.recipe = recipe.for_policy(each.policy)
+    policies = [
+        PolicyRun(
+            journal=journal,
+            store=store,
+            updater=cast(Any, each),
+            home=tmp_path,
+            show=lambda text: None,
+            version=journal.of(each.policy).latest,
+        )
+        for each in learning
+    ]
+    generation = Generation(
+        recipe=recipe,
+        rollout=recipe.rollout,
+        rewards={each.name: each.recipe.reward for each in policies},
+        journal=journal,
+        store=store,
+        runner=cast(Any, agents),
+        tasks=tasks,
+        validation=validation,
+        versions=lambda: {each.name: each.version for each in policies},
+        logs=tmp_path / "logs",
+        progress=Progress(enabled=False),
+    )
+    learners: Any = SimpleNamespace(wait=lambda: None)
     online = OnlineRun(
-        recipe, recipe.rollout, journal, store, cast(Any, agents), cast(Any, learning), Phases(),
-        [Task(id="t1", input="x")], (), tmp_path, shown.append, print, 0, tmp_path / "logs",
-    )  # fmt: skip
+        train=recipe.train,
+        journal=journal,
+        policies=policies,
+        learners=learners,
+        generation=generation,
+        on_wave=shown.append,
+        notify=print,
+    )
     return online, agents, shown
 
 
@@ -216,15 +264,13 @@ def test_a_validation_that_fails_ends_the_run_only_if_no_rollout_was_ok_before(
     with Store.open(f"chdb://{tmp_path}/store") as store:
         store.migrate()
         insert_otlp(store, sent(scene, "ingest"))
-        online, _, shown = start_run(tmp_path, store, recipe, journal, Learning(tmp_path))
-        online.validation = online.tasks
+        learning = Learning(tmp_path)
+        online, _, _ = start_run(tmp_path, store, recipe, journal, learning, validation=ONE)
         with pytest.raises(RolloutsFailed, match="Every rollout of wave val 0 failed"):
             online.run()
-        ok = {"ok": 1}
-        record_wave(
-            journal,
-            Wave(mode="val", wave=0, version=0, rollouts=1, outcomes=ok, evaluations={}),
-        )
+        ok: Any = {"rollouts": 1, "outcomes": {"ok": 1}, "evaluations": {}}
+        record_wave(journal, Wave(policy="sql", mode="val", wave=0, version=0, **ok))
+        online, _, shown = start_run(tmp_path, store, recipe, journal, learning, validation=ONE)
         online.run()
     assert journal.finished
     train_results, val = shown
@@ -249,7 +295,9 @@ def test_an_undone_update_publishes_nothing_and_the_third_in_a_row_ends_the_run(
         insert_otlp(store, scene.request())
         learning = Learning(tmp_path, version=None, undone=2)
         online, _, shown = start_run(tmp_path, store, recipe, journal, learning)
-        with pytest.raises(NotFinite, match=r"last 3 updates .* still v0\. It was undone"):
+        with pytest.raises(
+            NotFinite, match=r"last 3 updates of .sql. were .* still v0\. It was undone"
+        ):
             online.run()
     assert [(wave.published, wave.undone, wave.alarms[-1]) for wave in shown] == [
         (None, 2, "It was undone.")
@@ -257,7 +305,7 @@ def test_an_undone_update_publishes_nothing_and_the_third_in_a_row_ends_the_run(
     assert [(wave.samples, wave.tokens, wave.metrics) for wave in shown] == [
         (0, 0, {"drift_k3": 0.01})
     ] * 3
-    assert journal.latest == 0
+    assert journal.latest == {"sql": 0}
     assert "  no new version: 2 optimizer steps were undone" in wave_notes(shown[0])
 
 
@@ -294,8 +342,8 @@ def test_a_continued_run_draws_the_tasks_that_the_killed_one_would_have_drawn(
     with Store.open(f"chdb://{tmp_path}/store") as store:
         store.migrate()
         journal = new_journal(tmp_path / "run")
-        whole, agents, shown = start_run(tmp_path, store, recipe, journal, Learning(tmp_path))
-        whole.tasks = tasks
+        learning = Learning(tmp_path)
+        whole, agents, shown = start_run(tmp_path, store, recipe, journal, learning, tasks=tasks)
         agents.work = lambda: add_drawn_groups(store, agents, done)
         whole.run()
         lines = journal.path.read_text().splitlines(keepends=True)
@@ -304,8 +352,7 @@ def test_a_continued_run_draws_the_tasks_that_the_killed_one_would_have_drawn(
         killed = Journal.load(journal.folder)
         assert killed is not None
         learning = Learning(tmp_path)
-        rest, again, _ = start_run(tmp_path, store, recipe, killed, learning)
-        rest.tasks = tasks
+        rest, again, _ = start_run(tmp_path, store, recipe, killed, learning, tasks=tasks)
         rest.run()
     assert learning.numbers == [1, 2]
     assert [wave.rollouts for wave in shown] == [6] * 3
@@ -343,12 +390,11 @@ def test_a_slow_group_ends_in_the_next_wave_and_every_group_is_trained_once(
     with Store.open(f"chdb://{tmp_path}/store") as store:
         store.migrate()
         online, agents, shown = start_run(
-            tmp_path, store, spare_recipe(mode=mode), journal, Learning(tmp_path)
+            *(tmp_path, store, spare_recipe(mode=mode), journal, Learning(tmp_path)), tasks=EIGHT
         )
-        online.tasks = [Task(id=f"t{number}", input="x") for number in range(1, 9)]
         done = set[tuple[int, str]]()
 
-        order = [task.id for task in random.Random("0/0").sample(online.tasks, 8)]
+        order = [task.id for task in random.Random("0/0").sample(EIGHT, 8)]
         agents.slow = {("train", 0, order[0])}
         agents.work = lambda: add_drawn_groups(store, agents, done)
         online.run()
@@ -363,16 +409,15 @@ def test_a_slow_group_ends_in_the_next_wave_and_every_group_is_trained_once(
 
 def test_a_run_that_is_killed_after_any_event_trains_every_group_once(tmp_path: Path) -> None:
     add_policy(tmp_path)
-    tasks = [Task(id=f"t{number}", input="x") for number in range(1, 9)]
     done = set[tuple[int, str]]()
     with Store.open(f"chdb://{tmp_path}/store") as store:
         store.migrate()
 
         def run(journal: Journal) -> Agents:
             online, agents, _ = start_run(
-                tmp_path, store, spare_recipe(mode="async"), journal, Learning(tmp_path)
+                *(tmp_path, store, spare_recipe(mode="async"), journal, Learning(tmp_path)),
+                tasks=EIGHT,
             )
-            online.tasks = tasks
             agents.work = lambda: add_drawn_groups(store, agents, done)
             online.run()
             return agents
@@ -400,9 +445,8 @@ def test_an_asynchronous_run_samples_the_next_wave_before_it_trains(tmp_path: Pa
         store.migrate()
         learning = Learning(tmp_path)
         online, agents, _ = start_run(
-            tmp_path, store, spare_recipe(mode="async"), journal, learning
+            *(tmp_path, store, spare_recipe(mode="async"), journal, learning), tasks=EIGHT
         )
-        online.tasks = [Task(id=f"t{number}", input="x") for number in range(1, 9)]
         done = set[tuple[int, str]]()
         agents.work = lambda: add_drawn_groups(store, agents, done)
         sampled: list[int] = []
@@ -427,8 +471,9 @@ def test_an_error_of_the_rollouts_ends_the_run_with_that_error(tmp_path: Path) -
     journal = new_journal(tmp_path / "run")
     with Store.open(f"chdb://{tmp_path}/store") as store:
         store.migrate()
-        online, agents, _ = start_run(tmp_path, store, spare_recipe(), journal, Learning(tmp_path))
-        online.tasks = [Task(id=f"t{number}", input="x") for number in range(1, 9)]
+        online, agents, _ = start_run(
+            *(tmp_path, store, spare_recipe(), journal, Learning(tmp_path)), tasks=EIGHT
+        )
 
         def fail() -> None:
             raise GatewayUnreachable("no gateway")
@@ -443,7 +488,7 @@ def test_an_error_of_the_rollouts_ends_the_run_with_that_error(tmp_path: Path) -
 def test_a_task_that_a_run_has_begun_and_the_file_lacks_is_named(tmp_path: Path) -> None:
     add_policy(tmp_path)
     journal = new_journal(tmp_path / "run")
-    journal.add(Dispatched(mode="train", wave=0, version=0, tasks=("t1", "gone")))
+    journal.add(Dispatched(mode="train", wave=0, tasks=("t1", "gone")))
     with Store.open(f"chdb://{tmp_path}/store") as store:
         store.migrate()
         online, _, _ = start_run(tmp_path, store, spare_recipe(), journal, Learning(tmp_path))
@@ -463,9 +508,9 @@ def test_a_wave_draws_more_tasks_for_groups_without_spread_and_counts_their_drop
     journal = new_journal(tmp_path / "run")
     with Store.open(f"chdb://{tmp_path}/store") as store:
         store.migrate()
-        online, agents, [*shown] = start_run(tmp_path, store, recipe, journal, Learning(tmp_path))
-        online.tasks = [Task(id=f"t{number}", input="x") for number in range(8)]
-        order = [task.id for task in random.Random("0/0").sample(online.tasks, 8)]
+        learning = Learning(tmp_path)
+        online, agents, shown = start_run(tmp_path, store, recipe, journal, learning, tasks=EIGHT)
+        order = [task.id for task in random.Random("0/0").sample(EIGHT, 8)]
 
         def work() -> None:
             scene = Scene()
@@ -480,12 +525,10 @@ def test_a_wave_draws_more_tasks_for_groups_without_spread_and_counts_their_drop
             insert_otlp(store, scene.request())
 
         agents.work = work
-        online.on_wave = shown.append
         online.run()
         if refill_tasks == 3:
             killed = new_journal(tmp_path / "2")
-            again, others, _ = start_run(tmp_path, store, recipe, killed, Learning(tmp_path))
-            again.tasks = online.tasks
+            again, others, _ = start_run(tmp_path, store, recipe, killed, learning, tasks=EIGHT)
             again.run()
             assert others.waves == agents.waves
             assert list(map(len, others.finished)) == [len(wave) * 4 for wave in others.waves]
@@ -495,3 +538,50 @@ def test_a_wave_draws_more_tasks_for_groups_without_spread_and_counts_their_drop
     executions = Dataset.open(tmp_path / "datasets" / "demo" / "train-0").table("executions")
     assert executions.height == drawn * 4
     assert wave.drops == {"no_spread": (drawn - groups) * 4}
+
+
+def test_a_run_updates_each_policy_on_its_own_calls_and_goes_on_between_them(
+    tmp_path: Path,
+) -> None:
+    policies = [{"name": name, "rewards": [name]} for name in ("sql", "critic")]
+    rewards = [{"name": name, "evaluation": "reward", "weight": 1.0} for name in ("sql", "critic")]
+    rewards[1]["weight"] = -1.0
+    more = {"policy": policies, "reward": rewards, "rollout": ROLLOUT}
+    recipe = Recipe.model_validate(tomllib.loads(RECIPE) | more | {"train": {"updates": 1}})
+    for name in ("sql", "critic"):
+        add_policy(tmp_path, name)
+    starts = {"sql": 0, "critic": 0}
+    journal = Journal(folder=tmp_path / "run", run="demo", recipe="r", policies=starts)
+    journal.start()
+    scene = Scene()
+    for sample in range(16):
+        rollout = scene.attempt(sample=sample)
+        rollout.dispatch()
+        for policy in ("sql", "critic"):
+            rollout.llm(gateway={"ltrain.policy.name": policy})
+        rollout.evaluate(float(sample >= 8))
+        rollout.close()
+    sql, critic = Learning(tmp_path, "sql"), Learning(tmp_path, "critic")
+    with Store.open(f"chdb://{tmp_path}/store") as store:
+        store.migrate()
+        insert_otlp(store, scene.request())
+        online, _, shown = start_run(tmp_path, store, recipe, journal, sql, critic)
+        online.run()
+        lines = journal.path.read_bytes().splitlines(keepends=True)
+        end = next(n for n, line in enumerate(lines) if b'"published"' in line)
+        journal.path.write_bytes(b"".join(lines[: end + 1]))
+        killed = Journal.load(journal.folder)
+        assert killed is not None and killed.updates == 0
+        again, others, rest = start_run(tmp_path, store, recipe, killed, sql, critic)
+        again.run()
+    assert [(wave.policy, wave.score, wave.published) for wave in shown] == [
+        ("sql", 0.5, 1),
+        ("critic", -0.5, 1),
+    ]
+    assert [wave.policy for wave in rest] == ["critic"]
+    assert (sql.numbers, critic.numbers, others.waves) == ([0], [0, 0], [])
+    for name, sign in (("sql", 1), ("critic", -1)):
+        dataset = Dataset.open(tmp_path / "datasets" / "demo" / f"train-0-{name}")
+        assert dataset.table("samples")["policy"].unique().to_list() == [name]
+        assert dataset.table("executions").height == 16
+        assert dataset.table("rewards")["value"].sum() == 8.0 * sign

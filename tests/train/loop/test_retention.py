@@ -25,8 +25,8 @@ def add_wave(journal: Journal, mode: str, version: int, score: float | None, **m
     record_wave(
         journal,
         Wave(
-            mode=mode, wave=len(journal.waves), version=version, rollouts=rollouts, outcomes={},
-            evaluations={}, score=score, published=published,
+            policy="sql", mode=mode, wave=len(journal.waves), version=version, rollouts=rollouts,
+            outcomes={}, evaluations={}, score=score, published=published,
         ),
     )  # fmt: skip
 
@@ -38,7 +38,7 @@ def home(tmp_path: Path) -> Path:
     policies.register("sql", write_model(tmp_path / "model"))
     journal = new_journal(tmp_path / "runs" / "demo")
     for number in range(1, 9):
-        checkpoint = journal.checkpoints / str(number)
+        checkpoint = journal.of("sql").checkpoints / str(number)
         checkpoint.mkdir(parents=True)
         (checkpoint / "adapter.pt").write_bytes(bytes(1000))
         draft = write_model(tmp_path / f"draft{number}", fill=number)
@@ -73,7 +73,7 @@ def test_the_current_the_first_the_best_and_the_newest_versions_are_kept(home: P
     assert removal.versions == [1, 2, 3, 5]
     assert removal.freed > 4 * 1000
     assert policies.versions("sql") == [0, 4, 6, 7, 8]
-    checkpoints = home / "runs" / "demo" / "checkpoints"
+    checkpoints = home / "runs" / "demo" / "checkpoints" / "sql"
     assert sorted(each.name for each in checkpoints.iterdir()) == ["4", "6", "7", "8"]
     assert policies.find_checkpoint("sql", 8) == (0, checkpoints / "8")
     assert prune_versions(policies, "sql", runs, keep=3, in_use={4}).freed == 0
@@ -94,13 +94,13 @@ def test_a_removal_that_was_killed_is_completed(home: Path) -> None:
     assert (policies.directory / "sql" / "removed" / "v1" / "model.safetensors").exists()
     removal = prune_versions(policies, "sql", home / "runs", keep=9)
     assert (removal.versions, removal.freed > 1000) == ([], True)
-    assert not (home / "runs" / "demo" / "checkpoints" / "1").exists()
+    assert not (home / "runs" / "demo" / "checkpoints" / "sql" / "1").exists()
 
 
 def test_versions_that_others_or_an_unfinished_run_need_are_kept(home: Path) -> None:
     policies = Policies(home)
     draft = write_model(home / "draft", fill=9)
-    checkpoint = home / "runs" / "next" / "checkpoints" / "9"
+    checkpoint = home / "runs" / "next" / "checkpoints" / "sql" / "9"
     policies.publish_files(
         "sql", draft, parent=2, dataset="d", recipe="r", base=5, checkpoint=checkpoint
     )

@@ -11,14 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.ports import free_ports
 
 from ltrain_train.errors import NotReachable
 from ltrain_train.gateway import GatewayClient, GatewayGivenUp
 from ltrain_train.loop import services
 from ltrain_train.loop.retry import retry_publish
 from ltrain_train.loop.services import RequiredService, Services
-from ltrain_train.processes import MAX_DEATHS
+from ltrain_train.processes import MAX_DEATHS, free_port
 
 WAIT = 60.0
 
@@ -27,7 +26,7 @@ WAIT = 60.0
 def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Services]:
     """Return a run's services; one of them sleeps until it is killed."""
     monkeypatch.setattr(services, "POLL", 0.05)
-    made = Services(tmp_path, policy="p", serve=("--dtype", "float32"))
+    made = Services(tmp_path, policies=["p"], serve=("--dtype", "float32"))
     idle = ("rollout", "--help")  # any command; the child only has to exist
     made._required = [RequiredService("gateway", "http://127.0.0.1:9/health", b"", idle, 60)]
     monkeypatch.setattr(sys, "executable", str(_sleeper(tmp_path)))
@@ -79,7 +78,7 @@ def test_a_service_that_keeps_dying_is_not_started_again(
     assert not watch.is_alive()
     assert "3 times within 600 s; it is not started again" in caplog.messages[-1]
     client = GatewayClient(
-        f"http://127.0.0.1:{free_ports(1)[0]}", "s" * 32, given_up=running.gateway_given_up
+        f"http://127.0.0.1:{free_port()}", "s" * 32, given_up=running.gateway_given_up
     )
     gave_up = r"The gateway ended by signal SIGKILL, 3 times .*Its log is .*gateway\.log\."
     with pytest.raises(GatewayGivenUp, match=gave_up):
@@ -97,7 +96,7 @@ def test_a_service_that_does_not_answer_yet_is_awaited_and_not_started_twice(
     ):
         for name, server in (("LTRAIN_STORE", silent), ("LTRAIN_GATEWAY", other)):
             monkeypatch.setenv(name, f"http://127.0.0.1:{server.getsockname()[1]}")
-        with Services(tmp_path, policy="p") as made, caplog.at_level(logging.WARNING):
+        with Services(tmp_path, policies=["p"]) as made, caplog.at_level(logging.WARNING):
             made.start()
             assert not made._started
             assert caplog.messages == [

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.otlp import insert_otlp
 from tests.train.loop.journals import new_journal
-from tests.train.loop.test_online import ROLLOUT, Learning, add_policy, start_run, train_wave
+from tests.train.loop.test_online import ONE, ROLLOUT, Learning, add_policy, start_run, train_wave
 from tests.transforms.conftest import RECIPE, Scene
 
 from ltrain_collector.store import Store
@@ -42,8 +42,7 @@ def run(tmp_path: Path, samples: int = 1, **train: Any) -> tuple[Journal, Servin
     with Store.open(f"chdb://{tmp_path}/store") as store:
         store.migrate()
         insert_otlp(store, scene.request())
-        online, _, _ = start_run(tmp_path, store, recipe, journal, learning)
-        online.validation = online.tasks
+        online, _, _ = start_run(tmp_path, store, recipe, journal, learning, validation=ONE)
         online.notify = sentences.append
         online.run()
     return journal, learning, sentences

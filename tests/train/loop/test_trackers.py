@@ -2,6 +2,7 @@
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.train.loop.journals import new_journal
@@ -13,9 +14,10 @@ from ltrain_transforms.recipe import TRACKER_NAMES
 
 
 def wave(number: int, **more: object) -> Wave:
-    fields = {"outcomes": {"ok": 3, "error": 1}, "evaluations": {"reward": 0.25 * number}}
-    fields |= {"metrics": {"loss": 0.5, "kl": float("nan")}, "seconds": {"train": 2.0}}
-    return Wave(mode="train", wave=number, version=number, rollouts=4, tokens=90, **fields, **more)  # type: ignore[arg-type]
+    fields: dict[str, Any] = {"outcomes": {"ok": 3, "error": 1}, "rollouts": 4, "tokens": 90}
+    fields |= {"evaluations": {"reward": 0.25 * number}, "seconds": {"train": 2.0}}
+    fields |= {"metrics": {"loss": 0.5, "kl": float("nan")}, **more}
+    return Wave(policy="sql", mode="train", wave=number, version=number, **fields)
 
 
 def test_tensorboard_shows_every_number_of_a_wave(tmp_path: Path) -> None:
@@ -53,6 +55,46 @@ def test_wandb_records_a_run_offline(
     assert not caplog.records
     wait_for_content(file, b"train/score/reward", b"train/loss")
     assert str(file.parent) in sentences[0]
+
+
+def test_mlflow_records_every_number_of_a_wave(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlflow.tracking import MlflowClient
+
+    place = f"file:{tmp_path / 'mlflow'}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", place)
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    journal, sentences = new_journal(tmp_path / "run"), list[str]()
+    for numbers in ((0, 1), (2,)):  # the second time the run goes on, as another run of MLflow
+        with open_trackers(["mlflow"], journal, sentences.append) as record:
+            for number in numbers:
+                record(wave(number))
+    assert sentences == [f"Curves: mlflow, {place}."] * 2
+    assert not caplog.records
+    client = MlflowClient(place)
+    experiment = client.get_experiment_by_name("sql")
+    assert experiment is not None
+    second, first = client.search_runs([experiment.experiment_id], order_by=["start_time DESC"])
+    assert (first.info.run_name, first.info.status) == ("demo", "FINISHED")
+    points = [
+        (point.step, point.value)
+        for run in (first, second)
+        for point in client.get_metric_history(run.info.run_id, "train/score/reward")
+    ]
+    assert points == [(0, 0.0), (1, 0.25), (2, 0.5)]
+
+
+def test_a_library_that_cannot_begin_ends_the_run_before_it_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "nowhere://server")
+    message = "train.trackers names 'mlflow', and this library cannot begin: .*nowhere"
+    with (
+        pytest.raises(BadRun, match=message),
+        open_trackers(["mlflow"], new_journal(tmp_path / "run"), print),
+    ):
+        pass
 
 
 def wait_for_content(file: Path, *expected: bytes, seconds: float = 60) -> None:

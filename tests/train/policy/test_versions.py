@@ -126,7 +126,7 @@ def test_a_checkpoint_outside_the_runs_is_neither_loaded_nor_removed(
     content["checkpoint"] = checkpoint.format(home=home)
     manifest.unlink()
     manifest.write_text(json.dumps(content))
-    with pytest.raises(BadModel, match=r"which is not a folder runs/<run>/checkpoints/<number> in"):
+    with pytest.raises(BadModel, match=r"is not a folder runs/<run>/checkpoints/\[<policy>/"):
         policies.find_checkpoint("sql", 1)
     policies.remove("sql", 1)
     with pytest.raises(BadModel, match=r"Version 1 of 'sql' names the checkpoint"):

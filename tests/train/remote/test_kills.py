@@ -18,10 +18,10 @@ from typing import Any
 
 import polars as pl
 import pytest
-from tests.ports import free_ports
 from tests.train.remote.cluster import WAIT, Cluster, Program
 
 from ltrain_collector.store import Store
+from ltrain_train.processes import free_port
 
 TESTS = Path(__file__).parents[2]
 ROLLOUTS = 200
@@ -86,7 +86,7 @@ class Chaos:
 
     def __init__(self, stack: ExitStack, folder: Path) -> None:
         self._stack, self._workers = stack, 0
-        self._ports = dict(zip(("vllm", "reward"), free_ports(2), strict=True))
+        self._ports = dict(zip(("vllm", "reward"), (free_port(), free_port()), strict=True))
         agents = folder / "agents"
         agents.mkdir()
         (agents / "chaotic.py").write_text(textwrap.dedent(AGENT))
@@ -96,7 +96,7 @@ class Chaos:
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.start("vllm")
         self.start("reward")
-        otlp, grpc, sql = free_ports(3)
+        otlp, grpc, sql = free_port(), free_port(), free_port()
         collector = f"http://127.0.0.1:{otlp}"
         upstream = f"http://127.0.0.1:{self._ports['vllm']}"
         self.cluster = Cluster(stack, folder, upstream, collector, agents)

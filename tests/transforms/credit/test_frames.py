@@ -180,15 +180,20 @@ def test_a_call_belongs_to_the_first_policy_that_selects_it() -> None:
         Called("planner", more={"policy": "second"}),
         tool(),
     )
-    policy = [
-        {"name": "first", "agents": ["planner"]},
-        {"name": "second", "agents": ["planner", "writer"]},
-    ]
+    policy = [{"name": "first", "agents": ["planner"]}, {"name": "second"}]
     credited = Wave.of(Run(1.0, calls), Run(0.0, calls)).credited(recipe(policy=policy))
     policies = {
         call: name for call, name in credited.column("policy").items() if call.startswith("e0")
     }
-    assert policies == {"e0.0": "first", "e0.1": "second", "e0.4": "second"}
+    assert policies == {"e0.0": "first", "e0.1": "second", "e0.2": "second", "e0.4": "second"}
+
+
+def test_a_frozen_policy_keeps_its_calls_out_of_the_training() -> None:
+    calls = (Called("planner"), Called("writer"))
+    policy = [{"name": "first", "agents": ["planner"], "frozen": True}, {"name": "second"}]
+    credited = Wave.of(Run(1.0, calls), Run(0.0, calls)).credited(recipe(policy=policy))
+    assert set(credited.column("policy").values()) == {"second"}
+    assert {call.split(".")[1] for call in credited.column("policy")} == {"1"}
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from polars.testing import assert_frame_equal
+from tests.collector.conftest import start_up
 from tests.otlp import insert_otlp
 
 from ltrain_collector.store import Store
@@ -81,6 +82,27 @@ def test_the_workers_change_no_byte(
     arguments = (dsn, str(recipe_file), str(tmp_path / "ray"), "40")
     subprocess.run([sys.executable, str(on_ray), *arguments], check=True, capture_output=True)
     assert files(tmp_path / "alone") == files(tmp_path / "two") == files(tmp_path / "ray")
+
+
+def test_workers_read_the_batches_of_a_server_themselves(
+    scene: Any, recipe: Recipe, tmp_path: Path
+) -> None:
+    fill(scene)
+    with Store.open(f"chdb://{tmp_path}/store") as store:
+        store.migrate()
+        insert_otlp(store, scene.request())
+        build(store, recipe, tmp_path / "alone", spans_a_batch=40)
+    up = start_up(tmp_path / "store")
+    try:
+        with Store.open(up.dsn) as store, open_workers(2) as two:
+            assert store.server is not None
+            built = build(store, recipe, tmp_path / "two", spans_a_batch=40, workers=two)
+    finally:
+        assert up.stop() == 0
+    assert built.id == Dataset.open(tmp_path / "alone").id
+    assert not (tmp_path / "two" / "work").exists()
+    alone, two_files = files(tmp_path / "alone"), files(tmp_path / "two")
+    assert {name for name in alone if alone[name] != two_files.get(name)} == {"manifest.json"}
 
 
 def test_rollouts_of_one_trace_are_read_together(

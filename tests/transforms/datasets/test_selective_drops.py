@@ -8,7 +8,7 @@ from tests.otlp import insert_otlp
 
 from ltrain_collector.store import Store
 from ltrain_train.loop.journal import Wave
-from ltrain_train.loop.wave_rows import wave_notes
+from ltrain_train.loop.report import wave_notes
 from ltrain_transforms.calls import span_errors
 from ltrain_transforms.datasets.build import build
 from ltrain_transforms.datasets.pipeline import derive
@@ -85,8 +85,9 @@ def test_a_broken_span_counts_for_its_execution(scene: Any, read_back: Any, reci
 def test_a_wave_of_a_run_prints_its_alarms() -> None:
     message = str(Alarm("demo", 3, "constrained", 0.12, 0.71, 0.001))
     wave = Wave(
-        mode="train", wave=3, version=1, rollouts=8, outcomes={}, evaluations={}, alarms=(message,)
-    )
+        policy="sql", mode="train", wave=3, version=1, rollouts=8, outcomes={}, evaluations={},
+        alarms=(message,),
+    )  # fmt: skip
     assert list(wave_notes(wave))[1] == (
         "  alarm: wave 3: executions with calls dropped as `constrained` have low rewards "
         "(mean 0.12, others 0.71, p = 0.0010): the agent may choose which rollouts are trained; "

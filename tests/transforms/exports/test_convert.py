@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import datasets  # type: ignore[import-untyped]
+import datasets
 import pandas as pd  # type: ignore[import-untyped]
 import polars as pl
 import pytest

@@ -5,12 +5,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
-from tests.transforms.exports.conftest import Talks, converted, message, question
+from tests.transforms.exports.conftest import Talking, Talks, converted, message, question
 from tokenizers import Tokenizer
 
 from ltrain_transforms.datasets import Dataset
@@ -163,3 +164,59 @@ def test_messages_that_the_template_refuses_are_drops(
     made = converted(export_rendered, built(), ExportOptions(tokenizer=strict))
     assert len(made.lineage) == 1
     assert "not_rendered" in made.drops["reason"].to_list()
+
+
+def sampled_and_spoken(scene: Any) -> Any:
+    """Add a rollout whose first call the gateway recorded, and whose second has only messages."""
+    attempt = scene.attempt()
+    first = {"role": "user", "parts": [{"type": "text", "content": "question"}]}
+    attempt.llm(
+        prompt=(5, 6), response=(7, 8), gateway={"ltrain.policy.name": "helper"}, text="answer"
+    )
+    talk = Talking(attempt).hears(first, message("assistant", "answer"), message("user", "sure?"))
+    talk.answers("yes")
+    return talk.ends(1.0)
+
+
+def test_tokens_that_the_gateway_recorded_are_kept(
+    scene: Any, built: Built, tokenizer: Path
+) -> None:
+    sampled_and_spoken(scene)
+    dataset = built()
+    options = ExportOptions(policy="helper", tokenizer=tokenizer)
+    frame = converted(export_rendered, dataset, replace(options, recorded=True)).rows
+    assert isinstance(frame, pl.DataFrame)
+    rows = frame.sort("tokens").to_dicts()
+    assert [row["tokens"] for row in rows] == ["rendered", "sampled"]
+    assert (rows[1]["prompt_ids"], rows[1]["response_ids"]) == ([5, 6], [7, 8])
+    assert decode(tokenizer, rows[0]["response_ids"]) == "yes<|im_end|>"
+    everything = converted(export_rendered, dataset, options).rows
+    assert isinstance(everything, pl.DataFrame)
+    assert set(everything["tokens"]) == {"rendered"}
+
+
+def test_a_row_that_is_longer_than_the_model_allows_is_a_drop(
+    talks: Talks, built: Built, tokenizer: Path
+) -> None:
+    two_turns(talks)
+    dataset, options = built(), ExportOptions(tokenizer=tokenizer, best=1)
+    whole = converted(export_rendered, dataset, options).rows
+    assert isinstance(whole, pl.DataFrame)
+    first_call = len(whole["prompt_ids"][0]) + 2
+    made = converted(export_rendered, dataset, replace(options, max_tokens=first_call))
+    assert sorted(made.drops["reason"]) == ["not_best", "too_long"]
+    assert len(made.lineage) == 1
+
+
+def test_how_another_model_was_sampled_drops_no_rendered_row(
+    scene: Any, built: Built, tokenizer: Path
+) -> None:
+    talk = Talking(scene.attempt()).hears(*question("1 + 1?"))
+    talk.answers("2")
+    talk.attempt.spans[-1].attributes |= {
+        "gen_ai.request.top_p": 0.9,
+        "gen_ai.request.temperature": 0.0,
+    }
+    talk.ends(1.0)
+    made = converted(export_rendered, built(), ExportOptions(tokenizer=tokenizer))
+    assert (len(made.lineage), made.drops.height) == (1, 0)

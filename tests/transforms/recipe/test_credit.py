@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from tests.transforms.waves import Called, Run, Wave, recipe
 
-from ltrain_train.errors import BadRun
-from ltrain_train.loop.run import Plan
 from ltrain_transforms.errors import BadEstimator, BadRecipe
+from ltrain_transforms.recipe import Critic
 from ltrain_transforms.recipe.recipe import Recipe
 
 DOCS = Path(__file__).parents[3] / "docs" / "credit.md"
@@ -41,6 +40,18 @@ def load(folder: Path, text: str) -> Recipe:
             "[credit.outcome]\nestimator = 'gae'\n[credit.step]\nestimator = 'hgpo'\n",
             r"'gae' leaves every advantage to the trainer's critic",
         ),
+        (
+            "[credit.outcome]\nestimator = 'gae'\npeers = 'agent'\n",
+            r"'gae' compares no executions. Remove peers",
+        ),
+        (
+            "[train.critic]\nlam = 0.9\n",
+            r"\[train.critic\] has no effect with credit.outcome.estimator = 'grpo'",
+        ),
+        (
+            "[credit.outcome]\nestimator = 'gae'\n[train.critic]\nlam = 1.1\n",
+            r"train.critic.lam: .*less than or equal to 1",
+        ),
         (POLICY, r"Two policies are named 'sql'"),
         (
             "[[policy]]\nname = 'b'\nwhere = 'stattus = 1'\n",
@@ -59,10 +70,15 @@ def test_an_invalid_recipe_is_refused(tmp_path: Path, more: str, says: str) -> N
         load(tmp_path, POLICY + REWARD + more)
 
 
-def test_a_learner_without_critic_refuses_gae(tmp_path: Path) -> None:
-    loaded = load(tmp_path, POLICY + REWARD + "[credit.outcome]\nestimator = 'gae'\n")
-    with pytest.raises(BadRun, match=r"needs a trainer with a critic, and train.loss = 'vanilla'"):
-        Plan(recipe=loaded, folder=tmp_path, home=tmp_path)
+def test_gae_has_a_critic_with_the_defaults_or_the_keys_of_its_section(tmp_path: Path) -> None:
+    text = POLICY + REWARD + "[credit.outcome]\nestimator = 'gae'\n"
+    loaded = load(tmp_path, text)
+    assert loaded.train.critic == Critic()
+    assert loaded.with_mode("prod").train.critic == Critic()
+    changed = load(tmp_path, text + "[train.critic]\ngamma = 0.9\n")
+    assert changed.train.critic == Critic(gamma=0.9)
+    assert changed.digest != loaded.digest
+    assert load(tmp_path, POLICY + REWARD).train.critic is None
 
 
 def installed(folder: Path, module: str, estimators: str) -> None:

@@ -37,18 +37,21 @@ def sections(**changes: Any) -> dict[str, Any]:
 
 def test_the_critic_is_at_its_route_and_its_key_is_hidden_from_agents() -> None:
     recipe = Recipe.from_sections(sections())
-    assert (recipe.critic.url, recipe.critic.model) == ("https://models.example/v1", "strong-1")
+    assert (recipe.critic_model.url, recipe.critic_model.model) == (
+        "https://models.example/v1",
+        "strong-1",
+    )
     assert recipe.secrets == ("STRONG_KEY",)
     own = {"model": "m", "url": "http://127.0.0.1:1/v1", "key": "OWN"}
     other = Recipe.from_sections(sections(prompt={"policy": "greeting", "critic": own}))
-    assert (other.critic.url, other.secrets) == (own["url"], ("STRONG_KEY", "OWN"))
+    assert (other.critic_model.url, other.secrets) == (own["url"], ("STRONG_KEY", "OWN"))
     assert other.digest != recipe.digest
 
 
 def test_a_recipe_without_a_prompt_has_no_critic() -> None:
     recipe = Recipe.from_sections({k: v for k, v in sections().items() if k != "prompt"})
     with pytest.raises(BadRecipe, match=r"no \[prompt\] section"):
-        _ = recipe.critic
+        _ = recipe.critic_model
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,22 @@ def test_an_unusable_call_is_a_drop_with_a_sentence(reason: str) -> None:
     assert drops.rows() == [("rows", "c1", reason, REASONS[reason])]
 
 
+def test_rewards_of_calls_that_are_left_out_go_to_the_call_before_for_a_critic() -> None:
+    """The rewards are 0, -1, -2 and so on; the last call has the outcome."""
+    talk = Talk()
+    for number in range(5):
+        cells = CASES["greedy"] if number in (0, 2, 4) else {}
+        talk.call((number, 2), (3,), **cells)
+    talk.call((1, 2), (3,), execution="e2")
+    plain, _ = talk.samples()
+    assert plain["token_rewards"].to_list() == [[-1.0], [-3.0], [-5.0]]
+    rows, drops = talk.samples(recipe(credit={"outcome": {"estimator": "gae"}}))
+    assert rows["transition_ids"].to_list() == [["c1"], ["c3"], ["c5"]]
+    assert rows["token_rewards"].to_list() == [[-3.0], [-7.0], [-5.0]]
+    assert rows["call_positions"].to_list() == [[1], [3], [5]]
+    assert drops["id"].to_list() == ["c0", "c2", "c4"]
+
+
 def test_a_recipe_may_trust_token_ids_of_the_agents_process() -> None:
     talk = Talk()
     talk.call((1, 2), (4,), token_source="capture")

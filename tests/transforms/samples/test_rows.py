@@ -38,6 +38,7 @@ def test_a_continuing_call_joins_the_row_and_tokens_between_are_masked() -> None
         "temperature": 1.0,
         "call_offsets": [0, 4],
         "call_versions": [0, 1],
+        "call_positions": [0, 1],
         "next_sample_id": None,
         "transition_ids": ["c0", "c1"],
         "begins": "first",

@@ -208,7 +208,7 @@ def _serving(plan: EvaluationPlan, policy: str, run: str, lock: RunLock) -> Iter
     with ExitStack() as stack:
         services = Services(
             plan.home,
-            policy=policy,
+            policies=(policy,),
             serve=plan.serve,
             gateway_url=f"http://127.0.0.1:{free_port()}",
             keep_open=lock.descriptors,

@@ -21,19 +21,26 @@ from ltrain_transforms.tables import SAMPLES
 OLD = "old_log_probs"
 """A further column of rows: the learner's log-probabilities before the update. They replace the
 sampled ones."""
-CORRECTION = "correction"
-"""A further column: the capped ratio of `OLD` to the sampled ones, a factor of the loss."""
+CORRECTION = "rollout_is_weights"
+"""A further column, with verl's name: the capped ratio of `OLD` to the sampled ones, which is a
+factor of the loss."""
 REFERENCE = "reference_log_probs"
 """A further column: the log-probabilities under the reference."""
+
+OLD_VALUES = "old_values"
+"""A further column: the critic's values before the update."""
+RETURNS = "returns"
+"""A further column: the targets of the critic's values."""
+FURTHER = (CORRECTION, REFERENCE, OLD_VALUES, RETURNS)
 
 WEIGHTS = SAMPLES.schema["loss_weight"]
 EMPTY_ROW = pl.DataFrame(
     {
         "prompt_ids": [[0]], "response_ids": [[0]], "response_mask": [[0]], "temperature": [1.0],
         "rollout_logprobs": [[0.0]], "advantages": [[0.0]], "loss_weight": [[0.0]],
-        "call_offsets": [[0]], OLD: [[0.0]], CORRECTION: [[0.0]], REFERENCE: [[0.0]],
+        "call_offsets": [[0]], **{name: [[0.0]] for name in (OLD, *FURTHER)},
     },
-    schema_overrides={**SAMPLES.schema, **dict.fromkeys((OLD, CORRECTION, REFERENCE), WEIGHTS)},
+    schema_overrides={**SAMPLES.schema, **dict.fromkeys((OLD, *FURTHER), WEIGHTS)},
 )  # fmt: skip
 """Pads micro-batches, which need equally many rows in verl; it has no trained token."""
 
@@ -211,8 +218,8 @@ def _fields(rows: pl.DataFrame) -> dict[str, Any]:
         "advantages": layout.over_prompts(flat_values(rows, "advantages") * weights, np.float32),
         "weights": layout.over_prompts(weights, np.float32),
     }
-    for column, field in ((CORRECTION, "rollout_is_weights"), (REFERENCE, REFERENCE)):
+    for column in FURTHER:
         if column in rows.columns:
-            per_token[field] = layout.over_prompts(flat_values(rows, column), np.float32)
+            per_token[column] = layout.over_prompts(flat_values(rows, column), np.float32)
     fields = {name: layout.jagged(values) for name, values in per_token.items()}
     return fields | {"temperature": torch.tensor(rows["temperature"].to_list())}

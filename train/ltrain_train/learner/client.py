@@ -24,6 +24,7 @@ from ltrain_train.learner.environment import learner_environment
 from ltrain_train.learner.heartbeat import ProgressClock
 from ltrain_train.learner.objective import Objective
 from ltrain_train.learner.protocol import Job, StepReport
+from ltrain_train.learner.samples import Kind
 from ltrain_train.policy import Reference
 from ltrain_train.processes import Child, Children, scratch_path
 from ltrain_transforms.recipe import Train
@@ -180,9 +181,9 @@ class LearnerClient(ExitStack):
         )
         return StepReport(**(answer | {"warnings": tuple(answer["warnings"])}))
 
-    def log_probs(self, samples: Path) -> list[list[float]]:
+    def log_probs(self, samples: Path, kind: Kind = "rl") -> list[list[float]]:
         """Return the log-probabilities of each row's response tokens under the current weights."""
-        log_probs: list[list[float]] = self._request("log_probs", samples=samples)
+        log_probs: list[list[float]] = self._request("log_probs", samples=samples, kind=kind)
         return log_probs
 
     def export(self, directory: Path, *, dtype: Literal["bf16", "fp32"] | None = None) -> None:
@@ -208,6 +209,19 @@ class LearnerClient(ExitStack):
             BadCheckpoint: when it is incomplete, or of another base model or LoRA shape.
         """
         self._request("load", directory=directory)
+
+    def select(self, policy: str, recipe: str, checkpoint: Path | None) -> None:
+        """Train another policy with the same base from now on.
+
+        Args:
+            policy: its name.
+            recipe: digest of its recipe.
+            checkpoint: its checkpoint; None: it starts from the base, with a new adapter.
+
+        Raises:
+            BadCheckpoint: when the checkpoint is incomplete, or does not fit.
+        """
+        self._request("select", policy=policy, recipe=recipe, checkpoint=checkpoint)
 
     def close(self) -> None:
         """End the process, at once if it is loading or computing; a second call does nothing."""

@@ -5,6 +5,9 @@ of the rows, which the loss reads, and metrics. All log-probabilities are flat a
 response tokens of all rows.
 """
 
+from collections.abc import Sequence
+from itertools import accumulate
+
 import numpy as np
 import polars as pl
 import torch
@@ -60,7 +63,8 @@ def apply_reference(
 
     With `kl_in = "reward"` each token's advantage is lowered by the coefficient times the token's
     divergence: verl's `apply_kl_penalty`, which lowers the token's reward, without a return over
-    later tokens. The metric is the mean divergence before the update, weighted as the loss is.
+    later tokens. With a critic the token's reward is lowered, before its advantages are
+    computed. The metric is the mean divergence before the update, weighted as the loss is.
     """
     estimates = engine.divergence(
         torch.from_numpy(old), torch.from_numpy(reference), objective.kl_estimator
@@ -69,8 +73,39 @@ def apply_reference(
     if objective.kl_loss:
         return batch.with_values(rows, **{batch.REFERENCE: reference}), metrics
     penalty = objective.kl_coefficient * estimates
-    advantages = batch.flat_values(rows, "advantages") - penalty
-    return batch.with_values(rows, advantages=advantages.astype(np.float32)), metrics
+    column = "advantages" if objective.critic is None else "token_rewards"
+    lowered = batch.flat_values(rows, column) - penalty
+    return batch.with_values(rows, **{column: lowered.astype(np.float32)}), metrics
+
+
+def keep_weighted(
+    rows: pl.DataFrame, steps_rows: Sequence[pl.DataFrame], objective: Objective
+) -> tuple[list[pl.DataFrame], str]:
+    """Return the rows of the optimizer steps that have an accepted call, and a warning or ''.
+
+    Args:
+        rows: those of all steps, in their order.
+        steps_rows: the rows of each step before anything was rejected.
+        objective: what they are trained for.
+    """
+    counts = [step_rows.height for step_rows in steps_rows]
+    starts = accumulate(counts, initial=0)
+    parts = [rows.slice(*each) for each in zip(starts, counts, strict=False)]
+    kept = [part for part in parts if batch.total_weight(part) > 0]
+    return kept, _describe_rejection(len(parts) - len(kept), len(parts), objective)
+
+
+def _describe_rejection(rejected: int, steps: int, objective: Objective) -> str:
+    """Return the warning about optimizer steps without an accepted call; empty if there is none."""
+    if not rejected:
+        return ""
+    return (
+        f"{rejected} of {steps} optimizer steps were left out, because every call in them was "
+        f"rejected: with train.rejection = '{objective.rejection}', the probabilities of learner "
+        f"and server may differ by a factor from {objective.rejection_min:g} to "
+        f"{objective.rejection_max:g}. Look at the metrics drift_*, or widen train.rejection_min "
+        "and rejection_max."
+    )
 
 
 def _ratios_and_mask(

@@ -1,7 +1,7 @@
 """verl's training worker, policy losses and importance correction.
 
-Only this module, `prefix_tree.engine` and the plugin in `cpu_platform` use verl. Every rank is
-one `RankWorker`: verl's FSDP2 engine with verl's remote methods, and `export`.
+Only this module, `prefix_tree.engine`, `critic.engine` and the plugin in `cpu_platform` use verl.
+Every rank is one `RankWorker`: verl's FSDP2 engine with verl's remote methods, and `export`.
 """
 
 import os
@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar
 
 import torch
 from torch import distributed
@@ -42,6 +42,7 @@ from verl.workers.engine_workers import TrainingWorker
 
 from ltrain_train.learner import cluster
 from ltrain_train.learner.adapter import write_adapter
+from ltrain_train.learner.critic import engine as critic_engine
 from ltrain_train.learner.device import current_device
 from ltrain_train.learner.heartbeat import beat_on_forward
 from ltrain_train.learner.objective import Objective
@@ -59,27 +60,6 @@ OPTIMIZER_DEFAULTS = {"weight_decay": 0.0}
 """Options whose defaults are not verl's."""
 LORA_TARGETS = "all-linear"
 """Modules that get a LoRA adapter."""
-
-
-def policy_losses() -> list[str]:
-    """Return the names of verl's policy losses."""
-    return sorted(POLICY_LOSS_REGISTRY)
-
-
-def option_types() -> dict[str, dict[str, str]]:
-    """Return the options of verl's configurations and their types, by the recipe's sections."""
-    configs = {
-        "actor": FSDPActorConfig,
-        "policy_loss": PolicyLossConfig,
-        "optimizer": FSDPOptimizerConfig,
-        "engine": FSDPEngineConfig,
-    }
-    return {
-        section: {
-            name: str(kind) for name, kind in get_type_hints(config).items() if name[0] != "_"
-        }
-        for section, config in configs.items()
-    }
 
 
 def policy_loss(name: str) -> PolicyLoss:
@@ -217,6 +197,7 @@ class RankWorker(TrainingWorker):
             os.environ["VERL_ENGINE_VENDOR"] = prefix_tree_engine.VENDOR
         self.job = job
         self.reference: TrainingWorker | None = None
+        self.critic: Any = None
         super().__init__(_worker_config(job))
         if job.scratch is not None:
             beat_on_forward(job.scratch)
@@ -224,7 +205,14 @@ class RankWorker(TrainingWorker):
     @on_every_rank
     def restart(self) -> None:
         """Load the base model again, with the adapter and the optimizer of the start."""
-        engine: Any = self.engine
+        self._initialize(self.engine)
+
+    @on_every_rank
+    def restart_critic(self) -> None:
+        """Load the base model with a new value head and optimizer."""
+        self._initialize(self.critic.engine)
+
+    def _initialize(self, engine: Any) -> None:
         # the old ones are freed first, because two models may not fit into memory
         engine.module = engine.optimizer = engine.lr_scheduler = engine.checkpoint_manager = None
         torch.manual_seed(self.job.seed)
@@ -252,15 +240,47 @@ class RankWorker(TrainingWorker):
         reference: Any = self.reference
         return reference.infer_batch(data)
 
+    @on_every_rank
+    def load_critic(self) -> None:
+        """Load the base with a value head beside the trained model."""
+        if not shares_prefixes(self.job):
+            os.environ["VERL_ENGINE_VENDOR"] = critic_engine.ROWS_VENDOR
+        self.critic = TrainingWorker(_worker_config(replace(self.job, adapter=None), critic=True))
+        self.critic.reset()
+        self.critic.set_loss_fn(critic_engine.value_loss)
+
+    @on_parts_of_a_batch
+    def infer_values(self, data: Any) -> Any:
+        """Return the critic's values of the batch."""
+        return self.critic.infer_batch(data)
+
+    @on_every_rank
+    def save_critic(self, directory: Path) -> None:
+        """Write the critic's part of a checkpoint."""
+        self.critic.save_checkpoint(str(directory))
+        if self.job.lora_rank:
+            critic_engine.save_head(self.critic.engine.module, directory)
+
+    @on_every_rank
+    def load_critic_checkpoint(self, directory: Path) -> None:
+        """Load what `save_critic` wrote."""
+        self.critic.load_checkpoint(str(directory))
+        if self.job.lora_rank:
+            critic_engine.load_head(self.critic.engine.module, directory)
+
     @on_parts_of_a_batch
     def train_batch(self, data: Any) -> Any:
         """Make one optimizer step, with the settings of the batch's objective."""
-        engine: Any = self.engine
         objective: Objective = data["objective"]
-        for group in engine.optimizer.param_groups:
-            group["lr"] = objective.learning_rate
-        engine.optimizer_config.clip_grad = objective.gradient_clip
+        _set_optimizer(self.engine, objective.learning_rate, objective.gradient_clip)
         return super().train_batch(data)
+
+    @on_parts_of_a_batch
+    def train_critic(self, data: Any) -> Any:
+        """Make one optimizer step of the critic, with the settings of the batch's objective."""
+        objective: Objective = data["objective"]
+        _set_optimizer(self.critic.engine, objective.critic_rate, objective.gradient_clip)
+        return self.critic.train_batch(data)
 
     @on_every_rank
     def export(self, directory: Path, dtype: str) -> list[str]:
@@ -299,6 +319,12 @@ class RankWorker(TrainingWorker):
         return bad
 
 
+def _set_optimizer(engine: Any, learning_rate: float, gradient_clip: float) -> None:
+    for group in engine.optimizer.param_groups:
+        group["lr"] = learning_rate
+    engine.optimizer_config.clip_grad = gradient_clip
+
+
 def _gather(tensor: torch.Tensor) -> torch.Tensor:
     gather = getattr(tensor, "full_tensor", None)
     return gather() if gather else tensor
@@ -320,12 +346,12 @@ def make_worker_group(job: Job, port: int) -> Any:
     return group
 
 
-def _worker_config(job: Job) -> Any:
+def _worker_config(job: Job, *, critic: bool = False) -> Any:
     device = current_device()
     dtype = device.compute_dtype(job.dtype)
     precision = {"param_dtype": dtype, "reduce_dtype": "fp32", "buffer_dtype": "fp32"}
     return TrainingWorkerConfig(
-        model_type="language_model",
+        model_type=critic_engine.MODEL_TYPE if critic else "language_model",
         model_config=HFModelConfig(
             path=str(job.base),
             load_tokenizer=False,

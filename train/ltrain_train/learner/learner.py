@@ -5,7 +5,7 @@ It needs a running Ray cluster; `ltrain_train.learner.service` runs it in a proc
 
 import time
 from collections.abc import Mapping
-from itertools import accumulate
+from dataclasses import replace
 from math import isfinite
 from pathlib import Path
 
@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from opentelemetry.trace import Tracer
 
 from ltrain_instrument import attributes
-from ltrain_train.errors import BadBase, BadSamples, NotFinite
+from ltrain_train.errors import BadBase, BadSamples
 from ltrain_train.learner import batch, comparison, engine, loss
 from ltrain_train.learner.checkpoint import fingerprint, make_record, read_record, write_record
+from ltrain_train.learner.critic.training import CriticTraining
 from ltrain_train.learner.drift import check_drift, measure_drift
 from ltrain_train.learner.objective import Objective
 from ltrain_train.learner.protocol import Job, StepReport
@@ -30,6 +31,8 @@ from ltrain_train.learner.weights import (
     copy_model_files,
     export_size,
     read_vocab_size,
+    reference_size,
+    require_finite,
     require_memory,
 )
 
@@ -40,6 +43,11 @@ STEPS_UNDONE = (
 UPDATE_UNDONE = (
     "The update was undone, because the policy's log-probabilities were not finite after it. Lower "
     "train.learning_rate, or look for extreme advantages in the dataset."
+)
+
+SMALLER = (
+    ', or train an adapter (train.lora_rank) with train.reference = "base", which needs no second '
+    "model"
 )
 
 
@@ -56,8 +64,13 @@ class Learner:
         self.group = engine.make_worker_group(job, port)
         self.group.set_loss_fn(loss.objective_loss)
         if job.reference is not None:
-            require_memory(job.reference.weights, min(self.group.free_memory()))
+            weights = job.reference.weights
+            free = min(self.group.free_memory())
+            require_memory(f"The reference {weights}", reference_size(weights), free, SMALLER)
             self.group.load_reference()
+        self.critic = CriticTraining(job, self.group, self._make_batch) if job.critic else None
+        self.notes: tuple[str, ...] = ()
+        """Warnings for the report of the next update."""
         if job.checkpoint is not None:
             self.load(job.checkpoint)
 
@@ -68,7 +81,8 @@ class Learner:
 
         An optimizer step whose gradient is not finite is left out. If the policy's
         log-probabilities are not finite afterwards, the whole update is undone: the learner
-        returns to the last checkpoint, or to the base.
+        returns to the last checkpoint, or to the base. A critic computes the advantages before the
+        update, and makes each optimizer step before the policy does.
 
         Raises:
             BadSamples: when the rows cannot be trained on; then no step has been made.
@@ -76,7 +90,8 @@ class Learner:
                 step has been made.
         """
         began = time.monotonic()
-        rows = self._read_rows(samples, objective.kind)
+        critic = self._critic_of(objective)
+        rows = self._read_rows(samples, objective.kind, critic=critic is not None)
         steps_rows = self._split_rows(rows, objective.steps_per_wave, samples)
         compared, measured, warnings = self._compare_policies(steps_rows, objective, version)
         span_attributes: dict[str, str | int] = {
@@ -100,12 +115,12 @@ class Learner:
             total_steps=self.steps,
             seconds=time.monotonic() - began,
             undone=len(results) - len(metrics),
-            warnings=warnings + undone_warnings,
+            warnings=self._take_notes() + warnings + undone_warnings,
         )
 
-    def log_probs(self, samples: Path) -> list[list[float]]:
+    def log_probs(self, samples: Path, kind: Kind = "rl") -> list[list[float]]:
         """Return the log-probabilities of each row's response tokens under the current weights."""
-        return [x.tolist() for x in self._log_probs(self._read_rows(samples))]
+        return [x.tolist() for x in self._log_probs(self._read_rows(samples, kind))]
 
     def export(self, directory: Path, *, dtype: str) -> None:
         """Write the policy, adapter merged, as a model directory for transformers and vLLM.
@@ -118,7 +133,7 @@ class Learner:
         ) as draft:
             copy_model_files(self.job.base, draft, dtype)
             [bad, *_] = self.group.export(draft, dtype)
-            _require_finite(bad, directory)
+            require_finite(bad, directory)
 
     def export_adapter(self, directory: Path) -> None:
         """Write the adapter as it was trained, in PEFT's layout.
@@ -135,13 +150,16 @@ class Learner:
             )
         with atomic_directory(directory, "the new version", adapter_size(self.job.base, rank)) as d:
             [bad, *_] = self.group.export_adapter(d)
-            _require_finite(bad, directory)
+            require_finite(bad, directory)
 
     def save(self, directory: Path) -> None:
         """Write a checkpoint."""
-        size = checkpoint_size(self.job.base, self.job.lora_rank)
+        models = 1 if self.critic is None else 2
+        size = models * checkpoint_size(self.job.base, self.job.lora_rank)
         with atomic_directory(directory, "the checkpoint", size) as draft:
             self.group.save_checkpoint(str(draft))
+            if self.critic is not None:
+                self.critic.save(draft)
             write_record(draft, make_record(self.job, self.base, self.steps, self.updates))
         self.saved = directory
 
@@ -152,9 +170,25 @@ class Learner:
             BadCheckpoint: when the checkpoint does not fit this learner.
         """
         checkpoint = read_record(directory, make_record(self.job, self.base))
+        if self.critic is not None:
+            self.notes += self.critic.load(directory)
         self.group.load_checkpoint(str(directory))
         self.steps, self.updates = checkpoint.steps, checkpoint.updates
         self.saved = directory
+
+    def select(self, policy: str, recipe: str, checkpoint: Path | None) -> None:
+        """Train another policy with the same base from now on.
+
+        Args:
+            policy: its name.
+            recipe: digest of its recipe.
+            checkpoint: its checkpoint; None: it starts from the base.
+
+        Raises:
+            BadCheckpoint: when the checkpoint does not fit this learner.
+        """
+        self.job = replace(self.job, policy=policy, recipe=recipe, checkpoint=checkpoint)
+        self._return_to(checkpoint)
 
     def _split_rows(self, rows: pl.DataFrame, steps: int, samples: Path) -> list[pl.DataFrame]:
         """Return the rows of each optimizer step.
@@ -178,9 +212,10 @@ class Learner:
 
         The engine makes no step with a gradient that is not finite.
         """
-        made = [metrics for metrics in results if isfinite(metrics["grad_norm"])]
-        if made and not (all(isfinite(m["loss"]) for m in made) and self._predicts_finite(rows)):
-            self._undo_updates()
+        made = [metrics for metrics in results if _is_made(metrics)]
+        losses = [m[name] for m in made for name in ("loss", "value_loss") if name in m]
+        if made and not (all(map(isfinite, losses)) and self._predicts_finite(rows)):
+            self._return_to(self.saved)
             return [], (UPDATE_UNDONE,)
         undone = len(results) - len(made)
         return made, (STEPS_UNDONE.format(undone, len(results)),) if undone else ()
@@ -189,16 +224,19 @@ class Learner:
         """Return whether the log-probabilities of one micro-batch of `rows` are finite."""
         lengths = rows["prompt_ids"].list.len() + rows["response_ids"].list.len()
         fitting = (lengths.cum_sum() <= self.job.tokens_per_micro_batch).to_list().count(True)
-        answers = self._log_probs(rows.head(max(1, fitting)))
-        return all(bool(log_probs.isfinite().all()) for log_probs in answers)
+        some = rows.head(max(1, fitting))
+        is_finite = all(bool(x.isfinite().all()) for x in self._log_probs(some))
+        return is_finite and (self.critic is None or self.critic.predicts_finite(some))
 
-    def _undo_updates(self) -> None:
-        """Return to the last checkpoint, or to the base."""
-        if self.saved is not None:
-            self.load(self.saved)
+    def _return_to(self, checkpoint: Path | None) -> None:
+        """Load a checkpoint, or without one the base."""
+        if checkpoint is not None:
+            self.load(checkpoint)
             return
         self.group.restart()
-        self.steps = self.updates = 0
+        if self.critic is not None:
+            self.critic.restart()
+        self.steps, self.updates, self.saved = 0, 0, None
 
     def _run_optimizer_step(
         self,
@@ -215,11 +253,8 @@ class Learner:
         with self.tracer.start_as_current_span(
             attributes.SPAN_STEP, attributes=span_attributes
         ) as span:
-            step_batch = self._make_batch(rows)
-            data = engine.as_training_batch(step_batch.data, objective)
-            metrics = {**measured} | engine.read_metrics(self.group.train_batch(data).get())
-            metrics["computed_tokens"] = step_batch.computed_tokens
-            undone = not isfinite(metrics["grad_norm"])
+            metrics = {**measured} | self._train(rows, objective)
+            undone = not _is_made(metrics)
             self.steps += not undone
             counts = {
                 "step": self.steps,
@@ -230,6 +265,16 @@ class Learner:
             for name, value in (counts | metrics).items():
                 span.set_attribute(attributes.TRAIN + name, value)
         return metrics
+
+    def _train(self, rows: pl.DataFrame, objective: Objective) -> dict[str, float]:
+        """Train the critic and then the policy, unless the critic's gradient is not finite."""
+        critic = self._critic_of(objective)
+        step_batch = self._make_batch(rows)
+        data = engine.as_training_batch(step_batch.data, objective)
+        metrics = {} if critic is None else critic.train(data)
+        if objective.trains_policy and _is_made(metrics):
+            metrics |= engine.read_metrics(self.group.train_batch(data).get())
+        return metrics | {"computed_tokens": step_batch.computed_tokens}
 
     def _compare_policies(
         self, steps_rows: list[pl.DataFrame], objective: Objective, version: int
@@ -253,14 +298,13 @@ class Learner:
             reference = _flatten(self._infer_reference(rows))
             rows, kl_metrics = comparison.apply_reference(rows, old, reference, objective)
             metrics |= kl_metrics
+        if (critic := self._critic_of(objective)) is not None:
+            rows, critic_metrics = critic.add_advantages(rows, objective)
+            metrics |= critic_metrics
         rows, correction_metrics = comparison.apply_correction(rows, old, objective)
         rows, rejection_metrics = comparison.apply_rejection(rows, old, objective)
         metrics |= correction_metrics | rejection_metrics
-        counts = [step_rows.height for step_rows in steps_rows]
-        starts = accumulate(counts, initial=0)
-        parts = [rows.slice(*each) for each in zip(starts, counts, strict=False)]
-        kept = [part for part in parts if batch.total_weight(part) > 0]
-        rejected = _describe_rejection(len(parts) - len(kept), len(parts), objective)
+        kept, rejected = comparison.keep_weighted(rows, steps_rows, objective)
         return kept, metrics, tuple(filter(None, (warning, rejected)))
 
     def _log_probs(self, rows: pl.DataFrame) -> list[torch.Tensor]:
@@ -301,39 +345,42 @@ class Learner:
         [log_probs] = self._infer(rows, "log_probs", adapter=is_loaded, reference=is_loaded)
         return log_probs
 
-    def _read_rows(self, samples: Path, kind: Kind = "rl") -> pl.DataFrame:
-        return read_rows(samples, vocab_size=self.vocab_size, kind=kind)
+    def _critic_of(self, objective: Objective) -> CriticTraining | None:
+        """Return the critic that computes the advantages of an objective, if one does.
+
+        Raises:
+            BadBase: when the learner has loaded none.
+        """
+        if objective.critic is None or objective.kind == "sft":
+            return None
+        if self.critic is None:
+            raise BadBase(
+                "The objective needs a critic, and this learner has loaded none. Start it with a "
+                "recipe that has [train.critic]."
+            )
+        return self.critic
+
+    def _take_notes(self) -> tuple[str, ...]:
+        notes, self.notes = self.notes, ()
+        return notes
+
+    def _read_rows(self, samples: Path, kind: Kind = "rl", *, critic: bool = False) -> pl.DataFrame:
+        return read_rows(samples, vocab_size=self.vocab_size, kind=kind, critic=critic)
 
     def _make_batch(self, rows: pl.DataFrame) -> batch.StepBatch:
         tokens = self.job.tokens_per_micro_batch
         return batch.make_batch(rows, ranks=self.job.ranks, tokens=tokens, shared=self.shared)
 
 
+def _is_made(metrics: Mapping[str, float]) -> bool:
+    """Return whether the gradients of an optimizer step are finite, so that the engine made it."""
+    norms = (metrics[name] for name in ("grad_norm", "critic_grad_norm") if name in metrics)
+    return all(map(isfinite, norms))
+
+
 def _flatten(values: list[torch.Tensor]) -> NDArray[np.float32]:
     """Return the values of all rows as one array."""
     return torch.cat(values).numpy()
-
-
-def _require_finite(bad: list[str], directory: Path) -> None:
-    if bad:
-        raise NotFinite(
-            f"The policy was not written to {directory}: {len(bad)} of its tensors have numbers "
-            f"that are not finite, {bad[0]} for example. Continue from a checkpoint, with a lower "
-            "train.learning_rate."
-        )
-
-
-def _describe_rejection(rejected: int, steps: int, objective: Objective) -> str:
-    """Return the warning about optimizer steps without an accepted call; empty if there is none."""
-    if not rejected:
-        return ""
-    return (
-        f"{rejected} of {steps} optimizer steps were left out, because every call in them was "
-        f"rejected: with train.rejection = '{objective.rejection}', the probabilities of learner "
-        f"and server may differ by a factor from {objective.rejection_min:g} to "
-        f"{objective.rejection_max:g}. Look at the metrics drift_*, or widen train.rejection_min "
-        "and rejection_max."
-    )
 
 
 def _update_metrics(

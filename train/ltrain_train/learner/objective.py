@@ -11,7 +11,7 @@ from typing import Any, Self
 from pydantic import TypeAdapter
 
 from ltrain_train.learner.samples import Kind
-from ltrain_transforms.recipe import Train, VerlActor
+from ltrain_transforms.recipe import Critic, Train, VerlActor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,11 +45,21 @@ class Objective:
     drift_limit: float
     actor: VerlActor
     """verl's further options of the losses: [train.verl.actor]."""
+    critic: Critic | None = None
+    """The settings of the critic, which computes the advantages; None: the rows have them."""
+    trains_policy: bool = True
+    """Whether the policy is trained; otherwise only the critic."""
 
     @property
     def kl_loss(self) -> bool:
         """Whether the loss has the divergence from a reference."""
         return self.kl_coefficient > 0 and self.kl_in == "loss"
+
+    @property
+    def critic_rate(self) -> float:
+        """The learning rate of the critic."""
+        rate = self.critic.learning_rate if self.critic is not None else None
+        return self.learning_rate if rate is None else rate
 
     @classmethod
     def from_train(cls, train: Train, update: int | None = None) -> Self:
@@ -60,9 +70,10 @@ class Objective:
             update: the update's number in its run, from 0, for the schedule of the learning rate;
                 None: outside of a run, with the full rate.
         """
-        names = {field.name for field in fields(cls)} - {"actor", "kind"}
+        names = {field.name for field in fields(cls)} - {"actor", "kind", "trains_policy"}
         settings = {name: getattr(train, name) for name in names} | {"actor": train.verl.actor}
         if update is not None:
+            settings["trains_policy"] = not train.critic or update >= train.critic.warmup_updates
             settings["learning_rate"] = scheduled_rate(train, update)
         return cls(**settings)
 

@@ -42,6 +42,8 @@ class Job:
     """Adapter to start from, without a checkpoint; None: a new one."""
     reference: Reference | None = None
     """What the KL divergence is from; None: the trained model without its adapter."""
+    critic: bool = False
+    """Whether a critic is trained beside the policy."""
     scratch: Path | None = None
     """Folder of Ray's files, removed with the process; None: Ray's default."""
     home: Path | None = None
@@ -60,6 +62,7 @@ class Job:
             dtype=resolve_dtype(train).dtype,
             tokens_per_micro_batch=train.tokens_per_micro_batch,
             verl=train.verl,
+            critic=train.critic is not None,
             **settings,
         )
 

@@ -34,12 +34,16 @@ COLUMNS = (
     "group_id",
     "rollout_id",
 )
+CRITIC_COLUMNS = ("execution_id", "policy", "token_rewards", "call_positions")
+"""Further columns, which a critic reads."""
 Kind = Literal["rl", "sft"]
 """What rows are trained for: a policy loss, or the cross-entropy of their tokens."""
 PER_TOKEN = ("response_mask", "rollout_logprobs", "advantages", "loss_weight")
 
 
-def read_rows(path: Path, *, vocab_size: int, kind: Kind = "rl") -> pl.DataFrame:
+def read_rows(
+    path: Path, *, vocab_size: int, kind: Kind = "rl", critic: bool = False
+) -> pl.DataFrame:
     """Read and check the rows of a samples table.
 
     Args:
@@ -47,11 +51,12 @@ def read_rows(path: Path, *, vocab_size: int, kind: Kind = "rl") -> pl.DataFrame
         vocab_size: number of token ids of the model.
         kind: what the rows are trained for. `sft` needs no sampled tokens; the columns that it does
             not read get neutral values.
+        critic: also read the columns of a critic.
 
     Raises:
         BadSamples: when the table cannot be read, or the loss cannot use a row.
     """
-    frame = _read_frame(path)
+    frame = _read_frame(path, COLUMNS + CRITIC_COLUMNS * critic)
     if kind == "sft":
         zeros = pl.col("loss_weight") * 0
         frame = frame.with_columns(
@@ -113,11 +118,11 @@ def flat_token_ids(rows: pl.DataFrame) -> NDArray[np.uint32]:
     return ids.to_series().to_numpy()
 
 
-def _read_frame(path: Path) -> pl.DataFrame:
+def _read_frame(path: Path, columns: tuple[str, ...]) -> pl.DataFrame:
     try:
         table = pl.scan_parquet(path)
-        missing = [name for name in COLUMNS if name not in table.collect_schema()]
-        frame = pl.DataFrame() if missing else table.select(COLUMNS).collect()
+        missing = [name for name in columns if name not in table.collect_schema()]
+        frame = pl.DataFrame() if missing else table.select(columns).collect()
     except (OSError, pl.exceptions.PolarsError) as error:
         raise BadSamples(
             f"Cannot read {path} as parquet: {error}. "
@@ -129,7 +134,7 @@ def _read_frame(path: Path) -> pl.DataFrame:
             "Use the samples of a dataset that `ltrain build` wrote."
         )
     try:
-        return frame.select(pl.col(name).cast(SAMPLES.schema[name]) for name in COLUMNS)
+        return frame.select(pl.col(name).cast(SAMPLES.schema[name]) for name in columns)
     except pl.exceptions.PolarsError as error:
         raise BadSamples(
             f"{path}: a column has the wrong type: {error}. "
@@ -140,8 +145,14 @@ def _read_frame(path: Path) -> pl.DataFrame:
 def _check_frame(frame: pl.DataFrame, path: Path, vocab_size: int) -> None:
     """Raise `BadSamples` for the first row that the loss cannot use."""
     length = pl.col("response_ids").list.len()
-    ragged = pl.any_horizontal(pl.col(name).list.len() != length for name in PER_TOKEN)
-    numbers = ("rollout_logprobs", "advantages", "loss_weight")
+    per_token: tuple[str, ...] = PER_TOKEN
+    numbers: tuple[str, ...] = ("rollout_logprobs", "advantages", "loss_weight")
+    is_unordered = pl.lit(False)
+    if "token_rewards" in frame.columns:  # a critic reads them
+        per_token, numbers = (*per_token, "token_rewards"), (*numbers, "token_rewards")
+        positions, offsets = (pl.col(f"call_{x}").list.len() for x in ("positions", "offsets"))
+        is_unordered = positions != offsets
+    ragged = pl.any_horizontal(pl.col(name).list.len() != length for name in per_token)
     finite = _all_elements(numbers, pl.element().is_finite().fill_null(False))
     integers = ("prompt_ids", "response_ids", "response_mask")
     complete = _all_elements(integers, pl.element().is_not_null())
@@ -156,7 +167,8 @@ def _check_frame(frame: pl.DataFrame, path: Path, vocab_size: int) -> None:
         ),
         (pl.col("prompt_ids").list.len() == 0, "it has no prompt"),
         (length == 0, "it has no response"),
-        (ragged, f"{', '.join(PER_TOKEN)} must be as long as response_ids"),
+        (ragged, f"{', '.join(per_token)} must be as long as response_ids"),
+        (is_unordered, "call_positions must be as long as call_offsets"),
         (~complete, f"{', '.join(integers)} must have no null"),
         (~finite, f"{', '.join(numbers)} must be finite"),
         (negative, "a loss_weight is below 0"),

@@ -80,13 +80,18 @@ class LearnerService:
                     **arguments,
                 )
             ),
-            "log_probs": lambda: learner.log_probs(Path(arguments["samples"])),
+            "log_probs": lambda: learner.log_probs(Path(arguments["samples"]), arguments["kind"]),
             "export": lambda: learner.export(
                 Path(arguments["directory"]), dtype=arguments["dtype"]
             ),
             "export_adapter": lambda: learner.export_adapter(Path(arguments["directory"])),
             "save": lambda: learner.save(Path(arguments["directory"])),
             "load": lambda: learner.load(Path(arguments["directory"])),
+            "select": lambda: learner.select(
+                arguments["policy"],
+                arguments["recipe"],
+                Path(arguments["checkpoint"]) if arguments["checkpoint"] else None,
+            ),
         }
         return methods[name]()
 

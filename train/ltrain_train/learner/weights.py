@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import save_file
 
 from ltrain_instrument.files import replace_directory
-from ltrain_train.errors import BadBase, DiskFull, TooLittleMemory
+from ltrain_train.errors import BadBase, DiskFull, NotFinite, TooLittleMemory
 from ltrain_train.policy import LINEAGE_FILES, BadModel, read_config, read_shapes
 from ltrain_train.processes import (
     MIN_FREE,
@@ -80,18 +80,30 @@ def checkpoint_size(base: Path, rank: int) -> int:
     return 3 * adapter_size(base, rank) if rank else 12 * _count_parameters(base)
 
 
-def require_memory(reference: Path, free: int) -> None:
-    """Check that `free` bytes of memory hold a reference in fp32, 4 bytes for each weight.
+def reference_size(base: Path) -> int:
+    """Return the approximate bytes of a reference in memory: its weights in fp32."""
+    return 4 * _count_parameters(base)
+
+
+def critic_size(base: Path, rank: int) -> int:
+    """Return the approximate bytes of a critic in memory: weights, gradients, AdamW's moments.
+
+    All are fp32; with a LoRA rank, only the adapter has gradients and moments.
+    """
+    trained = adapter_size(base, rank) if rank else reference_size(base)
+    return reference_size(base) + 3 * trained
+
+
+def require_memory(what: str, size: int, free: int, remedy: str = "") -> None:
+    """Check that `free` bytes of memory hold a further model.
 
     Raises:
         TooLittleMemory: when they do not.
     """
-    size = 4 * _count_parameters(reference)
     if size > free:
         raise TooLittleMemory(
-            f"The reference {reference} needs about {size / 1e9:.2f} GB beside the trained model, "
-            f"and {free / 1e9:.2f} GB are free. Free memory, or train an adapter (train.lora_rank) "
-            'with train.reference = "base", which needs no second model.'
+            f"{what} needs about {size / 1e9:.2f} GB beside the trained model, and "
+            f"{free / 1e9:.2f} GB are free. Free memory{remedy}."
         )
 
 
@@ -221,3 +233,17 @@ class Shards:
 
     def _part_file(self, number: int) -> Path:
         return self.directory / f"part-{number}.safetensors"
+
+
+def require_finite(bad: list[str], directory: Path) -> None:
+    """Check that all written tensors are finite.
+
+    Raises:
+        NotFinite: when `bad`, the names of the others, has one.
+    """
+    if bad:
+        raise NotFinite(
+            f"The policy was not written to {directory}: {len(bad)} of its tensors have numbers "
+            f"that are not finite, {bad[0]} for example. Continue from a checkpoint, with a lower "
+            "train.learning_rate."
+        )

@@ -10,16 +10,27 @@ from ltrain_train.loop.journal import (
     Evaluated,
     Finished,
     Journal,
+    PolicyScore,
     Repeated,
     Trained,
     Wave,
     open_journal,
 )
+from ltrain_train.loop.learners import PolicyLearner, require_rank
+from ltrain_train.loop.once import build_dataset, open_updater, prune, read_lineage, run_folder
+from ltrain_train.loop.plan import Plan, find_chat_template, serve_arguments
 from ltrain_train.loop.policy_commands import parse_version
+from ltrain_train.loop.publication import (
+    TrainedVersion,
+    describe_serving,
+    find_gateway,
+    publish_draft,
+    publishes_adapters,
+)
+from ltrain_train.loop.report import WaveRows, count_left_out
 from ltrain_train.loop.retry import retry_publish, retry_store
-from ltrain_train.loop.run import Plan, make_runner, serve_arguments
+from ltrain_train.loop.run import make_runner
 from ltrain_train.loop.services import Services
-from ltrain_train.loop.wave_rows import WaveRows
 from ltrain_train.loop.wave_summary import (
     CountedRollout,
     WaveSummary,
@@ -37,22 +48,37 @@ __all__ = [
     "Finished",
     "Journal",
     "Plan",
+    "PolicyLearner",
+    "PolicyScore",
     "Repeated",
     "Services",
     "Trained",
+    "TrainedVersion",
     "Wave",
     "WaveRows",
     "WaveSummary",
+    "build_dataset",
     "command",
+    "count_left_out",
+    "describe_serving",
+    "find_chat_template",
+    "find_gateway",
     "hold_lock",
     "make_runner",
     "open_journal",
+    "open_updater",
     "outcome_score",
     "parse_version",
     "policy_commands",
+    "prune",
+    "publish_draft",
+    "publishes_adapters",
+    "read_lineage",
+    "require_rank",
     "responds",
     "retry_publish",
     "retry_store",
+    "run_folder",
     "serve_arguments",
     "summarize_groups",
     "task_scores",

@@ -1,6 +1,7 @@
 """`ltrain run`: reads the recipe, trains online or once, and prints the results."""
 
 import json
+import logging
 import os
 import select
 import sys
@@ -18,25 +19,29 @@ from ltrain_collector.store import Store
 from ltrain_instrument import settings
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.identity import SourceMode
-from ltrain_train.errors import BadRun
+from ltrain_train.errors import BadRun, NothingToTrain
 from ltrain_train.loop import report
 from ltrain_train.loop.journal import Journal, Wave
 from ltrain_train.loop.once import (
     OfflineRun,
     TrainingInput,
+    open_updaters,
     read_lineage,
     read_store,
     select_input,
     train_on,
 )
-from ltrain_train.loop.progress import Progress
+from ltrain_train.loop.plan import Plan
 from ltrain_train.loop.publication import describe_serving
-from ltrain_train.loop.run import Plan, run_online
-from ltrain_train.loop.wave_rows import WaveRows
+from ltrain_train.loop.report import Progress, WaveRows, nothing_to_train
+from ltrain_train.loop.run import run_online
+from ltrain_train.loop.watch import Watcher
 from ltrain_train.policy import Policies
 from ltrain_train.processes import RunLock, disk_full_error, is_disk_full, run_lock
 from ltrain_transforms.datasets import Dataset, interrupt_handler
 from ltrain_transforms.recipe import Recipe, Serve
+
+_logger = logging.getLogger("ltrain.loop")
 
 STDERR = 2
 """The file descriptor."""
@@ -91,9 +96,9 @@ def plan_run(
         section["remote"] = False
     online = bool(section) and not once
     recipe = recipe.with_mode("train" if online else mode or recipe.source.mode)
-    fields = recipe.model_dump(by_alias=True) | {"rollout": section or None}
+    fields = recipe.model_dump(by_alias=True, exclude_unset=True) | {"rollout": section or None}
     if updates is not None:
-        fields["train"] = recipe.train.model_dump() | {"updates": updates}
+        fields["train"] = recipe.train.model_dump(exclude_unset=True) | {"updates": updates}
     return Plan(
         recipe=Recipe.from_sections(fields), folder=folder, home=settings.HOME.read(), model=model
     )
@@ -152,33 +157,92 @@ def train_once(
         dry_run: report only.
     """
     with _hold_lock(plan) as lock:
-        lineage = read_lineage(plan, again=again, register=not dry_run)
-        if dataset is not None:
-            data = select_input(plan, Dataset.open(dataset), lineage)
-        else:
-            with Store.open(store, create=False) as opened:
-                data = read_store(plan, opened, lineage, replace=replace)
-        if not as_json:
-            print("\n".join(data.report.lines()), flush=True)
-        elif dry_run or not data.report.rows:
-            print(json.dumps(data.report.as_dict()), flush=True)
-        data.check()
+        inputs: list[tuple[Plan, TrainingInput]] = []
+        for each in map(plan.for_policy, plan.trained):
+            lineage = read_lineage(each, again=again, register=not dry_run)
+            if dataset is not None:
+                data = select_input(each, Dataset.open(dataset), lineage)
+            else:
+                with Store.open(store, create=False) as opened:
+                    data = read_store(each, opened, lineage, replace=replace)
+            if not as_json:
+                print("\n".join(data.report.lines()), flush=True)
+            elif dry_run or not data.report.rows:
+                print(json.dumps(data.report.as_dict()), flush=True)
+            inputs.append((each, data))
+        _check_inputs([data for _, data in inputs])
         if dry_run:
             if not as_json:
                 _print_next(plan)
             return
-        run = train_on(plan, data, lock)
-    _print_run(plan, data, run, as_json=as_json)
+        trained = [(each, data) for each, data in inputs if data.report.rows]
+        versions = {each.policy: data.lineage.version for each, data in trained}
+        with open_updaters([each for each, _ in trained], versions, lock) as updaters:
+            runs = [train_on(each, data, updaters[each.policy]) for each, data in trained]
+    for (each, data), run in zip(trained, runs, strict=True):
+        print_run(each, data, run, as_json=as_json)
+
+
+def watch_store(plan: Plan, store: str | None, *, as_json: bool) -> None:
+    """Follow a store without end; train whenever enough new executions have ended."""
+    watch = plan.recipe.watch
+
+    def on_input(data: TrainingInput) -> None:
+        with progress.paused():
+            if not as_json:
+                print("\n".join(data.report.lines()), flush=True)
+            elif not data.report.rows:
+                print(json.dumps(data.report.as_dict()), flush=True)
+            if not data.report.rows:
+                _logger.warning("ltrain: %s", nothing_to_train(data.report, data.selection))
+
+    def on_update(plan: Plan, data: TrainingInput, run: OfflineRun) -> None:
+        with progress.paused():
+            print_run(plan, data, run, as_json=as_json)
+
+    with _hold_lock(plan) as lock, Progress(enabled=not as_json) as progress:
+        policies = plan.policies()
+        versions = {name: policies.current(name) for name in plan.trained}
+        plans = [plan.for_policy(name) for name in plan.trained]
+        with open_updaters(plans, versions, lock) as updaters:
+            if not as_json:
+                print(
+                    f"Watching executions of mode {plan.recipe.source.mode}: an update for every "
+                    f"{watch.executions} that ended {watch.reward_window:g} s ago. Ctrl-C ends it.",
+                    flush=True,
+                )
+            Watcher(plan, store, updaters, on_input, on_update, progress).run()
+
+
+def _check_inputs(inputs: Sequence[TrainingInput]) -> None:
+    """Log a warning for each policy without a row, if another one has some.
+
+    Raises:
+        NothingToTrain: when no policy has a row to train on.
+    """
+    without = [data for data in inputs if not data.report.rows]
+    for data in without:
+        try:
+            data.check()
+        except NothingToTrain as error:
+            if len(without) == len(inputs):
+                raise
+            _logger.warning("ltrain: policy '%s' is not trained: %s", data.lineage.policy, error)
 
 
 def _print_next(plan: Plan) -> None:
     """Print how to train after a dry run."""
-    has_version = plan.model is not None or Policies(plan.home).versions(plan.policy)
-    model = f" and with --model DIR, as policy '{plan.policy}' has no version yet"
-    print(f"Nothing was trained. To train, run it without --dry-run{'' if has_version else model}.")
+    policies = Policies(plan.home)
+    new = [
+        policy.name
+        for policy in plan.recipe.trained
+        if not (plan.model or policy.model or policies.versions(policy.name))
+    ]
+    model = f" and with --model DIR, as policy '{new[0]}' has no version yet" if new else ""
+    print(f"Nothing was trained. To train, run it without --dry-run{model}.")
 
 
-def _print_run(plan: Plan, data: TrainingInput, run: OfflineRun, *, as_json: bool) -> None:
+def print_run(plan: Plan, data: TrainingInput, run: OfflineRun, *, as_json: bool) -> None:
     fields = data.report.as_dict() | {
         "version": run.version,
         "path": str(run.path),
@@ -186,7 +250,7 @@ def _print_run(plan: Plan, data: TrainingInput, run: OfflineRun, *, as_json: boo
         "metrics": run.update.report.metrics,
     }
     if as_json:
-        print(json.dumps(fields))
+        print(json.dumps(fields), flush=True)
         return
     print(
         f"Policy {plan.policy} v{run.version} at {run.path}: trained on "
@@ -195,14 +259,14 @@ def _print_run(plan: Plan, data: TrainingInput, run: OfflineRun, *, as_json: boo
     for sentence in run.update.left_out.sentences():
         print(sentence)
     print(describe_serving(plan.policy, served=run.served))
-    print(f"`ltrain show {plan.policy}@{run.version}` shows what it was trained on.")
+    print(f"`ltrain show {plan.policy}@{run.version}` shows what it was trained on.", flush=True)
 
 
 @contextmanager
 def _hold_lock(plan: Plan) -> Iterator[RunLock]:
-    """Lock the plan's run and policy, as `hold_lock` does."""
+    """Lock the plan's run and policies, as `hold_lock` does."""
     after = "the same command continues from here"
-    with hold_lock(plan.home, plan.name, (plan.policy,), after) as lock:
+    with hold_lock(plan.home, plan.name, plan.trained, after) as lock:
         yield lock
 
 

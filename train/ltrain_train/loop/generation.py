@@ -11,7 +11,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -28,10 +28,10 @@ from ltrain_train.loop.journal import (
     Evaluated,
     Group,
     Journal,
+    PolicyScore,
     Repeated,
 )
-from ltrain_train.loop.progress import Progress, RolloutProgress
-from ltrain_train.loop.report import Phases
+from ltrain_train.loop.report import Phases, Progress, RolloutProgress
 from ltrain_train.loop.retry import retry_store
 from ltrain_train.loop.wave_summary import (
     WaveSummary,
@@ -43,7 +43,7 @@ from ltrain_train.loop.wave_summary import (
 from ltrain_train.rollout import Runner, Task, describe_failures, finished_rollouts
 from ltrain_train.schedule import Refill, TaskSampler, WindowedFifo
 from ltrain_train.workers import COUNTED_OUTCOMES
-from ltrain_transforms.recipe import Recipe, Rollout
+from ltrain_transforms.recipe import Recipe, Reward, Rollout
 from ltrain_transforms.source import wait_complete
 from ltrain_transforms.traces import sender_roles
 
@@ -64,13 +64,15 @@ class Generation(AbstractContextManager["Generation"]):
 
     recipe: Recipe
     rollout: Rollout
+    rewards: Mapping[str, Sequence[Reward]]
+    """What each trained policy is rewarded by; tasks are drawn by the scores of the first."""
     journal: Journal
     store: Store
     runner: Runner
     tasks: Sequence[Task]
     validation: Sequence[Task]
-    version: Callable[[], int]
-    """Returns the served policy version."""
+    versions: Callable[[], dict[str, int]]
+    """Returns the served version of each trained policy."""
     logs: Path
     """Folder of the logs of workers and commands."""
     progress: Progress
@@ -100,7 +102,7 @@ class Generation(AbstractContextManager["Generation"]):
                     waves.add(event.wave)
                 self._sampler.draw(len(event.tasks))
             elif isinstance(event, Evaluated) and event.mode == "train":
-                self._sampler.add_scores(event.tasks)
+                self._add_scores(event)
         size = rollout.tasks_per_wave + rollout.spare_tasks + rollout.refill_tasks
         self._fifo = WindowedFifo(size, rollout.release_window or size)
 
@@ -138,26 +140,30 @@ class Generation(AbstractContextManager["Generation"]):
         """Return the evaluation of a wave, from the journal if it is there."""
         if (mode, number) in self.journal.evaluated:
             return self.journal.evaluated[mode, number]
-        version = self.version()
+        versions = self.versions()
         groups = self.journal.completed.get((mode, number))
         if groups is None:
             run = self._run_groups if mode == "train" else self._run_validation
-            groups = tuple(run(number, version))
+            groups = tuple(run(number))
             self.journal.add(Completed(mode=mode, wave=number, groups=groups))
-        evaluated = self._evaluate(mode, number, version, groups)
+        evaluated = self._evaluate(mode, number, versions, groups)
         self.journal.add(evaluated)
         if mode == "train":
-            self._sampler.add_scores(evaluated.tasks)
+            self._add_scores(evaluated)
         return evaluated
 
-    def _run_validation(self, number: int, version: int) -> list[Group]:
+    def _add_scores(self, evaluated: Evaluated) -> None:
+        first, *_ = evaluated.policies.values()
+        self._sampler.add_scores(first.tasks)
+
+    def _run_validation(self, number: int) -> list[Group]:
         if not self.journal.dispatched("val", number):
-            self._record_dispatch("val", number, version, self.validation)
+            self._record_dispatch("val", number, self.validation)
         self._dispatch("val", number, self.validation)
         self._wait("val", number)
         return [(number, task.id) for task in self.validation]
 
-    def _run_groups(self, number: int, version: int) -> list[Group]:
+    def _run_groups(self, number: int) -> list[Group]:
         """Run a training wave, refills included, and return the groups that it releases.
 
         The last wave of the run leaves no group.
@@ -168,13 +174,13 @@ class Generation(AbstractContextManager["Generation"]):
         self._resume()
         if not self.journal.dispatched("train", number):
             self._sampler.begin_wave()
-            self._draw(number, version, tasks_per_wave + spare - len(self._fifo))
+            self._draw(number, tasks_per_wave + spare - len(self._fifo))
         released: list[Group] = []
         wanted = min(tasks_per_wave, len(self._fifo)) if spare else len(self._fifo)
         while len(released) < wanted:
             released += self._release(number, wanted - len(released))
             if len(released) == wanted:
-                wanted += self._draw(number, version, self._missing_groups(number))
+                wanted += self._draw(number, self._missing_groups(number))
         return released
 
     def _release(self, number: int, most: int) -> list[Group]:
@@ -209,11 +215,11 @@ class Generation(AbstractContextManager["Generation"]):
                 )
             self._start_groups(wave, [known[task] for task in ids])
 
-    def _draw(self, number: int, version: int, count: int) -> int:
+    def _draw(self, number: int, count: int) -> int:
         """Draw and dispatch at most `count` more tasks of a wave, and return their number."""
         tasks = self._sampler.draw(count)
         if tasks:
-            self._record_dispatch("train", number, version, tasks)
+            self._record_dispatch("train", number, tasks)
             self._start_groups(number, tasks)
         return len(tasks)
 
@@ -222,11 +228,9 @@ class Generation(AbstractContextManager["Generation"]):
             self._fifo.start((wave, task.id))
         self._dispatch("train", wave, tasks)
 
-    def _record_dispatch(
-        self, mode: Mode, number: int, version: int, tasks: Sequence[Task]
-    ) -> None:
+    def _record_dispatch(self, mode: Mode, number: int, tasks: Sequence[Task]) -> None:
         ids = tuple(task.id for task in tasks)
-        self.journal.add(Dispatched(mode=mode, wave=number, version=version, tasks=ids))
+        self.journal.add(Dispatched(mode=mode, wave=number, tasks=ids))
 
     def _dispatch(self, mode: Mode, wave: int, tasks: Sequence[Task]) -> None:
         """Dispatch the rollouts of a wave's tasks; those that have ended do not run."""
@@ -241,7 +245,7 @@ class Generation(AbstractContextManager["Generation"]):
             wave,
             tasks,
             self._rollouts_per_task(mode),
-            sampling=TRAIN_SAMPLING | self.recipe.policy[0].sampling if training else {},
+            sampling=TRAIN_SAMPLING | self.recipe.trained[0].sampling if training else {},
             finished=stored.keys() & set(self._ids(mode, [(wave, task.id) for task in tasks])),
         )
 
@@ -251,7 +255,7 @@ class Generation(AbstractContextManager["Generation"]):
             self.runner.wait(enough_groups=enough_groups, on_result=counter.add)
 
     def _missing_groups(self, number: int) -> int:
-        """Return how many tasks a wave draws in place of those without spread."""
+        """Return how many tasks a wave draws in place of those without spread for any policy."""
         if not self.rollout.refill_tasks:
             return 0
         tasks = self.journal.dispatched("train", number)
@@ -259,9 +263,9 @@ class Generation(AbstractContextManager["Generation"]):
         summary = self._summarize("train", groups)
         if not summary.outcomes.get("ok"):
             return 0
-        stored = group_scores(self.recipe.reward, summary.counted)
-        scores = {task: stored.get(task, []) for task in tasks}
-        return Refill(self.rollout.tasks_per_wave, self.rollout.refill_tasks).missing(scores)
+        refill = Refill(self.rollout.tasks_per_wave, self.rollout.refill_tasks)
+        scores = (group_scores(rewards, summary.counted) for rewards in self.rewards.values())
+        return min(refill.missing({task: each.get(task, []) for task in tasks}) for each in scores)
 
     def _settle(self, mode: Mode, groups: Sequence[Group]) -> None:
         """Wait until the spans of the groups are in the store."""
@@ -275,7 +279,7 @@ class Generation(AbstractContextManager["Generation"]):
         return retry_store(lambda: summarize_groups(self.store, run, mode, chosen, trust))
 
     def _evaluate(
-        self, mode: Mode, number: int, version: int, groups: Sequence[Group]
+        self, mode: Mode, number: int, versions: Mapping[str, int], groups: Sequence[Group]
     ) -> Evaluated:
         self._settle(mode, groups)
         summary = self._summarize(mode, groups)
@@ -290,12 +294,17 @@ class Generation(AbstractContextManager["Generation"]):
         return Evaluated(
             mode=mode,
             wave=number,
-            version=version,
             rollouts=summary.rollouts,
             outcomes=summary.outcomes,
             evaluations=evaluations,
-            score=outcome_score(self.recipe.reward, evaluations),
-            tasks=task_scores(self.recipe.reward, summary.counted),
+            policies={
+                name: PolicyScore(
+                    version=versions[name],
+                    score=outcome_score(rewards, evaluations),
+                    tasks=task_scores(rewards, summary.counted),
+                )
+                for name, rewards in self.rewards.items()
+            },
             failures=failures,
             seconds=self._phases.pop_seconds(),
         )

@@ -1,22 +1,24 @@
 """The offline run: trains once on stored traces and publishes the new version."""
 
-from contextlib import ExitStack
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ltrain_collector.store import Store
 from ltrain_instrument.files import path_component
 from ltrain_train.errors import NotFinite, NothingToTrain
 from ltrain_train.learner import supports_prefix_tree
-from ltrain_train.loop.nothing_to_train import nothing_to_train
+from ltrain_train.loop.learners import Learners
+from ltrain_train.loop.plan import Plan
 from ltrain_train.loop.publication import find_gateway
-from ltrain_train.loop.report import Phases
+from ltrain_train.loop.report import Phases, TrainingReport, make_report, nothing_to_train
 from ltrain_train.loop.retention import prune_versions
-from ltrain_train.loop.run import Plan, make_learner
-from ltrain_train.loop.training_report import TrainingReport, make_report
 from ltrain_train.loop.training_rows import RowSelection, find_rows
 from ltrain_train.loop.update import Update, Updater
-from ltrain_train.policy import Policies, held_reference, read_config
+from ltrain_train.policy import Policies, read_config
 from ltrain_train.processes import RunLock
 from ltrain_train.store import open_service_provider
 from ltrain_transforms.datasets import MANIFEST, Dataset, build, dataset_folder
@@ -55,6 +57,8 @@ class OfflineRun:
     """Its directory."""
     served: bool
     """Whether a gateway serves the new version."""
+    removed: tuple[int, ...]
+    """Old versions that were removed."""
 
 
 def read_lineage(plan: Plan, *, again: bool = False, register: bool = True) -> Lineage:
@@ -72,32 +76,70 @@ def read_lineage(plan: Plan, *, again: bool = False, register: bool = True) -> L
 
 
 def read_store(
-    plan: Plan, store: Store, lineage: Lineage, *, replace: bool = False
+    plan: Plan, store: Store, lineage: Lineage, *, replace: bool = False, **selection: Any
 ) -> TrainingInput:
     """Build a dataset from `store` by the recipe, for the version of `lineage`.
 
     A dataset of the same version that no version was trained on is replaced.
 
     Args:
+        plan: of the policy.
+        store: the store.
+        lineage: of the policy's version.
         replace: replace a dataset that a version was trained on, too.
+        selection: `ended_before` and `since`, as in `build`.
 
     Raises:
         NothingToBuild: when the recipe's source selects no execution.
         DatasetExists: when another dataset of this version is there, and is not to be replaced.
     """
+    part = _part(plan, lineage.version)
+    dataset = build_dataset(plan, store, part, lineage=lineage, replace=replace, **selection)
+    return select_input(plan, dataset, lineage)
+
+
+def build_dataset(
+    plan: Plan,
+    store: Store,
+    part: str,
+    *,
+    lineage: Lineage | None = None,
+    replace: bool = False,
+    **selection: Any,
+) -> Dataset:
+    """Build a dataset from `store` by the recipe, in the run's folder of datasets.
+
+    Args:
+        plan: of the policy.
+        store: the store.
+        part: the end of the dataset's name.
+        lineage: of the version whose outdated rollouts are left out; None: none are.
+        replace: as in `read_store`, with the same errors.
+        selection: as in `read_store`.
+    """
     policies = plan.home / "policies"
-    out = dataset_folder(
-        plan.home, plan.name, plan.recipe.source.mode, f"{plan.policy}@{lineage.version}"
-    )
-    dataset = build(
+    out = dataset_folder(plan.home, plan.name, plan.recipe.source.mode, part)
+    return build(
         store,
         plan.recipe,
         out,
         base=read_base_digests(policies / plan.policy),
         lineage=lineage,
         replace=replace or _is_unused(out, policies),
+        **selection,
     )
-    return select_input(plan, dataset, lineage)
+
+
+def remove_datasets(plan: Plan, versions: Sequence[int]) -> None:
+    """Remove the datasets that were built for versions which are removed."""
+    mode = plan.recipe.source.mode
+    for version in versions:
+        folder = dataset_folder(plan.home, plan.name, mode, _part(plan, version))
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _part(plan: Plan, version: int) -> str:
+    return f"{plan.policy}@{version}"
 
 
 def _is_unused(folder: Path, policies: Path) -> bool:
@@ -128,39 +170,81 @@ def _shares_prefixes(plan: Plan, version: int) -> bool:
     return supports_prefix_tree(read_config(folder))
 
 
-def train_on(plan: Plan, data: TrainingInput, lock: RunLock) -> OfflineRun:
-    """Train on a dataset and publish the new version.
+@contextmanager
+def open_updaters(
+    plans: Sequence[Plan], versions: Mapping[str, int], lock: RunLock
+) -> Iterator[dict[str, Updater]]:
+    """Yield the updater of each plan's policy; the learners load their models meanwhile.
 
-    The learner's guard holds `lock` until the learner has ended.
+    The guards of the learners hold `lock` until these have ended.
+
+    Args:
+        plans: of the policies.
+        versions: the version of each policy that is trained.
+        lock: the run's.
+    """
+    with ExitStack() as stack, lock.working():
+        policies = plans[0].policies()
+        learners = stack.enter_context(Learners(plans, policies, versions, lock))
+        provider = open_service_provider("ltrain-loop", plans[0].home)
+        stack.callback(provider.shutdown)
+        yield {
+            plan.policy: Updater(
+                plan.recipe, policies, learners.of(plan.policy), None, provider, Phases()
+            )
+            for plan in plans
+        }
+
+
+@contextmanager
+def open_updater(plan: Plan, version: int, lock: RunLock) -> Iterator[Updater]:
+    """Yield the updater of a version, as `open_updaters` does, with the policy's gateway."""
+    with open_updaters([plan], {plan.policy: version}, lock) as updaters:
+        updater = updaters[plan.policy]
+        with _through_gateway(plan, updater):
+            yield updater
+
+
+@contextmanager
+def _through_gateway(plan: Plan, updater: Updater) -> Iterator[None]:
+    """Publish through the gateway that serves the policy in the block, if there is one."""
+    with find_gateway(plan.home, plan.policy) as gateway:
+        updater.gateway = gateway
+        yield
+
+
+def train_on(plan: Plan, data: TrainingInput, updater: Updater) -> OfflineRun:
+    """Train on a dataset and publish the new version, through a gateway that serves the policy.
 
     Raises:
         NothingToTrain: when the dataset has no row to train on, or every call was rejected.
         NotFinite: when every optimizer step was undone.
     """
     data.check()
-    policies, dataset, version = plan.policies(), data.selection.dataset, data.lineage.version
-    with ExitStack() as stack, lock.working():
-        stack.enter_context(held_reference(policies, plan.train))
-        base, learner = make_learner(plan, policies, version, lock)
-        stack.enter_context(learner)
-        provider = open_service_provider("ltrain-loop", plan.home)
-        stack.callback(provider.shutdown)
-        gateway = stack.enter_context(find_gateway(plan.home, plan.policy))
-        updater = Updater(plan.recipe, policies, learner, gateway, provider, Phases(), base=base)
-        checkpoints = plan.home / "runs" / _run_folder(plan) / "checkpoints"
-        update = updater.update(dataset, data.lineage, checkpoints)
+    dataset, version = data.selection.dataset, data.lineage.version
+    with _through_gateway(plan, updater):
+        update = updater.update(dataset, data.lineage, run_folder(plan, "once") / "checkpoints")
     if update.version is None:
         error = NotFinite if update.report.undone else NothingToTrain
         raise error(f"No version was published. {' '.join(update.report.warnings)}")
-    keep = plan.train.keep_versions
-    prune_versions(policies, plan.policy, plan.home / "runs", keep=keep, in_use={version})
-    path = policies.path(plan.policy, update.version)
-    return OfflineRun(dataset, update, update.version, path, served=gateway is not None)
+    removed = prune(plan, version, updater.learner.base)
+    path = updater.policies.path(plan.policy, update.version)
+    served = updater.gateway is not None
+    return OfflineRun(dataset, update, update.version, path, served, removed)
 
 
-def _run_folder(plan: Plan) -> str:
-    """Return the folder of the run, which the policies of one recipe folder do not share.
+def prune(plan: Plan, *in_use: int) -> tuple[int, ...]:
+    """Remove the policy's versions that are not kept, as those in use are, and return them."""
+    keep, runs = plan.train.keep_versions, plan.home / "runs"
+    removal = prune_versions(Policies(plan.home), plan.policy, runs, keep=keep, in_use=in_use)
+    return tuple(removal.versions)
 
-    A policy's name has no '@'.
+
+def run_folder(plan: Plan, kind: str) -> Path:
+    """Return the folder of a run without waves, which a recipe folder's policies do not share.
+
+    Args:
+        plan: of the policy.
+        kind: of the run, such as `once`. A policy's name has no '@'.
     """
-    return path_component(f"{plan.name}-once@{plan.policy}")
+    return plan.home / "runs" / path_component(f"{plan.name}-{kind}@{plan.policy}")

@@ -1,8 +1,9 @@
 """Makes a version of a policy current: through the gateway that serves the policy, if one runs."""
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from opentelemetry.trace import Tracer
@@ -13,6 +14,8 @@ from ltrain_train.gateway import GatewayClient, gateway_secret
 from ltrain_train.loop.health import GATEWAY_START_TIMEOUT, is_starting
 from ltrain_train.loop.retry import retry_publish
 from ltrain_train.policy import Policies
+from ltrain_transforms.policy_lineage import write_ledger
+from ltrain_transforms.recipe import Recipe
 
 _logger = logging.getLogger("ltrain.loop")
 
@@ -57,6 +60,62 @@ def describe_serving(policy: str, *, served: bool) -> str:
     if served:
         return "The gateway serves it."
     return f"No gateway serves the policy now. Serve it with `ltrain serve --policy {policy}`."
+
+
+def publishes_adapters(recipe: Recipe, policy: str, gateway: GatewayClient | None) -> bool:
+    """Return whether a new version is an adapter, and not merged weights."""
+    if not recipe.train.lora_rank:
+        return False
+    if gateway is None:
+        return recipe.serve.publish == "adapter"
+    return gateway.publish_choice(policy).artifact == "adapter"
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedVersion:
+    """Where a new version comes from."""
+
+    policy: str
+    parent: int
+    """The version that training started from."""
+    dataset: str
+    """Id of the dataset."""
+    recipe: str
+    """Digest of the recipe."""
+    base: int | None
+    """The version whose weights an adapter, or the checkpoint, is added to."""
+    checkpoint: Path | None = None
+    """The learner's checkpoint of the new version."""
+
+
+def publish_draft(
+    policies: Policies,
+    draft: Path,
+    version: TrainedVersion,
+    rollouts: Iterable[str],
+    gateway: GatewayClient | None,
+    tracer: Tracer,
+) -> int:
+    """Publish a trained artifact as the policy's next version, and return its number.
+
+    Args:
+        draft: directory of the artifact, which becomes the version.
+        rollouts: the rollouts that it was trained on, for its ledger.
+        gateway: as in `publish_version`.
+    """
+    write_ledger(draft, rollouts)
+    new = policies.publish_files(
+        version.policy,
+        draft,
+        parent=version.parent,
+        dataset=version.dataset,
+        recipe=version.recipe,
+        base=version.base,
+        checkpoint=version.checkpoint,
+    )
+    origin = {attributes.DATASET_ID: version.dataset, attributes.RECIPE_DIGEST: version.recipe}
+    publish_version(policies, version.policy, new, gateway, tracer, origin=origin)
+    return new
 
 
 def publish_version(

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ltrain_train.loop.journal import Journal, Wave, read_journals
+from ltrain_train.loop.journal import PolicyJournal, Wave, read_journals
 from ltrain_train.policy import Policies
 
 
@@ -36,7 +36,7 @@ def read_scores(runs: Path, policy: str) -> dict[int, VersionScores]:
     return _mean_scores(read_journals(runs, policy))
 
 
-def _mean_scores(journals: Iterable[Journal]) -> dict[int, VersionScores]:
+def _mean_scores(journals: Iterable[PolicyJournal]) -> dict[int, VersionScores]:
     waves = [wave for journal in journals for wave in journal.waves]
     return {
         version: VersionScores(*(_mean_score(waves, version, mode) for mode in ("val", "train")))

@@ -34,7 +34,7 @@ def retry_store(request: Callable[[], T], timeout: float = STORE_TIMEOUT) -> T:
         StoreUnreachable: when the store does not answer for `timeout` seconds.
         QueryFailed: when the store answers with an error.
     """
-    return _retry("store", _store_is_away, request, timeout)
+    return _retry("store", store_is_away, request, timeout)
 
 
 def retry_publish(publish: Callable[[], T], timeout: float = OUTAGE_TIMEOUT) -> T:
@@ -67,7 +67,8 @@ def _retry(
     return retrying(request)
 
 
-def _store_is_away(error: BaseException) -> bool:
+def store_is_away(error: BaseException) -> bool:
+    """Return whether an error is one of a store that does not answer."""
     # an error without ClickHouse's error code is one of the connection, not of the query
     return isinstance(error, StoreUnreachable) or (
         isinstance(error, QueryFailed) and error.code == NO_CODE

@@ -55,7 +55,7 @@ class Services(ExitStack):
         self,
         home: Path,
         *,
-        policy: str,
+        policies: Sequence[str],
         serve: Sequence[str] = (),
         gateway_url: str | None = None,
         keep_open: Sequence[int] = (),
@@ -64,13 +64,13 @@ class Services(ExitStack):
 
         Args:
             home: LTRAIN_HOME.
-            policy: the served policy.
+            policies: the served policies, the default one first.
             serve: further arguments of `ltrain serve`.
             gateway_url: address of the gateway; default: LTRAIN_GATEWAY.
             keep_open: descriptors of the run's lock, open until the services have ended.
         """
         super().__init__()
-        self.home, self.policy, self.serve = home, policy, tuple(serve)
+        self.home, self.policies, self.serve = home, tuple(policies), tuple(serve)
         self.children = self.enter_context(Children(keep_open))
         self.store_url = settings.STORE.read() or DEFAULT_STORE
         self.gateway_url = gateway_url or settings.GATEWAY.read()
@@ -155,7 +155,8 @@ class Services(ExitStack):
         return RequiredService("store", f"{address}/ping", b"Ok", command + ports, 60)
 
     def _gateway_service(self) -> RequiredService:
-        command = ("serve", "--policy", self.policy, "--port", _port_of(self.gateway_url))
+        names = (part for name in self.policies for part in ("--policy", name))
+        command = ("serve", *names, "--port", _port_of(self.gateway_url))
         return RequiredService(
             "gateway",
             f"{self.gateway_url}/health",

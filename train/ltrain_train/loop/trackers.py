@@ -1,10 +1,13 @@
-"""Curves of a run in TensorBoard and W&B, written by their own libraries.
+"""Curves of a run in TensorBoard, W&B and MLflow, written by their own libraries.
 
 A tracker gets every number of a wave that has one. Its failure is a warning: the journal has all
 of it, and the run goes on.
 """
 
+import json
 import logging
+import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
@@ -20,6 +23,9 @@ _logger = logging.getLogger("ltrain.loop")
 
 class Tracker(Protocol):
     """Records numbers under names, for increasing steps."""
+
+    place: str
+    """Where the curves are."""
 
     def log(self, values: dict[str, float], step: int) -> None:
         """Record the values of a step."""
@@ -54,8 +60,8 @@ class WeightsAndBiases:
 
         self._run = wandb.init(
             name=journal.run,
-            group=journal.policy,
-            config={"recipe": journal.recipe, "policy": journal.policy, "base": journal.base},
+            group=", ".join(journal.policies),
+            config={"recipe": journal.recipe, "policies": journal.policies},
             dir=journal.folder,
         )
         self.place = self._run.url or str(Path(self._run.dir).parent)
@@ -67,9 +73,38 @@ class WeightsAndBiases:
         self._run.finish()
 
 
-TRACKERS: dict[str, Callable[[Journal], TensorBoard | WeightsAndBiases]] = {
+class MlFlow:
+    """A run of MLflow, at MLFLOW_TRACKING_URI or in a database in the run's folder."""
+
+    def __init__(self, journal: Journal) -> None:
+        from mlflow.tracking import MlflowClient
+
+        # a database needs all of mlflow; the client of a server is in mlflow-skinny too
+        database = f"sqlite:///{(journal.folder / 'mlflow.db').resolve()}"
+        self.place = os.environ.get("MLFLOW_TRACKING_URI") or database
+        self._client = MlflowClient(self.place)
+        name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or ", ".join(journal.policies)
+        found = self._client.get_experiment_by_name(name)
+        experiment = found.experiment_id if found else self._client.create_experiment(name)
+        tags = {"recipe": journal.recipe, "policies": json.dumps(journal.policies)}
+        run = self._client.create_run(experiment, run_name=journal.run, tags=tags)
+        self._run: str = run.info.run_id
+
+    def log(self, values: dict[str, float], step: int) -> None:
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1000)
+        metrics = [Metric(name, value, now, step) for name, value in values.items()]
+        self._client.log_batch(self._run, metrics)
+
+    def close(self) -> None:
+        self._client.set_terminated(self._run)
+
+
+TRACKERS: dict[str, Callable[[Journal], Tracker]] = {
     "tensorboard": TensorBoard,
     "wandb": WeightsAndBiases,
+    "mlflow": MlFlow,
 }
 """By the name in the recipe, which is also that of the library."""
 
@@ -86,7 +121,7 @@ def open_trackers(
         notify: called with the place of each tracker, as a sentence.
 
     Raises:
-        BadRun: when a library is not installed.
+        BadRun: when a library is not installed, or cannot begin.
     """
     for name in names:
         if find_spec(name) is None:
@@ -97,17 +132,28 @@ def open_trackers(
     with ExitStack() as stack:
         trackers: dict[str, Tracker] = {}
         for name in names:
-            tracker = TRACKERS[name](journal)
+            tracker = _begin(name, journal)
             stack.callback(_warn_of_failure, name, tracker.close)
             trackers[name] = tracker
             notify(f"Curves: {name}, {tracker.place}.")
 
         def record(wave: Wave) -> None:
-            values = wave_values(wave)
+            place = f"{wave.policy}/" if len(journal.policies) > 1 else ""
+            values = {f"{place}{name}": value for name, value in wave_values(wave).items()}
             for name, tracker in trackers.items():
                 _warn_of_failure(name, tracker.log, values, wave.wave)
 
         yield record
+
+
+def _begin(name: str, journal: Journal) -> Tracker:
+    try:
+        return TRACKERS[name](journal)
+    except Exception as error:  # a library may raise anything, such as that a key is missing
+        raise BadRun(
+            f"train.trackers names '{name}', and this library cannot begin: {error} Follow its "
+            "advice, or remove the name."
+        ) from error
 
 
 def wave_values(wave: Wave) -> dict[str, float]:

@@ -78,6 +78,9 @@ class TrainingRows:
     rollouts: tuple[str, ...]
     """Ids of their rollouts, for the version's ledger."""
     left_out: LeftOut
+    staleness: Mapping[str, float]
+    """`staleness_mean` and `staleness_max` over their calls: steps along `parent` from the trained
+    version to the one that sampled the call."""
 
 
 def find_rows(dataset: Dataset, lineage: Lineage, max_staleness: int) -> RowSelection:
@@ -104,7 +107,22 @@ def select_rows(dataset: Dataset, lineage: Lineage, max_staleness: int) -> Train
     if len(names) != dataset.counts["samples"]:
         samples = dataset.path.with_name(f"{dataset.path.name}.{lineage.policy}.parquet")
         rows.collect().write_parquet(samples, compression="zstd")
-    return TrainingRows(samples, tuple(names.unique().sort()), selection.left_out)
+    staleness = _measure_staleness(rows, lineage)
+    return TrainingRows(samples, tuple(names.unique().sort()), selection.left_out, staleness)
+
+
+def _measure_staleness(rows: pl.LazyFrame, lineage: Lineage) -> dict[str, float]:
+    """Return the staleness of the rows' calls; empty if no call names its version."""
+    calls = rows.select(version=pl.col("call_versions").explode())
+    distance = pl.col("version").replace_strict(
+        list(lineage.versions), range(len(lineage.versions)), default=None, return_dtype=pl.Int64
+    )
+    measured = calls.select(staleness_mean=distance.mean(), staleness_max=distance.max()).collect()
+    return {
+        name: float(value)
+        for name, value in measured.row(0, named=True).items()
+        if value is not None
+    }
 
 
 def _groups_of(outdated: pl.DataFrame, transitions: pl.DataFrame) -> pl.Series:

@@ -5,20 +5,27 @@ the version is complete before a server loads it, and `current` changes after th
 """
 
 import logging
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from opentelemetry.sdk.trace import TracerProvider
 
 from ltrain_instrument import attributes
 from ltrain_train.gateway import GatewayClient
-from ltrain_train.learner import LearnerClient, Objective, StepReport
-from ltrain_train.loop.publication import publish_version
+from ltrain_train.learner import Objective, StepReport
+from ltrain_train.loop.learners import PolicyLearner
+from ltrain_train.loop.publication import (
+    TrainedVersion,
+    publish_draft,
+    publish_version,
+    publishes_adapters,
+)
 from ltrain_train.loop.report import Phases
 from ltrain_train.loop.training_rows import LeftOut, select_rows
 from ltrain_train.policy import Policies
 from ltrain_transforms.datasets import Dataset
-from ltrain_transforms.policy_lineage import Lineage, write_ledger
+from ltrain_transforms.policy_lineage import Lineage
 from ltrain_transforms.recipe import Recipe
 
 _logger = logging.getLogger("ltrain.loop")
@@ -41,18 +48,25 @@ class Updater:
         self,
         recipe: Recipe,
         policies: Policies,
-        learner: LearnerClient,
+        learner: PolicyLearner,
         gateway: GatewayClient | None,
         provider: TracerProvider,
         phases: Phases,
-        *,
-        base: int,
     ) -> None:
-        """Describe the updates; `base` is the version whose weights the learner has loaded."""
+        """Describe the updates.
+
+        Args:
+            recipe: the recipe of the policy, with one trained policy.
+            policies: the policies on disk.
+            learner: the policy's learner.
+            gateway: it serves the policy; None: none does.
+            provider: where spans are recorded.
+            phases: where seconds are added.
+        """
         self.recipe, self.policies, self.learner, self.gateway = recipe, policies, learner, gateway
-        self.policy = recipe.policy[0].name
+        self.policy = recipe.trained[0].name
         self.tracer = provider.get_tracer(attributes.SCOPE_LEARNER)
-        self.phases, self.base = phases, base
+        self.phases = phases
 
     def update(
         self, dataset: Dataset, lineage: Lineage, checkpoints: Path, number: int | None = None
@@ -72,46 +86,37 @@ class Updater:
             version = lineage.version
             rows = select_rows(dataset, lineage, self.recipe.train.max_staleness)
             objective = Objective.from_train(self.recipe.train, number)
-            report = self.learner.step(rows.path, objective, version=version, dataset=dataset.id)
+            step = self.learner.step(rows.path, objective, version=version, dataset=dataset.id)
+            report = replace(step, metrics={**step.metrics, **rows.staleness})
             for warning in report.warnings:
                 _logger.warning("ltrain: dataset %s: %s", dataset.id, warning)
-            if not report.steps:
-                return Update(None, report, rows.left_out)
+        if not report.steps:
+            return Update(None, report, rows.left_out)
+        new = self.publish(dataset.id, version, rows.rollouts, checkpoints)
+        return Update(new, report, rows.left_out)
+
+    def publish(self, dataset: str, parent: int, rollouts: Iterable[str], checkpoints: Path) -> int:
+        """Publish what the learner has trained as the next version, and return its number.
+
+        Args:
+            dataset: id of the dataset that it was trained on.
+            parent: the version that training started from.
+            rollouts: the rollouts that it was trained on.
+            checkpoints: folder of the checkpoint, which is named after the new version.
+        """
+        with self.phases.measure("train"):
             checkpoint = checkpoints / str(self.policies.latest(self.policy) + 1)
             self.learner.save(checkpoint)
         with self.phases.measure("load"):
-            draft = self.policies.directory / self.policy / f".draft-{version}"
-            if self._publishes_adapters():
+            draft = self.policies.directory / self.policy / f".draft-{parent}"
+            if publishes_adapters(self.recipe, self.policy, self.gateway):
                 self.learner.export_adapter(draft)
             else:
                 self.learner.export(draft)
-            write_ledger(draft, rows.rollouts)
-            new = self.policies.publish_files(
-                self.policy,
-                draft,
-                parent=version,
-                dataset=dataset.id,
-                recipe=self.recipe.digest,
-                base=self.base,
-                checkpoint=checkpoint,
-            )
-            origin = {
-                attributes.DATASET_ID: dataset.id,
-                attributes.RECIPE_DIGEST: self.recipe.digest,
-            }
-            publish_version(
-                self.policies, self.policy, new, self.gateway, self.tracer, origin=origin
-            )
-        return Update(new, report, rows.left_out)
+            base, digest = self.learner.base, self.recipe.digest
+            version = TrainedVersion(self.policy, parent, dataset, digest, base, checkpoint)
+            return publish_draft(self.policies, draft, version, rollouts, self.gateway, self.tracer)
 
     def serve(self, version: int) -> None:
         """Make an earlier version current."""
         publish_version(self.policies, self.policy, version, self.gateway, self.tracer)
-
-    def _publishes_adapters(self) -> bool:
-        """Return whether the new version is an adapter, and not merged weights."""
-        if not self.recipe.train.lora_rank:
-            return False
-        if self.gateway is None:
-            return self.recipe.serve.publish == "adapter"
-        return self.gateway.publish_choice(self.policy).artifact == "adapter"

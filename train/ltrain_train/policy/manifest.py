@@ -76,7 +76,7 @@ def checkpoint_folder(home: Path, version: PolicyVersion) -> Path | None:
     """Return the folder of a version's checkpoint; it is read and removed, so it is checked.
 
     Raises:
-        BadModel: when it is not `runs/<run>/checkpoints/<number>` of the home.
+        BadModel: when it is not `runs/<run>/checkpoints/[<policy>/]<number>` of the home.
     """
     if version.checkpoint is None:
         return None
@@ -84,13 +84,14 @@ def checkpoint_folder(home: Path, version: PolicyVersion) -> Path | None:
     runs, folder = (home / "runs").resolve(), (home / relative).resolve()
     inside = folder.relative_to(runs).parts if folder.is_relative_to(runs) else ()
     match inside:
-        case (_, "checkpoints", number) if number.isdecimal() and not relative.is_absolute():
-            return home / relative
+        case (_, "checkpoints", *policy, number) if policy in ([], [version.policy]):
+            if number.isdecimal() and not relative.is_absolute():
+                return home / relative
     raise BadModel(
         f"Version {version.version} of '{version.policy}' names the checkpoint "
         f"'{version.checkpoint}' in its {POLICY_MANIFEST}, which is not a folder "
-        f"runs/<run>/checkpoints/<number> in '{home}'. Correct `checkpoint` there, or set it "
-        "to null."
+        f"runs/<run>/checkpoints/[<policy>/]<number> in '{home}'. Correct `checkpoint` there, or "
+        "set it to null."
     )
 
 

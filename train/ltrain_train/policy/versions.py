@@ -150,7 +150,8 @@ class Policies:
         """Return the base and the checkpoint of a version; None if one is not on disk any more.
 
         Raises:
-            BadModel: when the checkpoint is not `runs/<run>/checkpoints/<number>` of the home.
+            BadModel: when the checkpoint is not `runs/<run>/checkpoints/[<policy>/]<number>` of the
+                home.
         """
         manifest = self.read_version(name, version)
         checkpoint = checkpoint_folder(self.directory.parent, manifest)

@@ -1,6 +1,7 @@
 """Ports of this machine: which are free, and whether a server listens at one."""
 
 import socket
+from collections import deque
 from collections.abc import Collection
 from contextlib import suppress
 from random import sample
@@ -12,6 +13,10 @@ PORTS = range(61_000, 65_536)
 port before the server does."""
 CONNECT_TIMEOUT = 2.0
 """Seconds."""
+MAX_RESERVED = 256
+"""Ports that one process reserves; the oldest reservation ends first."""
+
+_reserved: deque[socket.socket] = deque()
 
 
 class NoFreePort(LtrainError, OSError):
@@ -21,18 +26,42 @@ class NoFreePort(LtrainError, OSError):
 def free_port(excluded: Collection[int] = ()) -> int:
     """Return a port of 127.0.0.1 that no server has, and that is not `excluded`.
 
+    It is reserved for this process: `free_port` returns it to no other process, so that two
+    servers that start at the same time do not get the same one.
+
     Raises:
         NoFreePort: when there is none.
     """
     for port in sample(PORTS, len(PORTS)):
         if port in excluded:
             continue
-        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
+        with suppress(OSError):
+            _reserve(port)
+            with socket.create_server(("127.0.0.1", port)):
+                return port
     raise NoFreePort(
         f"No port of this machine from {PORTS.start} to {PORTS.stop - 1} is free. End the programs "
         "that use them; `ss -ltn` lists them."
     )
+
+
+def _reserve(port: int) -> None:
+    """Bind a Unix socket that is named after the port; one process of this machine can.
+
+    The name is in Linux's abstract namespace: it leaves no file, and ends with the process.
+
+    Raises:
+        OSError: when the port is reserved.
+    """
+    reservation = socket.socket(socket.AF_UNIX)
+    try:
+        reservation.bind(f"\0ltrain-port-{port}")
+    except OSError:
+        reservation.close()
+        raise
+    _reserved.append(reservation)
+    if len(_reserved) > MAX_RESERVED:
+        _reserved.popleft().close()
 
 
 def is_port_open(port: int) -> bool:

@@ -42,7 +42,7 @@ from ltrain_train.rollout import (
     rollout_logs,
 )
 from ltrain_train.store import open_service_provider, require_own_store
-from ltrain_transforms.recipe import Critic, PromptSearch, Recipe
+from ltrain_transforms.recipe import CriticModel, PromptSearch, Recipe
 
 POLL = 0.2
 """Seconds between two checks of the services that are starting."""
@@ -54,7 +54,7 @@ class SearchPlan:
 
     plan: Plan
     search: PromptSearch
-    critic: Critic
+    critic: CriticModel
     policies: Policies
 
     @classmethod
@@ -67,7 +67,7 @@ class SearchPlan:
             UnknownVersion: when the policy does not exist.
         """
         recipe = Recipe.load(path)
-        critic, search = recipe.critic, recipe.prompt
+        critic, search = recipe.critic_model, recipe.prompt
         assert search is not None, "a recipe with a critic has the section"
         plan = Plan(recipe=recipe, folder=path.parent, home=settings.HOME.read())
         policies = Policies(plan.home)
@@ -110,7 +110,10 @@ def _search(found: SearchPlan, lock: RunLock) -> tuple[Journal, int]:
     journal = _open_journal(found)
     with ExitStack() as stack, lock.working():
         services = Services(
-            plan.home, policy=plan.policy, serve=plan.serve_arguments, keep_open=lock.descriptors
+            plan.home,
+            policies=plan.served,
+            serve=plan.serve_arguments,
+            keep_open=lock.descriptors,
         )
         stack.enter_context(services)
         check_leases(
@@ -168,29 +171,30 @@ def _open_journal(found: SearchPlan) -> Journal:
     name, policies = found.search.policy, found.policies
     current = policies.read_version(name, policies.current(name))
     runs, recipe = found.plan.home / "runs", found.plan.recipe
-    return open_journal(runs, found.name, recipe=recipe.digest, updates=0, current=current)
+    return open_journal(runs, found.name, recipe=recipe.digest, updates=0, current=[current])
 
 
 def _describe_start(found: SearchPlan, journal: Journal) -> str:
-    search = found.search
+    search, base = found.search, journal.policies[found.search.policy]
     begins = "goes on" if journal.waves else "starts"
     return (
-        f"Run {journal.run} {begins} from {search.policy}@{journal.base}: {search.rounds} rounds, "
-        f"beam of {search.beam_width}; critic {found.critic.model}, answers by "
+        f"Run {journal.run} {begins} from {search.policy}@{base}: {search.rounds} "
+        f"rounds, beam of {search.beam_width}; critic {found.critic.model}, answers by "
         f"{found.plan.policy}."
     )
 
 
 def _result_lines(found: SearchPlan, journal: Journal, best: int) -> Iterator[str]:
     name = found.search.policy
+    base = journal.policies[name]
     scores = {w.version: w.score or 0.0 for w in journal.waves if w.mode == "val"}
-    first = f"{name}@{journal.base}"
-    if best == journal.base:
+    first = f"{name}@{base}"
+    if best == base:
         yield f"No prompt is better than {first}, {scores[best]:.3f} on held-out tasks."
     else:
         yield (
             f"{name}@{best} is current: {scores[best]:.3f} on held-out tasks, {first} "
-            f"{scores[journal.base]:.3f}."
+            f"{scores[base]:.3f}."
         )
     yield "Next:"
     yield f"  ltrain policy list {name}"

@@ -59,7 +59,7 @@ class PromptOptimizer:
             RolloutsFailed: when no rollout counts.
         """
         name, journal = self.search.policy, self.waves.journal
-        base = read_prompt_version(self.policies, name, journal.base)
+        base = read_prompt_version(self.policies, name, journal.policies[name])
         self._texts.add(base)
         self._validate(0, base)
         beam = [base]

@@ -20,6 +20,7 @@ from ltrain_train.loop import (
     Dispatched,
     Evaluated,
     Journal,
+    PolicyScore,
     Repeated,
     Trained,
     Wave,
@@ -74,8 +75,8 @@ class PromptWaves:
     on_wave: Callable[[Wave], None]
     """Called with each wave that this process has run."""
 
-    def run(self, waves: Sequence[PromptWave]) -> list[Evaluated]:
-        """Run waves at the same time, and return the evaluation of each.
+    def run(self, waves: Sequence[PromptWave]) -> list[PolicyScore]:
+        """Run waves at the same time, and return the scores of each.
 
         Raises:
             RolloutsFailed: when no rollout of a wave counts, or none of the run was ok so far.
@@ -89,11 +90,12 @@ class PromptWaves:
             self.runner.wait()
         for wave in missing:
             self._evaluate(wave, (time.monotonic() - began) / len(missing))
-        return [self.journal.evaluated[wave.mode, wave.number] for wave in waves]
+        evaluated = (self.journal.evaluated[wave.mode, wave.number] for wave in waves)
+        return [each.policies[self.policy] for each in evaluated]
 
     def examples(self, wave: PromptWave, most: int) -> list[dict[str, Any]]:
         """Return the tasks of a wave with the lowest scores, each with its result and its score."""
-        scores = self.journal.evaluated[wave.mode, wave.number].tasks
+        scores = self.journal.evaluated[wave.mode, wave.number].policies[self.policy].tasks
         run, parameters = self.journal.run, {"mode": wave.mode, "wave": wave.number}
         sql = RESULTS_SQL % sender_roles.role_condition(Role.RUNNER, self._senders)
         rows = retry_store(lambda: self.store.query(sql, {"run": run, **parameters})).to_dicts()
@@ -133,12 +135,12 @@ class PromptWaves:
         )
         if not self.journal.dispatched(mode, number):
             tasks = tuple(task.id for task in wave.tasks)
-            self.journal.add(Dispatched(mode=mode, wave=number, version=wave.version, tasks=tasks))
+            self.journal.add(Dispatched(mode=mode, wave=number, tasks=tasks))
         since = self.journal.repeated.get((mode, number), 0)
         stored = retry_store(
             lambda: finished_rollouts(self.store, run, mode, number, trust, since=since)
         )
-        sampling = TRAIN_SAMPLING | self.recipe.policy[0].sampling if mode == "train" else {}
+        sampling = TRAIN_SAMPLING | self.recipe.trained[0].sampling if mode == "train" else {}
         self.runner.dispatch(
             mode,
             number,
@@ -169,20 +171,24 @@ class PromptWaves:
         evaluated = Evaluated(
             mode=mode,
             wave=number,
-            version=wave.version,
             rollouts=summary.rollouts,
             outcomes=summary.outcomes,
             evaluations=summary.evaluations,
-            score=outcome_score(rewards, summary.evaluations) or 0.0,
-            tasks={task.id: scores.get(task.id, 0.0) for task in wave.tasks},
+            policies={
+                self.policy: PolicyScore(
+                    version=wave.version,
+                    score=outcome_score(rewards, summary.evaluations) or 0.0,
+                    tasks={task.id: scores.get(task.id, 0.0) for task in wave.tasks},
+                )
+            },
             failures=failures,
             seconds={"generate": round(seconds, 2)},
         )
         self.journal.add(Completed(mode=mode, wave=number, groups=tuple(sorted(groups))))
         self.journal.add(evaluated)
         if mode == "train":
-            self.journal.add(Trained(wave=number, changed=False))
-        recorded = self.journal.wave(mode, number)
+            self.journal.add(Trained(policy=self.policy, wave=number, changed=False))
+        recorded = self.journal.of(self.policy).wave(mode, number)
         assert recorded is not None, "its last event has been added"
         self.on_wave(recorded)
 

@@ -38,20 +38,26 @@ class TrainedRun:
         return self.journal.run
 
     @property
-    def policy(self) -> str:
-        """The trained policy."""
-        return self.journal.policy
-
-    @property
-    def version(self) -> int:
-        """The latest version."""
+    def versions(self) -> dict[str, int]:
+        """The latest version of each trained policy."""
         return self.journal.latest
 
     @property
+    def policy(self) -> str:
+        """The trained policy, of several the first one."""
+        return next(iter(self.versions))
+
+    @property
+    def version(self) -> int:
+        """The latest version of `policy`."""
+        return self.versions[self.policy]
+
+    @property
     def waves(self) -> pl.DataFrame:
-        """One row for each wave: mode, wave, version, score, rollouts, rows, and each metric."""
+        """One row for each wave and policy: their names, scores, rollouts, rows, each metric."""
         rows = [
             {
+                "policy": wave.policy,
                 "mode": wave.mode,
                 "wave": wave.wave,
                 "version": wave.version,
@@ -66,23 +72,30 @@ class TrainedRun:
         ]
         return pl.DataFrame(rows, infer_schema_length=None)
 
-    def curve(self, mode: str = "val") -> pl.DataFrame:
-        """Return the score of each wave of a mode: columns `wave`, `version` and `score`."""
-        points = [
-            (wave.wave, wave.version, wave.score)
-            for wave in self.journal.waves
-            if wave.mode == mode
-        ]
+    def curve(self, mode: str = "val", policy: str | None = None) -> pl.DataFrame:
+        """Return the score of each wave of a mode: columns `wave`, `version` and `score`.
+
+        Args:
+            mode: `val` or `train`.
+            policy: whose; default: `policy`.
+        """
+        waves = self.journal.of(policy or self.policy).waves
+        points = [(wave.wave, wave.version, wave.score) for wave in waves if wave.mode == mode]
         schema = {"wave": pl.Int64, "version": pl.Int64, "score": pl.Float64}
         return pl.DataFrame(points, schema=schema, orient="row")
 
-    def dataset(self, wave: int) -> Dataset:
-        """Return the dataset that a training wave was trained on.
+    def dataset(self, wave: int, policy: str | None = None) -> Dataset:
+        """Return the dataset that a policy was trained on in a wave.
+
+        Args:
+            wave: number of the training wave.
+            policy: the policy; default: `policy`.
 
         Raises:
             NoDataset: when there is none.
         """
-        return Dataset.open(dataset_folder(self.home, self.name, "train", wave))
+        of_several = (policy or self.policy) if len(self.versions) > 1 else None
+        return Dataset.open(dataset_folder(self.home, self.name, "train", wave, of_several))
 
 
 def train(

@@ -57,6 +57,8 @@ def build(
     groups: Sequence[str] | None = None,
     base: Mapping[str, str] | None = None,
     lineage: Lineage | None = None,
+    ended_before: int | None = None,
+    since: str | None = None,
     update: bool = False,
     replace: bool = False,
     workers: Workers | None = None,
@@ -75,6 +77,9 @@ def build(
         base: digests of the trained policy's base (`read_base_digests`), for the manifest.
         lineage: of the policy version that will be trained on the dataset; executions that are
             outdated for it get no credit.
+        ended_before: Unix time in ns until which all executions of a group must have ended to get
+            credit; None: whenever.
+        since: replaces the recipe's `source.since`.
         update: keep the waves of the dataset in `out` and add the waves closed since. The whole
             dataset is built again when its recipe, query or stored waves have changed.
         replace: whether any other dataset in `out` is replaced, too.
@@ -89,8 +94,8 @@ def build(
     """
     recipe = recipe if mode is None else recipe.with_mode(mode)
     chosen = None if groups is None else tuple(groups)
-    selection = Selection.of_source(recipe.source, run=run, wave=wave, groups=chosen)
-    request = BuildRequest(store, recipe, selection, dict(base or {}), lineage)
+    selection = Selection.of_source(recipe.source, run=run, wave=wave, groups=chosen, since=since)
+    request = BuildRequest(store, recipe, selection, dict(base or {}), lineage, ended_before)
     build_plan = _plan(request, out, update, spans_a_batch)
     with open_draft(out) as folder:
         work = _Build(request, build_plan, folder, workers or LocalWorker(), progress)
@@ -115,6 +120,7 @@ class BuildRequest:
     selection: Selection
     base: dict[str, str]
     lineage: Lineage | None
+    ended_before: int | None
 
     @property
     def validation(self) -> bool:
@@ -124,6 +130,8 @@ class BuildRequest:
     def manifest(self) -> dict[str, Any]:
         """Return the fields of `Manifest` that describe the request."""
         sql, parameters = spans_query(self.recipe.source, self.selection)
+        if self.ended_before is not None:
+            parameters["ended_before"] = self.ended_before
         return {
             "store": self.store.name,
             "query": sql,
@@ -199,12 +207,19 @@ class _Build:
             self.progress("trace", done, len(self.plan.batches))
 
     def _read(self) -> Iterator[phases.TraceJob]:
-        store, recipe = self.request.store, self.request.recipe
+        recipe, newest, validation = self.request.recipe, self.plan.newest, self.request.validation
         for number, batch in zip(self.numbers, self.plan.batches, strict=True):
-            spans, unresolved = read_spans(store, recipe.source, self.plan.selection, batch)
-            path = self.folder.write_shared("work/spans", number, spans)
-            newest, validation = self.plan.newest, self.request.validation
-            yield phases.TraceJob(self.folder, recipe, number, path, unresolved, newest, validation)
+            spans = self._spans(number, batch)
+            yield phases.TraceJob(self.folder, recipe, number, spans, newest, validation)
+
+    def _spans(self, number: int, batch: ExecutionBatch) -> phases.SpansFile | phases.StoredBatch:
+        """Return where a worker finds the spans of a batch; from a server it reads them itself."""
+        request, selection = self.request, self.plan.selection
+        store, source = request.store, request.recipe.source
+        if store.server is not None and not isinstance(self.workers, LocalWorker):
+            return phases.StoredBatch(store.server, source, selection, batch)
+        spans, unresolved = read_spans(store, source, selection, batch)
+        return phases.SpansFile(self.folder.write_shared("work/spans", number, spans), unresolved)
 
     def credit(self) -> None:
         """Write the transitions by batch, and the drops to files with later numbers."""
@@ -220,6 +235,7 @@ class _Build:
                 executions,
                 validation=self.request.validation,
                 lineage=self.request.lineage,
+                ended_before=self.request.ended_before,
             )
             self._add([self.folder.write_table("drops", number, drops)])
             self.drops.update(drops["reason"])

@@ -17,13 +17,19 @@ IDENTITY = ("run", "mode", "wave", "groups")
 """The parameters of a build's query that say what a dataset is of."""
 
 
-def dataset_folder(home: Path, run: str, mode: str, part: str | int | None = None) -> Path:
-    """Return the default folder of a dataset: `datasets/<run>/<mode>`, or `<mode>-<part>`.
+def dataset_folder(
+    home: Path, run: str, mode: str, part: str | int | None = None, policy: str | None = None
+) -> Path:
+    """Return the default folder of a dataset: `datasets/<run>/<mode>[-<part>][-<policy>]`.
 
     Args:
+        home: LTRAIN_HOME.
+        run: name of the run.
+        mode: mode of its executions.
         part: the wave, or the policy version that is trained on the dataset, as `name@number`.
+        policy: the policy of several that the dataset is of; None: all.
     """
-    name = mode if part is None else f"{mode}-{part}"
+    name = "-".join(str(each) for each in (mode, part, policy) if each is not None)
     return home / "datasets" / path_component(run) / path_component(name)
 
 

@@ -11,15 +11,17 @@ from pathlib import Path
 
 import polars as pl
 
+from ltrain_collector.dsn import Server
+from ltrain_collector.store import Store
 from ltrain_instrument import attributes
 from ltrain_transforms.datasets.draft import Draft, Part
 from ltrain_transforms.datasets.manifest import policy_versions
 from ltrain_transforms.datasets.pipeline import assign_credit, trace_executions
 from ltrain_transforms.estimators import Reach, outcome_estimator
 from ltrain_transforms.policy_lineage import Lineage
-from ltrain_transforms.recipe import Recipe
+from ltrain_transforms.recipe import Recipe, Source
 from ltrain_transforms.samples import COLUMNS, count_savings, samples
-from ltrain_transforms.source import concat_table
+from ltrain_transforms.source import ExecutionBatch, Selection, concat_table, read_spans
 from ltrain_transforms.tables import DROPS, EXECUTION_CONTENTS, REWARDS, TRANSITIONS
 from ltrain_transforms.traces import Role, iter_spans
 
@@ -30,15 +32,43 @@ WAVE = ("run_id", "mode", "wave")
 
 
 @dataclass(frozen=True, slots=True)
+class SpansFile:
+    """The spans of a batch that another process has read."""
+
+    path: Path
+    unresolved: pl.DataFrame
+    """`DROPS`: spans of the batch that belong to no execution."""
+
+    def read(self) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Return `SPANS` and `DROPS`, and remove the file."""
+        spans = pl.read_ipc(self.path)
+        self.path.unlink()  # the memory map keeps the content until it is released
+        return spans, self.unresolved
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBatch:
+    """A batch on a server, which the worker itself reads."""
+
+    server: Server
+    source: Source
+    selection: Selection
+    batch: ExecutionBatch
+
+    def read(self) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Return `SPANS` and `DROPS`."""
+        with Store.open(self.server) as store:
+            return read_spans(store, self.source, self.selection, self.batch)
+
+
+@dataclass(frozen=True, slots=True)
 class TraceJob:
     """Phase 1 of one batch: the spans of whole executions."""
 
     folder: Draft
     recipe: Recipe
     number: int
-    spans: Path
-    unresolved: pl.DataFrame
-    """`DROPS`: spans of the batch that belong to no execution."""
+    spans: SpansFile | StoredBatch
     newest: int | None
     """The end of the newest of all selected spans, in nanoseconds."""
     validation: bool
@@ -59,8 +89,7 @@ class TraceSummary:
 
 def trace_batch(job: TraceJob) -> TraceSummary:
     """Run phase 1 on a batch: write its wide tables, and the narrow ones that credit reads."""
-    spans = pl.read_ipc(job.spans)
-    job.spans.unlink()  # the memory map keeps the content until it is released
+    spans, unresolved = job.spans.read()
     traced = trace_executions(spans, job.recipe, job.newest, validation=job.validation)
     folder, number = job.folder, job.number
     executions = traced.executions.with_columns(
@@ -71,7 +100,7 @@ def trace_batch(job: TraceJob) -> TraceSummary:
     folder.write_file("work/steps", number, traced.steps)
     folder.write_file("work/executions", number, executions)
     folder.write_file("work/rewards", number, traced.rewards)
-    folder.write_file("work/drops", number, concat_table(DROPS, job.unresolved, traced.drops))
+    folder.write_file("work/drops", number, concat_table(DROPS, unresolved, traced.drops))
     tables = ("calls", "executions", "states")
     return TraceSummary(
         [folder.write_table(name, number, getattr(traced, name)) for name in tables],
@@ -123,6 +152,7 @@ def credit_round(
     *,
     validation: bool = False,
     lineage: Lineage | None = None,
+    ended_before: int | None = None,
 ) -> pl.DataFrame:
     """Run phase 2 on whole waves: write rewards and transitions by batch, and return `DROPS`."""
     ids = executions.select("execution_id", "batch")
@@ -133,7 +163,10 @@ def credit_round(
         for name in ("steps", "rewards")
     )
     credit = assign_credit(
-        steps, executions, rewards, recipe, validation=validation, lineage=lineage
+        *(steps, executions, rewards, recipe),
+        validation=validation,
+        lineage=lineage,
+        ended_before=ended_before,
     )
     trained = pl.col("execution_id").is_in(credit.trained_ids.implode())
     transitions = credit.transitions.with_columns(trained=trained).join(ids, "execution_id")

@@ -136,6 +136,7 @@ def assign_credit(
     *,
     validation: bool = False,
     lineage: Lineage | None = None,
+    ended_before: int | None = None,
 ) -> CreditedExecutions:
     """Run phase 2 on whole waves: every execution of a wave must be in the frames.
 
@@ -144,6 +145,7 @@ def assign_credit(
     Args:
         validation: as in `trace_executions`.
         lineage: of the policy version that is trained; None: no version is.
+        ended_before: when executions must have ended, as in `select_executions`.
     """
     named = validation or any(VALIDATION in policy.modes for policy in recipe.policy)
     outdated = OUTDATED.to_frame()
@@ -158,6 +160,7 @@ def assign_credit(
         judged=is_judged(recipe),
         validation=named,
         outdated=outdated,
+        ended_before=ended_before,
     )
     compared_rows = outcome_advantages(recipe, counted, outcome_rows, reward_rows, steps)
     transition_rows = transitions(recipe, compared_rows, steps, reward_rows)

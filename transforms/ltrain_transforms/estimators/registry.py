@@ -159,9 +159,10 @@ ESTIMATORS: dict[str, Estimator[OutcomeEstimator]] = {
     ),
     "gae": Estimator(
         gae,
-        equation="A = 0; `token_rewards` carry all rewards",
+        equation="A = sum of (gamma lam)^k d_(t+k), d_t = r_t + gamma V_(t+1) - V_t, over the "
+        "sampled tokens, V of the learner's critic",
         paper="GAE, arXiv 1506.02438",
-        use="a trainer with its own critic; `ltrain run` refuses it",
+        use="PPO with a critic: needs no peers, and values each turn of long rollouts",
         reach="group",
         needs_critic=True,
     ),

@@ -37,6 +37,12 @@ class ExportOptions:
     """The maximum number of preference pairs of a group."""
     tokenizer: Path | None = None
     """A folder with a tokenizer and a chat template."""
+    chat_template: str | None = None
+    """The text of a chat template that replaces that of the tokenizer."""
+    recorded: bool = False
+    """Whether a call of `policy` whose tokens a gateway recorded keeps them."""
+    max_tokens: int | None = None
+    """The maximum number of tokens of a row, beside the recipe's `filter.max_tokens`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,10 +55,15 @@ def export_dataset(
     options: ExportOptions,
     out: Path,
     progress: Progress = ignore_progress,
+    *,
+    allow_empty: bool = False,
 ) -> dict[str, Any]:
     """Export `dataset` to the file `out`, with a manifest beside it, and return the manifest.
 
     Both files are complete or absent.
+
+    Args:
+        allow_empty: write a file without rows if none is left.
 
     Raises:
         UnknownName: when there is no format of that name.
@@ -75,7 +80,7 @@ def export_dataset(
     ):
         result = export(job)
         reasons = count_reasons(result.drops)
-        if not result.lineage:
+        if not result.lineage and not allow_empty:
             counts = ", ".join(f"{count} {name}" for name, count in reasons.items())
             raise BadExport(
                 f"{dataset.path} has no row for {to}. Left out: {counts or 'nothing'}. Choose "
@@ -85,7 +90,7 @@ def export_dataset(
         manifest = {
             "dataset": dataset.id,
             "to": to,
-            "options": {k: v for k, v in asdict(options).items() if v is not None},
+            "options": {k: v for k, v in asdict(options).items() if v not in (None, False)},
             "rows": len(result.lineage),
             "drops": reasons,
             "left_out": result.drops.select("id", "reason", "detail").to_dicts(),

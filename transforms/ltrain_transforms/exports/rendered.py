@@ -2,11 +2,13 @@
 
 The tokens come from a tokenizer, not from the server, so the column `tokens` is `rendered` and
 there are no log-probabilities. The learner refuses such rows for every RL loss; they are for
-supervised training. Turns are merged into rows like sampled ones.
+supervised training. Turns are merged into rows like sampled ones. With `ExportOptions.recorded`,
+the tokens of a call that a gateway recorded are kept; `tokens` is `sampled` if a row has no others.
 """
 
 from collections.abc import Iterator
 from io import BytesIO
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from ltrain_instrument.errors import LtrainError
 from ltrain_transforms.datasets import Dataset, DatasetBatch
 from ltrain_transforms.exports.chat import ChatMessage
 from ltrain_transforms.exports.conversations import Conversation
-from ltrain_transforms.exports.conversion import ExportResult, ParquetRows
+from ltrain_transforms.exports.conversion import ExportOptions, ExportResult, ParquetRows
 from ltrain_transforms.exports.conversion_files import ExportJob, Piece, lineage
 from ltrain_transforms.exports.rollouts import (
     STAGE,
@@ -27,15 +29,18 @@ from ltrain_transforms.exports.rollouts import (
     select_best,
 )
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.samples import samples
+from ltrain_transforms.samples import samples, taken_choice
 from ltrain_transforms.source import to_drops
-from ltrain_transforms.tables import CALLS
+from ltrain_transforms.tables import CALLS, SAMPLES
+from ltrain_transforms.traces import Fields
 
 REASONS = {
     "not_rendered": "the chat template refuses its messages, or does not render its answer after "
     "its prompt",
 }
 
+OF_SAMPLING = ("constrained", "filtered", "greedy", "no_version", "untrusted_tokens", "without_key")
+"""The reasons of `row_filters` that say how a call was sampled: only an RL loss depends on them."""
 
 TokenPair = tuple[list[int], list[int]]
 """The token ids of a prompt and of its response."""
@@ -51,14 +56,16 @@ def export_rendered(job: ExportJob) -> ExportResult:
     Raises:
         BadTokenizer: when the folder has no tokenizer, or the tokenizer has no chat template.
     """
-    tokenizer = _load_tokenizer(job.options.tokenizer)
-    recipe = _recipe(job.dataset)
-    rollouts = select_best(read_rollouts(job.dataset), job.options)
+    options = job.options
+    tokenizer = load_tokenizer(options.tokenizer, options.chat_template)
+    recipe = _recipe(job.dataset, options)
+    recorded = _is_recorded(options)
+    rollouts = select_best(read_rollouts(job.dataset), options)
     drops, pieces = ExportDrops(rollouts), []
     for batch in job.batches():
         columns = CALLS.schema.names()
-        conversations = read_conversations(batch, rollouts, job.options.policy, columns)
-        rows, not_rendered, unusable = _rows(batch, conversations, recipe, tokenizer)
+        conversations = read_conversations(batch, rollouts, options.policy, columns, recorded)
+        rows, not_rendered, unusable = _rows(batch, conversations, recipe, tokenizer, recorded)
         drops.add_batch(conversations)
         drops.add_calls("not_rendered", not_rendered, conversations)
         drops.add_calls("unusable_rows", unusable, conversations)
@@ -69,11 +76,27 @@ def export_rendered(job: ExportJob) -> ExportResult:
             pieces.append(Piece(str(execution), job.store(content.getvalue()), call_ids))
     pieces.sort()
     frames = (pl.read_ipc(content) for content in job.load_pieces(pieces))
-    return ExportResult(ParquetRows(frames), lineage(pieces), drops.drops())
+    rows_or_none = chain([SAMPLES.empty()], frames)
+    return ExportResult(ParquetRows(rows_or_none), lineage(pieces), drops.drops())
+
+
+def _is_recorded(options: ExportOptions) -> pl.Expr:
+    """Return whether a call keeps its tokens: the choice that counts has as many probabilities."""
+    if not options.recorded:
+        return pl.lit(False)
+    tokens, logprobs = taken_choice("response_token_ids"), taken_choice("response_logprobs")
+    complete = (pl.col("prompt_token_ids").list.len() > 0) & (tokens.list.len() > 0)
+    measured = (tokens.list.len() == logprobs.list.len()) & logprobs.list.sum().is_finite()
+    own = pl.col("policy").eq_missing(options.policy) & (pl.col("token_source") != "capture")
+    return (own & complete & measured).fill_null(False)
 
 
 def _rows(
-    batch: DatasetBatch, conversations: BatchConversations, recipe: Recipe, tokenizer: Any
+    batch: DatasetBatch,
+    conversations: BatchConversations,
+    recipe: Recipe,
+    tokenizer: Any,
+    recorded: pl.Expr,
 ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
     """Return the rows of a batch, and as `DROPS` the calls not rendered and those not usable."""
     tokens = {
@@ -86,16 +109,28 @@ def _rows(
         reason=pl.lit("not_rendered")
     )
     pairs = {call: pair for call, pair in tokens.items() if pair is not None}
-    calls = _with_tokens(conversations.calls, pairs)
+    kept = conversations.calls.filter(recorded)
+    calls = pl.concat([kept, _with_tokens(conversations.calls, pairs)])
     key = ["execution_id", "call_id"]
     transitions = batch.table("transitions").join(calls.select(key), key, "semi")
     rows, unusable = samples(recipe, transitions, calls, batch.table("executions"))
-    rendered_rows = rows.with_columns(tokens=pl.lit("rendered"))
+    sampled = pl.element().is_in(kept["call_id"].implode())
+    all_sampled = pl.col("transition_ids").list.eval(sampled).list.all()
+    source = pl.when(all_sampled).then(pl.lit("sampled")).otherwise(pl.lit("rendered"))
+    rendered_rows = rows.with_columns(tokens=source)
     not_rendered = to_drops(STAGE, left_out, "id", REASONS)
     return rendered_rows, not_rendered, unusable.with_columns(stage=pl.lit(STAGE))
 
 
-def _load_tokenizer(folder: Path | None) -> Any:
+def load_tokenizer(folder: Path | None, chat_template: str | None = None) -> Any:
+    """Load a tokenizer.
+
+    Args:
+        chat_template: the text that replaces its chat template.
+
+    Raises:
+        BadTokenizer: when the folder has no tokenizer, or the tokenizer has no chat template.
+    """
     from transformers import AutoTokenizer
 
     if folder is None or not folder.is_dir():
@@ -107,6 +142,7 @@ def _load_tokenizer(folder: Path | None) -> Any:
         raise BadTokenizer(
             f"{folder} holds no tokenizer: {error}. Pass the folder of one: --tokenizer DIR."
         ) from error
+    tokenizer.chat_template = chat_template or tokenizer.chat_template
     if not tokenizer.chat_template:
         raise BadTokenizer(
             f"The tokenizer in {folder} has no chat template. Choose the tokenizer of a chat "
@@ -118,35 +154,38 @@ def _load_tokenizer(folder: Path | None) -> Any:
 def _tokenize(conversation: Conversation, tokenizer: Any) -> Iterator[tuple[str, TokenPair | None]]:
     """Yield the call and the tokens of each sampled response; None if it cannot be rendered."""
     for index, call in conversation.answers.items():
-        try:
-            pair = _split_tokens(conversation, index, tokenizer)
-        # broad: a template raises jinja's errors on messages that it does not allow, and anything
-        # on fields of other types; each such call is the drop `not_rendered`
-        except Exception:
-            pair = None
-        yield call, pair
+        prompt, answer = conversation.prompt(index), conversation.answer(index)
+        yield call, render_answer(tokenizer, prompt, answer, conversation.tools)
 
 
-def _split_tokens(conversation: Conversation, index: int, tokenizer: Any) -> TokenPair | None:
-    """Return the tokens of a prompt and of its response; None if one does not extend the other."""
-    messages = conversation.prompt(index)
-    prompt = _render(tokenizer, conversation, messages, generation_prompt=True)
-    messages = [*messages, conversation.answer(index)]
-    both = _render(tokenizer, conversation, messages, generation_prompt=False)
-    answer = _cut_after_eos(both[len(prompt) :], tokenizer.eos_token_id)
-    return (prompt, answer) if both[: len(prompt)] == prompt and answer else None
+def render_answer(
+    tokenizer: Any, prompt: list[ChatMessage], answer: ChatMessage, tools: list[Fields]
+) -> TokenPair | None:
+    """Return the tokens of a prompt and of its answer; None if the template does not render them.
+
+    The tokens of both together must begin with those of the prompt.
+    """
+    try:
+        before = _render(tokenizer, prompt, tools, generation_prompt=True)
+        both = _render(tokenizer, [*prompt, answer], tools, generation_prompt=False)
+    # broad: a template raises jinja's errors on messages that it does not allow, and anything
+    # on fields of other types; each such call is the drop `not_rendered`
+    except Exception:
+        return None
+    after = _cut_after_eos(both[len(before) :], tokenizer.eos_token_id)
+    return (before, after) if both[: len(before)] == before and after else None
 
 
 def _render(
     tokenizer: Any,
-    conversation: Conversation,
     messages: list[ChatMessage],
+    tools: list[Fields],
     *,
     generation_prompt: bool,
 ) -> list[int]:
     ids: list[int] = tokenizer.apply_chat_template(
         messages,
-        tools=conversation.tools or None,
+        tools=tools or None,
         add_generation_prompt=generation_prompt,
         tokenize=True,
         return_dict=False,
@@ -177,8 +216,9 @@ def _with_tokens(calls: pl.DataFrame, tokens: dict[str, TokenPair]) -> pl.DataFr
     ).collect()
 
 
-def _recipe(dataset: Dataset) -> Recipe:
-    """Return the recipe of the dataset, changed to accept calls of unknown policy versions."""
+def _recipe(dataset: Dataset, options: ExportOptions) -> Recipe:
+    """Return the recipe of the dataset, changed to accept calls however they were sampled."""
     recipe = Recipe.model_validate(dataset.manifest["recipe"])
-    allow = (*recipe.filter.allow, "no_version")
-    return recipe.model_copy(update={"filter": recipe.filter.model_copy(update={"allow": allow})})
+    longest = min(recipe.filter.max_tokens, options.max_tokens or recipe.filter.max_tokens)
+    changes = {"allow": (*recipe.filter.allow, *OF_SAMPLING), "max_tokens": longest}
+    return recipe.model_copy(update={"filter": recipe.filter.model_copy(update=changes)})

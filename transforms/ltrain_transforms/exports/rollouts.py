@@ -150,12 +150,14 @@ def read_conversations(
     rollouts: ExportRollouts,
     policy: str | None,
     columns: Sequence[str] = CONVERSATION_COLUMNS,
+    recorded: pl.Expr | None = None,
 ) -> BatchConversations:
     """Read the conversations of the selected rollouts in a batch.
 
     Args:
         policy: only the calls of this policy; None is every policy.
         columns: the columns of `calls` to read.
+        recorded: which calls are in no conversation, because their tokens are recorded.
     """
     in_batch = batch.table("executions", ("execution_id",))
     ids = in_batch.join(rollouts.selected, "execution_id", "semi")
@@ -169,5 +171,6 @@ def read_conversations(
     without_calls = to_drops(
         STAGE, idle.with_columns(reason=pl.lit("no_calls")), "execution_id", REASONS
     )
-    by_execution, unusable = group_calls(calls)
+    spoken = calls if recorded is None else calls.filter(~recorded)
+    by_execution, unusable = group_calls(spoken)
     return BatchConversations(by_execution, calls, without_calls, unusable)

@@ -9,9 +9,10 @@ from ltrain_transforms.recipe.credit import (
     Step,
 )
 from ltrain_transforms.recipe.judge import Judge, UpstreamModel
+from ltrain_transforms.recipe.offline import Dpo, Sft
 from ltrain_transforms.recipe.policy import NEUTRAL, Policy
 from ltrain_transforms.recipe.policy_loss import KL_ESTIMATORS, POLICY_LOSSES, UNSUPPORTED_LOSSES
-from ltrain_transforms.recipe.prompt import Critic, PromptSearch
+from ltrain_transforms.recipe.prompt import CriticModel, PromptSearch
 from ltrain_transforms.recipe.recipe import DEFAULT, Recipe
 from ltrain_transforms.recipe.reward import Credited, Reward, RuleKind
 from ltrain_transforms.recipe.rollout import Rollout
@@ -20,10 +21,11 @@ from ltrain_transforms.recipe.selection import (
     Filter,
     Source,
     TrustedSender,
+    Watch,
 )
 from ltrain_transforms.recipe.serve import Route, Serve
 from ltrain_transforms.recipe.service import Service
-from ltrain_transforms.recipe.train import TRACKER_NAMES, Train
+from ltrain_transforms.recipe.train import TRACKER_NAMES, Critic, Train
 from ltrain_transforms.recipe.verl_options import Verl, VerlActor
 
 __all__ = [
@@ -37,6 +39,8 @@ __all__ = [
     "Credit",
     "Credited",
     "Critic",
+    "CriticModel",
+    "Dpo",
     "FailedCounts",
     "Filter",
     "Judge",
@@ -52,6 +56,7 @@ __all__ = [
     "RuleKind",
     "Serve",
     "Service",
+    "Sft",
     "Source",
     "Step",
     "Train",
@@ -59,4 +64,5 @@ __all__ = [
     "UpstreamModel",
     "Verl",
     "VerlActor",
+    "Watch",
 ]

@@ -122,6 +122,11 @@ class Credit(Section):
                 f"estimator = '{outcome.estimator}' leaves every advantage to the trainer's "
                 "critic. Remove process, step and combine from [credit]."
             )
+        if self.uses_critic and "peers" in outcome.model_fields_set:
+            raise ValueError(
+                f"estimator = '{outcome.estimator}' compares no executions. Remove peers from "
+                "[credit.outcome]."
+            )
         is_for_agents = outcome_estimator(outcome.estimator).for_agents
         if is_for_agents and outcome.peers is not Peers.AGENT:
             raise ValueError(

@@ -82,7 +82,8 @@ def _message(model: type[BaseModel], error: ErrorDetails) -> str:
         known = [field.alias or name for name, field in section.model_fields.items()]
         return f"{where}: {UnknownName('key', str(location[-1]), known)}"
     if error["type"] == "value_error":  # our own message, to which pydantic adds a label
-        return f"{where}: {error['msg'].removeprefix('Value error, ')}"
+        message = error["msg"].removeprefix("Value error, ")
+        return f"{where}: {message}" if where else message
     if error["type"] == "missing":
         return f"{where}: {error['msg']}."
     if error["type"] == "tuple_type":

@@ -1,11 +1,12 @@
 """Which policies are trained, and on which calls."""
 
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from ltrain_instrument.errors import UnknownName
 from ltrain_transforms.recipe.section import Section
+from ltrain_transforms.recipe.train import RUN_KEYS
 from ltrain_transforms.rules import sql
 from ltrain_transforms.tables import CALLS
 
@@ -49,6 +50,17 @@ class Policy(Section):
     """Sampling settings that the gateway sets on every call in mode `train`; those that cut or
     shift the distribution (`top_p`, `top_k`, `min_p`, `min_tokens`, penalties) are refused."""
 
+    rewards: tuple[str, ...] = ()
+    """Names of the rewards that its calls are trained by; empty: all."""
+    frozen: bool = False
+    """Whether its calls are served and recorded, and not trained."""
+    model: str | None = None
+    """Model directory that becomes version 0 of a new policy, in the recipe's folder; unset:
+    that of `--model`."""
+    train: dict[str, Any] = Field(default={})
+    """Keys of [train] that have other values for this policy; those of the whole run, such as
+    `updates`, cannot be among them."""
+
     @field_validator("sampling")
     @classmethod
     def _known(cls, sampling: dict[str, float]) -> dict[str, float]:
@@ -62,6 +74,19 @@ class Policy(Section):
                     f"'filtered'. Remove {name}; temperature, seed and max_tokens may be set."
                 )
         return sampling
+
+    @field_validator("train")
+    @classmethod
+    def _own_keys(cls, train: dict[str, Any]) -> dict[str, Any]:
+        for name in train:
+            if name in RUN_KEYS:
+                raise ValueError(f"`{name}` is a key of the whole run. Set it in [train].")
+        return train
+
+    @property
+    def narrows(self) -> tuple[object, ...]:
+        """The conditions besides the agent by which calls are selected."""
+        return self.nodes, self.modes, self.where
 
     @model_validator(mode="after")
     def _compiles(self) -> Self:

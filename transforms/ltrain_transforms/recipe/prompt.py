@@ -8,7 +8,7 @@ from ltrain_transforms.recipe.judge import UpstreamModel
 from ltrain_transforms.recipe.section import Section
 
 
-class Critic(UpstreamModel):
+class CriticModel(UpstreamModel):
     """The model that criticises prompts and edits them; its calls are traced, never trained."""
 
     timeout: float = Field(default=120.0, gt=0)
@@ -20,7 +20,7 @@ class PromptSearch(Section):
 
     policy: str = Field(min_length=1)
     """The policy whose versions are prompts; agents read it with `ltrain.prompt`."""
-    critic: Critic | None = None
+    critic: CriticModel | None = None
     """The critic model; required."""
     rounds: int = Field(default=3, ge=1)
     """Rounds of critique, edits and selection."""

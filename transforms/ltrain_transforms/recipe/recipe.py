@@ -7,25 +7,28 @@ budgets.
 import tomllib
 from collections.abc import Mapping
 from hashlib import sha256
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from ltrain_instrument.errors import UnknownName
 from ltrain_instrument.identity import SourceMode
 from ltrain_transforms.errors import BadRecipe
 from ltrain_transforms.recipe.credit import DEFAULT_ESTIMATOR, PRODUCTION_ESTIMATOR, Credit
 from ltrain_transforms.recipe.fault import describe_error
 from ltrain_transforms.recipe.judge import Judge
+from ltrain_transforms.recipe.offline import Dpo, Sft
 from ltrain_transforms.recipe.policy import Policy
-from ltrain_transforms.recipe.prompt import Critic, PromptSearch
+from ltrain_transforms.recipe.prompt import CriticModel, PromptSearch
 from ltrain_transforms.recipe.reward import Reward
 from ltrain_transforms.recipe.rollout import Rollout
 from ltrain_transforms.recipe.section import Section, first_duplicate
-from ltrain_transforms.recipe.selection import Filter, Source
+from ltrain_transforms.recipe.selection import Filter, Source, Watch
 from ltrain_transforms.recipe.serve import Serve
 from ltrain_transforms.recipe.service import Service
-from ltrain_transforms.recipe.train import Train
+from ltrain_transforms.recipe.train import Critic, Train
 
 DEFAULT = Path("ltrain.toml")
 """The recipe that commands read by default."""
@@ -40,14 +43,31 @@ class Recipe(Section):
     credit: Credit = Credit()
     filter: Filter = Filter()
     train: Train = Train()
+    sft: Sft = Sft()
+    dpo: Dpo = Dpo()
     serve: Serve = Serve()
     prompt: PromptSearch | None = None
+    watch: Watch = Watch()
 
     @field_validator("policy")
     @classmethod
     def _unique_policies(cls, policies: tuple[Policy, ...]) -> tuple[Policy, ...]:
         if name := first_duplicate(policy.name for policy in policies):
             raise ValueError(f"Two policies are named '{name}'. Merge both into one [[policy]].")
+        if all(policy.frozen for policy in policies):
+            raise ValueError("Every [[policy]] is frozen. Remove `frozen` from one to train it.")
+        return policies
+
+    @field_validator("policy")
+    @classmethod
+    def _separate_agents(cls, policies: tuple[Policy, ...]) -> tuple[Policy, ...]:
+        for first, second in combinations(policies, 2):
+            common = set(first.agents) & set(second.agents)
+            if common and first.narrows == second.narrows:
+                raise ValueError(
+                    f"The policies '{first.name}' and '{second.name}' both have the agent "
+                    f"'{min(common)}'. Remove it from one."
+                )
         return policies
 
     @field_validator("reward")
@@ -66,6 +86,32 @@ class Recipe(Section):
                 "service, or rename one."
             )
         return services
+
+    @model_validator(mode="after")
+    def _sound_policies(self) -> Self:
+        names = [reward.name for reward in self.reward]
+        for policy in self.policy:
+            for name in policy.rewards:
+                if name not in names:
+                    raise ValueError(str(UnknownName("reward", name, names)))
+        for policy in self.trained:
+            try:
+                self.for_policy(policy.name)
+            except ValidationError as error:
+                fault = describe_error(type(self), error)
+                raise ValueError(f"For the policy '{policy.name}': {fault}") from error
+        return self
+
+    @model_validator(mode="after")
+    def _one_sampling(self) -> Self:
+        first, *others = self.trained
+        for policy in others:
+            if policy.sampling != first.sampling:
+                raise ValueError(
+                    f"The policies '{first.name}' and '{policy.name}' have different `sampling`, "
+                    "and the gateway sets one for all calls of an attempt. Set the same for both."
+                )
+        return self
 
     @model_validator(mode="after")
     def _scored_results(self) -> Self:
@@ -113,10 +159,10 @@ class Recipe(Section):
     def _prompt_can_be_scored(self) -> Self:
         if self.prompt is None:
             return self
-        if self.critic.url is None:
+        if self.critic_model.url is None:
             raise ValueError(
-                f"The critic of [prompt] has the model '{self.critic.model}', which has no server. "
-                f'Add [[serve.route]] with model = "{self.critic.model}" and its url, or set url '
+                f"The critic of [prompt] has the model '{self.critic_model.model}', which has no server. "
+                f'Add [[serve.route]] with model = "{self.critic_model.model}" and its url, or set url '
                 "in [prompt.critic]."
             )
         if self.rollout is None or self.rollout.validation is None:
@@ -143,6 +189,58 @@ class Recipe(Section):
         object.__setattr__(self, "credit", self.credit.with_default_estimator(name))
         return self
 
+    @model_validator(mode="after")
+    def _with_critic(self) -> Self:
+        estimator = self.credit.outcome.estimator
+        if self.train.critic is not None and not self.credit.uses_critic:
+            raise ValueError(
+                f"[train.critic] has no effect with credit.outcome.estimator = '{estimator}'. Set "
+                "the estimator to 'gae', or remove the section."
+            )
+        if self.train.critic is None and self.credit.uses_critic:
+            train = self.train.model_copy(update={"critic": Critic()})
+            object.__setattr__(self, "train", train)
+        return self
+
+    @property
+    def trained(self) -> tuple[Policy, ...]:
+        """The policies that are trained, in the order in which they select calls."""
+        return tuple(policy for policy in self.policy if not policy.frozen)
+
+    def for_policy(self, name: str) -> Self:
+        """Return the recipe by which one of the trained policies is trained.
+
+        It has the policy's rewards and its keys of [train]; the calls of the other policies are
+        environment.
+        """
+        own = next(policy for policy in self.trained if policy.name == name)
+        if len(self.trained) == 1 and not own.rewards and not own.train:
+            return self
+        fields = self.model_dump(by_alias=True, exclude_unset=True)
+        for policy in fields["policy"]:
+            policy |= {"frozen": policy["name"] != name, "rewards": (), "train": {}}
+        rewards = own.rewards or tuple(reward.name for reward in self.reward)
+        fields["reward"] = [each for each in fields["reward"] if each["name"] in rewards]
+        fields["train"] = fields.get("train", {}) | own.train
+        return self.model_validate(fields)
+
+    def select_policy(self, name: str | None) -> Self:
+        """Return the recipe of one policy, or without a name that of all.
+
+        Raises:
+            BadRecipe: when no trained policy has the name, or without a name when policies have
+                rewards of their own, so that there is no dataset of all.
+        """
+        names = [policy.name for policy in self.trained]
+        if name is not None and name not in names:
+            raise BadRecipe(str(UnknownName("trained policy", name, names)))
+        if name is None and len(names) > 1 and any(policy.rewards for policy in self.trained):
+            raise BadRecipe(
+                f"The policies {', '.join(names)} have rewards of their own, so each has its own "
+                "dataset. Choose one with --policy."
+            )
+        return self if name is None else self.for_policy(name)
+
     def with_mode(self, mode: SourceMode) -> Self:
         """Return the recipe for executions of another mode, with the estimator that fits it."""
         if mode == self.source.mode:
@@ -161,7 +259,7 @@ class Recipe(Section):
         }
 
     @property
-    def critic(self) -> Critic:
+    def critic_model(self) -> CriticModel:
         """The critic of [prompt], with the server of its route.
 
         Raises:
@@ -178,17 +276,19 @@ class Recipe(Section):
     @property
     def secrets(self) -> tuple[str, ...]:
         """The environment variables with keys of other models; agents do not get them."""
-        models = [*self.judges.values(), *((self.critic,) if self.prompt else ())]
+        models = [*self.judges.values(), *((self.critic_model,) if self.prompt else ())]
         keys = (model.key for model in models if model.key is not None)
         return tuple(dict.fromkeys([*self.serve.secrets, *keys]))
 
     @property
     def digest(self) -> str:
         """Hash of the keys and values, without budgets and independent of formatting."""
-        without: dict[str, Any] = {"train": Train.budgets()}
+        budgets = Train.budgets()
+        exclude: dict[str, Any] = {"train": budgets, "policy": {"__all__": {"train": budgets}}}
+        exclude["watch"] = True
         if self.prompt is None:
-            without["prompt"] = True  # of a recipe that another version has read
-        content = self.model_dump_json(by_alias=True, exclude=without)
+            exclude["prompt"] = True  # of a recipe that another version has read
+        content = self.model_dump_json(by_alias=True, exclude=exclude)
         return sha256(content.encode()).hexdigest()[:16]
 
     @classmethod

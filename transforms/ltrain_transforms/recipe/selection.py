@@ -90,3 +90,18 @@ class Filter(Section):
     """Reasons of drops that this recipe ignores: such executions and calls are trained."""
     max_groups: int | None = Field(default=None, ge=1)
     """Train only this many groups, those whose outcomes differ most."""
+
+
+class Watch(Section):
+    """How `ltrain run --watch` follows a store; read only there, and not in the digest."""
+
+    executions: int = Field(default=64, ge=1)
+    """Executions that must have ended since the last update before the next one."""
+    reward_window: float = Field(default=300.0, ge=0)
+    """Seconds from the end of an execution on in which its rewards may arrive; after that it
+    counts."""
+    history: float = Field(default=86400.0, gt=0)
+    """Seconds before the last update, or before the start, from which on executions are read: for
+    groups that were not complete then."""
+    poll: float = Field(default=10.0, gt=0)
+    """Seconds between two looks at the store."""

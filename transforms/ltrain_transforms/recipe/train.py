@@ -43,9 +43,35 @@ def _default_estimator(fields: dict[str, Any]) -> str:
     return "k1" if fields.get("kl_in") == "reward" else "k3"
 
 
-Tracker = Literal["tensorboard", "wandb"]
+Tracker = Literal["tensorboard", "wandb", "mlflow"]
 TRACKER_NAMES: tuple[str, ...] = get_args(Tracker)
 """The libraries that may record a run's curves."""
+
+
+class Critic(Section):
+    """A network beside the policy, which estimates the return of each token; with `gae` only."""
+
+    learning_rate: float | None = Field(default=None, gt=0)
+    """Learning rate of the critic's AdamW; default: that of the policy, with its schedule."""
+    gamma: float = Field(default=1.0, ge=0, le=1)
+    """Discount of rewards for each sampled token."""
+    lam: float = Field(default=1.0, ge=0, le=1)
+    """The lambda of GAE. 1: an advantage is the return less the value; below 1 it relies more on
+    the values of later tokens, which lowers its variance and adds the critic's error."""
+    value_clip: float = Field(default=0.5, gt=0)
+    """Largest change of a token's value in an update that the value loss rewards."""
+    whiten: bool = True
+    """Whether an update's advantages are shifted and scaled to mean 0 and deviation 1 over its
+    sampled tokens."""
+    warmup_updates: int = Field(default=0, ge=0)
+    """First updates of a run, in which the critic alone is trained."""
+
+
+RUN_KEYS = (
+    *("mode", "updates", "dtype", "trackers", "span_timeout", "hang_timeout"),
+    *("validate_every", "patience", "max_tokens", "max_minutes"),
+)
+"""The keys of [train] that all policies of a run share."""
 
 
 class Train(Section):
@@ -134,10 +160,11 @@ class Train(Section):
     serve: Annotated[Literal["latest", "best"], BUDGET] = "latest"
     """The version that is current after the run; best: the one with the best validation score."""
     trackers: Annotated[tuple[Tracker, ...], BUDGET] = ()
-    """Where a run also records its curves: `tensorboard`, in the run's folder, and `wandb`."""
+    """Where a run also records its curves; `tensorboard`: in the run's folder."""
     keep_versions: Annotated[int, BUDGET] = Field(default=3, ge=1)
     """Newest versions that a run keeps, besides the current one, version 0 and the best; older ones
     are removed."""
+    critic: Critic | None = None
     verl: Verl = Verl()
 
     @field_validator("loss")

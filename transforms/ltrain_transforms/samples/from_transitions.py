@@ -60,6 +60,8 @@ def samples(
         left_out = pl.concat([left_out, more])
         turns = _turns(usable, calls)
         merges = merge_turns(turns)
+    if recipe.credit.uses_critic:
+        usable = _with_rewards_of_left_out(usable, left_out)
     rows = _rows(recipe, usable, calls, turns, merges)
     dropped = to_drops("rows", left_out, "call_id", REASONS)
     return rows, concat_table(DROPS, dropped, _unchosen(usable))
@@ -79,6 +81,20 @@ def _split_by_reason(marked: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the rows that have a `reason` to be left out, and those that have none."""
     has_reason = pl.col("reason").is_not_null()
     return marked.filter(has_reason), marked.filter(~has_reason)
+
+
+def _with_rewards_of_left_out(usable: pl.DataFrame, left_out: pl.DataFrame) -> pl.DataFrame:
+    """Add the rewards of calls that are left out to the call before them in their lane.
+
+    To a critic they are environment, like the calls of tools. Those before the lane's first row
+    belong to no step.
+    """
+    columns = (*LANE, "t", "reward")
+    used = usable.select(*columns, used=pl.lit(True))
+    each = pl.concat([used, left_out.select(*columns, used=pl.lit(False))]).sort(*LANE, "t")
+    steps = each.with_columns(step=pl.col("used").cum_sum().over(LANE))
+    total = steps.with_columns(pl.col("reward").sum().over(*LANE, "step")).filter("used")["reward"]
+    return usable.with_columns(total)
 
 
 def _turns(usable: pl.DataFrame, calls: pl.DataFrame) -> Turns:
@@ -122,6 +138,7 @@ def _rows(
             SAMPLES.schema["call_offsets"]
         ),
         "call_versions": _to_lists(ordered["policy_version"], layout),
+        "call_positions": _to_lists(ordered["t"], layout),
         "next_sample_id": _next_sample_ids(ordered, turns, layout, sample_ids),
         "transition_ids": _to_lists(ordered["call_id"], layout),
         **split_reasons(turns, merges, messages),

@@ -24,6 +24,9 @@ METRICS = (
     "entropy",
     "clip_fraction",
     "learning_rate",
+    "value_loss",
+    "explained_variance",
+    "critic_grad_norm",
 )
 """The metrics of the learner that have a chart; the table has all of them."""
 

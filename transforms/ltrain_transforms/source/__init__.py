@@ -8,6 +8,7 @@ from ltrain_transforms.source.empty_selection import empty_selection, explain_qu
 from ltrain_transforms.source.reader import (
     ExecutionBatch,
     Selection,
+    count_ended,
     read_spans,
     runner_condition,
     spans_query,
@@ -34,6 +35,7 @@ __all__ = [
     "WaveStates",
     "are_unchanged",
     "concat_table",
+    "count_ended",
     "empty_selection",
     "explain_query_errors",
     "has_late_spans",

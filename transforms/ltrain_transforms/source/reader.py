@@ -36,6 +36,8 @@ class Selection:
     """Tasks of waves, each as `<wave>/<task>`: the rollouts of a task in a wave are a group."""
     task: str | None = None
     rollout: str | None = None
+    since: str | None = None
+    """Earliest start of a span, ISO 8601, instead of the source's."""
     without: tuple[str, ...] = ()
     """Waves whose rollouts are left out, each as `<run>/<mode>/<wave>`."""
 
@@ -47,10 +49,11 @@ class Selection:
         run: str | None = None,
         wave: int | None = None,
         groups: tuple[str, ...] | None = None,
+        since: str | None = None,
     ) -> Self:
-        """Select the executions of a source's mode, and of a run, wave or groups if named."""
+        """Select the executions of a source's mode, and of what else is named."""
         mode = None if source.mode == "all" else source.mode
-        return cls(run=run, mode=mode, wave=wave, groups=groups)
+        return cls(run=run, mode=mode, wave=wave, groups=groups, since=since)
 
 
 def runner_condition(trust: Sequence[str]) -> str:
@@ -126,6 +129,22 @@ def watermark(store: Store, source: Source, selection: Selection) -> tuple[str, 
     return str(latest), int(newest) if spans else None
 
 
+def count_ended(store: Store, source: Source, selection: Selection, after: int, until: int) -> int:
+    """Return how many selected executions had their last span in a time, in ns since the epoch.
+
+    Of a session each trace counts.
+    """
+    where, params = selection_condition(source, selection)
+    ends = "max(toUnixTimestamp64Nano(Timestamp) + toInt64(Duration)) AS ended"
+    sql = (
+        f"SELECT count() AS executions FROM (SELECT {batch_column(source)} AS unit, {ends} "
+        f"FROM otel.spans WHERE {where} GROUP BY unit "
+        "HAVING ended > {after:Int64} AND ended <= {until:Int64})"
+    )
+    limits = {"after": after, "until": until}
+    return int(store.query(sql, params | limits)["executions"][0])
+
+
 def batch_column(source: Source) -> str:
     """Return the column by which executions are divided into batches."""
     return "RolloutId" if source.execution == "rollout" else "TraceId"
@@ -172,7 +191,7 @@ def selection_conditions(
     source: Source, selection: Selection
 ) -> tuple[dict[str, str], dict[str, object]]:
     """Return each condition by the name of its option, and the parameters of all."""
-    run = selection.run or source.run
+    run, since = selection.run or source.run, selection.since or source.since
     columns = {
         "run": ("RunId = {run:String}", run),
         "mode": ("Mode = {mode:String}", selection.mode),
@@ -180,7 +199,7 @@ def selection_conditions(
         "groups": (f"{GROUP_SQL} IN {{groups:Array(String)}}", selection.groups),
         "task": ("TaskId = {task:String}", selection.task),
         "rollout": ("RolloutId = {rollout:String}", selection.rollout),
-        "since": ("Timestamp >= parseDateTime64BestEffort({since:String}, 9)", source.since),
+        "since": ("Timestamp >= parseDateTime64BestEffort({since:String}, 9)", since),
         "until": ("Timestamp <= parseDateTime64BestEffort({until:String}, 9)", source.until),
     }
     if source.execution != "rollout" and run is None:
@@ -193,6 +212,8 @@ def selection_conditions(
     }
     if source.execution == "rollout":
         named["with a rollout id"] = "RolloutId != ''"
+    else:
+        named["not of the learner"] = f"ScopeName != '{attributes.SCOPE_LEARNER}'"
     if source.where:
         named["where"] = f"({source.where})"
     # any span may name mode, wave and task; where a runner names them, only the runner counts

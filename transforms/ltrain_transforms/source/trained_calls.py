@@ -4,7 +4,7 @@ Filters of executions run before credit and decide which executions are compared
 run after credit and change no advantage.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import polars as pl
 
@@ -30,6 +30,8 @@ REASONS = {
     "names no evaluation",
     "failed": "the agent failed or ran out of time, and filter.failed is 'drop'",
     "unrewarded": "it has none of the evaluations that the recipe names",
+    "waiting": "it ended after the time until which executions count, or another one of its group "
+    "did or still runs; a later build reads it again",
     **policy_lineage.REASONS,
 }
 
@@ -39,7 +41,7 @@ def is_trained(*policies: Policy) -> pl.Expr:
 
     A call that did not pass the gateway names no policy; agents, nodes and `where` decide there.
     """
-    return pl.any_horizontal(_selects(policy) for policy in policies)
+    return _first_policy(policies, _selects).is_not_null()
 
 
 def trained_policy(policies: Sequence[Policy], *, validation: bool = False) -> pl.Expr:
@@ -51,11 +53,20 @@ def trained_policy(policies: Sequence[Policy], *, validation: bool = False) -> p
         validation: whether a policy without `modes` is trained on validation too.
     """
     unnamed = pl.lit(True) if validation else pl.col("mode").ne_missing(VALIDATION)
+
+    def selects(policy: Policy) -> pl.Expr:
+        in_mode = pl.col("mode").is_in(policy.modes) if policy.modes else unnamed
+        return (_selects(policy) & in_mode).fill_null(False)
+
+    return _first_policy(policies, selects)
+
+
+def _first_policy(policies: Sequence[Policy], selects: Callable[[Policy], pl.Expr]) -> pl.Expr:
+    """Return the name of the first policy that selects a call; null if that is a frozen one."""
     name = pl.lit(None, pl.String)
     for policy in reversed(policies):
-        in_mode = pl.col("mode").is_in(policy.modes) if policy.modes else unnamed
-        selected = (_selects(policy) & in_mode).fill_null(False)
-        name = pl.when(selected).then(pl.lit(policy.name)).otherwise(name)
+        own = pl.lit(None if policy.frozen else policy.name, pl.String)
+        name = pl.when(selects(policy)).then(own).otherwise(name)
     return name
 
 
@@ -79,6 +90,7 @@ def select_executions(
     judged: bool = True,
     validation: bool = False,
     outdated: pl.DataFrame | None = None,
+    ended_before: int | None = None,
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the executions that are compared, and the others as `DROPS`.
 
@@ -89,6 +101,8 @@ def select_executions(
             that the agent sent, so an execution that withheld spans is not compared.
         validation: whether executions of mode `val` were asked for by name.
         outdated: `OUTDATED`, the executions that the trained version must not be trained on.
+        ended_before: Unix time in ns until which all executions of a group must have ended, so
+            that late rewards have arrived; None: whenever.
     """
     validates = pl.lit(False) if validation else pl.col("mode") == VALIDATION
     outcome, unjudged = pl.col("outcome"), (rule.failed == "drop") | (not judged)
@@ -96,6 +110,7 @@ def select_executions(
         pl.when("superseded").then(pl.lit("superseded"))
         .when(validates).then(pl.lit("validation"))
         .when(outcome.is_in(["infra", "cancelled"])).then(outcome)
+        .when(_is_waiting(ended_before)).then(pl.lit("waiting"))
         .when(is_incomplete() & ("incomplete" not in rule.allow)).then(pl.lit("incomplete"))
         .when(outcome.is_in(["error", "timeout"]) & (rule.failed == "drop")).then(pl.lit("failed"))
         .when(has_withheld_spans(rule) & unjudged).then(pl.lit("withheld"))
@@ -109,6 +124,16 @@ def select_executions(
     left_out = marked.filter(pl.col("reason").is_not_null())
     selected = marked.filter(pl.col("reason").is_null()).drop("reason")
     return selected, to_drops("executions", left_out, "execution_id", REASONS)
+
+
+def _is_waiting(ended_before: int | None) -> pl.Expr:
+    """Return whether an execution, or another one of its group, may still change."""
+    if ended_before is None:
+        return pl.lit(False)
+    runs = pl.col("dispatched").fill_null(False) & pl.col("outcome").is_null()
+    own = (pl.col("end") > ended_before) | (runs & ~pl.col("superseded"))
+    in_group = pl.col("group_id").is_not_null() & own.any().over("group_id")
+    return own | in_group
 
 
 def is_incomplete() -> pl.Expr:

@@ -6,11 +6,17 @@ from ltrain_train.loop.journal.events import (
     Evaluated,
     Finished,
     Group,
+    PolicyScore,
     Published,
     Repeated,
     Trained,
 )
-from ltrain_train.loop.journal.journal import Journal, open_journal, read_journals
+from ltrain_train.loop.journal.journal import (
+    Journal,
+    PolicyJournal,
+    open_journal,
+    read_journals,
+)
 from ltrain_train.loop.journal.wave import Wave
 
 __all__ = [
@@ -20,6 +26,8 @@ __all__ = [
     "Finished",
     "Group",
     "Journal",
+    "PolicyJournal",
+    "PolicyScore",
     "Published",
     "Repeated",
     "Trained",

@@ -18,24 +18,31 @@ class Evaluation(BaseModel):
 
     mode: str
     wave: int
-    version: int
-    """The policy version that was served when the wave was dispatched."""
     rollouts: int
     outcomes: dict[str, int]
     evaluations: dict[str, float]
     """Mean of each evaluation over the rollouts."""
-    score: float | None = None
-    """The evaluations that the recipe rewards, by their weights; None without any."""
-    tasks: dict[str, float] = {}
-    """The score of each task, the mean over its rollouts."""
     failures: str = ""
     """Why rollouts failed: the commonest reason, an example and its log; '' if none failed."""
     seconds: dict[str, float] = {}
     """Wall seconds by phase."""
 
 
+class PolicyScore(BaseModel):
+    """The score of one policy in a wave."""
+
+    model_config = FROZEN
+
+    version: int
+    """The version that was served when the wave was dispatched."""
+    score: float | None = None
+    """The evaluations that the policy is rewarded by, by their weights; None without any."""
+    tasks: dict[str, float] = {}
+    """The score of each task, the mean over its rollouts."""
+
+
 class Training(BaseModel):
-    """The results of an update on a wave."""
+    """The results of an update of a policy on a wave."""
 
     model_config = FROZEN
 
@@ -69,9 +76,8 @@ class Started(Event):
     run: str
     recipe: str
     """Digest of the recipe."""
-    policy: str
-    base: int
-    """The policy version that training starts from."""
+    policies: dict[str, int]
+    """The version of each trained policy that training starts from."""
 
 
 class Dispatched(Event):
@@ -80,8 +86,6 @@ class Dispatched(Event):
     event: Literal["dispatched"] = "dispatched"
     mode: str
     wave: int
-    version: int
-    """The served policy version."""
     tasks: tuple[str, ...]
 
 
@@ -109,12 +113,14 @@ class Evaluated(Event, Evaluation):
     """The rollouts of a wave's groups were counted and judged."""
 
     event: Literal["evaluated"] = "evaluated"
+    policies: dict[str, PolicyScore]
 
 
 class Trained(Event, Training):
-    """The policy was trained on the groups of a wave, or there was nothing to train on."""
+    """A policy was trained on the groups of a wave, or there was nothing to train on."""
 
     event: Literal["trained"] = "trained"
+    policy: str
     wave: int
     changed: bool
     """Whether the weights changed: then a version is published."""
@@ -123,9 +129,10 @@ class Trained(Event, Training):
 
 
 class Published(Event):
-    """The version that was trained on a wave was published."""
+    """The version of a policy that was trained on a wave was published."""
 
     event: Literal["published"] = "published"
+    policy: str
     wave: int
     version: int
 

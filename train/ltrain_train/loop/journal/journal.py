@@ -9,7 +9,7 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -49,19 +49,18 @@ class Journal:
     run: str
     recipe: str
     """Digest of the recipe."""
-    policy: str
-    base: int
-    """The policy version that training starts from."""
+    policies: dict[str, int]
+    """The version of each trained policy that training starts from."""
     events: list[AnyEvent] = field(default_factory=list)
     finished: bool = field(default=False, compare=False)
     waves: list[Wave] = field(default_factory=list, compare=False)
-    """The recorded waves, in the order in which they were."""
+    """The recorded waves of all policies, in the order in which they were."""
     completed: dict[Place, tuple[Group, ...]] = field(default_factory=dict, compare=False)
     """The groups of each wave whose rollouts have ended."""
     repeated: dict[Place, int] = field(default_factory=dict, compare=False)
     """When (Unix ns) every rollout of a wave had failed: its earlier attempts do not count."""
     evaluated: dict[Place, Evaluated] = field(default_factory=dict, compare=False)
-    _trained: dict[int, Trained] = field(default_factory=dict, compare=False)
+    _trained: dict[tuple[str, int], Trained] = field(default_factory=dict, compare=False)
     _size: int = field(default=0, compare=False)
     """Bytes of the complete lines of the file."""
     _lock: threading.Lock = field(default_factory=threading.Lock, compare=False, repr=False)
@@ -73,32 +72,21 @@ class Journal:
 
     @property
     def updates(self) -> int:
-        """Number of finished training waves, those without a new version included."""
-        return sum(wave.mode == "train" for wave in self.waves)
+        """Number of training waves that have ended for every policy."""
+        return min(self.of(policy).updates for policy in self.policies)
 
     @property
-    def latest(self) -> int:
-        """The latest version of the run: `base` if it has published none."""
-        published = (wave.published for wave in reversed(self.waves))
-        return next((version for version in published if version is not None), self.base)
+    def latest(self) -> dict[str, int]:
+        """The latest version of each policy."""
+        return {policy: self.of(policy).latest for policy in self.policies}
 
-    @property
-    def checkpoints(self) -> Path:
-        """Folder of the learner's checkpoints, each named after the version it belongs to."""
-        return self.folder / "checkpoints"
+    def of(self, policy: str) -> "PolicyJournal":
+        """Return what the journal tells of one of its policies."""
+        return PolicyJournal(self, policy)
 
-    def leads_to(self, current: PolicyVersion) -> bool:
-        """Return whether `current` is the run's latest version, or one that the run made from it.
-
-        A run that was killed between a publication and its journal has published the latter.
-        """
-        home = self.folder.parents[1]
-        own = self.checkpoints.relative_to(home) == Path(current.checkpoint or "").parent
-        return self.latest == current.version or (own and self.latest == current.parent)
-
-    def wave(self, mode: str, number: int) -> Wave | None:
-        """Return a recorded wave; None if it is not recorded."""
-        return next((w for w in self.waves if (w.mode, w.wave) == (mode, number)), None)
+    def waves_of(self, mode: str, number: int) -> list[Wave]:
+        """Return a recorded wave for each policy."""
+        return [wave for wave in self.waves if (wave.mode, wave.wave) == (mode, number)]
 
     def dispatched(self, mode: str, number: int) -> list[str]:
         """Return the ids of the tasks of a wave that were dispatched."""
@@ -120,9 +108,7 @@ class Journal:
 
     def start(self) -> None:
         """Write the file with its first event."""
-        line = _encode(
-            Started(run=self.run, recipe=self.recipe, policy=self.policy, base=self.base)
-        )
+        line = _encode(Started(run=self.run, recipe=self.recipe, policies=self.policies))
         write_file(self.path, line)
         self._size = len(line)
 
@@ -151,20 +137,20 @@ class Journal:
             case Evaluated():
                 self.evaluated[event.mode, event.wave] = event
                 if event.mode != "train":
-                    self.waves.append(Wave.of(event))
+                    self.waves.extend(Wave.of(policy, event) for policy in event.policies)
             case Trained():
-                self._trained[event.wave] = event
+                self._trained[event.policy, event.wave] = event
                 if not event.changed:
-                    self._record(event.wave, None)
+                    self._record(event.policy, event.wave, None)
             case Published():
-                self._record(event.wave, event.version)
+                self._record(event.policy, event.wave, event.version)
 
-    def _record(self, number: int, published: int | None) -> None:
+    def _record(self, policy: str, number: int, published: int | None) -> None:
         evaluated = self.evaluated.get(("train", number))
-        trained = self._trained.get(number)
+        trained = self._trained.get((policy, number))
         if evaluated is None or trained is None:
             raise ValueError(f"wave {number} is published before it is trained")
-        self.waves.append(Wave.of(evaluated, trained, published))
+        self.waves.append(Wave.of(policy, evaluated, trained, published))
 
     @classmethod
     def load(cls, folder: Path) -> Self | None:
@@ -200,23 +186,80 @@ class Journal:
             self._apply(event)
 
 
+@dataclass(frozen=True, slots=True)
+class PolicyJournal:
+    """What the journal of a run tells of one of its policies."""
+
+    journal: Journal
+    policy: str
+
+    @property
+    def run(self) -> str:
+        """The run's name."""
+        return self.journal.run
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run has ended."""
+        return self.journal.finished
+
+    @property
+    def waves(self) -> list[Wave]:
+        """The policy's recorded waves."""
+        return [wave for wave in self.journal.waves if wave.policy == self.policy]
+
+    @property
+    def updates(self) -> int:
+        """Number of finished training waves, those without a new version included."""
+        return sum(wave.mode == "train" for wave in self.waves)
+
+    @property
+    def latest(self) -> int:
+        """The policy's latest version: that of the start if the run has published none."""
+        published = (wave.published for wave in reversed(self.waves))
+        start = self.journal.policies[self.policy]
+        return next((version for version in published if version is not None), start)
+
+    @property
+    def checkpoints(self) -> Path:
+        """Folder of the learner's checkpoints, each named after the version it belongs to."""
+        return self.journal.folder / "checkpoints" / self.policy
+
+    def leads_to(self, current: PolicyVersion) -> bool:
+        """Return whether `current` is the run's latest version, or one that the run made from it.
+
+        A run that was killed between a publication and its journal has published the latter.
+        """
+        home = self.journal.folder.parents[1]
+        own = self.checkpoints.relative_to(home) == Path(current.checkpoint or "").parent
+        return self.latest == current.version or (own and self.latest == current.parent)
+
+    def wave(self, mode: str, number: int) -> Wave | None:
+        """Return a recorded wave; None if it is not recorded."""
+        waves = self.journal.waves_of(mode, number)
+        return next((wave for wave in waves if wave.policy == self.policy), None)
+
+
 def _encode(event: AnyEvent) -> bytes:
     return json.dumps(event.model_dump(), separators=(",", ":")).encode() + b"\n"
 
 
-def read_journals(runs: Path, policy: str) -> list[Journal]:
-    """Return the journals of a policy's runs; one that cannot be read is skipped with a warning."""
+def read_journals(runs: Path, policy: str) -> list[PolicyJournal]:
+    """Return what each run tells of a policy; one that cannot be read is skipped with a warning."""
     journals = []
     for file in sorted(runs.glob("*/journal.jsonl")):
         try:
-            journals.append(Journal.load(file.parent))
+            journal = Journal.load(file.parent)
         except BadJournal as error:
             _logger.warning("ltrain: run '%s' is skipped. %s", file.parent.name, error)
-    return [journal for journal in journals if journal is not None and journal.policy == policy]
+            continue
+        if journal is not None and policy in journal.policies:
+            journals.append(journal.of(policy))
+    return journals
 
 
 def open_journal(
-    runs: Path, name: str, *, recipe: str, updates: int, current: PolicyVersion
+    runs: Path, name: str, *, recipe: str, updates: int, current: Sequence[PolicyVersion]
 ) -> Journal:
     """Return the journal of the last run named `name` if it can continue, else of a new run.
 
@@ -224,36 +267,41 @@ def open_journal(
     because its waves would not be comparable, or if another version was made current since.
 
     Args:
-        current: the current version of the trained policy.
+        runs: folder of the journals.
+        name: name of the run.
+        recipe: digest of the recipe.
+        updates: number of its updates.
+        current: the current version of each trained policy.
 
     Raises:
         BadJournal: when the last run's journal cannot be read.
     """
     last, next_name = last_and_next_name(runs, name)
     journal = Journal.load(runs / path_component(last)) if last else None
-    if journal is not None and journal.recipe == recipe and journal.policy == current.policy:
+    starts = {version.policy: version.version for version in current}
+    if journal is not None and (journal.recipe, set(journal.policies)) == (recipe, set(starts)):
         lacks_updates = not journal.finished or journal.updates < updates
-        if lacks_updates and journal.leads_to(current):
+        others = [each for each in current if not journal.of(each.policy).leads_to(each)]
+        if lacks_updates and not others:
             journal.finished = False
             return journal
         if lacks_updates:
+            [other, *_] = others
             _logger.warning(
                 "ltrain: run '%s' does not continue from v%d, because v%d of '%s' is current; "
                 "run '%s' starts from it",
-                *(journal.run, journal.latest, current.version, current.policy, next_name),
+                *(journal.run, journal.of(other.policy).latest, other.version, other.policy),
+                next_name,
             )
     if journal is not None and journal.recipe != recipe and not journal.finished:
+        versions = ", ".join(f"v{version}" for version in starts.values())
         _logger.warning(
             "ltrain: run '%s' is unfinished and does not continue, because its recipe has changed; "
-            "run '%s' starts from v%d",
-            *(journal.run, next_name, current.version),
+            "run '%s' starts from %s",
+            *(journal.run, next_name, versions),
         )
     journal = Journal(
-        folder=runs / path_component(next_name),
-        run=next_name,
-        recipe=recipe,
-        policy=current.policy,
-        base=current.version,
+        folder=runs / path_component(next_name), run=next_name, recipe=recipe, policies=starts
     )
     journal.start()
     return journal

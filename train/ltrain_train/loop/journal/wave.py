@@ -1,25 +1,42 @@
-"""One wave of a run, as its events tell of it."""
+"""One wave of a run for one of its policies, as the events tell of it."""
 
 from typing import Self
 
-from ltrain_train.loop.journal.events import Evaluated, Evaluation, Trained, Training
+from ltrain_train.loop.journal.events import (
+    Evaluated,
+    Evaluation,
+    PolicyScore,
+    Trained,
+    Training,
+)
 
 
-class Wave(Training, Evaluation):
-    """The results of a wave of rollouts, and of the update on it if there was one."""
+class Wave(Training, PolicyScore, Evaluation):
+    """The results of a wave of rollouts for a policy, and of the update on it if there was one."""
 
+    policy: str
     published: int | None = None
     """The version that was trained on the wave; None if there was none."""
 
     @classmethod
     def of(
-        cls, evaluated: Evaluated, trained: Trained | None = None, published: int | None = None
+        cls,
+        policy: str,
+        evaluated: Evaluated,
+        trained: Trained | None = None,
+        published: int | None = None,
     ) -> Self:
-        """Return the wave of these events; a wave that is only evaluated has no training."""
-        fields = evaluated.model_dump(exclude={"event"})
+        """Return the wave of these events; a wave that is only evaluated has no training.
+
+        The seconds of the rollouts are those of the run's first policy.
+        """
+        fields = evaluated.model_dump(exclude={"event", "policies"})
+        fields |= evaluated.policies[policy].model_dump() | {"policy": policy}
+        if policy != next(iter(evaluated.policies)):
+            fields["seconds"] = {}
         if trained is not None:
             fields |= trained.model_dump(exclude={"event", "wave", "changed", "seconds"})
-            fields["seconds"] = evaluated.seconds | trained.seconds
+            fields["seconds"] |= trained.seconds
         return cls(**fields, published=published)
 
     @property

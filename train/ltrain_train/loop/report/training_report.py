@@ -52,9 +52,13 @@ class Balance:
     left_out: Mapping[str, int]
 
     def __str__(self) -> str:
-        reasons = ", ".join(f"{reason} {count}" for reason, count in self.left_out.items())
-        left_out = f"{sum(self.left_out.values())} left out" + (f" ({reasons})" if reasons else "")
-        return f"{self.all} = {self.trained} to train on + {left_out}"
+        return f"{self.all} = {self.trained} to train on + {count_left_out(self.left_out)}"
+
+
+def count_left_out(left_out: Mapping[str, int]) -> str:
+    """Return how many are left out, and for which reasons."""
+    reasons = ", ".join(f"{reason} {count}" for reason, count in left_out.items())
+    return f"{sum(left_out.values())} left out" + (f" ({reasons})" if reasons else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from ltrain_train.errors import NothingToTrain
-from ltrain_train.loop.training_report import TrainingReport
+from ltrain_train.loop.report.training_report import TrainingReport
 from ltrain_train.loop.training_rows import IN_OUTDATED_GROUP, RowSelection
 from ltrain_transforms.estimators import ESTIMATORS
 from ltrain_transforms.policy_lineage import REASONS as OUTDATED_REASONS

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from ltrain_instrument.identity import Identity
-from ltrain_train.loop.progress import Progress, RolloutProgress
+from ltrain_train.loop.report import Progress, RolloutProgress
 from ltrain_train.workers import Outcome, RolloutResult
 
 

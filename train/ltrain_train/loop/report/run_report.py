@@ -6,6 +6,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from ltrain_instrument import settings
@@ -27,7 +28,8 @@ def describe_start(journal: Journal, recipe: Recipe, tasks: int, validation: int
         tasks: number of tasks.
         validation: number of held-out tasks.
     """
-    updates, version = recipe.train.updates, f"{journal.policy}@{journal.latest}"
+    updates = recipe.train.updates
+    version = ", ".join(f"{policy}@{latest}" for policy, latest in journal.latest.items())
     if journal.waves:
         done = f"update {journal.updates} of {updates}"
         return f"Run {journal.run} goes on after {done}, from {version}."
@@ -60,20 +62,26 @@ def time_left(waves: Sequence[Wave], updates: int) -> str:
         '' after other waves, or if less than a minute is left.
     """
     trained = [wave for wave in waves if wave.mode == "train"]
-    if len(trained) != 2 or waves[-1] is not trained[-1]:
+    policies = len({wave.policy for wave in trained})
+    if not trained or len(trained) != 2 * policies or waves[-1] is not trained[-1]:
         return ""
-    last = trained[-1]
-    minutes = (updates - last.wave - 1) * sum(last.seconds.values()) / 60
+    seconds = sum(sum(wave.seconds.values()) for wave in trained[-policies:])
+    minutes = (updates - trained[-1].wave - 1) * seconds / 60
     return f"About {minutes:.0f} minutes left." if minutes >= 1 else ""
 
 
 def held_out_scores(journal: Journal) -> Iterator[str]:
-    """Yield the first and the last score on held-out tasks, and their paired difference."""
-    waves = [wave for wave in journal.waves if wave.mode == "val" and wave.tasks]
-    if not waves:
-        return
-    first, last = waves[0], waves[-1]
-    yield f"Held-out tasks: {_score(first)}" + (
+    """Yield each policy's first and last score on held-out tasks, and the paired difference."""
+    for policy in journal.policies:
+        waves = [w for w in journal.of(policy).waves if w.mode == "val" and w.tasks]
+        of_policy = f" for '{policy}'" if len(journal.policies) > 1 else ""
+        if waves:
+            yield from _compare(waves[0], waves[-1], of_policy)
+            yield from _describe_efficiency(journal, policy, of_policy)
+
+
+def _compare(first: Wave, last: Wave, of_policy: str) -> Iterator[str]:
+    yield f"Held-out tasks{of_policy}: {_score(first)}" + (
         f", then {_score(last)}." if last is not first else "."
     )
     differences = list(paired_differences(first.tasks, last.tasks).values())
@@ -83,6 +91,49 @@ def held_out_scores(journal: Journal) -> Iterator[str]:
         none = "there is one task" if len(differences) == 1 else "all tasks differ alike"
         between = f" {interval}" if interval else f", without an interval: {none}"
         yield f"The difference is {average:+.3f}{between}; intervals are of 95 %, over tasks."
+
+
+@dataclass(frozen=True, slots=True)
+class Efficiency:
+    """How fast a policy learned: Forge's J, throughput times sample efficiency."""
+
+    throughput: float
+    """Trained tokens a second."""
+    sample_efficiency: float
+    """Gain of the score on held-out tasks for each trained token."""
+
+    @property
+    def gain_per_hour(self) -> float:
+        """Their product, for an hour."""
+        return self.throughput * self.sample_efficiency * 3600
+
+
+def measure_efficiency(journal: Journal, policy: str) -> Efficiency | None:
+    """Return how fast a policy learned from the first validation to the last.
+
+    Returns:
+        None without two scores on held-out tasks and a trained token between them.
+    """
+    waves = journal.of(policy).waves
+    scored = [n for n, wave in enumerate(waves) if wave.mode == "val" and wave.score is not None]
+    between = waves[scored[0] : scored[-1]] if scored else []
+    trained = [wave for wave in between if wave.mode == "train"]
+    tokens = sum(wave.tokens for wave in trained)
+    of_all = (each for wave in trained for each in journal.waves_of("train", wave.wave))
+    seconds = sum(sum(wave.seconds.values()) for wave in of_all)
+    if not tokens or not seconds:
+        return None
+    gain = (waves[scored[-1]].score or 0.0) - (waves[scored[0]].score or 0.0)
+    return Efficiency(tokens / seconds, gain / tokens)
+
+
+def _describe_efficiency(journal: Journal, policy: str, of_policy: str) -> Iterator[str]:
+    if efficiency := measure_efficiency(journal, policy):
+        yield (
+            f"J{of_policy} = {efficiency.throughput:.0f} trained tokens/s x "
+            f"{efficiency.sample_efficiency * 1e6:+.3g} score per million tokens = "
+            f"{efficiency.gain_per_hour:+.2f} score per hour of waves."
+        )
 
 
 def _score(wave: Wave) -> str:
@@ -101,8 +152,10 @@ def next_commands(journal: Journal, serve: Sequence[str]) -> Iterator[str]:
     prefix = f"{settings.HOME.name}={shlex.quote(home)} " if home else ""
     yield "Next:"
     yield f"  {prefix}ltrain show {shlex.quote(f'run:{journal.run}')} --html run.html"
-    command = shlex.join(["ltrain", "serve", "--policy", journal.policy, *serve])
-    yield f"  {prefix}{command}   # serves {journal.policy}@{journal.latest}"
+    names = [part for policy in journal.policies for part in ("--policy", policy)]
+    command = shlex.join(["ltrain", "serve", *names, *serve])
+    versions = ", ".join(f"{policy}@{latest}" for policy, latest in journal.latest.items())
+    yield f"  {prefix}{command}   # serves {versions}"
 
 
 def time_spent(waves: Iterable[Wave], wall: float) -> str:

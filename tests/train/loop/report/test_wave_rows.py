@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from tests.train.loop.journals import changed
+from tests.train.loop.journals import TRAINED, VALIDATION, changed
 
 from ltrain_train.loop.journal import Wave
-from ltrain_train.loop.wave_rows import WaveRows, wave_notes
+from ltrain_train.loop.report import WaveRows, wave_notes
 from ltrain_transforms.recipe import Recipe
 
 RECIPE = Recipe.model_validate(
@@ -16,28 +16,6 @@ RECIPE = Recipe.model_validate(
             {"name": "tool-failed", "use": "tool-failed"},
         ],
     }
-)
-VALIDATION = Wave(
-    mode="val",
-    wave=0,
-    version=0,
-    rollouts=96,
-    outcomes={"ok": 95, "timeout": 1},
-    evaluations={"executed": 0.7, "reward": 0.417},
-    seconds={"generate": 6.0},
-)
-TRAINED = Wave(
-    mode="train",
-    wave=0,
-    version=0,
-    rollouts=96,
-    outcomes={"ok": 96},
-    evaluations={"executed": 0.65, "reward": 0.3},
-    rules={"tool-failed": -0.09},
-    published=1,
-    samples=52,
-    metrics={"drift_k3": 0.00123},
-    seconds={"generate": 12.0, "settle": 0.5, "build": 0.5, "train": 30.0, "load": 2.0},
 )
 
 

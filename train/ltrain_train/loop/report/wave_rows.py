@@ -20,11 +20,13 @@ MIN_WIDTH = 6
 
 
 class WaveRows:
-    """Writes a row for each wave, and the heading where the scores have other names than before."""
+    """Writes a row for each wave and policy, and a heading where the scores have new names."""
 
     def __init__(self, recipe: Recipe) -> None:
         self._rules = [reward.name for reward in recipe.reward if reward.evaluation is None]
         self._names: list[str] = []
+        policies = [policy.name for policy in recipe.trained]
+        self._policy_width = max(map(len, ("policy", *policies))) if len(policies) > 1 else 0
 
     def lines(self, wave: Wave) -> Iterator[str]:
         """Yield the heading if it is due, the row, and a line for each note on the wave."""
@@ -40,9 +42,9 @@ class WaveRows:
         parts = {name: name.rpartition("-") for name in self._names}
         above = [f"{head}{dash}" for head, dash, _ in parts.values()]
         if any(above):
-            yield self._join("", "", "", above, [""] * (len(TIMES) + 2)).rstrip()
+            yield self._join("", "", "", "", above, [""] * (len(TIMES) + 2)).rstrip()
         below = [tail for _, _, tail in parts.values()]
-        yield self._join("wave", "v", "failed", below, ["rows", *TIMES, "drift"])
+        yield self._join("wave", "policy", "v", "failed", below, ["rows", *TIMES, "drift"])
 
     def _row(self, wave: Wave) -> str:
         failed = wave.rollouts - wave.outcomes.get("ok", 0)
@@ -56,18 +58,24 @@ class WaveRows:
             *(f"{value:.1f}" if value else "" for value in seconds),
             "" if drift is None else f"{drift:.1g}",
         ]
-        return self._join(
-            f"{wave.mode} {wave.wave}", str(wave.version), str(failed or ""), scores, cells
-        )
+        name, version = f"{wave.mode} {wave.wave}", str(wave.version)
+        return self._join(name, wave.policy, version, str(failed or ""), scores, cells)
 
     def _join(
-        self, wave: str, version: str, failed: str, scores: Sequence[str], cells: Sequence[str]
+        self,
+        wave: str,
+        policy: str,
+        version: str,
+        failed: str,
+        scores: Sequence[str],
+        cells: Sequence[str],
     ) -> str:
         widths = [
             max(MIN_WIDTH, *map(len, (f"{head}{dash}", tail)))
             for head, dash, tail in (name.rpartition("-") for name in self._names)
         ]
-        columns = [f"{wave:<8}", f"{version:>3}", f"{failed:>6}"]
+        policies = [f"{policy:<{self._policy_width}}"] if self._policy_width else []
+        columns = [f"{wave:<8}", *policies, f"{version:>3}", f"{failed:>6}"]
         columns += [f"{score:>{width}}" for score, width in zip(scores, widths, strict=True)]
         columns += [f"{cell:>5}" for cell in cells]
         return " ".join(columns)

@@ -2,9 +2,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.train.loop.journals import changed
+from tests.train.loop.journals import TRAINED, VALIDATION, changed
 
-from ltrain_train.loop.journal import Journal, Wave
+from ltrain_train.loop.journal import Journal
 from ltrain_train.loop.report import (
     describe_places,
     describe_start,
@@ -24,33 +24,11 @@ RECIPE = Recipe.model_validate(
     }
 )
 
-WAVES = [
-    Wave(
-        mode="val",
-        wave=0,
-        version=0,
-        rollouts=96,
-        outcomes={"ok": 95, "timeout": 1},
-        evaluations={"executed": 0.7, "reward": 0.417},
-        seconds={"generate": 6.0},
-    ),
-    Wave(
-        mode="train",
-        wave=0,
-        version=0,
-        rollouts=96,
-        outcomes={"ok": 96},
-        evaluations={"executed": 0.65, "reward": 0.3},
-        rules={"tool-failed": -0.09},
-        published=1,
-        samples=52,
-        seconds={"generate": 12.0, "settle": 0.5, "build": 0.5, "train": 30.0, "load": 2.0},
-    ),
-]
+WAVES = [VALIDATION, changed(TRAINED, metrics={})]
 
 
 def journal() -> Journal:
-    return Journal(folder=Path(), run="sql", recipe="r", policy="sql", base=0, waves=WAVES)
+    return Journal(folder=Path(), run="sql", recipe="r", policies={"sql": 0}, waves=WAVES)
 
 
 def test_time_is_split_into_engines_and_the_rest() -> None:
@@ -80,8 +58,12 @@ def test_the_time_left_is_that_of_the_second_wave_for_each_update() -> None:
     assert time_left([validation, first, second], updates=12) == "About 5 minutes left."
     assert time_left([validation, first, second], updates=2) == ""
     assert time_left([validation, first], updates=12) == ""
+    assert time_left([validation], updates=12) == ""
     assert time_left([first, second, validation], updates=12) == ""
     assert time_left([first, second, changed(second, wave=2)], updates=12) == ""
+    of_two = [changed(each, policy=name) for each in (first, second) for name in ("sql", "other")]
+    assert time_left(of_two[:3], updates=12) == ""
+    assert time_left(of_two, updates=12) == "About 10 minutes left."
     resumed = [changed(second, wave=7), changed(second, wave=8)]
     assert time_left(resumed, updates=12) == "About 2 minutes left."
 
@@ -106,6 +88,17 @@ def test_held_out_scores_have_intervals_and_a_paired_difference() -> None:
         "Held-out tasks: 0.250 [0.000, 0.750] with v0."
     ]
     assert list(held_out_scores(journal())) == []
+
+
+def test_a_run_prints_how_fast_it_learned() -> None:
+    first = changed(WAVES[0], score=0.25, tasks={"a": 0.25})
+    last = changed(first, version=1, score=0.5, tasks={"a": 0.5})
+    trained = changed(WAVES[1], tokens=90_000)
+    [*_, sentence] = held_out_scores(replace(journal(), waves=[first, trained, last]))
+    assert sentence == (
+        "J = 2000 trained tokens/s x +2.78 score per million tokens = +20.00 score per hour of "
+        "waves."
+    )
 
 
 def test_equal_differences_have_no_interval() -> None:

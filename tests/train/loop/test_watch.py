@@ -1,0 +1,201 @@
+"""A followed store: when an update is made, on what, and what happens while there is nothing."""
+
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from tests.otlp import insert_otlp
+from tests.train.loop.test_online import Learning
+from tests.train.policy.test_versions import write_model
+from tests.transforms.conftest import RECIPE, Scene
+from tests.transforms.datasets.test_lineage import add_group
+
+from ltrain_collector.store import Store
+from ltrain_train.errors import NotFinite
+from ltrain_train.loop.once import OfflineRun, TrainingInput
+from ltrain_train.loop.plan import Plan
+from ltrain_train.loop.report import Progress
+from ltrain_train.loop.update import Update
+from ltrain_train.loop.watch import Watcher
+from ltrain_train.policy import Policies
+from ltrain_transforms.datasets import Dataset
+from ltrain_transforms.policy_lineage import write_ledger
+from ltrain_transforms.recipe import Recipe
+
+HOUR = 3_600_000_000_000
+WATCH = {"executions": 4, "reward_window": 600.0, "poll": 0.01}
+
+
+class Publishing(Learning):
+    """An updater in place of the learner's process, whose versions are on the disk."""
+
+    gateway: object = None
+
+    def update(self, dataset: Dataset, lineage: Any, checkpoints: Path, *_: Any) -> Update:
+        update = super().update(dataset, lineage, checkpoints, len(self.numbers))
+        if self.version is None:
+            return update
+        home = self.policies.directory.parent
+        draft = write_model(home / f"draft-{lineage.version}", fill=lineage.version)
+        write_ledger(draft, dataset.table("samples")["rollout_id"])
+        new = self.policies.publish_files(
+            "sql", draft, parent=lineage.version, dataset=dataset.id, recipe="r", base=0
+        )
+        self.policies.set_current("sql", new)
+        return Update(new, update.report, update.left_out)
+
+
+class Followed:
+    """A watch of a store, and what it reported."""
+
+    def __init__(self, home: Path, store: str, learning: Publishing, **more: Any) -> None:
+        fields = tomllib.loads(RECIPE) | {"watch": WATCH | more.pop("watch", {}), **more}
+        plan = Plan(recipe=Recipe.model_validate(fields), folder=home, home=home)
+        self.inputs: list[TrainingInput] = []
+        self.runs: list[OfflineRun] = []
+        self.watcher = Watcher(
+            plan,
+            store,
+            {"sql": cast(Any, learning)},
+            self.inputs.append,
+            lambda plan, data, run: self.runs.append(run),
+            Progress(enabled=False),
+        )
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("LTRAIN_GATEWAY", "http://127.0.0.1:9")
+    Policies(tmp_path).register("sql", write_model(tmp_path / "model"))
+    return tmp_path
+
+
+@pytest.fixture
+def scene(home: Path) -> Iterator[Scene]:
+    with Store.open(f"chdb://{home}/store") as store:
+        store.migrate()
+    yield Scene()
+
+
+def send(home: Path, scene: Scene) -> int:
+    """Store the spans; return the end of the last one."""
+    with Store.open(f"chdb://{home}/store") as store:
+        insert_otlp(store, scene.request())
+    return max(span.end for attempt in scene.attempts for span in attempt.spans)
+
+
+def test_an_update_is_made_when_enough_executions_had_time_for_their_rewards(
+    home: Path, scene: Scene
+) -> None:
+    learning = Publishing(home)
+    followed = Followed(home, f"chdb://{home}/store", learning)
+    look = followed.watcher.look
+    add_group(scene, (0, 0, 0, 0), task="t1")
+    first = send(home, scene)
+    assert not look(first + HOUR // 60), "rewards may arrive for ten minutes"
+    assert look(first + HOUR // 4)
+    assert [run.version for run in followed.runs] == [1]
+    assert not look(first + HOUR // 3), "nothing is new"
+
+    add_group(scene, (1, 1, 1), task="t2", attempt=2)
+    second = send(home, scene)
+    assert not look(second + HOUR // 4), "three of four executions"
+    late = scene.attempt("t2", 3, attempt=2)
+    late.dispatch()
+    late.llm(gateway={"ltrain.policy.version": 1})
+    send(home, scene)
+    add_group(scene, (1, 1, 1, 1), task="t3", attempt=2)
+    send(home, scene)
+    assert look(second + HOUR // 3)
+    assert [run.version for run in followed.runs] == [1, 2]
+    drops = followed.inputs[-1].selection.dataset.manifest["drops"]
+    assert drops["waiting"] == 4, "the group has a rollout that runs"
+
+    late.evaluate(0.5)
+    late.close()
+    send(home, scene)
+    add_group(scene, (2, 2, 2, 2), task="t4", attempt=3)
+    third = send(home, scene)
+    assert look(third + HOUR // 4)
+    trained = followed.runs[-1].dataset.table("samples")["rollout_id"].unique()
+    by_task = followed.runs[-1].dataset.table("executions").select("rollout_id", "task_id")
+    assert set(by_task.filter(by_task["rollout_id"].is_in(trained.implode()))["task_id"]) == {
+        "t2",
+        "t4",
+    }
+    assert learning.numbers == [0, 1, 2]
+
+
+def test_a_recipe_that_selects_nothing_is_explained_once(
+    home: Path, scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    add_group(scene, (0, 0, 0, 0), task="t1")
+    end = send(home, scene)
+    source = {"run": "demmo"}
+    followed = Followed(home, f"chdb://{home}/store", Publishing(home), source=source)
+    assert not followed.watcher.look(end + HOUR)
+    assert not followed.watcher.look(end + 2 * HOUR)
+    [message] = caplog.messages
+    assert "no execution has ended yet. " in message
+    assert "run 0" in message and "Runs in the store: demo." in message
+
+
+def test_a_new_watch_trains_on_nothing_twice(home: Path, scene: Scene) -> None:
+    add_group(scene, (0, 0, 0, 0), task="t1")
+    end = send(home, scene)
+    store = f"chdb://{home}/store"
+    assert Followed(home, store, Publishing(home)).watcher.look(end + HOUR)
+    again = Followed(home, store, Publishing(home))
+    assert again.watcher.look(end + HOUR)
+    assert (len(again.inputs), again.runs) == (1, [])
+    assert dict(again.inputs[0].selection.left_out.reasons) == {"consumed": 4}
+    old = Followed(home, store, Publishing(home), watch={"history": 60.0})
+    assert not old.watcher.look(end + HOUR), "it is older than the history"
+
+
+def test_versions_and_their_datasets_are_removed(home: Path, scene: Scene) -> None:
+    followed = Followed(home, f"chdb://{home}/store", Publishing(home), train={"keep_versions": 1})
+    for number in range(4):
+        add_group(scene, (number,) * 4, task=f"t{number}", attempt=number + 1)
+        assert followed.watcher.look(send(home, scene) + HOUR // 4)
+    assert Policies(home).versions("sql") == [0, 3, 4]
+    folders = sorted(path.name for path in (home / "datasets" / "demo").iterdir())
+    assert folders == ["train-sql@0", "train-sql@3"]
+
+
+def test_undone_updates_end_the_watch_at_the_third(
+    home: Path, scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    learning = Publishing(home, version=None, undone=1)
+    followed = Followed(home, f"chdb://{home}/store", learning)
+    for number in range(3):
+        add_group(scene, (0,) * 4, task=f"t{number}", attempt=number + 1)
+        now = send(home, scene) + HOUR // 4
+        if number < 2:
+            assert followed.watcher.look(now)
+            assert "No version was published. It was undone." in caplog.messages[-1]
+    with pytest.raises(NotFinite, match="No version was published"):
+        followed.watcher.look(now)
+
+
+def test_a_store_that_is_away_is_awaited(
+    home: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    followed, pauses = Followed(home, "http://127.0.0.1:9", Publishing(home)), list[float]()
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(
+        "ltrain_train.loop.watch.time", SimpleNamespace(sleep=pause, time_ns=lambda: HOUR)
+    )
+    with pytest.raises(KeyboardInterrupt):
+        followed.watcher.run()
+    assert pauses == [0.01] * 3
+    [message] = [each for each in caplog.messages if "waiting for the store" in each]
+    assert "127.0.0.1:9" in message

@@ -1,0 +1,128 @@
+"""The plan of a run: its recipe, the policies that it trains, and the folders of its files."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Self
+
+from ltrain_train.errors import BadRun
+from ltrain_train.policy import VLLM_DTYPES, Policies, current_prompts, resolve_dtype
+from ltrain_transforms.recipe import Recipe, Rollout, Serve, Train
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The recipe and the folders of a run."""
+
+    recipe: Recipe
+    folder: Path
+    """Folder of the recipe's files and modules."""
+    home: Path
+    model: Path | None = None
+    """Model directory that becomes version 0 of a new policy."""
+
+    @property
+    def policy(self) -> str:
+        """Name of the trained policy, of several the first one."""
+        return self.recipe.trained[0].name
+
+    @property
+    def trained(self) -> tuple[str, ...]:
+        """Names of the trained policies."""
+        return tuple(policy.name for policy in self.recipe.trained)
+
+    @property
+    def served(self) -> tuple[str, ...]:
+        """Names of the policies that agents may call, the default one first."""
+        frozen = (policy.name for policy in self.recipe.policy if policy.frozen)
+        return (*self.trained, *frozen)
+
+    def for_policy(self, name: str) -> Self:
+        """Return the plan of one of the trained policies."""
+        return replace(self, recipe=self.recipe.for_policy(name))
+
+    @property
+    def train(self) -> Train:
+        """The training settings, with `dtype = "auto"` resolved for this machine."""
+        return resolve_dtype(self.recipe.train)
+
+    @property
+    def name(self) -> str:
+        """Name of the run: the recipe's `source.run`, or the folder's name."""
+        return self.recipe.source.run or self.folder.resolve().name
+
+    @property
+    def serve_arguments(self) -> list[str]:
+        """The arguments of `ltrain serve` that the recipe's [serve] sets.
+
+        Raises:
+            BadRun: when the chat template does not exist.
+        """
+        trains = [self.for_policy(name).train for name in self.trained]
+        largest = {
+            "lora_rank": max(train.lora_rank for train in trains),
+            "max_staleness": max(train.max_staleness for train in trains),
+        }
+        return serve_arguments(self.recipe.serve, trains[0].model_copy(update=largest), self.folder)
+
+    def policies(self) -> Policies:
+        """Return the home's policies, after registering models as version 0 of the new ones.
+
+        Raises:
+            BadRun: when one of the recipe's policies is a prompt.
+        """
+        policies = Policies(self.home)
+        for policy in self.recipe.policy:
+            model = self.model if policy.model is None else self.folder / policy.model
+            if model is not None and not policies.versions(policy.name):
+                policies.register(policy.name, model)
+        prompts = current_prompts(policies)
+        if prompt := next((each.name for each in self.recipe.policy if each.name in prompts), None):
+            raise BadRun(
+                f"The policy '{prompt}' is a prompt, which has no weights to train. Name the model "
+                "that answers in [[policy]], and the prompt in [prompt] with its critic: `ltrain "
+                "apo` optimizes it."
+            )
+        return policies
+
+    @property
+    def rollout(self) -> Rollout:
+        """The recipe's rollout section.
+
+        Raises:
+            BadRun: when the recipe has none.
+        """
+        if self.recipe.rollout is None:
+            raise BadRun(
+                "An online run needs tasks and an agent: a [rollout] section in the recipe, or "
+                "--tasks FILE --agent module:function --reward module:function."
+            )
+        return self.recipe.rollout
+
+
+def serve_arguments(serve: Serve, train: Train, folder: Path) -> list[str]:
+    """Return the arguments of `ltrain serve` that a recipe's [serve] sets.
+
+    Args:
+        serve: the section.
+        train: the recipe's [train].
+        folder: folder of the recipe.
+
+    Raises:
+        BadRun: when the chat template does not exist.
+    """
+    find_chat_template(serve, folder)
+    return serve.arguments(folder, VLLM_DTYPES[resolve_dtype(train).dtype], train)
+
+
+def find_chat_template(serve: Serve, folder: Path) -> Path | None:
+    """Return the file of the chat template that a recipe's [serve] names; None: the model's own.
+
+    Raises:
+        BadRun: when it does not exist.
+    """
+    if serve.chat_template is None or (folder / serve.chat_template).is_file():
+        return None if serve.chat_template is None else folder / serve.chat_template
+    raise BadRun(
+        f"serve.chat_template = '{serve.chat_template}': there is no such file in "
+        f"{folder.resolve()}. Name a Jinja file."
+    )

@@ -1,0 +1,179 @@
+"""One policy of an online run: a wave's dataset is built, trained on, published and recorded."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from ltrain_collector.store import Store
+from ltrain_train.errors import NotFinite
+from ltrain_train.loop.journal import Group, Journal, PolicyJournal, Published, Trained, Wave
+from ltrain_train.loop.retention import best_version, prune_versions, read_scores
+from ltrain_train.loop.retry import retry_store
+from ltrain_train.loop.update import Update, Updater
+from ltrain_transforms.datasets import Dataset, alarm_messages, build, dataset_folder
+from ltrain_transforms.policy_file import read_base_digests
+from ltrain_transforms.policy_lineage import Lineage
+from ltrain_transforms.recipe import Recipe
+
+NO_SIGNAL_REASONS = frozenset({"no_spread"})
+"""Drop reasons with which a wave may have no row and the run continues: all rewards within each
+group are equal, as they are for a good policy."""
+
+MAX_UNDONE = 3
+"""Undone updates in a row that end the run: the next ones would not go better."""
+
+
+@dataclass(slots=True)
+class PolicyRun:
+    """One policy of an online run, and its served version."""
+
+    journal: Journal
+    store: Store
+    updater: Updater
+    home: Path
+    show: Callable[[str], None]
+    """Shows what the run does right now."""
+    version: int
+    """The served version."""
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe of the policy."""
+        return self.updater.recipe
+
+    @property
+    def name(self) -> str:
+        """The policy."""
+        return self.updater.policy
+
+    @property
+    def own(self) -> PolicyJournal:
+        """What the run's journal tells of the policy."""
+        return self.journal.of(self.name)
+
+    def update(self, number: int) -> Wave:
+        """Train on the groups of a wave, publish the new version, and record both.
+
+        Raises:
+            NothingToTrain: when the wave has no row to train on for a reason that would repeat in
+                the next wave.
+            NotFinite: when `MAX_UNDONE` updates in a row were undone.
+        """
+        dataset = self._build(number)
+        drops = dict(Counter(dataset.drops["reason"].to_list()))
+        update = None
+        if not (dataset.counts["samples"] == 0 and NO_SIGNAL_REASONS & drops.keys()):
+            update = self._learn(number, dataset)
+        published = None if update is None else update.version
+        self.journal.add(self._trained(number, dataset, drops, update))
+        if published is not None:
+            self.version = published
+            self.journal.add(Published(policy=self.name, wave=number, version=published))
+        self._prune()
+        wave = self.own.wave("train", number)
+        assert wave is not None, "it was recorded"
+        return wave
+
+    def serve_best(self) -> str:
+        """Make the version with the best validation score current, if the recipe asks for it.
+
+        Returns:
+            a sentence about it; '' if the latest version stays.
+        """
+        if self.recipe.train.serve != "best":
+            return ""
+        scores = read_scores(self.journal.folder.parent, self.name)
+        best = best_version(scores, self.updater.policies.versions(self.name))
+        if best is None or best == self.version:
+            return ""
+        self.updater.serve(best)
+        latest, self.version = self.version, best
+        return (
+            f"Version {best} of '{self.name}' is current, with the best validation score, "
+            f"{scores[best].validation:.3f}; version {latest} is the latest."
+        )
+
+    def _trained(
+        self, number: int, dataset: Dataset, drops: dict[str, int], update: Update | None
+    ) -> Trained:
+        alarms = [sentence for _, sentence in alarm_messages(dataset.manifest["alarms"])]
+        fields: dict[str, Any] = {}
+        if update is not None:
+            alarms.extend(update.report.warnings)
+            fields = {"undone": update.report.undone, "metrics": update.report.metrics}
+            if update.version is not None:
+                fields |= {"samples": update.report.rows, "tokens": update.report.tokens}
+        return Trained(
+            policy=self.name,
+            wave=number,
+            dataset=dataset.id,
+            changed=update is not None and update.version is not None,
+            rules=_rule_means(dataset),
+            drops=drops,
+            alarms=tuple(alarms),
+            seconds=self.updater.phases.pop_seconds(),
+            **fields,
+        )
+
+    def check_undone(self) -> None:
+        """Check that the latest updates were not all undone.
+
+        Raises:
+            NotFinite: when they were.
+        """
+        latest = [wave for wave in self.own.waves if wave.mode == "train"][-MAX_UNDONE:]
+        undone = [wave for wave in latest if wave.undone and wave.published is None]
+        if len(undone) == MAX_UNDONE:
+            raise NotFinite(
+                f"The last {MAX_UNDONE} updates of '{self.name}' were undone; it is still "
+                f"v{self.version}. {undone[-1].alarms[-1]}"
+            )
+
+    def _learn(self, number: int, dataset: Dataset) -> Update:
+        rows = dataset.counts["samples"]
+        self.show(f"wave train {number}: training '{self.name}' on {rows} rows, then loading")
+        return self.updater.update(dataset, self._lineage(), self.own.checkpoints, number)
+
+    def _build(self, number: int) -> Dataset:
+        run = self.journal.run
+        of_several = self.name if len(self.journal.policies) > 1 else None
+        out = dataset_folder(self.home, run, "train", number, of_several)
+        base = read_base_digests(self.updater.policies.directory / self.name)
+        # the journal lacks this wave, so a dataset that is there is of an update to be repeated
+        options: dict[str, Any] = {"run": run, "base": base, "mode": "train", "replace": True}
+        options |= self._selection(number)
+        with self.updater.phases.measure("build"):
+            lineage = self._lineage()
+            return retry_store(
+                lambda: build(self.store, self.recipe, out, lineage=lineage, **options)
+            )
+
+    def _selection(self, number: int) -> dict[str, Any]:
+        """Return how a build selects the groups of a wave: as the wave, if they are all of it."""
+        groups = self.journal.completed["train", number]
+        whole: list[Group] = [(number, task) for task in self.journal.dispatched("train", number)]
+        if sorted(groups) == sorted(whole):
+            return {"wave": number}
+        return {"groups": sorted(f"{wave}/{task}" for wave, task in groups)}
+
+    def _lineage(self) -> Lineage:
+        return Lineage.read(self.updater.policies.directory / self.name, self.version)
+
+    def _prune(self) -> None:
+        """Remove the versions that are not kept; the learner may load its base again."""
+        updater, runs = self.updater, self.journal.folder.parent
+        in_use = {self.version, updater.learner.base}
+        keep = self.recipe.train.keep_versions
+        prune_versions(updater.policies, self.name, runs, keep=keep, in_use=in_use)
+
+
+def _rule_means(dataset: Dataset) -> dict[str, float]:
+    """Return the mean of each rule's rewards over the executions."""
+    executions = max(dataset.table("executions").height, 1)
+    rules = dataset.table("rewards").filter(pl.col("source") == "rule")
+    sums = rules.group_by("rule").agg(pl.col("value").sum())
+    return {name: value / executions for name, value in sums.iter_rows()}

@@ -1,0 +1,39 @@
+"""What a run prints: where it starts, what it does, its waves, what it trains on, its result."""
+
+from ltrain_train.loop.report.nothing_to_train import nothing_to_train
+from ltrain_train.loop.report.progress import Progress, RolloutProgress
+from ltrain_train.loop.report.run_report import (
+    Phases,
+    describe_places,
+    describe_start,
+    held_out_scores,
+    idle_share,
+    next_commands,
+    time_left,
+    time_spent,
+)
+from ltrain_train.loop.report.training_report import (
+    TrainingReport,
+    count_left_out,
+    make_report,
+)
+from ltrain_train.loop.report.wave_rows import WaveRows, wave_notes
+
+__all__ = [
+    "Phases",
+    "Progress",
+    "RolloutProgress",
+    "TrainingReport",
+    "WaveRows",
+    "count_left_out",
+    "describe_places",
+    "describe_start",
+    "held_out_scores",
+    "idle_share",
+    "make_report",
+    "next_commands",
+    "nothing_to_train",
+    "time_left",
+    "time_spent",
+    "wave_notes",
+]

@@ -1,0 +1,140 @@
+"""`ltrain run --watch`: follows a store, and makes an update whenever enough executions have ended.
+
+* An execution counts once its rewards had `watch.reward_window` seconds to arrive, and a group once
+  all of its executions count. Each is trained on once: the ledgers of the versions know it.
+* Nothing of the watch is stored: a new start reads the last `watch.history` seconds again.
+* Learners keep their models between updates. A store that is away is awaited.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from ltrain_collector.store import Store
+from ltrain_instrument.errors import LtrainError
+from ltrain_train.errors import NotFinite, NothingToTrain
+from ltrain_train.loop.once import (
+    OfflineRun,
+    TrainingInput,
+    read_lineage,
+    read_store,
+    remove_datasets,
+    train_on,
+)
+from ltrain_train.loop.plan import Plan
+from ltrain_train.loop.policy_run import MAX_UNDONE
+from ltrain_train.loop.report import Progress
+from ltrain_train.loop.retry import store_is_away
+from ltrain_train.loop.update import Updater
+from ltrain_transforms.source import (
+    Selection,
+    count_ended,
+    empty_selection,
+    explain_query_errors,
+)
+
+NANOSECONDS = 1_000_000_000
+
+_logger = logging.getLogger("ltrain.loop")
+
+
+@dataclass(slots=True)
+class Watcher:
+    """Follows a store for the policies of a plan."""
+
+    plan: Plan
+    store: str | None
+    """Its DSN; None: LTRAIN_STORE."""
+    updaters: Mapping[str, Updater]
+    on_input: Callable[[TrainingInput], None]
+    """Called with what there is to train a policy on."""
+    on_update: Callable[[Plan, TrainingInput, OfflineRun], None]
+    progress: Progress
+    _counted_until: int | None = None
+    """End of the executions that were counted, in ns since the epoch."""
+    _looked: bool = False
+    """Whether the store has answered."""
+    _undone: int = 0
+    """Updates in a row that were undone."""
+    _away: set[str] = field(default_factory=set)
+    """The reasons that were logged since the store is away."""
+
+    def run(self) -> None:
+        """Look at the store every `watch.poll` seconds, without end.
+
+        Raises:
+            NotFinite: when `MAX_UNDONE` updates in a row were undone.
+        """
+        while True:
+            try:
+                self.look()
+                self._away.clear()
+            except LtrainError as error:
+                if not store_is_away(error):
+                    raise
+                self._log_away(str(error))
+            time.sleep(self.plan.recipe.watch.poll)
+
+    def look(self, now: int | None = None) -> bool:
+        """Make an update of each policy if enough executions have ended; return whether they have.
+
+        Args:
+            now: time in ns since the epoch; None: the clock's.
+        """
+        watch = self.plan.recipe.watch
+        until = (now or time.time_ns()) - int(watch.reward_window * NANOSECONDS)
+        counted = self._counted_until
+        begin = (counted or until) - int(watch.history * NANOSECONDS)
+        since, source = self._since(begin), self.plan.recipe.source
+        selection = Selection.of_source(source, since=since)
+        with Store.open(self.store, create=False) as store:
+            with explain_query_errors(store, source, selection):
+                ended = count_ended(store, source, selection, counted or begin, until)
+            self.progress.show(f"waiting: {ended} of {watch.executions} new executions have ended")
+            if not ended and not self._looked:  # the recipe may select none
+                reason = empty_selection(store, source, selection)
+                _logger.warning("ltrain: no execution has ended yet. %s", reason)
+            self._looked = True
+            if ended < watch.executions:
+                return False
+            for name in self.plan.trained:
+                self._update(self.plan.for_policy(name), store, since, until)
+        self._counted_until = until
+        return True
+
+    def _since(self, time_ns: int) -> str:
+        """Return the later one of a time and the recipe's `source.since`, as ISO 8601."""
+        begin = datetime.fromtimestamp(time_ns / NANOSECONDS, UTC)
+        source = self.plan.recipe.source.since
+        if source is not None:
+            own = datetime.fromisoformat(source)
+            begin = max(begin, own if own.tzinfo else own.replace(tzinfo=UTC))
+        return begin.isoformat()
+
+    def _update(self, plan: Plan, store: Store, since: str, until: int) -> None:
+        lineage = read_lineage(plan)
+        data = read_store(plan, store, lineage, ended_before=until, since=since)
+        self.on_input(data)
+        if not data.report.rows:
+            return
+        self.progress.show(f"training '{plan.policy}' on {data.report.rows} rows")
+        try:
+            run = train_on(plan, data, self.updaters[plan.policy])
+        except NothingToTrain as error:  # every call was rejected
+            _logger.warning("ltrain: %s", error)
+        except NotFinite as error:
+            self._undone += 1
+            if self._undone == MAX_UNDONE:
+                raise
+            _logger.warning("ltrain: %s", error)
+        else:
+            self._undone = 0
+            remove_datasets(plan, run.removed)
+            self.on_update(plan, data, run)
+
+    def _log_away(self, reason: str) -> None:
+        if reason not in self._away:
+            self._away.add(reason)
+            _logger.warning("ltrain: waiting for the store: %s", reason)
