@@ -159,10 +159,11 @@ class Recipe(Section):
     def _prompt_can_be_scored(self) -> Self:
         if self.prompt is None:
             return self
-        if self.critic_model.url is None:
+        critic = self.critic_model
+        if critic.url is None:
             raise ValueError(
-                f"The critic of [prompt] has the model '{self.critic_model.model}', which has no server. "
-                f'Add [[serve.route]] with model = "{self.critic_model.model}" and its url, or set url '
+                f"The critic of [prompt] has the model '{critic.model}', which has no server. "
+                f'Add [[serve.route]] with model = "{critic.model}" and its url, or set url '
                 "in [prompt.critic]."
             )
         if self.rollout is None or self.rollout.validation is None:
