@@ -98,7 +98,8 @@ def _is_key(field: FieldInfo) -> bool:
 def _key(
     section: type[BaseModel], name: str, field: FieldInfo, docs: dict[str, str]
 ) -> tuple[str, str, str, str]:
-    doc = docs.get(f"{section.__name__}.{name}", "")
+    declared = (f"{each.__name__}.{name}" for each in section.__mro__)
+    doc = next((docs[each] for each in declared if each in docs), "")
     if name in getattr(section, "budgets", set)():
         doc = f"{doc} *Budget.*"
     bounds = [

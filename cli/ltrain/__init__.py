@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ltrain_collector.store import Store
-    from ltrain_instrument import configure, flush, reward, rollout, task
+    from ltrain_instrument import configure, flush, prompt, reward, rollout, task
     from ltrain_train.session import train
     from ltrain_transforms.datasets import Dataset, build
     from ltrain_transforms.recipe import Recipe
@@ -22,6 +22,7 @@ __all__ = [
     "build",
     "configure",
     "flush",
+    "prompt",
     "reward",
     "rollout",
     "task",
@@ -29,7 +30,7 @@ __all__ = [
 ]
 
 _AGENT_MODULES = dict.fromkeys(
-    ("configure", "flush", "reward", "rollout", "task"), "ltrain_instrument"
+    ("configure", "flush", "prompt", "reward", "rollout", "task"), "ltrain_instrument"
 )
 _STORE_MODULES = {
     "Dataset": "ltrain_transforms.datasets",

@@ -6,14 +6,16 @@ if TYPE_CHECKING:
     from ltrain_instrument.distro import configure
     from ltrain_instrument.identity import Identity
     from ltrain_instrument.lifecycle import flush
+    from ltrain_instrument.prompts import prompt
     from ltrain_instrument.rollouts import reward, rollout, task
 
-__all__ = ["Identity", "configure", "flush", "reward", "rollout", "task"]
+__all__ = ["Identity", "configure", "flush", "prompt", "reward", "rollout", "task"]
 
 _MODULES = {
     "Identity": "identity",
     "configure": "distro",
     "flush": "lifecycle",
+    "prompt": "prompts",
     "reward": "rollouts",
     "rollout": "rollouts",
     "task": "rollouts",

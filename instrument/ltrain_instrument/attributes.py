@@ -26,6 +26,10 @@ POLICY_NAME = "ltrain.policy.name"
 POLICY_VERSION = "ltrain.policy.version"
 """Version of the policy, an integer."""
 
+PROMPT = "ltrain.prompt."
+"""Prefix of the names of prompts; the value is the version, an integer. A span of an agent has
+those that `ltrain.prompt` had read, a dispatch span all that its attempt may read."""
+
 PROMPT_TOKEN_IDS = "ltrain.prompt_token_ids"
 """Prompt token ids as the server reported them; JSON without spaces."""
 RESPONSE_TOKEN_IDS = "ltrain.response_token_ids"

@@ -31,6 +31,14 @@ class BadReward(LtrainError, ValueError):
     """A reward that is not a finite number."""
 
 
+class UnknownPrompt(LtrainError, LookupError):
+    """There is no prompt of a name, or it cannot be read."""
+
+
+class BadPrompt(LtrainError, ValueError):
+    """The values for a prompt are not those of its slots."""
+
+
 class MissingExtra(LtrainError, ImportError):
     """A public name whose packages are not installed."""
 

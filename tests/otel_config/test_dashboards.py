@@ -54,7 +54,7 @@ def write_run(provider: TracerProvider) -> None:
         who = Identity(
             run="demo", task="singers", rollout=f"r{wave + 1}", attempt=1, wave=wave, mode="train"
         )
-        entry = record.write_dispatch(who, lease=60, task_input="x")
+        entry = record.write_dispatch(who, lease=60, task_input="x", prompts={})
         call = {
             "gen_ai.operation.name": "chat",
             "gen_ai.response.model": "tiny",

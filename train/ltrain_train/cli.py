@@ -129,6 +129,23 @@ def rollout(
 
 
 @app.command()
+def apo(
+    recipe: Annotated[
+        Path, typer.Argument(help="The recipe; its section prompt names the critic.")
+    ] = Path("ltrain.toml"),
+) -> None:
+    """Optimize a prompt: a critic model edits it, and rollouts decide which edit is better.
+
+    The best version becomes current. A killed search continues where it stopped.
+
+    Example: ltrain apo ltrain.toml
+    """
+    from ltrain_train.prompts import optimize_prompt
+
+    optimize_prompt(recipe)
+
+
+@app.command()
 def score(
     run: Annotated[str, typer.Argument(help="Name of the run.")],
     reward: RewardOption = None,

@@ -24,6 +24,10 @@ class RolloutsFailed(LtrainError, RuntimeError):
     """Every rollout of a wave failed."""
 
 
+class CriticFailed(LtrainError, RuntimeError):
+    """The critic model did not answer, or refused a request."""
+
+
 class RunStopped(LtrainError, RuntimeError):
     """The rollouts of a run were stopped while another thread waited for them."""
 

@@ -25,7 +25,8 @@ OPEN_FOR_RUN_KEY = {*IDENTITY_ATTRIBUTES.values()} - {names.RUN_ID}
 
 # the store has already replaced the `ltrain.sender` of the request
 AGENT_ATTRIBUTES = {names.SPANS, names.TRUNCATED, names.CUT, names.REDACTED}
-"""The `ltrain.*` attributes that agents set; only gateway, runner and learner set others."""
+"""The `ltrain.*` attributes that agents set, besides the versions of the prompts that they read;
+only gateway, runner and learner set others."""
 
 COLLECTOR_SERVICE = "ltrain-collector"
 """The service name of the collector's own metrics."""
@@ -125,6 +126,7 @@ def _attribute_violation(identity: Mapping[str, str], open_names: Set[str], one:
             return f"'{key}' names an identity that the key is not bound to"
     elif key in TOKEN_ATTRIBUTES or (
         key.startswith("ltrain.")
+        and not key.startswith(names.PROMPT)
         and key not in AGENT_ATTRIBUTES | {names.REWARD_SCOPE, names.SENDER}
     ):
         return f"'{key}' is reserved for ltrain's own processes"

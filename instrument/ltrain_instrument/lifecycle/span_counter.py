@@ -21,6 +21,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, Tracer
 
 from ltrain_instrument import attributes, patches
 from ltrain_instrument.identity import Identity, context_with_identity, identity_from_context
+from ltrain_instrument.prompts import prompt_attributes
 
 MAX_ATTEMPTS = 4096
 """Number of attempts whose counts are kept after their report, for spans that end late."""
@@ -81,6 +82,8 @@ class SpanCounter(SpanProcessor):
             span.set_attributes(count.span_attributes)
         else:  # the agent's own baggage has changed a field of the same attempt
             span.set_attributes(identity.attributes())
+        if versions := prompt_attributes():
+            span.set_attributes(versions)
         span_context = span.get_span_context()
         if span_context is None or not span_context.trace_flags.sampled:
             return

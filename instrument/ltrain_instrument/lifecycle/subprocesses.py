@@ -22,6 +22,8 @@ from ltrain_instrument.identity import VARIABLES, current_identity, identity_fro
 from ltrain_instrument.lifecycle import capture, propagation
 from ltrain_instrument.lifecycle.capture import SHUTDOWN_TIMEOUT, SPAWNED_VARIABLE
 from ltrain_instrument.lifecycle.propagation import W3C_PROPAGATOR
+from ltrain_instrument.prompts import VARIABLE as PROMPTS_VARIABLE
+from ltrain_instrument.prompts import prompt_environment
 
 _TRACE = ("TRACEPARENT", "TRACESTATE")
 _BAGGAGE = "BAGGAGE"
@@ -62,6 +64,8 @@ def child_environment(requested: Mapping[Any, Any] | None) -> dict[Any, Any]:
         child.update(current_identity().environ())
         if _BAGGAGE in headers:
             child[_BAGGAGE] = headers[_BAGGAGE]
+    if PROMPTS_VARIABLE not in changed:
+        child.update(prompt_environment())
     if settings.HOME.name not in changed:
         # Absolute, because the child may have another working directory
         child[settings.HOME.name] = str(settings.HOME.read().absolute())

@@ -25,6 +25,7 @@ from ltrain_train.gateway import (
     sign_worker_key,
 )
 from ltrain_train.gateway.keys import RolloutClaims
+from ltrain_train.policy import Policies
 
 
 @pytest.fixture
@@ -79,6 +80,21 @@ def test_a_worker_runs_a_command(
     closed = outside.wait_spans(2, WAIT, name="ltrain.rollout")
     results = {span.attributes["ltrain.rollout.result"] for span in closed}
     assert results == {'"policy<>"'}, "an agent must not see the worker's key"
+
+
+def test_a_worker_reads_the_prompts_of_the_runners_home(
+    cluster: Cluster, tasks: Callable[..., Path], outside: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "greeting.txt").write_text("Hello {name}.")
+    Policies(cluster.home).register("greeting", tmp_path / "greeting.txt")
+    code = "import ltrain; p = ltrain.prompt('greeting'); print([p, p.version])"
+    cluster.worker("shell", "--", "python", "-c", code)
+    rollouts = finish(cluster.rollout(tasks(1)))
+    assert [each["outcome"] for each in rollouts] == ["ok"]
+    (closed,) = outside.wait_spans(1, WAIT, name="ltrain.rollout")
+    assert closed.attributes["ltrain.rollout.result"] == json.dumps("['Hello {name}.', 0]")
+    (dispatch,) = outside.wait_spans(1, WAIT, name="ltrain.rollout.dispatch")
+    assert dispatch.attributes["ltrain.prompt.greeting"] == 0
 
 
 def test_the_rollouts_of_a_killed_worker_are_tried_elsewhere(

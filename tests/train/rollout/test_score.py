@@ -120,7 +120,7 @@ def write_rollout(home: Path, result: Any, contents: bool, ended: bool) -> None:
     provider = open_service_provider("runner", home)
     writer = SpanWriter(provider)
     identity = Identity(run="r", rollout="1" * 32, task="a", attempt=1, wave=0, mode="train")
-    spans = writer.write_dispatch(identity, 60, "What?")
+    spans = writer.write_dispatch(identity, 60, "What?", {})
     values = {attributes.TASK_FIELDS: {"gold": "g"}, attributes.RESULT: result}
     if ended:
         writer.write_end(

@@ -24,6 +24,8 @@ class LeasedAttempt(BaseModel):
     """The gateway's key of this attempt."""
     model: str
     traceparent: str
+    prompts: dict[str, dict[str, Any]] = {}
+    """The prompts that the agent may read, by name: `version` and `text`."""
     started: int
     """Unix nanoseconds."""
     timeout: float

@@ -2,8 +2,20 @@
 
 from ltrain_train.loop import command, policy_commands
 from ltrain_train.loop.command import hold_lock
+from ltrain_train.loop.generation import TRAIN_SAMPLING
 from ltrain_train.loop.health import responds
-from ltrain_train.loop.journal import Journal
+from ltrain_train.loop.journal import (
+    Completed,
+    Dispatched,
+    Evaluated,
+    Finished,
+    Journal,
+    PolicyScore,
+    Repeated,
+    Trained,
+    Wave,
+    open_journal,
+)
 from ltrain_train.loop.learners import PolicyLearner, require_rank
 from ltrain_train.loop.once import build_dataset, open_updater, prune, read_lineage, run_folder
 from ltrain_train.loop.plan import Plan, find_chat_template, serve_arguments
@@ -15,18 +27,35 @@ from ltrain_train.loop.publication import (
     publish_draft,
     publishes_adapters,
 )
-from ltrain_train.loop.report import count_left_out
+from ltrain_train.loop.report import WaveRows, count_left_out
 from ltrain_train.loop.retry import retry_publish, retry_store
+from ltrain_train.loop.run import make_runner
 from ltrain_train.loop.services import Services
-from ltrain_train.loop.wave_summary import CountedRollout, WaveSummary, outcome_score
+from ltrain_train.loop.wave_summary import (
+    CountedRollout,
+    WaveSummary,
+    outcome_score,
+    summarize_groups,
+    task_scores,
+)
 
 __all__ = [
+    "TRAIN_SAMPLING",
+    "Completed",
     "CountedRollout",
+    "Dispatched",
+    "Evaluated",
+    "Finished",
     "Journal",
     "Plan",
     "PolicyLearner",
+    "PolicyScore",
+    "Repeated",
     "Services",
+    "Trained",
     "TrainedVersion",
+    "Wave",
+    "WaveRows",
     "WaveSummary",
     "build_dataset",
     "command",
@@ -35,6 +64,8 @@ __all__ = [
     "find_chat_template",
     "find_gateway",
     "hold_lock",
+    "make_runner",
+    "open_journal",
     "open_updater",
     "outcome_score",
     "parse_version",
@@ -49,4 +80,6 @@ __all__ = [
     "retry_store",
     "run_folder",
     "serve_arguments",
+    "summarize_groups",
+    "task_scores",
 ]

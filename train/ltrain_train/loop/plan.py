@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Self
 
 from ltrain_train.errors import BadRun
-from ltrain_train.policy import VLLM_DTYPES, Policies, resolve_dtype
+from ltrain_train.policy import VLLM_DTYPES, Policies, current_prompts, resolve_dtype
 from ltrain_transforms.recipe import Recipe, Rollout, Serve, Train
 
 
@@ -65,12 +65,23 @@ class Plan:
         return serve_arguments(self.recipe.serve, trains[0].model_copy(update=largest), self.folder)
 
     def policies(self) -> Policies:
-        """Return the home's policies, after registering models as version 0 of the new ones."""
+        """Return the home's policies, after registering models as version 0 of the new ones.
+
+        Raises:
+            BadRun: when one of the recipe's policies is a prompt.
+        """
         policies = Policies(self.home)
         for policy in self.recipe.policy:
             model = self.model if policy.model is None else self.folder / policy.model
             if model is not None and not policies.versions(policy.name):
                 policies.register(policy.name, model)
+        prompts = current_prompts(policies)
+        if prompt := next((each.name for each in self.recipe.policy if each.name in prompts), None):
+            raise BadRun(
+                f"The policy '{prompt}' is a prompt, which has no weights to train. Name the model "
+                "that answers in [[policy]], and the prompt in [prompt] with its critic: `ltrain "
+                "apo` optimizes it."
+            )
         return policies
 
     @property

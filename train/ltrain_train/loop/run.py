@@ -146,7 +146,7 @@ def run_online(
             rewards={each.policy: each.recipe.reward for each in plans},
             journal=journal,
             store=store,
-            runner=stack.enter_context(_make_runner(plan, journal.run, services, secret, lock)),
+            runner=stack.enter_context(make_runner(plan, journal.run, services, secret, lock)),
             tasks=tasks,
             validation=validation,
             versions=lambda: {each.name: each.version for each in policy_runs},
@@ -203,7 +203,8 @@ def _serve_version(journal: PolicyJournal, policies: Policies, gateway: GatewayC
     return version
 
 
-def _make_runner(plan: Plan, run: str, services: Services, secret: str, lock: RunLock) -> Runner:
+def make_runner(plan: Plan, run: str, services: Services, secret: str, lock: RunLock) -> Runner:
+    """Return the runner of the plan's agent, with the gateway of the services."""
     rollout = plan.rollout
     return Runner(
         run=run,

@@ -13,6 +13,7 @@ from ltrain_train.policy.artifact import (
 )
 from ltrain_train.policy.chat_template import NO_TOOLS, chat_template_option, renders_tools
 from ltrain_train.policy.manifest import LINEAGE_FILES
+from ltrain_train.policy.prompts import current_prompts, publish_prompt, read_prompt_version
 from ltrain_train.policy.reference import Reference, find_reference, held_reference
 from ltrain_train.policy.versions import Policies, require_empty
 from ltrain_train.policy.weights import (
@@ -39,13 +40,16 @@ __all__ = [
     "adapted_modules",
     "chat_template_option",
     "check_adapter",
+    "current_prompts",
     "dead_zone",
     "fast_dtype",
     "find_artifact",
     "find_reference",
     "held_reference",
+    "publish_prompt",
     "read_adapter_config",
     "read_config",
+    "read_prompt_version",
     "read_shapes",
     "renders_tools",
     "require_empty",

@@ -8,6 +8,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from ltrain_instrument.prompts import PROMPT_FILE
 from ltrain_train.errors import BadModel, describe_fault
 from ltrain_train.policy.manifest import artifact_files
 from ltrain_train.policy.weights import Shape, check_model, check_same_tensors, read_shapes
@@ -15,7 +16,6 @@ from ltrain_transforms.artifacts import Artifact
 
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
-PROMPT_FILE = "prompt.txt"
 ADAPTER_PREFIX = "base_model.model."
 """What PEFT puts before the name of each adapted module."""
 ADAPTER_PARTS = ("lora_A.weight", "lora_B.weight")

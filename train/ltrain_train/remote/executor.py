@@ -14,6 +14,7 @@ from dataclasses import asdict
 from importlib import metadata
 from urllib.parse import urlsplit
 
+from ltrain_instrument.prompts import prompt_fields
 from ltrain_train.errors import NoWorkers
 from ltrain_train.gateway import GatewayRefused, GatewayUnreachable, sign_admin_key
 from ltrain_train.leases import (
@@ -205,6 +206,7 @@ def map_offers(attempts: Collection[Attempt]) -> list[LeasedAttempt]:
             key=attempt.endpoint.api_key,
             model=attempt.endpoint.model,
             traceparent=attempt.traceparent,
+            prompts=prompt_fields(attempt.prompts),
             started=attempt.started,
             timeout=attempt.timeout,
             isolated=attempt.isolated,

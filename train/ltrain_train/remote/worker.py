@@ -21,6 +21,7 @@ from pathlib import Path
 
 from ltrain_instrument.delivery import send_leftover_spans
 from ltrain_instrument.identity import Identity
+from ltrain_instrument.prompts import read_prompts
 from ltrain_instrument.settings import SECRETS, SPOOL
 from ltrain_train.gateway import GatewayRefused, GatewayUnreachable
 from ltrain_train.leases import (
@@ -240,6 +241,7 @@ class LeaseWorker:
             task=message.task,
             endpoint=Endpoint(self._client.url + message.path, message.key, message.model),
             traceparent=message.traceparent,
+            prompts=read_prompts(message.prompts),
             started=message.started,
             timeout=message.timeout,
             isolated=message.isolated,

@@ -4,6 +4,7 @@ from ltrain_train.rollout.attempt_log import AttemptLog
 from ltrain_train.rollout.executor import rollout_logs
 from ltrain_train.rollout.failures import Failure, describe_failures, find_failures
 from ltrain_train.rollout.finished import check_leases, finished_rollouts
+from ltrain_train.rollout.rewards import ChatModel, EndpointAway, RewardLimits, StartCall
 from ltrain_train.rollout.run_tasks import RolloutOptions, run_tasks
 from ltrain_train.rollout.runner import Runner
 from ltrain_train.rollout.runs import last_and_next_name
@@ -13,10 +14,14 @@ from ltrain_train.rollout.tasks import BadTasks, Task, load_tasks
 __all__ = [
     "AttemptLog",
     "BadTasks",
+    "ChatModel",
+    "EndpointAway",
     "Failure",
+    "RewardLimits",
     "RolloutOptions",
     "Runner",
     "ScoreReport",
+    "StartCall",
     "Task",
     "check_leases",
     "describe_failures",

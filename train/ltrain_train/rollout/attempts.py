@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from ltrain_instrument import attributes
 from ltrain_instrument.allow import Allow
 from ltrain_instrument.identity import Identity
+from ltrain_instrument.prompts import Prompt
 from ltrain_train.attempt_services import NO_LEASE, Lease
 from ltrain_train.gateway import (
     OUTAGE_TIMEOUT,
@@ -104,6 +105,8 @@ class WaveSettings:
     """Untrainable request features that their calls may use."""
     pin_version: bool = False
     """Whether calls are refused when the version of an attempt's first call is gone."""
+    prompts: Mapping[str, Prompt] = field(default_factory=dict)
+    """The prompts that the agent may read, by name."""
 
 
 class Attempts:
@@ -141,7 +144,9 @@ class Attempts:
         identity = replace(rollout.identity, attempt=number)
         settings = self._settings
         seconds = settings.timeout + KEY_GRACE
-        spans = self._span_writer.write_dispatch(identity, seconds, rollout.task.json_input)
+        spans = self._span_writer.write_dispatch(
+            identity, seconds, rollout.task.json_input, settings.prompts
+        )
         attempt = Attempt(
             identity=identity,
             task=rollout.task.visible_fields(settings.agent_sees),
@@ -149,6 +154,7 @@ class Attempts:
             traceparent=spans.traceparent,
             started=spans.started,
             timeout=settings.timeout,
+            prompts=settings.prompts,
             environ=self._attempt_environment(identity),
             isolated=rollout.isolated,
         )

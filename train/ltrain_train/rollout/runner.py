@@ -18,16 +18,19 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from ltrain_instrument.allow import Allow
 from ltrain_instrument.files import path_component
 from ltrain_instrument.identity import Identity, Mode
+from ltrain_instrument.prompts import Prompt
 from ltrain_instrument.settings import SECRETS
 from ltrain_train.attempt_services import ServicePool
 from ltrain_train.errors import RunStopped
 from ltrain_train.gateway import GatewayClient
+from ltrain_train.policy import Policies, current_prompts
 from ltrain_train.rollout.attempt_log import AttemptLog
 from ltrain_train.rollout.attempts import Attempts, ClosedAttempt, RunningAttempt, WaveSettings
 from ltrain_train.rollout.executor import next_rollout, open_executor, rollout_logs
@@ -133,8 +136,10 @@ class Runner(ExitStack):
         super().__init__()
         # the agent of a remote worker sends its spans with the worker's own key
         self._store_keys = None if agent is None else StoreKeys.from_home(home, os.environ)
-        self._run, self._agent_sees, self._allow = run, tuple(agent_sees), tuple(allow)
-        self._pin_version = pin_version
+        self._run, self._gateway, self._secret = run, gateway, secret
+        self._settings = WaveSettings(
+            policy, {}, timeout, tuple(agent_sees), tuple(allow), pin_version
+        )
         self._agent, self._folder, self._home = agent, folder.resolve(), home
         self._is_function = agent is not None and is_reference(agent)
         self._workers, self._concurrency = workers, concurrency
@@ -150,9 +155,7 @@ class Runner(ExitStack):
             concurrency=reward_concurrency,
             rate=reward_rate,
         )
-        self._gateway, self._secret, self._policy = gateway, secret, policy
         self._gateway_given_up = gateway_given_up
-        self._timeout = timeout
         self._keep_open = tuple(keep_open)
         self._cancelled: list[Identity] = []
         """Attempts that were in flight when a wave was stopped."""
@@ -220,6 +223,7 @@ class Runner(ExitStack):
         *,
         sampling: Mapping[str, float],
         finished: Collection[str] = (),
+        prompts: Mapping[str, Prompt] | None = None,
     ) -> None:
         """Add each task `rollouts_per_task` times; the next `wait` runs them.
 
@@ -230,6 +234,7 @@ class Runner(ExitStack):
             rollouts_per_task: rollouts of each task.
             sampling: sampling parameters that the gateway imposes on the agent's calls.
             finished: rollout ids that have ended before, and do not run.
+            prompts: versions that the agent reads in place of the current ones, by name.
 
         Raises:
             BadTasks: when two tasks share an id.
@@ -242,13 +247,10 @@ class Runner(ExitStack):
             attempt_log=AttemptLog(self._home / "runs" / path_component(self._run)),
             gateway=self._gateway,
             secret=self._secret,
-            settings=WaveSettings(
-                self._policy,
-                dict(sampling),
-                self._timeout,
-                self._agent_sees,
-                self._allow,
-                self._pin_version,
+            settings=replace(
+                self._settings,
+                sampling=dict(sampling),
+                prompts=current_prompts(Policies(self._home)) | dict(prompts or {}),
             ),
             store_keys=None if self._is_function else self._store_keys,
         )
@@ -299,7 +301,7 @@ class Runner(ExitStack):
         executor, rollouts = self._executor, self._open
         if executor is None:
             raise RuntimeError("A runner needs its workers: use it inside `with Runner(...)`.")
-        watch = GatewayWatch(self._client, self._policy)
+        watch = GatewayWatch(self._client, self._settings.policy)
         threads = CLOSING_THREADS + self._scorer.concurrency
         closers = ThreadPoolExecutor(threads, thread_name_prefix="close")
         try:

@@ -19,6 +19,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from ltrain_instrument import attributes
 from ltrain_instrument.identity import Identity
 from ltrain_instrument.privacy import content
+from ltrain_instrument.prompts import Prompt
 from ltrain_instrument.tokens import CallSpan, Request
 from ltrain_train.workers import Outcome
 
@@ -58,7 +59,13 @@ class SpanWriter:
     def __init__(self, provider: TracerProvider) -> None:
         self._tracer = provider.get_tracer(attributes.SCOPE_RUNNER)
 
-    def write_dispatch(self, identity: Identity, lease: float, task_input: Any) -> AttemptSpans:
+    def write_dispatch(
+        self,
+        identity: Identity,
+        lease: float,
+        task_input: Any,
+        prompts: Mapping[str, Prompt],
+    ) -> AttemptSpans:
         """Write the dispatch span of an attempt, which this runner leases for `lease` seconds."""
         now = time.time_ns()
         span = self._tracer.start_span(
@@ -68,6 +75,7 @@ class SpanWriter:
             attributes={
                 **identity.attributes(),
                 attributes.LEASE_UNTIL: now + int(lease * 1e9),
+                **{f"{attributes.PROMPT}{name}": p.version or 0 for name, p in prompts.items()},
                 **_content({attributes.TASK_INPUT: task_input}),
             },
         )

@@ -25,7 +25,7 @@ from ltrain_train.rollout.rewards import (
     REWARD_CONCURRENCY,
     REWARD_TIMEOUT,
     UNNAMED,
-    BadJudge,
+    BadUpstream,
     RewardFailed,
 )
 from ltrain_train.rollout.runner_spans import AttemptSpans, SpanWriter
@@ -189,7 +189,7 @@ def find_judge(recipe: Path, name: str) -> "Judge":
     Raises:
         BadRecipe: when the recipe cannot be read.
         UnknownName: when it has no such judge.
-        BadJudge: when the judge's model has no server.
+        BadUpstream: when the judge's model has no server.
     """
     from ltrain_transforms.recipe import Recipe
 
@@ -197,7 +197,7 @@ def find_judge(recipe: Path, name: str) -> "Judge":
     if name not in judges:
         raise UnknownName("judge", name, judges)
     if judges[name].url is None:
-        raise BadJudge(
+        raise BadUpstream(
             f"The judge '{name}' of {recipe} has no server. Add a [[serve.route]] with model = "
             f'"{judges[name].model}", or set url in its params.'
         )

@@ -47,7 +47,7 @@ class Scorer(ExitStack):
 
         Raises:
             BadReference: when there is no such function.
-            BadJudge: when the key of a judge's model is not set.
+            BadUpstream: when the key of a judge's model is not set.
         """
         super().__init__()
         self.concurrency = concurrency

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ltrain_instrument.identity import Identity
+from ltrain_instrument.prompts import Prompt
 
 VMSTAT = Path("/proc/vmstat")
 
@@ -86,6 +87,8 @@ class Attempt:
     """Unix nanoseconds."""
     timeout: float
     """Seconds until the attempt times out."""
+    prompts: Mapping[str, Prompt] = field(default_factory=dict)
+    """The prompts that the agent may read, by name."""
     environ: Mapping[str, str | None] = field(default_factory=dict, repr=False)
     """Environment variables of the attempt's own process, such as its key of the store."""
     isolated: bool = False

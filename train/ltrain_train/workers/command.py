@@ -1,8 +1,8 @@
 """Runs an agent that is a shell command: one process tree for each attempt, instrumented.
 
 The command reads its task, its endpoint and the addresses of its services from the environment
-(`LTRAIN_TASK`, `OPENAI_BASE_URL`, `OPENAI_API_KEY`, `OPENAI_MODEL`, `LTRAIN_SERVICE_*`). The last
-line that it prints is its result, parsed as JSON if it is JSON.
+(`LTRAIN_TASK`, `OPENAI_BASE_URL`, `OPENAI_API_KEY`, `OPENAI_MODEL`, `LTRAIN_SERVICE_*`,
+`LTRAIN_PROMPTS`). The last line that it prints is its result, parsed as JSON if it is JSON.
 """
 
 import json
@@ -13,6 +13,7 @@ from signal import SIGKILL
 from typing import Any
 
 from ltrain_instrument.files import make_private
+from ltrain_instrument.prompts import prompt_environment
 from ltrain_train.processes import Child, ChildDied, Children
 from ltrain_train.workers.attempt import Attempt, AttemptResult, Outcome, result_of_death
 from ltrain_train.workers.executor import KILL_GRACE, OnEnd, instrumented_command
@@ -133,6 +134,7 @@ def _attempt_environment(attempt: Attempt) -> Mapping[str, str | None]:
         "OPENAI_API_KEY": attempt.endpoint.api_key,
         "OPENAI_MODEL": attempt.endpoint.model,
         "LTRAIN_TASK": json.dumps(attempt.task),
+        **prompt_environment(attempt.prompts),
         **service_environment(attempt.endpoint.services),
     }
 

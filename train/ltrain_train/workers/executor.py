@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ltrain_instrument.identity import Identity
+from ltrain_instrument.prompts import VARIABLE as PROMPTS_VARIABLE
 from ltrain_train.workers.attempt import Attempt, AttemptResult
 
 OnEnd = Callable[[Attempt, AttemptResult], None]
@@ -59,7 +60,9 @@ def agent_environment(home: Path, extra: Mapping[str, str | None]) -> dict[str, 
     """Return the environment variables of an agent's process, without those of its attempt."""
     path = os.pathsep.join([str(scripts_folder()), os.environ.get("PATH", os.defpath)])
     # an identity in the runner's own environment must not reach the agents
-    no_identity = dict.fromkeys([*_ANY_IDENTITY.environ(), "TRACEPARENT", "BAGGAGE"])
+    no_identity = dict.fromkeys(
+        [*_ANY_IDENTITY.environ(), "TRACEPARENT", "BAGGAGE", PROMPTS_VARIABLE]
+    )
     return {**no_identity, "PATH": path, "LTRAIN_HOME": str(home.resolve()), **extra}
 
 

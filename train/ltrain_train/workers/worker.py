@@ -30,6 +30,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from ltrain_instrument import attributes, rollout
 from ltrain_instrument.identity import Identity, use_context
+from ltrain_instrument.prompts import read_prompts, use_prompts
 from ltrain_train.workers.attempt import AttemptResult, Endpoint, Outcome
 from ltrain_train.workers.exit_announcement import patch_exit_calls
 from ltrain_train.workers.reference import BadReference, load_function
@@ -106,6 +107,7 @@ def _rollout_context(request: Mapping[str, Any]) -> Iterator[None]:
     with (
         use_context(parent),
         rollout(Identity(**request["identity"])),
+        use_prompts(read_prompts(request["prompts"])),
         tracer.start_as_current_span(attributes.SPAN_SOLVE),
     ):
         yield

@@ -17,6 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ltrain_instrument.prompts import prompt_fields
 from ltrain_train.processes import Child, Children
 from ltrain_train.workers.attempt import Attempt
 from ltrain_train.workers.executor import KILL_GRACE, instrumented_command
@@ -158,4 +159,5 @@ def _request_message(attempt: Attempt) -> dict[str, Any]:
         "endpoint": asdict(attempt.endpoint),
         "traceparent": attempt.traceparent,
         "timeout": attempt.timeout,
+        "prompts": prompt_fields(attempt.prompts),
     }

@@ -8,10 +8,11 @@ from ltrain_transforms.recipe.credit import (
     Process,
     Step,
 )
-from ltrain_transforms.recipe.judge import Judge
+from ltrain_transforms.recipe.judge import Judge, UpstreamModel
 from ltrain_transforms.recipe.offline import Dpo, Sft
 from ltrain_transforms.recipe.policy import NEUTRAL, Policy
 from ltrain_transforms.recipe.policy_loss import KL_ESTIMATORS, POLICY_LOSSES, UNSUPPORTED_LOSSES
+from ltrain_transforms.recipe.prompt import CriticModel, PromptSearch
 from ltrain_transforms.recipe.recipe import DEFAULT, Recipe
 from ltrain_transforms.recipe.reward import Credited, Reward, RuleKind
 from ltrain_transforms.recipe.rollout import Rollout
@@ -38,6 +39,7 @@ __all__ = [
     "Credit",
     "Credited",
     "Critic",
+    "CriticModel",
     "Dpo",
     "FailedCounts",
     "Filter",
@@ -46,6 +48,7 @@ __all__ = [
     "Peers",
     "Policy",
     "Process",
+    "PromptSearch",
     "Recipe",
     "Reward",
     "Rollout",
@@ -58,6 +61,7 @@ __all__ = [
     "Step",
     "Train",
     "TrustedSender",
+    "UpstreamModel",
     "Verl",
     "VerlActor",
     "Watch",

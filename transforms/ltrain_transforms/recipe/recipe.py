@@ -21,6 +21,7 @@ from ltrain_transforms.recipe.fault import describe_error
 from ltrain_transforms.recipe.judge import Judge
 from ltrain_transforms.recipe.offline import Dpo, Sft
 from ltrain_transforms.recipe.policy import Policy
+from ltrain_transforms.recipe.prompt import CriticModel, PromptSearch
 from ltrain_transforms.recipe.reward import Reward
 from ltrain_transforms.recipe.rollout import Rollout
 from ltrain_transforms.recipe.section import Section, first_duplicate
@@ -45,6 +46,7 @@ class Recipe(Section):
     sft: Sft = Sft()
     dpo: Dpo = Dpo()
     serve: Serve = Serve()
+    prompt: PromptSearch | None = None
     watch: Watch = Watch()
 
     @field_validator("policy")
@@ -154,6 +156,34 @@ class Recipe(Section):
         return self
 
     @model_validator(mode="after")
+    def _prompt_can_be_scored(self) -> Self:
+        if self.prompt is None:
+            return self
+        critic = self.critic_model
+        if critic.url is None:
+            raise ValueError(
+                f"The critic of [prompt] has the model '{critic.model}', which has no server. "
+                f'Add [[serve.route]] with model = "{critic.model}" and its url, or set url '
+                "in [prompt.critic]."
+            )
+        if self.rollout is None or self.rollout.validation is None:
+            raise ValueError(
+                "[prompt] needs tasks to criticise prompts on, and held-out tasks to compare them: "
+                "add [rollout] with `tasks` and `validation`."
+            )
+        if all(reward.evaluation is None for reward in self.reward):
+            raise ValueError(
+                "[prompt] needs the scores of rollouts, and no [[reward]] has an evaluation. Add "
+                "one."
+            )
+        if self.prompt.policy in {policy.name for policy in self.policy}:
+            raise ValueError(
+                f"[prompt] policy = '{self.prompt.policy}' is also a [[policy]], which is the "
+                "model that answers. Give the prompt another name."
+            )
+        return self
+
+    @model_validator(mode="after")
     def _with_default_estimator(self) -> Self:
         name = PRODUCTION_ESTIMATOR if self.source.mode == "prod" else DEFAULT_ESTIMATOR
         # the recipe is frozen once this has returned
@@ -230,9 +260,25 @@ class Recipe(Section):
         }
 
     @property
+    def critic_model(self) -> CriticModel:
+        """The critic of [prompt], with the server of its route.
+
+        Raises:
+            BadRecipe: when the recipe has no [prompt].
+        """
+        if self.prompt is None or self.prompt.critic is None:
+            raise BadRecipe(
+                "The recipe has no [prompt] section, so there is no prompt to optimize. Add "
+                '[prompt] with policy = "…", and [prompt.critic] with model = "…".'
+            )
+        routes = {route.model: route for route in self.serve.route}
+        return self.prompt.critic.at_route(routes.get(self.prompt.critic.model))
+
+    @property
     def secrets(self) -> tuple[str, ...]:
         """The environment variables with keys of other models; agents do not get them."""
-        keys = (judge.key for judge in self.judges.values() if judge.key is not None)
+        models = [*self.judges.values(), *((self.critic_model,) if self.prompt else ())]
+        keys = (model.key for model in models if model.key is not None)
         return tuple(dict.fromkeys([*self.serve.secrets, *keys]))
 
     @property
@@ -241,6 +287,8 @@ class Recipe(Section):
         budgets = Train.budgets()
         exclude: dict[str, Any] = {"train": budgets, "policy": {"__all__": {"train": budgets}}}
         exclude["watch"] = True
+        if self.prompt is None:
+            exclude["prompt"] = True  # of a recipe that another version has read
         content = self.model_dump_json(by_alias=True, exclude=exclude)
         return sha256(content.encode()).hexdigest()[:16]
 

@@ -15,6 +15,14 @@ from ltrain_transforms.traces import Role, sender_roles
 COUNTING = ("ok", "error", "timeout")
 """Outcomes that the agent caused; if such a rollout lacks an evaluation, it counts as 0."""
 
+PROMPTS = f"""
+    arrayMap(
+        name -> concat(substring(name, {len(attributes.PROMPT) + 1}), '@', SpanAttributes[name]),
+        arrayFilter(name -> startsWith(name, '{attributes.PROMPT}'), mapKeys(SpanAttributes))
+    )
+"""
+"""The prompts that an attempt may read, of its dispatch span."""
+
 WAVES = f"""
 SELECT mode, wave, toInt64(count()) AS rollouts, min(first) AS began, max(last) AS ended,
     arraySort(groupUniqArrayArray(sampled)) AS policies
@@ -26,8 +34,11 @@ FROM (
             toUnixTimestamp64Nano(Timestamp) + toInt64(Duration),
             SpanName != '{attributes.SPAN_EVALUATION}'
         ) AS last,
-        groupUniqArrayIf(
-            concat(toString(PolicyName), '@', toString(PolicyVersion)), PolicyName != ''
+        arrayConcat(
+            groupUniqArrayIf(
+                concat(toString(PolicyName), '@', toString(PolicyVersion)), PolicyName != ''
+            ),
+            groupUniqArrayArrayIf({PROMPTS}, SpanName = '{attributes.SPAN_DISPATCH}')
         ) AS sampled
     FROM otel.spans WHERE RunId = {{{{run:String}}}} AND RolloutId != '' GROUP BY RolloutId
 ) GROUP BY mode, wave ORDER BY wave, mode
@@ -92,7 +103,8 @@ class WaveUpdate:
 @dataclass(frozen=True, slots=True)
 class RunWaves:
     waves: pl.DataFrame
-    """`mode`, `wave`, `rollouts`, `began`, `ended` (ns), `policies` that answered, `counting`."""
+    """`mode`, `wave`, `rollouts`, `began`, `ended` (ns), `policies` that answered or
+    were read as prompts, `counting`."""
     outcomes: pl.DataFrame
     """`mode`, `wave`, `outcome`, `rollouts`."""
     evaluations: pl.DataFrame

@@ -14,7 +14,7 @@ from opentelemetry.trace import SpanKind
 from tests.train.rollout.rewards.reply_server import Reply, ReplyServer, replying
 
 from ltrain_instrument.tokens import CallSpan, Request
-from ltrain_train.rollout.rewards import BadJudge, LlmJudge, RewardFailed, RewardLimits, Score
+from ltrain_train.rollout.rewards import BadUpstream, LlmJudge, RewardFailed, RewardLimits, Score
 from ltrain_train.rollout.tasks import Task
 from ltrain_transforms.recipe import Judge
 
@@ -204,5 +204,5 @@ def test_a_server_that_is_away_is_asked_until_the_timeout(
 
 
 def test_a_key_that_is_not_set_is_named_at_once(score: Callable[..., Score]) -> None:
-    with pytest.raises(BadJudge, match="'quality' needs the key of its model in ABSENT_KEY, and"):
+    with pytest.raises(BadUpstream, match="'quality' needs the key of its model in ABSENT_KEY"):
         score(key="ABSENT_KEY")

@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+from ltrain_train.rollout.rewards.chat import BadUpstream, ChatModel, StartCall
 from ltrain_train.rollout.rewards.command import RewardCommand
+from ltrain_train.rollout.rewards.endpoint import EndpointAway
 from ltrain_train.rollout.rewards.function import RewardFunction
-from ltrain_train.rollout.rewards.judge import BadJudge, LlmJudge, Score, StartCall
+from ltrain_train.rollout.rewards.judge import LlmJudge, Score
 from ltrain_train.rollout.rewards.limits import REWARD_CONCURRENCY, LimitedReward, RewardLimits
 from ltrain_train.rollout.rewards.service import SCHEMES, RewardService
 from ltrain_train.rollout.rewards.source import (
@@ -21,7 +23,9 @@ __all__ = [
     "REWARD_CONCURRENCY",
     "REWARD_TIMEOUT",
     "UNNAMED",
-    "BadJudge",
+    "BadUpstream",
+    "ChatModel",
+    "EndpointAway",
     "LlmJudge",
     "RewardFailed",
     "RewardLimits",

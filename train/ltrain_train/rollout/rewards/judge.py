@@ -8,20 +8,16 @@
 """
 
 import json
-import os
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ltrain_instrument.errors import LtrainError
-from ltrain_instrument.privacy import remove_url_credentials
-from ltrain_instrument.tokens import CallSpan, ModelResponse, Request, unchanged_request
 from ltrain_train.errors import describe_fault
-from ltrain_train.rollout.rewards.endpoint import EndpointAway, JsonEndpoint
+from ltrain_train.rollout.rewards.chat import ChatModel, StartCall
+from ltrain_train.rollout.rewards.endpoint import EndpointAway
 from ltrain_train.rollout.rewards.limits import RewardLimits
 from ltrain_train.rollout.rewards.source import MAX_CALLS, RewardFailed
 from ltrain_train.rollout.tasks import Task
@@ -40,13 +36,6 @@ The rubric:
 Answer with one JSON object and nothing else:
 {{"evidence": "one or two sentences that name what in the result decides", "score": a number from \
 0 (not at all what the rubric wants) to 1 (fully)}}"""
-
-StartCall = Callable[[Request], CallSpan]
-"""Starts the span of a call."""
-
-
-class BadJudge(LtrainError, ValueError):
-    """The key of a judge's model is not set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,33 +56,6 @@ class _Verdict(BaseModel):
     score: float = Field(ge=0, le=1, strict=True)
 
 
-class _Message(BaseModel):
-    role: str = "assistant"
-    content: str
-
-
-class _Choice(BaseModel):
-    message: _Message
-    finish_reason: str | None = None
-
-
-class _Usage(BaseModel):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-
-
-class _Completion(BaseModel):
-    """The parts of a chat completion that are read and recorded."""
-
-    id: str | None = None
-    choices: list[_Choice] = Field(min_length=1, max_length=1)
-    usage: _Usage | None = None
-
-    @property
-    def text(self) -> str:
-        return self.choices[0].message.content
-
-
 class LlmJudge:
     """Asks a model about each result; `score` may run in many threads."""
 
@@ -107,12 +69,10 @@ class LlmJudge:
             limits: how many results are judged at a time, and how many calls start in a second.
 
         Raises:
-            BadJudge: when the variable with the model's key is not set.
+            BadUpstream: when the variable with the model's key is not set.
         """
         self.name, self._judge, self._timeout, self._limits = name, judge, timeout, limits
-        url = f"{(judge.url or '').rstrip('/')}/chat/completions"
-        self._server = remove_url_credentials(url)
-        self._endpoint = JsonEndpoint(url, _read_key(name, judge), limits)
+        self._model = ChatModel(f"The judge '{name}'", judge, limits)
         self.digest = sha256(judge.model_dump_json().encode()).hexdigest()[:16]
         """Hash of the rubric, the model and its server."""
 
@@ -142,40 +102,27 @@ class LlmJudge:
     def close(self) -> None:
         """End the waits and close the connections."""
         self._limits.close()
-        self._endpoint.close()
+        self._model.close()
 
     def _ask(self, task: Task, result: Any, until: float, start_call: StartCall) -> Score:
-        request = self._request(task, result)
-        span = start_call(request)
         try:
-            payload = self._endpoint.post(json.dumps(request.body).encode(), until)
-            completion = _Completion.model_validate(payload)
-        except (EndpointAway, ValueError, RewardFailed) as error:
-            span.end_with_error(type(error).__name__, str(error))
-            if isinstance(error, ValidationError | RewardFailed):
-                raise
+            text = self._model.complete(self._messages(task, result), until, start_call)
+        except (ValidationError, RewardFailed):
+            raise
+        except (EndpointAway, ValueError) as error:
             raise self._failure(task, error) from error
-        response = ModelResponse()
-        response.add_payload(completion.model_dump())
-        span.end_with_response(response)
-        verdict = _Verdict.model_validate_json(_without_fence(completion.text))
+        verdict = _Verdict.model_validate_json(_without_fence(text))
         return Score(verdict.score, verdict.evidence)
 
-    def _request(self, task: Task, result: Any) -> Request:
+    def _messages(self, task: Task, result: Any) -> list[dict[str, str]]:
         judge = self._judge
         shown = {"task": task.input, "result": result}
         if judge.reference is not None:
             shown["reference"] = task.model_dump(mode="json").get(judge.reference)
-        body: dict[str, Any] = {
-            "model": judge.model,
-            "messages": [
-                {"role": "system", "content": INSTRUCTIONS.format(rubric=judge.rubric)},
-                {"role": "user", "content": json.dumps(shown, ensure_ascii=False)},
-            ],
-        }
-        if judge.temperature is not None:
-            body["temperature"] = judge.temperature
-        return unchanged_request("chat", body, judge.model)
+        return [
+            {"role": "system", "content": INSTRUCTIONS.format(rubric=judge.rubric)},
+            {"role": "user", "content": json.dumps(shown, ensure_ascii=False)},
+        ]
 
     def _failure(self, task: Task, error: Exception) -> RewardFailed:
         away = isinstance(error, EndpointAway)
@@ -186,20 +133,9 @@ class LlmJudge:
             else "Check the model's name, its URL and its key."
         )
         return RewardFailed(
-            f"The judge '{self.name}' has not judged task '{task.id}'{within}: {self._server} with "
-            f"model '{self._judge.model}': {error}. {hint}"
+            f"The judge '{self.name}' has not judged task '{task.id}'{within}: "
+            f"{self._model.server} with model '{self._judge.model}': {error}. {hint}"
         )
-
-
-def _read_key(name: str, judge: "Judge") -> str:
-    if judge.key is None:
-        return ""
-    if not os.environ.get(judge.key):
-        raise BadJudge(
-            f"The judge '{name}' needs the key of its model in {judge.key}, and that variable is "
-            f"not set. Set it: export {judge.key}=…"
-        )
-    return os.environ[judge.key]
 
 
 def _without_fence(text: str) -> str:

@@ -1,0 +1,58 @@
+"""Versions that are prompts: the text of one, those that are current, and a new one from a text."""
+
+from collections.abc import Iterator
+
+from ltrain_instrument.prompts import PROMPT_FILE, Prompt
+from ltrain_train.errors import BadModel
+from ltrain_train.policy.artifact import read_prompt
+from ltrain_train.policy.versions import Policies
+
+
+def read_prompt_version(policies: Policies, name: str, version: int) -> Prompt:
+    """Return the text of a version.
+
+    Raises:
+        UnknownVersion: when the version does not exist.
+        BadModel: when it is no prompt, or cannot be read.
+    """
+    artifact = policies.read_version(name, version).artifact
+    if artifact != "prompt":
+        raise BadModel(f"Version {version} of '{name}' is {artifact}, and no prompt.")
+    return Prompt(read_prompt(policies.path(name, version) / PROMPT_FILE), version)
+
+
+def current_prompts(policies: Policies) -> dict[str, Prompt]:
+    """Return the current version of each policy whose versions are prompts, by name."""
+    return {name: read_prompt_version(policies, name, v) for name, v in _current(policies)}
+
+
+def _current(policies: Policies) -> Iterator[tuple[str, int]]:
+    for name in policies.names():
+        version = policies.find_current(name)
+        if version is None or version not in policies.versions(name):
+            continue
+        if policies.read_version(name, version).artifact == "prompt":
+            yield name, version
+
+
+def publish_prompt(
+    policies: Policies, name: str, text: str, *, parent: int, recipe: str | None = None
+) -> int:
+    """Return the version with a text; if there is none, write it first.
+
+    So the same text has one version, also if a killed run had written it.
+
+    Args:
+        policies: of the home.
+        name: the policy.
+        text: the prompt.
+        parent: the version that it was made from.
+        recipe: digest of the recipe.
+    """
+    for version in policies.versions(name):
+        if read_prompt_version(policies, name, version) == text:
+            return version
+    draft = policies.draft(name)
+    draft.mkdir(parents=True)
+    (draft / PROMPT_FILE).write_text(text, encoding="utf-8")
+    return policies.publish_files(name, draft, parent=parent, recipe=recipe)

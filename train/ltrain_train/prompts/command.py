@@ -1,0 +1,212 @@
+"""`ltrain apo`: starts what a search for a better prompt needs, runs it, and prints its result."""
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from opentelemetry.context import Context
+from opentelemetry.trace import SpanKind
+from rich.console import Console
+
+from ltrain_collector.store import Store
+from ltrain_instrument import attributes, settings
+from ltrain_instrument.identity import Identity
+from ltrain_instrument.tokens import CallSpan
+from ltrain_train.errors import BadRun
+from ltrain_train.gateway import GatewayClient, gateway_secret
+from ltrain_train.loop import (
+    Journal,
+    Plan,
+    Services,
+    Wave,
+    WaveRows,
+    hold_lock,
+    make_runner,
+    open_journal,
+)
+from ltrain_train.policy import Policies
+from ltrain_train.processes import RunLock
+from ltrain_train.prompts.critic import PromptCritic
+from ltrain_train.prompts.optimizer import PromptOptimizer
+from ltrain_train.prompts.prompt_waves import PromptWaves
+from ltrain_train.prompts.proposal_log import ProposalLog
+from ltrain_train.rollout import (
+    AttemptLog,
+    ChatModel,
+    RewardLimits,
+    check_leases,
+    load_tasks,
+    rollout_logs,
+)
+from ltrain_train.store import open_service_provider, require_own_store
+from ltrain_transforms.recipe import CriticModel, PromptSearch, Recipe
+
+POLL = 0.2
+"""Seconds between two checks of the services that are starting."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchPlan:
+    """A recipe with a [prompt] section, and what it names."""
+
+    plan: Plan
+    search: PromptSearch
+    critic: CriticModel
+    policies: Policies
+
+    @classmethod
+    def load(cls, path: Path) -> "SearchPlan":
+        """Read and check a recipe.
+
+        Raises:
+            BadRecipe: when it cannot be read, or has no [prompt].
+            BadRun: when the policy of [prompt] has other versions than prompts.
+            UnknownVersion: when the policy does not exist.
+        """
+        recipe = Recipe.load(path)
+        critic, search = recipe.critic_model, recipe.prompt
+        assert search is not None, "a recipe with a critic has the section"
+        plan = Plan(recipe=recipe, folder=path.parent, home=settings.HOME.read())
+        policies = Policies(plan.home)
+        artifact = policies.read_version(search.policy, policies.current(search.policy)).artifact
+        if artifact != "prompt":
+            raise BadRun(
+                f"[prompt] policy = '{search.policy}' is a policy of {artifact}, and `ltrain apo` "
+                "optimizes prompts; `ltrain run` trains weights. Name a policy that `ltrain policy "
+                "add NAME prompt.txt` made."
+            )
+        policies.current(plan.policy)  # the model that answers
+        return cls(plan, search, critic, policies)
+
+    @property
+    def name(self) -> str:
+        """Name of the run; `ltrain run` of the same recipe has another one."""
+        return f"{self.plan.name}-{self.search.policy}"
+
+
+def optimize_prompt(path: Path) -> None:
+    """Optimize the prompt of a recipe; a killed search continues where it stopped.
+
+    Raises:
+        RunInUse: when another process works on the run or the prompt's policy.
+        LtrainError: when the recipe, the agent, the critic or a service cannot be used.
+    """
+    found = SearchPlan.load(path)
+    require_own_store(found.plan.home)
+    after = "the same command continues from here"
+    with hold_lock(found.plan.home, found.name, (found.search.policy,), after) as lock:
+        journal, best = _search(found, lock)
+    for line in _result_lines(found, journal, best):
+        _console().print(line)
+
+
+def _search(found: SearchPlan, lock: RunLock) -> tuple[Journal, int]:
+    plan, search = found.plan, found.search
+    tasks = load_tasks(plan.folder / plan.rollout.tasks)
+    validation = load_tasks(plan.folder / (plan.rollout.validation or ""))
+    journal = _open_journal(found)
+    with ExitStack() as stack, lock.working():
+        services = Services(
+            plan.home,
+            policies=plan.served,
+            serve=plan.serve_arguments,
+            keep_open=lock.descriptors,
+        )
+        stack.enter_context(services)
+        check_leases(
+            services.store_url,
+            journal.run,
+            AttemptLog(journal.folder),
+            rename="with source.run in the recipe",
+            trust=plan.recipe.source.trust,
+        )
+        limits = RewardLimits()
+        model = stack.enter_context(closing(ChatModel("The critic", found.critic, limits)))
+        _console().print(_describe_start(found, journal))
+        services.start()
+        while not services.ready():
+            time.sleep(POLL)
+        secret = gateway_secret(plan.home)
+        given_up = services.gateway_given_up
+        gateway = GatewayClient(services.gateway_url, secret, given_up=given_up)
+        stack.enter_context(closing(gateway)).require_running()
+        provider = open_service_provider("ltrain-apo", plan.home)
+        stack.callback(provider.shutdown)
+        store = stack.enter_context(Store.open(services.store_url))
+        runner = make_runner(plan, journal.run, services, secret, lock)
+        log = ProposalLog(journal.folder)
+        start_call = partial(
+            CallSpan,
+            provider.get_tracer(attributes.SCOPE_RUNNER),
+            Context(),
+            SpanKind.CLIENT,
+            identity=Identity(run=journal.run).attributes(),
+        )
+        optimizer = PromptOptimizer(
+            search=search,
+            seed=plan.rollout.seed,
+            waves=PromptWaves(
+                recipe=plan.recipe,
+                policy=search.policy,
+                journal=journal,
+                store=store,
+                runner=stack.enter_context(runner),
+                logs=rollout_logs(plan.home),
+                on_wave=partial(_print_wave, WaveRows(plan.recipe)),
+            ),
+            critic=PromptCritic(found.critic, model, log, start_call),
+            log=log,
+            policies=found.policies,
+            tasks=tasks,
+            validation=validation,
+            notify=_console().print,
+        )
+        return journal, optimizer.run()
+
+
+def _open_journal(found: SearchPlan) -> Journal:
+    name, policies = found.search.policy, found.policies
+    current = policies.read_version(name, policies.current(name))
+    runs, recipe = found.plan.home / "runs", found.plan.recipe
+    return open_journal(runs, found.name, recipe=recipe.digest, updates=0, current=[current])
+
+
+def _describe_start(found: SearchPlan, journal: Journal) -> str:
+    search, base = found.search, journal.policies[found.search.policy]
+    begins = "goes on" if journal.waves else "starts"
+    return (
+        f"Run {journal.run} {begins} from {search.policy}@{base}: {search.rounds} "
+        f"rounds, beam of {search.beam_width}; critic {found.critic.model}, answers by "
+        f"{found.plan.policy}."
+    )
+
+
+def _result_lines(found: SearchPlan, journal: Journal, best: int) -> Iterator[str]:
+    name = found.search.policy
+    base = journal.policies[name]
+    scores = {w.version: w.score or 0.0 for w in journal.waves if w.mode == "val"}
+    first = f"{name}@{base}"
+    if best == base:
+        yield f"No prompt is better than {first}, {scores[best]:.3f} on held-out tasks."
+    else:
+        yield (
+            f"{name}@{best} is current: {scores[best]:.3f} on held-out tasks, {first} "
+            f"{scores[base]:.3f}."
+        )
+    yield "Next:"
+    yield f"  ltrain policy list {name}"
+    yield f"  ltrain show run:{journal.run}"
+
+
+def _print_wave(rows: WaveRows, wave: Wave) -> None:
+    """Print a validation; the waves of a selection are told of as one."""
+    if wave.mode == "val":
+        for line in rows.lines(wave):
+            _console().print(line)
+
+
+def _console() -> Console:
+    return Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
