@@ -141,7 +141,7 @@ def test_what_cannot_be_optimized_is_refused(words: Any) -> None:
     text = recipe.read_text()
     for old, new, fault in (
         ("[prompt]", "[ignored]", "ignored"),
-        ('policy = "greeting"', 'policy = "nothing"', "Unknown policy 'nothing'"),
+        ('policy = "greeting"', 'policy = "nothing"', "'nothing' has no version. Add the prompt"),
         ('key = "CRITIC_KEY"', 'key = "ABSENT"', "The critic needs the key of its model in ABSENT"),
     ):
         recipe.write_text(text.replace(old, new, 1))

@@ -63,14 +63,19 @@ class SearchPlan:
 
         Raises:
             BadRecipe: when it cannot be read, or has no [prompt].
-            BadRun: when the policy of [prompt] has other versions than prompts.
-            UnknownVersion: when the policy does not exist.
+            BadRun: when the policy of [prompt] has no version, or other ones than prompts.
+            UnknownVersion: when the policy that answers does not exist.
         """
         recipe = Recipe.load(path)
         critic, search = recipe.critic_model, recipe.prompt
         assert search is not None, "a recipe with a critic has the section"
         plan = Plan(recipe=recipe, folder=path.parent, home=settings.HOME.read())
         policies = Policies(plan.home)
+        if not policies.versions(search.policy):
+            raise BadRun(
+                f"[prompt] policy = '{search.policy}' has no version. Add the prompt to start from:"
+                f" `ltrain policy add {search.policy} prompt.txt`."
+            )
         artifact = policies.read_version(search.policy, policies.current(search.policy)).artifact
         if artifact != "prompt":
             raise BadRun(
