@@ -17,7 +17,14 @@ from ltrain_train.loop.journal import (
     open_journal,
 )
 from ltrain_train.loop.learners import PolicyLearner, require_rank
-from ltrain_train.loop.once import build_dataset, open_updater, prune, read_lineage, run_folder
+from ltrain_train.loop.once import (
+    build_dataset,
+    open_dataset,
+    open_updater,
+    prune,
+    read_lineage,
+    run_folder,
+)
 from ltrain_train.loop.plan import Plan, find_chat_template, serve_arguments
 from ltrain_train.loop.policy_commands import parse_version
 from ltrain_train.loop.publication import (
@@ -65,6 +72,7 @@ __all__ = [
     "find_gateway",
     "hold_lock",
     "make_runner",
+    "open_dataset",
     "open_journal",
     "open_updater",
     "outcome_score",

@@ -25,6 +25,7 @@ from ltrain_train.loop.journal import Journal, Wave
 from ltrain_train.loop.once import (
     OfflineRun,
     TrainingInput,
+    open_dataset,
     open_updaters,
     read_lineage,
     read_store,
@@ -38,7 +39,7 @@ from ltrain_train.loop.run import run_online
 from ltrain_train.loop.watch import Watcher
 from ltrain_train.policy import Policies
 from ltrain_train.processes import RunLock, disk_full_error, is_disk_full, run_lock
-from ltrain_transforms.datasets import Dataset, interrupt_handler
+from ltrain_transforms.datasets import interrupt_handler
 from ltrain_transforms.recipe import Recipe, Serve
 
 _logger = logging.getLogger("ltrain.loop")
@@ -161,7 +162,7 @@ def train_once(
         for each in map(plan.for_policy, plan.trained):
             lineage = read_lineage(each, again=again, register=not dry_run)
             if dataset is not None:
-                data = select_input(each, Dataset.open(dataset), lineage)
+                data = select_input(each, open_dataset(each, dataset), lineage)
             else:
                 with Store.open(store, create=False) as opened:
                     data = read_store(each, opened, lineage, replace=replace)

@@ -9,7 +9,7 @@ from typing import Any
 
 from ltrain_collector.store import Store
 from ltrain_instrument.files import path_component
-from ltrain_train.errors import NotFinite, NothingToTrain
+from ltrain_train.errors import BadRun, NotFinite, NothingToTrain
 from ltrain_train.learner import supports_prefix_tree
 from ltrain_train.loop.learners import Learners
 from ltrain_train.loop.plan import Plan
@@ -25,6 +25,9 @@ from ltrain_transforms.datasets import MANIFEST, Dataset, build, dataset_folder
 from ltrain_transforms.errors import NoDataset
 from ltrain_transforms.policy_file import read_base_digests, versions_trained_on
 from ltrain_transforms.policy_lineage import Lineage
+
+JUDGING = ("reward", "credit", "filter")
+"""The sections of a recipe that decide what is in the rows of a dataset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +131,26 @@ def build_dataset(
         replace=replace or _is_unused(out, policies),
         **selection,
     )
+
+
+def open_dataset(plan: Plan, folder: Path) -> Dataset:
+    """Open a dataset that was built before, by a recipe that judges as the plan's does.
+
+    Raises:
+        NoDataset: when the folder has none.
+        BadRun: when the dataset's recipe has other rewards, another credit or another filter.
+    """
+    dataset = Dataset.open(folder)
+    built = dataset.manifest["recipe"]
+    recipe = plan.recipe.with_mode(built["source"].get("mode", "train"))
+    own = recipe.model_dump(mode="json", by_alias=True)
+    if others := [f"[{name}]" for name in JUDGING if own[name] != built[name]]:
+        raise BadRun(
+            f"{folder} was built by another recipe: {' and '.join(others)} of the two differ, and "
+            "the dataset's rewards and advantages are those of its own. Name that recipe, or build "
+            "the dataset again with this one: `ltrain build`."
+        )
+    return dataset
 
 
 def remove_datasets(plan: Plan, versions: Sequence[int]) -> None:

@@ -10,7 +10,14 @@ import polars as pl
 from ltrain_collector.store import Store
 from ltrain_instrument.identity import SourceMode
 from ltrain_train.errors import BadRun
-from ltrain_train.loop import Plan, build_dataset, command, find_chat_template, read_lineage
+from ltrain_train.loop import (
+    Plan,
+    build_dataset,
+    command,
+    find_chat_template,
+    open_dataset,
+    read_lineage,
+)
 from ltrain_train.policy import Policies, find_artifact, read_config
 from ltrain_transforms.datasets import Dataset
 from ltrain_transforms.policy_file import read_base_digests
@@ -115,11 +122,12 @@ def open_source(
 
     Raises:
         BadRun: when the policy has no weights to start from.
+        errors of `open_dataset`.
     """
     weights = _find_weights(plan)
     lineage = read_lineage(plan, again=again, register=register)
     if dataset is not None:
-        return OfflineSource(plan, Dataset.open(dataset), lineage, weights)
+        return OfflineSource(plan, open_dataset(plan, dataset), lineage, weights)
     with Store.open(store, create=False) as opened:
         part = f"{trainer}-{plan.policy}@{lineage.version}"
         built = build_dataset(plan, opened, part, replace=replace)
