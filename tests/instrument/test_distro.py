@@ -106,7 +106,7 @@ def test_configure_leaves_an_existing_set_up_alone(start: Start, sink: Sink) -> 
 
 
 def test_every_public_name_can_be_imported() -> None:
-    names = ("Identity", "configure", "flush", "reward", "rollout", "task")
+    names = ("Identity", "configure", "flush", "prompt", "reward", "rollout", "task")
     assert set(names) == set(ltrain_instrument.__all__)
     assert all(getattr(ltrain_instrument, name) for name in names)
 

@@ -3,7 +3,15 @@
 from pathlib import Path
 from typing import Any
 
-from ltrain_train.loop.journal import Evaluated, Journal, PolicyScore, Published, Trained, Wave
+from ltrain_train.loop.journal import (
+    Evaluated,
+    Journal,
+    Phase,
+    PolicyScore,
+    Published,
+    Trained,
+    Wave,
+)
 
 VALIDATION = Wave(
     policy="sql",
@@ -13,7 +21,7 @@ VALIDATION = Wave(
     rollouts=96,
     outcomes={"ok": 95, "timeout": 1},
     evaluations={"executed": 0.7, "reward": 0.417},
-    seconds={"generate": 6.0},
+    phases=(Phase("generate", 10.0, 16.0),),
 )
 TRAINED = Wave(
     policy="sql",
@@ -27,7 +35,13 @@ TRAINED = Wave(
     published=1,
     samples=52,
     metrics={"drift_k3": 0.00123},
-    seconds={"generate": 12.0, "settle": 0.5, "build": 0.5, "train": 30.0, "load": 2.0},
+    phases=(
+        Phase("generate", 16.0, 28.0),
+        Phase("settle", 28.0, 28.5),
+        Phase("build", 28.5, 29.0),
+        Phase("train", 29.0, 59.0),
+        Phase("load", 59.0, 61.0),
+    ),
 )
 
 

@@ -34,7 +34,7 @@ from ltrain_train.loop.publication import (
     publish_draft,
     publishes_adapters,
 )
-from ltrain_train.loop.report import WaveRows, count_left_out
+from ltrain_train.loop.report import WaveRows, count_left_out, split_time
 from ltrain_train.loop.retry import retry_publish, retry_store
 from ltrain_train.loop.run import make_runner
 from ltrain_train.loop.services import Services
@@ -88,6 +88,7 @@ __all__ = [
     "retry_store",
     "run_folder",
     "serve_arguments",
+    "split_time",
     "summarize_groups",
     "task_scores",
 ]

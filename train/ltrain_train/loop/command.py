@@ -109,7 +109,7 @@ def train_online(plan: Plan, *, as_json: bool) -> Journal:
     """Run online; print where it starts, a row for each wave, and then what it achieved."""
     console, began = (
         Console(highlight=False, soft_wrap=True, markup=False, emoji=False),
-        time.monotonic(),
+        time.time(),
     )
     own_waves: list[Wave] = []
     rows = WaveRows(plan.recipe)
@@ -134,7 +134,7 @@ def train_online(plan: Plan, *, as_json: bool) -> Journal:
         journal = run_online(plan, on_wave, lock, on_start=on_start, progress=progress)
     if not as_json:
         serve = plan.serve_arguments if plan.recipe.serve != Serve() else []
-        console.print(report.time_spent(own_waves, time.monotonic() - began))
+        console.print(report.time_spent(own_waves, began, time.time()))
         for line in (*report.held_out_scores(journal), *report.next_commands(journal, serve)):
             console.print(line)
     return journal

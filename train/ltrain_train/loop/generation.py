@@ -306,7 +306,7 @@ class Generation(AbstractContextManager["Generation"]):
                 for name, rewards in self.rewards.items()
             },
             failures=failures,
-            seconds=self._phases.pop_seconds(),
+            phases=self._phases.pop(),
         )
 
     def _report_failed(self, mode: str, number: int, failures: str) -> None:

@@ -115,7 +115,7 @@ class PolicyRun:
             rules=_rule_means(dataset),
             drops=drops,
             alarms=tuple(alarms),
-            seconds=self.updater.phases.pop_seconds(),
+            phases=self.updater.phases.pop(),
             **fields,
         )
 

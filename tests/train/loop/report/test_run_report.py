@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from tests.train.loop.journals import TRAINED, VALIDATION, changed
 
-from ltrain_train.loop.journal import Journal
+from ltrain_train.loop.journal import Journal, Phase
 from ltrain_train.loop.report import (
     describe_places,
     describe_start,
@@ -32,13 +32,17 @@ def journal() -> Journal:
 
 
 def test_time_is_split_into_engines_and_the_rest() -> None:
-    text = time_spent(journal().waves, wall=61.0)
-    assert text == (
-        "61 s: start and end 10 s, generate 18 s, settle 0 s, build 0 s, train 30 s, load 2 s. "
-        "No generation, training or weight load in 18% of it."
+    assert time_spent(journal().waves, 0.0, 62.0) == (
+        "62 s: start and end 11 s, generate 18 s, train 30 s, load 2 s, build 0 s, settle 0 s. "
+        "No generation, training or weight load in 19% of it."
     )
-    assert idle_share({"settle": 5.0}, 10.0) == 1.0
-    assert time_spent([], wall=9.0).startswith("9 s: start and end 9 s. No generation")
+    assert time_spent([], 1.0, 10.0).startswith("9 s: start and end 9 s. No generation")
+
+
+def test_engines_that_work_at_the_same_time_are_busy_once() -> None:
+    waves = [Phase("generate", 2.0, 8.0), Phase("train", 4.0, 10.0), Phase("settle", 10.0, 20.0)]
+    assert idle_share(waves, 0.0, 20.0) == 0.6
+    assert idle_share([Phase("settle", 0.0, 5.0)], 0.0, 5.0) == 1.0
 
 
 def test_the_start_says_where_the_run_begins_or_goes_on() -> None:

@@ -1,6 +1,7 @@
 """The events of a run's journal; each is one line of JSON."""
 
-from typing import Annotated, Literal
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
@@ -9,6 +10,23 @@ Group = tuple[int, str]
 
 
 FROZEN = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=True)
+
+
+class Phase(NamedTuple):
+    """A part of a wave's work; phases of several waves may overlap."""
+
+    name: str
+    began: float
+    """Unix time."""
+    ended: float
+
+
+def _sum_phases(fields: Mapping[str, Any]) -> dict[str, float]:
+    phases: Iterable[Phase] = fields.get("phases", ())
+    seconds: dict[str, float] = {}
+    for name, began, ended in phases:
+        seconds[name] = round(seconds.get(name, 0.0) + ended - began, 2)
+    return seconds
 
 
 class Evaluation(BaseModel):
@@ -24,7 +42,9 @@ class Evaluation(BaseModel):
     """Mean of each evaluation over the rollouts."""
     failures: str = ""
     """Why rollouts failed: the commonest reason, an example and its log; '' if none failed."""
-    seconds: dict[str, float] = {}
+    phases: tuple[Phase, ...] = ()
+    """When each phase ran."""
+    seconds: dict[str, float] = Field(default_factory=_sum_phases)
     """Wall seconds by phase."""
 
 
@@ -124,7 +144,9 @@ class Trained(Event, Training):
     wave: int
     changed: bool
     """Whether the weights changed: then a version is published."""
-    seconds: dict[str, float] = {}
+    phases: tuple[Phase, ...] = ()
+    """When each phase ran."""
+    seconds: dict[str, float] = Field(default_factory=_sum_phases)
     """Wall seconds by phase."""
 
 

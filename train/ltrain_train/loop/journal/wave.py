@@ -10,6 +10,9 @@ from ltrain_train.loop.journal.events import (
     Training,
 )
 
+TIMES = ("phases", "seconds")
+"""The fields that both a wave's evaluation and its training have."""
+
 
 class Wave(Training, PolicyScore, Evaluation):
     """The results of a wave of rollouts for a policy, and of the update on it if there was one."""
@@ -28,15 +31,16 @@ class Wave(Training, PolicyScore, Evaluation):
     ) -> Self:
         """Return the wave of these events; a wave that is only evaluated has no training.
 
-        The seconds of the rollouts are those of the run's first policy.
+        The times of the rollouts are those of the run's first policy.
         """
         fields = evaluated.model_dump(exclude={"event", "policies"})
         fields |= evaluated.policies[policy].model_dump() | {"policy": policy}
         if policy != next(iter(evaluated.policies)):
-            fields["seconds"] = {}
+            fields |= {"seconds": {}, "phases": ()}
         if trained is not None:
-            fields |= trained.model_dump(exclude={"event", "wave", "changed", "seconds"})
+            fields |= trained.model_dump(exclude={"event", "wave", "changed", *TIMES})
             fields["seconds"] |= trained.seconds
+            fields["phases"] += trained.phases
         return cls(**fields, published=published)
 
     @property

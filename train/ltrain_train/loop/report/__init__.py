@@ -3,7 +3,6 @@
 from ltrain_train.loop.report.nothing_to_train import nothing_to_train
 from ltrain_train.loop.report.progress import Progress, RolloutProgress
 from ltrain_train.loop.report.run_report import (
-    Phases,
     describe_places,
     describe_start,
     held_out_scores,
@@ -12,6 +11,7 @@ from ltrain_train.loop.report.run_report import (
     time_left,
     time_spent,
 )
+from ltrain_train.loop.report.timeline import BETWEEN, END, START, Phases, split_time
 from ltrain_train.loop.report.training_report import (
     TrainingReport,
     count_left_out,
@@ -20,6 +20,9 @@ from ltrain_train.loop.report.training_report import (
 from ltrain_train.loop.report.wave_rows import WaveRows, wave_notes
 
 __all__ = [
+    "BETWEEN",
+    "END",
+    "START",
     "Phases",
     "Progress",
     "RolloutProgress",
@@ -33,6 +36,7 @@ __all__ = [
     "make_report",
     "next_commands",
     "nothing_to_train",
+    "split_time",
     "time_left",
     "time_spent",
     "wave_notes",

@@ -2,20 +2,19 @@
 
 import os
 import shlex
-import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from ltrain_instrument import settings
 from ltrain_instrument.privacy import remove_url_credentials
-from ltrain_train.loop.journal import Journal, Wave
+from ltrain_train.loop.journal import Journal, Phase, Wave
+from ltrain_train.loop.report.timeline import END, START, split_time
 from ltrain_train.scores import mean, mean_interval, paired_differences
 from ltrain_transforms.recipe import Recipe
 
-PHASES = ("generate", "settle", "build", "train", "load")
+PHASES = ("generate", "train", "load", "build", "settle")
 
 ENGINE_PHASES = ("generate", "train", "load")
 """Phases that sample tokens, train the policy, or write and load weights."""
@@ -158,54 +157,30 @@ def next_commands(journal: Journal, serve: Sequence[str]) -> Iterator[str]:
     yield f"  {prefix}{command}   # serves {versions}"
 
 
-def time_spent(waves: Iterable[Wave], wall: float) -> str:
+def time_spent(waves: Iterable[Wave], began: float, ended: float) -> str:
     """Return the seconds of each phase of the waves, and the share without an engine.
 
     Args:
         waves: those of one process.
-        wall: seconds of that process.
+        began, ended: Unix times of that process.
     """
-    total: dict[str, float] = {}
-    for wave in waves:
-        for name, seconds in wave.seconds.items():
-            total[name] = total.get(name, 0.0) + seconds
-    start = max(0.0, wall - sum(total.values()))
-    phases = (f"{name} {total[name]:.0f} s" for name in _ordered_phases(total))
-    parts = ", ".join([f"start and end {start:.0f} s", *phases])
+    phases = [phase for wave in waves for phase in wave.phases]
+    total: dict[str, float] = defaultdict(float)
+    for phase in phases:
+        total[phase.name] += phase.ended - phase.began
+    wall = ended - began
+    seconds = split_time(phases, PHASES, began, ended)
+    start_and_end = seconds.get(START, 0.0) + seconds.get(END, 0.0)
+    parts = [f"start and end {start_and_end:.0f} s"]
+    parts += [f"{name} {total[name]:.0f} s" for name in PHASES if name in total]
     return (
-        f"{wall:.0f} s: {parts}. "
-        f"No generation, training or weight load in {idle_share(total, wall):.0%} of it."
+        f"{wall:.0f} s: {', '.join(parts)}. "
+        f"No generation, training or weight load in {idle_share(phases, began, ended):.0%} of it."
     )
 
 
-def _ordered_phases(seconds: dict[str, float]) -> list[str]:
-    ordered = [name for name in PHASES if name in seconds]
-    return [*ordered, *sorted(set(seconds) - set(PHASES))]
-
-
-class Phases:
-    """A stopwatch with one phase at a time."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = defaultdict(float)
-
-    @contextmanager
-    def measure(self, name: str) -> Iterator[None]:
-        """Add the seconds of the block to the phase `name`."""
-        began = time.monotonic()
-        try:
-            yield
-        finally:
-            self.seconds[name] += time.monotonic() - began
-
-    def pop_seconds(self) -> dict[str, float]:
-        """Return the seconds by phase so far, and reset them."""
-        rounded = {name: round(seconds, 2) for name, seconds in self.seconds.items()}
-        self.seconds.clear()
-        return rounded
-
-
-def idle_share(seconds: dict[str, float], wall: float) -> float:
-    """Return the share of `wall` seconds in which no engine worked."""
+def idle_share(phases: Iterable[Phase], began: float, ended: float) -> float:
+    """Return the share of the time in which no engine worked."""
+    seconds = split_time(phases, ENGINE_PHASES, began, ended)
     busy = sum(seconds.get(name, 0.0) for name in ENGINE_PHASES)
-    return max(0.0, 1.0 - busy / wall) if wall > 0 else 0.0
+    return 1.0 - busy / (ended - began) if ended > began else 0.0
