@@ -9,6 +9,7 @@ from ltrain_train.loop.journal.events import (
     PolicyScore,
     Published,
     Repeated,
+    Served,
     Trained,
 )
 from ltrain_train.loop.journal.journal import (
@@ -30,6 +31,7 @@ __all__ = [
     "PolicyScore",
     "Published",
     "Repeated",
+    "Served",
     "Trained",
     "Wave",
     "open_journal",

@@ -137,6 +137,14 @@ class Published(Event):
     version: int
 
 
+class Served(Event):
+    """An earlier version of a policy was chosen to be served after the run."""
+
+    event: Literal["served"] = "served"
+    policy: str
+    version: int
+
+
 class Finished(Event):
     """The run made its updates."""
 
@@ -144,7 +152,15 @@ class Finished(Event):
 
 
 AnyEvent = Annotated[
-    Started | Dispatched | Repeated | Completed | Evaluated | Trained | Published | Finished,
+    Started
+    | Dispatched
+    | Repeated
+    | Completed
+    | Evaluated
+    | Trained
+    | Published
+    | Served
+    | Finished,
     Field(discriminator="event"),
 ]
 EVENT: TypeAdapter[AnyEvent] = TypeAdapter(AnyEvent)

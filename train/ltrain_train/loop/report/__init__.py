@@ -9,6 +9,7 @@ from ltrain_train.loop.report.run_report import (
     held_out_scores,
     idle_share,
     next_commands,
+    test_scores,
     time_left,
     time_spent,
 )
@@ -33,6 +34,7 @@ __all__ = [
     "make_report",
     "next_commands",
     "nothing_to_train",
+    "test_scores",
     "time_left",
     "time_spent",
     "wave_notes",
