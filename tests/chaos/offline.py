@@ -9,7 +9,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
@@ -56,8 +55,6 @@ class Point:
     """SHA-256 of the version's files: weights and ledger."""
     steps: int
     """Optimizer steps until this version."""
-    checkpoint: dict[str, str]
-    """SHA-256 of the checkpoint's files."""
     rollouts: tuple[str, ...]
     """Those that it was trained on."""
 
@@ -177,11 +174,6 @@ class OfflineProject(Project):
             dataset=manifest.dataset,
             files={name: file.sha256 for name, file in manifest.files.items()},
             steps=json.loads((found[1] / "learner.json").read_text())["steps"],
-            checkpoint={
-                str(file.relative_to(found[1])): sha256(file.read_bytes()).hexdigest()
-                for file in sorted(found[1].rglob("*"))
-                if file.is_file()
-            },
             rollouts=tuple(ledger["rollout"]),
         )
 
