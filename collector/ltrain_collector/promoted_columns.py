@@ -133,7 +133,7 @@ PROMOTED = (
     PromotedColumn(
         name="Mode",
         type=WORD,
-        doc="train, val or prod.",
+        doc="train, val, test or prod.",
         record=(attributes.MODE,),
         resource=(attributes.MODE,),
         since=RESOURCE_STEP,

@@ -81,7 +81,9 @@ def traces(
     store: Where = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="The number of lines.")] = 20,
     run: Annotated[str | None, typer.Option(help="Only this run.")] = None,
-    mode: Annotated[str | None, typer.Option(help="Only this mode: train, val or prod.")] = None,
+    mode: Annotated[
+        str | None, typer.Option(help="Only this mode: train, val, test or prod.")
+    ] = None,
     since: Annotated[str | None, typer.Option(help="Only from this time on, ISO 8601.")] = None,
     errors: Annotated[bool, typer.Option("--errors", help="Only with a failed span.")] = False,
     every: Annotated[bool, typer.Option("--all", help="Also those without an LLM call.")] = False,

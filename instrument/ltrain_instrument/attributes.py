@@ -15,7 +15,7 @@ ROLLOUT_ID = "ltrain.rollout.id"
 ATTEMPT_ID = "ltrain.attempt.id"
 """Number of the attempt at the rollout, from 1."""
 MODE = "ltrain.mode"
-"""One of train, val and prod."""
+"""One of train, val, test and prod."""
 
 SENDER = "ltrain.sender"
 """The kind of key with which a resource's records were sent: agent, ingest, service, admin, none,

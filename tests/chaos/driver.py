@@ -245,7 +245,7 @@ class Project:
         processes = [" ".join(each.cmdline())[:200] for each in self.processes()]
         temporary = [each for each in self.temporary.iterdir() if each.name not in SHARED]
         folders = [*temporary, *self.file("sockets").glob("*")]
-        drafts = [*self.file("policies/chaos").glob(".*"), *self.file("runs/chaos").rglob(".*")]
+        drafts = [each for name in ("policies", "runs") for each in self.file(name).rglob(".*")]
         return [*processes, *map(str, folders), *map(str, drafts)]
 
     def _rollouts(self) -> Counter[tuple[int, bool]]:

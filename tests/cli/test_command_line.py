@@ -24,7 +24,7 @@ from ltrain_transforms.recipe import Rollout
 LTRAIN = str(Path(sys.executable).with_name("ltrain"))
 COMMANDS: dict[str, Any] = dict(commands_of(typer.main.get_command(app)))
 ONLINE_KEYS = {
-    *("tasks", "validation", "tasks-per-wave", "seed"),
+    *("tasks", "validation", "test", "tasks-per-wave", "seed"),
     *("remote", "domains", "target-score", "refill-tasks", "pin-version"),
     *("spare-tasks", "release-window", "validation-samples"),
 }

@@ -31,10 +31,12 @@ def test_a_session_trains_its_own_functions(project: Callable[[str], Any], tmp_p
     assert "Run weather starts from short@0: 1 updates of 12 tasks" in done.stdout
     journal = Journal.load(made.home / "runs" / "weather")
     assert journal is not None
-    waves = [(wave.mode, wave.rollouts, wave.outcomes) for wave in journal.waves]
-    assert waves == [("val", 1, {"ok": 1}), ("train", 96, {"ok": 96}), ("val", 1, {"ok": 1})]
+    waves = [(wave.mode, wave.version, wave.rollouts, wave.outcomes) for wave in journal.waves]
+    measured = [[(mode, version, 1, {"ok": 1}) for mode in ("val", "test")] for version in (0, 1)]
+    assert waves == [*measured[0], ("train", 0, 96, {"ok": 96}), *measured[1]]
     [trained] = [wave for wave in journal.waves if wave.mode == "train"]
     assert trained.published == 1 and trained.samples > 0
     assert all(0 < wave.evaluations["reward"] < 1 for wave in journal.waves)
-    assert "shape: (2, 3)" in done.stdout and "shape: (3, " in done.stdout
+    assert "shape: (2, 3)" in done.stdout and "shape: (5, " in done.stdout
+    assert "Test tasks: 0.0" in done.stdout and " with v0, then 0.0" in done.stdout
     assert f"'samples': {trained.samples}" in done.stdout

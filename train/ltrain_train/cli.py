@@ -238,6 +238,10 @@ def run(
     ] = None,
     tasks: Annotated[str | None, typer.Option(help="JSONL file of training tasks.")] = None,
     validation: Annotated[str | None, typer.Option(help="JSONL file of held-out tasks.")] = None,
+    test: Annotated[
+        str | None,
+        typer.Option(help="JSONL file of tasks that score the first and the last version."),
+    ] = None,
     agent: Annotated[
         str | None, typer.Option(help="The agent as module:function or as a command.")
     ] = None,
@@ -283,6 +287,7 @@ def run(
         updates=updates,
         tasks=tasks,
         validation=validation,
+        test=test,
         agent=agent,
         reward=reward,
         seed=seed,

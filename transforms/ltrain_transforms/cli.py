@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ltrain_instrument.identity import Mode, SourceMode
+from ltrain_instrument.identity import SourceMode, TrainableMode
 from ltrain_instrument.settings import HOME
 
 app = typer.Typer()
@@ -166,7 +166,7 @@ def init(
         str | None, typer.Option(help="Read this run; default: the newest of mode train.")
     ] = None,
     mode: Annotated[
-        Mode | None, typer.Option(help="The mode to read; default: train, else prod.")
+        TrainableMode | None, typer.Option(help="The mode to read; default: train, else prod.")
     ] = None,
 ) -> None:
     """Write a recipe, an agent and a reward function to start from, made from stored traces.

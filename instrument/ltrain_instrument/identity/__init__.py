@@ -10,19 +10,23 @@ from ltrain_instrument.identity.context import (
     use_context,
 )
 from ltrain_instrument.identity.rollout_identity import (
+    HELD_OUT_MODES,
     VARIABLES,
     Identity,
     Mode,
     SourceMode,
+    TrainableMode,
     rollout_id,
 )
 
 __all__ = [
+    "HELD_OUT_MODES",
     "VARIABLES",
     "Identity",
     "IdentityScope",
     "Mode",
     "SourceMode",
+    "TrainableMode",
     "context_with_identity",
     "current_identity",
     "enter_identity",

@@ -7,14 +7,18 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from hashlib import sha256
-from typing import Literal, Self, cast
+from typing import Literal, Self, cast, get_args
 
 from ltrain_instrument import attributes
 
-Mode = Literal["train", "val", "prod"]
-SourceMode = Literal["train", "val", "prod", "all"]
+TrainableMode = Literal["train", "val", "prod"]
+"""The modes that a policy may be trained on, `val` only if it is named."""
+Mode = Literal[TrainableMode, "test"]
+"""ltrain runs train, val and test itself; prod is traffic that exists anyway."""
+SourceMode = Literal[TrainableMode, "all"]
 """The mode of the rollouts that a command reads; `all` is no restriction."""
-"""ltrain runs train and val itself; prod is traffic that exists anyway."""
+HELD_OUT_MODES: tuple[Mode, ...] = ("val", "test")
+"""The modes of rollouts that measure a policy."""
 
 
 def rollout_id(run: str, mode: Mode, wave: int, task: str, sample: int) -> str:
@@ -67,7 +71,7 @@ class Identity:
         }
         strings = {field: value for field, value in texts.items() if field not in _INTEGERS}
         mode = strings.pop("mode", None)
-        known = cast(Mode, mode) if mode in ("train", "val", "prod") else None
+        known = cast(Mode, mode) if mode in get_args(Mode) else None
         return cls(**strings, **integers, mode=known)  # type: ignore[arg-type]
 
 

@@ -284,7 +284,7 @@ def test_the_command_binds_to_a_run(tmp_path: Path) -> None:
         (("ingest", "--bind", "attempt=1"), "Only ingest keys are bound"),
         (("ingest", "--bind", "rollout=a", "--bind", "who=me"), "'who'"),
         (("ingest", "--bind", "rollout=a", "--bind", "attempt=one"), "whole numbers"),
-        (("ingest", "--bind", "rollout=a", "--bind", "mode=test"), "train, val, prod"),
+        (("ingest", "--bind", "rollout=a", "--bind", "mode=tset"), "train, val, prod, test"),
     ],
 )
 def test_a_key_that_cannot_be_is_reported(tmp_path: Path, argv: tuple[str, ...], says: str) -> None:

@@ -132,6 +132,7 @@ def start_run(
     *learning: Learning,
     tasks: Sequence[Task] = ONE,
     validation: Sequence[Task] = (),
+    test: Sequence[Task] = (),
 ) -> tuple[OnlineRun, Agents, list[Wave]]:
     """Return a run with an updater for each policy, its agents, and the waves that it will show."""
     agents, shown = Agents(), list[Wave]()
@@ -157,7 +158,7 @@ def start_run(
         store=store,
         runner=cast(Any, agents),
         tasks=tasks,
-        validation=validation,
+        held_out={"val": validation, "test": test},
         versions=lambda: {each.name: each.version for each in policies},
         logs=tmp_path / "logs",
         progress=Progress(enabled=False),

@@ -243,7 +243,7 @@ reward = [{ name = "answer", evaluation = "reward" }]
         ("all", ', modes = ["val"]', {"val"}),
     ],
 )
-def test_validation_gets_credit_only_if_it_is_named(
+def test_validation_gets_credit_only_if_it_is_named_and_a_test_never_does(
     store: Store,
     scene: Any,
     tmp_path: Path,
@@ -252,7 +252,7 @@ def test_validation_gets_credit_only_if_it_is_named(
     modes: str,
     credited: set[str],
 ) -> None:
-    for of_mode in ("train", "val"):
+    for of_mode in ("train", "val", "test"):
         for sample in range(2):
             attempt = scene.attempt(mode=of_mode, sample=sample)
             attempt.dispatch()

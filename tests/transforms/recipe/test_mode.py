@@ -2,6 +2,7 @@
 
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.transforms.conftest import RECIPE
@@ -40,6 +41,15 @@ def test_another_mode_has_its_own_default_and_digest() -> None:
     named = recipe("prod", "[outcome]\nestimator = 'grpo'")
     assert named.with_mode("train").with_mode("prod").credit.outcome.estimator == "grpo"
     assert Recipe.model_validate(tomllib.loads(RECIPE)).credit.outcome.estimator == "grpo"
+
+
+@pytest.mark.parametrize("fields", [{"source": {"mode": "test"}}, {"policy": {"modes": ["test"]}}])
+def test_no_recipe_reads_the_mode_of_tests_by_name(fields: dict[str, dict[str, Any]]) -> None:
+    made = tomllib.loads(RECIPE)
+    made["source"] |= fields.get("source", {})
+    made["policy"][0] |= fields.get("policy", {})
+    with pytest.raises(BadRecipe, match=r"Unknown value 'test'\. Choose from: (all, )?prod"):
+        Recipe.from_sections(made)
 
 
 def test_an_unknown_mode_is_refused(tmp_path: Path) -> None:

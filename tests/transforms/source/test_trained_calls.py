@@ -17,7 +17,7 @@ from ltrain_transforms.tables import CALLS, DROPS, EXECUTIONS
 
 CASES: dict[str, dict[str, Any]] = {
     "superseded": {"superseded": True},
-    "validation": {"mode": "val"},
+    "held_out": {"mode": "val"},
     "infra": {"outcome": "infra"},
     "cancelled": {"outcome": "cancelled"},
     "incomplete": {"complete": False},
@@ -51,6 +51,16 @@ def test_an_execution_left_out_is_a_drop_with_a_sentence(reason: str) -> None:
     selected, drops = counted(Filter(failed="drop"), execution(), bad)
     assert selected == ["e1"]
     assert drops.rows() == [("executions", bad["execution_id"], reason, REASONS[reason])]
+
+
+def test_an_execution_of_a_test_is_left_out_where_validation_is_read() -> None:
+    rows = [execution(mode="val"), execution(execution_id="e2", mode="test")]
+    frame = pl.DataFrame(rows, EXECUTIONS.schema)
+    selected, drops = select_executions(
+        frame, frame["execution_id"], Filter(), named_modes=("val",)
+    )
+    assert selected["execution_id"].to_list() == ["e1"]
+    assert drops.rows() == [("executions", "e2", "held_out", REASONS["held_out"])]
 
 
 def test_an_execution_without_dispatch_joins_no_dispatched_group() -> None:

@@ -135,7 +135,8 @@ def train_online(plan: Plan, *, as_json: bool) -> Journal:
     if not as_json:
         serve = plan.serve_arguments if plan.recipe.serve != Serve() else []
         console.print(report.time_spent(own_waves, began, time.time()))
-        for line in (*report.held_out_scores(journal), *report.next_commands(journal, serve)):
+        scores = (*report.held_out_scores(journal), *report.test_scores(journal))
+        for line in (*scores, *report.next_commands(journal, serve)):
             console.print(line)
     return journal
 

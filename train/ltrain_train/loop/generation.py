@@ -70,7 +70,8 @@ class Generation(AbstractContextManager["Generation"]):
     store: Store
     runner: Runner
     tasks: Sequence[Task]
-    validation: Sequence[Task]
+    held_out: Mapping[Mode, Sequence[Task]]
+    """The tasks of validations and of tests, by their mode."""
     versions: Callable[[], dict[str, int]]
     """Returns the served version of each trained policy."""
     logs: Path
@@ -120,8 +121,8 @@ class Generation(AbstractContextManager["Generation"]):
         """Start a wave after those that were started before; return its evaluation to come.
 
         The future raises:
-            RolloutsFailed: when every rollout of a training wave failed, or of a validation before
-                any rollout of the run was ok.
+            RolloutsFailed: when every rollout of a training wave failed, or of a held-out one
+                before any rollout of the run was ok.
             errors of `Runner.wait`.
         """
         future = Future[Evaluated]()
@@ -143,8 +144,9 @@ class Generation(AbstractContextManager["Generation"]):
         versions = self.versions()
         groups = self.journal.completed.get((mode, number))
         if groups is None:
-            run = self._run_groups if mode == "train" else self._run_validation
-            groups = tuple(run(number))
+            training = mode == "train"
+            found = self._run_groups(number) if training else self._run_held_out(mode, number)
+            groups = tuple(found)
             self.journal.add(Completed(mode=mode, wave=number, groups=groups))
         evaluated = self._evaluate(mode, number, versions, groups)
         self.journal.add(evaluated)
@@ -156,12 +158,13 @@ class Generation(AbstractContextManager["Generation"]):
         first, *_ = evaluated.policies.values()
         self._sampler.add_scores(first.tasks)
 
-    def _run_validation(self, number: int) -> list[Group]:
-        if not self.journal.dispatched("val", number):
-            self._record_dispatch("val", number, self.validation)
-        self._dispatch("val", number, self.validation)
-        self._wait("val", number)
-        return [(number, task.id) for task in self.validation]
+    def _run_held_out(self, mode: Mode, number: int) -> list[Group]:
+        tasks = self.held_out[mode]
+        if not self.journal.dispatched(mode, number):
+            self._record_dispatch(mode, number, tasks)
+        self._dispatch(mode, number, tasks)
+        self._wait(mode, number)
+        return [(number, task.id) for task in tasks]
 
     def _run_groups(self, number: int) -> list[Group]:
         """Run a training wave, refills included, and return the groups that it releases.
@@ -310,7 +313,7 @@ class Generation(AbstractContextManager["Generation"]):
         )
 
     def _report_failed(self, mode: str, number: int, failures: str) -> None:
-        """Log a warning that every rollout of a validation failed.
+        """Log a warning that every rollout of a held-out wave failed.
 
         Raises:
             RolloutsFailed: for a training wave, or if no rollout of the run was ok before.

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
+from ltrain_instrument.identity import Mode
 from ltrain_train.loop.generation import Generation
 from ltrain_train.loop.journal import Evaluated, Finished, Journal, Wave
 from ltrain_train.loop.learners import Learners
@@ -36,18 +37,21 @@ class OnlineRun:
     """The training waves that were started, by number."""
 
     def run(self) -> Journal:
-        """Validate, make the recipe's updates, and validate again.
+        """Validate, make the recipe's updates, validate again, and choose the served version.
+
+        The tests are of the version at the start and of the served one at the end.
 
         Raises:
             NothingToTrain: when a wave has no row to train on for a reason that would repeat in
                 the next wave.
-            RolloutsFailed: when every rollout of a training wave failed, or of a validation
+            RolloutsFailed: when every rollout of a training wave failed, or of a held-out one
                 before any rollout of the run was ok.
             NotFinite: when several updates of a policy in a row were undone.
         """
         trial, began = ModeTrial(self.train.mode), time.monotonic()
         with self.generation:
             self._validate()
+            self._test_start()
             self.learners.wait()
             while (number := self.journal.updates) < self.train.updates:
                 if reason := self._stop_reason(time.monotonic() - began):
@@ -63,10 +67,11 @@ class OnlineRun:
                 if every and (number + 1) % every == 0:
                     self._validate()
             self._validate()
+            for policy in self.policies:
+                if sentence := policy.serve_best():
+                    self.notify(sentence)
+            self._test_end()
         self.journal.add(Finished())
-        for policy in self.policies:
-            if sentence := policy.serve_best():
-                self.notify(sentence)
         return self.journal
 
     def _stop_reason(self, seconds: float) -> str:
@@ -90,10 +95,25 @@ class OnlineRun:
                 self._waves[number] = self.generation.start("train", number)
 
     def _validate(self) -> None:
-        number = self.journal.updates
-        if self.generation.validation and ("val", number) not in self.journal.evaluated:
-            self.generation.start("val", number).result()
-            for wave in self.journal.waves_of("val", number):
+        self._evaluate("val", self.journal.updates)
+
+    def _test_start(self) -> None:
+        """Test the version that the run starts from, if the run is there."""
+        if self.journal.updates == 0:
+            self._evaluate("test", 0)
+
+    def _test_end(self) -> None:
+        """Test the served version, if it is not the one that the run started from."""
+        tested = {wave.policy: wave.version for wave in self.journal.waves_of("test", 0)}
+        if tested != {policy.name: policy.version for policy in self.policies}:
+            # wave 0 is of the start, also where a better version of an earlier run is served
+            self._evaluate("test", max(1, self.journal.updates))
+
+    def _evaluate(self, mode: Mode, number: int) -> None:
+        """Run a wave of held-out tasks, if there are some and the wave did not end before."""
+        if self.generation.held_out.get(mode) and (mode, number) not in self.journal.evaluated:
+            self.generation.start(mode, number).result()
+            for wave in self.journal.waves_of(mode, number):
                 self.on_wave(wave)
 
     def _update(self, number: int) -> None:

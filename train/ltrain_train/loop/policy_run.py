@@ -10,7 +10,15 @@ import polars as pl
 
 from ltrain_collector.store import Store
 from ltrain_train.errors import NotFinite
-from ltrain_train.loop.journal import Group, Journal, PolicyJournal, Published, Trained, Wave
+from ltrain_train.loop.journal import (
+    Group,
+    Journal,
+    PolicyJournal,
+    Published,
+    Served,
+    Trained,
+    Wave,
+)
 from ltrain_train.loop.retention import best_version, prune_versions, read_scores
 from ltrain_train.loop.retry import retry_store
 from ltrain_train.loop.update import Update, Updater
@@ -90,6 +98,8 @@ class PolicyRun:
         best = best_version(scores, self.updater.policies.versions(self.name))
         if best is None or best == self.version:
             return ""
+        if self.own.served != best:
+            self.journal.add(Served(policy=self.name, version=best))
         self.updater.serve(best)
         latest, self.version = self.version, best
         return (

@@ -15,6 +15,7 @@ from ltrain_train import gpu
 from ltrain_train.errors import BadRun
 from ltrain_train.gateway import LENGTH_SETTING, GatewayClient, gateway_secret
 from ltrain_train.loop.generation import Generation
+from ltrain_train.loop.held_out import load_held_out
 from ltrain_train.loop.journal import Journal, PolicyJournal, Wave, open_journal
 from ltrain_train.loop.learners import Learners
 from ltrain_train.loop.online import OnlineRun
@@ -73,7 +74,7 @@ def run_online(
     tasks = load_tasks(plan.folder / rollout.tasks)
     check_domains(tasks, rollout.domains)
     check_spare(len(tasks), rollout)
-    validation = load_tasks(plan.folder / rollout.validation) if rollout.validation else []
+    held_out = load_held_out(plan.folder, rollout, tasks)
     policies, plans = plan.policies(), [plan.for_policy(name) for name in plan.trained]
     journal = open_journal(
         plan.home / "runs",
@@ -95,7 +96,7 @@ def run_online(
         log, trust = AttemptLog(journal.folder), plan.recipe.source.trust
         rename = "with source.run in the recipe"
         check_leases(services.store_url, journal.run, log, rename=rename, trust=trust)
-        on_start(describe_start(journal, plan.recipe, len(tasks), len(validation)))
+        on_start(describe_start(journal, plan.recipe, len(tasks), *map(len, held_out.values())))
         on_start(describe_places(plan.home, services.store_url, services.gateway_url))
         if gpus := gpu.describe_use():
             on_start(gpus)
@@ -148,7 +149,7 @@ def run_online(
             store=store,
             runner=stack.enter_context(make_runner(plan, journal.run, services, secret, lock)),
             tasks=tasks,
-            validation=validation,
+            held_out=held_out,
             versions=lambda: {each.name: each.version for each in policy_runs},
             logs=rollout_logs(plan.home),
             progress=progress,

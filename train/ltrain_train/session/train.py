@@ -76,7 +76,7 @@ class TrainedRun:
         """Return the score of each wave of a mode: columns `wave`, `version` and `score`.
 
         Args:
-            mode: `val` or `train`.
+            mode: `val`, `test` or `train`.
             policy: whose; default: `policy`.
         """
         waves = self.journal.of(policy or self.policy).waves
@@ -105,6 +105,7 @@ def train(
     reward: Agent | None = None,
     tasks: Tasks | None = None,
     validation: Tasks | None = None,
+    test: Tasks | None = None,
     model: str | Path | None = None,
     updates: int | None = None,
 ) -> TrainedRun:
@@ -119,6 +120,7 @@ def train(
         reward: replaces `rollout.reward`.
         tasks: replaces `rollout.tasks`.
         validation: replaces `rollout.validation`.
+        test: replaces `rollout.test`.
         model: directory of the model that becomes version 0 of a new policy.
         updates: replaces `train.updates`.
 
@@ -131,7 +133,8 @@ def train(
     home = settings.HOME.read()
     name = loaded.source.run or folder.resolve().name
     session = home.resolve() / "sessions" / path_component(name)
-    arguments = {"agent": agent, "reward": reward, "tasks": tasks, "validation": validation}
+    files = {"tasks": tasks, "validation": validation, "test": test}
+    arguments = {"agent": agent, "reward": reward, **files}
     named: dict[str, Any] = {role: each for role, each in arguments.items() if each is not None}
     if missing := command.missing_keys(loaded, named):
         raise BadRun(
@@ -140,7 +143,7 @@ def train(
         )
     if functions := {role: each for role, each in named.items() if callable(each)}:
         named |= write_functions(session, functions, [str(folder.resolve()), *sys.path])
-    for role in ("tasks", "validation"):
+    for role in files:
         if role in named:
             named[role] = _write_tasks(session, role, named[role])
     model = None if model is None else Path(model)

@@ -9,6 +9,7 @@ from bisect import bisect_right
 import polars as pl
 
 from ltrain_instrument import attributes
+from ltrain_instrument.identity import HELD_OUT_MODES
 from ltrain_transforms.tables import EXECUTION_CONTENTS, EXECUTIONS
 from ltrain_transforms.traces import Role, is_impostor
 
@@ -117,6 +118,7 @@ def _identities(spans: pl.DataFrame) -> pl.DataFrame:
     identity = ("rollout_id", "run_id", "task_id", "domain", "mode", "wave", "sample_index")
     name, runner = pl.col("name"), (pl.col("role") == Role.RUNNER).fill_null(False)
     believed = ~is_impostor().fill_null(False)
+    is_held_out = pl.col("mode").is_in(HELD_OUT_MODES)
     marked = spans.with_columns(
         dispatched=runner & (name == attributes.SPAN_DISPATCH),
         closed=runner & (name == attributes.SPAN_ROLLOUT),
@@ -132,8 +134,8 @@ def _identities(spans: pl.DataFrame) -> pl.DataFrame:
         *(
             pl.coalesce(
                 pl.col(one).filter("runner").drop_nulls().first(),
-                # without a runner, one span of a validation makes it one
-                *([pl.col(one).filter(pl.col(one) == "val").first()] if one == "mode" else []),
+                # without a runner, one span of a held-out rollout makes it one
+                *([pl.col(one).filter(is_held_out).first()] if one == "mode" else []),
                 pl.col(one).drop_nulls().first(),
             ).alias(one)
             for one in identity

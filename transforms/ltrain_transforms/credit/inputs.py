@@ -3,6 +3,8 @@
 Each row depends on the calls of its own execution alone.
 """
 
+from collections.abc import Collection
+
 import polars as pl
 
 from ltrain_transforms.credit.parts import with_parts
@@ -35,14 +37,18 @@ MAX_TOKENS = (1 << 32) - 1
 
 
 def credit_inputs(
-    recipe: Recipe, calls: pl.DataFrame, executions: pl.DataFrame, *, validation: bool = False
+    recipe: Recipe,
+    calls: pl.DataFrame,
+    executions: pl.DataFrame,
+    *,
+    named_modes: Collection[str] = (),
 ) -> pl.DataFrame:
     """Return the `CREDIT_INPUTS` of `calls`.
 
     Args:
         calls: `CALLS`, with or without a column `state_digest`.
         executions: those of the calls; `policy.modes` selects by their `mode`.
-        validation: as in `trained_policy`.
+        named_modes: as in `trained_policy`.
     """
     modes = executions.select("execution_id", "mode")
     state = pl.col("state_digest") if "state_digest" in calls.columns else pl.lit(None, pl.String)
@@ -50,7 +56,7 @@ def credit_inputs(
         calls.lazy()
         .join(modes.lazy(), "execution_id", "left", maintain_order="left")
         .with_columns(
-            policy=trained_policy(recipe.policy, validation=validation),
+            policy=trained_policy(recipe.policy, named_modes=named_modes),
             sampled_tokens=_sampled_tokens(),
             state_digest=state,
         )

@@ -22,7 +22,6 @@ from ltrain_transforms.policy_lineage import Lineage
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.source import (
     SPANS_PER_BATCH,
-    VALIDATION,
     ExecutionBatch,
     Selection,
     WaveStates,
@@ -123,9 +122,9 @@ class BuildRequest:
     ended_before: int | None
 
     @property
-    def validation(self) -> bool:
-        """Whether executions of mode `val` are asked for by name."""
-        return self.selection.mode == VALIDATION
+    def named_modes(self) -> Sequence[str]:
+        """The modes that are read by name."""
+        return () if self.selection.mode is None else (self.selection.mode,)
 
     def manifest(self) -> dict[str, Any]:
         """Return the fields of `Manifest` that describe the request."""
@@ -207,10 +206,10 @@ class _Build:
             self.progress("trace", done, len(self.plan.batches))
 
     def _read(self) -> Iterator[phases.TraceJob]:
-        recipe, newest, validation = self.request.recipe, self.plan.newest, self.request.validation
+        recipe, newest, modes = self.request.recipe, self.plan.newest, self.request.named_modes
         for number, batch in zip(self.numbers, self.plan.batches, strict=True):
             spans = self._spans(number, batch)
-            yield phases.TraceJob(self.folder, recipe, number, spans, newest, validation)
+            yield phases.TraceJob(self.folder, recipe, number, spans, newest, modes)
 
     def _spans(self, number: int, batch: ExecutionBatch) -> phases.SpansFile | phases.StoredBatch:
         """Return where a worker finds the spans of a batch; from a server it reads them itself."""
@@ -233,7 +232,7 @@ class _Build:
                 self.request.recipe,
                 number,
                 executions,
-                validation=self.request.validation,
+                named_modes=self.request.named_modes,
                 lineage=self.request.lineage,
                 ended_before=self.request.ended_before,
             )

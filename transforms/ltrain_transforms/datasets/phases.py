@@ -5,7 +5,7 @@ that can access the folder may process a batch.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,8 +71,8 @@ class TraceJob:
     spans: SpansFile | StoredBatch
     newest: int | None
     """The end of the newest of all selected spans, in nanoseconds."""
-    validation: bool
-    """Whether executions of mode `val` were asked for by name."""
+    named_modes: Sequence[str]
+    """The modes that are read by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class TraceSummary:
 def trace_batch(job: TraceJob) -> TraceSummary:
     """Run phase 1 on a batch: write its wide tables, and the narrow ones that credit reads."""
     spans, unresolved = job.spans.read()
-    traced = trace_executions(spans, job.recipe, job.newest, validation=job.validation)
+    traced = trace_executions(spans, job.recipe, job.newest, named_modes=job.named_modes)
     folder, number = job.folder, job.number
     executions = traced.executions.with_columns(
         pl.col("source_spans").list.tail(1),
@@ -150,7 +150,7 @@ def credit_round(
     number: int,
     executions: pl.DataFrame,
     *,
-    validation: bool = False,
+    named_modes: Collection[str] = (),
     lineage: Lineage | None = None,
     ended_before: int | None = None,
 ) -> pl.DataFrame:
@@ -164,7 +164,7 @@ def credit_round(
     )
     credit = assign_credit(
         *(steps, executions, rewards, recipe),
-        validation=validation,
+        named_modes=named_modes,
         lineage=lineage,
         ended_before=ended_before,
     )

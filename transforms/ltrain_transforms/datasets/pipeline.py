@@ -8,6 +8,7 @@
 Only the second phase compares executions, so the division into batches changes no row.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import polars as pl
@@ -29,7 +30,7 @@ from ltrain_transforms.rewards import (
     rewards,
 )
 from ltrain_transforms.samples import samples
-from ltrain_transforms.source import VALIDATION, concat_table, select_executions, to_drops
+from ltrain_transforms.source import concat_table, select_executions, to_drops
 from ltrain_transforms.states import digest, states
 from ltrain_transforms.tables import DROPS, OTHER_SPAN, REWARDS, TABLES
 from ltrain_transforms.traces import MISPLACED, UNTRUSTED, is_impostor
@@ -109,13 +110,17 @@ def parse_spans(spans: pl.DataFrame, recipe: Recipe, newest: int | None = None) 
 
 
 def trace_executions(
-    spans: pl.DataFrame, recipe: Recipe, newest: int | None = None, *, validation: bool = False
+    spans: pl.DataFrame,
+    recipe: Recipe,
+    newest: int | None = None,
+    *,
+    named_modes: Collection[str] = (),
 ) -> TracedExecutions:
     """Run phase 1 on `SPANS` of whole executions.
 
     Args:
         newest: as in `parse_spans`.
-        validation: whether executions of mode `val` were asked for by name.
+        named_modes: the modes that are read by name; others that are held out get no credit.
     """
     parsed = parse_spans(spans, recipe, newest)
     call_rows, execution_rows = parsed.calls, parsed.executions
@@ -123,7 +128,7 @@ def trace_executions(
     unused = _unused_spans(spans, parsed)
     digests = _state_digests(recipe, parsed)
     digested = call_rows.join(digests, "call_id", "left", maintain_order="left")
-    steps = credit_inputs(recipe, digested, execution_rows, validation=validation)
+    steps = credit_inputs(recipe, digested, execution_rows, named_modes=named_modes)
     drops = concat_table(DROPS, parsed.unreadable, unused, parsed.unmatched, uncredited)
     return TracedExecutions(call_rows, execution_rows, parsed.states, reward_rows, drops, steps)
 
@@ -134,7 +139,7 @@ def assign_credit(
     rewards: pl.DataFrame,
     recipe: Recipe,
     *,
-    validation: bool = False,
+    named_modes: Collection[str] = (),
     lineage: Lineage | None = None,
     ended_before: int | None = None,
 ) -> CreditedExecutions:
@@ -143,11 +148,11 @@ def assign_credit(
     Executions that are outdated for the lineage leave their groups before anything is compared.
 
     Args:
-        validation: as in `trace_executions`.
+        named_modes: as in `trace_executions`.
         lineage: of the policy version that is trained; None: no version is.
         ended_before: when executions must have ended, as in `select_executions`.
     """
-    named = validation or any(VALIDATION in policy.modes for policy in recipe.policy)
+    of_policies = (mode for policy in recipe.policy for mode in policy.modes)
     outdated = OUTDATED.to_frame()
     if lineage is not None:
         outdated = lineage.outdated(executions, steps, recipe.train.max_staleness)
@@ -158,7 +163,7 @@ def assign_credit(
         outcome_rows["execution_id"],
         recipe.filter,
         judged=is_judged(recipe),
-        validation=named,
+        named_modes={*named_modes, *of_policies},
         outdated=outdated,
         ended_before=ended_before,
     )
@@ -182,12 +187,14 @@ def _gate_without(
     return concat_table(REWARDS, gated[0], rewards.filter(is_outdated)), gated[1]
 
 
-def derive(spans: pl.DataFrame, recipe: Recipe, *, validation: bool = False) -> DerivedTables:
-    """Run the three phases on `SPANS` in memory; `validation` as in `trace_executions`."""
+def derive(
+    spans: pl.DataFrame, recipe: Recipe, *, named_modes: Collection[str] = ()
+) -> DerivedTables:
+    """Run the three phases on `SPANS` in memory; `named_modes` as in `trace_executions`."""
     newest = None if spans.is_empty() else int(spans.select(pl.col("end").max()).item())
-    trace = trace_executions(spans, recipe, newest, validation=validation)
+    trace = trace_executions(spans, recipe, newest, named_modes=named_modes)
     credit = assign_credit(
-        trace.steps, trace.executions, trace.rewards, recipe, validation=validation
+        trace.steps, trace.executions, trace.rewards, recipe, named_modes=named_modes
     )
     trained = credit.transitions.filter(pl.col("execution_id").is_in(credit.trained_ids.implode()))
     rows, unusable = samples(recipe, trained, trace.calls, trace.executions)

@@ -5,6 +5,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from ltrain_instrument.errors import UnknownName
+from ltrain_instrument.identity import TrainableMode
 from ltrain_transforms.recipe.section import Section
 from ltrain_transforms.recipe.train import RUN_KEYS
 from ltrain_transforms.rules import sql
@@ -38,9 +39,9 @@ class Policy(Section):
     """Agents or nodes whose calls are trained; empty: all."""
     nodes: tuple[str, ...] = ()
     """Graph nodes whose calls are trained; empty: all."""
-    modes: tuple[Literal["train", "val", "prod"], ...] = ()
+    modes: tuple[TrainableMode, ...] = ()
     """Modes whose calls are trained; empty: all that are read, and `val` only where
-    `source.mode` or `--mode` is `val`."""
+    `source.mode` or `--mode` is `val`. No policy is trained on mode `test`."""
     where: str | None = None
     """SQL predicate over the columns of `calls`; other calls are environment."""
     token_source: Literal["gateway", "capture"] = "gateway"

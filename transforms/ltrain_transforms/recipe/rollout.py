@@ -15,8 +15,12 @@ class Rollout(Section):
     """JSONL file of tasks; a relative path starts at the recipe's folder."""
     validation: str | None = None
     """JSONL file of held-out tasks."""
+    test: str | None = None
+    """JSONL file of tasks that neither train the policy, nor choose a version, nor end the run:
+    an online run scores its first and its last version on them."""
     validation_samples: int = Field(default=1, ge=1)
-    """Rollouts of each held-out task in a validation; their mean is its score."""
+    """Rollouts of each held-out task in a validation, and of each test task; their mean is its
+    score."""
     agent: str | None = None
     """`module:function`, the path of a file as in `/srv/agent.py:solve`, or a command; none with
     `remote`."""

@@ -18,7 +18,7 @@ class Source(Section):
     """Only executions of this run."""
     mode: SourceMode = "train"
     """Only executions of this mode; `--mode` overrides it. Those of mode `val` get credit only with
-    `val`, or where `policy.modes` names it."""
+    `val`, or where `policy.modes` names it; those of mode `test` never do."""
     where: str | None = None
     """SQL predicate over the columns of `otel.spans`."""
     since: str | None = None

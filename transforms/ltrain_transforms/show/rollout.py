@@ -11,7 +11,7 @@ from ltrain_collector.store import Store
 from ltrain_transforms.datasets import derive
 from ltrain_transforms.recipe import DEFAULT, Policy, Recipe, Reward, Source
 from ltrain_transforms.rewards import explained_scores
-from ltrain_transforms.source import VALIDATION, Selection, read_spans, runner_condition
+from ltrain_transforms.source import Selection, read_spans, runner_condition
 from ltrain_transforms.traces import sender_roles
 
 
@@ -79,7 +79,7 @@ def read_rollout(
 ) -> RolloutTables:
     """Read all tables of a rollout; `row` is a result of `candidates`."""
     spans, unresolved = read_spans(store, Source(trust=recipe.source.trust), _group_selection(row))
-    derived = derive(spans, recipe, validation=row["mode"] == VALIDATION)
+    derived = derive(spans, recipe, named_modes=(row["mode"],))
     executions = derived.tables["executions"]
     own = executions.filter(pl.col("rollout_id") == row["rollout"])
     groups = own["group_id"].drop_nulls()

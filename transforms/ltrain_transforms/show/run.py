@@ -43,7 +43,7 @@ def run_report(
     Args:
         recipe_label: the recipe of `results`, or why there is none.
     """
-    train, others = _split_evaluations(run_waves.evaluations)
+    train, test, others = _split_evaluations(run_waves.evaluations)
     rules = _by_training_wave(results.rules, "rule", "mean", run_waves) if results else {}
     drops = _by_training_wave(_reasons(results), "reason", "count", run_waves) if results else {}
     durations = phase_seconds(run_waves)
@@ -54,6 +54,7 @@ def run_report(
         Chart("Reward in training", "wave", "mean of the rollouts", _series(train)),
         Chart("Reward by rule", "wave", "mean of the rollouts", _series(rules)),
         Chart("Validation", "wave", "mean of the rollouts", _series(others)),
+        Chart("Test", "wave", "mean of the rollouts", _series(test)),
         Chart("Drops in training", "wave", "count", _series(drops)),
         Chart("Time in training", "wave", "seconds", _series(durations)),
         *(Chart(f"Step: {name}", "wave", name, _series({name: plotted[name]})) for name in plotted),
@@ -62,6 +63,7 @@ def run_report(
         _wave_table(run_waves, results),
         _table("Evaluations in training, mean of the rollouts", train),
         _table("Validation, mean of the rollouts", others),
+        *([_table("Test, mean of the rollouts", test)] if test else []),
         _table("Rules in training, mean of the rollouts", rules, "none fired, or no recipe"),
         _table("Drops in training", drops, "none, or no recipe"),
         _table("Seconds in training", durations),
@@ -103,15 +105,16 @@ def phase_seconds(run_waves: RunWaves) -> WaveValues:
     return {name: spent[name] for name in PHASES if name in spent}
 
 
-def _split_evaluations(evaluations: pl.DataFrame) -> tuple[WaveValues, WaveValues]:
-    """Return the evaluations of training waves, and those of all other waves."""
+def _split_evaluations(evaluations: pl.DataFrame) -> tuple[WaveValues, WaveValues, WaveValues]:
+    """Return the evaluations of training waves, of tests, and of all other waves."""
     runner = pl.col("source") == "runner"
     name = pl.when(runner).then("name").otherwise(pl.format("{} (by the {})", "name", "source"))
     labelled = evaluations.with_columns(name=name)
-    train = pl.col("mode") == "train"
+    of_mode = {mode: labelled.filter(mode=mode) for mode in ("train", "test")}
     mode = pl.when(pl.col("mode") == "val").then("name").otherwise(_with_mode())
-    others = labelled.filter(~train).with_columns(name=mode)
-    return _pivot(labelled.filter(train), "name", "mean"), _pivot(others, "name", "mean")
+    others = labelled.filter(~pl.col("mode").is_in(list(of_mode))).with_columns(name=mode)
+    train, test, rest = (_pivot(each, "name", "mean") for each in (*of_mode.values(), others))
+    return train, test, rest
 
 
 def _with_mode() -> pl.Expr:

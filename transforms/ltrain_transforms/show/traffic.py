@@ -6,6 +6,7 @@ import polars as pl
 
 from ltrain_collector.promoted_columns import SESSION_SQL
 from ltrain_collector.store import Store, quote_literal
+from ltrain_instrument.identity import HELD_OUT_MODES
 from ltrain_transforms.datasets import derive
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.show.rollout import RolloutTables, explain_scores, own_tables
@@ -44,7 +45,8 @@ def read_traffic(
     unit = {"execution": kind, "where": condition, "run": None, "since": None, "until": None}
     source = recipe.source.model_copy(update=unit)
     spans, unresolved = read_spans(store, source, Selection())
-    derived = derive(spans, recipe.model_copy(update={"source": source}), validation=True)
+    recipe = recipe.model_copy(update={"source": source})
+    derived = derive(spans, recipe, named_modes=HELD_OUT_MODES)
     executions = derived.tables["executions"]
     # rollouts in the trace are executions of their own
     own = executions.filter(

@@ -8,7 +8,7 @@ import polars as pl
 from ltrain_collector.store import Store
 from ltrain_transforms.datasets import alarms_by_wave, derive
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.source import VALIDATION, Selection, read_spans
+from ltrain_transforms.source import Selection, read_spans
 from ltrain_transforms.tables import OTHER_SPAN
 
 PLACE = ("mode", "wave")
@@ -48,7 +48,7 @@ def apply_recipe(
             store, recipe.source, Selection(run=run, mode=mode or None, wave=wave)
         )
         spans = spans if mode else _without_mode(spans)
-        tables = derive(spans, recipe, validation=mode == VALIDATION).tables
+        tables = derive(spans, recipe, named_modes=(mode,)).tables
         alarms |= alarms_by_wave(_lazy_reader(tables))
         rules.append(_rule_means(tables).select(*place, pl.all()))
         all_drops = pl.concat([tables["drops"], unresolved])

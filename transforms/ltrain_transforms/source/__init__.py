@@ -16,7 +16,6 @@ from ltrain_transforms.source.reader import (
 )
 from ltrain_transforms.source.trained_calls import (
     AGENT_OUTCOMES,
-    VALIDATION,
     concat_table,
     has_withheld_spans,
     is_trained,
@@ -29,7 +28,6 @@ from ltrain_transforms.source.waves import WaveStates, are_unchanged, has_late_s
 __all__ = [
     "AGENT_OUTCOMES",
     "SPANS_PER_BATCH",
-    "VALIDATION",
     "ExecutionBatch",
     "Selection",
     "WaveStates",

@@ -14,11 +14,11 @@ import polars as pl
 from ltrain_collector import promoted_columns
 from ltrain_collector.store import Store
 from ltrain_instrument import attributes
+from ltrain_instrument.identity import HELD_OUT_MODES
 from ltrain_transforms.calls import resolve_spans
 from ltrain_transforms.recipe import Source
 from ltrain_transforms.source.call_keys import CALL_KEYS_SQL, PROCESS_SQL
 from ltrain_transforms.source.log_records import attach_logs
-from ltrain_transforms.source.trained_calls import VALIDATION
 from ltrain_transforms.tables import SPANS
 from ltrain_transforms.traces import sender_roles
 
@@ -268,9 +268,9 @@ FROM otel.spans"""
 PLACES = ("mode", "wave", "groups", "task")
 """The conditions on the place of a rollout in its run."""
 
-TRAFFIC_MODES = {
-    "train": f"Mode != '{VALIDATION}'",
-    "val": f"Mode = '{VALIDATION}'",
+TRAFFIC_MODES: dict[str, str] = {
+    "train": f"Mode NOT IN {HELD_OUT_MODES}",
+    **{mode: f"Mode = '{mode}'" for mode in HELD_OUT_MODES},
     "prod": "Mode IN ('', 'prod')",
 }
 """SQL condition by selected mode, where no run is named: traffic without a rollout has no mode, and

@@ -4,10 +4,11 @@ Filters of executions run before credit and decide which executions are compared
 run after credit and change no advantage.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import polars as pl
 
+from ltrain_instrument.identity import HELD_OUT_MODES
 from ltrain_transforms import policy_lineage
 from ltrain_transforms.recipe import Filter, Policy
 from ltrain_transforms.rules import sql
@@ -16,11 +17,9 @@ from ltrain_transforms.tables import DROPS, Table
 AGENT_OUTCOMES = ("ok", "error", "timeout")
 """Outcomes that the agent is responsible for."""
 
-VALIDATION = "val"
-"""The mode of executions that measure a policy; they are credited only if asked for by name."""
-
 REASONS = {
-    "validation": "its mode is val, and neither the mode that is read nor a [[policy]] names it",
+    "held_out": "its mode is test; or it is val, and neither the mode that is read nor a "
+    "[[policy]] names it",
     "superseded": "a later attempt at the same rollout took its place",
     "infra": "it ended by a failure of the infrastructure, not of the agent",
     "cancelled": "it was cancelled",
@@ -44,15 +43,21 @@ def is_trained(*policies: Policy) -> pl.Expr:
     return _first_policy(policies, _selects).is_not_null()
 
 
-def trained_policy(policies: Sequence[Policy], *, validation: bool = False) -> pl.Expr:
+def is_held_out(named_modes: Collection[str] = ()) -> pl.Expr:
+    """Return whether the `mode` of an execution is held out, and none of those named to be read."""
+    held_out = [mode for mode in HELD_OUT_MODES if mode not in named_modes]
+    return pl.col("mode").is_in(held_out).fill_null(False)
+
+
+def trained_policy(policies: Sequence[Policy], *, named_modes: Collection[str] = ()) -> pl.Expr:
     """Return the name of the first of `policies` that selects a call; null: it is never trained.
 
     Reads the columns of `calls`, and the `mode` of their execution.
 
     Args:
-        validation: whether a policy without `modes` is trained on validation too.
+        named_modes: held-out modes that a policy without `modes` is trained on too.
     """
-    unnamed = pl.lit(True) if validation else pl.col("mode").ne_missing(VALIDATION)
+    unnamed = ~is_held_out(named_modes)
 
     def selects(policy: Policy) -> pl.Expr:
         in_mode = pl.col("mode").is_in(policy.modes) if policy.modes else unnamed
@@ -88,7 +93,7 @@ def select_executions(
     rule: Filter,
     *,
     judged: bool = True,
-    validation: bool = False,
+    named_modes: Collection[str] = (),
     outdated: pl.DataFrame | None = None,
     ended_before: int | None = None,
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -99,16 +104,15 @@ def select_executions(
         rewarded: ids of the executions that have an outcome.
         judged: whether the recipe names an evaluation. Without one, the rules read only the spans
             that the agent sent, so an execution that withheld spans is not compared.
-        validation: whether executions of mode `val` were asked for by name.
+        named_modes: held-out modes whose executions are compared.
         outdated: `OUTDATED`, the executions that the trained version must not be trained on.
         ended_before: Unix time in ns until which all executions of a group must have ended, so
             that late rewards have arrived; None: whenever.
     """
-    validates = pl.lit(False) if validation else pl.col("mode") == VALIDATION
     outcome, unjudged = pl.col("outcome"), (rule.failed == "drop") | (not judged)
     reason = (
         pl.when("superseded").then(pl.lit("superseded"))
-        .when(validates).then(pl.lit("validation"))
+        .when(is_held_out(named_modes)).then(pl.lit("held_out"))
         .when(outcome.is_in(["infra", "cancelled"])).then(outcome)
         .when(_is_waiting(ended_before)).then(pl.lit("waiting"))
         .when(is_incomplete() & ("incomplete" not in rule.allow)).then(pl.lit("incomplete"))

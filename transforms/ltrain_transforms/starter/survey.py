@@ -10,7 +10,7 @@ from ltrain_collector.promoted_columns import MODE_SQL, SESSION_SQL, UNIT_SQL
 from ltrain_collector.store import Store
 from ltrain_instrument import attributes
 from ltrain_instrument.errors import UnknownName
-from ltrain_instrument.identity import Mode
+from ltrain_instrument.identity import TrainableMode
 from ltrain_transforms.calls import calls
 from ltrain_transforms.recipe import Source
 from ltrain_transforms.rewards import read_evaluations
@@ -41,7 +41,7 @@ class StoredReward:
 class Survey:
     """What the newest traces of a run, or of all traffic, say."""
 
-    mode: Mode
+    mode: TrainableMode
     run: str | None
     execution: Literal["rollout", "session", "trace"]
     executions: int = 0
@@ -72,7 +72,7 @@ class Survey:
     """Tasks whose content was shortened or redacted: they cannot be run again."""
 
 
-def take_survey(store: Store, run: str | None = None, mode: Mode | None = None) -> Survey:
+def take_survey(store: Store, run: str | None = None, mode: TrainableMode | None = None) -> Survey:
     """Return what the traces say: of `run`, else of the newest run that a runner drove, else of
     production traffic.
     """
@@ -154,7 +154,7 @@ def _check_run(store: Store, run: str | None) -> None:
         raise UnknownName("run", run, names)
 
 
-def _since(store: Store, run: str | None, mode: Mode) -> str | None:
+def _since(store: Store, run: str | None, mode: TrainableMode) -> str | None:
     """Return the start of the oldest of the newest units; None if there is none."""
     where = "RunId = {run:String}" if run is not None else f"{MODE_SQL} = '{mode}'"
     units = (
@@ -202,7 +202,7 @@ class _StoredTasks:
     altered: int
 
 
-def _tasks(store: Store, run: str | None, mode: Mode) -> _StoredTasks:
+def _tasks(store: Store, run: str | None, mode: TrainableMode) -> _StoredTasks:
     """Return the tasks of a run in the order of their ids."""
     if run is None:
         return _StoredTasks([], 0)

@@ -26,7 +26,7 @@ EXECUTIONS = Table(
         Column("run_id", STRING, "The run."),
         Column("task_id", STRING, "The task."),
         Column("domain", STRING, "The task's domain."),
-        Column("mode", STRING, "train, val or prod."),
+        Column("mode", STRING, "train, val, test or prod."),
         Column("wave", pl.Int32(), "The wave of the run."),
         Column("sample_index", pl.Int32(), "The number of the rollout within its task and wave."),
         Column(

@@ -10,6 +10,7 @@ from ltrain_train.loop.journal.events import (
     PolicyScore,
     Published,
     Repeated,
+    Served,
     Trained,
 )
 from ltrain_train.loop.journal.journal import (
@@ -32,6 +33,7 @@ __all__ = [
     "PolicyScore",
     "Published",
     "Repeated",
+    "Served",
     "Trained",
     "Wave",
     "open_journal",

@@ -159,6 +159,14 @@ class Published(Event):
     version: int
 
 
+class Served(Event):
+    """An earlier version of a policy was chosen to be served after the run."""
+
+    event: Literal["served"] = "served"
+    policy: str
+    version: int
+
+
 class Finished(Event):
     """The run made its updates."""
 
@@ -166,7 +174,15 @@ class Finished(Event):
 
 
 AnyEvent = Annotated[
-    Started | Dispatched | Repeated | Completed | Evaluated | Trained | Published | Finished,
+    Started
+    | Dispatched
+    | Repeated
+    | Completed
+    | Evaluated
+    | Trained
+    | Published
+    | Served
+    | Finished,
     Field(discriminator="event"),
 ]
 EVENT: TypeAdapter[AnyEvent] = TypeAdapter(AnyEvent)

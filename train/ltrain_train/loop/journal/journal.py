@@ -1,8 +1,8 @@
 """The journal of a run on disk: an append-only list of events, from which a killed run continues.
 
 * An event is on disk before the run goes on. A line that a kill cut off is no event.
-* A wave is recorded when its last event is there: of a validation the evaluation, of a training
-  wave the publication, or the training if it did not change the weights.
+* A wave is recorded when its last event is there: of held-out tasks the evaluation, of a
+  training wave the publication, or the training if it did not change the weights.
 """
 
 import json
@@ -28,6 +28,7 @@ from ltrain_train.loop.journal.events import (
     Group,
     Published,
     Repeated,
+    Served,
     Started,
     Trained,
 )
@@ -60,6 +61,8 @@ class Journal:
     repeated: dict[Place, int] = field(default_factory=dict, compare=False)
     """When (Unix ns) every rollout of a wave had failed: its earlier attempts do not count."""
     evaluated: dict[Place, Evaluated] = field(default_factory=dict, compare=False)
+    chosen: dict[str, int] = field(default_factory=dict, compare=False)
+    """The earlier version of each policy that is served in place of the latest."""
     _trained: dict[tuple[str, int], Trained] = field(default_factory=dict, compare=False)
     _size: int = field(default=0, compare=False)
     """Bytes of the complete lines of the file."""
@@ -143,7 +146,10 @@ class Journal:
                 if not event.changed:
                     self._record(event.policy, event.wave, None)
             case Published():
+                self.chosen.pop(event.policy, None)
                 self._record(event.policy, event.wave, event.version)
+            case Served():
+                self.chosen[event.policy] = event.version
 
     def _record(self, policy: str, number: int, published: int | None) -> None:
         evaluated = self.evaluated.get(("train", number))
@@ -221,6 +227,11 @@ class PolicyJournal:
         return next((version for version in published if version is not None), start)
 
     @property
+    def served(self) -> int:
+        """The version that is served at the end: the latest, or the one that was chosen."""
+        return self.journal.chosen.get(self.policy, self.latest)
+
+    @property
     def checkpoints(self) -> Path:
         """Folder of the learner's checkpoints, each named after the version it belongs to."""
         return self.journal.folder / "checkpoints" / self.policy
@@ -228,11 +239,13 @@ class PolicyJournal:
     def leads_to(self, current: PolicyVersion) -> bool:
         """Return whether `current` is the run's latest version, or one that the run made from it.
 
-        A run that was killed between a publication and its journal has published the latter.
+        A run that was killed between a publication and its journal has published the latter. One
+        that was killed in its last test may have made the best version current.
         """
         home = self.journal.folder.parents[1]
         own = self.checkpoints.relative_to(home) == Path(current.checkpoint or "").parent
-        return self.latest == current.version or (own and self.latest == current.parent)
+        expected = (self.latest,) if self.finished else (self.latest, self.served)
+        return current.version in expected or (own and self.latest == current.parent)
 
     def wave(self, mode: str, number: int) -> Wave | None:
         """Return a recorded wave; None if it is not recorded."""

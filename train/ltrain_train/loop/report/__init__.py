@@ -8,6 +8,7 @@ from ltrain_train.loop.report.run_report import (
     held_out_scores,
     idle_share,
     next_commands,
+    test_scores,
     time_left,
     time_spent,
 )
@@ -37,6 +38,7 @@ __all__ = [
     "next_commands",
     "nothing_to_train",
     "split_time",
+    "test_scores",
     "time_left",
     "time_spent",
     "wave_notes",

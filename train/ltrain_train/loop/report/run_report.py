@@ -20,12 +20,15 @@ ENGINE_PHASES = ("generate", "train", "load")
 """Phases that sample tokens, train the policy, or write and load weights."""
 
 
-def describe_start(journal: Journal, recipe: Recipe, tasks: int, validation: int) -> str:
+def describe_start(
+    journal: Journal, recipe: Recipe, tasks: int, validation: int, test: int = 0
+) -> str:
     """Return a sentence that says where a run starts or goes on, and what it does.
 
     Args:
         tasks: number of tasks.
         validation: number of held-out tasks.
+        test: number of test tasks.
     """
     updates = recipe.train.updates
     version = ", ".join(f"{policy}@{latest}" for policy, latest in journal.latest.items())
@@ -38,8 +41,8 @@ def describe_start(journal: Journal, recipe: Recipe, tasks: int, validation: int
         if rollout
         else ""
     )
-    held_out = f"; {validation} held-out tasks" if validation else "; no held-out tasks"
-    what = f"{updates} updates{wave}{held_out}"
+    others = f"; {validation or 'no'} held-out tasks" + (f"; {test} test tasks" if test else "")
+    what = f"{updates} updates{wave}{others}"
     return f"Run {journal.run} starts from {version}: {what}."
 
 
@@ -79,17 +82,41 @@ def held_out_scores(journal: Journal) -> Iterator[str]:
             yield from _describe_efficiency(journal, policy, of_policy)
 
 
+def test_scores(journal: Journal) -> Iterator[str]:
+    """Yield a sentence for each policy: its first and its served version on the test tasks."""
+    for policy in journal.policies:
+        own = journal.of(policy)
+        waves = [wave for wave in own.waves if wave.mode == "test" and wave.tasks]
+        of_policy = f" for '{policy}'" if len(journal.policies) > 1 else ""
+        if waves:
+            first = waves[0]
+            last = next((w for w in reversed(waves) if w.version == own.served), first)
+            what = f"Test tasks{of_policy}: {_score(first)}"
+            yield (
+                f"{what}; the version did not change."
+                if last is first
+                else (f"{what}, then {_score(last)}{_describe_difference('; the ', first, last)}.")
+            )
+
+
 def _compare(first: Wave, last: Wave, of_policy: str) -> Iterator[str]:
     yield f"Held-out tasks{of_policy}: {_score(first)}" + (
         f", then {_score(last)}." if last is not first else "."
     )
+    if last is not first and (difference := _describe_difference("The ", first, last)):
+        yield f"{difference}."
+
+
+def _describe_difference(begin: str, first: Wave, last: Wave) -> str:
+    """Return the paired difference between two waves, after `begin`; '' if they share no task."""
     differences = list(paired_differences(first.tasks, last.tasks).values())
     average = mean(differences)
-    if last is not first and average is not None:
-        interval = mean_interval(differences)
-        none = "there is one task" if len(differences) == 1 else "all tasks differ alike"
-        between = f" {interval}" if interval else f", without an interval: {none}"
-        yield f"The difference is {average:+.3f}{between}; intervals are of 95 %, over tasks."
+    if average is None:
+        return ""
+    interval = mean_interval(differences)
+    none = "there is one task" if len(differences) == 1 else "all tasks differ alike"
+    between = f" {interval}" if interval else f", without an interval: {none}"
+    return f"{begin}difference is {average:+.3f}{between}; intervals are of 95 %, over tasks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +180,7 @@ def next_commands(journal: Journal, serve: Sequence[str]) -> Iterator[str]:
     yield f"  {prefix}ltrain show {shlex.quote(f'run:{journal.run}')} --html run.html"
     names = [part for policy in journal.policies for part in ("--policy", policy)]
     command = shlex.join(["ltrain", "serve", *names, *serve])
-    versions = ", ".join(f"{policy}@{latest}" for policy, latest in journal.latest.items())
+    versions = ", ".join(f"{policy}@{journal.of(policy).served}" for policy in journal.policies)
     yield f"  {prefix}{command}   # serves {versions}"
 
 
