@@ -22,7 +22,7 @@ def choose_elsewhere(port: int) -> subprocess.CompletedProcess[str]:
 def test_a_port_is_reserved_until_its_process_ends() -> None:
     port = free_port()
     assert "NoFreePort" in choose_elsewhere(port).stderr
-    ports._reserved.pop().close()
+    ports.end_reservations()
     assert choose_elsewhere(port).stdout == f"{port}\n"
     assert choose_elsewhere(port).stdout == f"{port}\n"
 
@@ -34,8 +34,7 @@ def test_a_reserved_port_is_free_for_its_server() -> None:
 
 def test_the_oldest_reservation_ends_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ports, "MAX_RESERVED", 1)
-    while ports._reserved:
-        ports._reserved.pop().close()
+    ports.end_reservations()
     first, second = free_port(), free_port()
     assert "NoFreePort" in choose_elsewhere(second).stderr
     assert choose_elsewhere(first).stdout == f"{first}\n"

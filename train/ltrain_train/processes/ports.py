@@ -1,5 +1,6 @@
 """Ports of this machine: which are free, and whether a server listens at one."""
 
+import atexit
 import socket
 from collections import deque
 from collections.abc import Collection
@@ -61,6 +62,13 @@ def _reserve(port: int) -> None:
         raise
     _reserved.append(reservation)
     if len(_reserved) > MAX_RESERVED:
+        _reserved.popleft().close()
+
+
+@atexit.register
+def end_reservations() -> None:
+    """End the reservations of this process."""
+    while _reserved:
         _reserved.popleft().close()
 
 
