@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from contextvars import ContextVar
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,8 @@ from ltrain_instrument.prompts import Prompt, prompt_attributes, use_prompts
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("LTRAIN_HOME", str(tmp_path))
     monkeypatch.delenv("LTRAIN_PROMPTS", raising=False)
+    # spans of later tests of this process must not carry the versions that these tests read
+    monkeypatch.setattr(prompts, "_read", ContextVar("of-this-test", default={}))  # noqa: B039
     return tmp_path
 
 
