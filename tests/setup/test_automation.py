@@ -97,7 +97,15 @@ def test_the_bug_form_asks_for_the_report_of_the_doctor() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *(".venv", ".venv-vllm", ".venv-trl", ".venv-frameworks", ".venv-openai2", ".venv-otel144"),
+        *(
+            ".venv",
+            ".venv-vllm",
+            ".venv-trl",
+            ".venv-examples",
+            ".venv-frameworks",
+            ".venv-openai2",
+            ".venv-otel144",
+        ),
         ".ltrain",
     ],
 )
