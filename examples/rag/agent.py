@@ -22,21 +22,21 @@ from agents import (
     ModelBehaviorError,
     ModelSettings,
     OpenAIChatCompletionsModel,
-    RunConfig,
+    RunContextWrapper,
     Runner,
-    RunResult,
-    ToolCallItem,
     function_tool,
 )
 from openai import AsyncOpenAI
-from retrieval import index
+from retrieval import open_index
 
 INSTRUCTIONS = """\
 First search with retrieve. Then answer with words of the pages, as <answer>words</answer>."""
-PAGES = int(os.environ.get("RAG_TOP_K", "2"))
+PAGES = int(os.environ.get("RAG_TOP_K", "1"))
 """Pages that a search returns."""
 MAX_TURNS = 4
 """Calls of the model: three searches and an answer at most."""
+
+INDEX = open_index()  # here, so that a worker without pages does not start
 
 Item = dict[str, Any]
 
@@ -53,27 +53,23 @@ class Endpoint(Protocol):
 
 
 @function_tool
-def retrieve(query: str) -> str:
+def retrieve(context: RunContextWrapper[list[str]], query: str) -> str:
     """Search the pages.
 
     Args:
         query: name to search for
     """
-    pages = index().search(query, PAGES)
+    context.context.append(query)
+    pages = INDEX.search(query, PAGES)
     return "\n".join(f"{page.title}: {page.text}" for page in pages) or "No page was found."
 
 
 def _worked(number: int, question: str, query: str, pages: str, answer: str) -> list[Item]:
-    call = {"call_id": f"worked_{number}", "type": "function_call_output", "output": pages}
+    call = {"call_id": f"worked_{number}", "name": "retrieve"}
     return [
         {"role": "user", "content": question},
-        {
-            "type": "function_call",
-            "call_id": f"worked_{number}",
-            "name": "retrieve",
-            "arguments": json.dumps({"query": query}),
-        },
-        call,
+        {"type": "function_call", **call, "arguments": json.dumps({"query": query})},
+        {"type": "function_call_output", "call_id": call["call_id"], "output": pages},
         {"role": "assistant", "content": f"<answer>{answer}</answer>"},
     ]
 
@@ -112,7 +108,7 @@ def _client() -> AsyncOpenAI:
     return AsyncOpenAI(base_url="http://127.0.0.1/v1", api_key="none")
 
 
-def _agent(llm: Endpoint) -> Agent[None]:
+def _agent(llm: Endpoint) -> Agent[list[str]]:
     client = _client().with_options(base_url=llm.base_url, api_key=llm.api_key)
     return Agent(
         name="rag",
@@ -126,17 +122,13 @@ def _agent(llm: Endpoint) -> Agent[None]:
 async def solve(task: Mapping[str, Any], llm: Endpoint) -> dict[str, Any]:
     """Answer `task["input"]`; return the last output, the queries, and why there is no output."""
     question: Item = {"role": "user", "content": task["input"]}
+    queries: list[str] = []
     try:
-        result = await Runner.run(_agent(llm), [*WORKED, question], max_turns=MAX_TURNS)
+        history = [*WORKED, question]
+        result = await Runner.run(_agent(llm), history, context=queries, max_turns=MAX_TURNS)
     except (MaxTurnsExceeded, ModelBehaviorError) as error:
-        queries = _queries(error.run_data.new_items if error.run_data else [])
         return {"output": "", "queries": queries, "error": str(error)}
-    return {"output": result.final_output, "queries": _queries(result.new_items), "error": None}
-
-
-def _queries(items: list[Any]) -> list[str]:
-    calls = [item.raw_item for item in items if isinstance(item, ToolCallItem)]
-    return [str(getattr(call, "arguments", "")) for call in calls]
+    return {"output": result.final_output, "queries": queries, "error": None}
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,18 @@ TOWN_STARTS = (
 )
 TOWN_ENDS = ("combe", "ford", "mere", "wick", "bury", "dale")
 RIVERS = ("Sill", "Arden", "Wye", "Tarn", "Lune", "Brent", "Severn", "Kern", "Isar", "Dove")
-PRODUCTS = ("glass", "clocks", "cheese", "boats", "paper", "honey", "carpets", "salt", "tea", "lace")
+PRODUCTS = (
+    "glass",
+    "clocks",
+    "cheese",
+    "boats",
+    "paper",
+    "honey",
+    "carpets",
+    "salt",
+    "tea",
+    "lace",
+)
 INSTRUMENTS = ("violin", "flute", "harp", "cello", "trumpet", "piano", "guitar", "oboe", "drums")
 PROFESSIONS = ("architect", "engineer", "sculptor", "surveyor")
 YEARS = range(1801, 1996)
@@ -129,10 +140,15 @@ def _world(
     chance.shuffle(people)
     titles = [f"{name} {kind}" for name in names for kind in KINDS]
     buildings = [
-        Building(title, chance.choice(places), designer, chance.choice(YEARS))
+        Building(title, _away(chance, places, designer), designer, chance.choice(YEARS))
         for title, designer in zip(titles, people, strict=True)
     ]
     return World(places, people, buildings)
+
+
+def _away(chance: random.Random, places: Sequence[Town], designer: Person) -> Town:
+    """Return a town that is not the designer's: else one page answers a question of two hops."""
+    return chance.choice([place for place in places if place != designer.home])
 
 
 def questions(world: World, split: str, count: int, seed: int = 0) -> list[Question]:

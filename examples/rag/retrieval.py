@@ -2,13 +2,13 @@
 
 import os
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from typing import Protocol
 
 import bm25s
 import numpy
 from musique import Page, load_pages
+from numpy.typing import NDArray
 from openai import OpenAI
 
 PAGES = Path(__file__).with_name("pages.jsonl")
@@ -59,7 +59,7 @@ class EmbeddingIndex:
         cosines = self._vectors @ self._embed([query])[0]
         return [self._pages[place] for place in numpy.argsort(-cosines, kind="stable")[:count]]
 
-    def _embed(self, texts: list[str]) -> "numpy.ndarray[tuple[int, int], numpy.dtype[numpy.float32]]":
+    def _embed(self, texts: list[str]) -> NDArray[numpy.float32]:
         answer = self._client.embeddings.create(
             model=self._model, input=texts, encoding_format="float"
         )
@@ -67,9 +67,8 @@ class EmbeddingIndex:
         return vectors / numpy.linalg.norm(vectors, axis=1, keepdims=True).clip(min=1e-12)
 
 
-@cache
-def index() -> Index:
-    """Return the index of the pages that the RAG_* variables name, made once in a process.
+def open_index() -> Index:
+    """Return the index of the pages that the RAG_* variables name.
 
     Raises:
         BadData: when there is no page, or a line is none.
