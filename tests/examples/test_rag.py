@@ -140,14 +140,13 @@ def test_files_of_musique_become_tasks(tmp_path: Path) -> None:
     assert {key: task.further_fields[key] for key in LINE if key != "id"} == {
         key: value for key, value in LINE.items() if key != "id"
     }
-    pages = [
+    pages = tmp_path / "pages.jsonl"
+    assert [json.loads(line) for line in pages.read_text().splitlines()] == [
         {"title": "A", "text": "Nora designed it."},
         {"title": "B", "text": "Nora is from Oslo."},
     ]
-    assert list(map(json.loads, (tmp_path / "pages.jsonl").read_text().splitlines())) == pages
     main([*questions, "--pages", str(dump)])
-    pages = [BRIDGE, WELL]
-    assert list(map(json.loads, (tmp_path / "pages.jsonl").read_text().splitlines())) == pages
+    assert [json.loads(line) for line in pages.read_text().splitlines()] == [BRIDGE, WELL]
 
 
 @pytest.mark.parametrize(
@@ -313,7 +312,8 @@ def embeddings() -> Iterator[str]:
 SEARCHES = """\
 import json, sys
 from retrieval import open_index
-print(json.dumps([[page.title for page in open_index().search(q, 2)] for q in sys.argv[1:]]))
+index = open_index()
+print(json.dumps([[page.title for page in index.search(query, 2)] for query in sys.argv[1:]]))
 """
 
 
