@@ -319,15 +319,14 @@ print(json.dumps([[page.title for page in index.search(query, 2)] for query in s
 
 def test_words_are_searched_or_meanings(tmp_path: Path, embeddings: str) -> None:
     pages = str(write(tmp_path / "pages.jsonl", WELL, BRIDGE, {"title": "Zzz", "text": "Zzzz"}))
-    queries = ("falcon", "amber bridge", "", "the", "unicorns", "zz")
+    queries = ("falcon", "amber bridge", "", "zz")
     for environ, expected in (
-        ({}, [["Falcon Bridge"], ["Amber Well", "Falcon Bridge"], [], [], [], []]),
+        ({}, [["Falcon Bridge"], ["Amber Well", "Falcon Bridge"], [], []]),
         (
             {"RAG_EMBEDDINGS_URL": embeddings},
             [
                 *(["Falcon Bridge", "Amber Well"], ["Amber Well", "Falcon Bridge"]),
-                *([["Amber Well", "Falcon Bridge"]] * 3),
-                ["Zzz", "Amber Well"],
+                *(["Amber Well", "Falcon Bridge"], ["Zzz", "Amber Well"]),
             ],
         ),
     ):
