@@ -107,7 +107,12 @@ class World:
 
     @property
     def pages(self) -> list[Page]:
-        return [thing.page for thing in (*self.towns, *self.people, *self.buildings)]
+        things: tuple[Town | Person | Building, ...] = (
+            *self.towns,
+            *self.people,
+            *self.buildings,
+        )
+        return [thing.page for thing in things]
 
 
 def worlds(seed: int = 0) -> tuple[World, World]:

@@ -63,8 +63,11 @@ class EmbeddingIndex:
         answer = self._client.embeddings.create(
             model=self._model, input=texts, encoding_format="float"
         )
-        vectors = numpy.asarray([row.embedding for row in answer.data], numpy.float32)
-        return vectors / numpy.linalg.norm(vectors, axis=1, keepdims=True).clip(min=1e-12)
+        vectors: NDArray[numpy.float32] = numpy.asarray(
+            [row.embedding for row in answer.data], numpy.float32
+        )
+        vectors /= numpy.linalg.norm(vectors, axis=1, keepdims=True).clip(min=1e-12)
+        return vectors
 
 
 def open_index() -> Index:

@@ -39,12 +39,11 @@ def load(
     Raises:
         BadData: with the line and the field that are wrong.
     """
-    train, val = ([*filter(_answerable, load_questions(path))] for path in (data, validation))
+    train, val = (
+        [question for question in load_questions(path) if question.answerable]
+        for path in (data, validation)
+    )
     return load_pages(pages) if pages else pages_of([*train, *val]), train, val
-
-
-def _answerable(question: Question) -> bool:
-    return question.answerable
 
 
 def _write(path: Path, rows: Iterable[dict[str, Any]]) -> None:

@@ -28,6 +28,7 @@ from ltrain_transforms.recipe import Recipe
 
 if TYPE_CHECKING:
     from tests.frameworks.conftest import Run
+    from tests.frameworks.model import Model
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples" / "rag"
@@ -271,6 +272,33 @@ def test_the_traces_of_a_run_are_exact(run: Run, tmp_path: Path) -> None:
     assert [len(body["messages"]) for body in requests] == [14, 16, 18]
     assert {body["temperature"] for body in requests} == {0}
     assert [tool["function"]["name"] for tool in requests[0]["tools"]] == ["retrieve"]
+
+
+SOLVE = """\
+import asyncio, json, sys
+from types import SimpleNamespace
+import agent
+
+async def main():
+    llm = SimpleNamespace(base_url=sys.argv[1], api_key="none", model="fake")
+    tasks = [{"input": question} for question in sys.argv[2:]]
+    for result in await asyncio.gather(*(agent.solve(task, llm) for task in tasks)):
+        print(json.dumps([result["output"], result["queries"], result["error"]]))
+
+asyncio.run(main())
+"""
+
+
+def test_a_model_that_searches_on_or_calls_wrongly_has_no_output(model: Model) -> None:
+    on = "; ".join(f"retrieve(query={word})" for word in ("amber", "cedar", "ember", "onyx"))
+    plans = [f"[[{on}; It]]", "[[fetch(query=amber)]]", "[[retrieve(word=amber); It]]"]
+    done = run_python("-c", SOLVE, model.url, *plans, OPENAI_AGENTS_DISABLE_TRACING="1")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert list(map(json.loads, done.stdout.splitlines())) == [
+        ["", ["amber", "cedar", "ember", "onyx"], "Max turns (4) exceeded"],
+        ["", [], "Tool fetch not found in agent rag"],
+        ["It", [], None],
+    ]
 
 
 class Embeddings(BaseHTTPRequestHandler):
