@@ -115,7 +115,7 @@ def _agent(llm: Endpoint) -> Agent[list[str]]:
         instructions=INSTRUCTIONS,
         tools=[retrieve],
         model=OpenAIChatCompletionsModel(llm.model, client),
-        model_settings=ModelSettings(temperature=0, max_tokens=64),
+        model_settings=ModelSettings(temperature=0, max_tokens=48),
     )
 
 
