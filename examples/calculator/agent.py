@@ -34,13 +34,13 @@ from openai import DefaultAsyncHttpxClient
 
 PROMPT = "Solve the problem with the calculator. Then write ### ANSWER: <number> ###"
 WORKED = (
-    ("A crate holds 24 bottles. How many bottles do 36 crates hold?", "24 * 36", "864"),
-    ("Ines has 915 beads and loses 208 of them. How many beads are left?", "915 - 208", "707"),
     (
         "A bus has 44 seats. How many seats are in 13 buses and a van with 7 seats?",
         "44 * 13 + 7",
         "579",
     ),
+    ("Ines has 915 beads and loses 208 of them. How many beads are left?", "915 - 208", "707"),
+    ("A crate holds 24 bottles. How many bottles do 36 crates hold?", "24 * 36", "864"),
 )
 """Question, expression and result of the worked examples in the context."""
 MAX_CALLS = 3

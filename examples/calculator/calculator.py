@@ -24,7 +24,7 @@ START_DEADLINE = 60.0
 """Seconds until a started server answers: one alone takes 1.2 s, and many start at once."""
 
 
-class Calculator(Workbench):
+class Calculator(Workbench):  # type: ignore[misc]  # AutoGen is not in every environment
     """A workbench that all agents of a process share.
 
     A server computes one expression at a time, and one that hangs keeps all others waiting. So

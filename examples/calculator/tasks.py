@@ -226,7 +226,9 @@ def _rows(file: Path) -> Iterator[tuple[str, Any]]:
     try:
         yield from readers[file.suffix](file)
     except OSError as error:
-        raise BadData(f"Cannot read {file}: {error.strerror or error}. Name a file of Calc-X.") from error
+        raise BadData(
+            f"Cannot read {file}: {error.strerror or error}. Name a file of Calc-X."
+        ) from error
 
 
 def _jsonl_rows(file: Path) -> Iterator[tuple[str, Any]]:
