@@ -33,6 +33,8 @@ class NotRun:
 
 NOT_RUN = (
     NotRun("pip install", "installs packages", "Makefile"),
+    NotRun("python3.11 -m venv .venv-agent", "installs packages", "Makefile"),
+    NotRun(".venv-agent/bin/pip install", "installs packages", "Makefile"),
     NotRun("ltrain up", "runs until ctrl-C, on fixed ports", "tests/docs/project.py"),
     NotRun(".venv/bin/ltrain up", "runs until ctrl-C, on fixed ports", "tests/docs/project.py"),
     NotRun(

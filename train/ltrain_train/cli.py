@@ -70,6 +70,10 @@ def rollout(
         int,
         typer.Option(min=1, help="Rollouts at a time in one process; a command always runs one."),
     ] = 16,
+    python: Annotated[
+        str | None,
+        typer.Option(help="Python of the agent's own environment; default: that of ltrain."),
+    ] = None,
     timeout: Annotated[
         float,
         typer.Option(min=0.1, help="Seconds for an attempt; waits for the gateway do not count."),
@@ -115,6 +119,7 @@ def rollout(
             policy=policy,
             workers=workers,
             concurrency=concurrency,
+            python=python,
             timeout=timeout,
             reward_timeout=reward_timeout,
             reward_concurrency=reward_concurrency,

@@ -233,6 +233,7 @@ def _serving(plan: EvaluationPlan, policy: str, run: str, lock: RunLock) -> Iter
             home=plan.home,
             workers=plan.rollout.workers,
             concurrency=plan.rollout.concurrency,
+            python=plan.rollout.python,
             timeout=plan.rollout.timeout,
             reward_timeout=plan.rollout.reward_timeout,
             reward_concurrency=plan.rollout.reward_concurrency,

@@ -9,6 +9,7 @@ from ltrain_train.errors import BadRun, DifferentBases
 from ltrain_train.loop import parse_version, serve_arguments
 from ltrain_train.policy import Policies, find_artifact, read_adapter_config
 from ltrain_train.rollout import Task, load_tasks
+from ltrain_train.workers import find_python
 from ltrain_transforms.recipe import DEFAULT, Judge, Recipe, Reward, Rollout, Serve, Service, Train
 
 
@@ -99,6 +100,7 @@ def make_plan(options: EvaluationOptions, home: Path) -> EvaluationPlan:
     section |= {"remote": False} | overrides if "agent" in overrides else overrides
     judges = recipe.judges if recipe else {}
     _require_agent(section, judged=bool(judges))
+    find_python(section.get("python"), folder)
     serve, train = (recipe.serve, recipe.train) if recipe else (Serve(), Train())
     return EvaluationPlan(
         home=home,

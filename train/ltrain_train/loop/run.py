@@ -31,6 +31,7 @@ from ltrain_train.processes import RunLock
 from ltrain_train.rollout import AttemptLog, Runner, check_leases, load_tasks, rollout_logs
 from ltrain_train.schedule import check_domains
 from ltrain_train.store import open_service_provider, require_own_store
+from ltrain_train.workers import find_python
 from ltrain_transforms.recipe import Rollout, Serve
 
 _logger = logging.getLogger("ltrain.loop")
@@ -72,6 +73,7 @@ def run_online(
     require_own_store(plan.home)
     rollout = plan.rollout
     tasks = load_tasks(plan.folder / rollout.tasks)
+    find_python(rollout.python, plan.folder)
     check_domains(tasks, rollout.domains)
     check_spare(len(tasks), rollout)
     held_out = load_held_out(plan.folder, rollout, tasks)
@@ -219,6 +221,7 @@ def make_runner(plan: Plan, run: str, services: Services, secret: str, lock: Run
         home=plan.home,
         workers=rollout.workers,
         concurrency=rollout.concurrency,
+        python=rollout.python,
         timeout=rollout.timeout,
         reward_timeout=rollout.reward_timeout,
         reward_concurrency=rollout.reward_concurrency,

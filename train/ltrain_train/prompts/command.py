@@ -42,6 +42,7 @@ from ltrain_train.rollout import (
     rollout_logs,
 )
 from ltrain_train.store import open_service_provider, require_own_store
+from ltrain_train.workers import find_python
 from ltrain_transforms.recipe import CriticModel, PromptSearch, Recipe
 
 POLL = 0.2
@@ -111,6 +112,7 @@ def optimize_prompt(path: Path) -> None:
 def _search(found: SearchPlan, lock: RunLock) -> tuple[Journal, int]:
     plan, search = found.plan, found.search
     tasks = load_tasks(plan.folder / plan.rollout.tasks)
+    find_python(plan.rollout.python, plan.folder)
     validation = load_tasks(plan.folder / (plan.rollout.validation or ""))
     journal = _open_journal(found)
     with ExitStack() as stack, lock.working():

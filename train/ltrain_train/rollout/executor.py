@@ -27,6 +27,7 @@ def open_executor(
     logs: Path,
     workers: int,
     concurrency: int,
+    python: Path,
     gateway: str,
     secret: str,
     gateway_given_up: Callable[[], str],
@@ -42,6 +43,7 @@ def open_executor(
         logs: folder of the logs of these processes.
         workers: number of these processes.
         concurrency: rollouts at a time in one process that imports the agent.
+        python: the Python of these processes.
         gateway: URL of the gateway.
         secret: secret of the gateway.
         gateway_given_up: returns why no gateway will answer again; '' while one may.
@@ -58,6 +60,7 @@ def open_executor(
             workers=workers,
             concurrency=concurrency,
             on_end=on_end,
+            python=python,
             keep_open=keep_open,
         )
     return CommandExecutor(
@@ -67,6 +70,7 @@ def open_executor(
         logs=logs,
         workers=workers,
         on_end=on_end,
+        python=python,
         keep_open=keep_open,
     )
 

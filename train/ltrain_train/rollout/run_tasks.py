@@ -45,6 +45,7 @@ class RolloutOptions:
     policy: str
     workers: int
     concurrency: int
+    python: str | None
     timeout: float
     reward_timeout: float
     reward_concurrency: int
@@ -152,6 +153,7 @@ def _run_locked(
             home=home,
             workers=options.workers,
             concurrency=options.concurrency,
+            python=options.python,
             timeout=options.timeout,
             reward_timeout=options.reward_timeout,
             reward_concurrency=options.reward_concurrency,

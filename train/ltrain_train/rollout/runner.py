@@ -50,6 +50,7 @@ from ltrain_train.workers import (
     RolloutResult,
     WaveResult,
     agent_environment,
+    find_python,
     is_reference,
 )
 
@@ -93,6 +94,7 @@ class Runner(ExitStack):
         gateway_given_up: Callable[[], str] = lambda: "",
         workers: int = 2,
         concurrency: int = 16,
+        python: str | None = None,
         timeout: float = 60.0,
         reward_timeout: float = REWARD_TIMEOUT,
         reward_concurrency: int = REWARD_CONCURRENCY,
@@ -113,13 +115,10 @@ class Runner(ExitStack):
             agent: `module:function` or a command; None for the agent of the gateway's workers.
             reward: `module:function`, a command or a URL; None for no rewards.
             folder: folder of the agent and the reward function.
-            gateway: URL of the gateway.
             gateway_given_up: returns why no gateway will answer again; '' while one may.
-            secret: secret of the gateway.
             policy: the policy that answers the calls.
-            home: LTRAIN_HOME.
-            workers: number of processes.
             concurrency: rollouts at a time in one worker.
+            python: the Python of the agent's processes; None for ltrain's own.
             timeout: seconds until an attempt times out.
             reward_timeout: seconds for the reward of one result.
             reward_concurrency: results that are judged at a time.
@@ -145,7 +144,8 @@ class Runner(ExitStack):
         self._workers, self._concurrency = workers, concurrency
         self._services, self._secrets = tuple(services), tuple(secrets)
         hidden = dict.fromkeys([*SECRETS, *self._secrets])
-        self._environ = agent_environment(home, {**hidden, **(environ or {})})
+        self._python = find_python(python, self._folder)
+        self._environ = agent_environment(home, {**hidden, **(environ or {})}, self._python)
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
         self._scorer = Scorer(
             reward,
@@ -392,6 +392,7 @@ class Runner(ExitStack):
             logs=rollout_logs(self._home),
             workers=self._workers,
             concurrency=self._concurrency,
+            python=self._python,
             gateway=self._gateway,
             secret=self._secret,
             gateway_given_up=self._gateway_given_up,

@@ -12,6 +12,7 @@ from ltrain_train.workers.attempt import (
 )
 from ltrain_train.workers.command import CommandExecutor, last_line, service_environment
 from ltrain_train.workers.executor import Executor, OnEnd, agent_environment
+from ltrain_train.workers.interpreter import BadInterpreter, find_python
 from ltrain_train.workers.reference import (
     BadReference,
     code_digest,
@@ -26,6 +27,7 @@ __all__ = [
     "MAX_TRIES",
     "Attempt",
     "AttemptResult",
+    "BadInterpreter",
     "BadReference",
     "CommandExecutor",
     "Endpoint",
@@ -37,6 +39,7 @@ __all__ = [
     "WorkerPool",
     "agent_environment",
     "code_digest",
+    "find_python",
     "is_reference",
     "last_line",
     "load_function",

@@ -17,6 +17,7 @@ from ltrain_instrument.prompts import prompt_environment
 from ltrain_train.processes import Child, ChildDied, Children
 from ltrain_train.workers.attempt import Attempt, AttemptResult, Outcome, result_of_death
 from ltrain_train.workers.executor import KILL_GRACE, OnEnd, instrumented_command
+from ltrain_train.workers.interpreter import OWN_PYTHON
 from ltrain_train.workers.results import parse_json
 
 MAX_RESULT_BYTES = 16 << 20
@@ -38,11 +39,12 @@ class CommandExecutor:
         logs: Path,
         workers: int,
         on_end: OnEnd,
+        python: Path = OWN_PYTHON,
         keep_open: Sequence[int] = (),
     ) -> None:
         self._command, self._folder, self._environ, self._logs = command, folder, environ, logs
         self._slots = workers
-        self._on_end = on_end
+        self._on_end, self._python = on_end, python
         self._children = Children(keep_open)
         self._lock = threading.Lock()
         self._in_flight: set[str] = set()
@@ -116,7 +118,8 @@ class CommandExecutor:
         return self._children.start(
             f"command {attempt.id}",
             instrumented_command(
-                ["/bin/sh", "-c", _SHELL_SCRIPT, "sh", str(output.resolve()), self._command]
+                ["/bin/sh", "-c", _SHELL_SCRIPT, "sh", str(output.resolve()), self._command],
+                self._python,
             ),
             env={**self._environ, **_attempt_environment(attempt)},
             log=self._logs / f"{attempt.id}.log",

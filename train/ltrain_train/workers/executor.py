@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import sys
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Protocol
@@ -10,6 +9,7 @@ from typing import Protocol
 from ltrain_instrument.identity import Identity
 from ltrain_instrument.prompts import VARIABLE as PROMPTS_VARIABLE
 from ltrain_train.workers.attempt import Attempt, AttemptResult
+from ltrain_train.workers.interpreter import OWN_PYTHON
 
 OnEnd = Callable[[Attempt, AttemptResult], None]
 """Called once with the result of each attempt, from any thread."""
@@ -45,25 +45,26 @@ class Executor(Protocol):
         """End every process; running attempts get no result."""
 
 
-def instrumented_command(argv: list[str]) -> list[str]:
-    """Return the command line that runs `argv` under OpenTelemetry's launcher."""
-    path = os.pathsep.join([str(scripts_folder()), os.environ.get("PATH", os.defpath)])
-    return [shutil.which(LAUNCHER, path=path) or LAUNCHER, *argv]
+def instrumented_command(argv: list[str], python: Path = OWN_PYTHON) -> list[str]:
+    """Return the command line that runs `argv` under the launcher beside a Python."""
+    return [shutil.which(LAUNCHER, path=_search_path(python)) or LAUNCHER, *argv]
 
 
-def scripts_folder() -> Path:
-    """Return the folder of this Python environment's commands."""
-    return Path(sys.executable).parent
-
-
-def agent_environment(home: Path, extra: Mapping[str, str | None]) -> dict[str, str | None]:
+def agent_environment(
+    home: Path, extra: Mapping[str, str | None], python: Path = OWN_PYTHON
+) -> dict[str, str | None]:
     """Return the environment variables of an agent's process, without those of its attempt."""
-    path = os.pathsep.join([str(scripts_folder()), os.environ.get("PATH", os.defpath)])
     # an identity in the runner's own environment must not reach the agents
     no_identity = dict.fromkeys(
         [*_ANY_IDENTITY.environ(), "TRACEPARENT", "BAGGAGE", PROMPTS_VARIABLE]
     )
-    return {**no_identity, "PATH": path, "LTRAIN_HOME": str(home.resolve()), **extra}
+    fixed = {"PATH": _search_path(python), "LTRAIN_HOME": str(home.resolve())}
+    return {**no_identity, **fixed, **extra}
+
+
+def _search_path(python: Path) -> str:
+    """Return PATH with the commands of a Python's environment first."""
+    return os.pathsep.join([str(python.parent), os.environ.get("PATH", os.defpath)])
 
 
 _ANY_IDENTITY = Identity(

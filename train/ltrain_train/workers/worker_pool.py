@@ -21,6 +21,7 @@ from ltrain_train.workers.attempt import (
     result_of_death,
 )
 from ltrain_train.workers.executor import OnEnd
+from ltrain_train.workers.interpreter import OWN_PYTHON
 from ltrain_train.workers.reference import BadReference
 from ltrain_train.workers.worker_process import WorkerProcess
 
@@ -45,11 +46,12 @@ class WorkerPool:
         workers: int,
         concurrency: int,
         on_end: OnEnd,
+        python: Path = OWN_PYTHON,
         keep_open: Sequence[int] = (),
     ) -> None:
         self._agent, self._folder, self._environ, self._logs = agent, folder, environ, logs
         self._concurrency = concurrency
-        self._on_end = on_end
+        self._on_end, self._python = on_end, python
         self._children = Children(keep_open)
         self._changed = threading.Condition()
         self._started = 0
@@ -147,6 +149,7 @@ class WorkerPool:
             log=self._logs / f"worker-{self._started}.log",
             concurrency=self._concurrency,
             children=self._children,
+            python=self._python,
         )
         worker.listen(on_message=self._on_message, on_exit=self._on_exit)
         return worker

@@ -8,7 +8,6 @@ import json
 import math
 import os
 import queue
-import sys
 import threading
 import time
 from collections.abc import Callable, Collection
@@ -43,6 +42,7 @@ class WorkerProcess:
         log: Path,
         concurrency: int,
         children: Children,
+        python: Path,
     ) -> None:
         self.name, self.log = name, log
         self.ready = False
@@ -64,13 +64,13 @@ class WorkerProcess:
         """Requests that are not written yet; None ends the writing thread."""
         requests, self._requests = os.pipe()
         self._results, results = os.pipe()
-        argv = [sys.executable, "-m", "ltrain_train.workers.worker", agent]
+        argv = [str(python), "-m", "ltrain_train.workers.worker", agent]
         argv += ["--requests", str(requests), "--results", str(results)]
         argv += ["--concurrency", str(concurrency)]
         try:
             self._child: Child = children.start(
                 name,
-                instrumented_command(argv),
+                instrumented_command(argv, python),
                 env=environ,
                 log=log,
                 cwd=folder,

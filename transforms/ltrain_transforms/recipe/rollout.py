@@ -60,6 +60,10 @@ class Rollout(Section):
     """Worker processes."""
     concurrency: int = Field(default=16, ge=1)
     """Concurrent rollouts in one worker."""
+    python: str | None = None
+    """Python of the environment in which the agent runs, such as `.venv-agent/bin/python`; a
+    relative path starts at the recipe's folder. That environment needs the same ltrain, without its
+    extras. Unset: ltrain's own Python."""
     agent_sees: tuple[str, ...] = ("input",)
     """Keys of a task that the agent gets, with `id` and `domain`; the reward function gets all."""
     pin_version: bool = False
