@@ -14,6 +14,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from typing import Any, Protocol
 
 from agents import (
@@ -74,8 +75,8 @@ def _worked(number: int, question: str, query: str, pages: str, answer: str) -> 
     ]
 
 
-WORKED: list[Item] = [
-    *_worked(
+_EXAMPLES = (
+    _worked(
         1,
         "Who designed the Pebble Hotel?",
         "Pebble Hotel",
@@ -83,14 +84,14 @@ WORKED: list[Item] = [
         "and it was opened in 1888.",
         "Lou Finch",
     ),
-    *_worked(
+    _worked(
         2,
         "What is Zarnow known for?",
         "Zarnow",
         "Zarnow: Zarnow is a town on the river Ob. Zarnow is known for its bells.",
         "bells",
     ),
-    *_worked(
+    _worked(
         3,
         "In which town was Abel Stroud born?",
         "Abel Stroud",
@@ -98,8 +99,9 @@ WORKED: list[Item] = [
         "lute.",
         "Ixworth",
     ),
-]
-"""Searches and answers before the question: a model of 135M parameters calls no tool without."""
+)
+WORKED: list[Item] = [*chain.from_iterable(_EXAMPLES[: int(os.environ.get("RAG_WORKED", "3"))])]
+"""Worked questions before the question: a model of 135M parameters calls no tool without them."""
 
 
 @cache
