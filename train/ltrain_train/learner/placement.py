@@ -136,7 +136,8 @@ def _check_nodes(group: Any, job: Job) -> None:
             f"{PROBE_TIMEOUT:.0f} s. Ray's logs on its nodes may have the reason."
         ) from error
     for rank, probe in enumerate(results):
-        _judge(probe, versions, shared, _is_written(shared / f"probe-{rank}", content))
+        written = _is_written(shared / f"probe-{rank}", content)
+        judge_probe(probe, versions, shared, is_written=written)
 
 
 def _is_written(file: Path, content: str) -> bool:
@@ -173,7 +174,7 @@ def _probe(shared: str, rank: int, content: str, packages: list[str], read: list
     return {"node": node, "versions": versions, "error": error, "missing": missing}
 
 
-def _judge(probe: Any, versions: dict[str, str], shared: Path, is_written: bool) -> None:
+def judge_probe(probe: Any, versions: dict[str, str], shared: Path, *, is_written: bool) -> None:
     """Check what a rank has found.
 
     Raises:
