@@ -41,7 +41,7 @@ def join_cluster(
             configure_logging=False,
             runtime_env={"env_vars": dict(variables)} if variables else None,
         )
-    except (OSError, OverflowError, RuntimeError, ValueError) as error:
+    except (OSError, OverflowError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         raise NoCluster(
             f"No Ray cluster at {address}: {_reason(error)}. Set {setting} to the host:port that "
             f"`ray start --head` prints, or leave it out to {otherwise}."

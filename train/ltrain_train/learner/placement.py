@@ -62,8 +62,8 @@ class Placement:
             free = untyped_ray.available_resources().get(device.resource, 0)
             raise BadRun(
                 f"The Ray cluster at {job.ray_address} is busy: `ranks` is {job.ranks} in [train], "
-                f"and {free:g} of its {device.resource}s are free beside a free CPU. Wait for its "
-                "other work, or lower `ranks`."
+                f"and {free:g} of its {device.resource}s are free. Wait for its other work, or "
+                "lower `ranks`."
             )
         _check_nodes(group, job)
         return cls(group=group)
