@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import psutil
@@ -17,7 +18,7 @@ from tests.train.learner.test_runs import OBJECTIVE
 
 from ltrain_train.errors import BadRun
 from ltrain_train.learner.client import LearnerClient
-from ltrain_train.processes import free_port
+from ltrain_train.processes import free_port, is_port_open
 from ltrain_transforms.errors import NoCluster
 from ltrain_transforms.recipe import Train
 
@@ -65,19 +66,26 @@ def wait_for(address: str, nodes: int, cpus: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def address() -> Iterator[str]:
     """The address of a cluster of two nodes with one CPU each, which asks for a token."""
-    short = tmp_path_factory.mktemp("ray")
     port = free_port()
     address = f"127.0.0.1:{port}"
-    head = ("--head", f"--port={port}", "--include-dashboard=false", f"--temp-dir={short / 't'}")
     with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
+        # the path of a socket has at most 107 bytes
+        short = Path(stack.enter_context(TemporaryDirectory(prefix="ltrain-test-")))
+        head = (
+            "--head",
+            f"--port={port}",
+            "--include-dashboard=false",
+            f"--temp-dir={short / 't'}",
+        )
         for options in (head, (f"--address={address}",)):
             node = start_node(short / options[0].strip("-")[:4], *options)
             stack.callback(node.wait)
             stack.callback(node.terminate)
-            if options is head:
-                wait_for(address, 1, 1)
+            while not is_port_open(port):
+                assert node.poll() is None, (short / "head" / "log").read_text()
+                time.sleep(0.1)
         wait_for(address, 2, 2)
         for name, value in AUTH.items():
             patch.setenv(name, value)
