@@ -161,7 +161,7 @@ def _probe(shared: str, rank: int, content: str, packages: list[str], read: list
     versions, error = {}, ""
     for name in packages:
         try:
-            versions[name] = version(name)
+            versions[name] = version(name) or "none"
         except PackageNotFoundError:
             versions[name] = "none"
     try:
