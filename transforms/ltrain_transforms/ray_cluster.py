@@ -80,4 +80,9 @@ def _reason(error: Exception) -> str:
     text = getattr(error, "strerror", None) or str(error)
     if "ersion mismatch" in text:  # Ray lists the versions of both sides, one a line
         return " ".join(text.split()).rstrip(".")
+    if text.startswith("Failed to connect"):  # Ray's own reason is only in the output
+        return (
+            "it does not accept this process; if it requires a token, set RAY_AUTH_MODE and "
+            "RAY_AUTH_TOKEN here as where Ray was started"
+        )
     return text.split("\n", 1)[0].rstrip(".")

@@ -8,9 +8,8 @@ import pytest
 from ltrain_train.errors import BadRun
 from ltrain_train.learner.device import CPU, CUDA
 from ltrain_train.learner.placement import check_size, judge_probe
-from ltrain_train.learner.protocol import Job
-from ltrain_transforms.recipe import Train
 
+ADDRESS = "10.0.0.1:6379"
 SHARED = Path("/shared/logs/learner-1")
 VERSIONS = {"ltrain": "0.1.0", "torch": "2.13.0", "verl": "0.9.1"}
 
@@ -25,22 +24,17 @@ def node(name: str, *, alive: bool = True, **resources: float) -> dict[str, Any]
     }
 
 
-def job(ranks: int) -> Job:
-    train = Train(ray_address="10.0.0.1:6379")
-    return Job.from_train(train, base=Path("base"), policy="p", recipe="r", ranks=ranks)
-
-
 def test_each_rank_needs_a_gpu_and_a_cpu_of_a_living_node() -> None:
     nodes = [node("one", CPU=8, GPU=2), node("two", CPU=1, GPU=4), node("three", CPU=64)]
-    check_size([*nodes, node("dead", alive=False, CPU=8, GPU=8)], job(3), CUDA)
-    check_size(nodes, job(73), CPU)
+    check_size([*nodes, node("dead", alive=False, CPU=8, GPU=8)], 3, ADDRESS, CUDA)
+    check_size(nodes, 73, ADDRESS, CPU)
     with pytest.raises(
         BadRun,
         match=r"`ranks` is 4 .* needs a GPU and a CPU, but the Ray cluster at 10\.0\.0\.1:6379 has "
         r"them for 3: 2 on one \(10\.0\.0\.1, one012\), 1 on two .*, 0 on three .*\. Set `ranks` "
         r"to 3, or add a machine with `ray start --address=10\.0\.0\.1:6379`",
     ):
-        check_size(nodes, job(4), CUDA)
+        check_size(nodes, 4, ADDRESS, CUDA)
 
 
 @pytest.mark.parametrize(

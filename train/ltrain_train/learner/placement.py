@@ -52,24 +52,25 @@ class Placement:
         Raises:
             BadRun: when the cluster is too small or busy, or a rank could not work on its node.
         """
-        check_size(untyped_ray.nodes(), job, device)
+        address = untyped_ray.get_runtime_context().gcs_address
+        check_size(untyped_ray.nodes(), job.ranks, address, device)
         bundle = {"CPU": 1, device.resource: 1}
-        # a GPU's gradients stay on its machine where they can; a CPU's rank gets the whole machine
+        # GPUs of one machine are faster together; CPUs of one machine share its memory's bandwidth
         strategy = "PACK" if device.one_rank_each else "SPREAD"
         group: Any = placement_group([bundle] * job.ranks, strategy=strategy)
         if not group.wait(RESERVE_TIMEOUT):
             remove_placement_group(group)
             free = untyped_ray.available_resources().get(device.resource, 0)
             raise BadRun(
-                f"The Ray cluster at {job.ray_address} is busy: `ranks` is {job.ranks} in [train], "
+                f"The Ray cluster at {address} is busy: `ranks` is {job.ranks} in [train], "
                 f"and {free:g} of its {device.resource}s are free. Wait for its other work, or "
                 "lower `ranks`."
             )
-        _check_nodes(group, job)
+        _check_nodes(group, job, address)
         return cls(group=group)
 
 
-def check_size(nodes: Sequence[dict[str, Any]], job: Job, device: Device) -> None:
+def check_size(nodes: Sequence[dict[str, Any]], ranks: int, address: str, device: Device) -> None:
     """Check that a cluster has enough CPUs and GPUs for the ranks, whether they are free or not.
 
     Raises:
@@ -77,14 +78,14 @@ def check_size(nodes: Sequence[dict[str, Any]], job: Job, device: Device) -> Non
     """
     slots = {_name(node): _slots(node["Resources"], device) for node in nodes if node["Alive"]}
     count = sum(slots.values())
-    if count >= job.ranks:
+    if count >= ranks:
         return
     by_node = ", ".join(f"{number} on {name}" for name, number in slots.items())
     also = " and a CPU" if device.one_rank_each else ""
     raise BadRun(
-        f"`ranks` is {job.ranks} in [train] and each rank needs a {device.resource}{also}, but the "
-        f"Ray cluster at {job.ray_address} has them for {count}: {by_node}. Set `ranks` to "
-        f"{max(1, count)}, or add a machine with `ray start --address={job.ray_address}`."
+        f"`ranks` is {ranks} in [train] and each rank needs a {device.resource}{also}, but the "
+        f"Ray cluster at {address} has them for {count}: {by_node}. Set `ranks` to "
+        f"{max(1, count)}, or add a machine with `ray start --address={address}`."
     )
 
 
@@ -97,7 +98,7 @@ def _name(node: dict[str, Any]) -> str:
     return f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']}, {node['NodeID'][:6]})"
 
 
-def _check_nodes(group: Any, job: Job) -> None:
+def _check_nodes(group: Any, job: Job, address: str) -> None:
     """Run `_probe` where each rank will run.
 
     Raises:
@@ -132,7 +133,7 @@ def _check_nodes(group: Any, job: Job) -> None:
         results = ray.get(probes, timeout=PROBE_TIMEOUT)
     except ray.exceptions.GetTimeoutError as error:
         raise BadRun(
-            f"The Ray cluster at {job.ray_address} has not started a process for each rank after "
+            f"The Ray cluster at {address} has not started a process for each rank after "
             f"{PROBE_TIMEOUT:.0f} s. Ray's logs on its nodes may have the reason."
         ) from error
     for rank, probe in enumerate(results):
@@ -160,7 +161,7 @@ def _probe(shared: str, rank: int, content: str, packages: list[str], read: list
     versions, error = {}, ""
     for name in packages:
         try:
-            versions[name] = version(name)
+            versions[name] = version(name) or "none"
         except PackageNotFoundError:
             versions[name] = "none"
     try:
