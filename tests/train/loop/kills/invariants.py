@@ -103,6 +103,22 @@ def check_rollouts(
     assert set(ended["rollout"]) == planned == set(executions["rollout"])
 
 
+def check_datasets(home: Path, run: str, policy: str) -> None:
+    """Check that each version has the dataset of its ledger, whose executions all have a fate."""
+    policies = Policies(home)
+    datasets = {each.name: Dataset.open(each) for each in (home / "datasets" / run).iterdir() if each.is_dir() and each.name[0] != "."}
+    by_id = {dataset.id: dataset for dataset in datasets.values()}
+    for version in policies.versions(policy)[1:]:
+        dataset = by_id[str(policies.read_version(policy, version).dataset)]
+        used = dataset.table("samples")["rollout_id"].unique().sort().to_list()
+        assert used == read_ledger(policies, policy, version)
+    for dataset in datasets.values():
+        rows = set(dataset.table("samples")["execution_id"])
+        dropped = set(dataset.drops.filter(pl.col("stage").is_in(["executions", "groups"]))["id"])
+        assert not rows & dropped
+        assert rows | dropped == set(dataset.table("executions")["execution_id"])
+
+
 def describe(home: Path) -> dict[str, Any]:
     """Return the counts that a test prints."""
     lines = (home / "runs" / "chaos" / "attempts.jsonl").read_text().splitlines()

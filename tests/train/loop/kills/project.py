@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 import urllib.request
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -84,6 +85,8 @@ class LightProject(Project):
     """Of `ltrain run`, after the recipe."""
     host: Host = field(init=False)
     ports: list[int] = field(init=False)
+    _began: float = 0.0
+    """When the latest command was started."""
     services: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def prepare_files(self) -> None:
@@ -147,6 +150,7 @@ class LightProject(Project):
         Args:
             crash: the write before which it is killed, as `start.py` has it.
         """
+        self._began = time.time()
         output = self.folder / f"out-{len(self.runs)}"
         arguments = ["run", str(self.folder / "ltrain.toml"), "--json", *self.arguments]
         process = self.host.start(
@@ -158,6 +162,24 @@ class LightProject(Project):
         )
         self.runs.append(Run(cast(Any, process), output))
         return self.runs[-1]
+
+    def shows_work(self) -> bool:
+        """Return whether the command has begun to write: a dataset, an attempt or a version."""
+        files = (*self.home.glob("runs/*/*.jsonl"), *self.home.glob("datasets/*"))
+        return any(file.stat().st_mtime > self._began for file in files)
+
+    def check_commands(self) -> None:
+        """Check that the commands that list versions work."""
+        current = Policies(self.home).current(POLICY)
+        for words in (("show", f"{POLICY}@{current}"), ("policy", "list")):
+            done = subprocess.run(
+                [sys.executable, "-m", "ltrain", *words],
+                env=self.environ,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert (done.returncode, done.stderr) == (0, ""), words
 
     def kill_everything(self) -> None:
         """End all processes, those of the services too, without a chance to clean up."""
