@@ -10,6 +10,7 @@ import os
 import struct
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ SECONDS = float(os.environ.get("FAKE_LEARNER_SECONDS", "0.2"))
 """Seconds of an update."""
 
 
-def write_weights(file: Path, shapes: dict[str, tuple[int, ...]], trained: list[str]) -> None:
+def write_weights(file: Path, shapes: Mapping[str, tuple[int, int]], trained: list[str]) -> None:
     """Write tensors of zeros; the header has the rollouts that they were trained on."""
     header: dict[str, Any] = {"__metadata__": {"trained": json.dumps(trained)}}
     end = 0

@@ -1,9 +1,7 @@
 """What must hold of a home after kills: nothing was trained on twice, and nothing was lost."""
 
-import json
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 from tests.train.loop.kills.fake_learner import read_trained
@@ -12,7 +10,7 @@ from ltrain_collector.store import Store
 from ltrain_instrument.identity import rollout_id
 from ltrain_train.loop.journal import Completed, Dispatched, Journal, Published, Trained
 from ltrain_train.policy import Policies
-from ltrain_transforms.datasets import Dataset
+from ltrain_transforms.datasets import MANIFEST, Dataset
 from ltrain_transforms.policy_file import LEDGER
 
 EXECUTIONS_SQL = """
@@ -106,21 +104,15 @@ def check_rollouts(
 def check_datasets(home: Path, run: str, policy: str) -> None:
     """Check that each version has the dataset of its ledger, whose executions all have a fate."""
     policies = Policies(home)
-    datasets = {each.name: Dataset.open(each) for each in (home / "datasets" / run).iterdir() if each.is_dir() and each.name[0] != "."}
-    by_id = {dataset.id: dataset for dataset in datasets.values()}
+    folders = (home / "datasets" / run).iterdir()
+    datasets = [Dataset.open(each) for each in folders if (each / MANIFEST).is_file()]
+    by_id = {dataset.id: dataset for dataset in datasets}
     for version in policies.versions(policy)[1:]:
         dataset = by_id[str(policies.read_version(policy, version).dataset)]
         used = dataset.table("samples")["rollout_id"].unique().sort().to_list()
         assert used == read_ledger(policies, policy, version)
-    for dataset in datasets.values():
+    for dataset in datasets:
         rows = set(dataset.table("samples")["execution_id"])
         dropped = set(dataset.drops.filter(pl.col("stage").is_in(["executions", "groups"]))["id"])
         assert not rows & dropped
         assert rows | dropped == set(dataset.table("executions")["execution_id"])
-
-
-def describe(home: Path) -> dict[str, Any]:
-    """Return the counts that a test prints."""
-    lines = (home / "runs" / "chaos" / "attempts.jsonl").read_text().splitlines()
-    attempts = Counter(json.loads(line).get("outcome", "begun") for line in lines if line[-1:] == "}")
-    return {"attempts": dict(attempts)}

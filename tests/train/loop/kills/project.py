@@ -168,6 +168,11 @@ class LightProject(Project):
         files = (*self.home.glob("runs/*/*.jsonl"), *self.home.glob("datasets/*"))
         return any(file.stat().st_mtime > self._began for file in files)
 
+    def count_loads(self) -> int:
+        """Return how often vLLM has begun to load weights, if that takes time."""
+        log = self.file("logs/vllm.log")
+        return log.read_text().count("reloading") if log.exists() else 0
+
     def check_commands(self) -> None:
         """Check that the commands that list versions work."""
         current = Policies(self.home).current(POLICY)

@@ -3,24 +3,18 @@
 Loop, store, gateway, runner and workers are real; vLLM and the learner are fakes.
 """
 
-import os
 import tempfile
-import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
-from random import Random
-from subprocess import TimeoutExpired
 
 import pytest
-from tests.train.loop.kills.invariants import check_journal, check_lineage, check_rollouts, describe
+from tests.train.loop.kills.invariants import check_journal, check_lineage, check_rollouts
+from tests.train.loop.kills.kills import draw_kills
 from tests.train.loop.kills.project import POLICY, LightProject
 
 from ltrain_train.loop.journal import Journal
 from ltrain_train.policy import Policies
 
-KILLS = int(os.environ.get("KILLS", "10"))
-SEED = int(os.environ.get("SEED", "0")) or time.time_ns() % 1_000_000
 UPDATES = 8
 SAMPLES = 4
 RECIPE = f"""
@@ -63,6 +57,16 @@ drift_warning = 1e6
 drift_limit = 1e6
 """
 
+WRITES = {
+    "open runs/*/journal.jsonl": 7,
+    "open runs/*/attempts.jsonl": 30,
+    "open services/spool/*": 6,
+    "os.rename *": 6,
+    "os.* policies/*": 6,
+    "* datasets/*": 60,
+}
+"""About as many of each as an update has, or fewer."""
+
 
 @pytest.fixture
 def project(tmp_path: Path) -> Iterator[LightProject]:
@@ -77,44 +81,16 @@ def project(tmp_path: Path) -> Iterator[LightProject]:
 
 
 def test_no_rollout_is_trained_on_twice(project: LightProject) -> None:
-    print(f"SEED={SEED}")
-    chance, kills = Random(SEED), 0
-    while kills < KILLS:
-        project.start_services()
-        began = time.monotonic()
-        if chance.random() < 0.7:
-            crash = f"* * {chance.randrange(120)}"
-            run = project.start_run(crash)
-            what = crash
-            run.process.wait(100)
-        else:
-            seconds = 1.0 + 4 * chance.random()
-            run = project.start_run()
-            with suppress(TimeoutExpired):
-                run.process.wait(seconds)
-            everything = chance.random() < 0.3
-            what = f"{seconds:.1f} s, {everything=}"
-            if everything:
-                project.kill_everything()
-            else:
-                run.process.kill()
-            run.process.wait()
-        kills += 1
-        journal = Journal.load(project.home / "runs" / "chaos")
-        events = 0 if journal is None else len(journal.events)
-        print(kills, what, run.process.returncode, run.text[-150:].strip(), f"{time.monotonic() - began:.1f} s", events)
-        assert run.process.returncode in (-9, 0), run.text
-        if journal is not None and journal.finished:
-            break
+    folder = project.home / "runs" / "chaos"
     project.start_services()
-    if journal is None or not journal.finished:
-        began = time.monotonic()
-        project.start_run().finish()
-        print(f"last {time.monotonic() - began:.1f} s")
-    journal = Journal.load(project.home / "runs" / "chaos")
+    for kill in draw_kills(WRITES):
+        kill.strike(project)
+        project.start_services()
+    project.start_run().finish()
+    journal = Journal.load(folder)
     assert journal is not None
     check_journal(journal, Policies(project.home), POLICY, UPDATES)
+    assert [wave.wave for wave in journal.waves if wave.mode == "test"] == [0, UPDATES]
     trained = check_lineage(project.home, POLICY)
-    store = project.environ["LTRAIN_STORE"]
-    check_rollouts(project.home, journal, store, SAMPLES, trained)
-    print(describe(project.home))
+    check_rollouts(project.home, journal, project.environ["LTRAIN_STORE"], SAMPLES, trained)
+    project.check_commands()

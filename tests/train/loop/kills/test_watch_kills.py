@@ -15,9 +15,9 @@ import pytest
 from tests.chaos.driver import until
 from tests.train.loop.kills.fake_learner import read_trained
 from tests.train.loop.kills.invariants import check_datasets, check_lineage
-from tests.train.loop.kills.kills import draw_kills
+from tests.train.loop.kills.kills import Kill, draw_kills
 from tests.train.loop.kills.project import POLICY, LightProject
-from tests.transforms.conftest import Scene
+from tests.transforms.conftest import Attributes, Scene
 from tests.transforms.datasets.test_lineage import REWARDS
 
 from ltrain_train.policy import Policies
@@ -49,6 +49,9 @@ dtype = "fp32"
 drift_warning = 1e6
 drift_limit = 1e6
 """
+
+WRITES = {"os.rename *": 4, "os.* policies/*": 8, "open policies/*": 4, "* datasets/*": 90}
+"""About as many of each as an update has, or fewer."""
 
 
 class Traffic:
@@ -85,7 +88,7 @@ class Traffic:
             rollout = scene.attempt(task=f"g{number}", sample=sample)
             rollout.clock = time.time_ns()
             rollout.dispatch()
-            version = {"ltrain.policy.name": POLICY, "ltrain.policy.version": 0}
+            version: Attributes = {"ltrain.policy.name": POLICY, "ltrain.policy.version": 0}
             rollout.llm(response=(4, sample), gateway=version)
         self._post(scene)
         time.sleep(0.2)  # a watch that looks now sees executions that still run
@@ -102,7 +105,8 @@ class Traffic:
         request = urllib.request.Request(f"{self.url}/v1/traces", scene.request(), headers)
         while True:
             try:
-                return urllib.request.urlopen(request, timeout=10).close()
+                with urllib.request.urlopen(request, timeout=10):
+                    return
             except OSError:  # the store is away
                 time.sleep(0.1)
 
@@ -126,7 +130,7 @@ def test_each_execution_is_trained_on_once(project: LightProject) -> None:
     policies = Policies(project.home)
     project.start_services()
     with Traffic(project.environ["OTEL_EXPORTER_OTLP_ENDPOINT"]) as traffic:
-        for kill in draw_kills():
+        for kill in (Kill(loading=True), *draw_kills(WRITES)):
             kill.strike(project)
             project.start_services()
         traffic.stop()
