@@ -53,6 +53,9 @@ drift_limit = 1e6
 WRITES = {"os.rename *": 4, "os.* policies/*": 8, "open policies/*": 4, "* datasets/*": 90}
 """About as many of each as an update has, or fewer."""
 
+LOADING = (Kill(loading=True, everything=True), Kill(loading=True))
+"""Kills between a version on disk and `current`, which the gateway may still change."""
+
 
 class Traffic:
     """Sends groups of executions to the store until it is stopped, also while it is away."""
@@ -130,7 +133,7 @@ def test_each_execution_is_trained_on_once(project: LightProject) -> None:
     policies = Policies(project.home)
     project.start_services()
     with Traffic(project.environ["OTEL_EXPORTER_OTLP_ENDPOINT"]) as traffic:
-        for kill in (Kill(loading=True), *draw_kills(WRITES)):
+        for kill in (*LOADING, *draw_kills(WRITES)):
             kill.strike(project)
             project.start_services()
         traffic.stop()
