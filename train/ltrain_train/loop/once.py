@@ -108,8 +108,8 @@ def read_store(
         DatasetExists: when another dataset of this version is there, and is not to be replaced.
     """
     part = _part(plan, lineage.version)
-    options = {"lineage": lineage, "replace": replace, "beside": beside}
-    dataset = build_dataset(plan, store, part, **options, **selection)
+    selection |= {"lineage": lineage, "replace": replace, "beside": beside}
+    dataset = build_dataset(plan, store, part, **selection)
     return select_input(plan, dataset, lineage)
 
 

@@ -233,8 +233,7 @@ class Runner(ExitStack):
             tasks: the tasks, with unique ids.
             rollouts_per_task: rollouts of each task.
             sampling: sampling parameters that the gateway imposes on the agent's calls.
-            finished: rollout ids that have ended before, and do not run; those whose last attempt
-                was cut off after that run again.
+            finished: ids of ended rollouts, which run only if a later attempt was cut off.
             prompts: versions that the agent reads in place of the current ones, by name.
 
         Raises:
