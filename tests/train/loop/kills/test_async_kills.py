@@ -15,7 +15,6 @@ from tests.train.loop.kills.project import POLICY, LightProject
 from ltrain_train.loop.journal import Journal
 from ltrain_train.policy import Policies
 
-UPDATES = 8
 SAMPLES = 4
 RECIPE = f"""
 [source]
@@ -50,7 +49,7 @@ publish = "adapter"
 mode = "async"
 loss = "vanilla"
 lora_rank = 2
-updates = {UPDATES}
+updates = 1000 # the last command has another budget
 keep_versions = 100
 dtype = "fp32"
 drift_warning = 1e6
@@ -72,7 +71,7 @@ WRITES = {
 def project(tmp_path: Path) -> Iterator[LightProject]:
     # the path must be short enough for sockets
     with tempfile.TemporaryDirectory(prefix="lk-", dir="/tmp") as folder:
-        made = LightProject(tmp_path / "p", UPDATES, Path(folder), recipe=RECIPE)
+        made = LightProject(tmp_path / "p", 0, Path(folder), recipe=RECIPE)
         made.prepare_files()
         try:
             yield made
@@ -86,11 +85,19 @@ def test_no_rollout_is_trained_on_twice(project: LightProject) -> None:
     for kill in draw_kills(WRITES):
         kill.strike(project)
         project.start_services()
+    updates = _budget(folder)
+    project.arguments = ("--updates", str(updates))
     project.start_run().finish()
     journal = Journal.load(folder)
     assert journal is not None
-    check_journal(journal, Policies(project.home), POLICY, UPDATES)
-    assert [wave.wave for wave in journal.waves if wave.mode == "test"] == [0, UPDATES]
+    check_journal(journal, Policies(project.home), POLICY, updates)
+    assert [wave.wave for wave in journal.waves if wave.mode == "test"] == [0, updates]
     trained = check_lineage(project.home, POLICY)
     check_rollouts(project.home, journal, project.environ["LTRAIN_STORE"], SAMPLES, trained)
     project.check_commands()
+
+
+def _budget(folder: Path) -> int:
+    """Return updates with which the run has a wave that is not yet dispatched."""
+    journal = Journal.load(folder)
+    return 3 + (0 if journal is None else journal.updates)
