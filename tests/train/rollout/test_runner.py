@@ -11,6 +11,7 @@ import pytest
 
 from ltrain_instrument.identity import rollout_id
 from ltrain_train.gateway.keys import Keyring
+from ltrain_train.rollout.attempt_log import AttemptLog
 from ltrain_train.rollout.rewards import RewardFailed
 from ltrain_train.rollout.runner import Runner
 from ltrain_train.rollout.tasks import BadTasks, Task, load_tasks
@@ -32,6 +33,18 @@ def test_every_rollout_of_a_wave_ends_with_its_own_id(
     assert {result.identity.rollout for result in results} == expected
     assert {result.llm_calls for result in results} == {1}
     assert sorted(outside.closed) == sorted(f"{rollout}.1" for rollout in expected)
+
+
+def test_a_rollout_whose_last_attempt_was_cut_off_runs_again(
+    runner: Start, task: Make, home: Path
+) -> None:
+    started = runner("plain:solve")
+    tasks = [task("a"), task("b")]
+    results = started.run("train", 0, tasks, 1, sampling={})
+    ended = [str(result.identity.rollout) for result in results]
+    AttemptLog(home / "runs" / "r").begin(ended[0])  # a runner that was killed
+    [again] = started.run("train", 0, tasks, 1, sampling={}, finished=ended)
+    assert (again.identity.rollout, again.identity.attempt) == (ended[0], 3)
 
 
 def test_the_key_contains_the_identity_and_the_sampling(

@@ -229,21 +229,21 @@ class Runner(ExitStack):
             mode: `train`, `val` or another mode of the rollouts.
             wave: number of the wave.
             tasks: the tasks, with unique ids.
-            rollouts_per_task: rollouts of each task.
             sampling: sampling parameters that the gateway imposes on the agent's calls.
             policy_sampling: those of calls of certain policies, in place of `sampling`.
-            finished: rollout ids that have ended before, and do not run.
+            finished: ids of ended rollouts, which run only if a later attempt was cut off.
             prompts: versions that the agent reads in place of the current ones, by name.
 
         Raises:
             BadTasks: when two tasks share an id.
         """
         require_unique_ids(tasks)
+        log = AttemptLog(self._home / "runs" / path_component(self._run))
         attempts = Attempts(
             provider=self._provider,
             client=self._client,
             scorer=self._scorer,
-            attempt_log=AttemptLog(self._home / "runs" / path_component(self._run)),
+            attempt_log=log,
             gateway=self._gateway,
             secret=self._secret,
             settings=replace(
@@ -257,7 +257,7 @@ class Runner(ExitStack):
         planned = list(plan_rollouts(self._run, mode, wave, tasks, rollouts_per_task))
         if self._store_keys is not None:
             self._store_keys.send_earlier_leftovers(rollout.identity for rollout in planned)
-        self._open.add(attempts, planned, set(finished))
+        self._open.add(attempts, planned, set(finished) - log.unfinished)
 
     def wait(
         self, *, enough_groups: int | None = None, on_result: OnResult | None = None
