@@ -49,8 +49,8 @@ def test_the_task_files_match_the_templates(tmp_path: Path) -> None:
         assert (tmp_path / name).read_text() == (FOLDER / f"{name}.jsonl").read_text()
         domains = [task.domain for task in load_tasks(FOLDER / f"{name}.jsonl")]
         assert {domain: domains.count(domain) for domain in domains} == {
-            "one_step": {"train": 96, "val": 128}[name],
-            "two_step": {"train": 48, "val": 64}[name],
+            "one_step": {"train": 120, "val": 128}[name],
+            "two_step": {"train": 24, "val": 64}[name],
         }
 
 
