@@ -53,6 +53,13 @@ NOT_RUN = (
     NotRun("ltrain run gpu.toml", "trains", "tests/end_to_end/test_two_turn.py"),
     NotRun("python tasks.py --data", "needs Calc-X", "tests/examples/test_calculator.py"),
     NotRun("ltrain run --once $", "trains", "tests/end_to_end/test_feedback_path.py"),
+    NotRun("ray start", "starts a cluster", "tests/train/learner/test_machines.py"),
+    NotRun(
+        "OMP_NUM_THREADS=16 ray start", "starts a cluster", "tests/train/learner/test_machines.py"
+    ),
+    NotRun(
+        "LTRAIN_HOME=/mnt/shared/ltrain ltrain run", "trains", "tests/end_to_end/test_two_turn.py"
+    ),
     NotRun("ltrain sft ltrain.toml", "trains", "tests/train/offline/test_sft.py"),
     NotRun("ltrain dpo ltrain.toml", "trains", "tests/train/offline/test_dpo.py"),
     NotRun("ltrain run $", "trains", "tests/end_to_end/test_two_turn.py"),

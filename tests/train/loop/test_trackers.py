@@ -14,10 +14,15 @@ from ltrain_transforms.recipe import TRACKER_NAMES
 
 
 def wave(number: int, **more: object) -> Wave:
-    fields: dict[str, Any] = {"outcomes": {"ok": 3, "error": 1}, "rollouts": 4, "tokens": 90}
+    fields: dict[str, Any] = {
+        "mode": "train",
+        "outcomes": {"ok": 3, "error": 1},
+        "rollouts": 4,
+        "tokens": 90,
+    }
     fields |= {"evaluations": {"reward": 0.25 * number}, "seconds": {"train": 2.0}}
     fields |= {"metrics": {"loss": 0.5, "kl": float("nan")}, **more}
-    return Wave(policy="sql", mode="train", wave=number, version=number, **fields)
+    return Wave(policy="sql", wave=number, version=number, **fields)
 
 
 def test_tensorboard_shows_every_number_of_a_wave(tmp_path: Path) -> None:
@@ -28,12 +33,14 @@ def test_tensorboard_shows_every_number_of_a_wave(tmp_path: Path) -> None:
         with open_trackers(["tensorboard"], journal, sentences.append) as record:
             for number in numbers:
                 record(wave(number, score=0.25 * number))
+            record(wave(numbers[-1], mode="test", score=1.0))
     assert sentences == [f"Curves: tensorboard, {journal.folder / 'tensorboard'}."] * 2
     curves = EventAccumulator(str(journal.folder / "tensorboard"))
     curves.Reload()
     tags = curves.Tags()["tensors"]
     assert {"train/score", "train/score/reward", "train/loss", "train/seconds/train"} <= set(tags)
     assert "train/kl" not in tags
+    assert [each.step for each in curves.Tensors("test/score")] == [1, 2]
     points = [
         (each.step, each.tensor_proto.float_val[0]) for each in curves.Tensors("train/score/reward")
     ]

@@ -24,6 +24,7 @@ run = "words"
 [rollout]
 tasks = "train.jsonl"
 validation = "val.jsonl"
+test = "test.jsonl"
 agent = "{agent}"
 reward = "words_agent:score"
 workers = 2
@@ -175,6 +176,7 @@ def words(project: Project, critic: CriticServer) -> Project:
     project.environ["CRITIC_KEY"] = "k-1"
     project.write_tasks([{"id": f"t{n}", "input": f"w{n + 10}"} for n in range(4)], "train.jsonl")
     project.write_tasks([{"id": f"v{n}", "input": f"w{n + 20}"} for n in range(3)], "val.jsonl")
+    project.write_tasks([{"id": f"x{n}", "input": f"w{n + 30}"} for n in range(2)], "test.jsonl")
     write_recipe(project, critic, "words_agent:solve")
     project.policies.register("greeting", project.folder / "prompt.txt")
     return project

@@ -53,6 +53,7 @@ def test_a_better_prompt_is_found_and_becomes_current(words: Any, critic: Any) -
     assert "Round 1: 1 candidates and 2 dropped (1 lost_slot, 1 new_slot). Best: greeting@1" in text
     assert "Round 2: 0 candidates and 2 dropped (2 no_prompt). Best: greeting@1, 1.000" in text
     assert "greeting@1 is current: 1.000 on held-out tasks, greeting@0 0.000." in text
+    assert "Test tasks: 0.000 with v0, then 1.000 with v1; " in text
     dropped = [each["dropped"] for each in records(words) if "dropped" in each]
     assert sorted(dropped) == ["lost_slot", "new_slot", "no_prompt", "no_prompt"]
     accepted = [each for each in records(words) if "version" in each]
@@ -73,7 +74,7 @@ def test_a_better_prompt_is_found_and_becomes_current(words: Any, critic: Any) -
     assert spans >= {
         (name, mode, version)
         for name in ("ltrain.solve", "ltrain.rollout.dispatch")
-        for mode in ("train", "val")
+        for mode in ("train", "val", "test")
         for version in "01"
     }
     counts = sql(words, ROLLOUTS_SQL)[0]
@@ -124,9 +125,17 @@ def test_a_killed_search_asks_and_runs_nothing_twice(words: Any, critic: Any) ->
     assert len(critic.requests) - before == len(answers)  # the killed one had no answer
     counts = sql(words, ROLLOUTS_SQL)[0]
     assert counts["closed"] == counts["rollouts"]
+    assert _waves(words, "test") == [0, 1]
     again = words.ltrain("apo")
     assert "Run words-greeting-2 starts from greeting@1" in again.stdout, again.stderr
     assert "No prompt is better than greeting@1, 1.000 on held-out tasks." in again.stdout
+
+
+def _waves(project: Any, mode: str) -> list[int]:
+    """Return the numbers of the waves of a mode whose scores the journal has."""
+    lines = (project.home / "runs" / RUN / "journal.jsonl").read_text().splitlines()
+    events = [json.loads(line) for line in lines]
+    return [e["wave"] for e in events if e["event"] == "evaluated" and e["mode"] == mode]
 
 
 def _wait(done: Any, seconds: float = 120.0) -> None:

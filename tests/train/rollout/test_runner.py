@@ -38,7 +38,9 @@ def test_the_key_contains_the_identity_and_the_sampling(
     runner: Start, task: Make, outside: Any
 ) -> None:
     started = runner("plain:solve")
-    started.run("train", 0, [task()], 1, sampling={"temperature": 0.6})
+    others = {"critic": {"temperature": 1.0}}
+    started.dispatch("train", 0, [task()], 1, sampling={"temperature": 0.6}, policy_sampling=others)
+    started.wait()
     (call,) = outside.calls
     headers = {name.lower(): value for name, value in call.headers.items()}
     claims = Keyring("a secret of thirty-two characters").verify_rollout_key(
@@ -46,6 +48,7 @@ def test_the_key_contains_the_identity_and_the_sampling(
     )
     assert (claims.identity.run, claims.identity.task, claims.identity.attempt) == ("r", "a", 1)
     assert (claims.policy, claims.sampling) == ("sql", {"temperature": 0.6})
+    assert claims.policy_sampling == others
     assert call.path.startswith(f"/rollout/{claims.identity.rollout}/attempt/1/v1/")
     assert call.body["model"] == "sql"
 

@@ -4,6 +4,7 @@ from ltrain_train.loop import command, policy_commands
 from ltrain_train.loop.command import hold_lock
 from ltrain_train.loop.generation import TRAIN_SAMPLING
 from ltrain_train.loop.health import responds
+from ltrain_train.loop.held_out import load_held_out
 from ltrain_train.loop.journal import (
     Completed,
     Dispatched,
@@ -12,6 +13,7 @@ from ltrain_train.loop.journal import (
     Journal,
     PolicyScore,
     Repeated,
+    Served,
     Trained,
     Wave,
     open_journal,
@@ -34,7 +36,7 @@ from ltrain_train.loop.publication import (
     publish_draft,
     publishes_adapters,
 )
-from ltrain_train.loop.report import WaveRows, count_left_out, split_time
+from ltrain_train.loop.report import WaveRows, count_left_out, split_time, test_scores
 from ltrain_train.loop.retry import retry_publish, retry_store
 from ltrain_train.loop.run import make_runner
 from ltrain_train.loop.services import Services
@@ -58,6 +60,7 @@ __all__ = [
     "PolicyLearner",
     "PolicyScore",
     "Repeated",
+    "Served",
     "Services",
     "Trained",
     "TrainedVersion",
@@ -71,6 +74,7 @@ __all__ = [
     "find_chat_template",
     "find_gateway",
     "hold_lock",
+    "load_held_out",
     "make_runner",
     "open_dataset",
     "open_journal",
@@ -91,4 +95,5 @@ __all__ = [
     "split_time",
     "summarize_groups",
     "task_scores",
+    "test_scores",
 ]

@@ -24,8 +24,10 @@ from ltrain_train.loop import (
     Wave,
     WaveRows,
     hold_lock,
+    load_held_out,
     make_runner,
     open_journal,
+    test_scores,
 )
 from ltrain_train.policy import Policies
 from ltrain_train.processes import RunLock
@@ -113,7 +115,7 @@ def _search(found: SearchPlan, lock: RunLock) -> tuple[Journal, int]:
     plan, search = found.plan, found.search
     tasks = load_tasks(plan.folder / plan.rollout.tasks)
     find_python(plan.rollout.python, plan.folder)
-    validation = load_tasks(plan.folder / (plan.rollout.validation or ""))
+    held_out = load_held_out(plan.folder, plan.rollout, tasks)
     journal = _open_journal(found)
     with ExitStack() as stack, lock.working():
         services = Services(
@@ -168,7 +170,7 @@ def _search(found: SearchPlan, lock: RunLock) -> tuple[Journal, int]:
             log=log,
             policies=found.policies,
             tasks=tasks,
-            validation=validation,
+            held_out=held_out,
             notify=_console().print,
         )
         return journal, optimizer.run()
@@ -203,14 +205,15 @@ def _result_lines(found: SearchPlan, journal: Journal, best: int) -> Iterator[st
             f"{name}@{best} is current: {scores[best]:.3f} on held-out tasks, {first} "
             f"{scores[base]:.3f}."
         )
+    yield from test_scores(journal)
     yield "Next:"
     yield f"  ltrain policy list {name}"
     yield f"  ltrain show run:{journal.run}"
 
 
 def _print_wave(rows: WaveRows, wave: Wave) -> None:
-    """Print a validation; the waves of a selection are told of as one."""
-    if wave.mode == "val":
+    """Print a validation or a test; one sentence reports the waves of a selection."""
+    if wave.mode != "train":
         for line in rows.lines(wave):
             _console().print(line)
 

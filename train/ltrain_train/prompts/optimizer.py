@@ -9,18 +9,21 @@ Search" (arXiv 2305.03495), with sequential halving as its selection. Each round
 3. The best one is validated on the held-out tasks. At the end the prompt with the highest
    validation score becomes current.
 
+The first prompt and the last one are also scored on the test tasks, if there are some.
+
 A continued run repeats the same steps from the start: waves come from the journal, the critic's
 answers from the log, and candidates are the versions with their texts.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from random import Random
 
+from ltrain_instrument.identity import Mode
 from ltrain_instrument.prompts import Prompt
-from ltrain_train.loop import Finished
+from ltrain_train.loop import Finished, Served
 from ltrain_train.policy import Policies, publish_prompt, read_prompt_version
 from ltrain_train.prompts.critic import PromptCritic
 from ltrain_train.prompts.edit_check import Drop, extract_prompt, find_drop
@@ -42,7 +45,8 @@ class PromptOptimizer:
     log: ProposalLog
     policies: Policies
     tasks: Sequence[Task]
-    validation: Sequence[Task]
+    held_out: Mapping[Mode, Sequence[Task]]
+    """The tasks of validations and of tests."""
     notify: Callable[[str], None]
     """Called with a sentence about each round."""
     _scores: dict[int, float] = field(default_factory=dict)
@@ -62,6 +66,7 @@ class PromptOptimizer:
         base = read_prompt_version(self.policies, name, journal.policies[name])
         self._texts.add(base)
         self._validate(0, base)
+        self._test(0, base)
         beam = [base]
         for number in range(1, self.search.rounds + 1):
             candidates = self._propose(number, beam)
@@ -71,6 +76,9 @@ class PromptOptimizer:
             self._describe(number, beam[0], len(candidates))
         best = max(self._scores, key=lambda version: (self._scores[version], -version))
         self.policies.set_current(name, best)
+        if best != base.version:
+            journal.add(Served(policy=name, version=best))
+            self._test(1, read_prompt_version(self.policies, name, best))
         journal.add(Finished())
         return best
 
@@ -78,9 +86,14 @@ class PromptOptimizer:
         """Score a prompt on the held-out tasks, unless it was scored in an earlier round."""
         if prompt.version in self._scores:
             return
-        wave = PromptWave("val", number, prompt, self.validation)
+        wave = PromptWave("val", number, prompt, self.held_out["val"])
         (evaluated,) = self.waves.run([wave])
         self._scores[wave.version] = evaluated.score or 0.0
+
+    def _test(self, number: int, prompt: Prompt) -> None:
+        """Score a prompt on the test tasks, which decide nothing."""
+        if tasks := self.held_out["test"]:
+            self.waves.run([PromptWave("test", number, prompt, tasks)])
 
     def _propose(self, number: int, beam: Sequence[Prompt]) -> list[Prompt]:
         """Return the candidates that the critic makes from the prompts of the beam."""

@@ -119,7 +119,7 @@ class PromptWaves:
     def _samples(self, mode: Mode) -> int:
         rollout, search = self.recipe.rollout, self.recipe.prompt
         assert rollout is not None and search is not None, "the plan has checked it"
-        return rollout.validation_samples if mode == "val" else search.samples
+        return search.samples if mode == "train" else rollout.validation_samples
 
     def _ids(self, wave: PromptWave) -> list[str]:
         return [
