@@ -8,6 +8,10 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from tests.frameworks.conftest import model as model
+from tests.frameworks.conftest import run as run
+from tests.frameworks.conftest import session_store as session_store
+from tests.frameworks.conftest import store as store
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples" / "text_to_sql"

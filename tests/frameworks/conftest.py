@@ -128,7 +128,8 @@ def run(store: Store, model: Model, tmp_path: Path) -> Iterator[Run]:
     def run_agent(environment: str, name: str, *args: str, **environ: str) -> RunResult:
         folder = ROOT / f".venv-{environment}" / "bin"
         if not (folder / "opentelemetry-instrument").exists():
-            pytest.fail(f"{folder.parent.name} is missing: make test-frameworks makes it")
+            target = "setup-examples" if environment == "examples" else "test-frameworks"
+            pytest.fail(f"{folder.parent.name} is missing: make {target} makes it")
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(("OTEL_", "LTRAIN_"))}
         variables = {
             "OTEL_EXPORTER_OTLP_ENDPOINT": sink.url,

@@ -1,0 +1,178 @@
+"""The results of a finished run of an example, written to its folder: NAME --seed N."""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ltrain_collector.store import Store
+from ltrain_instrument import settings
+from ltrain_train.loop import Journal, Wave, summarize_groups
+from ltrain_train.policy import Policies, fast_dtype
+from ltrain_train.rollout import load_tasks
+from ltrain_train.scores import mean, mean_interval, paired_differences
+from ltrain_transforms.recipe import Recipe
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+PLACES = 4
+"""Decimal places of the figures."""
+
+
+def machine() -> str:
+    """Return the processor, the number of cores and the type that the learner computes in."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    cores = len(os.sched_getaffinity(0))
+    return f"{names[0] if names else platform.machine()}, {cores} cores, {fast_dtype()}"
+
+
+def commit() -> str:
+    """Return the commit of the clone, marked if files differ from it."""
+    command = ["git", "-C", str(EXAMPLES), "describe", "--always", "--dirty", "--abbrev=12"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def by_domain(scores: Mapping[str, float], domains: Mapping[str, str]) -> dict[str, float]:
+    """Return the mean score of all tasks, and of each domain if there are several."""
+    parts: defaultdict[str, list[float]] = defaultdict(list)
+    for task, score in scores.items():
+        parts["all"].append(score)
+        if domains.get(task):
+            parts[domains[task]].append(score)
+    if len(parts) == 2:
+        parts = defaultdict(list, {"all": parts["all"]})
+    return {name: round(sum(values) / len(values), PLACES) for name, values in parts.items()}
+
+
+def held_out(first: Wave, last: Wave, domains: Mapping[str, str]) -> dict[str, Any]:
+    """Return the scores before and after, and the interval of their paired difference."""
+    before, after = (by_domain(wave.tasks, domains) for wave in (first, last))
+    differences = paired_differences(first.tasks, last.tasks)
+    result: dict[str, Any] = {"versions": [first.version, last.version]}
+    for name in before:
+        own = [
+            difference
+            for task, difference in differences.items()
+            if name in ("all", domains.get(task))
+        ]
+        interval = mean_interval(own)
+        result[name] = {
+            "tasks": len(own),
+            "before": before[name],
+            "after": after[name],
+            "difference": round(mean(own) or 0.0, PLACES),
+            "interval_95": interval and [round(interval.low, PLACES), round(interval.high, PLACES)],
+        }
+    return result
+
+
+def curve(waves: Sequence[Wave], domains: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the figures of each wave."""
+    return [
+        {
+            "mode": wave.mode,
+            "wave": wave.wave,
+            "version": wave.version,
+            "score": by_domain(wave.tasks, domains),
+            "evaluations": {name: round(value, PLACES) for name, value in wave.evaluations.items()},
+            "outcomes": wave.outcomes,
+            **(
+                {"rules": wave.rules, "rows": wave.samples, "tokens": wave.tokens}
+                if wave.mode == "train"
+                else {}
+            ),
+            "seconds": wave.seconds,
+        }
+        for wave in waves
+    ]
+
+
+def share_without_spread(store: Store, journal: Journal, recipe: Recipe) -> float | None:
+    """Return the share of training groups whose rollouts all have the same evaluations."""
+    equal = total = 0
+    names = {reward.evaluation for reward in recipe.reward if reward.evaluation}
+    for (mode, _), groups in journal.completed.items():
+        if mode != "train":
+            continue
+        values: defaultdict[str, Counter[tuple[float, ...]]] = defaultdict(Counter)
+        for rollout in summarize_groups(store, journal.run, mode, groups).counted:
+            own = tuple(rollout.evaluations.get(name, 0.0) for name in sorted(names))
+            values[rollout.task][own] += 1
+        equal += sum(len(counts) == 1 for counts in values.values())
+        total += len(values)
+    return round(equal / total, PLACES) if total else None
+
+
+def results(name: str, seed: int, recipe_name: str) -> dict[str, Any]:
+    """Return the results of the run in `LTRAIN_HOME`."""
+    folder, home = EXAMPLES / name, Path(settings.HOME.read())
+    recipe = Recipe.load(folder / recipe_name)
+    run = recipe.source.run
+    journal = Journal.load(home / "runs" / str(run))
+    if journal is None or recipe.rollout is None:
+        raise SystemExit(f"There is no run '{run}' in {home}. Run `make example NAME={name}`.")
+    if not journal.finished:
+        raise SystemExit(
+            f"The run '{run}' in {home} is not finished; the same command continues it."
+        )
+    files = [recipe.rollout.tasks, recipe.rollout.validation]
+    domains = {task.id: task.domain for file in files if file for task in load_tasks(folder / file)}
+    policies = Policies(home)
+    figures: dict[str, Any] = {}
+    for policy in journal.policies:
+        waves = journal.of(policy).waves
+        validations = [wave for wave in waves if wave.mode == "val" and wave.tasks]
+        figures[policy] = {
+            "held_out": held_out(validations[0], validations[-1], domains),
+            "versions": {
+                version: policies.read_version(policy, version).digest
+                for version in policies.versions(policy)
+            },
+            "datasets": [wave.dataset for wave in waves if wave.dataset],
+            "waves": curve(waves, domains),
+        }
+    seconds: Counter[str] = Counter()
+    for wave in journal.waves:
+        seconds.update(wave.seconds)
+    phases = [phase for wave in journal.waves for phase in wave.phases]
+    with Store.open(f"chdb://{(home / 'store').absolute()}") as store:
+        spreadless = share_without_spread(store, journal, recipe)
+    return {
+        "example": name,
+        "recipe": recipe_name,
+        "seed": seed,
+        "commit": commit(),
+        "machine": machine(),
+        "groups_without_spread": spreadless,
+        "seconds": {
+            **{phase: round(value, 1) for phase, value in seconds.items()},
+            "first_to_last_phase": round(
+                max(phase.ended for phase in phases) - min(phase.began for phase in phases), 1
+            ),
+        },
+        "policies": figures,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("name", help="the folder of the example")
+    parser.add_argument("--seed", type=int, required=True, help="the run's --seed, for the file")
+    parser.add_argument("--recipe", default="ltrain.toml", help="the recipe of the run")
+    arguments = parser.parse_args()
+    figures = results(arguments.name, arguments.seed, arguments.recipe)
+    file = EXAMPLES / arguments.name / "results" / f"seed{arguments.seed}.json"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(json.dumps(figures, indent=1) + "\n")
+    for policy, own in figures["policies"].items():
+        print(json.dumps({"policy": policy, "held_out": own["held_out"]}))
+    print(f"Wrote {file}.")
+
+
+if __name__ == "__main__":
+    main()
