@@ -1,4 +1,4 @@
-"""The results of a finished run of an example, written to its folder: NAME --seed N."""
+"""The results of a finished run of an example and their picture, in its folder: NAME --seed N."""
 
 import argparse
 import json
@@ -9,6 +9,8 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from benchmarks.support.curve_svg import draw_curves
 
 from ltrain_collector.store import Store
 from ltrain_instrument import settings
@@ -169,9 +171,11 @@ def main() -> None:
     file = EXAMPLES / arguments.name / "results" / f"seed{arguments.seed}.json"
     file.parent.mkdir(exist_ok=True)
     file.write_text(json.dumps(figures, indent=1) + "\n")
+    seeds = [json.loads(each.read_text()) for each in sorted(file.parent.glob("seed*.json"))]
+    file.with_name("curve.svg").write_text(draw_curves(seeds))
     for policy, own in figures["policies"].items():
         print(json.dumps({"policy": policy, "held_out": own["held_out"]}))
-    print(f"Wrote {file}.")
+    print(f"Wrote {file} and curve.svg beside it.")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ SERVER = StdioServerParams(
     command=sys.executable, args=["-c", QUIET_SERVER], read_timeout_seconds=60
 )
 """The server; its own timeout is longer than `DEADLINE`."""
-DEADLINE = 2.0
+DEADLINE = 5.0
 """Seconds of one calculation: `9**9**9` would take hours, others take milliseconds."""
 START_DEADLINE = 60.0
 """Seconds until a started server answers: one alone takes 1.2 s, and many start at once."""

@@ -22,8 +22,8 @@ NAMES = (
 )
 FACTORS, TERMS = range(12, 100), range(120, 990)
 """Numbers that are multiplied, and numbers that are added: results that nobody guesses."""
-TRAIN, VAL = 12, 16
-"""Problems of each template."""
+TRAIN, VAL = (15, 6), (16, 16)
+"""Problems of each template with one step, and with two steps."""
 GADGET = '<gadget id="calculator">{}</gadget>\n<output>{}</output>'
 """A step of a chain in Calc-X's format."""
 
@@ -157,11 +157,11 @@ class _Maker:
     factors: list[int]
     terms: list[int]
 
-    def make(self, count: int, taken: frozenset[str]) -> Iterator[Problem]:
-        """Yield `count` problems of each template without a number in `taken`."""
+    def make(self, counts: tuple[int, int], taken: frozenset[str]) -> Iterator[Problem]:
+        """Yield `counts` problems of each template without a number in `taken`."""
         for template in TEMPLATES:
             made: dict[str, Problem] = {}
-            while len(made) < count:
+            while len(made) < counts[len(template.steps) - 1]:
                 problem = self._problem(template)
                 if problem is not None and not taken & _numbers([problem]):
                     made[problem.id] = problem

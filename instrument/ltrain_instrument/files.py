@@ -91,6 +91,15 @@ def replace_directory(path: Path) -> Iterator[Path]:
         shutil.rmtree(previous, ignore_errors=True)
 
 
+def finish_replacement(path: Path) -> None:
+    """Put the old folder back at `path` if a process was killed while it replaced that folder.
+
+    The next write of the path does so too.
+    """
+    if path.parent.is_dir():
+        _sweep(path.absolute())
+
+
 def move_into_place(draft: Path, path: Path) -> None:
     """Sync a file or folder and rename it to `path`, replacing a file or an empty folder there.
 

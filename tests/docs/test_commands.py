@@ -54,6 +54,10 @@ NOT_RUN = (
     NotRun("RAG_TOP_K=3", "trains", "tests/end_to_end/test_two_turn.py"),
     NotRun("python tasks.py --data", "needs Calc-X or MuSiQue", "tests/examples"),
     NotRun("ltrain run --once $", "trains", "tests/end_to_end/test_feedback_path.py"),
+    NotRun("ray start", "starts a cluster", "tests/train/learner/test_machines.py"),
+    NotRun(
+        "OMP_NUM_THREADS=16 RAY_worker", "starts a cluster", "tests/train/learner/test_machines.py"
+    ),
     NotRun("ltrain sft ltrain.toml", "trains", "tests/train/offline/test_sft.py"),
     NotRun("ltrain dpo ltrain.toml", "trains", "tests/train/offline/test_dpo.py"),
     NotRun("ltrain run $", "trains", "tests/end_to_end/test_two_turn.py"),

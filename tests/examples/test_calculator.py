@@ -49,8 +49,8 @@ def test_the_task_files_match_the_templates(tmp_path: Path) -> None:
         assert (tmp_path / name).read_text() == (FOLDER / f"{name}.jsonl").read_text()
         domains = [task.domain for task in load_tasks(FOLDER / f"{name}.jsonl")]
         assert {domain: domains.count(domain) for domain in domains} == {
-            "one_step": {"train": 96, "val": 128}[name],
-            "two_step": {"train": 48, "val": 64}[name],
+            "one_step": {"train": 120, "val": 128}[name],
+            "two_step": {"train": 24, "val": 64}[name],
         }
 
 
@@ -193,6 +193,20 @@ def test_the_recipes_are_valid_and_their_model_sees_tools(name: str) -> None:
     template = find_chat_template(recipe.serve, FOLDER)
     assert template is None or renders_tools(FOLDER, str(template))
     assert recipe.serve.tool_parser
+
+
+def test_the_page_has_the_figures_of_the_results() -> None:
+    results = json.loads((FOLDER / "results" / "seed0.json").read_text())
+    held_out = results["policies"]["calculator"]["held_out"]
+    page, table = ((f / "README.md").read_text() for f in (FOLDER, FOLDER.parent))
+    for name, row in (("one_step", "one step"), ("two_step", "two steps")):
+        own = held_out[name]
+        low, high = own["interval_95"]
+        before, after = f"{own['before']:.2f}", f"{own['after']:.2f}"
+        interval = f"{own['difference']:+.2f}, {low:.2f} to {high:.2f}"
+        assert f"| {row} | {own['tasks']} | {before} | {after} | {interval} |" in page
+        assert f"{before} -> {after}" in table
+    assert f"{results['groups_without_spread']:.2f} of the groups" in page
 
 
 def test_a_run_is_recorded_exactly(run: Run) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from ltrain_instrument.files import (
     create_file,
+    finish_replacement,
     move_into_place,
     replace_directory,
     temporary_directory,
@@ -97,6 +98,8 @@ def test_a_writer_killed_before_each_call_leaves_old_or_new(tmp_path: Path, kind
             (draft / "file").write_text("old")
         command = [sys.executable, "-c", KILLED, str(tmp_path), kind, str(calls)]
         status, calls = subprocess.run(command, check=False).returncode, calls + 1
+        finish_replacement(tmp_path / "directory")
+        assert (tmp_path / "directory" / "file").exists()
         with temporary_sibling(tmp_path / "directory"), temporary_sibling(tmp_path / "file"):
             pass
         path = tmp_path / "file" if kind == "file" else tmp_path / "directory" / "file"

@@ -197,6 +197,13 @@ def test_sampling_is_imposed_and_the_requested_values_are_recorded(stage: Any, v
     assert attributes["gen_ai.request.top_p"] == 1.0
 
 
+def test_the_sampling_of_a_policy_replaces_the_one_for_all(stage: Any, vllm: Any) -> None:
+    for policy in ("policy", "other"):
+        own = {policy: {"temperature": 0.4}}
+        stage.ask("w3", key=stage.key(sampling={"temperature": 0.7}, policy_sampling=own))
+    assert [sent["temperature"] for sent in vllm.requests] == [0.4, 0.7]
+
+
 def test_a_key_without_sampling_leaves_the_request_unchanged(stage: Any, vllm: Any) -> None:
     stage.ask("w3", temperature=0, seed=42)
     (sent,) = vllm.requests

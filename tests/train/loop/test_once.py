@@ -87,7 +87,7 @@ def test_a_watch_after_a_run_trains_only_on_new_rollouts_and_continues_the_optim
         open_updaters([plan], {"sql": 1}, lock) as updaters,
     ):
         watcher = Watcher(
-            *(plan, f"chdb://{tmp_path}/store", updaters, lambda data: None),
+            *(plan, f"chdb://{tmp_path}/store", updaters, {"sql": 1}, lambda data: None),
             lambda plan, data, run: runs.append(run),
             Progress(enabled=False),
         )

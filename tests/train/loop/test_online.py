@@ -3,7 +3,7 @@
 import random
 import time
 import tomllib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -43,6 +43,8 @@ class Agents:
     finished: list[set[str]] = field(default_factory=list)
     waves: list[list[str]] = field(default_factory=list)
     """The ids of the tasks of each dispatch."""
+    sampling: list[Mapping[str, Mapping[str, float]]] = field(default_factory=list)
+    """The sampling of each policy, of each dispatch."""
     work: Callable[[], object] = lambda: None
     """What happens while it runs."""
     open_groups: set[tuple[str, int, str]] = field(default_factory=set)
@@ -55,10 +57,11 @@ class Agents:
 
     def dispatch(
         self, mode: str, wave: int, tasks: Sequence[Task], *_: Any, finished: Collection[str],
-        **__: Any,
+        policy_sampling: Mapping[str, Mapping[str, float]], **__: Any,
     ) -> None:  # fmt: skip
         self.finished.append(set(finished))
         self.waves.append([task.id for task in tasks])
+        self.sampling.append(policy_sampling)
         self.open_groups |= {(mode, wave, task.id) for task in tasks}
 
     def wait(self, *, enough_groups: int | None, **_: Any) -> None:
@@ -544,7 +547,9 @@ def test_a_wave_draws_more_tasks_for_groups_without_spread_and_counts_their_drop
 def test_a_run_updates_each_policy_on_its_own_calls_and_goes_on_between_them(
     tmp_path: Path,
 ) -> None:
+    policies: list[dict[str, Any]]
     policies = [{"name": name, "rewards": [name]} for name in ("sql", "critic")]
+    policies[1]["sampling"] = {"temperature": 0.5}
     rewards = [{"name": name, "evaluation": "reward", "weight": 1.0} for name in ("sql", "critic")]
     rewards[1]["weight"] = -1.0
     more = {"policy": policies, "reward": rewards, "rollout": ROLLOUT}
@@ -566,7 +571,7 @@ def test_a_run_updates_each_policy_on_its_own_calls_and_goes_on_between_them(
     with Store.open(f"chdb://{tmp_path}/store") as store:
         store.migrate()
         insert_otlp(store, scene.request())
-        online, _, shown = start_run(tmp_path, store, recipe, journal, sql, critic)
+        online, agents, shown = start_run(tmp_path, store, recipe, journal, sql, critic)
         online.run()
         lines = journal.path.read_bytes().splitlines(keepends=True)
         end = next(n for n, line in enumerate(lines) if b'"published"' in line)
@@ -579,6 +584,8 @@ def test_a_run_updates_each_policy_on_its_own_calls_and_goes_on_between_them(
         ("sql", 0.5, 1),
         ("critic", -0.5, 1),
     ]
+    sampled = {policy: each["temperature"] for policy, each in agents.sampling[0].items()}
+    assert sampled == {"sql": 1.0, "critic": 0.5}
     assert [wave.policy for wave in rest] == ["critic"]
     assert (sql.numbers, critic.numbers, others.waves) == ([0], [0, 0], [])
     for name, sign in (("sql", 1), ("critic", -1)):

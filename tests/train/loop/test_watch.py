@@ -15,7 +15,7 @@ from tests.transforms.datasets.test_lineage import add_group
 
 from ltrain_collector.store import Store
 from ltrain_train.errors import NotFinite
-from ltrain_train.loop.once import OfflineRun, TrainingInput
+from ltrain_train.loop.once import OfflineRun, TrainingInput, remove_datasets
 from ltrain_train.loop.plan import Plan
 from ltrain_train.loop.report import Progress
 from ltrain_train.loop.update import Update
@@ -33,6 +33,8 @@ class Publishing(Learning):
     """An updater in place of the learner's process, whose versions are on the disk."""
 
     gateway: object = None
+    dies = False
+    """Whether it is killed before the next version is current."""
 
     def update(self, dataset: Dataset, lineage: Any, checkpoints: Path, *_: Any) -> Update:
         update = super().update(dataset, lineage, checkpoints, len(self.numbers))
@@ -44,6 +46,8 @@ class Publishing(Learning):
         new = self.policies.publish_files(
             "sql", draft, parent=lineage.version, dataset=dataset.id, recipe="r", base=0
         )
+        if self.dies:
+            raise KeyboardInterrupt
         self.policies.set_current("sql", new)
         return Update(new, update.report, update.left_out)
 
@@ -60,6 +64,7 @@ class Followed:
             plan,
             store,
             dict.fromkeys(plan.trained, cast(Any, learning)),
+            {name: Policies(home).current(name) for name in plan.trained},
             self.inputs.append,
             lambda plan, data, run: self.runs.append(run),
             Progress(enabled=False),
@@ -154,6 +159,53 @@ def test_a_new_watch_trains_on_nothing_twice(home: Path, scene: Scene) -> None:
     assert dict(again.inputs[0].selection.left_out.reasons) == {"consumed": 4}
     old = Followed(home, store, Publishing(home), watch={"history": 60.0})
     assert not old.watcher.look(end + HOUR), "it is older than the history"
+
+
+def test_a_version_that_a_kill_left_before_it_was_current_does_not_stop_the_next_watch(
+    home: Path, scene: Scene
+) -> None:
+    add_group(scene, (0, 0, 0, 0), task="t1")
+    end = send(home, scene)
+    killed = Followed(home, f"chdb://{home}/store", dying := Publishing(home))
+    dying.dies = True
+    with pytest.raises(KeyboardInterrupt):
+        killed.watcher.look(end + HOUR // 4)
+    assert (Policies(home).versions("sql"), Policies(home).current("sql")) == ([0, 1], 0)
+
+    add_group(scene, (0, 0, 0, 0), task="t2", attempt=2)
+    end = send(home, scene)
+    again = Followed(home, f"chdb://{home}/store", Publishing(home))
+    assert again.watcher.look(end + HOUR // 4)
+    [run] = again.runs
+    assert (run.version, Policies(home).read_version("sql", 2).parent) == (2, 0)
+    assert run.dataset.table("samples")["rollout_id"].n_unique() == 8
+    assert ids(home / "datasets" / "demo") == {
+        "train-sql@0": Policies(home).read_version("sql", 1).dataset,
+        "train-sql@0.2": run.dataset.id,
+    }
+    remove_datasets(again.watcher.plan.for_policy("sql"), [0])
+    assert ids(home / "datasets" / "demo") == {}
+
+
+def ids(folder: Path) -> dict[str, str]:
+    """Return the ids of the datasets in a folder."""
+    return {path.name: Dataset.open(path).id for path in sorted(folder.iterdir())}
+
+
+def test_a_version_that_another_process_makes_current_does_not_change_what_is_trained(
+    home: Path, scene: Scene
+) -> None:
+    """The gateway may finish the publication of a watch that was killed."""
+    add_group(scene, (0, 0, 0, 0), task="t1")
+    end = send(home, scene)
+    killed = Followed(home, f"chdb://{home}/store", dying := Publishing(home))
+    dying.dies = True
+    with pytest.raises(KeyboardInterrupt):
+        killed.watcher.look(end + HOUR // 4)
+    again = Followed(home, f"chdb://{home}/store", Publishing(home))
+    Policies(home).set_current("sql", 1)
+    assert again.watcher.look(end + HOUR // 4)
+    assert Policies(home).read_version("sql", 2).parent == 0, "the learner has the weights of v0"
 
 
 def test_versions_and_their_datasets_are_removed(home: Path, scene: Scene) -> None:

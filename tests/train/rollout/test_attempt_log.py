@@ -20,6 +20,15 @@ def test_only_a_counted_outcome_finishes_a_rollout(tmp_path: Path) -> None:
     assert log.finished == AttemptLog(tmp_path).finished == counted
 
 
+def test_an_attempt_that_was_cut_off_takes_the_place_of_one_that_ended(tmp_path: Path) -> None:
+    log = AttemptLog(tmp_path)
+    for rollout in ("x", "y"):
+        log.end(rollout, log.begin(rollout), Outcome.OK)
+    log.begin("x")
+    for each in (log, AttemptLog(tmp_path)):
+        assert (each.finished, each.unfinished) == ({"y": "ok"}, {"x"})
+
+
 def test_a_truncated_last_line_is_ignored(tmp_path: Path) -> None:
     log = AttemptLog(tmp_path)
     log.begin("x")

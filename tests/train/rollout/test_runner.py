@@ -11,6 +11,7 @@ import pytest
 
 from ltrain_instrument.identity import rollout_id
 from ltrain_train.gateway.keys import Keyring
+from ltrain_train.rollout.attempt_log import AttemptLog
 from ltrain_train.rollout.rewards import RewardFailed
 from ltrain_train.rollout.runner import Runner
 from ltrain_train.rollout.tasks import BadTasks, Task, load_tasks
@@ -34,11 +35,25 @@ def test_every_rollout_of_a_wave_ends_with_its_own_id(
     assert sorted(outside.closed) == sorted(f"{rollout}.1" for rollout in expected)
 
 
+def test_a_rollout_whose_last_attempt_was_cut_off_runs_again(
+    runner: Start, task: Make, home: Path
+) -> None:
+    started = runner("plain:solve")
+    tasks = [task("a"), task("b")]
+    results = started.run("train", 0, tasks, 1, sampling={})
+    ended = [str(result.identity.rollout) for result in results]
+    AttemptLog(home / "runs" / "r").begin(ended[0])  # a runner that was killed
+    [again] = started.run("train", 0, tasks, 1, sampling={}, finished=ended)
+    assert (again.identity.rollout, again.identity.attempt) == (ended[0], 3)
+
+
 def test_the_key_contains_the_identity_and_the_sampling(
     runner: Start, task: Make, outside: Any
 ) -> None:
     started = runner("plain:solve")
-    started.run("train", 0, [task()], 1, sampling={"temperature": 0.6})
+    others = {"critic": {"temperature": 1.0}}
+    started.dispatch("train", 0, [task()], 1, sampling={"temperature": 0.6}, policy_sampling=others)
+    started.wait()
     (call,) = outside.calls
     headers = {name.lower(): value for name, value in call.headers.items()}
     claims = Keyring("a secret of thirty-two characters").verify_rollout_key(
@@ -46,6 +61,7 @@ def test_the_key_contains_the_identity_and_the_sampling(
     )
     assert (claims.identity.run, claims.identity.task, claims.identity.attempt) == ("r", "a", 1)
     assert (claims.policy, claims.sampling) == ("sql", {"temperature": 0.6})
+    assert claims.policy_sampling == others
     assert call.path.startswith(f"/rollout/{claims.identity.rollout}/attempt/1/v1/")
     assert call.body["model"] == "sql"
 

@@ -1,5 +1,6 @@
 """The same traces build the same dataset, with any batches and any workers."""
 
+import socket
 import subprocess
 import sys
 import tomllib
@@ -223,6 +224,15 @@ def test_an_address_without_a_cluster_is_an_error() -> None:
     refused = pytest.raises(NoCluster, match=r"No Ray cluster at 127\.0\.0\.1:1: .* refused")
     with refused, open_workers(2, "127.0.0.1:1"):
         pass
+
+
+def test_a_server_that_is_not_ray_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ltrain_transforms.ray_cluster.CONNECT_TIMEOUT", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        refused = pytest.raises(NoCluster, match=rf"{address}: what listens there is not Ray\.")
+        with refused, open_workers(2, address):
+            pass
 
 
 VALIDATED = """

@@ -65,7 +65,6 @@ def test_a_dataset_is_of_one_policy_where_rewards_differ() -> None:
         ([WRITER | {"train": {"updates": 3}}], "`updates` is a key of the whole run"),
         ([WRITER | {"train": {"loss": "cispoo"}}], "For the policy 'writer': train.loss: Unknown"),
         ([WRITER | {"train": {"lose": 1}}], "For the policy 'writer': train.lose: Unknown key"),
-        ([WRITER, CRITIC | {"sampling": {"temperature": 0.5}}], "have different `sampling`"),
     ],
 )
 def test_policies_that_contradict_each_other_are_refused(

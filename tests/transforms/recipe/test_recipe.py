@@ -46,7 +46,7 @@ def test_budgets_are_not_in_the_digest(tmp_path: Path) -> None:
     digest = load(tmp_path, GOOD).digest
     budgets = "updates = 99\nspan_timeout = 1\nhang_timeout = 2\nvalidate_every = 3"
     more = GOOD + "\n[train]\n" + budgets + "\nkeep_versions = 9\n"
-    more += "drift_outlier = 1.0\ndrift_warning = 0.1\ndrift_limit = 0.5\n"
+    more += "drift_outlier = 1.0\ndrift_warning = 0.1\ndrift_limit = 0.5\nray_address = 'auto'\n"
     assert load(tmp_path, more).digest == digest
     assert load(tmp_path, GOOD + "\n[train]\nsteps_per_wave = 2\n").digest != digest
 
@@ -61,6 +61,11 @@ def test_budgets_are_not_in_the_digest(tmp_path: Path) -> None:
             "[train]\nloss_weighting = 'tokens'\n",
             r"train.loss_weighting: .*'tokens'.*call, rollout.*mean 'token'",
         ),
+        (
+            "[train]\nray_address = 'ray://head:10001'\n",
+            r"train.ray_address: 'ray://head:10001' is no address .*`ray start --head` prints",
+        ),
+        ("[train]\nray_address = 'head'\n", r"train.ray_address: 'head' is no address"),
         ("[credit.process]\nreturns = 'reward-to-go'\n", "Did you mean 'reward_to_go'"),
         ("[credit.outcome]\npeers = 'agnet'\n", "'agnet'.*Did you mean 'agent'"),
         (

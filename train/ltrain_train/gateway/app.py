@@ -178,7 +178,7 @@ class Gateway:
             call.operation,
             call.body,
             publication.upstream.model,
-            claims.sampling if claims else {},
+            claims.sampling_of(publication.policy) if claims else {},
             trained,
             claims.allow if claims else (),
             hides_model=publication.server.adapters.limit > 0,

@@ -49,12 +49,18 @@ class RolloutClaims:
     """The policy that answers, whatever model the agent names."""
     sampling: dict[str, float] = field(default_factory=dict)
     """Sampling imposed on every call; missing parameters are neutral. Empty: nothing is imposed."""
+    policy_sampling: dict[str, dict[str, float]] = field(default_factory=dict)
+    """The sampling of calls of these policies, in place of `sampling`."""
     allow: tuple[Allow, ...] = ()
     """Untrainable request features that calls in mode `train` may use."""
     pin_version: bool = False
     """Whether calls are refused when the version of the attempt's first call is gone."""
     expires: float
     """Unix seconds."""
+
+    def sampling_of(self, policy: str) -> dict[str, float]:
+        """Return the sampling imposed on calls of a policy."""
+        return self.policy_sampling.get(policy, self.sampling)
 
 
 def gateway_secret(home: Path | None = None) -> str:
@@ -72,6 +78,7 @@ def sign_rollout_key(secret: str, claims: RolloutClaims) -> str:
     identity = {name: value for name, value in asdict(claims.identity).items() if value is not None}
     content: dict[str, Any] = {"kind": "rollout", "identity": identity, "policy": claims.policy}
     content |= {"sampling": claims.sampling, "allow": list(claims.allow)}
+    content |= {"policy_sampling": claims.policy_sampling} if claims.policy_sampling else {}
     content |= {"pin": True} if claims.pin_version else {}
     return _encode(secret, content, claims.expires)
 
@@ -205,6 +212,7 @@ def _rollout_claims(content: Mapping[str, Any]) -> RolloutClaims:
         identity=Identity(**content["identity"]),
         policy=content["policy"],
         sampling=content["sampling"],
+        policy_sampling=content.get("policy_sampling", {}),
         allow=tuple(map(Allow, content.get("allow", ()))),
         pin_version=content.get("pin", False),
         expires=content["expires"],

@@ -12,6 +12,7 @@ import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from secrets import token_hex
 from typing import Any, Literal, Self
 
 from ltrain_instrument.errors import LtrainError
@@ -20,13 +21,14 @@ from ltrain_train.errors import LearnerFailed
 from ltrain_train.learner import protocol
 from ltrain_train.learner.checkpoint import check_fit
 from ltrain_train.learner.device import check_ranks, detect_device
-from ltrain_train.learner.environment import learner_environment
+from ltrain_train.learner.environment import learner_environment, shared_environment
 from ltrain_train.learner.heartbeat import ProgressClock
 from ltrain_train.learner.objective import Objective
 from ltrain_train.learner.protocol import Job, StepReport
 from ltrain_train.learner.samples import Kind
 from ltrain_train.policy import Reference
 from ltrain_train.processes import Child, Children, scratch_path
+from ltrain_transforms.errors import NoCluster
 from ltrain_transforms.recipe import Train
 
 __all__ = ["LearnerClient", "StepReport"]
@@ -79,7 +81,7 @@ class LearnerClient(ExitStack):
         """
         super().__init__()
         paths = (base.absolute(), checkpoint and checkpoint.absolute(), home and home.absolute())
-        self._scratch = scratch_path("ray", parent=None, max_socket_name=RAY_SOCKET_BYTES)
+        self._scratch = _scratch_path(None if train.ray_address is None else directory.absolute())
         self.job = Job.from_train(
             train, base=paths[0], checkpoint=paths[1], home=paths[2], scratch=self._scratch,
             adapter=adapter and adapter.absolute(), policy=policy, recipe=recipe, seed=seed,
@@ -108,10 +110,14 @@ class LearnerClient(ExitStack):
         """Start the process and return at once; `wait` or the first request waits for the model.
 
         Raises:
-            BadRun: when there is no GPU for each rank, on a machine with GPUs.
+            BadRun: when there is no GPU for each rank, on this machine with GPUs.
         """
         device = detect_device()
-        check_ranks(device, self.job.ranks)
+        if self.job.ray_address is None:
+            check_ranks(device, self.job.ranks)
+            env = learner_environment(self.job.ranks, self._scratch, device)
+        else:
+            env = shared_environment(device)
         read_requests, self._requests = os.pipe()
         self._answers, write_answers = os.pipe()
         numbers = (read_requests, write_answers)
@@ -119,7 +125,7 @@ class LearnerClient(ExitStack):
             self._child = self._children.start(
                 "learner",
                 [sys.executable, "-m", "ltrain_train.learner.service", *map(str, numbers)],
-                env=learner_environment(self.job.ranks, self._scratch, device),
+                env=env,
                 log=self.log,
                 pass_fds=numbers,
                 grace=TERM_GRACE,
@@ -314,8 +320,15 @@ class LearnerClient(ExitStack):
             child.stop()
 
 
+def _scratch_path(shared: Path | None) -> Path:
+    """Return a path for the process's scratch folder, in the folder that all nodes share."""
+    if shared is None:
+        return scratch_path("ray", parent=None, max_socket_name=RAY_SOCKET_BYTES)
+    return shared / f"learner-{os.getpid()}-{token_hex(4)}"
+
+
 def _rebuild_error(kind: str, sentence: str) -> LtrainError:
     """Return the learner's error as an exception of this process."""
-    error_class = getattr(errors, kind, LearnerFailed)
+    error_class = NoCluster if kind == NoCluster.__name__ else getattr(errors, kind, LearnerFailed)
     error: LtrainError = error_class(sentence)
     return error

@@ -1,16 +1,24 @@
-"""The Ray cluster of one learner on this machine; the only module that uses Ray.
+"""The Ray cluster of a learner; only this module and `placement` use Ray.
 
-* The cluster listens on loopback and requires the token of its environment from every peer.
+A cluster of its own:
+
+* It listens on loopback and requires the token of its environment from every peer.
 * It writes only into the scratch folder of the learner's process, which is removed with it.
 * It ends with the process that started it, however that process ends.
+
+A cluster of the user goes on when the learner ends; Ray then ends the learner's ranks.
 """
 
+import os
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import ray
 from tenacity import RetryCallState, Retrying, retry_if_exception_message, stop_after_attempt
+
+from ltrain_transforms.ray_cluster import join_cluster
 
 LOOPBACK = "127.0.0.1"
 GROUP = "ltrain"
@@ -51,6 +59,7 @@ def _report_slow_start(state: RetryCallState) -> None:
 
 def _init_ray(cpus: int, scratch: Path | None) -> None:
     ray.init(
+        address="local",  # not the cluster that RAY_ADDRESS may name
         num_cpus=cpus,
         num_gpus=None,
         include_dashboard=False,
@@ -60,6 +69,31 @@ def _init_ray(cpus: int, scratch: Path | None) -> None:
         _node_ip_address=LOOPBACK,
         _temp_dir=str(scratch / RAY_FOLDER) if scratch else None,
     )
+
+
+def join_ray(address: str, variables: Mapping[str, str]) -> None:
+    """Join the user's cluster; `variables` are those of the ranks.
+
+    Raises:
+        NoCluster: when no cluster answers, or it has another version of Ray or Python.
+    """
+    otherwise = "train on this machine only"
+    join_cluster(address, setting="train.ray_address", otherwise=otherwise, variables=variables)
+
+
+def use_node_interface() -> None:
+    """Make gloo and NCCL listen where the other nodes reach this one; call it in a rank.
+
+    They would take the address of the host name, which on many systems is a loopback one.
+    """
+    from psutil import net_if_addrs
+
+    untyped_ray: Any = ray
+    address = untyped_ray.util.get_node_ip_address()
+    for name, addresses in net_if_addrs().items():
+        if address in (each.address for each in addresses):
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
+            os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={name}")
 
 
 def rank_environment(rank: int, ranks: int, port: int) -> dict[str, str]:
@@ -88,7 +122,7 @@ def preimport(module: str, ranks: int, port: int) -> None:
 
 
 def stop_ray() -> None:
-    """Stop the Ray cluster of this process."""
+    """Stop the Ray cluster of this process, or leave the user's."""
     ray.shutdown()
 
 

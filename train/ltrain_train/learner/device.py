@@ -30,6 +30,11 @@ class Device:
     one_rank_each: bool
     """Whether each rank has a device of its own, which Ray counts and assigns."""
 
+    @property
+    def resource(self) -> str:
+        """Ray's name of what each rank needs one of."""
+        return "GPU" if self.one_rank_each else "CPU"
+
     def compute_dtype(self, dtype: str) -> str:
         """Return the precision of the model's computation; `dtype` is that of served weights."""
         return dtype if fast_dtype() == "bf16" else "fp32"
@@ -59,7 +64,7 @@ CPU = Device(
 )
 CUDA = Device(
     name="cuda",
-    environment={"NCCL_SOCKET_IFNAME": "lo"},  # the ranks are on this machine
+    environment={},
     tree_attention="flex_attention",
     gradient_checkpointing=True,
     process_group=None,

@@ -46,6 +46,7 @@ from ltrain_train.learner.critic import engine as critic_engine
 from ltrain_train.learner.device import current_device
 from ltrain_train.learner.heartbeat import beat_on_forward
 from ltrain_train.learner.objective import Objective
+from ltrain_train.learner.placement import Placement
 from ltrain_train.learner.prefix_tree import engine as prefix_tree_engine
 from ltrain_train.learner.prefix_tree import supports_prefix_tree
 from ltrain_train.learner.protocol import Job
@@ -189,6 +190,8 @@ class RankWorker(TrainingWorker):
 
     def __init__(self, job: Job) -> None:
         torch.manual_seed(job.seed)
+        if job.ray_address is not None:
+            cluster.use_node_interface()
         if backend := current_device().process_group:
             rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
             init_method = os.environ.get("DIST_INIT_METHOD")
@@ -330,17 +333,19 @@ def _gather(tensor: torch.Tensor) -> torch.Tensor:
     return gather() if gather else tensor
 
 
-def make_worker_group(job: Job, port: int) -> Any:
-    """Return a verl worker group of `job.ranks` ranks that connect at `port`, its model loaded."""
+def make_worker_group(job: Job, placement: Placement) -> Any:
+    """Return a verl worker group of `job.ranks` ranks, its model loaded."""
     device = current_device()
-    pool = RayResourcePool([job.ranks], use_gpu=device.one_rank_each, max_colocate_count=1)
+    pool: Any = RayResourcePool([job.ranks], use_gpu=device.one_rank_each, max_colocate_count=1)
+    if placement.group is not None:
+        pool.pgs = [placement.group]
     group: Any = RayWorkerGroup(
         resource_pool=pool,
         ray_cls_with_init=RayClassWithInitArgs(cls=cluster.as_actor_class(RankWorker), job=job),
         device_name=device.name,
         name_prefix=cluster.GROUP,
-        master_addr=cluster.LOOPBACK,
-        master_port=str(port),
+        master_addr=placement.address,
+        master_port=placement.port and str(placement.port),
     )
     group.restart()
     return group

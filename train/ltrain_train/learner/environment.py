@@ -10,10 +10,15 @@ from secrets import token_hex
 from ltrain_train.learner.device import Device, detect_device
 
 FIXED_ENVIRONMENT = {
-    "GLOO_SOCKET_IFNAME": "lo",
     "HF_HUB_OFFLINE": "1",
     "PYTHONWARNINGS": "ignore",
     "OMP_WAIT_POLICY": "PASSIVE",  # threads that spin while waiting slow a busy machine tenfold
+    "TOKENIZERS_PARALLELISM": "false",
+    "VERL_LOGGING_LEVEL": "WARNING",
+}
+PRIVATE_CLUSTER = {
+    "GLOO_SOCKET_IFNAME": "lo",
+    "NCCL_SOCKET_IFNAME": "lo",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_AUTH_MODE": "token",
     # 0: no other machine joins. Without it Ray replaces 127.0.0.1 by the address of this machine,
@@ -22,9 +27,8 @@ FIXED_ENVIRONMENT = {
     "RAY_worker_niceness": "0",  # the default, 15, starves training if the machine has other work
     "RAY_prestart_worker_first_driver": "0",  # a prestarted worker lacks a rank's environment
     "RAY_USAGE_STATS_ENABLED": "0",
-    "TOKENIZERS_PARALLELISM": "false",
-    "VERL_LOGGING_LEVEL": "WARNING",
 }
+"""Variables of a learner with a Ray cluster of its own, on this machine."""
 
 
 def learner_environment(
@@ -39,4 +43,9 @@ def learner_environment(
     variables = {"OMP_NUM_THREADS": str(threads), "RAY_AUTH_TOKEN": token_hex(32)}
     if scratch is not None:
         variables |= {"DIST_INIT_METHOD": (scratch / "ranks").as_uri(), "TMPDIR": str(scratch)}
-    return FIXED_ENVIRONMENT | variables | dict((device or detect_device()).environment)
+    return shared_environment(device or detect_device()) | PRIVATE_CLUSTER | variables
+
+
+def shared_environment(device: Device) -> dict[str, str]:
+    """Return the variables of a learner and its ranks on any machine."""
+    return FIXED_ENVIRONMENT | dict(device.environment)

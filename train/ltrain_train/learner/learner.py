@@ -22,6 +22,7 @@ from ltrain_train.learner.checkpoint import fingerprint, make_record, read_recor
 from ltrain_train.learner.critic.training import CriticTraining
 from ltrain_train.learner.drift import check_drift, measure_drift
 from ltrain_train.learner.objective import Objective
+from ltrain_train.learner.placement import Placement
 from ltrain_train.learner.protocol import Job, StepReport
 from ltrain_train.learner.samples import Kind, read_rows, split_into_steps
 from ltrain_train.learner.weights import (
@@ -54,14 +55,14 @@ SMALLER = (
 class Learner:
     """One policy in training, in a group of workers."""
 
-    def __init__(self, job: Job, port: int, tracer: Tracer) -> None:
+    def __init__(self, job: Job, placement: Placement, tracer: Tracer) -> None:
         self.job, self.tracer = job, tracer
         self.base, self.vocab_size = fingerprint(job.base), read_vocab_size(job.base)
         self.shared = engine.shares_prefixes(job)
         self.steps = self.updates = 0
         self.saved: Path | None = None
         """The checkpoint that was written or loaded last."""
-        self.group = engine.make_worker_group(job, port)
+        self.group = engine.make_worker_group(job, placement)
         self.group.set_loss_fn(loss.objective_loss)
         if job.reference is not None:
             weights = job.reference.weights

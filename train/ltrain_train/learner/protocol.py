@@ -45,13 +45,16 @@ class Job:
     critic: bool = False
     """Whether a critic is trained beside the policy."""
     scratch: Path | None = None
-    """Folder of Ray's files, removed with the process; None: Ray's default."""
+    """Folder of the heartbeat and of the files of Ray, removed with the process; on a cluster all
+    nodes share it. None: Ray's default, without a heartbeat."""
     home: Path | None = None
     """Folder with the spool of spans; None: no spans are written."""
     seed: int = 0
     """Seed of the adapter's first weights and of the split of rows into optimizer steps."""
     ranks: int = 1
     """Data-parallel worker processes."""
+    ray_address: str | None = None
+    """The Ray cluster that the ranks run on; None: one of the process's own."""
 
     @classmethod
     def from_train(cls, train: Train, **settings: Any) -> Self:
@@ -63,6 +66,7 @@ class Job:
             tokens_per_micro_batch=train.tokens_per_micro_batch,
             verl=train.verl,
             critic=train.critic is not None,
+            ray_address=train.ray_address,
             **settings,
         )
 

@@ -23,7 +23,10 @@ from ltrain_instrument.errors import LtrainError
 from ltrain_train.errors import LearnerFailed
 from ltrain_train.learner import cluster, protocol
 from ltrain_train.learner.checkpoint import check_fit
+from ltrain_train.learner.device import current_device
+from ltrain_train.learner.environment import shared_environment
 from ltrain_train.learner.objective import decode_objective
+from ltrain_train.learner.placement import Placement
 from ltrain_train.learner.protocol import Job, decode_job
 from ltrain_train.learner.weights import check_base
 from ltrain_train.processes import free_port
@@ -96,7 +99,7 @@ class LearnerService:
         return methods[name]()
 
     def _start(self, job: Job) -> None:
-        """Start Ray, import verl while the ranks' processes import it too, then load the model.
+        """Start or join Ray, import verl, then load the model.
 
         Ray starts before the import: it copies the environment, which verl's import changes.
         """
@@ -105,11 +108,9 @@ class LearnerService:
             check_base(job.reference.weights)
         if job.checkpoint is not None:
             check_fit(job.checkpoint, job)
-        cluster.start_ray(job.ranks, job.scratch)
-        port = free_port()
-        cluster.preimport(ENGINE_MODULE, job.ranks, port)
+        placement = _find_placement(job)
         learner = import_module(LEARNER_MODULE)
-        self.learner = learner.Learner(job, port, self._tracer(job))
+        self.learner = learner.Learner(job, placement, self._tracer(job))
 
     def _tracer(self, job: Job) -> Any:
         if job.home is None:
@@ -118,6 +119,18 @@ class LearnerService:
 
         self.provider = open_service_provider("ltrain-learner", job.home)
         return self.provider.get_tracer(attributes.SCOPE_LEARNER)
+
+
+def _find_placement(job: Job) -> Placement:
+    """Start Ray or join the user's cluster, and return where the ranks run."""
+    if job.ray_address is not None:
+        device = current_device()
+        cluster.join_ray(job.ray_address, shared_environment(device))
+        return Placement.reserve(job, device)
+    cluster.start_ray(job.ranks, job.scratch)
+    port = free_port()
+    cluster.preimport(ENGINE_MODULE, job.ranks, port)  # while this process imports it too
+    return Placement(address=cluster.LOOPBACK, port=port)
 
 
 LEARNER_MODULE = "ltrain_train.learner.learner"

@@ -213,7 +213,7 @@ def watch_store(plan: Plan, store: str | None, *, as_json: bool) -> None:
                     f"{watch.executions} that ended {watch.reward_window:g} s ago. Ctrl-C ends it.",
                     flush=True,
                 )
-            Watcher(plan, store, updaters, on_input, on_update, progress).run()
+            Watcher(plan, store, updaters, versions, on_input, on_update, progress).run()
 
 
 def _check_inputs(inputs: Sequence[TrainingInput]) -> None:

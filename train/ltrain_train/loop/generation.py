@@ -240,6 +240,7 @@ class Generation(AbstractContextManager["Generation"]):
         run, trust = self.journal.run, self.recipe.source.trust
         since = self.journal.repeated.get((mode, wave), 0)
         training = mode == "train"
+        of_policies = {each.name: TRAIN_SAMPLING | each.sampling for each in self.recipe.policy}
         stored = retry_store(
             lambda: finished_rollouts(self.store, run, mode, wave, trust, since=since)
         )
@@ -248,7 +249,8 @@ class Generation(AbstractContextManager["Generation"]):
             wave,
             tasks,
             self._rollouts_per_task(mode),
-            sampling=TRAIN_SAMPLING | self.recipe.trained[0].sampling if training else {},
+            sampling=of_policies[self.recipe.trained[0].name] if training else {},
+            policy_sampling=of_policies if training else {},
             finished=stored.keys() & set(self._ids(mode, [(wave, task.id) for task in tasks])),
         )
 

@@ -1,5 +1,6 @@
 """The offline run: trains once on stored traces and publishes the new version."""
 
+import glob
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -8,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ltrain_collector.store import Store
-from ltrain_instrument.files import path_component
+from ltrain_instrument.files import finish_replacement, path_component
 from ltrain_train.errors import BadRun, NotFinite, NothingToTrain
 from ltrain_train.learner import supports_prefix_tree
 from ltrain_train.loop.learners import Learners
@@ -64,22 +65,31 @@ class OfflineRun:
     """Old versions that were removed."""
 
 
-def read_lineage(plan: Plan, *, again: bool = False, register: bool = True) -> Lineage:
+def read_lineage(
+    plan: Plan, version: int | None = None, *, again: bool = False, register: bool = True
+) -> Lineage:
     """Read the lineage of the version that the run trains.
 
     Args:
+        version: the version; None: the current one.
         again: also train on rollouts that the policy was trained on before.
         register: make the plan's model version 0 of a new policy; without, one is assumed.
     """
     policies = plan.policies() if register else Policies(plan.home)
     if not register and not policies.versions(plan.policy):
         return Lineage(plan.policy, (0,))
-    current = policies.current(plan.policy)
-    return Lineage.read(policies.directory / plan.policy, current, again=again)
+    trained = policies.current(plan.policy) if version is None else version
+    return Lineage.read(policies.directory / plan.policy, trained, again=again)
 
 
 def read_store(
-    plan: Plan, store: Store, lineage: Lineage, *, replace: bool = False, **selection: Any
+    plan: Plan,
+    store: Store,
+    lineage: Lineage,
+    *,
+    replace: bool = False,
+    beside: bool = False,
+    **selection: Any,
 ) -> TrainingInput:
     """Build a dataset from `store` by the recipe, for the version of `lineage`.
 
@@ -90,6 +100,7 @@ def read_store(
         store: the store.
         lineage: of the policy's version.
         replace: replace a dataset that a version was trained on, too.
+        beside: keep a dataset that a version was trained on, and build in another folder.
         selection: `ended_before` and `since`, as in `build`.
 
     Raises:
@@ -97,7 +108,8 @@ def read_store(
         DatasetExists: when another dataset of this version is there, and is not to be replaced.
     """
     part = _part(plan, lineage.version)
-    dataset = build_dataset(plan, store, part, lineage=lineage, replace=replace, **selection)
+    selection |= {"lineage": lineage, "replace": replace, "beside": beside}
+    dataset = build_dataset(plan, store, part, **selection)
     return select_input(plan, dataset, lineage)
 
 
@@ -108,6 +120,7 @@ def build_dataset(
     *,
     lineage: Lineage | None = None,
     replace: bool = False,
+    beside: bool = False,
     **selection: Any,
 ) -> Dataset:
     """Build a dataset from `store` by the recipe, in the run's folder of datasets.
@@ -118,17 +131,21 @@ def build_dataset(
         part: the end of the dataset's name.
         lineage: of the version whose outdated rollouts are left out; None: none are.
         replace: as in `read_store`, with the same errors.
+        beside: as in `read_store`.
         selection: as in `read_store`.
     """
     policies = plan.home / "policies"
-    out = dataset_folder(plan.home, plan.name, plan.recipe.source.mode, part)
+    out, number = _dataset_folder(plan, part), 1
+    while beside and _is_used(out, policies):
+        number += 1
+        out = _dataset_folder(plan, f"{part}.{number}")
     return build(
         store,
         plan.recipe,
         out,
         base=read_base_digests(policies / plan.policy),
         lineage=lineage,
-        replace=replace or _is_unused(out, policies),
+        replace=replace or not _is_used(out, policies),
         **selection,
     )
 
@@ -155,24 +172,29 @@ def open_dataset(plan: Plan, folder: Path) -> Dataset:
 
 def remove_datasets(plan: Plan, versions: Sequence[int]) -> None:
     """Remove the datasets that were built for versions which are removed."""
-    mode = plan.recipe.source.mode
     for version in versions:
-        folder = dataset_folder(plan.home, plan.name, mode, _part(plan, version))
-        shutil.rmtree(folder, ignore_errors=True)
+        folder = _dataset_folder(plan, _part(plan, version))
+        for each in (folder, *folder.parent.glob(f"{glob.escape(folder.name)}.*")):
+            shutil.rmtree(each, ignore_errors=True)
 
 
 def _part(plan: Plan, version: int) -> str:
     return f"{plan.policy}@{version}"
 
 
-def _is_unused(folder: Path, policies: Path) -> bool:
-    """Return whether no version was trained on the dataset in a folder; it must be readable."""
+def _dataset_folder(plan: Plan, part: str) -> Path:
+    return dataset_folder(plan.home, plan.name, plan.recipe.source.mode, part)
+
+
+def _is_used(folder: Path, policies: Path) -> bool:
+    """Return whether a version was trained on the dataset in a folder, or it cannot be read."""
+    finish_replacement(folder)
     if not (folder / MANIFEST).exists():
         return False
     try:
-        return not versions_trained_on(policies, Dataset.open(folder).id)
+        return bool(versions_trained_on(policies, Dataset.open(folder).id))
     except NoDataset:
-        return False
+        return True
 
 
 def select_input(plan: Plan, dataset: Dataset, lineage: Lineage) -> TrainingInput:

@@ -49,6 +49,9 @@ class Watcher:
     store: str | None
     """Its DSN; None: LTRAIN_STORE."""
     updaters: Mapping[str, Updater]
+    versions: dict[str, int]
+    """The version of each policy whose weights its learner has. `current` may be another one: a
+    gateway finishes the publication of a watch that was killed."""
     on_input: Callable[[TrainingInput], None]
     """Called with what there is to train a policy on."""
     on_update: Callable[[Plan, TrainingInput, OfflineRun], None]
@@ -115,8 +118,8 @@ class Watcher:
         return begin.isoformat()
 
     def _update(self, plan: Plan, store: Store, since: str, until: int) -> None:
-        lineage = read_lineage(plan)
-        data = read_store(plan, store, lineage, ended_before=until, since=since)
+        lineage = read_lineage(plan, self.versions[plan.policy])
+        data = read_store(plan, store, lineage, beside=True, ended_before=until, since=since)
         self.on_input(data)
         if not data.report.rows:
             return
@@ -132,6 +135,7 @@ class Watcher:
             _logger.warning("ltrain: %s", error)
         else:
             self._undone[plan.policy] = 0
+            self.versions[plan.policy] = run.version
             remove_datasets(plan, run.removed)
             self.on_update(plan, data, run)
 

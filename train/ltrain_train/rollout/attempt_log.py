@@ -19,7 +19,7 @@ class AttemptLog:
         self._path = folder / "attempts.jsonl"
         self._last_attempt: dict[str, int] = {}
         self.finished: dict[str, str] = {}
-        """The last counted outcome by rollout id."""
+        """The outcome of each rollout whose last attempt counts, by rollout id."""
         with self._path.open("a+") as file:
             file.seek(0)
             text = file.read()
@@ -32,9 +32,18 @@ class AttemptLog:
         """Return whether this log has the beginning of an attempt."""
         return attempt <= self._last_attempt.get(rollout, 0)
 
+    @property
+    def unfinished(self) -> set[str]:
+        """The rollouts whose last attempt was cut off or does not count.
+
+        It replaces an earlier attempt that counts, whose spans may have arrived after it began.
+        """
+        return self._last_attempt.keys() - self.finished.keys()
+
     def begin(self, rollout: str) -> int:
         """Log the next attempt at `rollout` and return its number, counted from 1."""
         number = self._last_attempt[rollout] = self._last_attempt.get(rollout, 0) + 1
+        self.finished.pop(rollout, None)
         self._write({"rollout": rollout, "attempt": number})
         return number
 
@@ -50,7 +59,9 @@ class AttemptLog:
         except ValueError:
             return  # a truncated line
         rollout, attempt = str(entry["rollout"]), int(entry["attempt"])
-        self._last_attempt[rollout] = max(attempt, self._last_attempt.get(rollout, 0))
+        if attempt > self._last_attempt.get(rollout, 0):
+            self._last_attempt[rollout] = attempt
+            self.finished.pop(rollout, None)
         if entry.get("outcome") in COUNTED_OUTCOMES:
             self.finished[rollout] = entry["outcome"]
 

@@ -97,6 +97,8 @@ class WaveSettings:
     policy: str
     sampling: dict[str, float]
     """Sampling parameters that the gateway imposes on their calls."""
+    policy_sampling: dict[str, dict[str, float]]
+    """Those of calls of these policies, in place of `sampling`."""
     timeout: float
     """Seconds until an attempt times out."""
     agent_sees: tuple[str, ...] = ("input",)
@@ -243,6 +245,7 @@ class Attempts:
             identity=identity,
             policy=self._settings.policy,
             sampling=self._settings.sampling,
+            policy_sampling=self._settings.policy_sampling,
             allow=self._settings.allow,
             pin_version=self._settings.pin_version,
             expires=time.time() + seconds,

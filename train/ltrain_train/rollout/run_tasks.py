@@ -211,7 +211,8 @@ def _find_finished(run: Run, mode: Mode) -> dict[str, str]:
     from ltrain_collector.store import Store
 
     with suppress(LtrainError), Store.open() as store:
-        return finished_rollouts(store, run.name, mode, WAVE) | log.finished
+        stored = finished_rollouts(store, run.name, mode, WAVE)
+        return {name: stored[name] for name in stored.keys() - log.unfinished} | log.finished
     return log.finished
 
 

@@ -111,15 +111,12 @@ class Runner(ExitStack):
         """Prepare the rollouts of a run.
 
         Args:
-            run: the run's name, for all waves.
             agent: `module:function` or a command; None for the agent of the gateway's workers.
             reward: `module:function`, a command or a URL; None for no rewards.
             folder: folder of the agent and the reward function.
             gateway_given_up: returns why no gateway will answer again; '' while one may.
-            policy: the policy that answers the calls.
             concurrency: rollouts at a time in one worker.
             python: the Python of the agent's processes; None for ltrain's own.
-            timeout: seconds until an attempt times out.
             reward_timeout: seconds for the reward of one result.
             reward_concurrency: results that are judged at a time.
             reward_rate: calls of the reward in a second; None for as many as there are.
@@ -137,7 +134,7 @@ class Runner(ExitStack):
         self._store_keys = None if agent is None else StoreKeys.from_home(home, os.environ)
         self._run, self._gateway, self._secret = run, gateway, secret
         self._settings = WaveSettings(
-            policy, {}, timeout, tuple(agent_sees), tuple(allow), pin_version
+            policy, {}, {}, timeout, tuple(agent_sees), tuple(allow), pin_version
         )
         self._agent, self._folder, self._home = agent, folder.resolve(), home
         self._is_function = agent is not None and is_reference(agent)
@@ -222,6 +219,7 @@ class Runner(ExitStack):
         rollouts_per_task: int,
         *,
         sampling: Mapping[str, float],
+        policy_sampling: Mapping[str, dict[str, float]] | None = None,
         finished: Collection[str] = (),
         prompts: Mapping[str, Prompt] | None = None,
     ) -> None:
@@ -231,25 +229,27 @@ class Runner(ExitStack):
             mode: `train`, `val` or another mode of the rollouts.
             wave: number of the wave.
             tasks: the tasks, with unique ids.
-            rollouts_per_task: rollouts of each task.
             sampling: sampling parameters that the gateway imposes on the agent's calls.
-            finished: rollout ids that have ended before, and do not run.
+            policy_sampling: those of calls of certain policies, in place of `sampling`.
+            finished: ids of ended rollouts, which run only if a later attempt was cut off.
             prompts: versions that the agent reads in place of the current ones, by name.
 
         Raises:
             BadTasks: when two tasks share an id.
         """
         require_unique_ids(tasks)
+        log = AttemptLog(self._home / "runs" / path_component(self._run))
         attempts = Attempts(
             provider=self._provider,
             client=self._client,
             scorer=self._scorer,
-            attempt_log=AttemptLog(self._home / "runs" / path_component(self._run)),
+            attempt_log=log,
             gateway=self._gateway,
             secret=self._secret,
             settings=replace(
                 self._settings,
                 sampling=dict(sampling),
+                policy_sampling=dict(policy_sampling or {}),
                 prompts=current_prompts(Policies(self._home)) | dict(prompts or {}),
             ),
             store_keys=None if self._is_function else self._store_keys,
@@ -257,7 +257,7 @@ class Runner(ExitStack):
         planned = list(plan_rollouts(self._run, mode, wave, tasks, rollouts_per_task))
         if self._store_keys is not None:
             self._store_keys.send_earlier_leftovers(rollout.identity for rollout in planned)
-        self._open.add(attempts, planned, set(finished))
+        self._open.add(attempts, planned, set(finished) - log.unfinished)
 
     def wait(
         self, *, enough_groups: int | None = None, on_result: OnResult | None = None

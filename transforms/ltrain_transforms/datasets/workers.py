@@ -9,14 +9,13 @@ import ctypes
 import multiprocessing
 import os
 import signal
-import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
-from ltrain_transforms.errors import NoCluster
+from ltrain_transforms.ray_cluster import joined_cluster
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -26,9 +25,6 @@ PR_SET_PDEATHSIG = 1
 
 MAX_QUEUED = 2
 """Jobs that may wait for each worker; a job is a batch of spans in memory."""
-
-CONNECT_TIMEOUT = 5.0
-"""Seconds to connect to the head of a Ray cluster."""
 
 
 class Workers(Protocol):
@@ -85,7 +81,8 @@ def open_workers(count: int, ray: str | None = None) -> Iterator[Workers]:
     A `count` of 0 or 1 is this process.
     """
     if ray is not None:
-        with _cluster(ray) as cluster:
+        otherwise = "use the cores of this machine"
+        with joined_cluster(ray, setting="--ray", otherwise=otherwise) as cluster:
             yield RayWorkers(cluster)
     elif count <= 1:
         yield LocalWorker()
@@ -98,39 +95,6 @@ def open_workers(count: int, ray: str | None = None) -> Iterator[Workers]:
                 yield ProcessWorkers(pool, count)
             finally:
                 pool.shutdown(cancel_futures=True)
-
-
-@contextmanager
-def _cluster(address: str) -> Iterator[Any]:
-    import ray
-
-    _check_reachable(address)
-    try:
-        ray.init(address=address, log_to_driver=False, configure_logging=False)
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        raise _no_cluster(address, str(error).split("\n", 1)[0]) from error
-    try:
-        yield ray
-    finally:
-        ray.shutdown()
-
-
-def _check_reachable(address: str) -> None:
-    """Raise `NoCluster` after `CONNECT_TIMEOUT`; Ray itself tries for minutes."""
-    host, colon, port = address.removeprefix("ray://").rpartition(":")
-    if not colon or not port.isdigit():  # auto, local: Ray fails at once
-        return
-    try:
-        socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT).close()
-    except (OSError, OverflowError) as error:
-        raise _no_cluster(address, getattr(error, "strerror", None) or str(error)) from error
-
-
-def _no_cluster(address: str, why: str) -> NoCluster:
-    return NoCluster(
-        f"No Ray cluster at {address}: {why}. Pass --ray the host:port that `ray start --head` "
-        "prints, or leave --ray out to use the cores of this machine."
-    )
 
 
 @contextmanager

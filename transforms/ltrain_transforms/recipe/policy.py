@@ -48,8 +48,8 @@ class Policy(Section):
     """Which token ids are trained: only those that the gateway recorded, or also those that the
     agent's own process recorded (`ltrain.capture`, agent-lightning) and could forge."""
     sampling: dict[str, float] = Field(default={"temperature": 1.0})
-    """Sampling settings that the gateway sets on every call in mode `train`; those that cut or
-    shift the distribution (`top_p`, `top_k`, `min_p`, `min_tokens`, penalties) are refused."""
+    """Sampling settings that the gateway sets on each of its calls in mode `train`; those that cut
+    or shift the distribution (`top_p`, `top_k`, `min_p`, `min_tokens`, penalties) are refused."""
 
     rewards: tuple[str, ...] = ()
     """Names of the rewards that its calls are trained by; empty: all."""

@@ -103,17 +103,6 @@ class Recipe(Section):
         return self
 
     @model_validator(mode="after")
-    def _one_sampling(self) -> Self:
-        first, *others = self.trained
-        for policy in others:
-            if policy.sampling != first.sampling:
-                raise ValueError(
-                    f"The policies '{first.name}' and '{policy.name}' have different `sampling`, "
-                    "and the gateway sets one for all calls of an attempt. Set the same for both."
-                )
-        return self
-
-    @model_validator(mode="after")
     def _scored_results(self) -> Self:
         if self.rollout is None:
             return self

@@ -1,5 +1,6 @@
 """How a policy is trained on the rows of a dataset."""
 
+import re
 from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
@@ -68,7 +69,7 @@ class Critic(Section):
 
 
 RUN_KEYS = (
-    *("mode", "updates", "dtype", "trackers", "span_timeout", "hang_timeout"),
+    *("mode", "updates", "dtype", "ray_address", "trackers", "span_timeout", "hang_timeout"),
     *("validate_every", "patience", "max_tokens", "max_minutes"),
 )
 """The keys of [train] that all policies of a run share."""
@@ -113,6 +114,9 @@ class Train(Section):
     """Optimizer steps in each update."""
     ranks: int = Field(default=1, ge=1)
     """Data-parallel processes of the learner, on a machine with GPUs one for each."""
+    ray_address: Annotated[str | None, BUDGET] = None
+    """The Ray cluster whose machines the ranks run on: `host:port`, or `auto` for the one of this
+    machine; default: a private one on this machine."""
     tokens_per_micro_batch: int = Field(default=768, ge=1)
     """Tokens in one micro-batch; it limits memory and does not change the result."""
     max_staleness: int = Field(default=4, ge=0)
@@ -172,6 +176,17 @@ class Train(Section):
     def _known(cls, name: str) -> str:
         check_loss(name)
         return name
+
+    @field_validator("ray_address")
+    @classmethod
+    def _node_address(cls, address: str | None) -> str | None:
+        if address is not None and not re.fullmatch(r"auto|[^/\s]+:\d+", address):
+            raise ValueError(
+                f"{address!r} is no address of a Ray cluster that a learner can join. Set it to "
+                "the host:port that `ray start --head` prints, or to auto, and run the command on "
+                "a machine of the cluster. A ray:// address cannot carry a learner."
+            )
+        return address
 
     @field_validator("kl_estimator")
     @classmethod

@@ -1,0 +1,84 @@
+"""A process that has imported `ltrain` and forks a process for each command, to save the imports.
+
+A line of its input is a command as JSON: `arguments` of `ltrain`, `environ`, `folder`, `output`,
+and `crash`. It answers with a line for the process id and, at the end, a line for the exit status.
+The argument of the program is the Python by which commands start their children.
+
+`crash` names the write before which the command kills itself, as `EVENT PATTERN NUMBER`: of the
+writes whose audit event and path, relative to LTRAIN_HOME, match, so many happen before the kill.
+"""
+
+import json
+import os
+import signal
+import sys
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import ltrain_train.loop.command
+import ltrain_train.loop.run  # noqa: F401 - commands import it
+from ltrain.cli import main
+
+WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+EVENTS = {"os.rename": 1, "os.link": 1, "os.remove": 0, "os.rmdir": 0, "os.mkdir": 0}
+"""The audit events of writes, and which of their arguments is the path that changes."""
+
+
+def kill_before(crash: str, home: Path) -> None:
+    """Kill this process before the write that `crash` names."""
+    event, pattern, count = crash.split()
+    left = int(count)
+
+    def audit(name: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal left
+        if name == "open" and isinstance(arguments[2], int) and arguments[2] & WRITES:
+            path = arguments[0]
+        elif name in EVENTS:
+            path = arguments[EVENTS[name]]
+        else:
+            return
+        if not isinstance(path, str | os.PathLike) or not fnmatch(name, event):
+            return
+        relative = os.path.relpath(path, home)
+        if not relative.startswith("..") and fnmatch(relative, pattern):
+            left -= 1
+            if left < 0:
+                os.write(1, f"killed before {name} {relative}\n".encode())
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(audit)
+
+
+def become(command: dict[str, Any]) -> None:
+    """Make this process the one of a command."""
+    os.setsid()
+    os.chdir(command["folder"])
+    os.environ.clear()
+    os.environ.update(command["environ"])
+    output = os.open(command["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    for descriptor in (1, 2):
+        os.dup2(output, descriptor)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    sys.executable = sys.argv[1]
+    sys.argv = ["ltrain", *command["arguments"]]
+    if command["crash"]:
+        kill_before(command["crash"], Path(os.environ["LTRAIN_HOME"]))
+
+
+def serve() -> None:
+    """Fork a process for each line of the input; return in that process."""
+    for line in sys.stdin:
+        command = json.loads(line)
+        pid = os.fork()
+        if not pid:
+            become(command)
+            return
+        print(pid, flush=True)
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+    sys.exit()
+
+
+if __name__ == "__main__":
+    serve()
+    main()
