@@ -10,6 +10,8 @@ LEFT, RIGHT, TOP, BOTTOM = 48, 150, 28, 40
 COLOURS = ("#2f6fde", "#d9822b", "#2a9d63", "#b4478f", "#7a6ad8", "#8a6d3b")
 """One for each line of the legend, readable on a white and on a dark page."""
 GREY = "#888888"
+TRAINING = "training, sampled"
+"""The line of the scores of training waves, beside the held-out ones."""
 TICKS = 4
 """Parts of the axis of scores."""
 
@@ -19,7 +21,7 @@ Curves = dict[tuple[str, str], list[list[Point]]]
 
 
 def draw_curves(results: Sequence[Mapping[str, Any]]) -> str:
-    """Return the SVG of the held-out scores of an example's runs.
+    """Return the SVG of the held-out and the training scores of an example's runs.
 
     Args:
         results: the contents of the example's `results/*.json`, one for each seed.
@@ -27,7 +29,7 @@ def draw_curves(results: Sequence[Mapping[str, Any]]) -> str:
     curves = _collect(results)
     updates = max(update for runs in curves.values() for run in runs for update, _ in run)
     seeds = ", ".join(str(each["seed"]) for each in results)
-    title = f"{results[0]['example']}: held-out score by updates, seed {seeds}"
+    title = f"{results[0]['example']}: score by updates, seed {seeds}"
     body = [*_axes(max(updates, 1)), *_lines(curves, max(updates, 1))]
     return "\n".join(
         [
@@ -48,6 +50,9 @@ def _collect(results: Sequence[Mapping[str, Any]]) -> Curves:
             for domain in validations[0]["score"]:
                 points = [(wave["wave"], wave["score"][domain]) for wave in validations]
                 curves.setdefault((policy, domain), []).append(points)
+            training = [wave for wave in figures["waves"] if wave["mode"] == "train"]
+            points = [(wave["wave"], wave["score"]["all"]) for wave in training]
+            curves.setdefault((policy, TRAINING), []).append(points)
     return curves
 
 
@@ -68,11 +73,11 @@ def _axes(updates: int) -> Iterator[str]:
 def _lines(curves: Curves, updates: int) -> Iterator[str]:
     several = len({policy for policy, _ in curves}) > 1
     for number, ((policy, domain), runs) in enumerate(curves.items()):
-        colour = COLOURS[number % len(COLOURS)]
+        colour = GREY if domain == TRAINING else COLOURS[number % len(COLOURS)]
         for run in runs:
             points = " ".join(f"{_x(update, updates)},{_y(score)}" for update, score in run)
             yield f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>'
-            for update, score in run:
+            for update, score in run if domain != TRAINING else ():
                 yield f'<circle cx="{_x(update, updates)}" cy="{_y(score)}" r="3" fill="{colour}"/>'
         x, y = WIDTH - RIGHT + 14, TOP + 14 + 18 * number
         yield f'<circle cx="{x}" cy="{y - 4}" r="4" fill="{colour}"/>'

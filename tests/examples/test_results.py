@@ -30,10 +30,12 @@ def test_a_picture_has_a_line_for_each_seed_and_domain() -> None:
         "48.0,144.0 490.0,144.0",
         "48.0,260.0 490.0,144.0",
         "48.0,202.0 490.0,202.0",
+        "48.0,260.0 490.0,28.0",
+        "48.0,144.0 490.0,144.0",
     ]
     texts = [each.text for each in picture.findall("svg:text", space)]
-    assert "a<b: held-out score by updates, seed 0, 1" in texts
-    assert {"all", "easy", "5"} <= set(texts)
+    assert "a<b: score by updates, seed 0, 1" in texts
+    assert {"all", "easy", "training, sampled", "5"} <= set(texts)
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.parent.name)
