@@ -23,6 +23,9 @@ DEADLINE = 5.0
 START_DEADLINE = 60.0
 """Seconds until a started server answers: one alone takes 1.2 s, and many start at once."""
 
+STOP_DEADLINE = 6.0
+"""Seconds until a server must have stopped: MCP's client kills it after two and two more."""
+
 
 class Calculator(Workbench):  # type: ignore[misc]  # AutoGen is not in every environment
     """A workbench that all agents of a process share.
@@ -124,7 +127,8 @@ async def _start(server: McpWorkbench) -> list[ToolSchema]:
 
 async def _stop(server: McpWorkbench) -> None:
     try:
-        await server.stop()
+        # AutoGen waits without end for a session that fails while it is being closed
+        await asyncio.wait_for(server.stop(), STOP_DEADLINE)
     except Exception:  # a dead server fails in many ways, and nothing depends on its end
         return
 
