@@ -10,11 +10,19 @@ from typing import Any
 import pytest
 from tests.frameworks.conftest import model as model
 from tests.frameworks.conftest import run as run
-from tests.frameworks.conftest import session_store as session_store
-from tests.frameworks.conftest import store as store
+
+from ltrain_collector.store import Store
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples" / "text_to_sql"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """An empty store, closed after the test: a process can open one folder at a time."""
+    with Store.open(f"chdb://{tmp_path}/store") as store:
+        store.migrate()
+        yield store
 
 
 @pytest.fixture
