@@ -10,7 +10,7 @@ from subprocess import TimeoutExpired
 from tests.chaos.driver import WAIT, until
 from tests.train.loop.kills.project import LightProject
 
-KILLS = int(os.environ.get("KILLS", "6"))
+KILLS = int(os.environ.get("KILLS", "4"))
 """Kills of each test."""
 SEED = int(os.environ.get("SEED", "1"))
 """Of the draw; each test prints it. With one seed the same writes are cut off, while the threads

@@ -71,7 +71,9 @@ class Forked:
             os.kill(self.pid, number)
 
     def _read(self, seconds: float | None) -> int | None:
-        if select.select([self._answers], [], [], seconds)[0]:
+        answers = select.poll()  # select.select() takes no descriptor above 1023
+        answers.register(self._answers, select.POLLIN)
+        if answers.poll(None if seconds is None else 1000 * seconds):
             self.returncode = int(self._answers.readline())
         return self.returncode
 
