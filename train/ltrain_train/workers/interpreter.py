@@ -46,11 +46,12 @@ def find_python(path: str | None, folder: Path) -> Path:
             text=True,
             timeout=_PROBE_TIMEOUT,
             check=False,
-            cwd=python.parent,
+            cwd=folder,  # as the agent's processes
         )
     except (OSError, subprocess.TimeoutExpired) as error:
+        why = getattr(error, "strerror", None) or error
         raise BadInterpreter(
-            f"'{python}' cannot run the agent: {error}. Set `python` to the interpreter of an "
+            f"'{python}' cannot run the agent: {why}. Set `python` to the interpreter of an "
             "environment, e.g. .venv-agent/bin/python."
         ) from error
     own = version("ltrain")
@@ -59,6 +60,6 @@ def find_python(path: str | None, folder: Path) -> Path:
         found = lines[-1] if done.returncode and lines else f"it has {done.stdout.strip() or '?'}"
         raise BadInterpreter(
             f"'{python}' cannot run the agent: its environment needs ltrain {own} ({found}). "
-            f"Install it there as here: {python} -m pip install …"
+            f"Install it there from the same source: {python} -m pip install '/path/to/ltrain'"
         )
     return python
