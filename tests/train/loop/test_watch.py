@@ -161,15 +161,21 @@ def test_a_new_watch_trains_on_nothing_twice(home: Path, scene: Scene) -> None:
     assert not old.watcher.look(end + HOUR), "it is older than the history"
 
 
-def test_a_version_that_a_kill_left_before_it_was_current_does_not_stop_the_next_watch(
-    home: Path, scene: Scene
-) -> None:
+def kill_in_a_publication(home: Path, scene: Scene) -> int:
+    """Kill a watch before its first version is current; return the time of the last span."""
     add_group(scene, (0, 0, 0, 0), task="t1")
     end = send(home, scene)
     killed = Followed(home, f"chdb://{home}/store", dying := Publishing(home))
     dying.dies = True
     with pytest.raises(KeyboardInterrupt):
         killed.watcher.look(end + HOUR // 4)
+    return end
+
+
+def test_a_version_that_a_kill_left_before_it_was_current_does_not_stop_the_next_watch(
+    home: Path, scene: Scene
+) -> None:
+    kill_in_a_publication(home, scene)
     assert (Policies(home).versions("sql"), Policies(home).current("sql")) == ([0, 1], 0)
 
     add_group(scene, (0, 0, 0, 0), task="t2", attempt=2)
@@ -196,12 +202,7 @@ def test_a_version_that_another_process_makes_current_does_not_change_what_is_tr
     home: Path, scene: Scene
 ) -> None:
     """The gateway may finish the publication of a watch that was killed."""
-    add_group(scene, (0, 0, 0, 0), task="t1")
-    end = send(home, scene)
-    killed = Followed(home, f"chdb://{home}/store", dying := Publishing(home))
-    dying.dies = True
-    with pytest.raises(KeyboardInterrupt):
-        killed.watcher.look(end + HOUR // 4)
+    end = kill_in_a_publication(home, scene)
     again = Followed(home, f"chdb://{home}/store", Publishing(home))
     Policies(home).set_current("sql", 1)
     assert again.watcher.look(end + HOUR // 4)

@@ -2,7 +2,7 @@
 
 from ltrain_train.loop import command, policy_commands
 from ltrain_train.loop.command import hold_lock
-from ltrain_train.loop.generation import TRAIN_SAMPLING
+from ltrain_train.loop.generation import imposed_sampling
 from ltrain_train.loop.health import responds
 from ltrain_train.loop.held_out import load_held_out
 from ltrain_train.loop.journal import (
@@ -49,7 +49,6 @@ from ltrain_train.loop.wave_summary import (
 )
 
 __all__ = [
-    "TRAIN_SAMPLING",
     "Completed",
     "CountedRollout",
     "Dispatched",
@@ -74,6 +73,7 @@ __all__ = [
     "find_chat_template",
     "find_gateway",
     "hold_lock",
+    "imposed_sampling",
     "load_held_out",
     "make_runner",
     "open_dataset",

@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from ltrain_collector.store import Store
 from ltrain_instrument.identity import Mode, rollout_id
@@ -56,6 +56,17 @@ STOP_TIMEOUT = 5.0
 """Seconds that the end of a run waits for the thread; it may read the store for longer."""
 
 _Job = tuple[Mode, int, Future[Evaluated]]
+
+
+def imposed_sampling(recipe: Recipe, mode: Mode) -> dict[str, Any]:
+    """Return `sampling` and `policy_sampling` of `Runner.dispatch`: only training imposes some.
+
+    A policy that the recipe does not name has the sampling of the first trained one.
+    """
+    if mode != "train":
+        return {"sampling": {}, "policy_sampling": {}}
+    by_policy = {policy.name: TRAIN_SAMPLING | policy.sampling for policy in recipe.policy}
+    return {"sampling": by_policy[recipe.trained[0].name], "policy_sampling": by_policy}
 
 
 @dataclass(slots=True)
@@ -239,8 +250,6 @@ class Generation(AbstractContextManager["Generation"]):
         """Dispatch the rollouts of a wave's tasks; those that have ended do not run."""
         run, trust = self.journal.run, self.recipe.source.trust
         since = self.journal.repeated.get((mode, wave), 0)
-        training = mode == "train"
-        of_policies = {each.name: TRAIN_SAMPLING | each.sampling for each in self.recipe.policy}
         stored = retry_store(
             lambda: finished_rollouts(self.store, run, mode, wave, trust, since=since)
         )
@@ -249,8 +258,7 @@ class Generation(AbstractContextManager["Generation"]):
             wave,
             tasks,
             self._rollouts_per_task(mode),
-            sampling=of_policies[self.recipe.trained[0].name] if training else {},
-            policy_sampling=of_policies if training else {},
+            **imposed_sampling(self.recipe, mode),
             finished=stored.keys() & set(self._ids(mode, [(wave, task.id) for task in tasks])),
         )
 

@@ -15,7 +15,6 @@ from ltrain_instrument.identity import Mode, rollout_id
 from ltrain_instrument.prompts import Prompt
 from ltrain_train.errors import RolloutsFailed
 from ltrain_train.loop import (
-    TRAIN_SAMPLING,
     Completed,
     Dispatched,
     Evaluated,
@@ -24,6 +23,7 @@ from ltrain_train.loop import (
     Repeated,
     Trained,
     Wave,
+    imposed_sampling,
     outcome_score,
     retry_store,
     summarize_groups,
@@ -140,13 +140,12 @@ class PromptWaves:
         stored = retry_store(
             lambda: finished_rollouts(self.store, run, mode, number, trust, since=since)
         )
-        sampling = TRAIN_SAMPLING | self.recipe.trained[0].sampling if mode == "train" else {}
         self.runner.dispatch(
             mode,
             number,
             wave.tasks,
             self._samples(mode),
-            sampling=sampling,
+            **imposed_sampling(self.recipe, mode),
             finished=stored.keys() & set(self._ids(wave)),
             prompts={self.policy: wave.prompt},
         )
