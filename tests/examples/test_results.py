@@ -6,10 +6,11 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from benchmarks.example import summarize
 from benchmarks.support.curve_svg import draw_curves
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-FOLDERS = sorted(path for path in EXAMPLES.glob("*/results") if path.is_dir())
+FOLDERS = sorted(file.parent for file in EXAMPLES.glob("*/results/**/curve.svg"))
 
 
 def result(seed: int, *scores: float) -> dict[str, Any]:
@@ -38,9 +39,27 @@ def test_a_picture_has_a_line_for_each_seed_and_domain() -> None:
     assert {"all", "easy", "training, sampled", "5"} <= set(texts)
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.parent.name)
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: str(path.relative_to(EXAMPLES)))
 def test_the_picture_of_an_example_is_that_of_its_results(folder: Path) -> None:
     results = [json.loads(file.read_text()) for file in sorted(folder.glob("seed*.json"))]
     assert (folder / "curve.svg").read_text() == draw_curves(results), (
-        f"run `make bench-example ARGS='{folder.parent.name} --seed N'` again"
+        f"run `make bench-example ARGS='{results[0]['example']}'` again"
     )
+
+
+def test_the_summary_has_the_mean_over_seeds_and_the_range() -> None:
+    def of(before: float, after: float) -> dict[str, Any]:
+        scores = {"before": before, "after": after}
+        return {"policies": {"p": {"held_out": {"versions": [0, 2], "all": scores}}}}
+
+    assert summarize([of(0.5, 0.75), of(0.25, 1.0)]) == [
+        {
+            "policy": "p",
+            "domain": "all",
+            "seeds": 2,
+            "before": 0.38,
+            "before_range": [0.25, 0.5],
+            "after": 0.88,
+            "after_range": [0.75, 1.0],
+        }
+    ]
