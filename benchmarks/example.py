@@ -1,7 +1,8 @@
 """Train an example with each seed, and write its results and their picture: NAME --seeds 0 1 2.
 
 The results of `ltrain.toml` are in `examples/NAME/results`; those of another recipe are in a folder
-of its name there. A run that was stopped continues, and one that is finished is not repeated.
+of its name there. A run that was stopped continues, and one that is finished is not repeated. The
+tables in the README files of examples are made again from all results.
 """
 
 import argparse
@@ -17,6 +18,7 @@ from typing import Any
 
 from benchmarks.learn import environment
 from benchmarks.support.curve_svg import draw_curves
+from benchmarks.support.results_table import replace_tables, summarize_seeds
 
 from ltrain_collector.store import Store
 from ltrain_train.loop import Journal, Wave, summarize_groups
@@ -178,22 +180,6 @@ def results(recipe_file: Path, seed: int, home: Path) -> dict[str, Any]:
     }
 
 
-def summarize(seeds: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return for each policy and domain the held-out scores: the mean over the seeds and range."""
-    rows = []
-    for policy, first in seeds[0]["policies"].items():
-        for domain in first["held_out"]:
-            if domain == "versions":
-                continue
-            row: dict[str, Any] = {"policy": policy, "domain": domain, "seeds": len(seeds)}
-            for moment in ("before", "after"):
-                own = [each["policies"][policy]["held_out"][domain][moment] for each in seeds]
-                row[moment] = round(sum(own) / len(own), 2)
-                row[f"{moment}_range"] = [round(min(own), 2), round(max(own), 2)]
-            rows.append(row)
-    return rows
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("name", help="the folder of the example")
@@ -216,9 +202,10 @@ def main() -> None:
             print(json.dumps({"seed": seed, "policy": policy, "held_out": own["held_out"]}))
     seeds = [json.loads(file.read_text()) for file in sorted(folder.glob("seed*.json"))]
     (folder / "curve.svg").write_text(draw_curves(seeds))
-    for row in summarize(seeds):
+    replace_tables(EXAMPLES)
+    for row in summarize_seeds(seeds):
         print(json.dumps(row))
-    print(f"Wrote results and curve.svg to {folder}.")
+    print(f"Wrote results and curve.svg to {folder}, and the tables of the pages.")
 
 
 if __name__ == "__main__":
