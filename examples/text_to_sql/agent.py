@@ -68,17 +68,45 @@ class Model:
     chat: ChatOpenAI
 
 
-def worked_examples(schema: str) -> list[BaseMessage]:
-    """Return the schema, and two questions about its first table with their queries."""
-    name, columns = re.findall(r"(.+?)\((.+)\)", schema)[0]
-    column = columns.split(", ")[-1]
-    return [
-        SystemMessage(f"Write one SQLite query.\n{schema}"),
-        HumanMessage(f"How many rows are in {name}?"),
-        AIMessage(f"SELECT count(*) FROM {name};"),
-        HumanMessage(f"Which {column} is in {name}?"),
-        AIMessage(f"SELECT {column} FROM {name};"),
+WORKED = (
+    ("How many {t0} rows have the {b0} {bv0}?", "SELECT count(*) FROM {t0} WHERE {b0} = {bq0};"),
+    ("What is the {c1} of the {t1} {av1}?", "SELECT {c1} FROM {t1} WHERE {a1} = {aq1};"),
+)
+"""Worked questions: `t0` is the first table, `a0`, `b0` and `c0` are its first, second and last
+column, `av0` is a value of the first column, and `aq0` the same in SQL."""
+
+
+@cache
+def worked_examples(database: str, schema: str) -> tuple[BaseMessage, ...]:
+    """Return the schema, and worked questions about the first rows of its first two tables."""
+    tables = re.findall(r"(.+)\((.+)\)", schema)
+    names: dict[str, object] = {}
+    for number in (0, 1):
+        table, columns = tables[min(number, len(tables) - 1)]
+        names |= _names(database, table, columns.split(", "), number)
+    turns = [
+        message
+        for question, query in WORKED[: int(os.environ.get("SQL_WORKED", len(WORKED)))]
+        for message in (
+            HumanMessage(question.format(**names)),
+            AIMessage(query.format(**names)),
+        )
     ]
+    return SystemMessage(f"Write one SQLite query.\n{schema}"), *turns
+
+
+def _names(database: str, table: str, columns: list[str], number: int) -> dict[str, object]:
+    """Return what the names of `WORKED` with a number stand for."""
+    first = open_database(database).rows(f'SELECT * FROM "{table}"', 1)
+    row = first[0] if first else ["x"] * len(columns)
+    chosen = {"a": 0, "b": min(1, len(columns) - 1), "c": len(columns) - 1}
+    names: dict[str, object] = {f"t{number}": table}
+    for name, place in chosen.items():
+        value = row[place]
+        literal = "'{}'".format(value.replace("'", "''")) if isinstance(value, str) else value
+        names |= {f"{name}{number}": columns[place], f"{name}v{number}": value}
+        names[f"{name}q{number}"] = "NULL" if literal is None else literal
+    return names
 
 
 @tool
@@ -134,7 +162,7 @@ def _prompt(state: State, text: str) -> list[BaseMessage]:
     texts = [*state.get("conversation", []), text]
     roles = cycle((HumanMessage, AIMessage))
     turns = [role(each) for role, each in zip(roles, texts, strict=False)]
-    return [*worked_examples(state["schema"]), *turns]
+    return [*worked_examples(state["database"], state["schema"]), *turns]
 
 
 def _shown(state: State) -> str:

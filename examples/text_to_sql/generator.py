@@ -240,8 +240,9 @@ def _statements(theme: Theme) -> Iterator[str]:
 
 def _things(table: Table, chance: random.Random) -> list[tuple[str, str, int]]:
     """Each text occurs about equally often, and each number once."""
-    texts = [table.texts[place % len(table.texts)] for place in range(len(table.names))]
+    first, *texts = [table.texts[place % len(table.texts)] for place in range(len(table.names))]
     chance.shuffle(texts)
+    texts = [first, *texts]
     numbers = chance.sample(range(*table.numbers), len(table.names))
     return list(zip(table.names, texts, numbers, strict=True))
 
@@ -273,13 +274,16 @@ def questions(theme: Theme, seed: int) -> list[Entry]:
 
 
 def _forms(theme: Theme) -> Iterator[tuple[Form, dict[str, Any], Sequence[Any]]]:
-    """Yield each form with what its templates name, and the values of its slot."""
+    """Yield each form with what its templates name, and the values of its slot.
+
+    The first row of a table is that of the agent's worked examples: no question has its values.
+    """
     for table in (theme.actors, theme.places):
         numbers = range(*table.numbers)
         values: dict[str, Sequence[Any]] = {
-            "text": table.texts,
+            "text": table.texts[1:],
             "number": [numbers[len(numbers) * tenth // 10] for tenth in range(2, 9)],
-            "name": table.names,
+            "name": table.names[1:],
             "few": range(2, 6),
         }
         for form in TABLE_FORMS:

@@ -301,16 +301,6 @@ def test_the_recipes_train_two_of_the_three_agents(folder: Path, name: str) -> N
     assert recipe.rollout.agent_sees == ("input", "database", "schema")
 
 
-def test_the_recipe_without_rules_differs_in_nothing_else(folder: Path) -> None:
-    on, off = (Recipe.load(folder / name) for name in ("ltrain.toml", "rules_off.toml"))
-    assert [reward.name for reward in on.reward] == ["answer", "tool-failed"]
-    assert off.source.run == f"{on.source.run}-rules-off"
-    source, reward = on.source, on.reward[:1]
-    assert off == on.model_copy(
-        update={"source": source.model_copy(update={"run": off.source.run}), "reward": reward}
-    )
-
-
 @dataclass
 class ScriptedModel(Model):
     """Answers by the first rule whose text is in the last message."""
