@@ -6,6 +6,7 @@ import ast
 import json
 import re
 import sys
+from collections.abc import Sequence
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.frameworks.expected import describe_calls
 
-from ltrain_episodes import Message, run_episode
+from ltrain_episodes import ChatModel, Message, run_episode
 from ltrain_train.rollout import load_tasks
 from ltrain_transforms.datasets import derive
 from ltrain_transforms.recipe import Recipe
@@ -129,13 +130,17 @@ def test_the_reward_comes_from_the_first_answer_or_from_the_correction(
     assert reward.score({}, result) == expected
 
 
+def scripted_model(answers: Sequence[str]) -> ChatModel:
+    boxes = iter([rf"\boxed{{{answer}}}" for answer in answers])
+    return lambda _: next(boxes)
+
+
 def test_the_worked_examples_are_what_the_agent_and_its_environment_say() -> None:
     turns: list[Message] = []
     for question, *answers in agent.WORKED:
-        boxes = iter([rf"\boxed{{{answer}}}" for answer in answers])
         scripted = agent.ShortMathAgent()
         environment = agent.make_environment({"input": question, "answer": answers[-1]})
-        episode = run_episode(scripted, environment, lambda _, boxes=boxes: next(boxes))
+        episode = run_episode(scripted, environment, scripted_model(answers))
         assert (episode.reward, episode.steps) == (1.0, len(answers))
         turns += scripted.chat_completions
     assert agent.worked_examples() == turns
