@@ -1,26 +1,38 @@
-"""The results of a finished run of an example and their picture, in its folder: NAME --seed N."""
+"""Train an example with each seed, and write its results and their picture: NAME --seeds 0 1 2.
+
+The results of `ltrain.toml` are in `examples/NAME/results`; those of another recipe are in a folder
+of its name there. A run that was stopped continues, and one that is finished is not repeated. The
+tables in the README files of examples are made again from all results.
+"""
 
 import argparse
 import json
 import os
 import platform
 import subprocess
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.learn import environment
 from benchmarks.support.curve_svg import draw_curves
+from benchmarks.support.results_table import replace_tables, summarize_seeds
 
 from ltrain_collector.store import Store
-from ltrain_instrument import settings
 from ltrain_train.loop import Journal, Wave, summarize_groups
 from ltrain_train.policy import Policies, fast_dtype
 from ltrain_train.rollout import load_tasks
 from ltrain_train.scores import mean, mean_interval, paired_differences
 from ltrain_transforms.recipe import Recipe
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "examples"
+RUNS = ROOT / ".ltrain/examples"
+"""The runs: a folder for each example, recipe and seed."""
+MODEL = ROOT / ".ltrain/models/smollm2"
+DEFAULT_RECIPE = "ltrain.toml"
 PLACES = 4
 """Decimal places of the figures."""
 
@@ -110,18 +122,25 @@ def share_without_spread(store: Store, journal: Journal, recipe: Recipe) -> floa
     return round(equal / total, PLACES) if total else None
 
 
-def results(name: str, seed: int, recipe_name: str) -> dict[str, Any]:
-    """Return the results of the run in `LTRAIN_HOME`."""
-    folder, home = EXAMPLES / name, Path(settings.HOME.read())
-    recipe = Recipe.load(folder / recipe_name)
-    run = recipe.source.run
-    journal = Journal.load(home / "runs" / str(run))
-    if journal is None or recipe.rollout is None:
-        raise SystemExit(f"There is no run '{run}' in {home}. Run `make example NAME={name}`.")
-    if not journal.finished:
-        raise SystemExit(
-            f"The run '{run}' in {home} is not finished; the same command continues it."
-        )
+def train(recipe: Path, seed: int, folder: Path, model: Path) -> None:
+    """Run the recipe with the seed; its files are in `folder`."""
+    command = [sys.executable, "-m", "ltrain", "run", str(recipe), "--from-clickhouse"]
+    command += ["--model", str(model), "--seed", str(seed)]
+    subprocess.run(command, check=True, env=environment(folder), stdout=sys.stderr)
+
+
+def load_journal(home: Path, recipe: Recipe) -> Journal | None:
+    """Return the journal of the recipe's run in `home`, if the run is finished."""
+    journal = Journal.load(home / "runs" / str(recipe.source.run))
+    return journal if journal and journal.finished else None
+
+
+def results(recipe_file: Path, seed: int, home: Path) -> dict[str, Any]:
+    """Return the results of the finished run in `home`."""
+    folder = recipe_file.parent
+    recipe = Recipe.load(recipe_file)
+    journal = load_journal(home, recipe)
+    assert journal is not None and recipe.rollout is not None
     files = [recipe.rollout.tasks, recipe.rollout.validation]
     domains = {task.id: task.domain for file in files if file for task in load_tasks(folder / file)}
     policies = Policies(home)
@@ -145,8 +164,8 @@ def results(name: str, seed: int, recipe_name: str) -> dict[str, Any]:
     with Store.open(f"chdb://{(home / 'store').absolute()}") as store:
         spreadless = share_without_spread(store, journal, recipe)
     return {
-        "example": name,
-        "recipe": recipe_name,
+        "example": folder.name,
+        "recipe": recipe_file.name,
         "seed": seed,
         "commit": commit(),
         "machine": machine(),
@@ -164,18 +183,29 @@ def results(name: str, seed: int, recipe_name: str) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("name", help="the folder of the example")
-    parser.add_argument("--seed", type=int, required=True, help="the run's --seed, for the file")
-    parser.add_argument("--recipe", default="ltrain.toml", help="the recipe of the run")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--recipe", default=DEFAULT_RECIPE, help="a recipe in that folder")
+    parser.add_argument("--model", type=Path, default=MODEL)
     arguments = parser.parse_args()
-    figures = results(arguments.name, arguments.seed, arguments.recipe)
-    file = EXAMPLES / arguments.name / "results" / f"seed{arguments.seed}.json"
-    file.parent.mkdir(exist_ok=True)
-    file.write_text(json.dumps(figures, indent=1) + "\n")
-    seeds = [json.loads(each.read_text()) for each in sorted(file.parent.glob("seed*.json"))]
-    file.with_name("curve.svg").write_text(draw_curves(seeds))
-    for policy, own in figures["policies"].items():
-        print(json.dumps({"policy": policy, "held_out": own["held_out"]}))
-    print(f"Wrote {file} and curve.svg beside it.")
+    recipe = EXAMPLES / arguments.name / arguments.recipe
+    folder = recipe.parent / "results"
+    if arguments.recipe != DEFAULT_RECIPE:
+        folder = folder / recipe.stem
+    folder.mkdir(parents=True, exist_ok=True)
+    for seed in arguments.seeds:
+        run = RUNS / arguments.name / recipe.stem / f"seed{seed}"
+        if load_journal(run / ".ltrain", Recipe.load(recipe)) is None:
+            train(recipe, seed, run, arguments.model)
+        figures = results(recipe, seed, run / ".ltrain")
+        (folder / f"seed{seed}.json").write_text(json.dumps(figures, indent=1) + "\n")
+        for policy, own in figures["policies"].items():
+            print(json.dumps({"seed": seed, "policy": policy, "held_out": own["held_out"]}))
+    seeds = [json.loads(file.read_text()) for file in sorted(folder.glob("seed*.json"))]
+    (folder / "curve.svg").write_text(draw_curves(seeds))
+    replace_tables(EXAMPLES)
+    for row in summarize_seeds(seeds):
+        print(json.dumps(row))
+    print(f"Wrote results and curve.svg to {folder}, and the tables of the pages.")
 
 
 if __name__ == "__main__":

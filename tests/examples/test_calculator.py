@@ -195,20 +195,6 @@ def test_the_recipes_are_valid_and_their_model_sees_tools(name: str) -> None:
     assert recipe.serve.tool_parser
 
 
-def test_the_page_has_the_figures_of_the_results() -> None:
-    results = json.loads((FOLDER / "results" / "seed0.json").read_text())
-    held_out = results["policies"]["calculator"]["held_out"]
-    page, table = ((f / "README.md").read_text() for f in (FOLDER, FOLDER.parent))
-    for name, row in (("one_step", "one step"), ("two_step", "two steps")):
-        own = held_out[name]
-        low, high = own["interval_95"]
-        before, after = f"{own['before']:.2f}", f"{own['after']:.2f}"
-        interval = f"{own['difference']:+.2f}, {low:.2f} to {high:.2f}"
-        assert f"| {row} | {own['tasks']} | {before} | {after} | {interval} |" in page
-        assert f"{before} -> {after}" in table
-    assert f"{results['groups_without_spread']:.2f} of the groups" in page
-
-
 def test_a_run_is_recorded_exactly(run: Run) -> None:
     question = (
         "Solve. [[calculate(expression=24*36); calculate(expression=1/0); ### ANSWER: 864 ###]]"
