@@ -5,8 +5,8 @@ import random
 from pathlib import Path
 
 HERE = Path(__file__).parent
-COUNT = 240
-"""Tasks: those of 20 waves."""
+COUNT = 192
+"""Tasks: those of 16 waves."""
 WORDS = 512
 """Words of the tiny policy."""
 

@@ -45,7 +45,7 @@ def test_the_task_file_is_that_of_the_seed() -> None:
     assert [json.loads(line) for line in written] == made
     assert load("tasks").questions(count=3) == made[:3]
     assert load("tasks").questions(seed=1) != made
-    assert len(load_tasks(FOLDER / "train.jsonl")) == 240
+    assert len(load_tasks(FOLDER / "train.jsonl")) == 192
 
 
 def test_the_recipes_differ_only_in_their_rules() -> None:
