@@ -10,7 +10,7 @@ from siblings import DOMAINS, EXAMPLES
 HERE = Path(__file__).parent
 VAL = 64
 """Held-out tasks of each domain, evenly from its file."""
-KINDS = {"rag": "one_hop", "calculator": "one_step"}
+KINDS = {"text_to_sql": "simple", "rag": "one_hop", "calculator": "one_step"}
 """The domain of an example's tasks that are taken; no others have samples that are right."""
 
 
