@@ -25,6 +25,7 @@ from ltrain_transforms.recipe import Recipe
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "examples/air"
 RESULTS = EXAMPLE / "results"
+PICTURE = RESULTS / "outcome.svg"
 RUNS = ROOT / ".ltrain/air"
 """The runs: a folder for each variant and seed."""
 VARIANTS = {
@@ -203,7 +204,7 @@ def main() -> None:
                 flush=True,
             )
     results = load_results()
-    (RESULTS / "curve_by_variant.svg").write_text(draw_picture(results))
+    PICTURE.write_text(draw_picture(results))
     page = EXAMPLE / "README.md"
     page.write_text(replace_table(page.read_text(), results))
     print(draw_table(results))
