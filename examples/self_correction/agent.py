@@ -1,9 +1,9 @@
-r"""An agent that may correct itself: the environment judges each answer and names a wrong one.
+"""An agent that may correct itself: the environment judges each answer and names a wrong one.
 
 Agent and environment are those of `ltrain_episodes`, which is all that is imported of ltrain. To
 run it alone, on the first held-out problem and against any OpenAI-compatible server:
 
-    OPENAI_BASE_URL=http://127.0.0.1:8000/v1 opentelemetry-instrument \
+    OPENAI_BASE_URL=http://127.0.0.1:8000/v1 opentelemetry-instrument \\
         python agent.py "$(head -1 val.jsonl)"
 """
 

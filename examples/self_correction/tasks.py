@@ -1,4 +1,4 @@
-r"""Make problems from templates, or read public ones: `python tasks.py`.
+"""Make problems from templates, or read public ones: `python tasks.py`.
 
 Without options it writes train.jsonl and val.jsonl. A number of a problem in `val` occurs in no
 problem of `train`, and none of both is in the worked examples. `--data FILE --to FILE` writes the
