@@ -10,15 +10,17 @@ MODELS := tests/end_to_end tests/chaos tests/train/learner tests/train/gateway/t
   tests/train/gateway/test_real_adapters.py
 # Agents of common frameworks, in their own environments
 FRAMEWORKS := tests/frameworks
+# Each example with the real model
+EXAMPLE_RUNS := tests/example_runs
 # cpu or cuda; the default is the device of the environments that exist, or cpu
 DEVICE ?=
 # Arguments of the command of a target: make test ARGS="-k gateway", make demo ARGS="--seed 1"
 ARGS ?=
 # Tests that start no model, in parallel
-LIGHT := tests $(MODELS:%=--ignore=%) $(FRAMEWORKS:%=--ignore=%)
+LIGHT := tests $(patsubst %,--ignore=%,$(MODELS) $(FRAMEWORKS) $(EXAMPLE_RUNS))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-trl setup-examples model demo example test test-frameworks lint format docs lock coverage clean
+.PHONY: help setup setup-trl setup-examples model demo example test test-frameworks test-examples lint format docs lock coverage clean
 
 help: ## This list
 	@echo "make TARGET [ARGS=\"…\"] [PYTHON=python3.11] [DEVICE=cpu|cuda]"
@@ -62,6 +64,9 @@ endif
 test-frameworks: setup ## Real agents of every supported framework, traced (three more environments, 3 GB)
 	@$(PYTHON) -m setup.environments frameworks openai2 otel144
 	@$(BIN)/python -m pytest $(FRAMEWORKS) $(ARGS)
+
+test-examples: model setup-examples ## One update of every example with the real model, scored before and after
+	@$(BIN)/python -m pytest $(EXAMPLE_RUNS) $(ARGS)
 
 lint: setup ## ruff, mypy --strict and the import contracts of the packages
 	@$(BIN)/ruff check .

@@ -54,6 +54,9 @@ NOT_RUN = (
     NotRun("ltrain run gpu.toml", "trains", "tests/end_to_end/test_two_turn.py"),
     NotRun("RAG_TOP_K=3", "trains", "tests/end_to_end/test_two_turn.py"),
     NotRun("python tasks.py --data", "needs a public data set", "tests/examples"),
+    NotRun(
+        ".venv/bin/python tests/train/tiny.py", "writes a model", "tests/end_to_end/conftest.py"
+    ),
     NotRun("ltrain run --once $", "trains", "tests/end_to_end/test_feedback_path.py"),
     NotRun("ray start", "starts a cluster", "tests/train/learner/test_machines.py"),
     NotRun(

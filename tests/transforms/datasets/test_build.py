@@ -1,5 +1,6 @@
 """The same traces build the same dataset, with any batches and any workers."""
 
+import os
 import socket
 import subprocess
 import sys
@@ -278,3 +279,9 @@ def test_validation_gets_credit_only_if_it_is_named_and_a_test_never_does(
     assert (set(transitions["mode"]), transitions.height) == (credited, 2 * len(credited))
     samples = built.table("samples").join(executions, "execution_id")
     assert set(samples["mode"]) == credited
+
+
+def test_a_job_that_is_the_only_one_needs_no_other_process() -> None:
+    with open_workers(2) as two:
+        assert list(two.map(os.readlink, ["/proc/self"])) == [str(os.getpid())]
+        assert str(os.getpid()) not in two.map(os.readlink, ["/proc/self"] * 3)
