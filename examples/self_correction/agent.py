@@ -20,9 +20,9 @@ ATTEMPTS = 2
 """Answers to a problem: the first one and a correction."""
 WORKED = (
     ("Which number is the largest: 23, 58 or 41?", "58"),
-    ("Which number is the smallest: 62, 35 or 19?", "35", "19"),
+    ("Which number is the largest: 62, 35, 19 or 84?", "35", "84"),
     ("Which number is the largest: 47, 31 or 96?", "47", "96"),
-    ("Which number is the smallest: 27, 85 or 64?", "27"),
+    ("Which number is the largest: 27, 85, 64 or 53?", "85"),
 )
 """Question and answers of the worked examples in the context; the first of two is wrong."""
 FEEDBACK = "{} is not the answer."

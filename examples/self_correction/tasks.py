@@ -15,10 +15,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-QUESTION = "Which number is the {}: {}, {} or {}?"
-ANSWERS = {"largest": max, "smallest": min}
-"""The right one of the numbers, by the word of the question, which is the domain."""
-WORKED = (23, 58, 41, 62, 35, 19, 47, 31, 96, 27, 85, 64)
+QUESTION = "Which number is the largest: {} or {}?"
+SIZES = {"three": 3, "four": 4}
+"""How many numbers a problem has, by domain."""
+WORKED = (23, 58, 41, 62, 35, 19, 84, 47, 31, 96, 27, 85, 64, 53)
 """The numbers of the worked examples in agent.py."""
 TRAIN, VAL = 64, 96
 """Problems of each domain."""
@@ -53,18 +53,18 @@ def problems(seed: int = 0) -> tuple[list[Problem], list[Problem]]:
 def _make(chance: random.Random, numbers: list[int], count: int) -> list[Problem]:
     """Return `count` problems of each domain; no two have the same numbers."""
     made: dict[frozenset[int], Problem] = {}
-    domains = list(ANSWERS)
+    domains = list(SIZES)
     while len(made) < count * len(domains):
-        drawn = chance.sample(numbers, 3)
-        if frozenset(drawn) in made:
-            continue
         domain = domains[len(made) % len(domains)]
-        made[frozenset(drawn)] = Problem(
-            id=f"{domain}-{'-'.join(map(str, drawn))}",
-            input=QUESTION.format(domain, *drawn),
-            answer=str(ANSWERS[domain](drawn)),
-            domain=domain,
-        )
+        drawn = chance.sample(numbers, SIZES[domain])
+        if frozenset(drawn) not in made:
+            *first, last = map(str, drawn)
+            made[frozenset(drawn)] = Problem(
+                id=f"{domain}-{'-'.join([*first, last])}",
+                input=QUESTION.format(", ".join(first), last),
+                answer=str(max(drawn)),
+                domain=domain,
+            )
     return list(made.values())
 
 
