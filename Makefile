@@ -5,20 +5,23 @@ MODEL := .ltrain/models/smollm2
 PACKAGES := instrument collector transforms train episodes cli
 TYPED := $(PACKAGES) setup tests examples benchmarks
 BIN := .venv/bin
-# These tests start vLLM or a learner, which use the whole machine: they run one at a time
+# These tests start vLLM or a learner. Two files at a time: where one waits for imports, weights or
+# the end of processes, the other one computes. The files with the longest tests come first
 MODELS := tests/end_to_end tests/chaos tests/train/learner tests/train/gateway/test_real_vllm.py \
   tests/train/gateway/test_real_adapters.py
 # Agents of common frameworks, in their own environments
 FRAMEWORKS := tests/frameworks
+# Each example with the real model
+EXAMPLE_RUNS := tests/example_runs
 # cpu or cuda; the default is the device of the environments that exist, or cpu
 DEVICE ?=
 # Arguments of the command of a target: make test ARGS="-k gateway", make demo ARGS="--seed 1"
 ARGS ?=
 # Tests that start no model, in parallel
-LIGHT := tests $(MODELS:%=--ignore=%) $(FRAMEWORKS:%=--ignore=%)
+LIGHT := tests $(patsubst %,--ignore=%,$(MODELS) $(FRAMEWORKS) $(EXAMPLE_RUNS))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-trl setup-examples model demo example test test-frameworks lint format docs lock coverage clean
+.PHONY: help setup setup-trl setup-examples model demo example test test-frameworks test-examples lint format docs lock coverage clean
 
 help: ## This list
 	@echo "make TARGET [ARGS=\"…\"] [PYTHON=python3.11] [DEVICE=cpu|cuda]"
@@ -54,7 +57,7 @@ example: model setup-examples ## Train an example of examples/ from its own trac
 test: setup-trl setup-examples ## All tests, including the whole loop with a tiny policy
 ifeq ($(strip $(ARGS)),)
 	@$(BIN)/python -m pytest -n 3 $(LIGHT)
-	@$(BIN)/python -m pytest $(MODELS)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(MODELS)
 else
 	@$(BIN)/python -m pytest $(ARGS)
 endif
@@ -62,6 +65,9 @@ endif
 test-frameworks: setup ## Real agents of every supported framework, traced (three more environments, 3 GB)
 	@$(PYTHON) -m setup.environments frameworks openai2 otel144
 	@$(BIN)/python -m pytest $(FRAMEWORKS) $(ARGS)
+
+test-examples: model setup-examples ## One update of every example with the real model, scored before and after
+	@$(BIN)/python -m pytest $(EXAMPLE_RUNS) $(ARGS)
 
 lint: setup ## ruff, mypy --strict and the import contracts of the packages
 	@$(BIN)/ruff check .

@@ -18,7 +18,7 @@ def read(file: str, limit: int | None = None) -> Iterator[dict[str, Any]]:
     """Yield the tasks of `file` in each example; with a limit, so many of each, evenly."""
     for domain in DOMAINS:
         rows = map(json.loads, (EXAMPLES / domain / file).read_text().splitlines())
-        chosen = [row for row in rows if KINDS.get(domain) in (None, row.get("domain"))]
+        chosen = [row for row in rows if row["domain"] == KINDS[domain]]
         for row in chosen[:: len(chosen) // limit if limit else 1][:limit]:
             yield row | {"id": f"{domain}/{row['id']}", "domain": domain}
 

@@ -1,5 +1,6 @@
 """The same traces build the same dataset, with any batches and any workers."""
 
+import os
 import socket
 import subprocess
 import sys
@@ -278,3 +279,35 @@ def test_validation_gets_credit_only_if_it_is_named_and_a_test_never_does(
     assert (set(transitions["mode"]), transitions.height) == (credited, 2 * len(credited))
     samples = built.table("samples").join(executions, "execution_id")
     assert set(samples["mode"]) == credited
+
+
+def test_a_job_that_is_the_only_one_needs_no_other_process() -> None:
+    with open_workers(2) as two:
+        assert list(two.map(os.readlink, ["/proc/self"])) == [str(os.getpid())]
+        assert str(os.getpid()) not in two.map(os.readlink, ["/proc/self"] * 3)
+
+
+BUILD = """
+import sys
+from pathlib import Path
+from ltrain_collector.store import Store
+from ltrain_transforms.datasets import build
+from ltrain_transforms.recipe import Recipe
+
+folder = Path(sys.argv[1])
+with Store.open(f"chdb://{folder}/store") as store:
+    build(store, Recipe.load(folder / "ltrain.toml"), folder / "out")
+print("pandas" in sys.modules)
+"""
+
+
+def test_a_build_does_not_import_pandas(
+    scene: Any, store: Store, recipe_file: Path, tmp_path: Path
+) -> None:
+    """It is a third of a second in each process that opens a store."""
+    fill(scene)
+    insert_otlp(store, scene.request())
+    store.close()
+    command = [sys.executable, "-c", BUILD, str(tmp_path)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert done.stdout == "False\n"

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
+from itertools import chain, islice
 from typing import Any, Protocol, TypeVar
 
 from ltrain_transforms.ray_cluster import joined_cluster
@@ -41,14 +42,19 @@ class LocalWorker:
 
 
 class ProcessWorkers:
-    """Processes on this machine, one core each."""
+    """Processes on this machine, one core each; this process does a job that is the only one."""
 
     def __init__(self, pool: ProcessPoolExecutor, count: int) -> None:
         self._pool, self._count = pool, count
 
     def map(self, function: Callable[[Job], Result], jobs: Iterable[Job]) -> Iterator[Result]:
         waiting: deque[Future[Result]] = deque()
-        for job in jobs:
+        remaining = iter(jobs)
+        first = list(islice(remaining, 2))
+        if len(first) == 1:  # the start of a process takes longer than a small batch
+            yield function(first[0])
+            return
+        for job in chain(first, remaining):
             waiting.append(self._pool.submit(function, job))
             if len(waiting) > MAX_QUEUED * self._count:
                 yield waiting.popleft().result()
