@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -23,6 +24,18 @@ def store(tmp_path: Path) -> Iterator[Store]:
     with Store.open(f"chdb://{tmp_path}/store") as store:
         store.migrate()
         yield store
+
+
+@pytest.fixture(autouse=True)
+def own_modules() -> Iterator[None]:
+    """Forget what a test imports from an example: modules of several have the same names."""
+    before, path = set(sys.modules), [*sys.path]
+    yield
+    for name in set(sys.modules) - before:
+        file = getattr(sys.modules[name], "__file__", None)
+        if file and Path(file).is_relative_to(FOLDER.parent):
+            del sys.modules[name]
+    sys.path[:] = path
 
 
 @pytest.fixture
