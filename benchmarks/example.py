@@ -122,6 +122,20 @@ def share_without_spread(store: Store, journal: Journal, recipe: Recipe) -> floa
     return round(equal / total, PLACES) if total else None
 
 
+def prepare(script: Path, folder: Path, model: Path) -> None:
+    """Run a script that makes the first versions of the policy, unless it has succeeded before.
+
+    It uses the default ports, so nothing else may serve there.
+    """
+    done = folder / "prepared"
+    if not done.exists():
+        programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        variables = {**os.environ, "LTRAIN_HOME": str(folder / ".ltrain"), "PATH": programs}
+        command = ["bash", str(script), str(model)]
+        subprocess.run(command, check=True, env=variables, stdout=sys.stderr)
+        done.touch()
+
+
 def train(recipe: Path, seed: int, folder: Path, model: Path) -> None:
     """Run the recipe with the seed; its files are in `folder`."""
     command = [sys.executable, "-m", "ltrain", "run", str(recipe), "--from-clickhouse"]
@@ -185,6 +199,7 @@ def main() -> None:
     parser.add_argument("name", help="the folder of the example")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--recipe", default=DEFAULT_RECIPE, help="a recipe in that folder")
+    parser.add_argument("--prepare", help="a script there to run first, such as a warm start")
     parser.add_argument("--model", type=Path, default=MODEL)
     arguments = parser.parse_args()
     recipe = EXAMPLES / arguments.name / arguments.recipe
@@ -195,6 +210,8 @@ def main() -> None:
     for seed in arguments.seeds:
         run = RUNS / arguments.name / recipe.stem / f"seed{seed}"
         if load_journal(run / ".ltrain", Recipe.load(recipe)) is None:
+            if arguments.prepare:
+                prepare(recipe.parent / arguments.prepare, run, arguments.model)
             train(recipe, seed, run, arguments.model)
         figures = results(recipe, seed, run / ".ltrain")
         (folder / f"seed{seed}.json").write_text(json.dumps(figures, indent=1) + "\n")

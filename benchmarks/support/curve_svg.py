@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
+from statistics import median
 from typing import Any
 
 WIDTH, HEIGHT = 640, 300
@@ -30,7 +31,30 @@ def draw_curves(results: Sequence[Mapping[str, Any]]) -> str:
     updates = max(update for runs in curves.values() for run in runs for update, _ in run)
     seeds = ", ".join(str(each["seed"]) for each in results)
     title = f"{results[0]['example']}: score by updates, seed {seeds}"
-    body = [*_axes(max(updates, 1)), *_lines(curves, max(updates, 1))]
+    return _picture(title, [*_axes(max(updates, 1)), *_lines(curves, max(updates, 1))])
+
+
+def draw_variants(title: str, curves: Mapping[str, Sequence[Sequence[Point]]]) -> str:
+    """Return the SVG of a score by updates: for each variant the median of its runs, and each run.
+
+    Args:
+        curves: the runs of each variant; those of a variant have the same updates.
+    """
+    drawn = {name: runs for name, runs in curves.items() if runs}
+    updates = max(update for runs in drawn.values() for run in runs for update, _ in run)
+    body = list(_axes(max(updates, 1)))
+    for number, (name, runs) in enumerate(drawn.items()):
+        colour = COLOURS[number % len(COLOURS)]
+        middle = [
+            (points[0][0], median(score for _, score in points))
+            for points in zip(*runs, strict=True)
+        ]
+        body += [_polyline(run, updates, colour, width=1, opacity=0.25) for run in runs]
+        body += [_polyline(middle, updates, colour), *_legend(number, name, colour)]
+    return _picture(title, body)
+
+
+def _picture(title: str, body: Sequence[str]) -> str:
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
@@ -75,13 +99,26 @@ def _lines(curves: Curves, updates: int) -> Iterator[str]:
     for number, ((policy, domain), runs) in enumerate(curves.items()):
         colour = GREY if domain == TRAINING else COLOURS[number % len(COLOURS)]
         for run in runs:
-            points = " ".join(f"{_x(update, updates)},{_y(score)}" for update, score in run)
-            yield f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>'
+            yield _polyline(run, updates, colour)
             for update, score in run if domain != TRAINING else ():
                 yield f'<circle cx="{_x(update, updates)}" cy="{_y(score)}" r="3" fill="{colour}"/>'
-        x, y = WIDTH - RIGHT + 14, TOP + 14 + 18 * number
-        yield f'<circle cx="{x}" cy="{y - 4}" r="4" fill="{colour}"/>'
-        yield _text(x + 10, y, f"{policy} {domain}" if several else domain)
+        yield from _legend(number, f"{policy} {domain}" if several else domain, colour)
+
+
+def _polyline(
+    run: Sequence[Point], updates: int, colour: str, *, width: int = 2, opacity: float = 1
+) -> str:
+    points = " ".join(f"{_x(update, updates)},{_y(score)}" for update, score in run)
+    faint = f' stroke-opacity="{opacity:g}"' if opacity < 1 else ""
+    return (
+        f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="{width}"{faint}/>'
+    )
+
+
+def _legend(number: int, name: str, colour: str) -> Iterator[str]:
+    x, y = WIDTH - RIGHT + 14, TOP + 14 + 18 * number
+    yield f'<circle cx="{x}" cy="{y - 4}" r="4" fill="{colour}"/>'
+    yield _text(x + 10, y, name)
 
 
 def _text(x: float, y: float, text: str, *, anchor: str = "start") -> str:

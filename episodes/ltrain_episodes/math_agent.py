@@ -1,6 +1,7 @@
 """An agent for mathematics problems that corrects itself."""
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from ltrain_episodes.agent import Message
@@ -18,19 +19,20 @@ class MathAgent(TextAgent):
         r"\boxed{}."
     )
 
-    def __init__(self, accumulate_thinking: bool = True) -> None:
+    def __init__(self, accumulate_thinking: bool = True, examples: Sequence[Message] = ()) -> None:
         """Prepare an agent.
 
         Args:
             accumulate_thinking: whether the model sees its earlier `<think>` parts.
+            examples: worked examples, as turns before the problem.
         """
         self.accumulate_thinking = accumulate_thinking
-        super().__init__()
+        super().__init__(examples=examples)
 
     def write_observation(self, observation: Any, info: dict[str, Any]) -> str:
-        """Return the question, or the request for a correction."""
+        """Return the question, or the environment's feedback and the request for a correction."""
         if self.trajectory.steps:
-            return self.CORRECTION
+            return f"{observation} {self.CORRECTION}" if observation else self.CORRECTION
         return f"{observation['question']} {self.INSTRUCTION}"
 
     @property

@@ -23,7 +23,8 @@ class MathEnv(BaseEnv):
         Args:
             task: has the problem under `question` or `input`, and what `reward_fn` needs.
             max_attempts: number of answers.
-            reward_fn: judges an answer.
+            reward_fn: judges an answer; a wrong one's `metadata["feedback"]`, if any, is what the
+                agent observes before its next attempt.
 
         Raises:
             KeyError: when the task has no problem.
@@ -40,13 +41,13 @@ class MathEnv(BaseEnv):
         self.current_attempt = 0
         return {"question": self._question}, {}
 
-    def step(self, action: str) -> tuple[None, float, bool, bool, dict[str, Any]]:
-        """Judge an answer; another attempt has no observation."""
+    def step(self, action: str) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Judge an answer; the observation is the judge's feedback, None without any."""
         self.current_attempt += 1
         judged = self._reward_fn(self.task, action)
         ended = judged.reward > 0 or self.current_attempt >= self.max_attempts
         info = {**judged.metadata, "is_correct": judged.is_correct}
-        return None, judged.reward, ended, False, info
+        return info.get("feedback"), judged.reward, ended, False, info
 
     @classmethod
     def from_dict(cls, env_args: dict[str, Any]) -> Self:

@@ -1,5 +1,6 @@
 """An agent of a conversation: observations are the user's messages, responses are actions."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from ltrain_episodes.agent import BaseAgent, Message, Step, Trajectory
@@ -8,13 +9,14 @@ from ltrain_episodes.agent import BaseAgent, Message, Step, Trajectory
 class TextAgent(BaseAgent):
     """Keeps the conversation; a subclass says how observations and actions are written."""
 
-    def __init__(self, instruction: str = "") -> None:
+    def __init__(self, instruction: str = "", examples: Sequence[Message] = ()) -> None:
         """Prepare an agent.
 
         Args:
             instruction: the system message; empty: none.
+            examples: worked examples, as turns before the conversation.
         """
-        self._instruction = instruction
+        self._instruction, self._examples = instruction, tuple(examples)
         self.reset()
 
     def write_observation(self, observation: Any, info: dict[str, Any]) -> str:
@@ -31,6 +33,7 @@ class TextAgent(BaseAgent):
         self._messages: list[Message] = []
         if self._instruction:
             self._messages.append({"role": "system", "content": self._instruction})
+        self._messages += self._examples
         self._observation: Any = None
 
     def update_from_env(

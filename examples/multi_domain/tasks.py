@@ -10,7 +10,7 @@ from siblings import DOMAINS, EXAMPLES
 HERE = Path(__file__).parent
 VAL = 64
 """Held-out tasks of each domain, evenly from its file."""
-KINDS = {"rag": "one_hop", "calculator": "one_step"}
+KINDS = {"text_to_sql": "simple", "rag": "one_hop", "calculator": "one_step"}
 """The domain of an example's tasks that are taken; no others have samples that are right."""
 
 
@@ -18,7 +18,7 @@ def read(file: str, limit: int | None = None) -> Iterator[dict[str, Any]]:
     """Yield the tasks of `file` in each example; with a limit, so many of each, evenly."""
     for domain in DOMAINS:
         rows = map(json.loads, (EXAMPLES / domain / file).read_text().splitlines())
-        chosen = [row for row in rows if KINDS.get(domain) in (None, row.get("domain"))]
+        chosen = [row for row in rows if row["domain"] == KINDS[domain]]
         for row in chosen[:: len(chosen) // limit if limit else 1][:limit]:
             yield row | {"id": f"{domain}/{row['id']}", "domain": domain}
 

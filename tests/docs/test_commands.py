@@ -50,9 +50,13 @@ NOT_RUN = (
     NotRun("ltrain worker http", "runs until ctrl-C", "tests/train/remote/test_worker.py"),
     NotRun("ltrain run ltrain.toml", "trains", "tests/end_to_end/test_two_turn.py"),
     NotRun(".venv/bin/ltrain run", "trains", "tests/end_to_end/test_two_turn.py"),
+    NotRun("ltrain run no_discount.toml", "trains", "tests/end_to_end/test_two_turn.py"),
     NotRun("ltrain run gpu.toml", "trains", "tests/end_to_end/test_two_turn.py"),
     NotRun("RAG_TOP_K=3", "trains", "tests/end_to_end/test_two_turn.py"),
-    NotRun("python tasks.py --data", "needs Calc-X or MuSiQue", "tests/examples"),
+    NotRun("python tasks.py --data", "needs a public data set", "tests/examples"),
+    NotRun(
+        ".venv/bin/python tests/train/tiny.py", "writes a model", "tests/end_to_end/conftest.py"
+    ),
     NotRun("ltrain run --once $", "trains", "tests/end_to_end/test_feedback_path.py"),
     NotRun("ray start", "starts a cluster", "tests/train/learner/test_machines.py"),
     NotRun(

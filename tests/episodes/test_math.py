@@ -69,6 +69,28 @@ def test_another_reward_function_judges() -> None:
     assert run_episode(MathAgent(), env, Model("short")).reward == 0.25
 
 
+def test_the_judge_of_a_wrong_answer_may_give_feedback() -> None:
+    def judge(task: object, action: str) -> RewardOutput:
+        return RewardOutput(float(action == "4"), action == "4", {"feedback": "Too high."})
+
+    model = Model("5", "4")
+    episode = run_episode(MathAgent(), MathEnv(TASK, reward_fn=judge), model)
+    assert model.requests[1][2]["content"] == f"Too high. {MathAgent.CORRECTION}"
+    assert episode.trajectories["MathAgent"].steps[1].observation == "Too high."
+
+
+def test_worked_examples_are_the_first_turns_of_each_episode() -> None:
+    examples: list[Message] = [
+        {"role": "user", "content": "1 + 1"},
+        {"role": "assistant", "content": r"<think>.</think>\boxed{2}"},
+    ]
+    agent, model = MathAgent(examples=examples), Model(r"\boxed{4}", r"\boxed{4}")
+    for _ in range(2):
+        run_episode(agent, MathEnv(TASK), model)
+    assert [request[:-1] for request in model.requests] == [examples] * 2
+    assert len(agent.trajectory.steps) == 1
+
+
 def test_the_input_of_a_task_is_the_question() -> None:
     assert MathEnv.from_dict({"input": "1 + 1", "gold": 2}).reset()[0] == {"question": "1 + 1"}
     with pytest.raises(KeyError, match="input"):

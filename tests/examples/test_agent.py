@@ -13,9 +13,11 @@ import pytest
 from ltrain_train.rollout import Runner, load_tasks
 
 INSTRUMENT = Path(sys.executable).with_name("opentelemetry-instrument")
-QUESTION = "How many singers are from Norway?"
-GOOD = "SELECT count(*) FROM singer WHERE country = 'Norway';"
-BAD = "SELECT count(*) FROM singers;"
+QUESTION = "How many airlines are from Peru?"
+GOOD = "SELECT count(*) FROM airline WHERE country = 'Peru';"
+BAD = "SELECT count(*) FROM airlines;"
+FURTHER = [("Is the query", "correct"), ("Rows:", "Two are.")]
+"""What the checker and the rewriter answer after a query."""
 STOCK = {
     "OTEL_PYTHON_DISTRO": "distro",
     "OTEL_PYTHON_CONFIGURATOR": "configurator",
@@ -35,7 +37,7 @@ def run(folder: Path, outside: Any, tmp_path: Path, *command: object, **more: st
         **more,
     }
     done = subprocess.run(
-        [*map(str, command), sys.executable, "agent.py", QUESTION],
+        [*map(str, command), sys.executable, "agent.py", "flights", QUESTION],
         cwd=folder,
         env=environ,
         capture_output=True,
@@ -45,48 +47,56 @@ def run(folder: Path, outside: Any, tmp_path: Path, *command: object, **more: st
     return json.loads(done.stdout)
 
 
-def test_a_query_that_runs_is_the_answer(folder: Path, outside: Any, tmp_path: Path) -> None:
-    outside.reply = GOOD
+def test_it_runs_alone(folder: Path, outside: Any, tmp_path: Path) -> None:
+    outside.rules, outside.reply = FURTHER, GOOD
     answer = run(folder, outside, tmp_path)
-    assert answer == {"sql": GOOD[:-1], "rows": [[5]], "error": None, "executed": True}
-    (call,) = outside.calls
+    assert answer == {"sql": GOOD[:-1], "rows": [[2]], "error": None, "answer": "Two are."}
+    call = outside.calls[0]
     assert call.body["model"] == "sql"
     assert (call.body["temperature"], call.body["max_completion_tokens"]) == (0, 48)
     assert [message["role"] for message in call.body["messages"]] == [
         "system",
-        *("user", "assistant") * 2,
+        *("user", "assistant") * 4,
         "user",
     ]
 
 
-def test_a_failed_query_is_rewritten_once(folder: Path, outside: Any, tmp_path: Path) -> None:
-    outside.reply = BAD
-    answer = run(folder, outside, tmp_path)
-    assert answer == {
-        "sql": BAD[:-1],
-        "rows": None,
-        "error": "no such table: singers",
-        "executed": False,
-    }
-    first, second = (call.body["messages"] for call in outside.calls)
-    assert second[: len(first)] == first
-    assert [message["content"] for message in second[len(first) :]] == [
+def test_calls_of_the_trained_agents_continue_one_conversation(
+    folder: Path, outside: Any, tmp_path: Path
+) -> None:
+    outside.rules, outside.reply = [*FURTHER, ("Error:", GOOD)], BAD
+    assert run(folder, outside, tmp_path)["rows"] == [[2]]
+    first, second, third = (call.body["messages"] for call in outside.calls)
+    assert (second[: len(first)], third[: len(second)]) == (first, second)
+    assert [message["content"] for message in third[len(first) :]] == [
         BAD,
-        f"Error: no such table: singers. {QUESTION}",
+        f"Error: no such table: airlines. {QUESTION}",
+        GOOD,
+        f"Rows: [[2]]\nAnswer in words: {QUESTION}",
     ]
 
 
-@pytest.mark.parametrize(("distro", "clients", "every"), [("ltrain", 0, 12), ("stock", 2, 14)])
+def test_an_unknown_database_is_named(folder: Path) -> None:
+    command = [sys.executable, "agent.py", "ships", QUESTION]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (
+        1,
+        "There is no database 'ships'. Choose from: concerts, shop, school, pets, flights, "
+        "library, hospital, cinema.\n",
+    )
+
+
+@pytest.mark.parametrize(("distro", "clients", "every"), [("ltrain", 0, 15), ("stock", 3, 18)])
 def test_it_is_traced_without_changes(
     folder: Path, outside: Any, tmp_path: Path, distro: str, clients: int, every: int
 ) -> None:
-    outside.rules, outside.reply = [("Error:", GOOD)], BAD
+    outside.rules, outside.reply = [*FURTHER, ("Error:", GOOD)], BAD
     more = STOCK if distro == "stock" else {}
     answer = run(folder, outside, tmp_path, INSTRUMENT, **more)
-    assert answer["executed"] is True
+    assert answer["rows"] == [[2]]
     spans = outside.wait_spans(every)
     names = Counter(span.name for span in spans)
-    calls = {"ChatOpenAI": 2, "openai.chat": clients, "execute_sql": 2, "write_query": 1}
+    calls = {"ChatOpenAI": 3, "openai.chat": clients, "execute_sql": 2, "write_query": 1}
     assert {name: names[name] for name in calls} == calls
     assert [span.failed for span in spans if span.name == "execute_sql"] == [True, False]
     assert len({span.trace for span in spans}) == 1 or distro == "stock"
@@ -97,8 +107,8 @@ def test_workers_record_one_trace_per_rollout_and_reward_the_gold_query(
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", outside.url)
     tasks = load_tasks(folder / "val.jsonl")[:3]
-    outside.rules = [("Error:", BAD)]
-    outside.rules += [(str(task.input), task.gold + ";") for task in tasks[:2]]  # type: ignore[attr-defined]
+    outside.rules = [*FURTHER, ("Error:", BAD)]
+    outside.rules += [(str(task.input), task.query + ";") for task in tasks[:2]]  # type: ignore[attr-defined]
     outside.rules += [(str(tasks[2].input), BAD)]
     with Runner(
         run="r",
@@ -110,11 +120,12 @@ def test_workers_record_one_trace_per_rollout_and_reward_the_gold_query(
         policy="sql",
         home=tmp_path,
         workers=1,
+        agent_sees=("input", "database", "schema"),
     ) as runner:
         results = runner.run("val", 0, tasks, 1, sampling={})
     by_task = {str(result.identity.task): result for result in results}
     assert [by_task[task.id].rewards["reward"] for task in tasks] == [1.0, 1.0, 0.0]
-    assert [by_task[task.id].llm_calls for task in tasks] == [1, 1, 2]
+    assert [by_task[task.id].llm_calls for task in tasks] == [3, 3, 2]
     for result in results:
         spans = outside.spans(rollout=result.identity.rollout)
         assert len({span.trace for span in spans}) == 1

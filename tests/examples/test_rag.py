@@ -301,6 +301,40 @@ def test_a_model_that_searches_on_or_calls_wrongly_has_no_output(model: Model) -
     ]
 
 
+@pytest.fixture
+def teacher() -> Iterator[str]:
+    """Start the server in place of a larger model and yield its URL."""
+    module = load("teacher")
+    server = module.make_server(module.read_plans(FOLDER / "train.jsonl"), 0)
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/v1"
+    server.shutdown()
+    server.server_close()
+
+
+def test_the_teacher_answers_training_questions_by_the_pages(teacher: str) -> None:
+    train = load_tasks(FOLDER / "train.jsonl")
+    domains = ("one_hop", "two_hop")
+    chosen = [next(task for task in train if task.domain == domain) for domain in domains]
+    questions = [task.input for task in chosen]
+    environ = {"OPENAI_AGENTS_DISABLE_TRACING": "1"}
+    done = run_python("-c", SOLVE, teacher, *questions, "Who is the queen?", **environ)
+    assert (done.returncode, done.stderr) == (0, "")
+    *answers, unknown = map(json.loads, done.stdout.splitlines())
+    for task, (output, queries, error) in zip(chosen, answers, strict=True):
+        fields = task.further_fields
+        supports = [step["paragraph_support_idx"] for step in fields["question_decomposition"]]
+        assert queries == [fields["paragraphs"][index]["title"] for index in supports]
+        assert (output, error) == (f"<answer>{fields['answer']}</answer>", None)
+    assert unknown == ["I do not know.", [], None]
+
+
+def test_the_teacher_refuses_a_file_that_is_no_data(tmp_path: Path) -> None:
+    done = run_python("teacher.py", write(tmp_path / "data.jsonl", LINE | {"answer": 3}))
+    assert done.stderr.endswith("line 1: the field `answer` is 3, not a text.\n")
+    assert done.returncode == 1
+
+
 class Embeddings(BaseHTTPRequestHandler):
     """An embeddings endpoint: a text's vector counts its letters."""
 
@@ -386,6 +420,8 @@ def test_the_chat_template_has_tools() -> None:
 
 
 def test_the_recipes_are_valid() -> None:
+    warm_start = Recipe.load(FOLDER / "warm_start.toml").policy[0]
+    assert (warm_start.agents, warm_start.imitates) == (("rag",), ("teacher",))
     for name in ("ltrain", "gpu"):
         recipe = Recipe.load(FOLDER / f"{name}.toml")
         assert recipe.rollout is not None

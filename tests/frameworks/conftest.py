@@ -126,7 +126,7 @@ def run(store: Store, model: Model, tmp_path: Path) -> Iterator[Run]:
     sink = _Sink()
 
     def run_agent(environment: str, name: str, *args: str, **environ: str) -> RunResult:
-        folder = ROOT / f".venv-{environment}" / "bin"
+        folder = ROOT / (".venv" if environment == "main" else f".venv-{environment}") / "bin"
         if not (folder / "opentelemetry-instrument").exists():
             target = "setup-examples" if environment == "examples" else "test-frameworks"
             pytest.fail(f"{folder.parent.name} is missing: make {target} makes it")

@@ -205,6 +205,17 @@ def test_the_example_of_the_help_and_arguments_after_two_dashes_work(
     )
 
 
+def test_a_model_without_a_chat_template_is_named_at_the_start(
+    tmp_path: Path, model: Path, python: Path
+) -> None:
+    home = tmp_path / "home"
+    with serving(home, python, str(model)) as served:
+        served.line("ltrain: The model of policy 'policy' has no chat template")
+    with serving(home, python, "--policy", "policy", "--", "--chat-template=x") as served:
+        assert served.url
+        assert not any("has no chat template" in line for line in served.lines)
+
+
 def test_a_template_without_tools_is_named_once_when_a_request_names_tools(
     tmp_path: Path, model: Path, python: Path
 ) -> None:

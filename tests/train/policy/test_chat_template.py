@@ -1,11 +1,11 @@
-"""A chat template that renders no tools is recognised."""
+"""Whether a model has a chat template, and whether the template renders tools."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from ltrain_train.policy import chat_template_option, renders_tools
+from ltrain_train.policy import chat_template_option, has_chat_template, renders_tools
 
 PLAIN = "{% for message in messages %}{{ message.content }}{% endfor %}"
 WITH_TOOLS = "{% if tools %}{{ tools | tojson }}{% endif %}" + PLAIN
@@ -39,6 +39,14 @@ def test_a_models_template_renders_tools_if_it_reads_them(
 ) -> None:
     (tmp_path / file).write_text(content)
     assert renders_tools(tmp_path) is expected
+
+
+def test_a_model_without_a_template_renders_no_chats(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"model_max_length": 8}))
+    assert not has_chat_template(tmp_path)
+    assert has_chat_template(tmp_path, PLAIN)
+    (tmp_path / "chat_template.jinja").write_text(PLAIN)
+    assert has_chat_template(tmp_path)
 
 
 def test_a_template_that_is_not_utf_8_is_read(tmp_path: Path) -> None:

@@ -148,6 +148,24 @@ def test_an_evaluation_event_judges_the_call_of_its_span(
     ]
 
 
+@pytest.mark.parametrize("whole", [False, True])
+def test_an_evaluation_of_a_call_is_enough_where_none_judges_a_whole_execution(
+    scene: Any, read_back: ReadBack, recipe: Recipe, whole: bool
+) -> None:
+    of_call, silent, failed, of_whole = (scene.attempt("t1", sample) for sample in range(4))
+    for rollout in (of_call, silent, failed, of_whole):
+        call = rollout.llm()
+        if rollout in (of_call, of_whole):
+            rollout.evaluate(1.0, scope="call", parent=call)
+        if rollout is of_whole and whole:
+            rollout.evaluate(0.5)
+        rollout.close("error" if rollout is failed else "ok")
+    calls = {of_call.execution: 0.0, of_whole.execution: 0.0}
+    judged = {of_whole.execution: 0.5} if whole else calls
+    expected = {**judged, failed.execution: 0.0}
+    assert dict(derive(read_back(scene), recipe).outcomes.iter_rows()) == expected
+
+
 @pytest.mark.parametrize("outcome", ["error", "timeout"])
 def test_a_failed_agent_gets_the_recipes_reward(
     scene: Any, read_back: ReadBack, recipe: Recipe, outcome: str

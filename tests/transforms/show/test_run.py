@@ -183,3 +183,25 @@ def test_a_run_shows_the_alarms_of_its_waves(scene: Any, store: Store, recipe_fi
     [(place, sentence)] = alarms.rows
     assert place == "demo/train/0"
     assert "dropped as `constrained` have low rewards (mean 0.00, others 0.80" in str(sentence)
+
+
+def test_a_run_shows_the_rules_that_rise_while_the_outcome_does_not(
+    scene: Any, store: Store, recipe_file: Path
+) -> None:
+    recipe_file.write_text(recipe_file.read_text().replace("status = 'error'", "status = 'ok'"))
+    for wave in range(6):
+        for sample in range(6):
+            rollout = scene.attempt("t1", sample, wave=wave)
+            rollout.llm()
+            rollout.tool(error="" if sample < 6 - wave else "no")
+            rollout.evaluate(float(sample == wave == 0))
+            rollout.close()
+    insert_otlp(store, scene.request())
+    found = run_of(store, recipe_file)
+    [alarms] = [one for one in found.parts if isinstance(one, Facts) and one.title == "Alarms"]
+    sentence = (
+        "wave 5: `tool-failed` rose in every wave since 0 (mean -0.20 to -0.03) while the outcome "
+        "did not (mean 0.06 to 0.00): the policy may farm the rule; see docs/rules.md"
+    )
+    assert alarms.rows == (("demo/train/5", sentence),)
+    assert found.data["alarms"] == {"demo/train/5": [sentence]}

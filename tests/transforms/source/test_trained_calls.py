@@ -104,6 +104,18 @@ def test_a_recipe_may_allow_incomplete_but_not_infra() -> None:
     assert (selected, drops["reason"].to_list()) == (["e1"], ["infra"])
 
 
+def test_a_policy_is_trained_on_other_models_calls_only_if_it_imitates_them() -> None:
+    names = ("p", None, "gpt-5", "critic")
+    rows = [{**dict.fromkeys(CALLS.schema), "kind": "llm", "policy": name} for name in names]
+    frame = pl.DataFrame(rows, CALLS.schema)
+    for imitates, expected in (
+        ((), [True, True, False, False]),
+        (("gpt-5",), [True, True, True, False]),
+    ):
+        policy = Policy(name="p", imitates=imitates)
+        assert frame.select(is_trained(policy)).to_series().to_list() == expected
+
+
 WHERE = {
     "a cast and a division": ("10 / CAST(output AS DECIMAL(10, 2)) > 1", "0"),
     "a text that is no number": ("CAST(output AS DECIMAL(10, 2)) > 1", "x"),

@@ -57,7 +57,13 @@ from ltrain_train.gateway.serving.policy_server import PolicyServer
 from ltrain_train.gateway.serving.publication import Publication
 from ltrain_train.gateway.serving.upstream import Upstream, UpstreamFailed
 from ltrain_train.gateway.serving.vllm import Vllm, VllmOptions
-from ltrain_train.policy import NO_TOOLS, Policies, renders_tools
+from ltrain_train.policy import (
+    NO_TEMPLATE,
+    NO_TOOLS,
+    Policies,
+    has_chat_template,
+    renders_tools,
+)
 from ltrain_train.processes import Children
 from ltrain_train.store import open_service_provider
 
@@ -249,6 +255,9 @@ class GatewayServer:
 
     def _start_vllm(self, planned: PlannedServer) -> Vllm:
         home, name = self._options.home, planned.weights.policy
+        model = self._policies.weights_path(name, planned.weights.version)
+        if not has_chat_template(model, self._options.vllm.chat_template):
+            self._log(NO_TEMPLATE.format(f"policy '{name}'"))
         log_file = home / "logs" / ("vllm.log" if len(self._planned) == 1 else f"vllm-{name}.log")
         vllm = Vllm(
             self._children,

@@ -110,7 +110,9 @@ class PolicyRun:
     def _trained(
         self, number: int, dataset: Dataset, drops: dict[str, int], update: Update | None
     ) -> Trained:
+        rules = _rule_means(dataset)
         alarms = [sentence for _, sentence in alarm_messages(dataset.manifest["alarms"])]
+        alarms.extend(self.own.divergences(number, rules))
         fields: dict[str, Any] = {}
         if update is not None:
             alarms.extend(update.report.warnings)
@@ -122,7 +124,7 @@ class PolicyRun:
             wave=number,
             dataset=dataset.id,
             changed=update is not None and update.version is not None,
-            rules=_rule_means(dataset),
+            rules=rules,
             drops=drops,
             alarms=tuple(alarms),
             phases=self.updater.phases.pop(),

@@ -11,7 +11,13 @@ from ltrain_train.policy.artifact import (
     find_artifact,
     read_adapter_config,
 )
-from ltrain_train.policy.chat_template import NO_TOOLS, chat_template_option, renders_tools
+from ltrain_train.policy.chat_template import (
+    NO_TEMPLATE,
+    NO_TOOLS,
+    chat_template_option,
+    has_chat_template,
+    renders_tools,
+)
 from ltrain_train.policy.manifest import LINEAGE_FILES
 from ltrain_train.policy.prompts import current_prompts, publish_prompt, read_prompt_version
 from ltrain_train.policy.reference import Reference, find_reference, held_reference
@@ -31,6 +37,7 @@ __all__ = [
     "ADAPTER_PREFIX",
     "ADAPTER_WEIGHTS",
     "LINEAGE_FILES",
+    "NO_TEMPLATE",
     "NO_TOOLS",
     "VLLM_DTYPES",
     "BadModel",
@@ -45,6 +52,7 @@ __all__ = [
     "fast_dtype",
     "find_artifact",
     "find_reference",
+    "has_chat_template",
     "held_reference",
     "publish_prompt",
     "read_adapter_config",

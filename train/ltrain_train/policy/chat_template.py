@@ -1,6 +1,7 @@
-"""Whether a model's chat template shows the model the tools of a request.
+"""Whether a model has a chat template, and whether that shows the model the tools of a request.
 
-A model whose template ignores the tools answers as if there were none, without an error.
+vLLM refuses the chats of a model without a template. A model whose template ignores the tools
+answers as if there were none, without an error.
 """
 
 import json
@@ -24,6 +25,12 @@ NO_TOOLS = (
     "use a model that was trained with tools."
 )
 
+NO_TEMPLATE = (
+    "The model of {} has no chat template: vLLM refuses every chat completion. Set "
+    "serve.chat_template in the recipe (`ltrain serve ... -- --chat-template FILE`), or use a "
+    "model that was trained on chats."
+)
+
 
 def chat_template_option(arguments: Sequence[str]) -> str | None:
     """Return the file or text of `--chat-template` among vLLM's arguments: the last one counts."""
@@ -33,6 +40,16 @@ def chat_template_option(arguments: Sequence[str]) -> str | None:
         if name.replace("_", "-") == "--chat-template":
             found = own if equals else following
     return found
+
+
+def has_chat_template(model: Path, template: str | None = None) -> bool:
+    """Return whether chats can be rendered.
+
+    Args:
+        model: directory in Hugging Face layout.
+        template: what takes the place of the model's own template: a file, or the text itself.
+    """
+    return template is not None or bool(_read_templates(model))
 
 
 def renders_tools(model: Path, template: str | None = None) -> bool:

@@ -35,6 +35,9 @@ class Policy(Section):
 
     name: str = Field(min_length=1)
     """The trained policy; calls that name another policy are not selected."""
+    imitates: tuple[str, ...] = ()
+    """Other models whose calls it is trained on too, by the names under which a gateway recorded
+    them, such as a larger model's for `ltrain sft`; updates by reinforcement drop them."""
     agents: tuple[str, ...] = ()
     """Agents or nodes whose calls are trained; empty: all."""
     nodes: tuple[str, ...] = ()

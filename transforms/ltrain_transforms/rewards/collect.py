@@ -181,12 +181,22 @@ def outcomes(recipe: Recipe, rewards: pl.DataFrame, executions: pl.DataFrame) ->
     """
     of_execution = rewards.filter(pl.col("call_id").is_null())
     sums = of_execution.group_by("execution_id").agg(reward=pl.col("value").sum())
-    evaluated = of_execution.filter(pl.col("source") != "rule")["execution_id"].unique()
     ids = executions.select("execution_id")
     if is_judged(recipe):
-        ids = ids.filter(pl.col("execution_id").is_in(evaluated.implode()))
+        ids = ids.filter(pl.col("execution_id").is_in(_judged_executions(rewards).implode()))
     joined = ids.join(sums, "execution_id", "left", maintain_order="left")
     return joined.with_columns(pl.col("reward").fill_null(0.0))
+
+
+def _judged_executions(rewards: pl.DataFrame) -> pl.Series:
+    """Return the ids of the executions that an evaluation judges as a whole.
+
+    If the evaluations of all executions judge calls, then one of a call is enough.
+    """
+    evaluated = rewards.filter(pl.col("source") != "rule")
+    of_execution = evaluated.filter(pl.col("call_id").is_null())
+    only_failed = (of_execution["source"] == "recipe").all()
+    return (evaluated if only_failed else of_execution)["execution_id"].unique()
 
 
 def _failure_rewards(

@@ -8,6 +8,7 @@ import polars as pl
 from ltrain_collector.store import Store
 from ltrain_transforms.datasets import alarms_by_wave, derive
 from ltrain_transforms.recipe import Recipe
+from ltrain_transforms.rewards import divergences
 from ltrain_transforms.source import Selection, read_spans
 from ltrain_transforms.tables import OTHER_SPAN
 
@@ -28,7 +29,8 @@ class RecipeResults:
     samples: pl.DataFrame
     """`mode`, `wave`, and the counts of `samples` and of trained `tokens`."""
     alarms: dict[str, list[str]]
-    """By wave: sentences on drop reasons that correlate with low reward."""
+    """By wave: sentences on drop reasons that correlate with low reward, and on rules that rise
+    while the outcome does not."""
 
 
 def apply_recipe(
@@ -56,13 +58,31 @@ def apply_recipe(
         other_spans += all_drops.filter(~is_drop).height
         drops.append(_count_drops(all_drops.filter(is_drop)).select(*place, pl.all()))
         samples.append(_count_samples(tables["samples"]).select(*place, pl.all()))
+    means = _concat(rules, RULES)
+    for wave, sentences in _divergences(means, recipe, waves).items():
+        alarms.setdefault(f"{run}/train/{wave}", []).extend(sentences)
     return RecipeResults(
-        _concat(rules, RULES),
+        means,
         _concat(drops, DROPPED),
         other_spans,
         _concat(samples, SAMPLED),
         alarms,
     )
+
+
+def _divergences(means: pl.DataFrame, recipe: Recipe, waves: pl.DataFrame) -> dict[int, list[str]]:
+    """Return the sentences on diverging rules by training wave."""
+    train = pl.col("mode") == "train"
+    by_wave: dict[str, dict[int, float]] = {}
+    for rule, wave, mean in means.filter(train).select("rule", "wave", "mean").iter_rows():
+        by_wave.setdefault(rule, {})[wave] = mean
+    evaluations = [reward.name for reward in recipe.reward if reward.evaluation is not None]
+    if not evaluations:
+        return {}
+    scores = [by_wave.pop(name, {}) for name in evaluations]
+    numbers = waves.filter(train)["wave"].to_list()
+    outcomes = {wave: sum(means.get(wave, 0.0) for means in scores) for wave in numbers}
+    return divergences(by_wave, outcomes)
 
 
 def _lazy_reader(tables: dict[str, pl.DataFrame]) -> Callable[[str], pl.LazyFrame]:

@@ -76,7 +76,8 @@ def _first_policy(policies: Sequence[Policy], selects: Callable[[Policy], pl.Exp
 
 
 def _selects(policy: Policy) -> pl.Expr:
-    named = pl.col("policy").is_null() | (pl.col("policy") == policy.name)
+    names = (policy.name, *policy.imitates)
+    named = pl.col("policy").is_null() | pl.col("policy").is_in(names)
     selects = (pl.col("kind") == "llm") & named
     if policy.agents:
         selects &= pl.col("agent").is_in(policy.agents) | pl.col("node").is_in(policy.agents)

@@ -76,8 +76,8 @@ class Training(BaseModel):
     """Tokens of these rows."""
     drops: dict[str, int] = {}
     alarms: tuple[str, ...] = ()
-    """One sentence for each kind of drop that correlates with low reward, and for each warning of
-    the learner."""
+    """One sentence for each kind of drop that correlates with low reward, for each rule that rises
+    while the outcome does not, and for each warning of the learner."""
     undone: int = 0
     """Optimizer steps that were undone because a number was not finite."""
     metrics: dict[str, float] = {}

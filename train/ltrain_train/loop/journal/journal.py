@@ -9,7 +9,7 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -35,6 +35,7 @@ from ltrain_train.loop.journal.events import (
 from ltrain_train.loop.journal.wave import Wave
 from ltrain_train.rollout import last_and_next_name
 from ltrain_transforms.policy_file import PolicyVersion
+from ltrain_transforms.rewards import divergences
 
 _logger = logging.getLogger("ltrain.loop")
 
@@ -251,6 +252,23 @@ class PolicyJournal:
         """Return a recorded wave; None if it is not recorded."""
         waves = self.journal.waves_of(mode, number)
         return next((wave for wave in waves if wave.policy == self.policy), None)
+
+    def divergences(self, number: int, rules: Mapping[str, float]) -> list[str]:
+        """Return a sentence for each rule that rises while the outcome does not.
+
+        Args:
+            number: the latest training wave, which is evaluated and not yet trained on.
+            rules: the mean reward of each rule in it.
+        """
+        waves = [wave for wave in self.waves if wave.mode == "train" and wave.wave < number]
+        scores = {wave.wave: wave.score for wave in waves}
+        scores[number] = self.journal.evaluated["train", number].policies[self.policy].score
+        outcomes = {wave: score for wave, score in scores.items() if score is not None}
+        means = {rule: {number: mean} for rule, mean in rules.items()}
+        for wave in waves:
+            for rule, mean in wave.rules.items():
+                means.setdefault(rule, {})[wave.wave] = mean
+        return divergences(means, outcomes).get(number, [])
 
 
 def _encode(event: AnyEvent) -> bytes:
