@@ -40,6 +40,8 @@ VARIANTS = {
 BAR = 0.8
 LAST = 3
 """Waves at the end whose mean outcome is the final one."""
+FARMED = "the policy may farm the rule"
+"""The text of the alarms that the table has."""
 BEGIN, END = "<!-- results: made by `make bench-air` -->", "<!-- end -->"
 COLUMNS = ("variant", "recipe", "rollouts until 0.8", "final outcome", "reads", "alarm in wave")
 
@@ -130,6 +132,11 @@ def draw_table(results: Sequence[Result]) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
+def is_farmed(wave: Mapping[str, Any]) -> bool:
+    """Return whether a wave has an alarm for a rule that the policy may farm."""
+    return any(FARMED in alarm for alarm in wave["alarms"])
+
+
 def _final(result: Result, name: str) -> float:
     waves = result["waves"][-LAST:]
     return float(sum(wave[name] for wave in waves) / len(waves))
@@ -147,9 +154,9 @@ def _spread(values: Sequence[float]) -> str:
 
 
 def _alarms(results: Sequence[Result]) -> str:
-    """Return the first wave with an alarm of each seed that has one."""
+    """Return the first wave in which a rule may be farmed, of each seed that has one."""
     first = [
-        next((str(wave["wave"]) for wave in result["waves"] if wave["alarms"]), None)
+        next((str(wave["wave"]) for wave in result["waves"] if is_farmed(wave)), None)
         for result in results
     ]
     fired = [wave for wave in first if wave is not None]
@@ -157,10 +164,11 @@ def _alarms(results: Sequence[Result]) -> str:
 
 
 def replace_table(page: str, results: Sequence[Result]) -> str:
-    """Return the text of the example's page with the table of the results between its marks."""
+    """Return the text of the example's page with table and picture between its marks."""
     before, rest = page.split(BEGIN)
     _, after = rest.split(END, 1)
-    return f"{before}{BEGIN}\n{draw_table(results)}{END}{after}"
+    picture = f"\n![outcome by updates](results/{PICTURE.name})\n" if results else ""
+    return f"{before}{BEGIN}\n{draw_table(results) + picture}{END}{after}"
 
 
 def draw_picture(results: Sequence[Result]) -> str:

@@ -69,8 +69,13 @@ class Model:
 
 
 WORKED = (
-    ("How many {t0} rows have the {b0} {bv0}?", "SELECT count(*) FROM {t0} WHERE {b0} = {bq0};"),
-    ("What is the {c1} of the {t1} {av1}?", "SELECT {c1} FROM {t1} WHERE {a1} = {aq1};"),
+    (
+        "What are the names of the {t1}s with the {b1} {bv1}?",
+        "SELECT {a1} FROM {t1} WHERE {b1} = {bq1};",
+    ),
+    ("What is the {c0} of the {t0} named {av0}?", "SELECT {c0} FROM {t0} WHERE {a0} = {aq0};"),
+    ("How many {t0}s have the {b0} {bv0}?", "SELECT count(*) FROM {t0} WHERE {b0} = {bq0};"),
+    ("How many {t1}s have a {c1} above {cv1}?", "SELECT count(*) FROM {t1} WHERE {c1} > {cq1};"),
 )
 """Worked questions: `t0` is the first table, `a0`, `b0` and `c0` are its first, second and last
 column, `av0` is a value of the first column, and `aq0` the same in SQL."""

@@ -56,7 +56,7 @@ def test_it_runs_alone(folder: Path, outside: Any, tmp_path: Path) -> None:
     assert (call.body["temperature"], call.body["max_completion_tokens"]) == (0, 48)
     assert [message["role"] for message in call.body["messages"]] == [
         "system",
-        *("user", "assistant") * 2,
+        *("user", "assistant") * 4,
         "user",
     ]
 

@@ -16,7 +16,7 @@ def result(variant: str, seed: int, *outcomes: float, alarms: tuple[int, ...] = 
             "outcome": outcome,
             "reads": 2.0,
             "rules": {},
-            "alarms": ["farmed"] if number in alarms else [],
+            "alarms": [air.FARMED] if number in alarms else [],
         }
         for number, outcome in enumerate(outcomes)
     ]
@@ -56,14 +56,13 @@ def test_the_picture_has_a_faint_line_for_each_run_and_one_for_their_median() ->
 def test_the_page_and_the_picture_are_those_of_the_results() -> None:
     page = (air.EXAMPLE / "README.md").read_text()
     assert page == air.replace_table(page, RESULTS), "run `make bench-air` again"
-    assert air.PICTURE.read_text() == air.draw_picture(RESULTS), "run `make bench-air` again"
+    drawn = air.PICTURE.read_text() if air.PICTURE.exists() else None
+    assert drawn == (air.draw_picture(RESULTS) if RESULTS else None), "run `make bench-air` again"
 
 
 def test_only_the_farmed_rule_raises_the_alarm() -> None:
+    farmed = {"plain bonus"} & {result["variant"] for result in RESULTS}
     fired = {
-        result["variant"]
-        for result in RESULTS
-        for wave in result["waves"]
-        if any("the policy may farm the rule" in alarm for alarm in wave["alarms"])
+        result["variant"] for result in RESULTS for wave in result["waves"] if air.is_farmed(wave)
     }
-    assert fired == {"plain bonus"}
+    assert fired == farmed

@@ -382,7 +382,7 @@ def test_an_approved_query_is_answered_by_the_rewriter(
     assert result.executions["complete"].to_list() == [True]
     write, check, answer = (request.body for request in result.model_requests)
     assert [body["max_completion_tokens"] for body in (write, check, answer)] == [48, 4, 24]
-    assert [len(body["messages"]) for body in (write, check, answer)] == [6, 1, 8]
+    assert [len(body["messages"]) for body in (write, check, answer)] == [10, 1, 12]
 
 
 @pytest.mark.parametrize(

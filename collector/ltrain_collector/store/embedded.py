@@ -7,7 +7,7 @@ import polars as pl
 import pyarrow as pa
 
 from ltrain_collector.store.chdb_engine import Engine
-from ltrain_collector.store.formats import Parameters, as_settings, to_polars
+from ltrain_collector.store.formats import Parameters, as_settings, empty_frame, to_polars
 
 READ_SETTINGS = {"session_timezone": "UTC", "readonly": "2"}
 """Times are in UTC regardless of the machine's zone; readonly 2 forbids writes, not settings."""
@@ -30,7 +30,7 @@ class EmbeddedBackend:
             schema,
             batches,
         ):
-            yield to_polars(schema.empty_table())
+            yield empty_frame(schema)
             for batch in batches:
                 yield to_polars(batch)
 

@@ -25,7 +25,7 @@ from ltrain_collector.errors import (
     code_of,
 )
 from ltrain_collector.store.embedded import FRAME_SETTINGS
-from ltrain_collector.store.formats import Parameters, to_polars
+from ltrain_collector.store.formats import Parameters, empty_frame, to_polars
 from ltrain_instrument.machine import is_loopback
 from ltrain_instrument.settings import HOME, STORE_SECRET
 
@@ -109,7 +109,7 @@ class RemoteBackend:
     def batches(self, sql: str, params: Parameters | None) -> Iterator[pl.DataFrame]:
         with self._stream(sql, "ArrowStream", params) as response:
             reader = pa.ipc.open_stream(response)
-            yield to_polars(reader.schema.empty_table())
+            yield empty_frame(reader.schema)
             for batch in reader:
                 yield to_polars(batch)
 

@@ -285,3 +285,29 @@ def test_a_job_that_is_the_only_one_needs_no_other_process() -> None:
     with open_workers(2) as two:
         assert list(two.map(os.readlink, ["/proc/self"])) == [str(os.getpid())]
         assert str(os.getpid()) not in two.map(os.readlink, ["/proc/self"] * 3)
+
+
+BUILD = """
+import sys
+from pathlib import Path
+from ltrain_collector.store import Store
+from ltrain_transforms.datasets import build
+from ltrain_transforms.recipe import Recipe
+
+folder = Path(sys.argv[1])
+with Store.open(f"chdb://{folder}/store") as store:
+    build(store, Recipe.load(folder / "ltrain.toml"), folder / "out")
+print("pandas" in sys.modules)
+"""
+
+
+def test_a_build_does_not_import_pandas(
+    scene: Any, store: Store, recipe_file: Path, tmp_path: Path
+) -> None:
+    """It is a third of a second in each process that opens a store."""
+    fill(scene)
+    insert_otlp(store, scene.request())
+    store.close()
+    command = [sys.executable, "-c", BUILD, str(tmp_path)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert done.stdout == "False\n"

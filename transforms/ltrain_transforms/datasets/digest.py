@@ -62,7 +62,8 @@ def _bytes(cells: pl.Series) -> Iterator[memoryview]:
 
 
 def _texts(texts: pl.Series) -> Iterator[memoryview]:
-    array = pa.array(texts.to_arrow(compat_level=pl.CompatLevel.oldest()), pa.large_string())
+    # `pa.array` would import pandas
+    array = texts.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(pa.large_string())
     _, offsets, content = array.buffers()
     memory = memoryview(content or b"")
     bounds = np.frombuffer(offsets, np.int64)[array.offset :].tolist()

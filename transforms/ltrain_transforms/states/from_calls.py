@@ -4,7 +4,7 @@ A state is the semantic variables and their values at a step (Agent Lightning, s
 equation 1). The input and the output of every call are such variables (equation 4).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate, chain, groupby
 from operator import itemgetter
 
@@ -72,9 +72,14 @@ def _frame(rows: Sequence[tuple[object, ...]], schema: pl.Schema) -> pl.DataFram
 
 def _observations(rows: Sequence[Observation]) -> pl.DataFrame:
     reads = [row.reads for row in rows]
-    flat = pa.array(list(chain.from_iterable(reads)), pa.large_string())
-    ends = pa.array(list(accumulate(map(len, reads), initial=0)), pa.int64())
+    # not by `pa.array`, which imports pandas
+    flat = _arrow(chain.from_iterable(reads), pl.String())
+    ends = _arrow(accumulate(map(len, reads), initial=0), pl.Int64())
     # Polars makes a series of each inner list, which costs more than everything else here
     lists = pl.Series("reads", pa.LargeListArray.from_arrays(ends, flat), pl.List(pl.String))
     others = _frame([(row[0], *row[2:]) for row in rows], _WITHOUT_READS)
     return others.insert_column(1, lists)
+
+
+def _arrow(values: Iterable[object], dtype: pl.DataType) -> pa.Array:
+    return pl.Series(list(values), dtype=dtype).to_arrow(compat_level=pl.CompatLevel.oldest())
