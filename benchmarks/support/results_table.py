@@ -49,7 +49,9 @@ def draw_table(examples: Path, folder: str = "*") -> str:
     for file in sorted(examples.glob(f"{folder}/results/**/seed*.json")):
         result = json.loads(file.read_text())
         runs[result["example"], result["recipe"]].append(result)
-    rows = [row for results in runs.values() for row in _rows(results)]
+    # `ltrain.toml` before the recipes that are compared with it
+    ordered = sorted(runs.items(), key=lambda run: (run[0][0], run[0][1] != "ltrain.toml", run[0]))
+    rows = [row for _, results in ordered for row in _rows(results)]
     lines = [COLUMNS, ("---",) * len(COLUMNS), *rows]
     if folder != "*":  # the page is that of the example
         lines = [line[1:] for line in lines]

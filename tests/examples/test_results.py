@@ -48,22 +48,22 @@ def test_the_picture_of_an_example_is_that_of_its_results(folder: Path) -> None:
 
 
 def test_the_table_has_the_mean_over_seeds_and_the_range(tmp_path: Path) -> None:
-    def write(path: str, seed: int, before: float, after: float) -> None:
-        file = tmp_path / path
+    def write(recipe: str, seed: int, before: float, after: float) -> None:
+        file = tmp_path / "a" / "results" / recipe / f"seed{seed}.json"
         file.parent.mkdir(parents=True, exist_ok=True)
         held_out = {"tasks": 8, "before": before, "after": after, "interval_95": [-0.1, after]}
         figures = {"held_out": {"versions": [0, 2], "all": held_out}}
-        own = {"example": "a", "recipe": file.parent.name, "seed": seed, "machine": "one core"}
+        own = {"example": "a", "recipe": recipe, "seed": seed, "machine": "one core"}
         seconds = {"train": 60.0 + 60 * seed, "first_to_last_phase": 999.0}
         file.write_text(json.dumps(own | {"seconds": seconds, "policies": {"p": figures}}))
 
-    write("a/results/seed0.json", 0, 0.5, 0.75)
-    write("a/results/seed1.json", 1, 0.5, 1.0)
-    write("a/results/rules_on/seed0.json", 0, 0.5, 0.25)
+    write("ltrain.toml", 0, 0.5, 0.75)
+    write("ltrain.toml", 1, 0.5, 1.0)
+    write("a.toml", 0, 0.5, 0.25)
     assert draw_table(tmp_path).splitlines()[2:] == [
-        "| [a](a) | rules_on | 8 all | 0 | 0.50 | 0.25 | -0.10 to +0.25 | 1.0 | one core |",
-        "| [a](a) | results | 8 all | 0, 1 | 0.50 | 0.88 (0.75 to 1.00) | -0.10 to +1.00 | 1.5 "
-        "| one core |",
+        "| [a](a) | ltrain.toml | 8 all | 0, 1 | 0.50 | 0.88 (0.75 to 1.00) | -0.10 to +1.00 "
+        "| 1.5 | one core |",
+        "| [a](a) | a.toml | 8 all | 0 | 0.50 | 0.25 | -0.10 to +0.25 | 1.0 | one core |",
     ]
 
 
