@@ -244,3 +244,18 @@ def test_only_a_discount_prefers_a_right_first_answer(
         rollout = row["execution_id"].removesuffix(".1")
         advantages.setdefault(rollout, []).append(row["advantage"])
     assert advantages == {rollout: pytest.approx(own) for rollout, own in expected.items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "results"), [("ltrain", "results"), ("no_discount", "results/no_discount")]
+)
+def test_the_page_tells_right_first_answers_from_corrections(name: str, results: str) -> None:
+    figures = json.loads((FOLDER / results / "seed0.json").read_text())
+    (policy,) = figures["policies"].values()
+    held_out = [wave["evaluations"] for wave in policy["waves"] if wave["mode"] == "val"]
+    means = [(each["first"], each["corrected"]) for each in (held_out[0], held_out[-1])]
+    columns = zip(*((first, fixed, fixed / (1 - first)) for first, fixed in means), strict=True)
+    cells = [f"{name}.toml", *(f"{before:.2f} -> {after:.2f}" for before, after in columns)]
+    page = (FOLDER / "README.md").read_text()
+    assert f"| {' | '.join(cells)} |" in page
+    assert f"{figures['groups_without_spread']:.2f}" in page

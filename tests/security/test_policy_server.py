@@ -13,7 +13,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.train import tiny
 
 FAKE = Path(__file__).parents[1] / "fake_vllm.py"
 WAIT = 120.0
@@ -21,6 +20,8 @@ WAIT = 120.0
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from tests.train import tiny  # torch, which takes seconds to import
+
     return tiny.write_model(tmp_path_factory.mktemp("model") / "tiny")
 
 
