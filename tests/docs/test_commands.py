@@ -65,7 +65,6 @@ NOT_RUN = (
     ),
     NotRun("ltrain sft ltrain.toml", "trains", "tests/train/offline/test_sft.py"),
     NotRun("ltrain dpo ltrain.toml", "trains", "tests/train/offline/test_dpo.py"),
-    NotRun("ltrain run $", "trains", "tests/end_to_end/test_two_turn.py"),
     NotRun(
         "curl http://127.0.0.1:8000/v1/chat", "needs a model", "tests/train/gateway/test_calls.py"
     ),
