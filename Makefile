@@ -6,7 +6,7 @@ PACKAGES := instrument collector transforms train episodes cli
 TYPED := $(PACKAGES) setup tests examples benchmarks
 BIN := .venv/bin
 # These tests start vLLM or a learner. Two files at a time: where one waits for imports, weights or
-# the end of processes, the other one computes. The files with the longest tests come first
+# the end of processes, the other one computes. The longest files come first
 MODELS := tests/end_to_end tests/chaos tests/train/learner tests/train/gateway/test_real_vllm.py \
   tests/train/gateway/test_real_adapters.py
 # Agents of common frameworks, in their own environments

@@ -1,4 +1,4 @@
-"""The demo: time without generation or model, score on 96 held-out questions, sync against async.
+"""The demo: time without generation or model, score on 192 held-out questions, sync against async.
 
 The demo's seconds are those of its command, after set-up. Those without rollouts and without
 training are named by their cause: the start, the end, and what the loop does between.

@@ -103,6 +103,9 @@ def _spread(values: Sequence[float]) -> str:
     return mean if low == high else f"{mean} ({low} to {high})"
 
 
-def _interval(intervals: Sequence[Sequence[float]]) -> str:
-    low, high = min(each[0] for each in intervals), max(each[1] for each in intervals)
+def _interval(intervals: Sequence[Sequence[float] | None]) -> str:
+    known = [each for each in intervals if each]  # none where all tasks changed equally
+    if not known:
+        return "none"
+    low, high = min(each[0] for each in known), max(each[1] for each in known)
     return f"{low:+.2f} to {high:+.2f}"

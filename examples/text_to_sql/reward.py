@@ -1,7 +1,7 @@
 """The reward of a rollout: whether the last query has the rows of the gold query.
 
-The paper rewards the final answer. Here the query is compared: a model of 135M parameters repeats
-rows in ways that no comparison of texts accepts.
+The paper rewards the final answer. Here the rows of the query are compared, as in the paper's
+released code: a model of 135M parameters seldom gives all values of the rows in words.
 """
 
 from collections import Counter

@@ -52,6 +52,7 @@ NOT_RUN = (
     NotRun(".venv/bin/ltrain run", "trains", "tests/end_to_end/test_two_turn.py"),
     NotRun("ltrain run no_discount.toml", "trains", "tests/end_to_end/test_two_turn.py"),
     NotRun("ltrain run gpu.toml", "trains", "tests/end_to_end/test_two_turn.py"),
+    NotRun("SQL_WORKED=0", "trains", "tests/end_to_end/test_two_turn.py"),
     NotRun("RAG_TOP_K=3", "trains", "tests/end_to_end/test_two_turn.py"),
     NotRun("python tasks.py --data", "needs a public data set", "tests/examples"),
     NotRun(
@@ -69,9 +70,9 @@ NOT_RUN = (
         "curl http://127.0.0.1:8000/v1/chat", "needs a model", "tests/train/gateway/test_calls.py"
     ),
     NotRun("OPENAI_BASE_URL=", "needs a model", "tests/end_to_end/test_feedback_path.py"),
-    NotRun('python agent.py "', "needs a model", "tests/examples/test_agent.py"),
+    NotRun("python agent.py flights", "needs a model", "tests/examples/test_agent.py"),
     NotRun(
-        'opentelemetry-instrument python agent.py "',
+        "opentelemetry-instrument python agent.py flights",
         "needs a model",
         "tests/examples/test_agent.py",
     ),
