@@ -5,8 +5,7 @@ MODEL := .ltrain/models/smollm2
 PACKAGES := instrument collector transforms train episodes cli
 TYPED := $(PACKAGES) setup tests examples benchmarks
 BIN := .venv/bin
-# These tests start vLLM or a learner. Two files at a time: where one waits for imports, weights or
-# the end of processes, the other one computes. The longest files come first
+# These tests start vLLM or a learner, which use the whole machine: they run one at a time
 MODELS := tests/end_to_end tests/chaos tests/train/learner tests/train/gateway/test_real_vllm.py \
   tests/train/gateway/test_real_adapters.py
 # Agents of common frameworks, in their own environments
@@ -57,7 +56,7 @@ example: model setup-examples ## Train an example of examples/ from its own trac
 test: setup-trl setup-examples ## All tests, including the whole loop with a tiny policy
 ifeq ($(strip $(ARGS)),)
 	@$(BIN)/python -m pytest -n 3 $(LIGHT)
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(MODELS)
+	@$(BIN)/python -m pytest $(MODELS)
 else
 	@$(BIN)/python -m pytest $(ARGS)
 endif
