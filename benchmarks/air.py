@@ -15,11 +15,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.example import commit, machine
-from benchmarks.learn import TINY, environment
+from benchmarks.example import commit, load_journal, machine, train
+from benchmarks.learn import TINY
 from benchmarks.support.curve_svg import draw_variants
+from setup.markdown import mark, replace_part, table
 
-from ltrain_train.loop import Journal, Wave
+from ltrain_train.loop import Wave
 from ltrain_transforms.recipe import Recipe
 
 ROOT = Path(__file__).parents[1]
@@ -42,41 +43,25 @@ LAST = 3
 """Waves at the end whose mean outcome is the final one."""
 FARMED = "the policy may farm the rule"
 """The text of the alarms that the table has."""
-BEGIN, END = "<!-- results: made by `make bench-air` -->", "<!-- end -->"
+BEGIN = mark("results", "make bench-air")
 COLUMNS = ("variant", "recipe", "rollouts until 0.8", "final outcome", "reads", "alarm in wave")
 
 Result = Mapping[str, Any]
 """The contents of a `VARIANT-SEED.json`."""
 
 
-def train(recipe: Path, seed: int, home: Path) -> None:
-    """Train a tiny policy of the seed by the recipe.
-
-    Raises:
-        SystemExit: when the run fails.
-    """
+def tiny_model(seed: int) -> Path:
+    """Return the random model of a seed; it is written at the first call."""
     model = RUNS / f"tiny-{seed}"
     if not model.exists():
         subprocess.run([sys.executable, TINY, model, str(seed)], check=True, capture_output=True)
-    home.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "ltrain", "run", str(recipe), "--from-clickhouse"]
-    with (home / "run.log").open("a") as log:
-        done = subprocess.run(
-            [*command, "--model", str(model), "--seed", str(seed), "--json"],
-            env=environment(home) | {"LTRAIN_HOME": str(home)},
-            stdout=log,
-            stderr=log,
-            check=False,
-        )
-    if done.returncode:
-        raise SystemExit(f"The run failed: {home / 'run.log'}")
+    return model
 
 
 def read_result(variant: str, seed: int, home: Path) -> dict[str, Any]:
     """Return the result of the finished run in `home`."""
-    recipe = Recipe.load(EXAMPLE / VARIANTS[variant])
-    journal = Journal.load(home / "runs" / str(recipe.source.run))
-    assert journal is not None and journal.finished
+    journal = load_journal(home, Recipe.load(EXAMPLE / VARIANTS[variant]))
+    assert journal is not None
     waves = [wave for wave in journal.waves if wave.mode == "train"]
     phases = [phase for wave in waves for phase in wave.phases]
     return {
@@ -113,7 +98,7 @@ def rollouts_to_bar(result: Result) -> int | None:
 
 def draw_table(results: Sequence[Result]) -> str:
     """Return the table in Markdown: for each variant the median over the seeds, and all values."""
-    rows = [COLUMNS, ("---",) * len(COLUMNS)]
+    rows = []
     for variant, recipe in VARIANTS.items():
         own = [result for result in results if result["variant"] == variant]
         if own:
@@ -129,7 +114,7 @@ def draw_table(results: Sequence[Result]) -> str:
                     _alarms(own),
                 )
             )
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    return table(COLUMNS, rows)
 
 
 def is_farmed(wave: Mapping[str, Any]) -> bool:
@@ -165,10 +150,8 @@ def _alarms(results: Sequence[Result]) -> str:
 
 def replace_table(page: str, results: Sequence[Result]) -> str:
     """Return the text of the example's page with table and picture between its marks."""
-    before, rest = page.split(BEGIN)
-    _, after = rest.split(END, 1)
-    picture = f"\n![outcome by updates](results/{PICTURE.name})\n" if results else ""
-    return f"{before}{BEGIN}\n{draw_table(results) + picture}{END}{after}"
+    picture = f"\n\n![outcome by updates](results/{PICTURE.name})" if results else ""
+    return replace_part(page, BEGIN, draw_table(results) + picture)
 
 
 def draw_picture(results: Sequence[Result]) -> str:
@@ -203,9 +186,9 @@ def main() -> None:
             file = RESULTS / f"{name}-{seed}.json"
             if file.exists() or (arguments.variants and name not in arguments.variants):
                 continue
-            home = RUNS / f"{name}-{seed}"
-            train(EXAMPLE / recipe, seed, home)
-            result = read_result(variant, seed, home)
+            folder = RUNS / f"{name}-{seed}"
+            train(EXAMPLE / recipe, seed, folder, tiny_model(seed))
+            result = read_result(variant, seed, folder / ".ltrain")
             file.write_text(json.dumps(result, indent=1) + "\n")
             print(
                 f"{file.stem}: {rollouts_to_bar(result)} rollouts, {result['seconds']} s",

@@ -14,6 +14,17 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(_cell(cell) for cell in row)} |" for row in body)
 
 
+def mark(name: str, command: str) -> str:
+    """Return the line above a generated part of a page; `<!-- end -->` is below it."""
+    return f"<!-- {name}: made by `{command}` -->\n"
+
+
+def replace_part(text: str, start: str, made: str) -> str:
+    """Return a page with `made` between the mark `start` and its end; people write the rest."""
+    before, _, after = text.partition(start)
+    return f"{before}{start}{made}\n{after[after.index('<!-- end -->') :]}"
+
+
 def code(text: str) -> str:
     return f"`{text}`" if text else ""
 

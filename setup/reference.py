@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 from setup.docstrings import name_docs
-from setup.markdown import code, page, table
+from setup.markdown import code, mark, page, replace_part, table
 from setup.process_page import process_lines
 from setup.recipe_page import recipe_lines
 
@@ -256,12 +256,10 @@ def _order(each: signals.Table) -> str:
 
 
 def _filled(name: str, tables: Mapping[str, str]) -> str:
-    """Return a page with its generated tables, by their marks; people write its other text."""
+    """Return a page with its generated tables, by the names in their marks."""
     text = (DOCS / name).read_text()
-    for mark, made in tables.items():
-        start = f"<!-- {mark}: made by `make docs` -->\n"
-        before, _, after = text.partition(start)
-        text = f"{before}{start}{made}\n{after[after.index('<!-- end -->') :]}"
+    for table_name, made in tables.items():
+        text = replace_part(text, mark(table_name, "make docs"), made)
     return text
 
 

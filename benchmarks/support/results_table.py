@@ -7,7 +7,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-BEGIN, END = "<!-- results: made by `make bench-example` -->", "<!-- end -->"
+from setup.markdown import mark, replace_part, table
+
+BEGIN = mark("results", "make bench-example")
 COLUMNS = (
     *("example", "recipe", "tasks", "seeds", "before", "after"),
     *("difference, 95 %", "minutes", "machine"),
@@ -34,9 +36,7 @@ def find_pages(examples: Path) -> list[Path]:
 def replace_table(examples: Path, page: Path) -> str:
     """Return the text of the page with the table of today's results between its marks."""
     folder = page.parent.name if page.parent != examples else "*"
-    before, rest = page.read_text().split(BEGIN)
-    _, after = rest.split(END, 1)
-    return f"{before}{BEGIN}\n{draw_table(examples, folder)}{END}{after}"
+    return replace_part(page.read_text(), BEGIN, draw_table(examples, folder))
 
 
 def draw_table(examples: Path, folder: str = "*") -> str:
@@ -52,10 +52,9 @@ def draw_table(examples: Path, folder: str = "*") -> str:
     # `ltrain.toml` before the recipes that are compared with it
     ordered = sorted(runs.items(), key=lambda run: (run[0][0], run[0][1] != "ltrain.toml", run[0]))
     rows = [row for _, results in ordered for row in _rows(results)]
-    lines = [COLUMNS, ("---",) * len(COLUMNS), *rows]
     if folder != "*":  # the page is that of the example
-        lines = [line[1:] for line in lines]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+        return table(COLUMNS[1:], [row[1:] for row in rows])
+    return table(COLUMNS, rows)
 
 
 def summarize_seeds(results: Sequence[Result]) -> list[dict[str, Any]]:

@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import os
 import random
 import shutil
 import subprocess
@@ -15,10 +14,11 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from benchmarks.learn import environment
 
 from ltrain_train.gateway import GatewayClient, VllmOptions
 from ltrain_train.gateway.serving.vllm import Vllm
-from ltrain_train.processes import Children, free_port
+from ltrain_train.processes import Children
 
 HERE = Path(__file__).parent
 TRAIN = HERE.parent / "train"
@@ -101,15 +101,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Project]:
                 words = (10, *(chance.randrange(512) for _ in range(4)), 20)
                 words_text = " ".join(f"w{word}" for word in words)
                 tasks.write(json.dumps({"id": f"t{number}", "input": words_text}) + "\n")
-        otlp, store, gateway = free_port(), free_port(), free_port()
-        environ = {
-            **os.environ,
-            "LTRAIN_HOME": str(folder / ".ltrain"),
-            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{otlp}",
-            "LTRAIN_STORE": f"http://127.0.0.1:{store}",
-            "LTRAIN_GATEWAY": f"http://127.0.0.1:{gateway}",
-        }
-        return Project(folder, environ)
+        return Project(folder, environment(folder))
 
     return make
 

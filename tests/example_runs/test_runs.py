@@ -3,7 +3,6 @@
 An example is a folder of `examples/` with a recipe `ltrain.toml` that has tasks.
 """
 
-import os
 import subprocess
 import sys
 import tempfile
@@ -11,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from benchmarks.learn import environment
 
 from ltrain_train.loop import Journal
 from ltrain_train.policy import Policies
-from ltrain_train.processes import free_port
 from ltrain_transforms.recipe import Recipe
 
 ROOT = Path(__file__).parents[2]
@@ -33,7 +32,7 @@ def examples() -> list[str]:
 
 @pytest.fixture
 def home() -> Iterator[Path]:
-    """Yield a new home, whose path is short enough for sockets."""
+    """Yield a new folder for `.ltrain`, whose path is short enough for sockets."""
     with tempfile.TemporaryDirectory(prefix="le-", dir="/tmp") as folder:
         yield Path(folder)
 
@@ -53,27 +52,19 @@ def held_out(recipe: Path, folder: Path) -> Path:
 def test_an_example_trains_and_is_scored(name: str, home: Path, tmp_path: Path) -> None:
     recipe = ROOT / "examples" / name / "ltrain.toml"
     tasks = held_out(recipe, tmp_path)
-    otlp, store, gateway = free_port(), free_port(), free_port()
-    environ = {
-        **os.environ,
-        "LTRAIN_HOME": str(home),
-        "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{otlp}",
-        "LTRAIN_STORE": f"http://127.0.0.1:{store}",
-        "LTRAIN_GATEWAY": f"http://127.0.0.1:{gateway}",
-    }
     command = [sys.executable, "-m", "ltrain", "run", str(recipe), "--from-clickhouse"]
     options = ["--model", str(MODEL), "--updates", "1", "--validation", str(tasks), "--json"]
     done = subprocess.run(
-        [*command, *options], env=environ, capture_output=True, text=True, check=False
+        [*command, *options], env=environment(home), capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    journal = Journal.load(home / "runs" / str(Recipe.load(recipe).source.run))
+    journal = Journal.load(home / ".ltrain/runs" / str(Recipe.load(recipe).source.run))
     assert journal is not None and journal.finished
     published = {wave.policy: wave.published for wave in journal.waves if wave.mode == "train"}
     trained = [policy for policy, version in published.items() if version == 1]
     assert trained, f"no policy has a new version: {done.stdout}"
     for policy in trained:
-        assert 1 in Policies(home).versions(policy)
+        assert 1 in Policies(home / ".ltrain").versions(policy)
         scores = [wave for wave in journal.of(policy).waves if wave.mode == "val"]
         assert [wave.version for wave in scores] == [0, 1]
         for wave in scores:

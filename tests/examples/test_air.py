@@ -3,13 +3,13 @@
 import json
 import tomllib
 from collections.abc import Callable
-from importlib.util import module_from_spec, spec_from_file_location
+from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import polars as pl
 import pytest
+from tests.examples.example_module import load_module
 from tests.otlp import insert_otlp
 
 from ltrain_collector.store import Store
@@ -30,13 +30,7 @@ SCRIPTS = {
 """What the model answers to the last word of a prompt, by task."""
 
 
-def load(name: str) -> ModuleType:
-    """Import a module of the example under a name of its own: each example has a `tasks`."""
-    spec = spec_from_file_location(f"air_{name}", FOLDER / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+load = partial(load_module, FOLDER)
 
 
 def test_the_task_file_is_that_of_the_seed() -> None:

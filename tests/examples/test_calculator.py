@@ -5,17 +5,15 @@ The model is a server of the tests; the calculator of a traced run is the real M
 
 from __future__ import annotations
 
-import ast
 import json
 import re
-import sys
-from importlib.util import module_from_spec, spec_from_file_location
+from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 import polars as pl
 import pytest
+from tests.examples.example_module import load_module
 from tests.frameworks.expected import describe_calls
 
 from ltrain_train.loop import find_chat_template
@@ -31,13 +29,7 @@ GADGET = '<gadget id="calculator">{}</gadget>\n<output>1</output>\n'
 ROW = {"id": "a", "question": "One and one?", "chain": GADGET.format("1 + 1"), "result": "2"}
 
 
-def load(name: str) -> ModuleType:
-    """Import a module of the example under a name of its own: each example has a `tasks`."""
-    spec = spec_from_file_location(f"calculator_{name}", FOLDER / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = sys.modules[spec.name] = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+load = partial(load_module, FOLDER)
 
 
 tasks, reward = load("tasks"), load("reward")
@@ -176,14 +168,6 @@ def test_a_failed_calculation_and_none_are_not_calculated() -> None:
     for expressions, failed in (([], 0), (["1/0"], 1)):
         result = {"answer": "3", "expressions": expressions, "failed": failed}
         assert reward.score({"result": "3"}, result) == {"reward": 1.0, "calculated": 0.0}
-
-
-def test_the_agent_imports_nothing_of_ltrain() -> None:
-    for file in ("agent.py", "calculator.py"):
-        nodes = [*ast.walk(ast.parse((FOLDER / file).read_text()))]
-        imported = [n.name for node in nodes if isinstance(node, ast.Import) for n in node.names]
-        imported += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
-        assert imported and not [name for name in imported if name.startswith("ltrain")]
 
 
 @pytest.mark.parametrize("name", ["ltrain.toml", "gpu.toml"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import subprocess
 from collections import Counter
@@ -87,14 +86,6 @@ def test_an_unknown_domain_is_refused() -> None:
     )
     usage = "usage: python agent.py {text_to_sql,rag,calculator} QUESTION\n"
     assert python("agent.py", "poetry", "A question").stderr == usage
-
-
-def test_the_agent_imports_nothing_of_ltrain() -> None:
-    for path in FOLDER.glob("*.py"):
-        nodes = [*ast.walk(ast.parse(path.read_text()))]
-        imported = [n.name for node in nodes if isinstance(node, ast.Import) for n in node.names]
-        imported += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
-        assert imported and not [name for name in imported if name.startswith("ltrain")], path
 
 
 def test_the_recipe_trains_the_agents_of_all_examples_and_has_their_tools() -> None:

@@ -6,20 +6,18 @@ the tests, and so are the embeddings.
 
 from __future__ import annotations
 
-import ast
 import json
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from string import ascii_lowercase
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.examples.example_module import load_module
 from tests.frameworks.expected import describe_calls
 
 from ltrain_train.policy import renders_tools
@@ -55,13 +53,7 @@ def on_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(FOLDER))
 
 
-def load(name: str) -> ModuleType:
-    """Import a module of the example under a name of its own: each example has a `tasks`."""
-    spec = spec_from_file_location(f"rag_{name}", FOLDER / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = sys.modules[spec.name] = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+load = partial(load_module, FOLDER)
 
 
 def write(path: Path, *rows: object) -> Path:
@@ -405,14 +397,6 @@ def test_an_empty_index_is_refused(tmp_path: Path) -> None:
         "`python tasks.py`, or name a JSONL file of "
         '{"title": "...", "text": "..."} with RAG_PAGES.'
     )
-
-
-def test_the_agent_imports_nothing_of_ltrain() -> None:
-    for path in FOLDER.glob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            modules += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            assert not [name for name in modules if name.startswith("ltrain")], path
 
 
 def test_the_chat_template_has_tools() -> None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
-import sys
 from collections.abc import Sequence
-from importlib.util import module_from_spec, spec_from_file_location
+from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.examples.example_module import load_module
 from tests.frameworks.expected import describe_calls
 
 from ltrain_episodes import ChatModel, Message, run_episode
@@ -27,13 +25,7 @@ FOLDER = Path(__file__).parents[2] / "examples" / "self_correction"
 ROW = {"problem": "One and one?", "answer": "2", "solution": "1 + 1 = 2"}
 
 
-def load(name: str) -> ModuleType:
-    """Import a module of the example under a name of its own: each example has a `tasks`."""
-    spec = spec_from_file_location(f"self_correction_{name}", FOLDER / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = sys.modules[spec.name] = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+load = partial(load_module, FOLDER)
 
 
 tasks, agent, reward = load("tasks"), load("agent"), load("reward")
@@ -143,17 +135,6 @@ def test_the_worked_examples_are_what_the_agent_and_its_environment_say() -> Non
         assert (episode.reward, episode.steps) == (1.0, len(answers))
         turns += scripted.chat_completions
     assert agent.worked_examples() == turns
-
-
-def test_only_the_interface_of_episodes_is_imported_of_ltrain() -> None:
-    """Agent and environment are ltrain's here; tasks and reward import nothing of it."""
-    imported = {}
-    for file in sorted(FOLDER.glob("*.py")):
-        nodes = [*ast.walk(ast.parse(file.read_text()))]
-        names = [n.name for node in nodes if isinstance(node, ast.Import) for n in node.names]
-        names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
-        imported[file.name] = {name for name in names if name.startswith("ltrain")}
-    assert imported == {"agent.py": {"ltrain_episodes"}, "reward.py": set(), "tasks.py": set()}
 
 
 @pytest.mark.parametrize(

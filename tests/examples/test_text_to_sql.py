@@ -5,7 +5,6 @@ The model is a server of the tests that answers by the last message.
 
 from __future__ import annotations
 
-import ast
 import json
 import shutil
 import sqlite3
@@ -283,14 +282,6 @@ def test_a_query_that_does_not_run_scores_nothing(module: Import) -> None:
 )
 def test_the_query_is_extracted_from_the_answer(module: Import, answer: str, sql: str) -> None:
     assert module("agent").extract_sql(answer) == sql
-
-
-def test_the_agent_imports_nothing_of_ltrain(folder: Path) -> None:
-    for file in ("agent.py", "database.py", "spider.py"):
-        nodes = [*ast.walk(ast.parse((folder / file).read_text()))]
-        imported = [n.name for node in nodes if isinstance(node, ast.Import) for n in node.names]
-        imported += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
-        assert imported and not [name for name in imported if name.startswith("ltrain")]
 
 
 @pytest.mark.parametrize("name", ["ltrain.toml", "rules_off.toml", "gpu.toml"])
