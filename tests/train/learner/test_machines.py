@@ -98,7 +98,9 @@ def learner_on(address: str | None, base: Path, directory: Path, ranks: int = 2)
 
 
 def rank_processes() -> list[psutil.Process]:
-    return [each for each in psutil.process_iter() if each.name().startswith("ray::RankWorker")]
+    """Return the ranks on the nodes that this process has started."""
+    descendants = psutil.Process().children(recursive=True)
+    return [each for each in descendants if each.name().startswith("ray::RankWorker")]
 
 
 def test_ranks_on_two_nodes_train_as_on_one_machine(
