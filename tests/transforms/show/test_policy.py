@@ -8,6 +8,7 @@ import pytest
 from ltrain_transforms.errors import NothingToShow
 from ltrain_transforms.policy_file import PolicyFile, PolicyVersion
 from ltrain_transforms.show import look_up
+from ltrain_transforms.show.references import Kind, Reference
 from ltrain_transforms.show.report import Facts, Grid, Report
 
 
@@ -32,6 +33,11 @@ def lineage(found: object) -> Grid:
     return next(part for part in found.parts if part.title.startswith("Lineage"))  # type: ignore[return-value]
 
 
+def versions(found: object) -> list[str]:
+    """Return the first column of the lineage."""
+    return [str(row[0]) for row in lineage(found).rows]
+
+
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     """Four versions; version 3 was trained from 1, since 2 was rolled back."""
@@ -44,27 +50,29 @@ def home(tmp_path: Path) -> Path:
 def test_the_lineage_leads_back_to_version_0(home: Path) -> None:
     found = look_up("sql", home=home)
     assert found.title == "policy sql@3"
+    v3, v1, v0 = (Reference(Kind.POLICY, f"sql@{number}", str(number)) for number in (3, 1, 0))
+    d3, d1 = (Reference(Kind.DATASET, name) for name in ("d3", "d1"))
     assert lineage(found).rows == (
-        (3, 1, "d3", "r1", "2026-09-21 14:13", "1.5 MB"),
-        (1, 0, "d1", "r1", "2026-09-21 14:13", "1.5 MB"),
-        (0, None, None, None, "2026-09-21 14:13", "1.5 MB"),
+        (v3, v1, d3, "r1", "2026-09-21 14:13", "1.5 MB"),
+        (v1, v0, d1, "r1", "2026-09-21 14:13", "1.5 MB"),
+        (v0, None, None, None, "2026-09-21 14:13", "1.5 MB"),
     )
     older = look_up("policy:sql@2", home=home)
     assert older.title == "policy sql@2"
-    assert [row[0] for row in lineage(older).rows] == [2, 1, 0]
+    assert versions(older) == ["2", "1", "0"]
 
 
 def test_a_removed_parent_ends_the_lineage(home: Path) -> None:
     (home / "policies" / "sql" / "v1" / "policy.json").unlink()
-    rows = lineage(look_up("sql@3", home=home)).rows
-    assert [row[0] for row in rows] == [3, 1]
-    assert rows[1][2] == "removed from this home"
+    found = look_up("sql@3", home=home)
+    assert versions(found) == ["3", "1"]
+    assert lineage(found).rows[1][2] == "removed from this home"
 
 
 def test_parents_that_go_in_a_circle_end_too(home: Path) -> None:
     path = home / "policies" / "sql" / "v0" / "policy.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"parent": 3}))
-    assert [row[0] for row in lineage(look_up("sql@3", home=home)).rows] == [3, 1, 0]
+    assert versions(look_up("sql@3", home=home)) == ["3", "1", "0"]
 
 
 def test_the_dataset_is_found_in_the_home(home: Path) -> None:
@@ -77,7 +85,7 @@ def test_the_dataset_is_found_in_the_home(home: Path) -> None:
     assert isinstance(found, Report)
     facts = found.parts[0]
     assert isinstance(facts, Facts)
-    assert ("dataset", f"d3 in {folder}") in facts.rows
+    assert ("dataset", Reference(Kind.DATASET, "d3", f"d3 in {folder}")) in facts.rows
 
 
 def test_an_adapter_is_named_with_its_base(home: Path) -> None:

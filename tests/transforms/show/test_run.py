@@ -9,6 +9,7 @@ from tests.otlp import insert_otlp
 from ltrain_collector.store import Store
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.show.lookup import ignore_status, look_up
+from ltrain_transforms.show.references import Kind, Reference, WaveReference
 from ltrain_transforms.show.report import Chart, Facts, Grid, Report
 from ltrain_transforms.show.run import run_report
 from ltrain_transforms.show.wave_rewards import apply_recipe
@@ -117,11 +118,15 @@ def test_there_is_one_row_per_wave(shown: Report) -> None:
     kinds = ("infra", "ok", "timeout")
     columns = ("wave", "policy", "rollouts", *kinds, "samples", "tokens", "steps", "dataset")
     assert waves.columns == columns
+    train0, train1, train2 = (WaveReference("demo", "train", wave) for wave in range(3))
+    val1 = WaveReference("demo", "val", 1)
+    sql0, sql1, sql2 = ((Reference(Kind.POLICY, f"sql@{number}"),) for number in range(3))
+    d0, d1 = (Reference(Kind.DATASET, name) for name in ("d0", "d1"))
     assert waves.rows == (
-        ("train 0", "sql@0", 3, 1, 2, None, 0, 0, 2, "d0"),
-        ("train 1", "sql@1", 2, None, 2, None, 2, 2, 2, "d1"),
-        ("val 1", "sql@0", 1, None, 1, None, None, None, None, None),
-        ("train 2", "sql@2", 2, None, 1, 1, 2, 2, None, None),
+        (train0, sql0, 3, 1, 2, None, 0, 0, 2, d0),
+        (train1, sql1, 2, None, 2, None, 2, 2, 2, d1),
+        (val1, sql0, 1, None, 1, None, None, None, None, None),
+        (train2, sql2, 2, None, 1, 1, 2, 2, None, None),
     )
 
 
@@ -150,7 +155,8 @@ def test_production_traffic_has_no_outcomes_and_is_shown(
     insert_otlp(store, scene.request())
     found = run_of(store, recipe_file)
     assert chart(found, "Validation") == {"reward (by the agent) (prod)": ((0, 1.0),)}
-    assert grid(found, "Waves").rows == (("prod 0", "sql@0", 2, None, None, None, None),)
+    wave, policy = WaveReference("demo", "prod", 0), (Reference(Kind.POLICY, "sql@0"),)
+    assert grid(found, "Waves").rows == ((wave, policy, 2, None, None, None, None),)
 
 
 def test_a_run_without_rollouts_is_empty(

@@ -30,6 +30,8 @@ class Dot:
     x: float
     y: float
     label: str
+    value: int
+    """The value on the axis x, such as a wave."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +120,7 @@ def _line(number: int, name: str, points: Points, x: _Scale, y: _Scale) -> Line:
             continue
         parts[-1].append(f"{x(x_value)},{y(y_value)}")
         label = f"{name}, {x_value:g}: {format_cell(y_value)}"
-        dots.append(Dot(x(x_value), y(y_value), label))
+        dots.append(Dot(x(x_value), y(y_value), label, int(x_value)))
     return Line(
         name,
         f"c{number % COLOURS} s{number // COLOURS % 3}",

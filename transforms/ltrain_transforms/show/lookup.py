@@ -13,9 +13,9 @@ from ltrain_transforms.errors import NoDataset, NothingToShow
 from ltrain_transforms.recipe import DEFAULT, Recipe
 from ltrain_transforms.show import difference, policy, run, subject
 from ltrain_transforms.show.dataset import dataset_report
+from ltrain_transforms.show.references import Identifier, Kind
 from ltrain_transforms.show.report import Report
 from ltrain_transforms.show.rollout import candidates, read_rollout, recipe_or_default
-from ltrain_transforms.show.subject import Identifier, Kind
 from ltrain_transforms.show.traffic import TrafficKind, only_rollout, read_traffic
 from ltrain_transforms.show.tree import RolloutTree, build_tree
 from ltrain_transforms.show.wave_rewards import apply_recipe
@@ -50,6 +50,29 @@ def look_up(
         BadRecipe: when the recipe for a rollout or run is not valid.
     """
     name = Identifier.parse(identifier)
+    in_home = look_up_in_home(identifier, home=home, against=against)
+    if in_home is not None:
+        return in_home
+    if not IN_STORE & set(name.kinds):
+        raise subject.not_found(name, home, None)
+    try:
+        store = Store.open(dsn, create=False)
+    except NoStore as error:
+        raise NothingToShow(f"{subject.not_found(name, home, None)} {error}") from error
+    with store:
+        return look_up_in_store(store, identifier, home, recipe, report_status)
+
+
+def look_up_in_home(identifier: str, *, home: Path, against: str | None = None) -> Report | None:
+    """Return the report on a dataset or a policy; None if `identifier` names neither.
+
+    Args:
+        against: another dataset, which the first is compared with.
+
+    Raises:
+        NothingToShow: when one of two datasets does not exist.
+    """
+    name = Identifier.parse(identifier)
     dataset = subject.find_dataset(name, home)
     if against is not None:
         return _compare(name, dataset, against, home)
@@ -57,9 +80,29 @@ def look_up(
         with _explain_damage(dataset):
             return dataset_report(dataset)
     version = subject.find_policy_version(name, home)
-    if version is not None:
-        return policy.policy_report(home, *version)
-    return _look_up_in_store(name, home, dsn, recipe, report_status)
+    return None if version is None else policy.policy_report(home, *version)
+
+
+def look_up_in_store(
+    store: Store,
+    identifier: str,
+    home: Path,
+    recipe: Path | None = None,
+    report_status: Callable[[str], None] = ignore_status,
+) -> RolloutTree | Report:
+    """Look up a run, rollout, trace, session or span in an open store.
+
+    Raises:
+        NothingToShow: when the id names nothing, or several things.
+        BadRecipe: when the recipe for a rollout or run is not valid.
+    """
+    name = Identifier.parse(identifier)
+    try:
+        return _run_or_execution(store, name, home, recipe, report_status)
+    except QueryFailed as error:
+        if error.table_missing:
+            raise subject.not_found(name, home, None) from error
+        raise
 
 
 def _compare(name: Identifier, first: Dataset | None, against: str, home: Path) -> Report:
@@ -91,28 +134,6 @@ def _explain_damage(*datasets: Dataset) -> Iterator[None]:
             f"{where} is damaged or was built by another version of ltrain: "
             f"{str(error).splitlines()[0]}. Build it again with `ltrain build`."
         ) from error
-
-
-def _look_up_in_store(
-    name: Identifier,
-    home: Path,
-    dsn: str | None,
-    recipe: Path | None,
-    report_status: Callable[[str], None],
-) -> RolloutTree | Report:
-    if not IN_STORE & set(name.kinds):
-        raise subject.not_found(name, home, None)
-    try:
-        store = Store.open(dsn, create=False)
-    except NoStore as error:
-        raise NothingToShow(f"{subject.not_found(name, home, None)} {error}") from error
-    with store:
-        try:
-            return _run_or_execution(store, name, home, recipe, report_status)
-        except QueryFailed as error:
-            if error.table_missing:
-                raise subject.not_found(name, home, None) from error
-            raise
 
 
 def _run_or_execution(

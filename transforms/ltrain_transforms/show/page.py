@@ -46,14 +46,15 @@ def write_page(shown: RolloutTree | Report, file: Path) -> None:
 
 def render_page(shown: RolloutTree | Report) -> str:
     """Return the HTML of the page."""
-    name = "rollout" if isinstance(shown, RolloutTree) else "report"
-    style, script = _asset("page.css"), _asset("page.js")
+    style, script = page_asset("page.css"), page_asset("page.js")
     allowed = f"style-src '{_digest(style)}'; script-src '{_digest(script)}'"
     return (
-        _templates()
-        .get_template(f"{name}.html.j2")
+        page_templates()
+        .get_template(template_name(shown))
         .render(
             shown=shown,
+            layout="base.html.j2",
+            href=no_page,
             style=Markup(style),
             script=Markup(script),
             policy=f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'",
@@ -61,8 +62,22 @@ def render_page(shown: RolloutTree | Report) -> str:
     )
 
 
+def no_page(_: object) -> None:
+    """Return no address: a file has no links to other pages."""
+
+
+def template_name(shown: RolloutTree | Report) -> str:
+    """Return the template of a page.
+
+    It needs `shown`; `layout`, the template of the frame; and `href`, which returns the address of
+    the page of a reference, or None.
+    """
+    return "rollout.html.j2" if isinstance(shown, RolloutTree) else "report.html.j2"
+
+
 @cache
-def _templates() -> Environment:
+def page_templates() -> Environment:
+    """Return the templates, filters and functions of pages."""
     environment = Environment(
         loader=PackageLoader("ltrain_transforms.show"),
         autoescape=True,
@@ -81,6 +96,7 @@ def _templates() -> Environment:
         "messages_by_call": messages_by_call,
         "excerpt": excerpt,
         "draw_chart": charts.draw_chart,
+        "references": lambda cell: cell if isinstance(cell, tuple) else (cell,),
         "box": (charts.WIDTH, charts.HEIGHT),
         "margins": (charts.LEFT, charts.RIGHT, charts.TOP, charts.BOTTOM),
         "bar": bar,
@@ -94,7 +110,8 @@ def _templates() -> Environment:
     return environment
 
 
-def _asset(name: str) -> str:
+def page_asset(name: str) -> str:
+    """Return the text of a style sheet or script in templates/."""
     return files("ltrain_transforms.show").joinpath("templates", name).read_text("utf-8")
 
 

@@ -8,7 +8,8 @@ from typing import Any
 from ltrain_transforms.datasets import list_datasets
 from ltrain_transforms.errors import BadPolicyFile, NothingToShow
 from ltrain_transforms.policy_file import POLICY_MANIFEST, PolicyVersion, read_lineage
-from ltrain_transforms.show.report import Cell, Facts, Grid, Report, format_size, join_names
+from ltrain_transforms.show.references import Kind, Reference
+from ltrain_transforms.show.report import Cell, Fact, Facts, Grid, Report, format_size, join_names
 
 IDENTIFIER = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)(?:@(?P<version>[0-9]+))?")
 """The name of a policy or of one version: `sql`, `sql@3`."""
@@ -77,27 +78,36 @@ def _row(version: PolicyVersion | int, versions: list[int]) -> tuple[Cell, ...]:
         return (version, None, "removed from this home", None, None, None)
     created = f"{version.created_at:%Y-%m-%d %H:%M}"
     size = format_size(version.size) if version.version in versions else "removed"
-    return (version.version, version.parent, version.dataset, version.recipe, created, size)
+    own, parent = (_reference(version, number) for number in (version.version, version.parent))
+    dataset = Reference(Kind.DATASET, version.dataset) if version.dataset else None
+    return (own, parent, dataset, version.recipe, created, size)
+
+
+def _reference(policy: PolicyVersion, number: int | None) -> Reference | None:
+    """Return a reference to a version of the same policy."""
+    if number is None:
+        return None
+    return Reference(Kind.POLICY, f"{policy.policy}@{number}", str(number))
 
 
 def _facts(
     own: PolicyVersion, current: int | None, versions: list[int], datasets: dict[str, Path]
-) -> Iterator[tuple[str, str]]:
+) -> Iterator[tuple[str, Fact]]:
     yield "served", "yes" if own.version == current else f"no, version {current} is"
-    yield "parent", "none: training starts from it" if own.parent is None else str(own.parent)
+    yield "parent", _reference(own, own.parent) or "none: training starts from it"
     yield "dataset", _dataset_location(own.dataset, datasets)
     yield "recipe", own.recipe or "none"
     yield "created", f"{own.created_at:%Y-%m-%d %H:%M:%S} UTC"
     if own.artifact != "weights":
         yield "artifact", own.artifact + (f" of v{own.base}" if own.base is not None else "")
     yield "size", f"{format_size(own.size)} in {len(own.files)} file(s)"
-    yield "versions", join_names(versions)
+    yield "versions", tuple(filter(None, (_reference(own, number) for number in versions)))
 
 
-def _dataset_location(dataset: str | None, datasets: dict[str, Path]) -> str:
-    if dataset is None:
-        return "none"
-    return f"{dataset} in {datasets[dataset]}" if dataset in datasets else dataset
+def _dataset_location(dataset: str | None, datasets: dict[str, Path]) -> Fact:
+    if dataset not in datasets:
+        return dataset or "none"
+    return Reference(Kind.DATASET, dataset, f"{dataset} in {datasets[dataset]}")
 
 
 def _to_json(version: PolicyVersion | int, versions: list[int]) -> dict[str, Any]:

@@ -5,7 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-Cell = str | int | float | None
+from ltrain_transforms.show.references import AnyReference, WaveReference
+
+Cell = str | int | float | None | AnyReference | tuple[AnyReference, ...]
+Fact = str | AnyReference | tuple[AnyReference, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +16,7 @@ class Facts:
     """Pairs of a name and a value."""
 
     title: str
-    rows: tuple[tuple[str, str], ...]
+    rows: tuple[tuple[str, Fact], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,12 @@ class Chart:
     x_label: str
     y_label: str
     series: tuple[tuple[str, Points], ...]
+    waves: tuple[str, str] | None = None
+    """The run and the mode of the waves that the points are of; None if they are of none."""
+
+    def wave(self, number: int) -> WaveReference | None:
+        """Return the wave that a point is of."""
+        return None if self.waves is None else WaveReference(*self.waves, number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +68,9 @@ def format_cell(value: Cell) -> str:
     """Format a cell: integers in full, floats with three decimals or three significant digits."""
     if value is None:
         return ""
-    if isinstance(value, str | bool):
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
+    if isinstance(value, str | bool | AnyReference):
         return str(value)
     if isinstance(value, int):
         return f"{value:,}"

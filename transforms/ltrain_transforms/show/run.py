@@ -7,7 +7,8 @@ from typing import Any
 import polars as pl
 
 from ltrain_transforms.datasets import alarm_messages
-from ltrain_transforms.show.report import Cell, Chart, Facts, Grid, Report, join_names
+from ltrain_transforms.show.references import Kind, Reference, WaveReference
+from ltrain_transforms.show.report import Cell, Chart, Facts, Grid, Report
 from ltrain_transforms.show.wave_rewards import RecipeResults
 from ltrain_transforms.show.waves import RunWaves, WaveUpdate
 
@@ -50,17 +51,23 @@ def run_report(
     updates = run_waves.updates
     metrics = {name: _metric_means(updates, name) for name in _metric_names(updates)}
     plotted = {name: metrics[name] for name in METRICS if name in metrics}
+    training, validation, testing = ((run, mode) for mode in ("train", "val", "test"))
+    only_val = set(run_waves.waves["mode"]) <= {"train", "val", "test"}
+    mean = "mean of the rollouts"
     charts = [
-        Chart("Reward in training", "wave", "mean of the rollouts", _series(train)),
-        Chart("Reward by rule", "wave", "mean of the rollouts", _series(rules)),
-        Chart("Validation", "wave", "mean of the rollouts", _series(others)),
-        Chart("Test", "wave", "mean of the rollouts", _series(test)),
-        Chart("Drops in training", "wave", "count", _series(drops)),
-        Chart("Time in training", "wave", "seconds", _series(durations)),
-        *(Chart(f"Step: {name}", "wave", name, _series({name: plotted[name]})) for name in plotted),
+        Chart("Reward in training", "wave", mean, _series(train), training),
+        Chart("Reward by rule", "wave", mean, _series(rules), training),
+        Chart("Validation", "wave", mean, _series(others), validation if only_val else None),
+        Chart("Test", "wave", mean, _series(test), testing),
+        Chart("Drops in training", "wave", "count", _series(drops), training),
+        Chart("Time in training", "wave", "seconds", _series(durations), training),
+        *(
+            Chart(f"Step: {name}", "wave", name, _series({name: plotted[name]}), training)
+            for name in plotted
+        ),
     ]
     grids = [
-        _wave_table(run_waves, results),
+        _wave_table(run, run_waves, results),
         _table("Evaluations in training, mean of the rollouts", train),
         _table("Validation, mean of the rollouts", others),
         *([_table("Test, mean of the rollouts", test)] if test else []),
@@ -77,7 +84,7 @@ def run_report(
         (
             ("waves", f"{waves:,}"),
             ("rollouts", f"{rollouts:,}"),
-            ("policies", join_names(policies)),
+            ("policies", tuple(Reference(Kind.POLICY, name) for name in policies) or "none"),
             *((("other spans", f"{results.other_spans:,}"),) if results else ()),
             ("judged by", recipe_label),
         ),
@@ -167,7 +174,7 @@ def _table(title: str, values: WaveValues, empty: str = "none") -> Grid:
     return Grid(title, ("wave", *values), rows, empty)
 
 
-def _wave_table(run_waves: RunWaves, results: RecipeResults | None) -> Grid:
+def _wave_table(run: str, run_waves: RunWaves, results: RecipeResults | None) -> Grid:
     """Return one row per wave: its policies, rollouts by outcome, samples and optimizer steps."""
     kinds = sorted(run_waves.outcomes["outcome"].unique().to_list())
     counts = {
@@ -184,11 +191,11 @@ def _wave_table(run_waves: RunWaves, results: RecipeResults | None) -> Grid:
         update = updates.get(wave["wave"]) if is_train else None
         outcomes: list[Cell] = [counts.get((*key, kind)) for kind in kinds]
         samples = samples_by_wave.get(key, (None, None)) if is_train else (None, None)
-        trained = (len(update.steps), update.dataset) if update else (None, None)
-        policies = ", ".join(wave["policies"])
-        rows.append(
-            (" ".join(map(str, key)), policies, wave["rollouts"], *outcomes, *samples, *trained)
-        )
+        dataset = Reference(Kind.DATASET, update.dataset) if update else None
+        steps = len(update.steps) if update else None
+        policies = tuple(Reference(Kind.POLICY, policy) for policy in wave["policies"])
+        place = WaveReference(run, *key)
+        rows.append((place, policies, wave["rollouts"], *outcomes, *samples, steps, dataset))
     columns = ("wave", "policy", "rollouts", *kinds, "samples", "tokens", "steps", "dataset")
     return Grid("Waves", columns, tuple(rows))
 

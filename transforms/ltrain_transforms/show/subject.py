@@ -4,9 +4,7 @@ A prefix `kind:`, as in `run:sql`, searches that kind only.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ from ltrain_collector.store import Store
 from ltrain_transforms.datasets import MANIFEST, Dataset, list_datasets
 from ltrain_transforms.errors import NothingToShow
 from ltrain_transforms.show import policy
+from ltrain_transforms.show.references import Identifier, Kind
 from ltrain_transforms.show.report import join_names
 from ltrain_transforms.show.rollout import candidates
 from ltrain_transforms.show.traffic import TrafficKind, traffic_ids
@@ -23,39 +22,6 @@ MAX_CANDIDATES = 50
 
 MAX_NAMES = 5
 """Number of names that an error lists."""
-
-
-class Kind(StrEnum):
-    DATASET = "dataset"
-    """A folder that `ltrain build` wrote, or the id of one in LTRAIN_HOME/datasets."""
-    POLICY = "policy"
-    """`NAME` or `NAME@VERSION`, in LTRAIN_HOME/policies."""
-    RUN = "run"
-    """The name of a run in the store."""
-    ROLLOUT = "rollout"
-    """The beginning of the id of a rollout in the store."""
-    TRACE = "trace"
-    """The beginning of the id of a trace in the store."""
-    SESSION = "session"
-    """The beginning of the id of a session in the store."""
-    SPAN = "span"
-    """The whole id of a span in the store: its rollout or trace is shown."""
-
-
-@dataclass(frozen=True, slots=True)
-class Identifier:
-    """An id as the user typed it."""
-
-    text: str
-    kinds: tuple[Kind, ...]
-    """The kinds to search."""
-
-    @classmethod
-    def parse(cls, text: str) -> "Identifier":
-        kind, colon, rest = text.partition(":")
-        if colon and kind in set(Kind):
-            return cls(rest, (Kind(kind),))
-        return cls(text, tuple(Kind))
 
 
 def find_dataset(name: Identifier, home: Path) -> Dataset | None:

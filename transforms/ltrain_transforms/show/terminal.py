@@ -149,7 +149,7 @@ def _facts(part: Facts) -> RenderableType:
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in part.rows:
-        table.add_row(Text(visible(name)), Text(visible(value)))
+        table.add_row(Text(visible(name)), Text(visible(format_cell(value))))
     return Group(_title(part.title), table)
 
 
