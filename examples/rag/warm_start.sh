@@ -3,7 +3,7 @@
 set -euo pipefail
 model=$(realpath "${1:?usage: bash warm_start.sh MODEL}")
 cd "$(dirname "$0")"
-trap 'kill -INT $(jobs -p) 2>/dev/null; wait' EXIT
+trap 'kill $(jobs -p) 2>/dev/null; wait' EXIT
 
 ltrain up &
 python teacher.py train.jsonl --port 9000 &

@@ -7,7 +7,9 @@ the tests, and so are the embeddings.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -401,6 +403,22 @@ def test_an_empty_index_is_refused(tmp_path: Path) -> None:
 
 def test_the_chat_template_has_tools() -> None:
     assert renders_tools(FOLDER, str(FOLDER / "smollm2_tools.jinja"))
+
+
+def test_the_warm_start_stops_its_servers(tmp_path: Path) -> None:
+    """A shell starts servers in the background with SIGINT ignored, which some programs keep."""
+    sleep = f"exec {sys.executable} -c 'import time; time.sleep(600)'"
+    for name, line in {
+        "python": sleep,
+        "ltrain": f'case "$1" in up|serve) {sleep};; esac',
+        "curl": "echo '\"ready\"'",
+    }.items():
+        program = tmp_path / name
+        program.write_text(f"#!/usr/bin/env bash\n{line}\n")
+        program.chmod(0o755)
+    environment = os.environ | {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    command = ["bash", str(FOLDER / "warm_start.sh"), str(tmp_path)]
+    subprocess.run(command, env=environment, check=True, timeout=60)
 
 
 def test_the_recipes_are_valid() -> None:

@@ -8,19 +8,24 @@ from ltrain_collector.admin.query_output import (
     parse_parameters,
     write_result,
 )
-from ltrain_collector.admin.trace_list import TraceFilter, list_traces
+from ltrain_collector.admin.trace_list import list_traces
+from ltrain_collector.admin.trace_query import Line, Position, TraceFilter, find_line, read_lines
 
 __all__ = [
+    "Line",
+    "Position",
     "PruneFilter",
     "TraceFilter",
     "backup",
     "days_ago",
     "describe_records",
+    "find_line",
     "format_report",
     "ignore_closed_pipe",
     "list_traces",
     "parse_parameters",
     "prune",
+    "read_lines",
     "restore",
     "store_status",
     "write_result",

@@ -11,7 +11,8 @@ from rich.console import Console
 from tests.otlp import insert_otlp
 
 from ltrain_collector.admin import TraceFilter, list_traces
-from ltrain_collector.admin.trace_list import Line, _table
+from ltrain_collector.admin.trace_list import _table
+from ltrain_collector.admin.trace_query import Line
 from ltrain_collector.errors import BadTime
 from ltrain_collector.feedback import Feedback, to_request
 from ltrain_collector.store import Store
@@ -98,6 +99,7 @@ def test_rollouts_and_traces_are_listed(filled: str, capsys: pytest.CaptureFixtu
 
 def test_eighty_columns_lose_nothing() -> None:
     line = Line(
+        latest=0,
         started=datetime(2026, 11, 25, 3, 13, 59, tzinfo=UTC), kind="rollout", id="bb3ea09d2e31f",
         session="", run="eval-tasks", mode="train", agents=["writer", "critic"], llm_calls=123,
         tool_calls=12, tokens=987654, errors=3, seconds=123.45, rewards={"helpful": "0.75"},
