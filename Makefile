@@ -2,7 +2,7 @@
 
 PYTHON ?= python3.11
 MODEL := .ltrain/models/smollm2
-PACKAGES := instrument collector transforms train episodes cli
+PACKAGES := instrument collector transforms train episodes ui cli
 TYPED := $(PACKAGES) setup tests examples benchmarks
 BIN := .venv/bin
 # These tests start vLLM or a learner, which use the whole machine: they run one at a time

@@ -10,6 +10,7 @@ import typer
 import ltrain_collector.cli
 import ltrain_train.cli
 import ltrain_transforms.cli
+import ltrain_ui.cli
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.installation import install_command
 from ltrain_instrument.machine import visible
@@ -20,7 +21,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},  # every command inherits them
 )
-for part in (ltrain_collector.cli.app, ltrain_transforms.cli.app, ltrain_train.cli.app):
+for part in (
+    ltrain_collector.cli.app,
+    ltrain_transforms.cli.app,
+    ltrain_train.cli.app,
+    ltrain_ui.cli.app,
+):
     app.add_typer(part)
 
 

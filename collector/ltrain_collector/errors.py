@@ -59,11 +59,21 @@ class BadTls(LtrainError, ValueError):
 class PortTaken(LtrainError, OSError):
     """A port that another process listens on."""
 
-    def __init__(self, port: int, option: str) -> None:
+    def __init__(self, port: int, option: str, hint: str = "") -> None:
         super().__init__(
             f"Port {port} on 127.0.0.1 is taken. Stop the process that listens there (`ss -ltnp "
             f"'sport = :{port}'` names it), or choose another port with {option}; 0 takes any free "
-            "one. One `ltrain up` serves all processes of this machine."
+            f"one.{hint}"
+        )
+
+
+class BadPort(LtrainError, OSError):
+    """A port or an address that this process cannot listen on."""
+
+    def __init__(self, host: str, port: int, option: str, why: str) -> None:
+        super().__init__(
+            f"ltrain cannot listen on port {port} of {host}: {why}. Choose a port from 1024 to "
+            f"65535 with {option}, and an address of this machine with --host."
         )
 
 

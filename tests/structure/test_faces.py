@@ -13,6 +13,7 @@ PACKAGES = {
     "ltrain_transforms": ROOT / "transforms",
     "ltrain_train": ROOT / "train",
     "ltrain_episodes": ROOT / "episodes",
+    "ltrain_ui": ROOT / "ui",
 }
 FOLDERS = sorted(
     path
@@ -28,6 +29,7 @@ USERS = [
         "transforms",
         "train",
         "agents",
+        "ui",
         "cli",
         "setup",
         "benchmarks",

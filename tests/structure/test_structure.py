@@ -11,7 +11,17 @@ from statistics import median
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("instrument", "collector", "transforms", "train", "episodes", "cli", "examples", "setup")
+FOLDERS = (
+    "instrument",
+    "collector",
+    "transforms",
+    "train",
+    "episodes",
+    "ui",
+    "cli",
+    "examples",
+    "setup",
+)
 VAGUE = {"utils", "util", "helpers", "helper", "common", "manager", "misc"}
 PLAIN = (*FOLDERS, "benchmarks", "tests")
 """The folders whose docstrings and names are checked."""
@@ -83,7 +93,7 @@ def test_import_stays_light(module: str, heavy: set[str]) -> None:
 
 
 def test_every_package_is_marked_as_typed() -> None:
-    assert len(PACKAGES) == 6
+    assert len(PACKAGES) == 7
     assert [path.name for path in PACKAGES if not (path / "py.typed").exists()] == []
 
 

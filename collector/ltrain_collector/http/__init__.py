@@ -1,12 +1,19 @@
 """What every HTTP server of ltrain needs beside starlette: limits, origin checks, compression."""
 
-from ltrain_collector.http.browsers import DENIED_STATUSES, ORIGIN, BrowserGuard
+from ltrain_collector.http.browsers import (
+    DENIED_STATUSES,
+    ORIGIN,
+    USER_SITES,
+    AllowedHosts,
+    BrowserGuard,
+)
 from ltrain_collector.http.budget import MAX_REQUEST_BYTES, MemoryBudget, RequestBuffer
 from ltrain_collector.http.connection import MAX_HEAD_BYTES, connection_factory
 from ltrain_collector.http.decompression import Zlib, inflate, too_large
 from ltrain_collector.http.descriptors import Descriptors, raise_limit
 from ltrain_collector.http.listeners import (
     Tls,
+    bind_port,
     check_tls,
     listener_address,
     open_listener,
@@ -19,6 +26,8 @@ __all__ = [
     "MAX_HEAD_BYTES",
     "MAX_REQUEST_BYTES",
     "ORIGIN",
+    "USER_SITES",
+    "AllowedHosts",
     "BrowserGuard",
     "Descriptors",
     "MemoryBudget",
@@ -27,6 +36,7 @@ __all__ = [
     "RequestBuffer",
     "Tls",
     "Zlib",
+    "bind_port",
     "check_tls",
     "connection_factory",
     "inflate",

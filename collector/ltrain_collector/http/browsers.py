@@ -52,13 +52,29 @@ class Refusal:
     sentence: str
 
 
+class AllowedHosts:
+    """The names and addresses that a request may have in `Host`: this machine's, and others."""
+
+    def __init__(self, others: Iterable[str] = ()) -> None:
+        self._names = frozenset(_host_name(host) for host in (*LOOPBACK_NAMES, *others))
+
+    def contain(self, host: str, scope: Scope) -> bool:
+        """Return whether the value of `Host` is allowed; '' and the connection's address are."""
+        match = HOST.fullmatch(host.strip())
+        if match is None:
+            return False
+        name = _host_name(match[1])
+        address = str((scope.get("server") or ("",))[0]).removeprefix(IPV4_MAPPED)
+        return name in self._names or name in ("", address)
+
+
 class BrowserGuard:
     """Passes requests of programs to an application, and refuses those of web pages."""
 
     def __init__(self, app: ASGIApp, hosts: Iterable[str], refusals: RefusalCounts) -> None:
         """Allow the names and addresses `hosts` in `Host`, in addition to this machine's."""
         self._app = app
-        self._hosts = frozenset(_host_name(host) for host in (*LOOPBACK_NAMES, *hosts))
+        self._hosts = AllowedHosts(hosts)
         self._refusals = refusals
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -84,17 +100,9 @@ class BrowserGuard:
             if name == b"sec-fetch-dest" and b"sec-fetch-site" not in names:
                 if SUBRESOURCES.fullmatch(value):
                     return FETCH_SITE
-            elif name == b"host" and not self._is_listed(value, scope):
+            elif name == b"host" and not self._hosts.contain(value, scope):
                 return _unlisted(value)
         return None
-
-    def _is_listed(self, host: str, scope: Scope) -> bool:
-        match = HOST.fullmatch(host.strip())
-        if match is None:
-            return False
-        name = _host_name(match[1])
-        address = str((scope.get("server") or ("",))[0]).removeprefix(IPV4_MAPPED)
-        return name in self._hosts or name in ("", address)
 
     def _with_headers(self, send: Send) -> Send:
         with_headers = _with_headers(send)

@@ -1,11 +1,12 @@
 """Where an HTTP server of ltrain listens: its address, its socket, and its certificate."""
 
+import errno
 import socket
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
 
-from ltrain_collector.errors import BadTls
+from ltrain_collector.errors import BadPort, BadTls, PortTaken
 
 BACKLOG = 1024
 """Connections that wait to be accepted."""
@@ -38,6 +39,24 @@ def open_listener(host: str, port: int) -> socket.socket:
         listener.close()
         raise
     return listener
+
+
+def bind_port(host: str, port: int, option: str, hint: str = "") -> socket.socket:
+    """Return a socket that listens on the port that a user chose with an option.
+
+    Args:
+        hint: what else the user can do if the port is taken.
+
+    Raises:
+        BadPort: when this process cannot listen there.
+        PortTaken: when another process listens on the port.
+    """
+    try:
+        return open_listener(host, port)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise PortTaken(port, option, hint) from None
+        raise BadPort(host, port, option, error.strerror or str(error)) from error
 
 
 def listener_address(listener: socket.socket) -> str:

@@ -1,7 +1,6 @@
 """`ltrain up`: one process with a store's folder, two ports for OTLP and one for SQL."""
 
 import asyncio
-import errno
 import logging
 import os
 import signal
@@ -20,17 +19,16 @@ from opentelemetry.sdk.environment_variables import OTEL_SDK_DISABLED
 from starlette.types import Receive, Scope, Send
 
 from ltrain_collector.access import Keys, secret_file, store_secret
-from ltrain_collector.errors import PortTaken
 from ltrain_collector.http import (
     BrowserGuard,
     Descriptors,
     RefusalCounts,
     RefusalReason,
     Tls,
+    bind_port,
     check_tls,
     connection_factory,
     listener_address,
-    open_listener,
     raise_limit,
     url_host,
 )
@@ -48,6 +46,8 @@ logger = logging.getLogger(__name__)
 
 HOST = "127.0.0.1"
 """The default address, which other machines cannot reach."""
+
+ONE_SERVER = " One `ltrain up` serves all processes of this machine."
 
 SHUTDOWN_SECONDS = 6
 """Seconds that open requests get to finish after SIGTERM."""
@@ -148,10 +148,10 @@ def serve(
     check_tls(tls)
     raise_limit()
     # check the gRPC port now: gRPC binds it later, once the store is open
-    _bind(host, ports.grpc, "--grpc-port").close()
+    bind_port(host, ports.grpc, "--grpc-port", ONE_SERVER).close()
     with (
-        _bind(host, ports.otlp, "--otlp-port") as otlp,
-        _bind(host, ports.sql, "--http-port") as sql,
+        bind_port(host, ports.otlp, "--otlp-port", ONE_SERVER) as otlp,
+        bind_port(host, ports.sql, "--http-port", ONE_SERVER) as sql,
     ):
         os.environ.pop(OTEL_SDK_DISABLED, None)  # it is meant for agents; the collector counts
         metrics = OwnMetrics()
@@ -211,15 +211,6 @@ def _ready_line(directory: Path, otlp: socket.socket, sql: socket.socket, tls: T
     )
 
 
-def _bind(host: str, port: int, option: str) -> socket.socket:
-    try:
-        return open_listener(host, port)
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise PortTaken(port, option) from None
-        raise BadPort(host, port, option, error.strerror or str(error)) from error
-
-
 class OpenToAll(LtrainError, PermissionError):
     """Other machines could reach the store, and it has no keys."""
 
@@ -228,16 +219,6 @@ class OpenToAll(LtrainError, PermissionError):
             f"A store without keys is served only on this machine, not on '{host}'. Make a key "
             f"with `ltrain key make admin --dir {directory}`, which every request then needs, or "
             "remove --host."
-        )
-
-
-class BadPort(LtrainError, OSError):
-    """A port or an address that this process cannot listen on."""
-
-    def __init__(self, host: str, port: int, option: str, why: str) -> None:
-        super().__init__(
-            f"ltrain cannot listen on port {port} of {host}: {why}. Choose a port from 1024 to "
-            f"65535 with {option}, and an address of this machine with --host."
         )
 
 

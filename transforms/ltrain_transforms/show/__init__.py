@@ -1,17 +1,51 @@
 """`ltrain show` and `ltrain rules`: reports for a terminal, a page or a program."""
 
 from ltrain_transforms.show.dataset import dataset_report
-from ltrain_transforms.show.lookup import look_up
-from ltrain_transforms.show.page import render_page, write_page
+from ltrain_transforms.show.lookup import (
+    look_up,
+    look_up_in_home,
+    look_up_in_store,
+    trained_run_report,
+)
+from ltrain_transforms.show.overview import dataset_table, policy_table, run_table
+from ltrain_transforms.show.page import (
+    page_asset,
+    page_templates,
+    render_page,
+    template_name,
+    write_page,
+)
+from ltrain_transforms.show.references import GroupReference, Kind, Reference, WaveReference
+from ltrain_transforms.show.report import Facts, Grid, Report
 from ltrain_transforms.show.rules_report import render_report, report_rules
 from ltrain_transforms.show.terminal import print_shown
+from ltrain_transforms.show.tree import RolloutTree
+from ltrain_transforms.show.wave import wave_report
 
 __all__ = [
+    "Facts",
+    "Grid",
+    "GroupReference",
+    "Kind",
+    "Reference",
+    "Report",
+    "RolloutTree",
+    "WaveReference",
     "dataset_report",
+    "dataset_table",
     "look_up",
+    "look_up_in_home",
+    "look_up_in_store",
+    "page_asset",
+    "page_templates",
+    "policy_table",
     "print_shown",
     "render_page",
     "render_report",
     "report_rules",
+    "run_table",
+    "template_name",
+    "trained_run_report",
+    "wave_report",
     "write_page",
 ]

@@ -132,6 +132,12 @@ def _number(value: Any) -> float | None:
     return int(value) if integer else float(value)
 
 
+def trained_tokens(dataset: Dataset) -> int:
+    """Return the number of tokens with a loss."""
+    mask = pl.col("response_mask").list.sum()
+    return int(_scan(dataset, "samples").select(mask.sum()).collect().item() or 0)
+
+
 def _scan(dataset: Dataset, table: str) -> pl.LazyFrame:
     return pl.scan_parquet(dataset.path / table)
 

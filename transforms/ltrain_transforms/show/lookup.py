@@ -1,6 +1,6 @@
 """Look up an id: return the `RolloutTree` of a rollout, trace or session, or a `Report`."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from ltrain_transforms.show.report import Report
 from ltrain_transforms.show.rollout import candidates, read_rollout, recipe_or_default
 from ltrain_transforms.show.traffic import TrafficKind, only_rollout, read_traffic
 from ltrain_transforms.show.tree import RolloutTree, build_tree
-from ltrain_transforms.show.wave_rewards import apply_recipe
+from ltrain_transforms.show.wave_rewards import apply_recipe, read_results
 from ltrain_transforms.show.waves import query_waves
 from ltrain_transforms.traces import sender_roles
 
@@ -63,17 +63,20 @@ def look_up(
         return look_up_in_store(store, identifier, home, recipe, report_status)
 
 
-def look_up_in_home(identifier: str, *, home: Path, against: str | None = None) -> Report | None:
+def look_up_in_home(
+    identifier: str, *, home: Path, against: str | None = None, folders: bool = True
+) -> Report | None:
     """Return the report on a dataset or a policy; None if `identifier` names neither.
 
     Args:
         against: another dataset, which the first is compared with.
+        folders: whether the folder of a dataset names it too.
 
     Raises:
         NothingToShow: when one of two datasets does not exist.
     """
     name = Identifier.parse(identifier)
-    dataset = subject.find_dataset(name, home)
+    dataset = subject.find_dataset(name, home, folders)
     if against is not None:
         return _compare(name, dataset, against, home)
     if dataset is not None:
@@ -181,3 +184,18 @@ def _run(
     waves = query_waves(store, name, sender_roles.trusted_senders(loaded.source.trust))
     results = apply_recipe(store, loaded, name, waves.waves, report_status)
     return run.run_report(name, waves, results, f"{recipe or DEFAULT}, digest {loaded.digest}")
+
+
+def trained_run_report(store: Store, home: Path, name: str, trust: Sequence[str]) -> Report:
+    """Return the report on a run, with rules and drops as they are in its datasets.
+
+    Raises:
+        NothingToShow: when the store has no such run.
+    """
+    identifier = Identifier(name, (Kind.RUN,))
+    if not subject.is_run(identifier, store):
+        raise subject.not_found(identifier, home, store)
+    waves = query_waves(store, name, trust)
+    results = read_results(home, name, waves.waves)
+    found = "the datasets of its waves" if results else f"no dataset of its waves in {home}"
+    return run.run_report(name, waves, results, found)

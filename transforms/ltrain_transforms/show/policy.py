@@ -28,7 +28,7 @@ def policy_report(home: Path, name: str, number: int | None) -> Report:
     """
     folder = home / "policies" / name
     versions = list_versions(folder)
-    current = _current(folder)
+    current = current_version(folder)
     wanted = number if number is not None else versions[-1] if current is None else current
     if wanted not in versions:
         raise NothingToShow(
@@ -63,7 +63,8 @@ def list_versions(folder: Path) -> list[int]:
     return sorted(int(number) for number in numbers if number.isdigit())
 
 
-def _current(folder: Path) -> int | None:
+def current_version(folder: Path) -> int | None:
+    """Return the version of a policy that is served; None if none is."""
     try:
         return int((folder / "current").read_text())
     except (OSError, ValueError):

@@ -62,4 +62,17 @@ class WaveReference:
         return f"{self.mode} {self.wave}"
 
 
-AnyReference = Reference | WaveReference
+@dataclass(frozen=True, slots=True)
+class GroupReference:
+    """The rollouts of one task in a wave."""
+
+    run: str
+    mode: str
+    wave: int
+    task: str
+
+    def __str__(self) -> str:
+        return self.task
+
+
+AnyReference = Reference | WaveReference | GroupReference

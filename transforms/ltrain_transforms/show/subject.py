@@ -24,12 +24,12 @@ MAX_NAMES = 5
 """Number of names that an error lists."""
 
 
-def find_dataset(name: Identifier, home: Path) -> Dataset | None:
-    """Find a dataset by its folder or its id."""
+def find_dataset(name: Identifier, home: Path, folders: bool = True) -> Dataset | None:
+    """Find a dataset by its id or, with `folders`, by its folder."""
     if Kind.DATASET not in name.kinds or not name.text:
         return None
     try:
-        if (Path(name.text) / MANIFEST).exists():
+        if folders and (Path(name.text) / MANIFEST).exists():
             return Dataset.open(Path(name.text))
     except OSError:  # longer than a file name can be
         return None

@@ -1,12 +1,13 @@
 """The results of a recipe on a run, by wave: rewards by rule, drops and samples."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import polars as pl
 
 from ltrain_collector.store import Store
-from ltrain_transforms.datasets import alarms_by_wave, derive
+from ltrain_transforms.datasets import Dataset, alarms_by_wave, derive, list_datasets
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.rewards import divergences
 from ltrain_transforms.source import Selection, read_spans
@@ -33,6 +34,10 @@ class RecipeResults:
     while the outcome does not."""
 
 
+Scan = Callable[[str], pl.LazyFrame]
+"""Returns the rows of a derived table."""
+
+
 def apply_recipe(
     store: Store,
     recipe: Recipe,
@@ -41,42 +46,86 @@ def apply_recipe(
     report_status: Callable[[str], None],
 ) -> RecipeResults:
     """Apply a recipe to the waves of a run, with the tables of one wave in memory at a time."""
-    rules, drops, samples, other_spans = [], [], [], 0
-    alarms: dict[str, list[str]] = {}
+    results = _WaveResults()
     for mode, wave in waves.select(PLACE).iter_rows():
         report_status(f"{mode} wave {wave}")
-        place = (pl.lit(mode).alias("mode"), pl.lit(wave, pl.Int64).alias("wave"))
         spans, unresolved = read_spans(
             store, recipe.source, Selection(run=run, mode=mode or None, wave=wave)
         )
         spans = spans if mode else _without_mode(spans)
         tables = derive(spans, recipe, named_modes=(mode,)).tables
-        alarms |= alarms_by_wave(_lazy_reader(tables))
-        rules.append(_rule_means(tables).select(*place, pl.all()))
-        all_drops = pl.concat([tables["drops"], unresolved])
+        results.add(mode, wave, _lazy_reader(tables), unresolved)
+    evaluations = [reward.name for reward in recipe.reward if reward.evaluation is not None]
+    return results.finish(run, waves, evaluations)
+
+
+def read_results(home: Path, run: str, waves: pl.DataFrame) -> RecipeResults | None:
+    """Return the results in the datasets of a run's waves; None if there are none.
+
+    These are of the recipe at the time of each build.
+    """
+    results, evaluations, found = _WaveResults(), set[str](), False
+    keys = {f"{run}/{mode}/{wave}": (mode, wave) for mode, wave in waves.select(PLACE).iter_rows()}
+    for path, _ in list_datasets(home):
+        manifest = Dataset.open(path).manifest
+        own = list(manifest.get("waves", {}))
+        if len(own) != 1 or own[0] not in keys:
+            continue  # it is of another run, or of several waves
+        found = True
+        results.add(*keys[own[0]], _scan(path))
+        rewards = manifest["recipe"]["reward"]
+        evaluations |= {reward["name"] for reward in rewards if reward.get("evaluation")}
+    return results.finish(run, waves, sorted(evaluations)) if found else None
+
+
+def _scan(path: Path) -> Scan:
+    return lambda name: pl.scan_parquet(path / name)
+
+
+class _WaveResults:
+    """Collects the results of each wave."""
+
+    def __init__(self) -> None:
+        self._rules: list[pl.DataFrame] = []
+        self._drops: list[pl.DataFrame] = []
+        self._samples: list[pl.DataFrame] = []
+        self._other_spans = 0
+        self._alarms: dict[str, list[str]] = {}
+
+    def add(self, mode: str, wave: int, scan: Scan, unresolved: pl.DataFrame | None = None) -> None:
+        """Add a wave.
+
+        Args:
+            unresolved: the `DROPS` of spans without an execution, if the table lacks them.
+        """
+        place = (pl.lit(mode).alias("mode"), pl.lit(wave, pl.Int64).alias("wave"))
+        self._alarms |= alarms_by_wave(scan)
+        self._rules.append(_rule_means(scan).select(*place, pl.all()))
+        drops = scan("drops").collect()
+        if unresolved is not None:
+            drops = pl.concat([drops, unresolved])
         is_drop = pl.col("reason") != OTHER_SPAN
-        other_spans += all_drops.filter(~is_drop).height
-        drops.append(_count_drops(all_drops.filter(is_drop)).select(*place, pl.all()))
-        samples.append(_count_samples(tables["samples"]).select(*place, pl.all()))
-    means = _concat(rules, RULES)
-    for wave, sentences in _divergences(means, recipe, waves).items():
-        alarms.setdefault(f"{run}/train/{wave}", []).extend(sentences)
-    return RecipeResults(
-        means,
-        _concat(drops, DROPPED),
-        other_spans,
-        _concat(samples, SAMPLED),
-        alarms,
-    )
+        self._other_spans += drops.filter(~is_drop).height
+        self._drops.append(_count_drops(drops.filter(is_drop)).select(*place, pl.all()))
+        self._samples.append(_count_samples(scan("samples")).select(*place, pl.all()))
+
+    def finish(self, run: str, waves: pl.DataFrame, evaluations: Sequence[str]) -> RecipeResults:
+        """Return the results, with alarms for rules that diverge from `evaluations`."""
+        means = _concat(self._rules, RULES)
+        for wave, sentences in _divergences(means, evaluations, waves).items():
+            self._alarms.setdefault(f"{run}/train/{wave}", []).extend(sentences)
+        drops, samples = _concat(self._drops, DROPPED), _concat(self._samples, SAMPLED)
+        return RecipeResults(means, drops, self._other_spans, samples, self._alarms)
 
 
-def _divergences(means: pl.DataFrame, recipe: Recipe, waves: pl.DataFrame) -> dict[int, list[str]]:
+def _divergences(
+    means: pl.DataFrame, evaluations: Sequence[str], waves: pl.DataFrame
+) -> dict[int, list[str]]:
     """Return the sentences on diverging rules by training wave."""
     train = pl.col("mode") == "train"
     by_wave: dict[str, dict[int, float]] = {}
     for rule, wave, mean in means.filter(train).select("rule", "wave", "mean").iter_rows():
         by_wave.setdefault(rule, {})[wave] = mean
-    evaluations = [reward.name for reward in recipe.reward if reward.evaluation is not None]
     if not evaluations:
         return {}
     scores = [by_wave.pop(name, {}) for name in evaluations]
@@ -85,7 +134,7 @@ def _divergences(means: pl.DataFrame, recipe: Recipe, waves: pl.DataFrame) -> di
     return divergences(by_wave, outcomes)
 
 
-def _lazy_reader(tables: dict[str, pl.DataFrame]) -> Callable[[str], pl.LazyFrame]:
+def _lazy_reader(tables: dict[str, pl.DataFrame]) -> Scan:
     return lambda name: tables[name].lazy()
 
 
@@ -100,12 +149,13 @@ def _without_mode(spans: pl.DataFrame) -> pl.DataFrame:
     return spans.filter(~pl.col("execution_id").is_in(with_mode.implode()))
 
 
-def _rule_means(tables: dict[str, pl.DataFrame]) -> pl.DataFrame:
-    left_out = tables["drops"].filter(pl.col("stage") == "executions")["id"]
-    counts = ~pl.col("execution_id").is_in(left_out.implode())
-    executions = max(tables["executions"].filter(counts).height, 1)
-    rewards = tables["rewards"].filter(counts)
-    return rewards.group_by("rule").agg(mean=pl.col("value").sum() / executions).sort("rule")
+def _rule_means(scan: Scan) -> pl.DataFrame:
+    drops, executions = scan("drops"), scan("executions")
+    left_out = drops.filter(pl.col("stage") == "executions").select(execution_id="id")
+    counting = executions.join(left_out, "execution_id", "anti").select(pl.len()).collect().item()
+    rewards = scan("rewards").join(left_out, "execution_id", "anti").collect()
+    mean = pl.col("value").sum() / max(counting, 1)
+    return rewards.group_by("rule").agg(mean=mean).sort("rule")
 
 
 def _count_drops(drops: pl.DataFrame) -> pl.DataFrame:
@@ -113,6 +163,7 @@ def _count_drops(drops: pl.DataFrame) -> pl.DataFrame:
     return counted.sort("stage", "reason")
 
 
-def _count_samples(samples: pl.DataFrame) -> pl.DataFrame:
+def _count_samples(samples: pl.LazyFrame) -> pl.DataFrame:
     tokens = pl.col("response_mask").list.sum().cast(pl.Int64).sum()
-    return samples.select(samples=pl.len().cast(pl.Int64), tokens=tokens.fill_null(0))
+    counts = samples.select(samples=pl.len().cast(pl.Int64), tokens=tokens.fill_null(0))
+    return counts.collect()

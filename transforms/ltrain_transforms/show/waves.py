@@ -45,28 +45,29 @@ FROM (
 """
 
 CLOSED = f"""
-    SELECT toString(Mode) AS mode, toInt64(Wave) AS wave, RolloutId AS rollout,
-        argMax(SpanAttributes['{attributes.OUTCOME}'], Timestamp) AS outcome
+    SELECT toString(RunId) AS run, toString(Mode) AS mode, toInt64(Wave) AS wave,
+        RolloutId AS rollout, argMax(SpanAttributes['{attributes.OUTCOME}'], Timestamp) AS outcome
     FROM otel.spans
-    WHERE RunId = {{{{run:String}}}} AND SpanName = '{attributes.SPAN_ROLLOUT}' AND {{runner}}
-    GROUP BY mode, wave, rollout
+    WHERE RunId IN {{{{runs:Array(String)}}}} AND SpanName = '{attributes.SPAN_ROLLOUT}'
+        AND {{runner}}
+    GROUP BY run, mode, wave, rollout
 """
 
 OUTCOMES = """
-SELECT mode, wave, outcome, toInt64(count()) AS rollouts FROM ({closed})
-GROUP BY mode, wave, outcome ORDER BY wave, mode, outcome
+SELECT run, mode, wave, outcome, toInt64(count()) AS rollouts FROM ({closed})
+GROUP BY run, mode, wave, outcome ORDER BY run, wave, mode, outcome
 """
 
 EVALUATIONS = """
-SELECT mode, wave, name, source, sum(score) AS total, toInt64(count()) AS rollouts FROM (
-    SELECT toString(mode) AS mode, toInt64(wave) AS wave, rollout, name, source,
-        argMax(value, (judged, span)) AS score
+SELECT run, mode, wave, name, source, sum(score) AS total, toInt64(count()) AS rollouts FROM (
+    SELECT toString(run) AS run, toString(mode) AS mode, toInt64(wave) AS wave, rollout, name,
+        source, argMax(value, (judged, span)) AS score
     FROM otel.evaluations
-    WHERE run = {{run:String}} AND rollout != '' AND scope != 'call' AND isFinite(value)
-    GROUP BY mode, wave, rollout, name, source
-) WHERE (mode, wave, rollout) NOT IN (
-    SELECT mode, wave, rollout FROM ({closed}) WHERE outcome NOT IN {{counting:Array(String)}}
-) GROUP BY mode, wave, name, source ORDER BY wave, mode, name, source
+    WHERE run IN {{runs:Array(String)}} AND rollout != '' AND scope != 'call' AND isFinite(value)
+    GROUP BY run, mode, wave, rollout, name, source
+) WHERE (run, mode, wave, rollout) NOT IN (
+    SELECT run, mode, wave, rollout FROM ({closed}) WHERE outcome NOT IN {{counting:Array(String)}}
+) GROUP BY run, mode, wave, name, source ORDER BY run, wave, mode, name, source
 """
 
 LEARNING = f"""
@@ -118,25 +119,50 @@ def query_waves(store: Store, run: str, trust: Sequence[str] = sender_roles.TRUS
     Args:
         trust: the senders whose spans count as spans of a runner or a learner.
     """
-    closed = CLOSED.format(runner=sender_roles.role_condition(Role.RUNNER, trust))
     rollouts = store.query(WAVES.format(placing=runner_condition(trust)), {"run": run})
-    outcomes = store.query(OUTCOMES.format(closed=closed), {"run": run})
-    counted = (
-        outcomes.filter(pl.col("outcome").is_in(COUNTING))
-        .group_by("mode", "wave")
-        .agg(counting=pl.col("rollouts").sum())
-    )
+    outcomes = query_outcomes(store, [run], trust).drop("run")
     # rollouts of production traffic have no closing span: all of them count
-    waves = rollouts.join(counted, ["mode", "wave"], "left", maintain_order="left").with_columns(
-        pl.coalesce("counting", "rollouts").alias("counting")
+    waves = rollouts.join(
+        counting_rollouts(outcomes), ["mode", "wave"], "left", maintain_order="left"
+    ).with_columns(pl.coalesce("counting", "rollouts").alias("counting"))
+    counts = waves.select("mode", "wave", "counting").with_columns(run=pl.lit(run))
+    means = query_means(store, [run], counts, trust).drop("run")
+    return RunWaves(waves, outcomes, means, _updates(store, run, trust, waves))
+
+
+def query_outcomes(store: Store, runs: Sequence[str], trust: Sequence[str]) -> pl.DataFrame:
+    """Return `run`, `mode`, `wave`, `outcome` and the number of `rollouts` with it."""
+    return store.query(OUTCOMES.format(closed=_closed(trust)), {"runs": list(runs)})
+
+
+def query_means(
+    store: Store, runs: Sequence[str], counting: pl.DataFrame, trust: Sequence[str]
+) -> pl.DataFrame:
+    """Return `run`, `mode`, `wave`, `name`, `source` and the `mean` of each evaluation.
+
+    Args:
+        counting: `run`, `mode`, `wave` and the number of rollouts that count, as `counting`: those
+            without the evaluation count as 0.
+    """
+    sums = store.query(
+        EVALUATIONS.format(closed=_closed(trust)), {"runs": list(runs), "counting": list(COUNTING)}
     )
-    sums = store.query(EVALUATIONS.format(closed=closed), {"run": run, "counting": list(COUNTING)})
-    counts = waves.select("mode", "wave", "counting")
-    means = sums.join(counts, ["mode", "wave"], maintain_order="left").select(
-        *("mode", "wave", "name", "source"),
+    keys = ["run", "mode", "wave"]
+    return sums.join(counting, keys, "left", maintain_order="left").select(
+        *(*keys, "name", "source"),
         mean=pl.col("total") / pl.max_horizontal("counting", "rollouts"),
     )
-    return RunWaves(waves, outcomes, means, _updates(store, run, trust, waves))
+
+
+def _closed(trust: Sequence[str]) -> str:
+    return CLOSED.format(runner=sender_roles.role_condition(Role.RUNNER, trust))
+
+
+def counting_rollouts(outcomes: pl.DataFrame) -> pl.DataFrame:
+    """Return the number of rollouts that count of each wave, as `counting`."""
+    keys = [name for name in ("run", "mode", "wave") if name in outcomes.columns]
+    counting = outcomes.filter(pl.col("outcome").is_in(COUNTING))
+    return counting.group_by(keys).agg(counting=pl.col("rollouts").sum())
 
 
 def _updates(store: Store, run: str, trust: Sequence[str], waves: pl.DataFrame) -> list[WaveUpdate]:

@@ -1,0 +1,124 @@
+"""What a store and a home contain: tables of runs, of policies and of datasets."""
+
+import json
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from ltrain_collector.store import Store
+from ltrain_transforms.datasets import MANIFEST, list_datasets
+from ltrain_transforms.policy_file import POLICY_MANIFEST, PolicyVersion
+from ltrain_transforms.show.policy import current_version, list_versions, policy_names
+from ltrain_transforms.show.references import Kind, Reference
+from ltrain_transforms.show.report import Cell, Grid, format_cell, join_names
+from ltrain_transforms.show.waves import counting_rollouts, query_means, query_outcomes
+from ltrain_transforms.traces import sender_roles
+
+MAX_RUNS = 100
+"""Number of runs that are listed: those with the newest spans."""
+RUNS = f"""
+SELECT toString(RunId) AS run, toInt64(uniqExactIf(RolloutId, RolloutId != '')) AS rollouts,
+    toInt64(uniqExactIf((Mode, Wave), RolloutId != '')) AS waves,
+    min(Timestamp) AS began, max(Timestamp) AS ended
+FROM otel.spans WHERE RunId != '' GROUP BY run ORDER BY ended DESC, run LIMIT {MAX_RUNS}
+"""
+RUN_COLUMNS = (
+    *("run", "waves", "rollouts", "reward in training", "validation"),
+    *("first span (UTC)", "last span (UTC)"),
+)
+POLICY_COLUMNS = ("policy", "served", "versions", "trained on", "created (UTC)")
+DATASET_COLUMNS = ("dataset", "waves", "executions", "rows", "drops", "folder")
+
+
+def run_table(store: Store, trust: Sequence[str] = sender_roles.TRUSTED) -> Grid:
+    """Return the runs with the newest spans, and their first and last mean rewards."""
+    runs = store.query(RUNS).to_dicts()
+    names = [row["run"] for row in runs]
+    outcomes = query_outcomes(store, names, trust)
+    means = query_means(store, names, counting_rollouts(outcomes), trust)
+    rows = tuple(
+        (
+            Reference(Kind.RUN, row["run"]),
+            row["waves"],
+            row["rollouts"],
+            *(_first_and_last(means, row["run"], mode) for mode in ("train", "val")),
+            *(_minute(row[time]) for time in ("began", "ended")),
+        )
+        for row in runs
+    )
+    empty = "none: start the store with `ltrain up`, and a run with `ltrain run`"
+    return Grid("Runs", RUN_COLUMNS, rows, empty)
+
+
+def _first_and_last(means: pl.DataFrame, run: str, mode: str) -> str | None:
+    """Return the mean reward of the first and the last wave, as text."""
+    own = means.filter(run=run, mode=mode)
+    names = own["name"].unique().sort().to_list()
+    if not names:
+        return None
+    name = "reward" if "reward" in names else names[0]
+    values = own.filter(name=name).sort("wave")["mean"].to_list()
+    label = "" if name == "reward" else f"{name} "
+    first, last = format_cell(values[0]), format_cell(values[-1])
+    return f"{label}{first} to {last}" if len(values) > 1 else f"{label}{first}"
+
+
+def policy_table(home: Path) -> Grid:
+    """Return the policies of a home."""
+    rows = tuple(_policy_row(home / "policies" / name) for name in policy_names(home))
+    return Grid("Policies", POLICY_COLUMNS, rows, f"none in {home}/policies")
+
+
+def _policy_row(folder: Path) -> tuple[Cell, ...]:
+    versions, current = list_versions(folder), current_version(folder)
+    served = Reference(Kind.POLICY, f"{folder.name}@{current}", str(current))
+    version = _read_version(folder / f"v{current}" / POLICY_MANIFEST)
+    dataset = Reference(Kind.DATASET, version.dataset) if version and version.dataset else None
+    return (
+        Reference(Kind.POLICY, folder.name),
+        served if current is not None else None,
+        len(versions),
+        dataset,
+        f"{version.created_at:%Y-%m-%d %H:%M}" if version else None,
+    )
+
+
+def _read_version(file: Path) -> PolicyVersion | None:
+    try:
+        return PolicyVersion.model_validate_json(file.read_bytes())
+    except (OSError, ValueError):  # it is damaged: its own report has the error
+        return None
+
+
+def dataset_table(home: Path) -> Grid:
+    """Return the datasets of a home."""
+    rows = tuple(_dataset_rows(home))
+    return Grid("Datasets", DATASET_COLUMNS, rows, f"none in {home}/datasets")
+
+
+def _dataset_rows(home: Path) -> Iterator[tuple[Cell, ...]]:
+    for path, dataset in list_datasets(home):
+        manifest = read_manifest(path)
+        counts = manifest.get("counts", {})
+        yield (
+            Reference(Kind.DATASET, dataset),
+            join_names(list(manifest.get("waves", {}))),
+            *(counts.get(table) for table in ("executions", "samples", "drops")),
+            str(path.relative_to(home)),
+        )
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Return the manifest of a dataset; empty if it cannot be read."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text())
+    except (OSError, ValueError):
+        return {}
+    return manifest if isinstance(manifest, dict) else {}
+
+
+def _minute(time: datetime) -> str:
+    return f"{time:%Y-%m-%d %H:%M}"

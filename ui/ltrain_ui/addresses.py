@@ -1,0 +1,31 @@
+"""The addresses of pages."""
+
+from urllib.parse import quote, urlencode
+
+from ltrain_transforms.show import GroupReference, Kind, Reference, WaveReference
+
+FOLDERS = {
+    Kind.RUN: "runs",
+    Kind.ROLLOUT: "rollouts",
+    Kind.TRACE: "traces",
+    Kind.SESSION: "sessions",
+    Kind.SPAN: "spans",
+    Kind.POLICY: "policies",
+    Kind.DATASET: "datasets",
+}
+"""The first part of the path of a page, by the kind of what it shows."""
+
+
+def address_of(reference: object) -> str | None:
+    """Return the address of the page of a reference; None for any other cell of a report."""
+    match reference:
+        case Reference(kind, name):
+            return f"/{FOLDERS[kind]}/{quote(name, safe='')}"
+        case WaveReference(run, mode, wave):
+            page = f"/runs/{quote(run, safe='')}/waves/{wave}"
+            return f"{page}?{urlencode({'mode': mode})}"
+        case GroupReference(run, mode, wave, task):
+            place = {"run": run, "mode": mode, "wave": wave, "task": task}
+            return f"/rollouts?{urlencode(place)}"
+        case _:
+            return None

@@ -1,0 +1,242 @@
+"""The pages: each reads what it shows, and renders it with the templates of `ltrain show`."""
+
+from collections.abc import Callable
+from importlib.resources import files
+
+from jinja2 import ChoiceLoader, Environment, PackageLoader
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from ltrain_collector.errors import NoStore, StoreUnreachable
+from ltrain_instrument.errors import LtrainError
+from ltrain_transforms.datasets import list_datasets
+from ltrain_transforms.errors import NothingToShow
+from ltrain_transforms.show import (
+    Facts,
+    Grid,
+    Report,
+    RolloutTree,
+    WaveReference,
+    dataset_table,
+    look_up_in_home,
+    look_up_in_store,
+    page_asset,
+    page_templates,
+    policy_table,
+    run_table,
+    template_name,
+    trained_run_report,
+    wave_report,
+)
+from ltrain_ui.addresses import FOLDERS, address_of
+from ltrain_ui.guard import PageGuard, cookie_name
+from ltrain_ui.listing import ListQuery, neighbours, read_page
+from ltrain_ui.sessions import LIFETIME, Sessions
+from ltrain_ui.sources import Sources
+
+SHARED = ("page.css", "page.js")
+"""Files of the browser that are those of `ltrain show --html`."""
+FILES = {
+    "page.css": "text/css",
+    "page.js": "text/javascript",
+    "ui.css": "text/css",
+    "ui.js": "text/javascript",
+    "sign_in.js": "text/javascript",
+}
+"""Files of the browser, and their types."""
+FRAME = "frame.html.j2"
+MAX_CODE_BYTES = 200
+
+
+class Pages:
+    """The functions that answer each address."""
+
+    def __init__(self, sources: Sources, sessions: Sessions, announce: Callable[[], None]) -> None:
+        self._sources = sources
+        self._sessions = sessions
+        self._announce = announce
+        self._templates = _templates()
+
+    def routes(self) -> list[Route]:
+        """Return the addresses and their functions."""
+        in_store = [
+            Route(f"/{FOLDERS[kind]}/{{id:path}}", self._execution(kind))
+            for kind in FOLDERS
+            if kind in ("rollout", "trace", "session", "span")
+        ]
+        return [
+            Route("/", self.overview),
+            Route("/runs/{run:path}/waves/{wave:int}", self.wave),
+            Route("/runs/{run:path}", self.run),
+            Route("/rollouts", self.rollouts),
+            *in_store,
+            Route("/policies/{id}", self.policy),
+            Route("/datasets/{id}", self.dataset),
+            Route("/find", self.find),
+            Route("/session", self.sign_in, methods=["POST"]),
+            Route("/static/{name}", self.file),
+        ]
+
+    def overview(self, request: Request) -> Response:
+        """Show the runs of the store, and the policies and datasets of the home."""
+        sources = self._sources
+        store: Grid | Facts
+        try:
+            store = sources.read(lambda store: run_table(store, sources.trusted_senders()))
+        except (NoStore, StoreUnreachable) as error:
+            store = Facts("Store", (("store", str(error)),))
+        parts = (store, policy_table(sources.home), dataset_table(sources.home))
+        return self._shown(Report("Runs, policies and datasets", "", parts, {}))
+
+    def run(self, request: Request) -> Response:
+        """Show a run: curves by evaluation and rule, and its waves."""
+        name, sources = request.path_params["run"], self._sources
+        trust = sources.trusted_senders()
+        return self._shown(
+            sources.read(lambda store: trained_run_report(store, sources.home, name, trust))
+        )
+
+    def wave(self, request: Request) -> Response:
+        """Show a wave: what is left of its rollouts at each step, and its groups."""
+        place = request.path_params
+        wave = WaveReference(place["run"], request.query_params.get("mode", "train"), place["wave"])
+        sources = self._sources
+        trust = sources.trusted_senders()
+        report = sources.read(lambda store: wave_report(store, sources.home, wave, trust))
+        return self._shown(report)
+
+    def rollouts(self, request: Request) -> Response:
+        """List rollouts and traces by a filter."""
+        query = ListQuery.parse(request.query_params)
+        page = self._sources.read(lambda store: read_page(store, query))
+        return self._page("rollouts.html.j2", title="Rollouts and traces", query=query, page=page)
+
+    def _execution(self, kind: str) -> Callable[[Request], Response]:
+        def execution(request: Request) -> Response:
+            """Show a rollout, trace, session or span as a tree of calls."""
+            shown = self._look_up(f"{kind}:{request.path_params['id']}")
+            query = ListQuery.parse(request.query_params)
+            beside = (
+                self._sources.read(lambda store: neighbours(store, query, shown.rollout))
+                if query.values and isinstance(shown, RolloutTree)
+                else {}
+            )
+            return self._shown(shown, back=query.address(), beside=beside)
+
+        return execution
+
+    def policy(self, request: Request) -> Response:
+        """Show a version of a policy and its lineage."""
+        return self._shown(self._in_home("policy", request.path_params["id"]))
+
+    def dataset(self, request: Request) -> Response:
+        """Show a dataset, or how it differs from another one."""
+        known = {dataset for _, dataset in list_datasets(self._sources.home)}
+        name, against = request.path_params["id"], request.query_params.get("against")
+        for each in (name, against):
+            if each is not None and each not in known:
+                raise NothingToShow(
+                    f"There is no dataset '{each}' in {self._sources.home}/datasets."
+                )
+        return self._shown(self._in_home("dataset", name, against))
+
+    def find(self, request: Request) -> Response:
+        """Show what an id names, whatever its kind."""
+        name = request.query_params.get("id", "").strip()
+        if not name:
+            raise NothingToShow("Type the id of a rollout, trace, run, policy or dataset.")
+        in_home = look_up_in_home(name, home=self._sources.home, folders=False)
+        return self._shown(in_home or self._look_up(name))
+
+    async def sign_in(self, request: Request) -> Response:
+        """Exchange the code of the link for a cookie."""
+        if self._sessions.is_limited():
+            return PlainTextResponse("Too many wrong codes. Try again in a minute.\n", 429)
+        body = b""
+        async for part in request.stream():
+            body += part
+            if len(body) > MAX_CODE_BYTES:
+                break
+        token = self._sessions.sign_in(body[:MAX_CODE_BYTES].decode("utf-8", "replace"))
+        if token is None:
+            return PlainTextResponse("This link was used, or `ltrain ui` has ended.\n", 403)
+        response = PlainTextResponse("")
+        name = cookie_name(request.scope)
+        response.set_cookie(name, token, max_age=LIFETIME, httponly=True, samesite="strict")
+        self._announce()
+        return response
+
+    def file(self, request: Request) -> Response:
+        """Return a style sheet or a script."""
+        name = request.path_params["name"]
+        if name not in FILES:
+            return PlainTextResponse("There is no such file.\n", 404)
+        own = files("ltrain_ui").joinpath("static", name)
+        text = page_asset(name) if name in SHARED else own.read_text("utf-8")
+        return Response(text, media_type=FILES[name])
+
+    async def refuse(self, request: Request, error: Exception) -> Response:
+        """Show an error that the user can fix."""
+        if isinstance(error, NothingToShow):
+            status = 404
+        else:
+            status = 503 if isinstance(error, NoStore | StoreUnreachable) else 400
+        return self._page("message.html.j2", status, title="Nothing to show", message=str(error))
+
+    async def absent(self, request: Request, error: Exception) -> Response:
+        """Say that an address has no page."""
+        message = f"There is no page {request.url.path}."
+        return self._page("message.html.j2", 404, title="No such page", message=message)
+
+    async def ask_to_sign_in(self, request: Request) -> Response:
+        """Return the page for a browser without a session."""
+        return self._page("sign_in.html.j2", 401, title="Sign in")
+
+    def _look_up(self, name: str) -> RolloutTree | Report:
+        home, recipe = self._sources.home, self._sources.recipe
+        return self._sources.read(lambda store: look_up_in_store(store, name, home, recipe))
+
+    def _in_home(self, kind: str, name: str, against: str | None = None) -> Report:
+        found = look_up_in_home(f"{kind}:{name}", home=self._sources.home, against=against)
+        if found is None:
+            raise NothingToShow(f"There is no {kind} '{name}' in {self._sources.home}.")
+        return found
+
+    def _shown(
+        self,
+        shown: RolloutTree | Report,
+        back: str | None = None,
+        beside: dict[str, str] | None = None,
+    ) -> Response:
+        return self._page(
+            template_name(shown), title=shown.title, shown=shown, back=back, beside=beside or {}
+        )
+
+    def _page(self, template: str, status: int = 200, **values: object) -> Response:
+        text = self._templates.get_template(template).render(
+            layout=FRAME, href=address_of, **values
+        )
+        return HTMLResponse(text, status)
+
+
+def _templates() -> Environment:
+    shared = page_templates()
+    own = PackageLoader("ltrain_ui")
+    assert shared.loader is not None
+    return shared.overlay(loader=ChoiceLoader([own, shared.loader]))
+
+
+def make_app(sources: Sources, sessions: Sessions, announce: Callable[[], None]) -> ASGIApp:
+    """Return the application.
+
+    Args:
+        announce: called when the code of the link was used.
+    """
+    pages = Pages(sources, sessions, announce)
+    handlers = {LtrainError: pages.refuse, 404: pages.absent}
+    app = Starlette(routes=pages.routes(), exception_handlers=handlers)
+    sign_in = Starlette(routes=[Route("/{path:path}", pages.ask_to_sign_in)])
+    return PageGuard(app, sessions, sign_in)

@@ -1,0 +1,87 @@
+"""Checks in front of every page: who may ask, and what a browser may do with the response.
+
+* A `Host` that is no name of this machine is refused: a page of another site can bind its own name
+  to 127.0.0.1, and then has the same origin.
+* Requests that a page of another site makes are refused, whatever cookie they carry.
+* Without the cookie of a session, only the sign-in page and its files are served.
+* A browser loads only files of this server, and no other page can frame one.
+"""
+
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ltrain_collector.http import USER_SITES, AllowedHosts
+from ltrain_ui.sessions import Sessions
+
+COOKIE = "ltrain-ui"
+"""The name of the cookie, before the port: a browser sends cookies to all ports of a host."""
+PUBLIC = ("/session", "/static/")
+"""The beginnings of paths that need no session."""
+HEADERS = {
+    "content-security-policy": "default-src 'none'; style-src 'self'; script-src 'self'; "
+    "connect-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; "
+    "frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-store",
+}
+
+
+def cookie_name(scope: Scope) -> str:
+    """Return the name of the session's cookie on this port."""
+    return f"{COOKIE}-{(scope.get('server') or ('', 0))[1]}"
+
+
+class PageGuard:
+    """Passes requests of a browser that has signed in to an application."""
+
+    def __init__(self, app: ASGIApp, sessions: Sessions, sign_in: ASGIApp) -> None:
+        """Take the application.
+
+        Args:
+            sign_in: the page for a browser without a session.
+        """
+        self._app = app
+        self._sessions = sessions
+        self._sign_in = sign_in
+        self._hosts = AllowedHosts()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        app: ASGIApp = self._refusal(scope) or self._chosen(scope)
+        await app(scope, receive, _with_headers(send))
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        headers = Headers(scope=scope)
+        if not self._hosts.contain(headers.get("host", ""), scope):
+            return PlainTextResponse("Use 127.0.0.1 or localhost in the address.\n", 403)
+        origin = headers.get("origin")
+        if headers.get("sec-fetch-site", "none") not in USER_SITES or (
+            origin is not None and urlsplit(origin).netloc != headers.get("host")
+        ):
+            return PlainTextResponse("Requests from pages of other sites are refused.\n", 403)
+        return None
+
+    def _chosen(self, scope: Scope) -> ASGIApp:
+        token = Request(scope).cookies.get(cookie_name(scope))
+        if scope["path"].startswith(PUBLIC) or self._sessions.is_signed_in(token):
+            return self._app
+        return self._sign_in
+
+
+def _with_headers(send: Send) -> Send:
+    pairs = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+
+    async def with_headers(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message.get("headers", ()), *pairs]}
+        await send(message)
+
+    return with_headers

@@ -1,0 +1,122 @@
+"""The list of rollouts and traces by a filter, in pages, and the way from one to the next.
+
+Filter and position are the query of the address, so every list is a link.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+from urllib.parse import urlencode
+
+from ltrain_collector.admin import Line, Position, TraceFilter, find_line, read_lines
+from ltrain_collector.errors import BadParameter
+from ltrain_collector.store import Store
+from ltrain_transforms.show import Kind, Reference
+from ltrain_ui.addresses import address_of
+
+PAGE = 100
+"""Rollouts and traces in a page of the list."""
+FIELDS = ("run", "mode", "wave", "task", "text", "errors")
+"""The parameters of a filter."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListQuery:
+    """A filter, and the position where a page of the list begins."""
+
+    filter: TraceFilter
+    values: Mapping[str, str]
+    """The parameters of the filter that are not empty."""
+    older_than: Position | None = None
+    newer_than: Position | None = None
+
+    @classmethod
+    def parse(cls, parameters: Mapping[str, str]) -> Self:
+        """Parse the query of an address.
+
+        Raises:
+            BadParameter: when a parameter is not of its form.
+        """
+        values = {name: parameters[name] for name in FIELDS if parameters.get(name)}
+        chosen = TraceFilter(
+            run=values.get("run"),
+            mode=values.get("mode"),
+            wave=_number("wave", values["wave"]) if "wave" in values else None,
+            task=values.get("task"),
+            text=values.get("text"),
+            errors="errors" in values,
+        )
+        older, newer = (parameters.get(name) for name in ("older_than", "newer_than"))
+        return cls(
+            chosen,
+            values,
+            _position("older_than", older) if older else None,
+            _position("newer_than", newer) if newer else None,
+        )
+
+    def address(self, **position: str) -> str:
+        """Return the address of a page of the list."""
+        query = urlencode({**self.values, **position})
+        return f"/rollouts?{query}" if query else "/rollouts"
+
+    def item(self, line: Line) -> str:
+        """Return the address of a rollout or trace of the list."""
+        page = address_of(Reference(Kind(line.kind), line.id))
+        return f"{page}?{urlencode(self.values)}" if self.values else str(page)
+
+
+@dataclass(frozen=True, slots=True)
+class ListPage:
+    lines: list[Line]
+    newer: str | None
+    """The address of the page with newer ones, None on the first."""
+    older: str | None
+
+
+def read_page(store: Store, query: ListQuery) -> ListPage:
+    """Read a page of the list."""
+    lines = read_lines(
+        store,
+        query.filter,
+        PAGE + 1,
+        older_than=query.older_than,
+        newer_than=query.newer_than,
+    )
+    backwards = query.newer_than is not None
+    more, lines = len(lines) > PAGE, lines[-PAGE:] if backwards else lines[:PAGE]
+    has_newer = more if backwards else query.older_than is not None
+    has_older = backwards or more
+    if not lines:
+        return ListPage([], None, None)
+    newer = query.address(newer_than=_text(lines[0].position)) if has_newer else None
+    older = query.address(older_than=_text(lines[-1].position)) if has_older else None
+    return ListPage(lines, newer, older)
+
+
+def neighbours(store: Store, query: ListQuery, unit: str) -> dict[str, str]:
+    """Return the addresses of the `newer` and the `older` neighbour of a rollout or trace.
+
+    A rollout that the filter does not select has none.
+    """
+    own = find_line(store, query.filter, unit)
+    if own is None:
+        return {}
+    newer = read_lines(store, query.filter, 1, newer_than=own.position)
+    older = read_lines(store, query.filter, 1, older_than=own.position)
+    found = {"newer": newer, "older": older}
+    return {side: query.item(lines[0]) for side, lines in found.items() if lines}
+
+
+def _text(position: Position) -> str:
+    return f"{position.latest}.{position.id}"
+
+
+def _position(name: str, text: str) -> Position:
+    latest, _, unit = text.partition(".")
+    return Position(_number(name, latest), unit)
+
+
+def _number(name: str, text: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 19:
+        raise BadParameter(f"'{name}' is a number in the address of a list, not '{text[:40]}'.")
+    return int(text)

@@ -1,0 +1,74 @@
+"""What the pages are made from: a store, which may be away for a time, a home and a recipe."""
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+from ltrain_collector.errors import StoreUnreachable
+from ltrain_collector.store import Store
+from ltrain_transforms.recipe import DEFAULT, Recipe
+from ltrain_transforms.traces import sender_roles
+
+T = TypeVar("T")
+
+
+class Sources(AbstractContextManager["Sources"]):
+    """Opens the store when a page needs it, and again after its server was away."""
+
+    def __init__(self, dsn: str | None, home: Path, recipe: Path | None) -> None:
+        """Take the addresses; nothing is opened yet.
+
+        Args:
+            dsn: the store; None for LTRAIN_STORE or the store of this machine.
+            recipe: the file with the rewards; None for `ltrain.toml`, if there is one.
+        """
+        self._dsn = dsn
+        self.home = home
+        self.recipe = recipe
+        self._store: Store | None = None
+        self._lock = threading.Lock()
+
+    def read(self, query: Callable[[Store], T]) -> T:
+        """Return what `query` reads from the store.
+
+        Raises:
+            LtrainError: when there is no store, or the query fails.
+        """
+        store = self._open()
+        try:
+            return query(store)
+        except StoreUnreachable:
+            self._close()
+            raise
+
+    def trusted_senders(self) -> Sequence[str]:
+        """Return the senders whose spans count as those of a runner or a learner."""
+        file = self.recipe or (DEFAULT if DEFAULT.exists() else None)
+        trust = Recipe.load(file).source.trust if file else ()
+        return sender_roles.trusted_senders(trust)
+
+    def _open(self) -> Store:
+        with self._lock:
+            if self._store is None:
+                self._store = Store.open(self._dsn, create=False)
+            return self._store
+
+    def _close(self) -> None:
+        with self._lock:
+            store, self._store = self._store, None
+        if store is not None:
+            store.__exit__(None, None, None)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._close()
+
+    def __enter__(self) -> Self:
+        return self

@@ -1,0 +1,15 @@
+// Keys: in a list J and K move and Enter opens; on a page of the list J, K and U follow its links.
+const items = [...document.querySelectorAll("a.item")];
+
+function move(by) {
+  const at = items.indexOf(document.activeElement);
+  const next = at < 0 ? (by > 0 ? 0 : items.length - 1) : at + by;
+  items[Math.min(Math.max(next, 0), items.length - 1)].focus();
+}
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input")) return;
+  const key = event.key.toLowerCase();
+  if (items.length && (key === "j" || key === "k")) move(key === "j" ? 1 : -1);
+  else document.querySelector(`a[data-key="${CSS.escape(key)}"]`)?.click();
+});
