@@ -42,6 +42,11 @@ def shown(scene: Any, recipe_file: Path, monkeypatch: pytest.MonkeyPatch) -> Rep
         learn(scene, wave, "ltrain.train.step", 10, 14, step=1, loss=0.5)
         learn(scene, wave, "ltrain.train.step", 15, 20, step=2, loss=0.25)
         learn(scene, wave, "ltrain.policy.publish", 21, 23)
+    early = scene.attempts[0]
+    # a worker reports its last spans when it exits, long after the wave
+    late = {"ltrain.rollout.spans": 0}
+    report = {"process": "worker", "start": early.spans[0].start + 90 * SECOND}
+    early.emit("ltrain.process", "ltrain.instrument", late, **report)
     with Store.open(f"chdb://{recipe_file.parent}/store") as store:
         store.migrate()
         insert_otlp(store, scene.request())

@@ -32,7 +32,7 @@ FROM (
         min(toUnixTimestamp64Nano(Timestamp)) AS first,
         maxIf(
             toUnixTimestamp64Nano(Timestamp) + toInt64(Duration),
-            SpanName != '{attributes.SPAN_EVALUATION}'
+            SpanName NOT IN ('{attributes.SPAN_EVALUATION}', '{attributes.SPAN_PROCESS}')
         ) AS last,
         arrayConcat(
             groupUniqArrayIf(
