@@ -1,6 +1,6 @@
 """The pages: each reads what it shows, and renders it with the templates of `ltrain show`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.resources import files
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader
@@ -33,7 +33,7 @@ from ltrain_transforms.show import (
 )
 from ltrain_ui.addresses import FOLDERS, address_of
 from ltrain_ui.guard import PageGuard, cookie_name
-from ltrain_ui.listing import ListQuery, neighbours, read_page
+from ltrain_ui.listing import KeyLink, ListQuery, neighbours, read_page
 from ltrain_ui.sessions import LIFETIME, Sessions
 from ltrain_ui.sources import Sources
 
@@ -45,6 +45,7 @@ FILES = {
     "ui.css": "text/css",
     "ui.js": "text/javascript",
     "sign_in.js": "text/javascript",
+    "icon.svg": "image/svg+xml",
 }
 """Files of the browser, and their types."""
 FRAME = "frame.html.j2"
@@ -119,12 +120,11 @@ class Pages:
             """Show a rollout, trace, session or span as a tree of calls."""
             shown = self._look_up(f"{kind}:{request.path_params['id']}")
             query = ListQuery.parse(request.query_params)
-            beside = (
-                self._sources.read(lambda store: neighbours(store, query, shown.rollout))
-                if query.values and isinstance(shown, RolloutTree)
-                else {}
-            )
-            return self._shown(shown, back=query.address(), beside=beside)
+            links = [("List", "u", query.address())]
+            if query.values and isinstance(shown, RolloutTree):
+                unit = shown.rollout
+                links += self._sources.read(lambda store: neighbours(store, query, unit))
+            return self._shown(shown, links)
 
         return execution
 
@@ -191,6 +191,11 @@ class Pages:
         message = f"There is no page {request.url.path}."
         return self._page("message.html.j2", 404, title="No such page", message=message)
 
+    async def fail(self, request: Request, error: Exception) -> Response:
+        """Say that a page failed; the terminal has the traceback."""
+        message = f"{type(error).__name__}: {error}. The terminal of `ltrain ui` has the details."
+        return self._page("message.html.j2", 500, title="Unexpected error", message=message)
+
     async def ask_to_sign_in(self, request: Request) -> Response:
         """Return the page for a browser without a session."""
         return self._page("sign_in.html.j2", 401, title="Sign in")
@@ -205,20 +210,13 @@ class Pages:
             raise NothingToShow(f"There is no {kind} '{name}' in {self._sources.home}.")
         return found
 
-    def _shown(
-        self,
-        shown: RolloutTree | Report,
-        back: str | None = None,
-        beside: dict[str, str] | None = None,
-    ) -> Response:
-        return self._page(
-            template_name(shown), title=shown.title, shown=shown, back=back, beside=beside or {}
-        )
+    def _shown(self, shown: RolloutTree | Report, links: Sequence[KeyLink] = ()) -> Response:
+        template = template_name(shown)
+        return self._page(template, title=shown.title, shown=shown, links=links)
 
     def _page(self, template: str, status: int = 200, **values: object) -> Response:
-        text = self._templates.get_template(template).render(
-            layout=FRAME, href=address_of, **values
-        )
+        values = {"layout": FRAME, "href": address_of, "links": (), **values}
+        text = self._templates.get_template(template).render(values)
         return HTMLResponse(text, status)
 
 
@@ -236,7 +234,7 @@ def make_app(sources: Sources, sessions: Sessions, announce: Callable[[], None])
         announce: called when the code of the link was used.
     """
     pages = Pages(sources, sessions, announce)
-    handlers = {LtrainError: pages.refuse, 404: pages.absent}
+    handlers = {LtrainError: pages.refuse, 404: pages.absent, 500: pages.fail}
     app = Starlette(routes=pages.routes(), exception_handlers=handlers)
     sign_in = Starlette(routes=[Route("/{path:path}", pages.ask_to_sign_in)])
     return PageGuard(app, sessions, sign_in)

@@ -93,18 +93,22 @@ def read_page(store: Store, query: ListQuery) -> ListPage:
     return ListPage(lines, newer, older)
 
 
-def neighbours(store: Store, query: ListQuery, unit: str) -> dict[str, str]:
-    """Return the addresses of the `newer` and the `older` neighbour of a rollout or trace.
+KeyLink = tuple[str, str, str]
+"""Text, key and address of a link."""
+
+
+def neighbours(store: Store, query: ListQuery, unit: str) -> list[KeyLink]:
+    """Return the links to the neighbours of a rollout or trace in the list.
 
     A rollout that the filter does not select has none.
     """
     own = find_line(store, query.filter, unit)
     if own is None:
-        return {}
+        return []
     newer = read_lines(store, query.filter, 1, newer_than=own.position)
     older = read_lines(store, query.filter, 1, older_than=own.position)
-    found = {"newer": newer, "older": older}
-    return {side: query.item(lines[0]) for side, lines in found.items() if lines}
+    links = [("Newer", "k", line) for line in newer] + [("Older", "j", line) for line in older]
+    return [(text, key, query.item(line)) for text, key, line in links]
 
 
 def _text(position: Position) -> str:

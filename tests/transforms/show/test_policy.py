@@ -12,7 +12,7 @@ from ltrain_transforms.show.references import Kind, Reference
 from ltrain_transforms.show.report import Facts, Grid, Report
 
 
-def publish(home: Path, number: int, parent: int | None) -> None:
+def publish(home: Path, number: int, parent: int | None, dataset: str | None = None) -> None:
     """Write a version with the model that `Policies` uses."""
     folder = home / "policies" / "sql" / f"v{number}"
     folder.mkdir(parents=True)
@@ -20,7 +20,7 @@ def publish(home: Path, number: int, parent: int | None) -> None:
         policy="sql",
         version=number,
         parent=parent,
-        dataset=f"d{number}" if number else None,
+        dataset=dataset or (f"d{number}" if number else None),
         recipe="r1" if number else None,
         created=1_790_000_000.5 + number,
         files={"model.safetensors": PolicyFile(size=1_500_000, sha256="ab" * 32)},

@@ -1,0 +1,202 @@
+"""The pages in a real browser: what a person opens, presses and reads."""
+
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, Request, expect, sync_playwright
+from tests.ui.conftest import EVIL, Home, running
+
+from ltrain_instrument.machine import visible
+
+PAGES = ("/", "/rollouts", "/runs/demo", "/runs/demo/waves/0?mode=train", "/policies/sql")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    found = shutil.which("chromium") or shutil.which("chromium-browser")
+    if found is None:
+        pytest.fail("Chromium is not installed: install it with `apt-get install chromium`.")
+    options = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=found, args=options)
+        yield launched
+        launched.close()
+
+
+@pytest.fixture(scope="module")
+def signed_in(home: Home, browser: Browser) -> Iterator[BrowserContext]:
+    """A browser that has opened the printed link."""
+    with running(home.folder, "--store", home.store) as (link, _):
+        context = browser.new_context(base_url=link.partition("#")[0])
+        page = context.new_page()
+        page.goto(link)
+        expect(page.get_by_role("link", name="demo")).to_be_visible()
+        assert "#" not in page.url
+        page.close()
+        yield context
+        context.close()
+
+
+@pytest.fixture
+def page(signed_in: BrowserContext) -> Iterator[Page]:
+    """A page whose errors, dialogs and requests to other hosts fail the test."""
+    page, faults = signed_in.new_page(), list[str]()
+
+    def check_host(request: Request) -> None:
+        if not request.url.startswith("http://127.0.0.1:"):
+            faults.append(request.url)
+
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.on("console", lambda message: faults.append(message.text))
+    page.on("dialog", lambda dialog: faults.append(dialog.message))
+    page.on("request", check_host)
+    yield page
+    page.close()
+    assert faults == []
+
+
+def test_from_a_run_to_a_rollout_by_links(page: Page, home: Home) -> None:
+    page.goto("/")
+    row = page.get_by_role("row", name="demo", exact=False).first
+    expect(row).to_contain_text("0.250 to 0.500")
+    page.get_by_role("link", name="demo", exact=True).click()
+    expect(page.get_by_role("heading", name="run demo")).to_be_visible()
+    page.get_by_role("link", name="train 1").click()
+    expect(page.get_by_role("heading", name="wave train 1 of run demo")).to_be_visible()
+    expect(page.get_by_role("row", name="rows 4", exact=True)).to_be_visible()
+    # the groups with the widest spread come first
+    expect(page.locator("h2:has-text('Groups') + .scroll a").first).to_have_text("t1")
+    page.get_by_role("link", name="t1", exact=True).click()
+    expect(page.locator("a.item")).to_have_count(2)
+    page.locator("a.item").first.click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("rollout ")
+    expect(page.get_by_text("its group of 2: mean 0.500")).to_be_visible()
+
+
+def test_a_point_of_a_chart_is_a_link_to_its_wave(page: Page) -> None:
+    page.goto("/runs/demo")
+    page.locator("figure", has_text="Reward in training").locator("svg.chart a").nth(2).click()
+    expect(page.get_by_role("heading", name="wave train 2 of run demo")).to_be_visible()
+
+
+def press(page: Page, key: str) -> None:
+    """Press a key when the page's script has been loaded."""
+    page.wait_for_load_state()
+    page.keyboard.press(key)
+
+
+def test_keys_move_in_a_list_and_from_rollout_to_rollout(page: Page) -> None:
+    page.goto("/rollouts?run=demo&mode=train&wave=0")
+    ids = page.locator("a.item").all_inner_texts()
+    assert len(ids) == 4
+    for key in ("j", "j", "k"):
+        page.keyboard.press(key)
+    expect(page.locator("a.item").nth(0)).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_contain_text(ids[0])
+    for number in (1, 2, 3):
+        press(page, "j")
+        expect(page.get_by_role("heading", level=1)).to_contain_text(ids[number])
+    expect(page.get_by_role("link", name="Older")).to_have_count(0)
+    press(page, "k")
+    expect(page.get_by_role("heading", level=1)).to_contain_text(ids[2])
+    press(page, "u")
+    expect(page.locator("a.item")).to_have_count(4)
+
+
+def test_a_filter_is_a_link(page: Page) -> None:
+    page.goto("/rollouts")
+    page.get_by_label("task").fill("t2")
+    page.get_by_label("text").fill("ANSWER 1")
+    page.get_by_label("with errors").check()
+    page.get_by_role("button", name="Filter").click()
+    expect(page.get_by_text("No rollout or trace matches.")).to_be_visible()
+    page.get_by_label("with errors").uncheck()
+    page.get_by_role("button", name="Filter").click()
+    expect(page.locator("a.item")).to_have_count(3)
+    assert "task=t2" in page.url and "text=ANSWER+1" in page.url
+    expect(page.get_by_label("task")).to_have_value("t2")
+
+
+def test_a_wrong_address_is_explained(page: Page) -> None:
+    for address, sentence in {
+        "/rollouts?wave=two": "wave&#39; is a number",
+        "/rollouts?older_than=x.y": "older_than&#39; is a number",
+    }.items():
+        response = page.request.get(address)
+        assert response.status == 400 and sentence in response.text()
+    for address, sentence in {
+        "/runs/dmeo": "Did you mean the run &#39;demo&#39;?",
+        "/runs/demo/waves/7": "no rollout of wave 7 of run",
+        "/rollouts/zz": "Nothing is called",
+        "/policies/sql@9": "Choose from: 0, 1, 2, 3",
+        "/datasets/etc": "There is no dataset",
+        "/find?id=": "Type the id",
+        "/nothing": "There is no page /nothing",
+    }.items():
+        response = page.request.get(address)
+        assert response.status == 404 and sentence in response.text(), address
+
+
+def test_from_a_version_to_its_dataset_and_back(page: Page, home: Home) -> None:
+    page.goto("/")
+    page.get_by_role("link", name="sql", exact=True).click()
+    expect(page.get_by_role("heading", name=f"policy sql@{len(home.datasets)}")).to_be_visible()
+    page.get_by_role("link", name=home.datasets[0], exact=True).click()
+    expect(page.get_by_role("heading", name=f"dataset {home.datasets[0]}")).to_be_visible()
+    page.goto(f"/datasets/{home.datasets[0]}?against={home.datasets[1]}")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("against")
+
+
+def test_an_id_of_any_kind_is_found(page: Page, home: Home) -> None:
+    page.goto("/rollouts?run=demo&mode=train&wave=0")
+    rollout = page.locator("a.item").first.inner_text()
+    for name, title in {
+        "demo": "run demo",
+        "sql@1": "policy sql@1",
+        home.datasets[0]: f"dataset {home.datasets[0]}",
+        rollout: f"rollout {rollout}",
+    }.items():
+        page.get_by_role("searchbox").fill(name)
+        page.get_by_role("searchbox").press("Enter")
+        expect(page.get_by_role("heading", level=1)).to_contain_text(title)
+
+
+def test_hostile_text_is_text(page: Page) -> None:
+    page.goto("/rollouts?run=demo&mode=val")
+    expect(page.get_by_text(visible(EVIL), exact=False).first).to_be_visible()
+    page.get_by_role("row", name="onerror").get_by_role("link").click()
+    page.get_by_role("button", name="Open all calls").click()
+    expect(page.get_by_text(visible(EVIL) * 3, exact=False).first).to_be_visible()
+    page.goto("/runs/demo/waves/0?mode=val")
+    expect(page.get_by_role("link", name=visible(f"t{EVIL}"), exact=True)).to_be_visible()
+    assert page.locator("img, main script, a[href^=javascript]").count() == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 375])
+def test_pages_fit_a_screen(page: Page, home: Home, scheme: str, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 800})
+    page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+    for address in (*PAGES, f"/datasets/{home.datasets[0]}", "/rollouts?run=demo&wave=1"):
+        page.goto(address)
+        overflow = "document.documentElement.scrollWidth - window.innerWidth"
+        assert page.evaluate(overflow) <= 0, address
+
+
+def test_a_used_link_says_so(home: Home, browser: Browser) -> None:
+    with running(home.folder, "--store", "http://127.0.0.1:1") as (link, _):
+        first, second = browser.new_context(), browser.new_context()
+        page = first.new_page()
+        page.goto(link)
+        # the store is away: the page says so, and shows what the home has
+        expect(page.get_by_text("127.0.0.1:1")).to_be_visible()
+        expect(page.get_by_role("link", name="sql", exact=True)).to_be_visible()
+        response = page.request.get(link.partition("#")[0] + "rollouts")
+        assert response.status == 503
+        late = second.new_page()
+        late.goto(link)
+        expect(late.get_by_text("This link was used")).to_be_visible()
+        first.close()
+        second.close()

@@ -1,0 +1,97 @@
+"""Who may open the pages: the code of the link, the cookie, and requests of other sites."""
+
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import pytest
+from tests.http_requests import ask
+from tests.ui.conftest import Home, running
+
+from ltrain_ui.sessions import LIFETIME, Sessions
+
+
+@pytest.fixture(scope="module")
+def link(home: Home) -> Iterator[str]:
+    with running(home.folder, "--store", home.store) as (link, _):
+        yield link
+
+
+def parts(link: str) -> tuple[int, str]:
+    """Return the port and the code of a link."""
+    address = urlsplit(link)
+    assert address.port is not None
+    return address.port, address.fragment
+
+
+def test_a_code_works_once_and_the_cookie_opens_the_pages(home: Home) -> None:
+    with running(home.folder, "--store", home.store) as (link, process):
+        port, code = parts(link)
+        assert ask(port, "GET", "/").status == 401
+        answer = ask(port, "POST", "/session", code, {"Origin": f"http://127.0.0.1:{port}"})
+        assert answer.status == 200
+        cookie, *attributes = answer.headers["set-cookie"].split("; ")
+        assert cookie.startswith(f"ltrain-ui-{port}=")
+        assert {"HttpOnly", "SameSite=strict", f"Max-Age={LIFETIME}"} <= set(attributes)
+        assert ask(port, "POST", "/session", code).status == 403
+        answer = ask(port, "GET", "/", headers={"Cookie": cookie})
+        assert answer.status == 200 and "demo" in answer.text
+        assert answer.headers["cache-control"] == "no-store"
+        assert "script-src 'self'" in answer.headers["content-security-policy"]
+        assert process.stdout is not None
+        other = process.stdout.readline().split()[-1]
+        assert other.startswith(f"http://127.0.0.1:{port}/#") and other != link
+
+
+def test_without_a_session_a_browser_gets_the_sign_in_page_only(link: str) -> None:
+    port, _ = parts(link)
+    for path in ("/", "/rollouts", "/runs/demo", "/policies/sql", "/find?id=demo", "/nothing"):
+        answer = ask(port, "GET", path)
+        assert answer.status == 401 and "Open the link" in answer.text
+        assert "demo" not in answer.text
+    assert ask(port, "GET", "/static/ui.css").status == 200
+    for path in ("/static/app.py", "/static/../app.py", "/static/%2e%2e%2fapp.py"):
+        assert ask(port, "GET", path).status == 404
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "evil.example"},
+        {"Host": "127.0.0.1.evil.example"},
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:1"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+    ],
+    ids=str,
+)
+def test_requests_of_other_sites_are_refused(link: str, headers: dict[str, str]) -> None:
+    port, code = parts(link)
+    assert ask(port, "POST", "/session", code, headers).status == 403
+    assert ask(port, "GET", "/", headers=headers).status == 403
+    assert ask(port, "GET", "/static/ui.js", headers=headers).status == 403
+
+
+def test_wrong_codes_are_limited(home: Home) -> None:
+    with running(home.folder, "--store", home.store) as (link, _):
+        port, code = parts(link)
+        wrong = [ask(port, "POST", "/session", f"wrong{n}" * 100).status for n in range(6)]
+        assert wrong == [403] * 5 + [429]
+        assert ask(port, "POST", "/session", code).status == 429
+
+
+def test_sessions_and_limits_end_with_time() -> None:
+    now = [0.0]
+    sessions = Sessions(lambda: now[0])
+    first = sessions.code
+    token = sessions.sign_in(first)
+    assert sessions.is_signed_in(token) and sessions.code != first
+    assert not sessions.is_signed_in(None) and not sessions.is_signed_in("guess")
+    for _ in range(5):
+        assert sessions.sign_in("") is None
+    assert sessions.is_limited()
+    now[0] = 61.0
+    assert not sessions.is_limited()
+    now[0] = LIFETIME + 1.0
+    assert not sessions.is_signed_in(token)
