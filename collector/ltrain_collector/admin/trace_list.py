@@ -25,7 +25,10 @@ def list_traces(dsn: str | None, selection: TraceFilter, limit: int, as_json: bo
     with Store.open(dsn, create=False) as store:
         lines, totals = read_lines(store, selection, limit), read_totals(store, selection)
     if as_json:
-        report = {"traces": [asdict(line) for line in lines], "totals": asdict(totals)}
+        traces = [asdict(line) for line in lines]
+        for trace in traces:
+            del trace["latest"]  # it is a position in a list of pages
+        report = {"traces": traces, "totals": asdict(totals)}
         print(json.dumps(report, indent=2, default=str))
         return
     if lines:

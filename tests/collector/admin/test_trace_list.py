@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 from tests.otlp import insert_otlp
 
-from ltrain_collector.admin import TraceFilter, list_traces
+from ltrain_collector.admin import TraceFilter, find_line, list_traces, read_lines
 from ltrain_collector.admin.trace_list import _table
 from ltrain_collector.admin.trace_query import Line
 from ltrain_collector.errors import BadTime
@@ -211,3 +211,56 @@ def test_traces_without_a_call_say_so(
 def test_a_time_must_be_one(filled: str) -> None:
     with pytest.raises(BadTime, match="'yesterday' is no ISO 8601 time"):
         list_traces(filled, TraceFilter(since="yesterday"), 20, as_json=False)
+
+
+def ids(lines: list[Line]) -> list[str]:
+    return [line.id for line in lines]
+
+
+@pytest.fixture
+def five(address: str, request_of: Callable[..., bytes]) -> Iterator[Store]:
+    """Five rollouts of two waves; the last two began at the same time."""
+    with Store.open(address) as store:
+        for number, start in enumerate((0, 1, 2, 3, 3)):
+            rollout = {
+                "ltrain__rollout__id": f"r{number}",
+                "ltrain__run__id": "desk",
+                "ltrain__wave": str(number % 2),
+                "ltrain__task__id": f"t{number % 3}",
+                "gen_ai__output__messages": f"Answer {number}",
+            }
+            span = (number + 1, number + 1)
+            insert_otlp(store, request_of(span, start=NOON + start * SECOND, **CHAT, **rollout))
+        yield store
+
+
+def test_pages_of_a_list_meet(five: Store) -> None:
+    everything = read_lines(five, TraceFilter(), 10)
+    assert ids(everything) == ["r3", "r4", "r2", "r1", "r0"]
+    for size in (1, 2, 3):
+        forwards = list[str]()
+        page = read_lines(five, TraceFilter(), size)
+        while page:
+            forwards += ids(page)
+            last = page
+            page = read_lines(five, TraceFilter(), size, older_than=page[-1].position)
+        assert forwards == ids(everything)
+        backwards = ids(last)
+        while page := read_lines(five, TraceFilter(), size, newer_than=last[0].position):
+            backwards, last = ids(page) + backwards, page
+        assert backwards == ids(everything)
+
+
+def test_a_list_by_wave_task_and_text(five: Store) -> None:
+    assert ids(read_lines(five, TraceFilter(wave=1), 10)) == ["r3", "r1"]
+    assert ids(read_lines(five, TraceFilter(wave=0), 10)) == ["r4", "r2", "r0"]
+    assert ids(read_lines(five, TraceFilter(task="t0"), 10)) == ["r3", "r0"]
+    assert ids(read_lines(five, TraceFilter(text="ANSWER 2"), 10)) == ["r2"]
+    assert ids(read_lines(five, TraceFilter(text="nowhere"), 10)) == []
+
+
+def test_a_line_is_found_if_the_filter_selects_it(five: Store) -> None:
+    line = find_line(five, TraceFilter(wave=1), "r3")
+    assert line is not None and line.latest == NOON + 3 * SECOND
+    assert find_line(five, TraceFilter(wave=0), "r3") is None
+    assert find_line(five, TraceFilter(), "r9") is None

@@ -1,0 +1,155 @@
+"""The tables of a store's runs and a home's policies and datasets, and the report on a wave."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.otlp import insert_otlp
+from tests.transforms.show.test_policy import publish
+
+from ltrain_collector.store import Store
+from ltrain_transforms.datasets import Dataset, build, dataset_folder
+from ltrain_transforms.errors import NothingToShow
+from ltrain_transforms.recipe import Recipe
+from ltrain_transforms.show import (
+    GroupReference,
+    Kind,
+    Reference,
+    Report,
+    WaveReference,
+    dataset_table,
+    policy_table,
+    run_table,
+    trained_run_report,
+    wave_report,
+)
+from ltrain_transforms.show.lookup import ignore_status
+from ltrain_transforms.show.report import Chart, Facts, Grid
+from ltrain_transforms.show.wave_rewards import apply_recipe, read_results
+from ltrain_transforms.show.waves import query_waves
+
+
+@pytest.fixture
+def waves(scene: Any, store: Store, recipe: Recipe, tmp_path: Path) -> list[Dataset]:
+    """Two waves with datasets, and a third without one, in which a rollout failed to start."""
+    for wave in range(3):
+        for task in ("t1", "t2"):
+            for sample in range(2):
+                rollout = scene.attempt(task, sample, wave=wave)
+                rollout.dispatch()
+                rollout.llm("write", (1, 2), (3,))
+                rollout.tool(error="boom()" if sample == 0 else "")
+                rollout.evaluate(float(sample) if task == "t2" else 0.5 * wave)
+                rollout.evaluate(1.0, name="speed")
+                rollout.close()
+    failed = scene.attempt("t3", 0, wave=2)
+    failed.evaluate(9.0)
+    failed.close("infra")
+    insert_otlp(store, scene.request())
+    return [
+        build(store, recipe, dataset_folder(tmp_path, "demo", "train", wave), wave=wave)
+        for wave in range(2)
+    ]
+
+
+def grid(found: Report, title: str) -> Grid:
+    (part,) = (part for part in found.parts if part.title.startswith(title))
+    assert isinstance(part, Grid)
+    return part
+
+
+def test_runs_with_their_first_and_last_reward(waves: list[Dataset], store: Store) -> None:
+    ((run, count, rollouts, train, val, *times),) = run_table(store).rows
+    assert run == Reference(Kind.RUN, "demo")
+    assert (count, rollouts) == (3, 13)
+    # (0 + 0 + 0 + 1) / 4, and (1 + 1 + 0 + 1) / 4 without the rollout that did not start
+    assert (train, val) == ("0.250 to 0.750", None)
+    assert len(times) == 2
+
+
+def test_an_empty_store_and_home_have_no_rows(store: Store, tmp_path: Path) -> None:
+    assert run_table(store).rows == ()
+    assert policy_table(tmp_path / "none").rows == dataset_table(tmp_path / "none").rows == ()
+
+
+def test_policies_and_datasets_of_a_home(waves: list[Dataset], tmp_path: Path) -> None:
+    publish(tmp_path, 0, None)
+    publish(tmp_path, 1, 0, waves[0].id)
+    (tmp_path / "policies" / "sql" / "current").write_text("1\n")
+    (row,) = policy_table(tmp_path).rows
+    assert row == (
+        Reference(Kind.POLICY, "sql"),
+        Reference(Kind.POLICY, "sql@1", "1"),
+        2,
+        Reference(Kind.DATASET, waves[0].id),
+        "2026-09-21 14:13",
+    )
+    # a damaged manifest does not hide the others
+    (tmp_path / "policies" / "sql" / "v1" / "policy.json").write_text("{")
+    (tmp_path / "datasets" / "broken").mkdir()
+    (tmp_path / "datasets" / "broken" / "manifest.json").write_text("{")
+    assert policy_table(tmp_path).rows[0][3] is None
+    first, second = dataset_table(tmp_path).rows
+    assert first[:4] == (Reference(Kind.DATASET, waves[0].id), "demo/train/0", 4, 4)
+    assert second[5] == "datasets/demo/train-1"
+
+
+def test_results_of_datasets_are_those_of_their_recipe(
+    waves: list[Dataset], store: Store, recipe: Recipe, tmp_path: Path
+) -> None:
+    all_waves = query_waves(store, "demo").waves
+    built = all_waves.filter(wave=0).vstack(all_waves.filter(wave=1))
+    read = read_results(tmp_path, "demo", all_waves)
+    assert read is not None
+    applied = apply_recipe(store, recipe, "demo", built, ignore_status)
+    assert read.rules.equals(applied.rules)
+    assert read.drops.equals(applied.drops)
+    assert read.samples.equals(applied.samples)
+    assert (read.other_spans, read.alarms) == (applied.other_spans, applied.alarms)
+
+
+def test_a_run_without_datasets_has_no_rules(
+    waves: list[Dataset], store: Store, tmp_path: Path
+) -> None:
+    found = trained_run_report(store, tmp_path, "demo", ())
+    titles = [part.title for part in found.parts if isinstance(part, Chart)]
+    assert "Reward by rule" in titles
+    elsewhere = trained_run_report(store, tmp_path / "none", "demo", ())
+    assert "Reward by rule" not in [part.title for part in elsewhere.parts]
+    facts = elsewhere.parts[0]
+    assert isinstance(facts, Facts)
+    assert facts.rows[-1] == ("judged by", f"no dataset of its waves in {tmp_path}/none")
+    with pytest.raises(NothingToShow, match="Did you mean the run 'demo'"):
+        trained_run_report(store, tmp_path, "dmeo", ())
+
+
+def test_a_wave_from_rollouts_to_tokens(waves: list[Dataset], store: Store, tmp_path: Path) -> None:
+    found = wave_report(store, tmp_path, WaveReference("demo", "train", 1))
+    assert grid(found, "From rollouts to tokens").rows == (
+        ("rollouts in the store", 4),
+        ("rollouts that the agent ended", 4),
+        ("executions", 4),
+        ("calls", 16),
+        ("calls of the policy with an advantage", 4),
+        ("rows", 4),
+        ("trained tokens", 4),
+    )
+    groups = grid(found, "Groups")
+    means = ("reward mean", "speed mean")
+    assert groups.columns == ("task", "rollouts", "reward min", "reward max", *means)
+    assert groups.rows == (
+        (GroupReference("demo", "train", 1, "t2"), 2, 0.0, 1.0, 0.5, 1.0),
+        (GroupReference("demo", "train", 1, "t1"), 2, 0.5, 0.5, 0.5, 1.0),
+    )
+
+
+def test_a_rollout_that_did_not_start_is_in_no_group(
+    waves: list[Dataset], store: Store, tmp_path: Path
+) -> None:
+    found = wave_report(store, tmp_path, WaveReference("demo", "train", 2))
+    facts = found.parts[0]
+    assert isinstance(facts, Facts)
+    assert facts.rows[2:] == (("rollouts", "5"), ("rollouts infra", "1"), ("rollouts ok", "4"))
+    assert [str(row[0]) for row in grid(found, "Groups").rows] == ["t2", "t1"]
+    with pytest.raises(NothingToShow, match="no rollout of wave 3 of run 'demo' in mode 'train'"):
+        wave_report(store, tmp_path, WaveReference("demo", "train", 3))
