@@ -127,6 +127,7 @@ def test_the_next_commands_name_the_run_and_its_policy(monkeypatch: pytest.Monke
     assert list(next_commands(journal(), [])) == [
         "Next:",
         "  ltrain show run:sql --html run.html",
+        "  ltrain ui   # the same and each rollout, in a browser",
         "  ltrain serve --policy sql   # serves sql@1",
     ]
 
@@ -138,6 +139,7 @@ def test_the_next_commands_have_the_home_and_what_the_recipe_serves_with(
     options = ["--max-num-seqs", "8", "--", "--chat-template", "a b.jinja"]
     assert list(next_commands(journal(), options))[1:] == [
         "  LTRAIN_HOME='my runs' ltrain show run:sql --html run.html",
+        "  LTRAIN_HOME='my runs' ltrain ui   # the same and each rollout, in a browser",
         "  LTRAIN_HOME='my runs' ltrain serve --policy sql --max-num-seqs 8 -- --chat-template "
         "'a b.jinja'   # serves sql@1",
     ]

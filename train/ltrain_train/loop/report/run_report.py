@@ -178,6 +178,7 @@ def next_commands(journal: Journal, serve: Sequence[str]) -> Iterator[str]:
     prefix = f"{settings.HOME.name}={shlex.quote(home)} " if home else ""
     yield "Next:"
     yield f"  {prefix}ltrain show {shlex.quote(f'run:{journal.run}')} --html run.html"
+    yield f"  {prefix}ltrain ui   # the same and each rollout, in a browser"
     names = [part for policy in journal.policies for part in ("--policy", policy)]
     command = shlex.join(["ltrain", "serve", *names, *serve])
     versions = ", ".join(f"{policy}@{journal.of(policy).served}" for policy in journal.policies)
