@@ -68,10 +68,28 @@ def test_from_a_run_to_a_rollout_by_links(page: Page, home: Home) -> None:
     # the groups with the widest spread come first
     expect(page.locator("h2:has-text('Groups') + .scroll a").first).to_have_text("t1")
     page.get_by_role("link", name="t1", exact=True).click()
+    expect(page.get_by_role("heading", name="task t1, train wave 1")).to_be_visible()
     expect(page.locator("a.item")).to_have_count(2)
     page.locator("a.item").first.click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("rollout ")
     expect(page.get_by_text("its group of 2: mean 0.500")).to_be_visible()
+
+
+def test_a_group_side_by_side_parts_at_a_call(page: Page) -> None:
+    page.goto("/groups?run=demo&mode=train&wave=1&task=t1")
+    best, other = page.get_by_role("row", name="they part here").get_by_role("cell").all()
+    expect(best).to_contain_text("answer 1")
+    expect(other).to_contain_text("answer 0")
+    expect(best).to_contain_text("advantage +")
+    expect(other).to_contain_text("advantage -")
+    expect(best.locator(".differs")).to_have_count(0)
+    expect(other.locator(".differs")).to_have_count(1)
+    tools = page.get_by_role("row").last.get_by_role("cell")
+    # the model asked for the call that failed
+    expect(other).to_contain_text("tool-failed -0.200")
+    expect(tools.nth(1)).to_contain_text("error: boom")
+    page.get_by_role("link", name="wave 1").click()
+    expect(page.get_by_role("heading", name="wave train 1 of run demo")).to_be_visible()
 
 
 def test_a_point_of_a_chart_is_a_link_to_its_wave(page: Page) -> None:
@@ -123,6 +141,7 @@ def test_a_wrong_address_is_explained(page: Page) -> None:
     for address, sentence in {
         "/rollouts?wave=two": "wave&#39; is a number",
         "/rollouts?older_than=x.y": "older_than&#39; is a number",
+        "/groups?run=demo": "wave&#39; is a number",
     }.items():
         response = page.request.get(address)
         assert response.status == 400 and sentence in response.text()
@@ -130,6 +149,7 @@ def test_a_wrong_address_is_explained(page: Page) -> None:
         "/runs/dmeo": "Did you mean the run &#39;demo&#39;?",
         "/runs/demo/waves/7": "no rollout of wave 7 of run",
         "/rollouts/zz": "Nothing is called",
+        "/groups?run=demo&wave=0&task=t7": "no rollout of task",
         "/policies/sql@9": "Choose from: 0, 1, 2, 3",
         "/datasets/etc": "There is no dataset",
         "/find?id=": "Type the id",

@@ -26,6 +26,6 @@ def address_of(reference: object) -> str | None:
             return f"{page}?{urlencode({'mode': mode})}"
         case GroupReference(run, mode, wave, task):
             place = {"run": run, "mode": mode, "wave": wave, "task": task}
-            return f"/rollouts?{urlencode(place)}"
+            return f"/groups?{urlencode(place)}"
         case _:
             return None

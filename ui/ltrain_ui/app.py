@@ -17,6 +17,9 @@ from ltrain_transforms.errors import NothingToShow
 from ltrain_transforms.show import (
     Facts,
     Grid,
+    GroupReference,
+    Kind,
+    Reference,
     Report,
     RolloutTree,
     WaveReference,
@@ -26,6 +29,8 @@ from ltrain_transforms.show import (
     page_asset,
     page_templates,
     policy_table,
+    read_group,
+    recipe_or_default,
     run_table,
     template_name,
     trained_run_report,
@@ -33,7 +38,7 @@ from ltrain_transforms.show import (
 )
 from ltrain_ui.addresses import FOLDERS, address_of
 from ltrain_ui.guard import PageGuard, cookie_name
-from ltrain_ui.listing import KeyLink, ListQuery, neighbours, read_page
+from ltrain_ui.listing import KeyLink, ListQuery, neighbours, parse_number, read_page
 from ltrain_ui.sessions import LIFETIME, Sessions
 from ltrain_ui.sources import Sources
 
@@ -72,6 +77,7 @@ class Pages:
             Route("/", self.overview),
             Route("/runs/{run:path}/waves/{wave:int}", self.wave),
             Route("/runs/{run:path}", self.run),
+            Route("/groups", self.group),
             Route("/rollouts", self.rollouts),
             *in_store,
             Route("/policies/{id}", self.policy),
@@ -108,6 +114,23 @@ class Pages:
         trust = sources.trusted_senders()
         report = sources.read(lambda store: wave_report(store, sources.home, wave, trust))
         return self._shown(report)
+
+    def group(self, request: Request) -> Response:
+        """Show the rollouts of a task in a wave side by side."""
+        values, sources = request.query_params, self._sources
+        wave = parse_number("wave", values.get("wave", ""))
+        place = GroupReference(
+            values.get("run", ""), values.get("mode", "train"), wave, values.get("task", "")
+        )
+        recipe, label = recipe_or_default(sources.recipe)
+        group = sources.read(lambda store: read_group(store, recipe, label, place))
+        return self._page(
+            "group.html.j2",
+            title=group.title,
+            group=group,
+            run=address_of(Reference(Kind.RUN, place.run)),
+            wave=address_of(WaveReference(place.run, place.mode, place.wave)),
+        )
 
     def rollouts(self, request: Request) -> Response:
         """List rollouts and traces by a filter."""

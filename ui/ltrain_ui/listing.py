@@ -41,7 +41,7 @@ class ListQuery:
         chosen = TraceFilter(
             run=values.get("run"),
             mode=values.get("mode"),
-            wave=_number("wave", values["wave"]) if "wave" in values else None,
+            wave=parse_number("wave", values["wave"]) if "wave" in values else None,
             task=values.get("task"),
             text=values.get("text"),
             errors="errors" in values,
@@ -117,10 +117,15 @@ def _text(position: Position) -> str:
 
 def _position(name: str, text: str) -> Position:
     latest, _, unit = text.partition(".")
-    return Position(_number(name, latest), unit)
+    return Position(parse_number(name, latest), unit)
 
 
-def _number(name: str, text: str) -> int:
+def parse_number(name: str, text: str) -> int:
+    """Parse a number of an address.
+
+    Raises:
+        BadParameter: when the text is not a number.
+    """
     if not text.isascii() or not text.isdigit() or len(text) > 19:
-        raise BadParameter(f"'{name}' is a number in the address of a list, not '{text[:40]}'.")
+        raise BadParameter(f"'{name}' is a number in an address, not '{text[:40]}'.")
     return int(text)

@@ -1,6 +1,7 @@
 """`ltrain show` and `ltrain rules`: reports for a terminal, a page or a program."""
 
 from ltrain_transforms.show.dataset import dataset_report
+from ltrain_transforms.show.group import Group, read_group
 from ltrain_transforms.show.lookup import (
     look_up,
     look_up_in_home,
@@ -17,6 +18,7 @@ from ltrain_transforms.show.page import (
 )
 from ltrain_transforms.show.references import GroupReference, Kind, Reference, WaveReference
 from ltrain_transforms.show.report import Facts, Grid, Report
+from ltrain_transforms.show.rollout import recipe_or_default
 from ltrain_transforms.show.rules_report import render_report, report_rules
 from ltrain_transforms.show.terminal import print_shown
 from ltrain_transforms.show.tree import RolloutTree
@@ -25,6 +27,7 @@ from ltrain_transforms.show.wave import wave_report
 __all__ = [
     "Facts",
     "Grid",
+    "Group",
     "GroupReference",
     "Kind",
     "Reference",
@@ -40,6 +43,8 @@ __all__ = [
     "page_templates",
     "policy_table",
     "print_shown",
+    "read_group",
+    "recipe_or_default",
     "render_page",
     "render_report",
     "report_rules",

@@ -95,6 +95,7 @@ def page_templates() -> Environment:
         "words": display_text,
         "messages_by_call": messages_by_call,
         "excerpt": excerpt,
+        "signed": display_text.format_signed,
         "draw_chart": charts.draw_chart,
         "references": lambda cell: cell if isinstance(cell, tuple) else (cell,),
         "box": (charts.WIDTH, charts.HEIGHT),

@@ -1,0 +1,157 @@
+"""The rollouts of one task in a wave, side by side, and the call at which they part."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from ltrain_collector.store import Store
+from ltrain_transforms.datasets import derive
+from ltrain_transforms.errors import NothingToShow
+from ltrain_transforms.recipe import Recipe, Source
+from ltrain_transforms.show.display_text import agent_label, call_status, output_text, shorten
+from ltrain_transforms.show.references import GroupReference, Kind, Reference
+from ltrain_transforms.show.tree import Row
+from ltrain_transforms.source import Selection, read_spans
+
+MAX_OUTPUT = 400
+"""Characters of an output that are shown; the page of the rollout has all."""
+STEPS = ("llm", "tool", "retrieval", "embedding")
+"""The kinds of calls that are compared; agents and nodes only enclose them."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberCall:
+    """A call of a rollout, as text."""
+
+    label: str
+    status: str
+    output: str
+    advantage: float | None
+    """None if the call is not trained."""
+    rewards: tuple[tuple[str, float], ...]
+    """Rule and value of the rewards of this call."""
+
+    @property
+    def choice(self) -> tuple[str, str, str]:
+        """What two rollouts have in common if they have done the same."""
+        return self.label, self.status, self.output
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """An attempt at the task."""
+
+    rollout: Reference
+    attempt: str
+    outcome: str
+    """How it ended: ok, error, timeout …; '' if it is not closed."""
+    reward: float | None
+    """The reward of the whole rollout; None if it has none."""
+    rewards: tuple[tuple[str, float], ...]
+    """Rule and value of the rewards of the whole rollout."""
+    drops: tuple[str, ...]
+    """Stage and reason of what is not trained of it."""
+    calls: tuple[MemberCall, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    reference: GroupReference
+    members: tuple[Member, ...]
+    """The best first."""
+    shared: int
+    """Number of calls at the beginning that are the same in all members."""
+    judged_by: str
+
+    @property
+    def title(self) -> str:
+        return f"task {self.reference.task}, {self.reference.mode} wave {self.reference.wave}"
+
+    def rows(self) -> list[list[MemberCall | None]]:
+        """Return the calls after the shared ones: a row for each position, a column a member."""
+        longest = max((len(member.calls) for member in self.members), default=0)
+        return [
+            [member.calls[at] if at < len(member.calls) else None for member in self.members]
+            for at in range(self.shared, longest)
+        ]
+
+
+def read_group(store: Store, recipe: Recipe, recipe_label: str, place: GroupReference) -> Group:
+    """Read the rollouts of a group, and credit them by a recipe.
+
+    Raises:
+        NothingToShow: when the store has no rollout of the group.
+    """
+    selection = Selection(run=place.run, mode=place.mode, wave=place.wave, task=place.task)
+    spans, _ = read_spans(store, Source(trust=recipe.source.trust), selection)
+    derived = derive(spans, recipe, named_modes=(place.mode,))
+    outcomes = dict(derived.outcomes.select("execution_id", "reward").iter_rows())
+    executions = derived.tables["executions"].filter(pl.col("rollout_id").is_not_null()).to_dicts()
+    if not executions:
+        raise NothingToShow(
+            f"The store has no rollout of task '{place.task}' in wave {place.wave} of run "
+            f"'{place.run}' in mode '{place.mode}'."
+        )
+    rows = {
+        name: _by_execution(derived.tables[name]) for name in ("calls", "rewards", "transitions")
+    }
+    drops = derived.tables["drops"]
+    members = [
+        _member(execution, outcomes.get(execution["execution_id"]), rows, drops)
+        for execution in executions
+    ]
+    members.sort(key=lambda one: (-(one.reward or 0.0), one.reward is None, one.rollout.id))
+    return Group(place, tuple(members), count_shared(members), recipe_label)
+
+
+def count_shared(members: Sequence[Member]) -> int:
+    """Return the number of calls at the beginning that are the same in all members."""
+    shared = 0
+    for calls in zip(*(member.calls for member in members), strict=False):
+        if len({call.choice for call in calls}) > 1:
+            break
+        shared += 1
+    return shared
+
+
+def _by_execution(table: pl.DataFrame) -> dict[str, list[Row]]:
+    parts = table.partition_by("execution_id", as_dict=True, maintain_order=True)
+    return {str(key[0]): part.to_dicts() for key, part in parts.items()}
+
+
+def _member(
+    execution: Row, reward: float | None, rows: dict[str, dict[str, list[Row]]], drops: pl.DataFrame
+) -> Member:
+    own = execution["execution_id"]
+    rewards, calls = rows["rewards"].get(own, []), rows["calls"].get(own, [])
+    credit = {row["call_id"]: row["advantage"] for row in rows["transitions"].get(own, [])}
+    steps = [call for call in sorted(calls, key=lambda call: call["seq"]) if call["kind"] in STEPS]
+    ids = [own, *(call["call_id"] for call in calls)]
+    left_out = (
+        drops.filter(pl.col("id").is_in(ids)).select("stage", "reason").unique().sort(pl.all())
+    )
+    return Member(
+        Reference(Kind.ROLLOUT, execution["rollout_id"]),
+        str(execution["attempt"]),
+        execution["outcome"] or "",
+        reward,
+        _values(rewards, None),
+        tuple(f"{stage}/{reason}" for stage, reason in left_out.iter_rows()),
+        tuple(
+            _call(call, credit.get(call["call_id"]), _values(rewards, call["call_id"]))
+            for call in steps
+        ),
+    )
+
+
+def _values(rewards: Sequence[Row], call: str | None) -> tuple[tuple[str, float], ...]:
+    return tuple((row["rule"], row["value"]) for row in rewards if row["call_id"] == call)
+
+
+def _call(call: dict[str, Any], advantage: float | None, rewards: Any) -> MemberCall:
+    agent = agent_label(call)
+    label = f"{call['kind']} {call['name']}" + (f" in {agent}" if agent else "")
+    output = shorten(output_text(call), MAX_OUTPUT)
+    return MemberCall(label, call_status(call), output, advantage, rewards)
