@@ -1,5 +1,6 @@
 """The pages in a real browser: what a person opens, presses and reads."""
 
+import re
 import shutil
 from collections.abc import Iterator
 
@@ -150,6 +151,7 @@ def test_a_wrong_address_is_explained(page: Page) -> None:
         "/runs/demo/waves/7": "no rollout of wave 7 of run",
         "/rollouts/zz": "Nothing is called",
         "/groups?run=demo&wave=0&task=t7": "no rollout of task",
+        "/rollouts/zz/tokens": "has a row of rollout",
         "/policies/sql@9": "Choose from: 0, 1, 2, 3",
         "/datasets/etc": "There is no dataset",
         "/find?id=": "Type the id",
@@ -167,6 +169,25 @@ def test_from_a_version_to_its_dataset_and_back(page: Page, home: Home) -> None:
     expect(page.get_by_role("heading", name=f"dataset {home.datasets[0]}")).to_be_visible()
     page.goto(f"/datasets/{home.datasets[0]}?against={home.datasets[1]}")
     expect(page.get_by_role("heading", level=1)).to_contain_text("against")
+
+
+def test_the_tokens_of_a_rollout_as_they_were_trained(page: Page, home: Home) -> None:
+    page.goto("/groups?run=demo&mode=train&wave=1&task=t1")
+    page.locator("a.item").first.click()
+    press(page, "t")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Trained rows of rollout")
+    expect(page.get_by_text("3 in the prompt, 2 after it, 2 trained")).to_be_visible()
+    first = page.locator(".tokens span").first
+    expect(first).to_have_text("⟨4⟩")  # the home has no tokenizer
+    expect(first).to_have_class("t p5")
+    expect(first).to_have_attribute("title", re.compile(r"call #1 by sql@1; advantage \+0\.8"))
+    page.get_by_role("link", name="logprob").click()
+    expect(first).to_have_class("t n5")
+    page.get_by_role("link", name="sql@2").click()
+    expect(page.get_by_role("heading", name="policy sql@2")).to_be_visible()
+    page.get_by_role("link", name=home.datasets[1]).first.click()
+    page.get_by_role("link", name="sql@2").click()
+    expect(page.get_by_role("heading", name="policy sql@2")).to_be_visible()
 
 
 def test_an_id_of_any_kind_is_found(page: Page, home: Home) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from importlib.resources import files
+from typing import Any
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader
 from starlette.applications import Starlette
@@ -15,6 +16,7 @@ from ltrain_instrument.errors import LtrainError
 from ltrain_transforms.datasets import list_datasets
 from ltrain_transforms.errors import NothingToShow
 from ltrain_transforms.show import (
+    SHADES,
     Facts,
     Grid,
     GroupReference,
@@ -33,6 +35,7 @@ from ltrain_transforms.show import (
     recipe_or_default,
     run_table,
     template_name,
+    trained_rows,
     trained_run_report,
     wave_report,
 )
@@ -79,6 +82,7 @@ class Pages:
             Route("/runs/{run:path}", self.run),
             Route("/groups", self.group),
             Route("/rollouts", self.rollouts),
+            Route("/rollouts/{id}/tokens", self.tokens),
             *in_store,
             Route("/policies/{id}", self.policy),
             Route("/datasets/{id}", self.dataset),
@@ -147,9 +151,22 @@ class Pages:
             if query.values and isinstance(shown, RolloutTree):
                 unit = shown.rollout
                 links += self._sources.read(lambda store: neighbours(store, query, unit))
+            if isinstance(shown, RolloutTree) and shown.kind == "rollout":
+                page = address_of(Reference(Kind.ROLLOUT, shown.rollout))
+                links.append(("Tokens", "t", f"{page}/tokens"))
             return self._shown(shown, links)
 
         return execution
+
+    def tokens(self, request: Request) -> Response:
+        """Show the rows of a rollout as they were trained."""
+        rollout, by = request.path_params["id"], request.query_params.get("by")
+        rows = trained_rows(self._sources.home, rollout)
+        shade = by if by in SHADES else SHADES[0]
+        links = [("Rollout", "u", address_of(Reference(Kind.ROLLOUT, rollout)))]
+        title = f"trained rows of rollout {rollout}"
+        values = {"rollout": rollout, "rows": rows, "by": shade, "shades": SHADES}
+        return self._page("tokens.html.j2", title=title, links=links, **values)
 
     def policy(self, request: Request) -> Response:
         """Show a version of a policy and its lineage."""
@@ -237,7 +254,7 @@ class Pages:
         template = template_name(shown)
         return self._page(template, title=shown.title, shown=shown, links=links)
 
-    def _page(self, template: str, status: int = 200, **values: object) -> Response:
+    def _page(self, template: str, status: int = 200, /, **values: Any) -> Response:
         values = {"layout": FRAME, "href": address_of, "links": (), **values}
         text = self._templates.get_template(template).render(values)
         return HTMLResponse(text, status)

@@ -21,10 +21,12 @@ from ltrain_transforms.show.report import Facts, Grid, Report
 from ltrain_transforms.show.rollout import recipe_or_default
 from ltrain_transforms.show.rules_report import render_report, report_rules
 from ltrain_transforms.show.terminal import print_shown
+from ltrain_transforms.show.trained_rows import SHADES, trained_rows
 from ltrain_transforms.show.tree import RolloutTree
 from ltrain_transforms.show.wave import wave_report
 
 __all__ = [
+    "SHADES",
     "Facts",
     "Grid",
     "Group",
@@ -50,6 +52,7 @@ __all__ = [
     "report_rules",
     "run_table",
     "template_name",
+    "trained_rows",
     "trained_run_report",
     "wave_report",
     "write_page",

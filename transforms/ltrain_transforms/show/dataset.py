@@ -9,16 +9,21 @@ import polars as pl
 from ltrain_instrument.errors import UnknownName
 from ltrain_transforms.datasets import KEYS, Dataset, alarm_messages
 from ltrain_transforms.samples import count_savings
+from ltrain_transforms.show.references import Reference
 from ltrain_transforms.show.report import Cell, Facts, Grid, Report, join_names
 
 
-def dataset_report(dataset: Dataset) -> Report:
-    """Return the report on the content and lineage of a dataset."""
+def dataset_report(dataset: Dataset, trained: tuple[Reference, ...] = ()) -> Report:
+    """Return the report on the content and lineage of a dataset.
+
+    Args:
+        trained: the policy versions that were trained on it.
+    """
     manifest: dict[str, Any] = dataset.manifest
     unknown = tuple(unknown_names(dataset))
     alarms = tuple(alarm_messages(manifest.get("alarms", {})))  # older datasets have no alarms
     parts = (
-        Facts("Lineage", tuple(lineage_facts(manifest))),
+        Facts("Lineage", (*lineage_facts(manifest), *((("trained", trained),) if trained else ()))),
         *((Facts("Unknown names in the recipe", unknown),) if unknown else ()),
         *((Facts("Alarms", alarms),) if alarms else ()),
         Grid("Rows", ("table", "rows"), tuple(_rows(dataset))),

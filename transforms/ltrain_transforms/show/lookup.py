@@ -17,6 +17,7 @@ from ltrain_transforms.show.references import Identifier, Kind
 from ltrain_transforms.show.report import Report
 from ltrain_transforms.show.rollout import candidates, read_rollout, recipe_or_default
 from ltrain_transforms.show.traffic import TrafficKind, only_rollout, read_traffic
+from ltrain_transforms.show.trained_rows import trained_versions
 from ltrain_transforms.show.tree import RolloutTree, build_tree
 from ltrain_transforms.show.wave_rewards import apply_recipe, read_results
 from ltrain_transforms.show.waves import query_waves
@@ -81,7 +82,7 @@ def look_up_in_home(
         return _compare(name, dataset, against, home)
     if dataset is not None:
         with _explain_damage(dataset):
-            return dataset_report(dataset)
+            return dataset_report(dataset, trained_versions(home, dataset.id))
     version = subject.find_policy_version(name, home)
     return None if version is None else policy.policy_report(home, *version)
 

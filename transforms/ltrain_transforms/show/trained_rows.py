@@ -1,0 +1,140 @@
+"""The rows of a rollout as they were trained: each token with its advantage and its call."""
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from ltrain_transforms.datasets import list_datasets
+from ltrain_transforms.errors import NothingToShow
+from ltrain_transforms.policy_file import versions_trained_on
+from ltrain_transforms.show.references import Kind, Reference
+
+MAX_TOKENS = 4000
+"""Tokens of a row that are shown."""
+TOKENIZER = "tokenizer.json"
+LEVELS = 5
+"""Number of shades for positive and for negative values."""
+SHADES = ("advantage", "logprob", "weight")
+"""The values of a token that a shade can stand for."""
+
+Decode = Callable[[Sequence[int]], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    text: str
+    id: int
+    trained: bool
+    """Whether it was sampled and has a loss."""
+    advantage: float
+    logprob: float
+    """The log-probability when it was sampled; 0 if it was not."""
+    weight: float
+    """Its weight in the loss."""
+    reward: float
+    """The immediate reward at this token."""
+    call: int
+    """The position of its call in the execution."""
+    version: int | None
+    """The policy version that sampled its call."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedRow:
+    sample: str
+    policy: str
+    dataset: Reference
+    versions: tuple[Reference, ...]
+    """The policy versions that were trained on the dataset."""
+    prompt: str
+    """The context before the first trained token."""
+    prompt_tokens: int
+    tokens: tuple[Token, ...]
+    more: int
+    """Number of tokens that are not in `tokens`."""
+
+    def shade(self, token: Token, value: str) -> str:
+        """Return the CSS class of a token: `p1` to `p5`, `n1` to `n5`, or '' without a loss."""
+        largest = max((abs(getattr(one, value)) for one in self.tokens), default=0.0)
+        number = getattr(token, value)
+        if not token.trained or not largest or not number:
+            return ""
+        level = max(1, round(LEVELS * abs(number) / largest))
+        return f"{'p' if number > 0 else 'n'}{level}"
+
+
+def trained_rows(home: Path, rollout: str) -> list[TrainedRow]:
+    """Return the rows of a rollout in the datasets of a home.
+
+    Raises:
+        NothingToShow: when no dataset has a row of the rollout.
+    """
+    rows = [
+        _row(home, sample, dataset)
+        for path, dataset in list_datasets(home)
+        for sample in _samples(path, rollout)
+    ]
+    if not rows:
+        raise NothingToShow(
+            f"No dataset in {home}/datasets has a row of rollout '{rollout}'. The page of the "
+            "rollout has the reasons."
+        )
+    return rows
+
+
+def _samples(path: Path, rollout: str) -> list[dict[str, Any]]:
+    rows = pl.scan_parquet(path / "samples").filter(pl.col("rollout_id") == rollout)
+    return rows.sort("sample_id").collect().to_dicts()
+
+
+def _row(home: Path, sample: dict[str, Any], dataset: str) -> TrainedRow:
+    decode = _decoder(home / "policies" / sample["policy"])
+    tokens = []
+    for at, token in enumerate(sample["response_ids"][:MAX_TOKENS]):
+        call = max(bisect_right(sample["call_offsets"], at) - 1, 0)
+        tokens.append(
+            Token(
+                text=decode([token]),
+                id=token,
+                trained=bool(sample["response_mask"][at]),
+                advantage=sample["advantages"][at],
+                logprob=sample["rollout_logprobs"][at],
+                weight=sample["loss_weight"][at],
+                reward=sample["token_rewards"][at],
+                call=sample["call_positions"][call],
+                version=sample["call_versions"][call],
+            )
+        )
+    return TrainedRow(
+        sample["sample_id"],
+        sample["policy"],
+        Reference(Kind.DATASET, dataset),
+        trained_versions(home, dataset),
+        decode(sample["prompt_ids"]),
+        len(sample["prompt_ids"]),
+        tuple(tokens),
+        max(len(sample["response_ids"]) - MAX_TOKENS, 0),
+    )
+
+
+def trained_versions(home: Path, dataset: str) -> tuple[Reference, ...]:
+    """Return the policy versions that were trained on a dataset."""
+    names = versions_trained_on(home / "policies", dataset)
+    return tuple(Reference(Kind.POLICY, name) for name in names)
+
+
+def _decoder(folder: Path) -> Decode:
+    """Return the function from token ids to text: ids as numbers if there is no tokenizer."""
+    file = next(iter(sorted(folder.glob(f"v*/{TOKENIZER}"))), None)
+    try:
+        from tokenizers import Tokenizer
+    except ModuleNotFoundError:  # the store's extra has no tokenizer
+        file = None
+    if file is None:
+        return lambda ids: "".join(f"⟨{token}⟩" for token in ids)
+    tokenizer = Tokenizer.from_file(str(file))
+    return lambda ids: str(tokenizer.decode(list(ids), skip_special_tokens=False))
