@@ -45,6 +45,23 @@ def test_an_attempt_is_one_row(scene: Any, read_back: ReadBack) -> None:
     assert row["critical_path"] == pytest.approx(0.006)
 
 
+def test_records_long_after_the_end_do_not_prolong_it(scene: Any, read_back: ReadBack) -> None:
+    for task in ("t1", "t2"):
+        rollout = scene.attempt(task)
+        rollout.dispatch()
+        rollout.llm()
+        rollout.evaluate(1.0)
+        rollout.close()
+    later = {"start": rollout.spans[0].start + MINUTE}
+    rollout.evaluate(0.5, name="thumbs", by="ltrain.instrument", **later)
+    # a worker process reports its last spans when it exits
+    report = {"ltrain.rollout.spans": 0}
+    rollout.emit("ltrain.process", "ltrain.instrument", report, process="worker", **later)
+    first, second = made(read_back(scene))
+    assert first["wall"] == second["wall"] < 1
+    assert first["complete"] and second["complete"]
+
+
 @pytest.mark.parametrize(
     ("dispatched", "closed", "missing", "complete"),
     [

@@ -16,6 +16,8 @@ from ltrain_transforms.traces import Role, is_impostor
 REPORT_SPANS = (attributes.SPAN_PROCESS, attributes.SPAN_ROLLOUT)
 """Names of the spans that report how many spans their process ended."""
 BOOKKEEPING = (attributes.SPAN_DISPATCH, *REPORT_SPANS)
+LATE = (attributes.SPAN_EVALUATION, attributes.SPAN_PROCESS)
+"""Names of spans that may begin long after the execution has ended."""
 CONTAINERS = ("agent", "node")
 """Kinds of calls whose time is that of the calls inside them, if there are any."""
 CONTENTS = dict(
@@ -125,8 +127,9 @@ def _identities(spans: pl.DataFrame) -> pl.DataFrame:
         process_reported=name == attributes.SPAN_PROCESS,
         bookkeeping=pl.when(name.is_in(BOOKKEEPING) & believed).then("span_id"),
         began=pl.when(name != attributes.SPAN_DISPATCH).then("start"),
-        # an evaluation may be written long after the end: by `ltrain score`, or as feedback
-        ended=pl.when(name != attributes.SPAN_EVALUATION).then("end"),
+        # an evaluation may be written long after the end, by `ltrain score` or as feedback, and the
+        # last report of a worker process when it exits
+        ended=pl.when(~name.is_in(LATE)).then("end"),
         runner=runner,
     )
     return marked.group_by("execution_id").agg(
