@@ -3,14 +3,16 @@
 import re
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Request, expect, sync_playwright
 from tests.ui.conftest import EVIL, Home, running
 
 from ltrain_instrument.machine import visible
+from ltrain_ui.queries import NAMED
 
-PAGES = ("/", "/rollouts", "/runs/demo", "/runs/demo/waves/0?mode=train", "/policies/sql")
+PAGES = ("/", "/sql", "/rollouts", "/runs/demo", "/runs/demo/waves/0?mode=train", "/policies/sql")
 
 
 @pytest.fixture(scope="module")
@@ -188,6 +190,26 @@ def test_the_tokens_of_a_rollout_as_they_were_trained(page: Page, home: Home) ->
     page.get_by_role("link", name=home.datasets[1]).first.click()
     page.get_by_role("link", name="sql@2").click()
     expect(page.get_by_role("heading", name="policy sql@2")).to_be_visible()
+
+
+def test_sql_reads_only_and_is_a_link(page: Page) -> None:
+    page.goto("/sql")
+    for name, query in NAMED.items():
+        response = page.request.get("/sql", params={"query": query})
+        assert response.status == 200, (name, response.text())
+    page.get_by_role("link", name="reward by wave").click()
+    expect(page.get_by_role("row", name="demo train 2 reward 0.5 4")).to_be_visible()
+    with page.expect_download() as download:
+        page.get_by_role("link", name="CSV").click()
+    lines = Path(download.value.path()).read_text().splitlines()
+    assert lines[0] == '"run","mode","wave","name","mean","judged"' and len(lines) > 4
+    page.get_by_label("SQL").fill("SELECT number FROM numbers(5000)")
+    page.get_by_role("button", name="Run").click()
+    expect(page.get_by_text("1000 rows, the first of more")).to_be_visible()
+    for query in ("DROP TABLE otel.otel_traces", "SELECT nothing", "INSERT INTO x VALUES (1)"):
+        response = page.request.get("/sql", params={"query": query})
+        assert response.status == 400 and 'role="alert"' in response.text()
+        assert page.request.get("/sql.csv", params={"query": query}).status == 400
 
 
 def test_an_id_of_any_kind_is_found(page: Page, home: Home) -> None:

@@ -7,11 +7,11 @@ from typing import Any
 from jinja2 import ChoiceLoader, Environment, PackageLoader
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from ltrain_collector.errors import NoStore, StoreUnreachable
+from ltrain_collector.errors import NoStore, QueryFailed, StoreUnreachable
 from ltrain_instrument.errors import LtrainError
 from ltrain_transforms.datasets import list_datasets
 from ltrain_transforms.errors import NothingToShow
@@ -42,6 +42,7 @@ from ltrain_transforms.show import (
 from ltrain_ui.addresses import FOLDERS, address_of
 from ltrain_ui.guard import PageGuard, cookie_name
 from ltrain_ui.listing import KeyLink, ListQuery, neighbours, parse_number, read_page
+from ltrain_ui.queries import NAMED, export_csv, run_query
 from ltrain_ui.sessions import LIFETIME, Sessions
 from ltrain_ui.sources import Sources
 
@@ -87,6 +88,8 @@ class Pages:
             Route("/policies/{id}", self.policy),
             Route("/datasets/{id}", self.dataset),
             Route("/find", self.find),
+            Route("/sql", self.sql),
+            Route("/sql.csv", self.csv),
             Route("/session", self.sign_in, methods=["POST"]),
             Route("/static/{name}", self.file),
         ]
@@ -182,6 +185,24 @@ class Pages:
                     f"There is no dataset '{each}' in {self._sources.home}/datasets."
                 )
         return self._shown(self._in_home("dataset", name, against))
+
+    def sql(self, request: Request) -> Response:
+        """Run a query, and show the first rows of its result."""
+        query, result, error = request.query_params.get("query", "").strip(), None, None
+        try:
+            if query:
+                result = self._sources.read(lambda store: run_query(store, query))
+        except QueryFailed as failure:
+            error = str(failure)
+        values = {"query": query, "result": result, "error": error, "named": NAMED}
+        return self._page("sql.html.j2", 400 if error else 200, title="SQL", **values)
+
+    def csv(self, request: Request) -> Response:
+        """Return the result of a query as a CSV file."""
+        query = request.query_params.get("query", "")
+        parts = self._sources.read(lambda store: export_csv(store, query))
+        headers = {"content-disposition": 'attachment; filename="result.csv"'}
+        return StreamingResponse(parts, media_type="text/csv", headers=headers)
 
     def find(self, request: Request) -> Response:
         """Show what an id names, whatever its kind."""

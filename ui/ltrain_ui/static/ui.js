@@ -8,7 +8,7 @@ function move(by) {
 }
 
 document.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input")) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea")) return;
   const key = event.key.toLowerCase();
   if (items.length && (key === "j" || key === "k")) move(key === "j" ? 1 : -1);
   else document.querySelector(`a[data-key="${CSS.escape(key)}"]`)?.click();
