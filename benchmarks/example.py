@@ -24,8 +24,8 @@ from ltrain_collector.store import Store
 from ltrain_train.loop import Journal, Wave, summarize_groups
 from ltrain_train.policy import Policies, fast_dtype
 from ltrain_train.rollout import load_tasks
-from ltrain_train.scores import mean, mean_interval, paired_differences
 from ltrain_transforms.recipe import Recipe
+from ltrain_transforms.scores import mean, mean_interval, paired_differences
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"

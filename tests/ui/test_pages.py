@@ -192,6 +192,33 @@ def test_the_tokens_of_a_rollout_as_they_were_trained(page: Page, home: Home) ->
     expect(page.get_by_role("heading", name="policy sql@2")).to_be_visible()
 
 
+def test_two_versions_task_by_task(page: Page) -> None:
+    page.goto("/compare?a=sql@0&b=sql@2&mode=train")
+    # t1 has the same rewards in every wave; t2 rises from 0 to 0.5
+    expect(page.get_by_text("reward +0.250")).to_be_visible()
+    expect(page.get_by_text("[0.000, 0.500]")).to_be_visible()
+    rows = page.locator("tbody tr").all_inner_texts()
+    assert [row.split() for row in rows] == [
+        ["t1", "+0.000", "0.500", "0.500", "2,", "2"],
+        ["t2", "+0.500", "0", "0.500", "2,", "2"],
+    ]
+    page.get_by_role("link", name="t2").click()
+    expect(page.get_by_role("heading", name="task t2: sql@2 against sql@0")).to_be_visible()
+    versions = page.get_by_role("row", name="version").get_by_role("cell").all_inner_texts()
+    assert versions == ["sql@0", "sql@0", "sql@2", "sql@2"]
+    press(page, "u")
+    expect(page.get_by_text("reward +0.250")).to_be_visible()
+    for query, sentence in {
+        "a=sql&b=sql@2": "is no version of a policy",
+        "a=sql@0&b=sql@7": "no rollout in mode &#39;val&#39; that sql@7",
+    }.items():
+        response = page.request.get(f"/compare?{query}")
+        assert response.status == 404 and sentence in response.text()
+    page.goto("/policies/sql@2")
+    link = page.get_by_role("link", name="Compare with its parent")
+    expect(link).to_have_attribute("href", "/compare?a=sql%401&b=sql%402&mode=val")
+
+
 def test_sql_reads_only_and_is_a_link(page: Page) -> None:
     page.goto("/sql")
     for name, query in NAMED.items():

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from importlib.resources import files
 from typing import Any
+from urllib.parse import urlencode
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader
 from starlette.applications import Starlette
@@ -19,12 +20,15 @@ from ltrain_transforms.show import (
     SHADES,
     Facts,
     Grid,
+    Group,
     GroupReference,
     Kind,
     Reference,
     Report,
     RolloutTree,
     WaveReference,
+    compare,
+    compare_task,
     dataset_table,
     look_up_in_home,
     look_up_in_store,
@@ -32,6 +36,7 @@ from ltrain_transforms.show import (
     page_templates,
     policy_table,
     read_group,
+    read_scores,
     recipe_or_default,
     run_table,
     template_name,
@@ -87,6 +92,7 @@ class Pages:
             *in_store,
             Route("/policies/{id}", self.policy),
             Route("/datasets/{id}", self.dataset),
+            Route("/compare", self.compare),
             Route("/find", self.find),
             Route("/sql", self.sql),
             Route("/sql.csv", self.csv),
@@ -131,10 +137,15 @@ class Pages:
         )
         recipe, label = recipe_or_default(sources.recipe)
         group = sources.read(lambda store: read_group(store, recipe, label, place))
+        return self._group(group, group.title)
+
+    def _group(self, group: Group, title: str, links: Sequence[KeyLink] = ()) -> Response:
+        place = group.reference
         return self._page(
             "group.html.j2",
-            title=group.title,
+            title=title,
             group=group,
+            links=links,
             run=address_of(Reference(Kind.RUN, place.run)),
             wave=address_of(WaveReference(place.run, place.mode, place.wave)),
         )
@@ -173,7 +184,12 @@ class Pages:
 
     def policy(self, request: Request) -> Response:
         """Show a version of a policy and its lineage."""
-        return self._shown(self._in_home("policy", request.path_params["id"]))
+        report = self._in_home("policy", request.path_params["id"])
+        own, *ancestors = report.data["lineage"]
+        names = [f"{own['policy']}@{version['version']}" for version in (own, *ancestors[:1])]
+        query = urlencode({"a": names[-1], "b": names[0], "mode": "val"})
+        links = [("Compare with its parent", "c", f"/compare?{query}")] if ancestors else []
+        return self._shown(report, links)
 
     def dataset(self, request: Request) -> Response:
         """Show a dataset, or how it differs from another one."""
@@ -185,6 +201,27 @@ class Pages:
                     f"There is no dataset '{each}' in {self._sources.home}/datasets."
                 )
         return self._shown(self._in_home("dataset", name, against))
+
+    def compare(self, request: Request) -> Response:
+        """Compare two versions of a policy, or their rollouts of one task side by side."""
+        sources, values = self._sources, request.query_params
+        a, b = (values.get(name, "").strip() for name in ("a", "b"))
+        mode, name = values.get("mode") or "val", values.get("name") or "reward"
+        fields = (("a", a), ("b", b), ("mode", mode), ("name", name))
+        if not a or not b:
+            title = "Compare two versions of a policy"
+            return self._page("compare.html.j2", title=title, fields=fields, found=None)
+        trust, task = sources.trusted_senders(), values.get("task")
+        rows = sources.read(lambda store: read_scores(store, a, b, mode, name, trust))
+        if task is None:
+            found = compare(rows, a, b, mode, name)
+            return self._page(
+                "compare.html.j2", title=f"{b} against {a}", fields=fields, found=found
+            )
+        recipe, label = recipe_or_default(sources.recipe)
+        group = sources.read(lambda store: compare_task(store, recipe, label, rows, mode, task))
+        links = [("All tasks", "u", f"/compare?{urlencode(fields)}")]
+        return self._group(group, f"task {task}: {b} against {a}", links)
 
     def sql(self, request: Request) -> Response:
         """Run a query, and show the first rows of its result."""

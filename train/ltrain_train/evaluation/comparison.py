@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from ltrain_instrument.identity import Mode
 from ltrain_train.errors import BadRun
 from ltrain_train.loop import CountedRollout, WaveSummary, outcome_score
-from ltrain_train.scores import Interval, mean, mean_interval, paired_differences
 from ltrain_transforms.recipe import Reward
+from ltrain_transforms.scores import Interval, mean, mean_interval, paired_differences
 
 MODE: Mode = "val"
 """The mode of an evaluation's rollouts: they measure the policy and are not trained on."""

@@ -11,7 +11,7 @@ from rich.table import Table
 from ltrain_instrument.identity import rollout_id
 from ltrain_train.evaluation.comparison import MODE, Difference, Evaluation, VersionScores
 from ltrain_train.rollout import describe_failures
-from ltrain_train.scores import FEW_TASKS, Interval
+from ltrain_transforms.scores import FEW_TASKS, Interval
 
 LARGEST = 5
 """Tasks that the report names for each difference."""

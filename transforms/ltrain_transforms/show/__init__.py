@@ -1,5 +1,6 @@
 """`ltrain show` and `ltrain rules`: reports for a terminal, a page or a program."""
 
+from ltrain_transforms.show.comparison import compare, compare_task, read_scores
 from ltrain_transforms.show.dataset import dataset_report
 from ltrain_transforms.show.group import Group, read_group
 from ltrain_transforms.show.lookup import (
@@ -36,6 +37,8 @@ __all__ = [
     "Report",
     "RolloutTree",
     "WaveReference",
+    "compare",
+    "compare_task",
     "dataset_report",
     "dataset_table",
     "look_up",
@@ -46,6 +49,7 @@ __all__ = [
     "policy_table",
     "print_shown",
     "read_group",
+    "read_scores",
     "recipe_or_default",
     "render_page",
     "render_report",

@@ -64,6 +64,8 @@ class Group:
     shared: int
     """Number of calls at the beginning that are the same in all members."""
     judged_by: str
+    labels: tuple[str, ...] = ()
+    """The policy version of each member, where they are compared."""
 
     @property
     def title(self) -> str:

@@ -31,7 +31,7 @@ WHERE RunId = {{{{run:String}}}} AND Mode = {{{{mode:String}}}} AND Wave = {{{{w
 GROUP BY rollout ORDER BY task, rollout
 """
 SCORES = """
-SELECT rollout, name, argMax(value, (judged, span)) AS score
+SELECT rollout, name, argMax(value, (source = 'runner', judged, span)) AS score
 FROM otel.evaluations
 WHERE run = {run:String} AND mode = {mode:String} AND wave = {wave:UInt32}
     AND rollout != '' AND scope != 'call' AND isFinite(value)

@@ -50,7 +50,9 @@ EXECUTIONS = Table(
             "Whether task or result were shortened or redacted before they were recorded.",
         ),
         Column("start", INTEGER, "Its first span's start."),
-        Column("end", INTEGER, "Its last span's end, without evaluations and reports of processes."),
+        Column(
+            "end", INTEGER, "Its last span's end, without evaluations and reports of processes."
+        ),
         Column("wall", FLOAT, "Seconds from start to end; null where a clock ran backwards."),
         Column(
             "critical_path",

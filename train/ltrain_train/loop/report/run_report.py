@@ -11,8 +11,8 @@ from ltrain_instrument import settings
 from ltrain_instrument.privacy import remove_url_credentials
 from ltrain_train.loop.journal import Journal, Phase, Wave
 from ltrain_train.loop.report.timeline import END, START, split_time
-from ltrain_train.scores import mean, mean_interval, paired_differences
 from ltrain_transforms.recipe import Recipe
+from ltrain_transforms.scores import mean, mean_interval, paired_differences
 
 PHASES = ("generate", "train", "load", "build", "settle")
 

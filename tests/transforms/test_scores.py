@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ltrain_train.scores import Interval, mean, mean_interval, paired_differences
+from ltrain_transforms.scores import Interval, mean, mean_interval, paired_differences
 
 
 def test_the_interval_of_ones_and_zeros_is_that_of_a_share() -> None:
