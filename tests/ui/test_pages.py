@@ -95,6 +95,22 @@ def test_a_group_side_by_side_parts_at_a_call(page: Page) -> None:
     expect(page.get_by_role("heading", name="wave train 1 of run demo")).to_be_visible()
 
 
+def test_a_task_wave_by_wave(page: Page) -> None:
+    page.goto("/groups?run=demo&mode=train&wave=1&task=t2")
+    press(page, "w")
+    expect(page.get_by_role("heading", name="task t2")).to_be_visible()
+    rows = page.locator("tbody tr").all_inner_texts()
+    assert [row.split() for row in rows] == [
+        ["train", "0", "sql@0", "2", "0", "0,", "0"],
+        ["train", "1", "sql@1", "2", "0.250", "0.250,", "0.250"],
+        ["train", "2", "sql@2", "2", "0.500", "0.500,", "0.500"],
+    ]
+    page.get_by_role("link", name="train 2").click()
+    expect(page.get_by_role("heading", name="task t2, train wave 2")).to_be_visible()
+    response = page.request.get("/runs/demo/tasks/t7")
+    assert response.status == 404 and "no rollout of a task" in response.text()
+
+
 def test_a_point_of_a_chart_is_a_link_to_its_wave(page: Page) -> None:
     page.goto("/runs/demo")
     page.locator("figure", has_text="Reward in training").locator("svg.chart a").nth(2).click()

@@ -24,8 +24,13 @@ def address_of(reference: object) -> str | None:
         case WaveReference(run, mode, wave):
             page = f"/runs/{quote(run, safe='')}/waves/{wave}"
             return f"{page}?{urlencode({'mode': mode})}"
-        case GroupReference(run, mode, wave, task):
+        case GroupReference(run=run, mode=mode, wave=wave, task=task):
             place = {"run": run, "mode": mode, "wave": wave, "task": task}
             return f"/groups?{urlencode(place)}"
         case _:
             return None
+
+
+def task_address(run: str, task: str) -> str:
+    """Return the address of a task of a run, in all waves."""
+    return f"/runs/{quote(run, safe='')}/tasks/{quote(task, safe='')}"

@@ -39,12 +39,13 @@ from ltrain_transforms.show import (
     read_scores,
     recipe_or_default,
     run_table,
+    task_report,
     template_name,
     trained_rows,
     trained_run_report,
     wave_report,
 )
-from ltrain_ui.addresses import FOLDERS, address_of
+from ltrain_ui.addresses import FOLDERS, address_of, task_address
 from ltrain_ui.guard import PageGuard, cookie_name
 from ltrain_ui.listing import KeyLink, ListQuery, neighbours, parse_number, read_page
 from ltrain_ui.queries import NAMED, export_csv, run_query
@@ -85,6 +86,7 @@ class Pages:
         return [
             Route("/", self.overview),
             Route("/runs/{run:path}/waves/{wave:int}", self.wave),
+            Route("/runs/{run:path}/tasks/{task:path}", self.task),
             Route("/runs/{run:path}", self.run),
             Route("/groups", self.group),
             Route("/rollouts", self.rollouts),
@@ -128,6 +130,13 @@ class Pages:
         report = sources.read(lambda store: wave_report(store, sources.home, wave, trust))
         return self._shown(report)
 
+    def task(self, request: Request) -> Response:
+        """Show a task of a run, wave by wave."""
+        place, sources = request.path_params, self._sources
+        name, trust = request.query_params.get("name", "reward"), sources.trusted_senders()
+        run, task = place["run"], place["task"]
+        return self._shown(sources.read(lambda store: task_report(store, run, task, name, trust)))
+
     def group(self, request: Request) -> Response:
         """Show the rollouts of a task in a wave side by side."""
         values, sources = request.query_params, self._sources
@@ -137,7 +146,8 @@ class Pages:
         )
         recipe, label = recipe_or_default(sources.recipe)
         group = sources.read(lambda store: read_group(store, recipe, label, place))
-        return self._group(group, group.title)
+        waves = task_address(place.run, place.task)
+        return self._group(group, group.title, [("This task in all waves", "w", waves)])
 
     def _group(self, group: Group, title: str, links: Sequence[KeyLink] = ()) -> Response:
         place = group.reference

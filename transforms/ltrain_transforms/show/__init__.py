@@ -21,6 +21,7 @@ from ltrain_transforms.show.references import GroupReference, Kind, Reference, W
 from ltrain_transforms.show.report import Facts, Grid, Report
 from ltrain_transforms.show.rollout import recipe_or_default
 from ltrain_transforms.show.rules_report import render_report, report_rules
+from ltrain_transforms.show.task import task_report
 from ltrain_transforms.show.terminal import print_shown
 from ltrain_transforms.show.trained_rows import SHADES, trained_rows
 from ltrain_transforms.show.tree import RolloutTree
@@ -55,6 +56,7 @@ __all__ = [
     "render_report",
     "report_rules",
     "run_table",
+    "task_report",
     "template_name",
     "trained_rows",
     "trained_run_report",

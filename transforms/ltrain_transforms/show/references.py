@@ -70,9 +70,11 @@ class GroupReference:
     mode: str
     wave: int
     task: str
+    label: str = ""
+    """The text of the reference; '' stands for the task."""
 
     def __str__(self) -> str:
-        return self.task
+        return self.label or self.task
 
 
 AnyReference = Reference | WaveReference | GroupReference

@@ -1,0 +1,100 @@
+"""The report on one task of a run: its rollouts, wave by wave, with their rewards."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import polars as pl
+
+from ltrain_collector.store import Store
+from ltrain_instrument import attributes
+from ltrain_transforms.errors import NothingToShow
+from ltrain_transforms.show.references import GroupReference, Kind, Reference
+from ltrain_transforms.show.report import Cell, Chart, Facts, Grid, Report, format_cell
+from ltrain_transforms.traces import Role, sender_roles
+
+ROLLOUTS = f"""
+WITH attempted AS (
+    SELECT RolloutId AS rollout, max(toString(Mode)) AS mode, max(toInt64(Wave)) AS wave,
+        argMaxIf(
+            SpanAttributes['{attributes.OUTCOME}'], Timestamp,
+            SpanName = '{attributes.SPAN_ROLLOUT}' AND {{runner}}
+        ) AS outcome,
+        arraySort(groupUniqArrayIf(
+            concat(toString(PolicyName), '@', toString(PolicyVersion)), PolicyName != ''
+        )) AS policies
+    FROM otel.spans
+    WHERE RunId = {{{{run:String}}}} AND TaskId = {{{{task:String}}}} AND RolloutId != ''
+    GROUP BY rollout
+),
+judged AS (
+    SELECT rollout, argMax(value, (source = 'runner', judged, span)) AS score
+    FROM otel.evaluations
+    WHERE run = {{{{run:String}}}} AND task = {{{{task:String}}}} AND name = {{{{name:String}}}}
+        AND scope != 'call' AND isFinite(value)
+    GROUP BY rollout
+)
+SELECT wave, mode, rollout, outcome, policies,
+    if(rollout IN (SELECT rollout FROM judged), score, NULL) AS score
+FROM attempted LEFT JOIN judged USING rollout
+ORDER BY wave, mode, score DESC, rollout
+"""
+COLUMNS = ("wave", "policy", "rollouts", "mean", "rollouts by reward")
+
+
+def task_report(
+    store: Store,
+    run: str,
+    task: str,
+    name: str = "reward",
+    trust: Sequence[str] = sender_roles.TRUSTED,
+) -> Report:
+    """Return the report on a task.
+
+    Args:
+        name: the evaluation that is shown.
+
+    Raises:
+        NothingToShow: when the run has no rollout of the task.
+    """
+    runner = sender_roles.role_condition(Role.RUNNER, trust)
+    parameters = {"run": run, "task": task, "name": name}
+    rollouts = store.query(ROLLOUTS.format(runner=runner), parameters)
+    if rollouts.is_empty():
+        raise NothingToShow(f"Run '{run}' has no rollout of a task '{task}' in the store.")
+    waves = rollouts.partition_by("wave", "mode", maintain_order=True)
+    modes = rollouts["mode"].unique().sort().to_list()
+    series = tuple(
+        (mode, tuple(_means(own for own in waves if own["mode"][0] == mode))) for mode in modes
+    )
+    facts = Facts("Task", (("run", Reference(Kind.RUN, run)), ("rollouts", f"{rollouts.height:,}")))
+    chart = Chart(f"Mean {name}", "wave", name, tuple(one for one in series if one[1]))
+    rows = tuple(_row(run, task, own) for own in waves)
+    parts = (facts, *((chart,) if chart.series else ()), Grid("Waves", COLUMNS, rows))
+    return Report(f"task {task}", "", parts, {**parameters, "rollouts": rollouts.to_dicts()})
+
+
+def _means(waves: Iterable[pl.DataFrame]) -> Iterator[tuple[float, float]]:
+    """Yield the number of each wave and the mean of its scores, if it has any."""
+    for own in waves:
+        scores = own["score"].drop_nulls().to_list()
+        if scores:
+            yield own["wave"][0], sum(scores) / len(scores)
+
+
+def _row(run: str, task: str, own: pl.DataFrame) -> tuple[Cell, ...]:
+    wave, mode = own["wave"][0], own["mode"][0]
+    policies = sorted({policy for policies in own["policies"].to_list() for policy in policies})
+    scores = tuple(
+        Reference(Kind.ROLLOUT, rollout, _label(outcome, score))
+        for rollout, outcome, score in own.select("rollout", "outcome", "score").iter_rows()
+    )
+    return (
+        GroupReference(run, mode, wave, task, f"{mode} {wave}"),
+        tuple(Reference(Kind.POLICY, policy) for policy in policies),
+        own.height,
+        next((mean for _, mean in _means([own])), None),
+        scores,
+    )
+
+
+def _label(outcome: str, score: float | None) -> str:
+    return format_cell(score) if score is not None else outcome or "open"
