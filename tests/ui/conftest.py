@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import expect
 from tests.otlp import insert_otlp
 from tests.transforms.conftest import RECIPE, Attributes, Scene
 from tests.transforms.show.test_policy import publish
@@ -17,6 +18,7 @@ from ltrain_collector.store import Store
 from ltrain_transforms.datasets import build, dataset_folder
 from ltrain_transforms.recipe import Recipe
 
+expect.set_options(timeout=60_000)  # milliseconds: a busy machine is slow
 WAVES = 3
 EVIL = "</script><img src=x onerror=alert(1)><a href='javascript:alert(2)'>\u202etxt.exe\x07{{7*7}}"
 """A text that a page without escapes would run."""

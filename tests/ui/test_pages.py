@@ -95,6 +95,24 @@ def test_a_group_side_by_side_parts_at_a_call(page: Page) -> None:
     expect(page.get_by_role("heading", name="wave train 1 of run demo")).to_be_visible()
 
 
+def test_an_edited_recipe_beside_the_trained_one(page: Page, home: Home) -> None:
+    recipe = home.folder / "ltrain.toml"
+    before = recipe.read_text()
+    recipe.write_text(before.replace('value = "-0.2"', 'value = "-0.25"'))
+    try:
+        page.goto("/runs/demo/waves/1?mode=train")
+        press(page, "r")
+        expect(page.get_by_role("heading", name="rules on train 1 of run demo")).to_be_visible()
+    finally:
+        recipe.write_text(before)
+    now, trained, key = page.get_by_role("row", name="tool-failed").all()
+    expect(now).to_contain_text("-0.250")
+    expect(trained).to_contain_text("-0.200")
+    expect(key).to_contain_text("-0.25")
+    press(page, "u")
+    expect(page.get_by_role("heading", name="wave train 1 of run demo")).to_be_visible()
+
+
 def test_a_task_wave_by_wave(page: Page) -> None:
     page.goto("/groups?run=demo&mode=train&wave=1&task=t2")
     press(page, "w")

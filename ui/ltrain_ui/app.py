@@ -38,6 +38,7 @@ from ltrain_transforms.show import (
     read_group,
     read_scores,
     recipe_or_default,
+    rules_comparison,
     run_table,
     task_report,
     template_name,
@@ -86,6 +87,7 @@ class Pages:
         return [
             Route("/", self.overview),
             Route("/runs/{run:path}/waves/{wave:int}", self.wave),
+            Route("/runs/{run:path}/waves/{wave:int}/rules", self.rules),
             Route("/runs/{run:path}/tasks/{task:path}", self.task),
             Route("/runs/{run:path}", self.run),
             Route("/groups", self.group),
@@ -123,12 +125,20 @@ class Pages:
 
     def wave(self, request: Request) -> Response:
         """Show a wave: what is left of its rollouts at each step, and its groups."""
-        place = request.path_params
-        wave = WaveReference(place["run"], request.query_params.get("mode", "train"), place["wave"])
-        sources = self._sources
+        wave, sources = _wave(request), self._sources
         trust = sources.trusted_senders()
         report = sources.read(lambda store: wave_report(store, sources.home, wave, trust))
-        return self._shown(report)
+        rules = str(address_of(wave)).replace("?", "/rules?")
+        return self._shown(report, [("What rules give on it", "r", rules)])
+
+    def rules(self, request: Request) -> Response:
+        """Show what the recipe gives on a wave now, and what it gave when it was trained."""
+        wave, sources = _wave(request), self._sources
+        recipe, label = recipe_or_default(sources.recipe)
+        report = sources.read(
+            lambda store: rules_comparison(store, sources.home, recipe, label, wave)
+        )
+        return self._shown(report, [("Wave", "u", str(address_of(wave)))])
 
     def task(self, request: Request) -> Response:
         """Show a task of a run, wave by wave."""
@@ -326,6 +336,12 @@ class Pages:
         values = {"layout": FRAME, "href": address_of, "links": (), **values}
         text = self._templates.get_template(template).render(values)
         return HTMLResponse(text, status)
+
+
+def _wave(request: Request) -> WaveReference:
+    """Return the wave of an address."""
+    place = request.path_params
+    return WaveReference(place["run"], request.query_params.get("mode", "train"), place["wave"])
 
 
 def _templates() -> Environment:

@@ -20,6 +20,7 @@ from ltrain_transforms.show.page import (
 from ltrain_transforms.show.references import GroupReference, Kind, Reference, WaveReference
 from ltrain_transforms.show.report import Facts, Grid, Report
 from ltrain_transforms.show.rollout import recipe_or_default
+from ltrain_transforms.show.rules_comparison import rules_comparison
 from ltrain_transforms.show.rules_report import render_report, report_rules
 from ltrain_transforms.show.task import task_report
 from ltrain_transforms.show.terminal import print_shown
@@ -55,6 +56,7 @@ __all__ = [
     "render_page",
     "render_report",
     "report_rules",
+    "rules_comparison",
     "run_table",
     "task_report",
     "template_name",

@@ -67,7 +67,7 @@ def wave_report(
             *((f"rollouts {name or 'without an end'}", f"{count:,}") for name, count in outcomes),
         ),
     )
-    datasets = list(_datasets(home, wave))
+    datasets = list(wave_datasets(home, wave))
     parts: tuple[Facts | Grid, ...] = (
         facts,
         *(_funnel(dataset, rollouts) for dataset in datasets),
@@ -78,7 +78,7 @@ def wave_report(
     return Report(f"wave {wave} of run {wave.run}", "", parts, data)
 
 
-def _datasets(home: Path, wave: WaveReference) -> Iterator[Dataset]:
+def wave_datasets(home: Path, wave: WaveReference) -> Iterator[Dataset]:
     """Yield the datasets that were built of this wave, one for each policy."""
     key = f"{wave.run}/{wave.mode}/{wave.wave}"
     for path, _ in list_datasets(home):

@@ -1,0 +1,58 @@
+"""What the rewards of a recipe give on a wave, beside those of the recipe that trained on it."""
+
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from ltrain_collector.store import Store
+from ltrain_transforms.recipe import Recipe
+from ltrain_transforms.show.difference import recipe_differences
+from ltrain_transforms.show.references import Kind, Reference, WaveReference
+from ltrain_transforms.show.report import Cell, Facts, Grid, Report
+from ltrain_transforms.show.rules_report import RulesReport, report_rules
+from ltrain_transforms.show.wave import wave_datasets
+from ltrain_transforms.source import Selection
+
+COLUMNS = (
+    *("rule", "looks at", "seen", "fired", "executions", "total", "mean", "correlation"),
+    *("left out", "gives nothing because", "examples"),
+)
+
+
+def rules_comparison(
+    store: Store, home: Path, recipe: Recipe, recipe_label: str, wave: WaveReference
+) -> Report:
+    """Return the report on the rewards of a recipe, and of each that trained on the wave.
+
+    Raises:
+        NothingToBuild: when the recipe's source selects no execution of the wave.
+    """
+    selection = Selection(run=wave.run, mode=wave.mode, wave=wave.wave)
+    label = f"{recipe_label}, digest {recipe.digest}"
+    parts: list[Facts | Grid] = [
+        Facts("Wave", (("wave", wave), ("run", Reference(Kind.RUN, wave.run)))),
+        _grid(label, report_rules(store, recipe, selection)),
+    ]
+    for dataset in wave_datasets(home, wave):
+        title = f"the recipe of dataset {dataset.id}"
+        recorded = dataset.manifest["recipe"]
+        now = recipe.model_dump(mode="json", by_alias=True)
+        differences = tuple(recipe_differences(recorded, now))
+        keys = ("key", "trained", "now")
+        try:
+            trained = Recipe.model_validate(recorded)
+        except ValidationError as error:  # an older version of ltrain wrote it
+            parts.append(Facts(title, (("error", str(error).splitlines()[0]),)))
+            continue
+        parts.append(_grid(title, report_rules(store, trained, selection)))
+        parts.append(Grid(f"Keys that differ from {title}", keys, differences))
+    return Report(f"rules on {wave} of run {wave.run}", "", tuple(parts), {})
+
+
+def _grid(title: str, report: RulesReport) -> Grid:
+    rows: list[tuple[Cell, ...]] = []
+    for row in report.rules.to_dicts():
+        examples = tuple(Reference(Kind.ROLLOUT, name, name[:12]) for name in row.pop("examples"))
+        rows.append((*row.values(), examples))
+    counts = f"{report.executions} executions, {report.judged} judged"
+    return Grid(f"{title}: {counts}", COLUMNS, tuple(rows))
