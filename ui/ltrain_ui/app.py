@@ -134,7 +134,7 @@ class Pages:
     def rules(self, request: Request) -> Response:
         """Show what the recipe gives on a wave now, and what it gave when it was trained."""
         wave, sources = _wave(request), self._sources
-        recipe, label = recipe_or_default(sources.recipe)
+        recipe, label = sources.load_recipe()
         report = sources.read(
             lambda store: rules_comparison(store, sources.home, recipe, label, wave)
         )

@@ -10,6 +10,7 @@ from typing import Self, TypeVar
 from ltrain_collector.errors import StoreUnreachable
 from ltrain_collector.store import Store
 from ltrain_transforms.recipe import DEFAULT, Recipe
+from ltrain_transforms.show import recipe_or_default
 from ltrain_transforms.traces import sender_roles
 
 T = TypeVar("T")
@@ -44,11 +45,20 @@ class Sources(AbstractContextManager["Sources"]):
             self._close()
             raise
 
+    def load_recipe(self) -> tuple[Recipe, str]:
+        """Return the recipe as its file is now, and a label of it for the reader.
+
+        Raises:
+            BadRecipe: when the file is not a valid recipe.
+        """
+        if self.recipe is None and not DEFAULT.exists():
+            return recipe_or_default(None)
+        return Recipe.load(self.recipe or DEFAULT), str(self.recipe or DEFAULT)
+
     def trusted_senders(self) -> Sequence[str]:
         """Return the senders whose spans count as those of a runner or a learner."""
-        file = self.recipe or (DEFAULT if DEFAULT.exists() else None)
-        trust = Recipe.load(file).source.trust if file else ()
-        return sender_roles.trusted_senders(trust)
+        recipe, _ = self.load_recipe()
+        return sender_roles.trusted_senders(recipe.source.trust)
 
     def _open(self) -> Store:
         with self._lock:
