@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ltrain_train.session import train
     from ltrain_transforms.datasets import Dataset, build
     from ltrain_transforms.recipe import Recipe
+    from ltrain_transforms.show import show
 
 __version__ = "0.1.0"
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "prompt",
     "reward",
     "rollout",
+    "show",
     "task",
     "train",
 ]
@@ -37,6 +39,7 @@ _STORE_MODULES = {
     "Recipe": "ltrain_transforms.recipe",
     "Store": "ltrain_collector.store",
     "build": "ltrain_transforms.datasets",
+    "show": "ltrain_transforms.show",
     "train": "ltrain_train.session",
 }
 """The modules that import packages of a pip extra: `store`, or `train` for the last one."""

@@ -9,7 +9,7 @@ import pytest
 import ltrain
 from ltrain_instrument.installation import install_command
 
-STORE_NAMES = ("Dataset", "Recipe", "Store", "build", "train")
+STORE_NAMES = ("Dataset", "Recipe", "Store", "build", "show", "train")
 AGENT_NAMES = ("configure", "flush", "prompt", "reward", "rollout", "task")
 NOT_INSTALLED = """
 import sys

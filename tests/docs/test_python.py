@@ -75,3 +75,4 @@ def test_example_builds_a_dataset_from_a_real_store(folder: Path) -> None:
     assert sorted(rewards["value"]) == [0.0, 1.0]
     assert str(rewards.select("execution_id", "rule", "value")) in reader.stdout
     assert dataset.drops["reason"].to_list() == ["alone", "alone"]
+    assert "train 0" in reader.stdout and "Distribution" in reader.stdout

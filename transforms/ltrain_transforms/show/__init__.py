@@ -9,6 +9,7 @@ from ltrain_transforms.show.lookup import (
     look_up_in_store,
     trained_run_report,
 )
+from ltrain_transforms.show.notebook import Shown, show
 from ltrain_transforms.show.overview import dataset_table, policy_table, run_table
 from ltrain_transforms.show.page import (
     page_asset,
@@ -38,6 +39,7 @@ __all__ = [
     "Reference",
     "Report",
     "RolloutTree",
+    "Shown",
     "WaveReference",
     "compare",
     "compare_task",
@@ -58,6 +60,7 @@ __all__ = [
     "report_rules",
     "rules_comparison",
     "run_table",
+    "show",
     "task_report",
     "template_name",
     "trained_rows",
