@@ -42,6 +42,12 @@ NOT_RUN = (
         "runs until ctrl-C, on fixed ports",
         "tests/security/test_query_budget.py",
     ),
+    NotRun("ltrain ui", "runs until ctrl-C, on a fixed port", "tests/ui/conftest.py"),
+    NotRun(
+        "LTRAIN_STORE=http://127.0.0.1:64008 ltrain ui",
+        "runs until ctrl-C, on a fixed port",
+        "tests/ui/conftest.py",
+    ),
     NotRun("ltrain demo", "trains for minutes", "Makefile"),
     NotRun("ltrain eval", "needs a model", "tests/end_to_end/test_eval.py"),
     NotRun("ltrain apo", "needs a model", "tests/train/prompts/test_command.py"),

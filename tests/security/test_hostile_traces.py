@@ -318,7 +318,7 @@ def test_a_store_of_hostile_traces_is_built(tmp_path: Path) -> None:
     from ltrain_collector.store import Store
     from ltrain_transforms.datasets import build
     from ltrain_transforms.exports import BadExport, ExportOptions, export_dataset
-    from ltrain_transforms.show import report_rules
+    from ltrain_transforms.reports import report_rules
     from ltrain_transforms.source import Selection
 
     with Store.open(f"chdb://{tmp_path}/store") as store:

@@ -34,8 +34,8 @@ from ltrain_train.store.service_key import ServiceKey
 from ltrain_transforms.datasets import derive
 from ltrain_transforms.datasets.pipeline import DerivedTables
 from ltrain_transforms.recipe import Recipe
+from ltrain_transforms.reports.waves import query_waves
 from ltrain_transforms.show.rollout import candidates, read_rollout
-from ltrain_transforms.show.waves import query_waves
 from ltrain_transforms.source import Selection, read_spans, read_waves
 from ltrain_transforms.source.completeness import incomplete_rollouts
 from ltrain_transforms.traces.sender_roles import trusted_senders

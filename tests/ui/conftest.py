@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import expect
 from tests.otlp import insert_otlp
 from tests.transforms.conftest import RECIPE, Attributes, Scene
-from tests.transforms.show.test_policy import publish
+from tests.transforms.reports.test_policy import publish
 
 from ltrain_collector.store import Store
 from ltrain_transforms.datasets import build, dataset_folder

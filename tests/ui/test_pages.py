@@ -250,7 +250,7 @@ def test_two_versions_task_by_task(page: Page) -> None:
         assert response.status == 404 and sentence in response.text()
     page.goto("/policies/sql@2")
     link = page.get_by_role("link", name="Compare with its parent")
-    expect(link).to_have_attribute("href", "/compare?a=sql%401&b=sql%402&mode=val")
+    expect(link).to_have_attribute("href", "/compare?a=sql%401&b=sql%402&mode=val&name=reward")
 
 
 def test_sql_reads_only_and_is_a_link(page: Page) -> None:

@@ -68,7 +68,8 @@ def build(
     from ltrain_transforms.datasets import dataset_folder, open_workers, show_progress
     from ltrain_transforms.policy_file import read_base_digests
     from ltrain_transforms.recipe import Recipe
-    from ltrain_transforms.show import dataset_report, print_shown
+    from ltrain_transforms.reports import dataset_report
+    from ltrain_transforms.show import print_shown
 
     loaded = Recipe.load(recipe).select_policy(policy)
     name = run or loaded.source.run or recipe.stem
@@ -255,7 +256,7 @@ def rules(
     from ltrain_collector.store import Store
     from ltrain_transforms.datasets import show_progress
     from ltrain_transforms.recipe import Recipe
-    from ltrain_transforms.show import render_report, report_rules
+    from ltrain_transforms.reports import render_report, report_rules
     from ltrain_transforms.source import Selection
 
     loaded = Recipe.load(recipe)

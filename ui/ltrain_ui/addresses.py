@@ -2,7 +2,7 @@
 
 from urllib.parse import quote, urlencode
 
-from ltrain_transforms.show import GroupReference, Kind, Reference, WaveReference
+from ltrain_transforms.reports import GroupReference, Kind, Reference, WaveReference
 
 FOLDERS = {
     Kind.RUN: "runs",
@@ -34,3 +34,18 @@ def address_of(reference: object) -> str | None:
 def task_address(run: str, task: str) -> str:
     """Return the address of a task of a run, in all waves."""
     return f"/runs/{quote(run, safe='')}/tasks/{quote(task, safe='')}"
+
+
+def tokens_address(rollout: str) -> str:
+    """Return the address of the trained rows of a rollout."""
+    return f"{address_of(Reference(Kind.ROLLOUT, rollout))}/tokens"
+
+
+def rules_address(wave: WaveReference) -> str:
+    """Return the address of what rules give on a wave."""
+    return str(address_of(wave)).replace("?", "/rules?")
+
+
+def compare_address(a: str, b: str, mode: str, name: str = "reward") -> str:
+    """Return the address of the comparison of two policy versions."""
+    return f"/compare?{urlencode({'a': a, 'b': b, 'mode': mode, 'name': name})}"

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from importlib.resources import files
 from typing import Any
-from urllib.parse import urlencode
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader
 from starlette.applications import Starlette
@@ -16,37 +15,46 @@ from ltrain_collector.errors import NoStore, QueryFailed, StoreUnreachable
 from ltrain_instrument.errors import LtrainError
 from ltrain_transforms.datasets import list_datasets
 from ltrain_transforms.errors import NothingToShow
-from ltrain_transforms.show import (
-    SHADES,
+from ltrain_transforms.reports import (
     Facts,
     Grid,
-    Group,
     GroupReference,
     Kind,
     Reference,
     Report,
-    RolloutTree,
     WaveReference,
     compare,
-    compare_task,
     dataset_table,
+    policy_table,
+    read_scores,
+    rules_comparison,
+    run_table,
+    task_report,
+    wave_report,
+)
+from ltrain_transforms.show import (
+    SHADES,
+    Group,
+    RolloutTree,
+    compare_task,
     look_up_in_home,
     look_up_in_store,
     page_asset,
     page_templates,
-    policy_table,
     read_group,
-    read_scores,
     recipe_or_default,
-    rules_comparison,
-    run_table,
-    task_report,
     template_name,
     trained_rows,
     trained_run_report,
-    wave_report,
 )
-from ltrain_ui.addresses import FOLDERS, address_of, task_address
+from ltrain_ui.addresses import (
+    FOLDERS,
+    address_of,
+    compare_address,
+    rules_address,
+    task_address,
+    tokens_address,
+)
 from ltrain_ui.guard import PageGuard, cookie_name
 from ltrain_ui.listing import KeyLink, ListQuery, neighbours, parse_number, read_page
 from ltrain_ui.queries import NAMED, export_csv, run_query
@@ -128,8 +136,7 @@ class Pages:
         wave, sources = _wave(request), self._sources
         trust = sources.trusted_senders()
         report = sources.read(lambda store: wave_report(store, sources.home, wave, trust))
-        rules = str(address_of(wave)).replace("?", "/rules?")
-        return self._shown(report, [("What rules give on it", "r", rules)])
+        return self._shown(report, [("What rules give on it", "r", rules_address(wave))])
 
     def rules(self, request: Request) -> Response:
         """Show what the recipe gives on a wave now, and what it gave when it was trained."""
@@ -186,8 +193,7 @@ class Pages:
                 unit = shown.rollout
                 links += self._sources.read(lambda store: neighbours(store, query, unit))
             if isinstance(shown, RolloutTree) and shown.kind == "rollout":
-                page = address_of(Reference(Kind.ROLLOUT, shown.rollout))
-                links.append(("Tokens", "t", f"{page}/tokens"))
+                links.append(("Tokens", "t", tokens_address(shown.rollout)))
             return self._shown(shown, links)
 
         return execution
@@ -207,8 +213,8 @@ class Pages:
         report = self._in_home("policy", request.path_params["id"])
         own, *ancestors = report.data["lineage"]
         names = [f"{own['policy']}@{version['version']}" for version in (own, *ancestors[:1])]
-        query = urlencode({"a": names[-1], "b": names[0], "mode": "val"})
-        links = [("Compare with its parent", "c", f"/compare?{query}")] if ancestors else []
+        address = compare_address(names[-1], names[0], "val")
+        links = [("Compare with its parent", "c", address)] if ancestors else []
         return self._shown(report, links)
 
     def dataset(self, request: Request) -> Response:
@@ -240,7 +246,7 @@ class Pages:
             )
         recipe, label = recipe_or_default(sources.recipe)
         group = sources.read(lambda store: compare_task(store, recipe, label, rows, mode, task))
-        links = [("All tasks", "u", f"/compare?{urlencode(fields)}")]
+        links = [("All tasks", "u", compare_address(a, b, mode, name))]
         return self._group(group, f"task {task}: {b} against {a}", links)
 
     def sql(self, request: Request) -> Response:
@@ -305,12 +311,12 @@ class Pages:
         return self._page("message.html.j2", status, title="Nothing to show", message=str(error))
 
     async def absent(self, request: Request, error: Exception) -> Response:
-        """Say that an address has no page."""
+        """Return the page for an address without one."""
         message = f"There is no page {request.url.path}."
         return self._page("message.html.j2", 404, title="No such page", message=message)
 
     async def fail(self, request: Request, error: Exception) -> Response:
-        """Say that a page failed; the terminal has the traceback."""
+        """Return the page for an unexpected error, of which the terminal has the traceback."""
         message = f"{type(error).__name__}: {error}. The terminal of `ltrain ui` has the details."
         return self._page("message.html.j2", 500, title="Unexpected error", message=message)
 

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from ltrain_collector.admin import Line, Position, TraceFilter, find_line, read_lines
 from ltrain_collector.errors import BadParameter
 from ltrain_collector.store import Store
-from ltrain_transforms.show import Kind, Reference
+from ltrain_transforms.reports import Kind, Reference
 from ltrain_ui.addresses import address_of
 
 PAGE = 100

@@ -14,8 +14,8 @@ from ltrain_transforms.datasets.build import build
 from ltrain_transforms.datasets.dataset import Dataset
 from ltrain_transforms.errors import BadRecipe, NoDataset, NothingToBuild
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.show import dataset_report
-from ltrain_transforms.show.report import Grid
+from ltrain_transforms.reports import dataset_report
+from ltrain_transforms.reports.report import Grid
 from ltrain_transforms.tables import TABLES
 
 

@@ -19,8 +19,8 @@ from ltrain_transforms.datasets.selective_drops import (
     mann_whitney_p,
 )
 from ltrain_transforms.recipe import Recipe
+from ltrain_transforms.reports import dataset_report
 from ltrain_transforms.samples.row_filters import REASONS
-from ltrain_transforms.show import dataset_report
 
 
 def test_every_row_filter_is_declared_as_caused_by_the_agent() -> None:

@@ -11,9 +11,9 @@ from tests.otlp import insert_otlp
 from ltrain_collector.store import Store
 from ltrain_transforms.datasets import build
 from ltrain_transforms.recipe import Recipe, Reward, RuleKind
+from ltrain_transforms.reports import report_rules
 from ltrain_transforms.rewards.kinds import KINDS, rules_of
 from ltrain_transforms.rewards.rule import CONTRIBUTIONS, Reads, Rule, RuleInputs, TraceCounts
-from ltrain_transforms.show import report_rules
 from ltrain_transforms.source import Selection
 
 REWARDS: dict[RuleKind, dict[str, Any]] = {

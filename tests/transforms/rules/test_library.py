@@ -15,8 +15,8 @@ from ltrain_collector.store import Store
 from ltrain_transforms.datasets import derive
 from ltrain_transforms.errors import BadRecipe
 from ltrain_transforms.recipe import Recipe, Reward
+from ltrain_transforms.reports import report_rules
 from ltrain_transforms.rules import library
-from ltrain_transforms.show import report_rules
 from ltrain_transforms.source import Selection
 from ltrain_transforms.tables import SIGNALS
 

@@ -13,8 +13,8 @@ from tests.otlp import insert_otlp
 from ltrain_collector.store import Store
 from ltrain_instrument.machine import visible
 from ltrain_transforms.errors import NothingToShow
+from ltrain_transforms.reports.report import Chart, Facts, Grid, Report
 from ltrain_transforms.show import look_up, render_page, write_page
-from ltrain_transforms.show.report import Chart, Facts, Grid, Report
 
 EVIL = (
     "</script><script>alert(1)</script><img src=x onerror=alert(2)>"

@@ -14,7 +14,7 @@ from ltrain_collector.store import Store
 from ltrain_instrument.errors import UnknownName
 from ltrain_transforms.errors import FilesExist
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.show import report_rules
+from ltrain_transforms.reports import report_rules
 from ltrain_transforms.source import Selection
 from ltrain_transforms.starter import take_survey, write_starter
 

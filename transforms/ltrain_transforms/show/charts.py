@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ltrain_transforms.show.report import Chart, Points, format_cell
+from ltrain_transforms.reports import Chart, Points, format_cell
 
 WIDTH, HEIGHT = 360, 220
 LEFT, RIGHT, TOP, BOTTOM = 50, 12, 12, 38

@@ -10,8 +10,8 @@ from ltrain_collector.store import Store
 from ltrain_transforms.datasets import derive
 from ltrain_transforms.errors import NothingToShow
 from ltrain_transforms.recipe import Recipe, Source
+from ltrain_transforms.reports import GroupReference, Kind, Reference
 from ltrain_transforms.show.display_text import agent_label, call_status, output_text, shorten
-from ltrain_transforms.show.references import GroupReference, Kind, Reference
 from ltrain_transforms.show.tree import Row
 from ltrain_transforms.source import Selection, read_spans
 
@@ -157,3 +157,29 @@ def _call(call: dict[str, Any], advantage: float | None, rewards: Any) -> Member
     label = f"{call['kind']} {call['name']}" + (f" in {agent}" if agent else "")
     output = shorten(output_text(call), MAX_OUTPUT)
     return MemberCall(label, call_status(call), output, advantage, rewards)
+
+
+def compare_task(
+    store: Store, recipe: Recipe, recipe_label: str, rows: pl.DataFrame, mode: str, task: str
+) -> Group:
+    """Return the rollouts of a task under two versions side by side.
+
+    Args:
+        rows: the result of `read_scores`.
+
+    Raises:
+        NothingToShow: when neither version has a rollout of the task.
+    """
+    own = rows.filter(task=task)
+    if own.is_empty():
+        raise NothingToShow(f"Neither version has a rollout of task '{task}'.")
+    versions = dict(own.select("rollout", "version").iter_rows())
+    members = list[Member]()
+    for run, wave in own.select("run", "wave").unique().sort("run", "wave").iter_rows():
+        place = GroupReference(run, mode, wave, task)
+        found = read_group(store, recipe, recipe_label, place).members
+        members += [member for member in found if member.rollout.id in versions]
+    order = list(dict.fromkeys(versions.values()))
+    members.sort(key=lambda member: order.index(versions[member.rollout.id]))
+    labels = tuple(versions[member.rollout.id] for member in members)
+    return Group(place, tuple(members), count_shared(members), recipe_label, labels)

@@ -11,16 +11,23 @@ from ltrain_collector.store import Store
 from ltrain_transforms.datasets import Dataset
 from ltrain_transforms.errors import NoDataset, NothingToShow
 from ltrain_transforms.recipe import DEFAULT, Recipe
-from ltrain_transforms.show import difference, policy, run, subject
-from ltrain_transforms.show.dataset import dataset_report
-from ltrain_transforms.show.references import Identifier, Kind
-from ltrain_transforms.show.report import Report
+from ltrain_transforms.reports import (
+    Identifier,
+    Kind,
+    Report,
+    apply_recipe,
+    dataset_report,
+    difference_report,
+    policy_report,
+    query_waves,
+    read_results,
+    run_report,
+)
+from ltrain_transforms.show import subject
 from ltrain_transforms.show.rollout import candidates, read_rollout, recipe_or_default
 from ltrain_transforms.show.traffic import TrafficKind, only_rollout, read_traffic
 from ltrain_transforms.show.trained_rows import trained_versions
 from ltrain_transforms.show.tree import RolloutTree, build_tree
-from ltrain_transforms.show.wave_rewards import apply_recipe, read_results
-from ltrain_transforms.show.waves import query_waves
 from ltrain_transforms.traces import sender_roles
 
 IN_STORE = {Kind.RUN, Kind.ROLLOUT, Kind.TRACE, Kind.SESSION, Kind.SPAN}
@@ -84,7 +91,7 @@ def look_up_in_home(
         with _explain_damage(dataset):
             return dataset_report(dataset, trained_versions(home, dataset.id))
     version = subject.find_policy_version(name, home)
-    return None if version is None else policy.policy_report(home, *version)
+    return None if version is None else policy_report(home, *version)
 
 
 def look_up_in_store(
@@ -116,7 +123,7 @@ def _compare(name: Identifier, first: Dataset | None, against: str, home: Path) 
     if second is None:
         raise _not_a_dataset(against, home)
     with _explain_damage(first, second):
-        return difference.difference_report(first, second)
+        return difference_report(first, second)
 
 
 def _not_a_dataset(name: str, home: Path) -> NothingToShow:
@@ -180,11 +187,11 @@ def _run(
     if recipe is None and not DEFAULT.exists():
         waves = query_waves(store, name)
         reason = f"no recipe: no {DEFAULT} here; --recipe names one"
-        return run.run_report(name, waves, None, reason)
+        return run_report(name, waves, None, reason)
     loaded = Recipe.load(recipe or DEFAULT)
     waves = query_waves(store, name, sender_roles.trusted_senders(loaded.source.trust))
     results = apply_recipe(store, loaded, name, waves.waves, report_status)
-    return run.run_report(name, waves, results, f"{recipe or DEFAULT}, digest {loaded.digest}")
+    return run_report(name, waves, results, f"{recipe or DEFAULT}, digest {loaded.digest}")
 
 
 def trained_run_report(store: Store, home: Path, name: str, trust: Sequence[str]) -> Report:
@@ -199,4 +206,4 @@ def trained_run_report(store: Store, home: Path, name: str, trust: Sequence[str]
     waves = query_waves(store, name, trust)
     results = read_results(home, name, waves.waves)
     found = "the datasets of its waves" if results else f"no dataset of its waves in {home}"
-    return run.run_report(name, waves, results, found)
+    return run_report(name, waves, results, found)

@@ -8,10 +8,9 @@ import polars as pl
 from ltrain_collector.store import Store
 from ltrain_instrument.errors import UnknownName
 from ltrain_instrument.settings import HOME
+from ltrain_transforms.reports import AnyReference, Cell, Grid, Report, format_cell
 from ltrain_transforms.show.lookup import look_up, look_up_in_home, look_up_in_store
 from ltrain_transforms.show.page import render_page
-from ltrain_transforms.show.references import AnyReference
-from ltrain_transforms.show.report import Cell, Grid, Report, format_cell
 from ltrain_transforms.show.tree import RolloutTree
 
 HEIGHT = 640

@@ -16,9 +16,9 @@ from markupsafe import Markup
 
 from ltrain_instrument.machine import visible
 from ltrain_transforms.errors import NothingToShow
+from ltrain_transforms.reports import Chart, Facts, Grid, Report, format_cell
 from ltrain_transforms.show import charts, credit, display_text
 from ltrain_transforms.show.conversation import excerpt, messages_by_call
-from ltrain_transforms.show.report import Chart, Facts, Grid, Report, format_cell
 from ltrain_transforms.show.tree import Attempt, RolloutTree, TreeCall
 
 DEEPEST = 8

@@ -11,9 +11,7 @@ from typing import Any
 from ltrain_collector.store import Store
 from ltrain_transforms.datasets import MANIFEST, Dataset, list_datasets
 from ltrain_transforms.errors import NothingToShow
-from ltrain_transforms.show import policy
-from ltrain_transforms.show.references import Identifier, Kind
-from ltrain_transforms.show.report import join_names
+from ltrain_transforms.reports import IDENTIFIER, Identifier, Kind, join_names, policy_names
 from ltrain_transforms.show.rollout import candidates
 from ltrain_transforms.show.traffic import TrafficKind, traffic_ids
 
@@ -39,11 +37,11 @@ def find_dataset(name: Identifier, home: Path, folders: bool = True) -> Dataset 
 
 def find_policy_version(name: Identifier, home: Path) -> tuple[str, int | None] | None:
     """Find a policy; return its name, and the number of the version if the id has one."""
-    match = policy.IDENTIFIER.fullmatch(name.text)
+    match = IDENTIFIER.fullmatch(name.text)
     if Kind.POLICY not in name.kinds or match is None:
         return None
     policy_name, number = match["name"], match["version"]
-    if policy_name not in policy.policy_names(home):
+    if policy_name not in policy_names(home):
         return None
     return policy_name, None if number is None else int(number)
 
@@ -129,7 +127,7 @@ def not_found(name: Identifier, home: Path, store: Store | None) -> NothingToSho
     """Return the error with the places that were searched, and the nearest names."""
     known = {
         Kind.DATASET: [str(path) for path, _ in list_datasets(home)],
-        Kind.POLICY: policy.policy_names(home),
+        Kind.POLICY: policy_names(home),
         Kind.RUN: _runs(store) if store is not None else [],
     }
     where = store.name if store is not None else "no store"

@@ -10,9 +10,9 @@ from rich.text import Text
 from rich.tree import Tree as Branches
 
 from ltrain_instrument.machine import visible
+from ltrain_transforms.reports import Facts, Grid, Report, format_cell
 from ltrain_transforms.show import credit, display_text
 from ltrain_transforms.show.display_text import shorten
-from ltrain_transforms.show.report import Facts, Grid, Report, format_cell
 from ltrain_transforms.show.tree import Attempt, RolloutTree, Row, TreeCall
 
 MAX_TEXT = 240

@@ -11,7 +11,7 @@ import polars as pl
 from ltrain_transforms.datasets import list_datasets
 from ltrain_transforms.errors import NothingToShow
 from ltrain_transforms.policy_file import versions_trained_on
-from ltrain_transforms.show.references import Kind, Reference
+from ltrain_transforms.reports import Kind, Reference
 
 MAX_TOKENS = 4000
 """Tokens of a row that are shown."""

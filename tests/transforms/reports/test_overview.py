@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 from tests.otlp import insert_otlp
-from tests.transforms.show.test_policy import publish
+from tests.transforms.reports.test_policy import publish
 
 from ltrain_collector.store import Store
 from ltrain_transforms.datasets import Dataset, build, dataset_folder
 from ltrain_transforms.errors import NothingToShow
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.show import (
+from ltrain_transforms.reports import (
     GroupReference,
     Kind,
     Reference,
@@ -20,13 +20,13 @@ from ltrain_transforms.show import (
     dataset_table,
     policy_table,
     run_table,
-    trained_run_report,
     wave_report,
 )
+from ltrain_transforms.reports.report import Chart, Facts, Grid
+from ltrain_transforms.reports.wave_rewards import apply_recipe, read_results
+from ltrain_transforms.reports.waves import query_waves
+from ltrain_transforms.show import trained_run_report
 from ltrain_transforms.show.lookup import ignore_status
-from ltrain_transforms.show.report import Chart, Facts, Grid
-from ltrain_transforms.show.wave_rewards import apply_recipe, read_results
-from ltrain_transforms.show.waves import query_waves
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from typing import Any
 import polars as pl
 
 from ltrain_transforms.datasets import KEYS, Dataset
-from ltrain_transforms.show.dataset import lineage_facts
-from ltrain_transforms.show.report import Cell, Facts, Grid, Report
+from ltrain_transforms.reports.dataset import lineage_facts
+from ltrain_transforms.reports.report import Cell, Facts, Grid, Report
 
 EXAMPLES = 5
 SAME = 1e-9

@@ -11,10 +11,10 @@ import polars as pl
 from ltrain_collector.store import Store
 from ltrain_transforms.datasets import MANIFEST, list_datasets
 from ltrain_transforms.policy_file import POLICY_MANIFEST, PolicyVersion
-from ltrain_transforms.show.policy import current_version, list_versions, policy_names
-from ltrain_transforms.show.references import Kind, Reference
-from ltrain_transforms.show.report import Cell, Grid, format_cell, join_names
-from ltrain_transforms.show.waves import counting_rollouts, query_means, query_outcomes
+from ltrain_transforms.reports.policy import current_version, list_versions, policy_names
+from ltrain_transforms.reports.references import Kind, Reference
+from ltrain_transforms.reports.report import Cell, Grid, format_cell, join_names
+from ltrain_transforms.reports.waves import counting_rollouts, query_means, query_outcomes
 from ltrain_transforms.traces import sender_roles
 
 MAX_RUNS = 100

@@ -8,12 +8,9 @@ import polars as pl
 from ltrain_collector.store import Store
 from ltrain_instrument import attributes
 from ltrain_transforms.errors import NothingToShow
-from ltrain_transforms.recipe import Recipe
+from ltrain_transforms.reports.policy import IDENTIFIER
+from ltrain_transforms.reports.waves import COUNTING
 from ltrain_transforms.scores import Interval, mean, mean_interval, paired_differences
-from ltrain_transforms.show.group import Group, Member, count_shared, read_group
-from ltrain_transforms.show.policy import IDENTIFIER
-from ltrain_transforms.show.references import GroupReference
-from ltrain_transforms.show.waves import COUNTING
 from ltrain_transforms.traces import Role, sender_roles
 
 SCORES = f"""
@@ -132,29 +129,3 @@ def compare(rows: pl.DataFrame, a: str, b: str, mode: str, name: str) -> Compari
     only = (len(first.keys() - second.keys()), len(second.keys() - first.keys()))
     interval = mean_interval([differences[task] for task in sorted(differences)])
     return Comparison(a, b, mode, name, tuple(tasks), only, interval)
-
-
-def compare_task(
-    store: Store, recipe: Recipe, recipe_label: str, rows: pl.DataFrame, mode: str, task: str
-) -> Group:
-    """Return the rollouts of a task under two versions side by side.
-
-    Args:
-        rows: the result of `read_scores`.
-
-    Raises:
-        NothingToShow: when neither version has a rollout of the task.
-    """
-    own = rows.filter(task=task)
-    if own.is_empty():
-        raise NothingToShow(f"Neither version has a rollout of task '{task}'.")
-    versions = dict(own.select("rollout", "version").iter_rows())
-    members = list[Member]()
-    for run, wave in own.select("run", "wave").unique().sort("run", "wave").iter_rows():
-        place = GroupReference(run, mode, wave, task)
-        found = read_group(store, recipe, recipe_label, place).members
-        members += [member for member in found if member.rollout.id in versions]
-    order = list(dict.fromkeys(versions.values()))
-    members.sort(key=lambda member: order.index(versions[member.rollout.id]))
-    labels = tuple(versions[member.rollout.id] for member in members)
-    return Group(place, tuple(members), count_shared(members), recipe_label, labels)

@@ -11,9 +11,9 @@ from ltrain_collector.store import Store
 from ltrain_transforms.datasets import Dataset, build
 from ltrain_transforms.errors import NoDataset, NothingToShow
 from ltrain_transforms.recipe import Recipe
+from ltrain_transforms.reports.difference import recipe_differences
+from ltrain_transforms.reports.report import Cell, Facts, Grid, Report
 from ltrain_transforms.show import look_up
-from ltrain_transforms.show.difference import recipe_differences
-from ltrain_transforms.show.report import Cell, Facts, Grid, Report
 
 
 def fill(scene: Any, *tasks: str) -> Any:

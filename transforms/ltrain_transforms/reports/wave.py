@@ -9,11 +9,11 @@ from ltrain_collector.store import Store
 from ltrain_instrument import attributes
 from ltrain_transforms.datasets import Dataset, list_datasets
 from ltrain_transforms.errors import NothingToShow
-from ltrain_transforms.show.dataset import drop_counts, trained_tokens
-from ltrain_transforms.show.overview import read_manifest
-from ltrain_transforms.show.references import GroupReference, Kind, Reference, WaveReference
-from ltrain_transforms.show.report import Cell, Facts, Grid, Report
-from ltrain_transforms.show.waves import COUNTING
+from ltrain_transforms.reports.dataset import drop_counts, trained_tokens
+from ltrain_transforms.reports.overview import read_manifest
+from ltrain_transforms.reports.references import GroupReference, Kind, Reference, WaveReference
+from ltrain_transforms.reports.report import Cell, Facts, Grid, Report
+from ltrain_transforms.reports.waves import COUNTING
 from ltrain_transforms.traces import Role, sender_roles
 
 ROLLOUTS = f"""

@@ -8,9 +8,9 @@ import polars as pl
 
 from ltrain_instrument.errors import UnknownName
 from ltrain_transforms.datasets import KEYS, Dataset, alarm_messages
+from ltrain_transforms.reports.references import Reference
+from ltrain_transforms.reports.report import Cell, Facts, Grid, Report, join_names
 from ltrain_transforms.samples import count_savings
-from ltrain_transforms.show.references import Reference
-from ltrain_transforms.show.report import Cell, Facts, Grid, Report, join_names
 
 
 def dataset_report(dataset: Dataset, trained: tuple[Reference, ...] = ()) -> Report:

@@ -6,11 +6,11 @@ from pydantic import ValidationError
 
 from ltrain_collector.store import Store
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.show.difference import recipe_differences
-from ltrain_transforms.show.references import Kind, Reference, WaveReference
-from ltrain_transforms.show.report import Cell, Facts, Grid, Report
-from ltrain_transforms.show.rules_report import RulesReport, report_rules
-from ltrain_transforms.show.wave import wave_datasets
+from ltrain_transforms.reports.difference import recipe_differences
+from ltrain_transforms.reports.references import Kind, Reference, WaveReference
+from ltrain_transforms.reports.report import Cell, Facts, Grid, Report
+from ltrain_transforms.reports.rules_report import RulesReport, report_rules
+from ltrain_transforms.reports.wave import wave_datasets
 from ltrain_transforms.source import Selection
 
 COLUMNS = (

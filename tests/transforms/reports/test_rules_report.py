@@ -13,7 +13,7 @@ from ltrain.cli import app
 from ltrain_collector.store import Store
 from ltrain_transforms.errors import NothingToBuild
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.show import report_rules
+from ltrain_transforms.reports import report_rules
 from ltrain_transforms.source import Selection
 
 DEMO = Selection(run="demo")

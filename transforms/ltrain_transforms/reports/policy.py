@@ -8,8 +8,16 @@ from typing import Any
 from ltrain_transforms.datasets import list_datasets
 from ltrain_transforms.errors import BadPolicyFile, NothingToShow
 from ltrain_transforms.policy_file import POLICY_MANIFEST, PolicyVersion, read_lineage
-from ltrain_transforms.show.references import Kind, Reference
-from ltrain_transforms.show.report import Cell, Fact, Facts, Grid, Report, format_size, join_names
+from ltrain_transforms.reports.references import Kind, Reference
+from ltrain_transforms.reports.report import (
+    Cell,
+    Fact,
+    Facts,
+    Grid,
+    Report,
+    format_size,
+    join_names,
+)
 
 IDENTIFIER = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)(?:@(?P<version>[0-9]+))?")
 """The name of a policy or of one version: `sql`, `sql@3`."""

@@ -16,8 +16,8 @@ from rich.text import Text
 from ltrain_collector.store import Store
 from ltrain_transforms.datasets import Progress, ignore_progress
 from ltrain_transforms.recipe import Recipe
+from ltrain_transforms.reports.rule_tally import RuleStatistics
 from ltrain_transforms.rewards import Rule, TraceCounts, rules_of
-from ltrain_transforms.show.rule_tally import RuleStatistics
 from ltrain_transforms.source import (
     SPANS_PER_BATCH,
     Selection,

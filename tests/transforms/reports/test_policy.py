@@ -7,9 +7,9 @@ import pytest
 
 from ltrain_transforms.errors import NothingToShow
 from ltrain_transforms.policy_file import PolicyFile, PolicyVersion
+from ltrain_transforms.reports.references import Kind, Reference
+from ltrain_transforms.reports.report import Facts, Grid, Report
 from ltrain_transforms.show import look_up
-from ltrain_transforms.show.references import Kind, Reference
-from ltrain_transforms.show.report import Facts, Grid, Report
 
 
 def publish(home: Path, number: int, parent: int | None, dataset: str | None = None) -> None:

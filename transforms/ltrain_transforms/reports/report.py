@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ltrain_transforms.show.references import AnyReference, WaveReference
+from ltrain_transforms.reports.references import AnyReference, WaveReference
 
 Cell = str | int | float | None | AnyReference | tuple[AnyReference, ...]
 Fact = str | AnyReference | tuple[AnyReference, ...]

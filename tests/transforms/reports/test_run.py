@@ -8,12 +8,12 @@ from tests.otlp import insert_otlp
 
 from ltrain_collector.store import Store
 from ltrain_transforms.recipe import Recipe
+from ltrain_transforms.reports.references import Kind, Reference, WaveReference
+from ltrain_transforms.reports.report import Chart, Facts, Grid, Report
+from ltrain_transforms.reports.run import run_report
+from ltrain_transforms.reports.wave_rewards import apply_recipe
+from ltrain_transforms.reports.waves import query_waves
 from ltrain_transforms.show.lookup import ignore_status, look_up
-from ltrain_transforms.show.references import Kind, Reference, WaveReference
-from ltrain_transforms.show.report import Chart, Facts, Grid, Report
-from ltrain_transforms.show.run import run_report
-from ltrain_transforms.show.wave_rewards import apply_recipe
-from ltrain_transforms.show.waves import query_waves
 
 SECOND = 1_000_000_000
 TRACE = "ab" * 16

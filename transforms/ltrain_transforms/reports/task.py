@@ -7,8 +7,8 @@ import polars as pl
 from ltrain_collector.store import Store
 from ltrain_instrument import attributes
 from ltrain_transforms.errors import NothingToShow
-from ltrain_transforms.show.references import GroupReference, Kind, Reference
-from ltrain_transforms.show.report import Cell, Chart, Facts, Grid, Report, format_cell
+from ltrain_transforms.reports.references import GroupReference, Kind, Reference
+from ltrain_transforms.reports.report import Cell, Chart, Facts, Grid, Report, format_cell
 from ltrain_transforms.traces import Role, sender_roles
 
 ROLLOUTS = f"""

@@ -7,10 +7,10 @@ from typing import Any
 import polars as pl
 
 from ltrain_transforms.datasets import alarm_messages
-from ltrain_transforms.show.references import Kind, Reference, WaveReference
-from ltrain_transforms.show.report import Cell, Chart, Facts, Grid, Report
-from ltrain_transforms.show.wave_rewards import RecipeResults
-from ltrain_transforms.show.waves import RunWaves, WaveUpdate
+from ltrain_transforms.reports.references import Kind, Reference, WaveReference
+from ltrain_transforms.reports.report import Cell, Chart, Facts, Grid, Report
+from ltrain_transforms.reports.wave_rewards import RecipeResults
+from ltrain_transforms.reports.waves import RunWaves, WaveUpdate
 
 PHASES = ("rollouts", "settle + build", "train", "publish")
 """Each phase ends where the next begins: with the last span, the first step and the last step.
