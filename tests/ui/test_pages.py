@@ -12,7 +12,15 @@ from tests.ui.conftest import EVIL, Home, running
 from ltrain_instrument.machine import visible
 from ltrain_ui.queries import NAMED
 
-PAGES = ("/", "/sql", "/rollouts", "/runs/demo", "/runs/demo/waves/0?mode=train", "/policies/sql")
+PAGES = (
+    "/",
+    "/sql",
+    "/compare",
+    "/rollouts",
+    "/runs/demo",
+    "/runs/demo/waves/0?mode=train",
+    "/policies/sql",
+)
 
 
 @pytest.fixture(scope="module")
