@@ -98,4 +98,4 @@ def running(folder: Path, *options: str) -> Iterator[tuple[str, "subprocess.Pope
             yield line.split()[-1], process
         finally:
             process.terminate()
-            process.wait(30)
+            process.wait(120)

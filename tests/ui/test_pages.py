@@ -40,6 +40,7 @@ def signed_in(home: Home, browser: Browser) -> Iterator[BrowserContext]:
     """A browser that has opened the printed link."""
     with running(home.folder, "--store", home.store) as (link, _):
         context = browser.new_context(base_url=link.partition("#")[0])
+        context.set_default_timeout(120_000)  # milliseconds: a busy machine is slow
         page = context.new_page()
         page.goto(link)
         expect(page.get_by_role("link", name="demo")).to_be_visible()
