@@ -6,18 +6,16 @@ from dataclasses import dataclass
 import polars as pl
 
 from ltrain_collector.store import Store
-from ltrain_instrument import attributes
 from ltrain_transforms.errors import NothingToShow
 from ltrain_transforms.reports.policy import IDENTIFIER
-from ltrain_transforms.reports.waves import COUNTING
+from ltrain_transforms.reports.waves import COUNTING, LAST_SCORE, OUTCOME, POLICIES
 from ltrain_transforms.scores import Interval, mean, mean_interval, paired_differences
 from ltrain_transforms.traces import Role, sender_roles
 
 SCORES = f"""
 WITH sampled AS (
     SELECT RolloutId AS rollout, max(toString(RunId)) AS run, max(toInt64(Wave)) AS wave,
-        max(TaskId) AS task, groupUniqArray(concat(toString(PolicyName), '@',
-        toString(PolicyVersion))) AS versions
+        max(TaskId) AS task, {POLICIES} AS versions
     FROM otel.spans
     WHERE PolicyName IN {{{{policies:Array(String)}}}} AND Mode = {{{{mode:String}}}}
         AND RolloutId != ''
@@ -25,15 +23,11 @@ WITH sampled AS (
     HAVING length(versions) = 1 AND versions[1] IN {{{{versions:Array(String)}}}}
 ),
 ended AS (
-    SELECT RolloutId AS rollout,
-        argMax(SpanAttributes['{attributes.OUTCOME}'], Timestamp) AS outcome
-    FROM otel.spans
-    WHERE SpanName = '{attributes.SPAN_ROLLOUT}' AND {{runner}}
-        AND RolloutId IN (SELECT rollout FROM sampled)
-    GROUP BY rollout
+    SELECT RolloutId AS rollout, {OUTCOME} AS outcome
+    FROM otel.spans WHERE RolloutId IN (SELECT rollout FROM sampled) GROUP BY rollout
 ),
 judged AS (
-    SELECT rollout, argMax(value, (source = 'runner', judged, span)) AS score
+    SELECT rollout, {LAST_SCORE} AS score
     FROM otel.evaluations
     WHERE rollout IN (SELECT rollout FROM sampled) AND name = {{{{name:String}}}}
         AND scope != 'call' AND isFinite(value)

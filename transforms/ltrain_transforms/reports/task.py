@@ -5,28 +5,22 @@ from collections.abc import Iterable, Iterator, Sequence
 import polars as pl
 
 from ltrain_collector.store import Store
-from ltrain_instrument import attributes
 from ltrain_transforms.errors import NothingToShow
 from ltrain_transforms.reports.references import GroupReference, Kind, Reference
 from ltrain_transforms.reports.report import Cell, Chart, Facts, Grid, Report, format_cell
+from ltrain_transforms.reports.waves import LAST_SCORE, OUTCOME, POLICIES
 from ltrain_transforms.traces import Role, sender_roles
 
 ROLLOUTS = f"""
 WITH attempted AS (
     SELECT RolloutId AS rollout, max(toString(Mode)) AS mode, max(toInt64(Wave)) AS wave,
-        argMaxIf(
-            SpanAttributes['{attributes.OUTCOME}'], Timestamp,
-            SpanName = '{attributes.SPAN_ROLLOUT}' AND {{runner}}
-        ) AS outcome,
-        arraySort(groupUniqArrayIf(
-            concat(toString(PolicyName), '@', toString(PolicyVersion)), PolicyName != ''
-        )) AS policies
+        {OUTCOME} AS outcome, {POLICIES} AS policies
     FROM otel.spans
     WHERE RunId = {{{{run:String}}}} AND TaskId = {{{{task:String}}}} AND RolloutId != ''
     GROUP BY rollout
 ),
 judged AS (
-    SELECT rollout, argMax(value, (source = 'runner', judged, span)) AS score
+    SELECT rollout, {LAST_SCORE} AS score
     FROM otel.evaluations
     WHERE run = {{{{run:String}}}} AND task = {{{{task:String}}}} AND name = {{{{name:String}}}}
         AND scope != 'call' AND isFinite(value)

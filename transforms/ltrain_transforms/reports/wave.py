@@ -6,34 +6,27 @@ from pathlib import Path
 import polars as pl
 
 from ltrain_collector.store import Store
-from ltrain_instrument import attributes
 from ltrain_transforms.datasets import Dataset, list_datasets
 from ltrain_transforms.errors import NothingToShow
 from ltrain_transforms.reports.dataset import drop_counts, trained_tokens
 from ltrain_transforms.reports.overview import read_manifest
 from ltrain_transforms.reports.references import GroupReference, Kind, Reference, WaveReference
 from ltrain_transforms.reports.report import Cell, Facts, Grid, Report
-from ltrain_transforms.reports.waves import COUNTING
+from ltrain_transforms.reports.waves import COUNTING, LAST_SCORE, OUTCOME, POLICIES
 from ltrain_transforms.traces import Role, sender_roles
 
 ROLLOUTS = f"""
 SELECT RolloutId AS rollout, max(TaskId) AS task,
-    argMaxIf(
-        SpanAttributes['{attributes.OUTCOME}'], Timestamp,
-        SpanName = '{attributes.SPAN_ROLLOUT}' AND {{runner}}
-    ) AS outcome,
-    arraySort(groupUniqArrayIf(
-        concat(toString(PolicyName), '@', toString(PolicyVersion)), PolicyName != ''
-    )) AS policies
+    {OUTCOME} AS outcome, {POLICIES} AS policies
 FROM otel.spans
 WHERE RunId = {{{{run:String}}}} AND Mode = {{{{mode:String}}}} AND Wave = {{{{wave:UInt32}}}}
     AND RolloutId != ''
 GROUP BY rollout ORDER BY task, rollout
 """
-SCORES = """
-SELECT rollout, name, argMax(value, (source = 'runner', judged, span)) AS score
+SCORES = f"""
+SELECT rollout, name, {LAST_SCORE} AS score
 FROM otel.evaluations
-WHERE run = {run:String} AND mode = {mode:String} AND wave = {wave:UInt32}
+WHERE run = {{run:String}} AND mode = {{mode:String}} AND wave = {{wave:UInt32}}
     AND rollout != '' AND scope != 'call' AND isFinite(value)
 GROUP BY rollout, name ORDER BY rollout, name
 """

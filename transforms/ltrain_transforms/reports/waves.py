@@ -23,6 +23,22 @@ PROMPTS = f"""
 """
 """The prompts that an attempt may read, of its dispatch span."""
 
+LAST_SCORE = "argMax(value, (source = 'runner', judged, span))"
+"""The last value of an evaluation in `otel.evaluations`; the runner's comes before any other."""
+OUTCOME = f"""
+    argMaxIf(
+        SpanAttributes['{attributes.OUTCOME}'], Timestamp,
+        SpanName = '{attributes.SPAN_ROLLOUT}' AND {{runner}}
+    )
+"""
+"""How a rollout ended, of its spans; '' if no runner has closed it."""
+POLICIES = """
+    arraySort(groupUniqArrayIf(
+        concat(toString(PolicyName), '@', toString(PolicyVersion)), PolicyName != ''
+    ))
+"""
+"""The policy versions that answered a rollout, of its spans."""
+
 WAVES = f"""
 SELECT mode, wave, toInt64(count()) AS rollouts, min(first) AS began, max(last) AS ended,
     arraySort(groupUniqArrayArray(sampled)) AS policies
