@@ -358,7 +358,7 @@ def _templates() -> Environment:
 
 
 def make_app(sources: Sources, sessions: Sessions, announce: Callable[[], None]) -> ASGIApp:
-    """Return the application.
+    """Return the application for browsers.
 
     Args:
         announce: called when the code of the link was used.
@@ -368,3 +368,8 @@ def make_app(sources: Sources, sessions: Sessions, announce: Callable[[], None])
     app = Starlette(routes=pages.routes(), exception_handlers=handlers)
     sign_in = Starlette(routes=[Route("/{path:path}", pages.ask_to_sign_in)])
     return PageGuard(app, sessions, sign_in)
+
+
+def make_open_app(sources: Sources) -> ASGIApp:
+    """Return the pages without sign-in, for this process alone; errors are raised."""
+    return Starlette(routes=Pages(sources, Sessions(), lambda: None).routes())

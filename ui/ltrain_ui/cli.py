@@ -23,16 +23,30 @@ def ui(
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="The port; 0 takes any free one.")
     ] = 8484,
+    export: Annotated[
+        tuple[str, Path] | None,
+        typer.Option(
+            metavar="RUN DIR",
+            help="Write the pages of a run to a folder for any web server, and exit.",
+        ),
+    ] = None,
 ) -> None:
     """Serve pages on runs, rollouts, policies and datasets to a browser of this machine.
 
     The printed link has a code that signs one browser in. The pages only read: the store, and
     LTRAIN_HOME.
 
-    Example: ltrain ui
+    Example: ltrain ui --export text-to-sql site
     """
+    from ltrain_ui.app import make_open_app
+    from ltrain_ui.export import export_pages
     from ltrain_ui.server import serve
     from ltrain_ui.sources import Sources
 
     with Sources(store, HOME.read(), recipe) as sources:
-        serve(sources, port)
+        if export is None:
+            serve(sources, port)
+            return
+        run, folder = export
+        count = export_pages(make_open_app(sources), run, folder)
+        typer.echo(f"{count} files in {folder}: open {folder}/index.html")
