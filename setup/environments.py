@@ -86,13 +86,13 @@ class Environment:
             return False
 
 
-MAIN = Environment("main", ROOT / ".venv", ROOT / "setup" / "main.lock", 2.9, 4.2)
+MAIN = Environment("main", ROOT / ".venv", ROOT / "setup" / "main.lock", 3.4, 4.7)
 VLLM = Environment(
     "vllm", ROOT / ".venv-vllm", ROOT / "setup" / "vllm.lock", 2.5, 3.3, has_ltrain=False
 )
 # The sizes for CUDA are computed from those of the wheels, unpacked
 MAIN_CUDA = Environment(
-    "main", MAIN.folder, ROOT / "setup" / "main-cuda.lock", 6.9, 12.3, device="cuda"
+    "main", MAIN.folder, ROOT / "setup" / "main-cuda.lock", 7.1, 12.5, device="cuda"
 )
 VLLM_CUDA = Environment(
     "vllm",
