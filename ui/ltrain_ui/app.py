@@ -13,7 +13,6 @@ from starlette.types import ASGIApp
 
 from ltrain_collector.errors import NoStore, QueryFailed, StoreUnreachable
 from ltrain_instrument.errors import LtrainError
-from ltrain_transforms.datasets import list_datasets
 from ltrain_transforms.errors import NothingToShow
 from ltrain_transforms.reports import (
     Facts,
@@ -219,14 +218,8 @@ class Pages:
 
     def dataset(self, request: Request) -> Response:
         """Show a dataset, or how it differs from another one."""
-        known = {dataset for _, dataset in list_datasets(self._sources.home)}
-        name, against = request.path_params["id"], request.query_params.get("against")
-        for each in (name, against):
-            if each is not None and each not in known:
-                raise NothingToShow(
-                    f"There is no dataset '{each}' in {self._sources.home}/datasets."
-                )
-        return self._shown(self._in_home("dataset", name, against))
+        against = request.query_params.get("against")
+        return self._shown(self._in_home("dataset", request.path_params["id"], against))
 
     def compare(self, request: Request) -> Response:
         """Compare two versions of a policy, or their rollouts of one task side by side."""
@@ -329,9 +322,10 @@ class Pages:
         return self._sources.read(lambda store: look_up_in_store(store, name, home, recipe))
 
     def _in_home(self, kind: str, name: str, against: str | None = None) -> Report:
-        found = look_up_in_home(f"{kind}:{name}", home=self._sources.home, against=against)
+        home = self._sources.home
+        found = look_up_in_home(f"{kind}:{name}", home=home, against=against, folders=False)
         if found is None:
-            raise NothingToShow(f"There is no {kind} '{name}' in {self._sources.home}.")
+            raise NothingToShow(f"There is no {kind} '{name}' in {home}.")
         return found
 
     def _shown(self, shown: RolloutTree | Report, links: Sequence[KeyLink] = ()) -> Response:

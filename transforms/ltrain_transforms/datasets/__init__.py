@@ -4,7 +4,7 @@ from ltrain_transforms.datasets import pipeline
 from ltrain_transforms.datasets.build import Progress, build, ignore_progress
 from ltrain_transforms.datasets.dataset import Dataset, DatasetBatch
 from ltrain_transforms.datasets.interrupt import interrupt_handler
-from ltrain_transforms.datasets.location import dataset_folder, list_datasets
+from ltrain_transforms.datasets.location import dataset_folder, list_datasets, list_manifests
 from ltrain_transforms.datasets.manifest import KEYS, MANIFEST, count_reasons
 from ltrain_transforms.datasets.pipeline import derive, parse_spans
 from ltrain_transforms.datasets.progress import show_progress
@@ -26,6 +26,7 @@ __all__ = [
     "ignore_progress",
     "interrupt_handler",
     "list_datasets",
+    "list_manifests",
     "open_workers",
     "parse_spans",
     "pipeline",

@@ -35,14 +35,19 @@ def dataset_folder(
 
 def list_datasets(home: Path) -> Iterator[tuple[Path, str]]:
     """Yield the folder and the id of each dataset below `home`/datasets."""
+    for path, manifest in list_manifests(home):
+        yield path, str(manifest["id"])
+
+
+def list_manifests(home: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Yield the folder and the manifest of each dataset below `home`/datasets."""
     root = home / "datasets"
     for path in sorted([*root.glob(f"*/{MANIFEST}"), *root.glob(f"*/*/{MANIFEST}")]):
         if any(part.startswith(".") for part in path.relative_to(root).parts):
             continue  # a draft
-        try:
-            yield path.parent, str(json.loads(path.read_text())["id"])
-        except (OSError, ValueError, KeyError, TypeError):
-            continue  # not a dataset; `Dataset.open` raises for it when the user names it
+        # without one it is no dataset; `Dataset.open` raises for it when the user names it
+        if manifest := _read_manifest(path.parent):
+            yield path.parent, manifest
 
 
 def check_replaceable(out: Path, new: Manifest, *, update: bool) -> None:

@@ -1,15 +1,13 @@
 """What a store and a home contain: tables of runs, of policies and of datasets."""
 
-import json
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
 from ltrain_collector.store import Store
-from ltrain_transforms.datasets import MANIFEST, list_datasets
+from ltrain_transforms.datasets import list_manifests
 from ltrain_transforms.policy_file import POLICY_MANIFEST, PolicyVersion
 from ltrain_transforms.reports.policy import current_version, list_versions, policy_names
 from ltrain_transforms.reports.references import Kind, Reference
@@ -100,24 +98,14 @@ def dataset_table(home: Path) -> Grid:
 
 
 def _dataset_rows(home: Path) -> Iterator[tuple[Cell, ...]]:
-    for path, dataset in list_datasets(home):
-        manifest = read_manifest(path)
+    for path, manifest in list_manifests(home):
         counts = manifest.get("counts", {})
         yield (
-            Reference(Kind.DATASET, dataset),
+            Reference(Kind.DATASET, str(manifest["id"])),
             join_names(list(manifest.get("waves", {}))),
             *(counts.get(table) for table in ("executions", "samples", "drops")),
             str(path.relative_to(home)),
         )
-
-
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """Return the manifest of a dataset; empty if it cannot be read."""
-    try:
-        manifest = json.loads((folder / MANIFEST).read_text())
-    except (OSError, ValueError):
-        return {}
-    return manifest if isinstance(manifest, dict) else {}
 
 
 def _minute(time: datetime) -> str:

@@ -6,10 +6,9 @@ from pathlib import Path
 import polars as pl
 
 from ltrain_collector.store import Store
-from ltrain_transforms.datasets import Dataset, list_datasets
+from ltrain_transforms.datasets import Dataset, list_manifests
 from ltrain_transforms.errors import NothingToShow
 from ltrain_transforms.reports.dataset import drop_counts, trained_tokens
-from ltrain_transforms.reports.overview import read_manifest
 from ltrain_transforms.reports.references import GroupReference, Kind, Reference, WaveReference
 from ltrain_transforms.reports.report import Cell, Facts, Grid, Report
 from ltrain_transforms.reports.waves import COUNTING, LAST_SCORE, OUTCOME, POLICIES
@@ -74,8 +73,8 @@ def wave_report(
 def wave_datasets(home: Path, wave: WaveReference) -> Iterator[Dataset]:
     """Yield the datasets that were built of this wave, one for each policy."""
     key = f"{wave.run}/{wave.mode}/{wave.wave}"
-    for path, _ in list_datasets(home):
-        if key in read_manifest(path).get("waves", {}):
+    for path, manifest in list_manifests(home):
+        if key in manifest.get("waves", {}):
             yield Dataset.open(path)
 
 

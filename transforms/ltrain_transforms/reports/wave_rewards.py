@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 
 from ltrain_collector.store import Store
-from ltrain_transforms.datasets import Dataset, alarms_by_wave, derive, list_datasets
+from ltrain_transforms.datasets import alarms_by_wave, derive, list_manifests
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.rewards import divergences
 from ltrain_transforms.source import Selection, read_spans
@@ -66,8 +66,7 @@ def read_results(home: Path, run: str, waves: pl.DataFrame) -> RecipeResults | N
     """
     results, evaluations, found = _WaveResults(), set[str](), False
     keys = {f"{run}/{mode}/{wave}": (mode, wave) for mode, wave in waves.select(PLACE).iter_rows()}
-    for path, _ in list_datasets(home):
-        manifest = Dataset.open(path).manifest
+    for path, manifest in list_manifests(home):
         own = list(manifest.get("waves", {}))
         if len(own) != 1 or own[0] not in keys:
             continue  # it is of another run, or of several waves

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import polars as pl
 
@@ -152,7 +151,7 @@ def _values(rewards: Sequence[Row], call: str | None) -> tuple[tuple[str, float]
     return tuple((row["rule"], row["value"]) for row in rewards if row["call_id"] == call)
 
 
-def _call(call: dict[str, Any], advantage: float | None, rewards: Any) -> MemberCall:
+def _call(call: Row, advantage: float | None, rewards: tuple[tuple[str, float], ...]) -> MemberCall:
     agent = agent_label(call)
     label = f"{call['kind']} {call['name']}" + (f" in {agent}" if agent else "")
     output = shorten(output_text(call), MAX_OUTPUT)

@@ -86,7 +86,7 @@ def look_up_in_home(
     name = Identifier.parse(identifier)
     dataset = subject.find_dataset(name, home, folders)
     if against is not None:
-        return _compare(name, dataset, against, home)
+        return _compare(name, dataset, against, home, folders)
     if dataset is not None:
         with _explain_damage(dataset):
             return dataset_report(dataset, trained_versions(home, dataset.id))
@@ -116,8 +116,10 @@ def look_up_in_store(
         raise
 
 
-def _compare(name: Identifier, first: Dataset | None, against: str, home: Path) -> Report:
-    second = subject.find_dataset(Identifier(against, (Kind.DATASET,)), home)
+def _compare(
+    name: Identifier, first: Dataset | None, against: str, home: Path, folders: bool
+) -> Report:
+    second = subject.find_dataset(Identifier(against, (Kind.DATASET,)), home, folders)
     if first is None:
         raise _not_a_dataset(name.text, home)
     if second is None:

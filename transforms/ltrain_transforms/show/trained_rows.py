@@ -3,6 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -57,14 +58,21 @@ class TrainedRow:
     more: int
     """Number of tokens that are not in `tokens`."""
 
-    def shade(self, token: Token, value: str) -> str:
-        """Return the CSS class of a token: `p1` to `p5`, `n1` to `n5`, or '' without a loss."""
+    def shaded(self, value: str) -> list[tuple[Token, str]]:
+        """Return each token with its CSS class: `p1` to `p5`, `n1` to `n5`, or '' without a loss.
+
+        Args:
+            value: one of `SHADES`.
+        """
         largest = max((abs(getattr(one, value)) for one in self.tokens), default=0.0)
-        number = getattr(token, value)
-        if not token.trained or not largest or not number:
-            return ""
-        level = max(1, round(LEVELS * abs(number) / largest))
-        return f"{'p' if number > 0 else 'n'}{level}"
+        return [(token, _shade(token, getattr(token, value), largest)) for token in self.tokens]
+
+
+def _shade(token: Token, number: float, largest: float) -> str:
+    if not token.trained or not number:
+        return ""
+    level = max(1, round(LEVELS * abs(number) / largest))
+    return f"{'p' if number > 0 else 'n'}{level}"
 
 
 def trained_rows(home: Path, rollout: str) -> list[TrainedRow]:
@@ -73,8 +81,9 @@ def trained_rows(home: Path, rollout: str) -> list[TrainedRow]:
     Raises:
         NothingToShow: when no dataset has a row of the rollout.
     """
+    decoder = cache(lambda policy: _decoder(home / "policies" / policy))
     rows = [
-        _row(home, sample, dataset)
+        _row(sample, Reference(Kind.DATASET, dataset), home, decoder(sample["policy"]))
         for path, dataset in list_datasets(home)
         for sample in _samples(path, rollout)
     ]
@@ -91,8 +100,7 @@ def _samples(path: Path, rollout: str) -> list[dict[str, Any]]:
     return rows.sort("sample_id").collect().to_dicts()
 
 
-def _row(home: Path, sample: dict[str, Any], dataset: str) -> TrainedRow:
-    decode = _decoder(home / "policies" / sample["policy"])
+def _row(sample: dict[str, Any], dataset: Reference, home: Path, decode: Decode) -> TrainedRow:
     tokens = []
     for at, token in enumerate(sample["response_ids"][:MAX_TOKENS]):
         call = max(bisect_right(sample["call_offsets"], at) - 1, 0)
@@ -112,8 +120,8 @@ def _row(home: Path, sample: dict[str, Any], dataset: str) -> TrainedRow:
     return TrainedRow(
         sample["sample_id"],
         sample["policy"],
-        Reference(Kind.DATASET, dataset),
-        trained_versions(home, dataset),
+        dataset,
+        trained_versions(home, dataset.id),
         decode(sample["prompt_ids"]),
         len(sample["prompt_ids"]),
         tuple(tokens),
