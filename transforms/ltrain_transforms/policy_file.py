@@ -118,12 +118,17 @@ def read_lineage(folder: Path, number: int) -> Iterator[PolicyVersion | int]:
         if directory is None:
             yield ancestor
             return
-        version = _read_manifest(directory / POLICY_MANIFEST)
+        version = read_version(directory / POLICY_MANIFEST)
         yield version
         ancestor = version.parent
 
 
-def _read_manifest(path: Path) -> PolicyVersion:
+def read_version(path: Path) -> PolicyVersion:
+    """Read a `policy.json`.
+
+    Raises:
+        BadPolicyFile: when it cannot be read.
+    """
     try:
         return PolicyVersion.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
@@ -148,7 +153,7 @@ def versions_trained_on(policies: Path, dataset: str) -> list[str]:
             *policies.glob(f"*/{REMOVED}/v*/{POLICY_MANIFEST}"),
         ]
     )
-    versions = (_read_manifest(path) for path in manifests)
+    versions = (read_version(path) for path in manifests)
     return [f"{each.policy}@{each.version}" for each in versions if each.dataset == dataset]
 
 

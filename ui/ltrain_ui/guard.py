@@ -12,25 +12,28 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ltrain_collector.http import USER_SITES, AllowedHosts
+from ltrain_collector.http import USER_SITES, AllowedHosts, set_headers
 from ltrain_ui.sessions import Sessions
 
 COOKIE = "ltrain-ui"
 """The name of the cookie, before the port: a browser sends cookies to all ports of a host."""
 PUBLIC = ("/session", "/static/")
 """The beginnings of paths that need no session."""
-HEADERS = {
-    "content-security-policy": "default-src 'none'; style-src 'self'; script-src 'self'; "
-    "connect-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; "
-    "frame-ancestors 'none'",
-    "x-content-type-options": "nosniff",
-    "cross-origin-opener-policy": "same-origin",
-    "cross-origin-resource-policy": "same-origin",
-    "referrer-policy": "no-referrer",
-    "cache-control": "no-store",
-}
+HEADERS = [
+    (
+        b"content-security-policy",
+        b"default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
+        b"img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    ),
+    (b"x-content-type-options", b"nosniff"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
+]
+"""Headers of every response."""
 
 
 def cookie_name(scope: Scope) -> str:
@@ -56,7 +59,7 @@ class PageGuard:
         if scope["type"] != "http":
             return
         app: ASGIApp = self._refusal(scope) or self._chosen(scope)
-        await app(scope, receive, _with_headers(send))
+        await app(scope, receive, set_headers(send, HEADERS))
 
     def _refusal(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
@@ -74,14 +77,3 @@ class PageGuard:
         if scope["path"].startswith(PUBLIC) or self._sessions.is_signed_in(token):
             return self._app
         return self._sign_in
-
-
-def _with_headers(send: Send) -> Send:
-    pairs = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
-
-    async def with_headers(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            message = {**message, "headers": [*message.get("headers", ()), *pairs]}
-        await send(message)
-
-    return with_headers

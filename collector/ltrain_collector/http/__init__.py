@@ -6,6 +6,7 @@ from ltrain_collector.http.browsers import (
     USER_SITES,
     AllowedHosts,
     BrowserGuard,
+    set_headers,
 )
 from ltrain_collector.http.budget import MAX_REQUEST_BYTES, MemoryBudget, RequestBuffer
 from ltrain_collector.http.connection import MAX_HEAD_BYTES, connection_factory
@@ -43,6 +44,7 @@ __all__ = [
     "listener_address",
     "open_listener",
     "raise_limit",
+    "set_headers",
     "too_large",
     "url_host",
 ]

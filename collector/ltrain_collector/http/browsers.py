@@ -12,7 +12,7 @@ A web page can make the browser send requests to this machine. It cannot choose 
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from starlette.responses import PlainTextResponse
@@ -35,8 +35,6 @@ RESPONSE_HEADERS = [
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'; sandbox"),
 ]
 """Headers of every response, so that a browser runs nothing in it, whatever a trace contains."""
-
-GUARDED = frozenset(name for name, _ in RESPONSE_HEADERS)
 
 DENIED_STATUSES = (401, 403)
 
@@ -87,7 +85,7 @@ class BrowserGuard:
             return
         self._refusals.add(refusal.reason)
         response = PlainTextResponse(f"{refusal.sentence}\n", 403)
-        await response(scope, receive, _with_headers(send))
+        await response(scope, receive, set_headers(send, RESPONSE_HEADERS))
 
     def _check(self, scope: Scope) -> Refusal | None:
         headers = [(name.lower(), value.decode("latin-1")) for name, value in scope["headers"]]
@@ -105,7 +103,7 @@ class BrowserGuard:
         return None
 
     def _with_headers(self, send: Send) -> Send:
-        with_headers = _with_headers(send)
+        with_headers = set_headers(send, RESPONSE_HEADERS)
 
         async def counted(message: Message) -> None:
             if message.get("status") in DENIED_STATUSES:
@@ -140,11 +138,14 @@ def _host_name(host: str) -> str:
     return host.strip().lower().removeprefix("[").removesuffix("]")
 
 
-def _with_headers(send: Send) -> Send:
+def set_headers(send: Send, headers: Sequence[tuple[bytes, bytes]]) -> Send:
+    """Return a `send` whose responses have these headers, in place of others of the same names."""
+    names = frozenset(name for name, _ in headers)
+
     async def with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
-            others = [pair for pair in message.get("headers", ()) if pair[0] not in GUARDED]
-            message = {**message, "headers": [*others, *RESPONSE_HEADERS]}
+            others = [pair for pair in message.get("headers", ()) if pair[0] not in names]
+            message = {**message, "headers": [*others, *headers]}
         await send(message)
 
     return with_headers

@@ -76,6 +76,14 @@ def test_unknown_names_of_the_recipe_are_listed(
     assert (state, str(variable)[-23:]) == ("credit.step.state", " Did you mean 'answer'?")
 
 
+def test_a_damaged_policy_does_not_hide_a_dataset(made: Dataset, tmp_path: Path) -> None:
+    version = tmp_path / "policies" / "sql" / "v1"
+    version.mkdir(parents=True)
+    (version / "policy.json").write_text("{")
+    lineage = {row[0]: row[1] for row in rows(look_up(str(made.path), home=tmp_path), "Lineage")}
+    assert str(lineage["trained"]).startswith(f"not known: {version}/policy.json is not a valid")
+
+
 def test_a_dataset_is_found_by_its_id_in_the_home(made: Dataset, tmp_path: Path) -> None:
     assert look_up(made.id, home=tmp_path).title == f"dataset {made.id}"
 

@@ -2,13 +2,14 @@
 
 from ltrain_transforms.calls import membership, span_errors
 from ltrain_transforms.calls.described import SLACK
-from ltrain_transforms.calls.executions import executions, idle_cutoff
+from ltrain_transforms.calls.executions import LATE, executions, idle_cutoff
 from ltrain_transforms.calls.from_spans import STATE_COLUMNS, calls
 from ltrain_transforms.calls.membership import resolve_logs, resolve_spans
 from ltrain_transforms.calls.span_errors import DropRow
 from ltrain_transforms.calls.tool_errors import READY, pattern_error
 
 __all__ = [
+    "LATE",
     "READY",
     "SLACK",
     "STATE_COLUMNS",

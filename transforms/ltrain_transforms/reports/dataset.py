@@ -8,16 +8,15 @@ import polars as pl
 
 from ltrain_instrument.errors import UnknownName
 from ltrain_transforms.datasets import KEYS, Dataset, alarm_messages
-from ltrain_transforms.reports.references import Reference
-from ltrain_transforms.reports.report import Cell, Facts, Grid, Report, join_names
+from ltrain_transforms.reports.report import Cell, Fact, Facts, Grid, Report, join_names
 from ltrain_transforms.samples import count_savings
 
 
-def dataset_report(dataset: Dataset, trained: tuple[Reference, ...] = ()) -> Report:
+def dataset_report(dataset: Dataset, trained: Fact = ()) -> Report:
     """Return the report on the content and lineage of a dataset.
 
     Args:
-        trained: the policy versions that were trained on it.
+        trained: the policy versions that were trained on it, or why they are not known.
     """
     manifest: dict[str, Any] = dataset.manifest
     unknown = tuple(unknown_names(dataset))

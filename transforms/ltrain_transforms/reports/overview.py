@@ -1,6 +1,7 @@
 """What a store and a home contain: tables of runs, of policies and of datasets."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -8,7 +9,8 @@ import polars as pl
 
 from ltrain_collector.store import Store
 from ltrain_transforms.datasets import list_manifests
-from ltrain_transforms.policy_file import POLICY_MANIFEST, PolicyVersion
+from ltrain_transforms.errors import BadPolicyFile
+from ltrain_transforms.policy_file import POLICY_MANIFEST, PolicyVersion, read_version
 from ltrain_transforms.reports.policy import current_version, list_versions, policy_names
 from ltrain_transforms.reports.references import Kind, Reference
 from ltrain_transforms.reports.report import Cell, Grid, format_cell, join_names
@@ -85,10 +87,9 @@ def _policy_row(folder: Path) -> tuple[Cell, ...]:
 
 
 def _read_version(file: Path) -> PolicyVersion | None:
-    try:
-        return PolicyVersion.model_validate_json(file.read_bytes())
-    except (OSError, ValueError):  # it is damaged: its own report has the error
-        return None
+    with suppress(BadPolicyFile):  # its own report has the error
+        return read_version(file)
+    return None
 
 
 def dataset_table(home: Path) -> Grid:

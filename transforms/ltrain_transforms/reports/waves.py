@@ -9,6 +9,7 @@ import polars as pl
 
 from ltrain_collector.store import Store
 from ltrain_instrument import attributes
+from ltrain_transforms.calls import LATE
 from ltrain_transforms.source import runner_condition
 from ltrain_transforms.traces import Role, sender_roles
 
@@ -48,7 +49,7 @@ FROM (
         min(toUnixTimestamp64Nano(Timestamp)) AS first,
         maxIf(
             toUnixTimestamp64Nano(Timestamp) + toInt64(Duration),
-            SpanName NOT IN ('{attributes.SPAN_EVALUATION}', '{attributes.SPAN_PROCESS}')
+            SpanName NOT IN {LATE}
         ) AS last,
         arrayConcat(
             groupUniqArrayIf(

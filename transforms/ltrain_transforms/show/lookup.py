@@ -9,11 +9,12 @@ import polars as pl
 from ltrain_collector.errors import NoStore, QueryFailed
 from ltrain_collector.store import Store
 from ltrain_transforms.datasets import Dataset
-from ltrain_transforms.errors import NoDataset, NothingToShow
+from ltrain_transforms.errors import BadPolicyFile, NoDataset, NothingToShow
 from ltrain_transforms.recipe import DEFAULT, Recipe
 from ltrain_transforms.reports import (
     Identifier,
     Kind,
+    Reference,
     Report,
     apply_recipe,
     dataset_report,
@@ -89,7 +90,7 @@ def look_up_in_home(
         return _compare(name, dataset, against, home, folders)
     if dataset is not None:
         with _explain_damage(dataset):
-            return dataset_report(dataset, trained_versions(home, dataset.id))
+            return dataset_report(dataset, _trained(home, dataset))
     version = subject.find_policy_version(name, home)
     return None if version is None else policy_report(home, *version)
 
@@ -114,6 +115,14 @@ def look_up_in_store(
         if error.table_missing:
             raise subject.not_found(name, home, None) from error
         raise
+
+
+def _trained(home: Path, dataset: Dataset) -> tuple[Reference, ...] | str:
+    """Return the versions that were trained on a dataset, or the error of a damaged one."""
+    try:
+        return trained_versions(home, dataset.id)
+    except BadPolicyFile as error:
+        return f"not known: {error}"
 
 
 def _compare(
