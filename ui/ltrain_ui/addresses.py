@@ -15,6 +15,9 @@ FOLDERS = {
 }
 """The first part of the path of a page, by the kind of what it shows."""
 
+KeyLink = tuple[str, str, str]
+"""Text, key and address of a link above a page."""
+
 
 def address_of(reference: object) -> str | None:
     """Return the address of the page of a reference; None for any other cell of a report."""

@@ -12,7 +12,7 @@ from ltrain_collector.admin import Line, Position, TraceFilter, find_line, read_
 from ltrain_collector.errors import BadParameter
 from ltrain_collector.store import Store
 from ltrain_transforms.reports import Kind, Reference
-from ltrain_ui.addresses import address_of
+from ltrain_ui.addresses import KeyLink, address_of
 
 PAGE = 100
 """Rollouts and traces in a page of the list."""
@@ -91,10 +91,6 @@ def read_page(store: Store, query: ListQuery) -> ListPage:
     newer = query.address(newer_than=_text(lines[0].position)) if has_newer else None
     older = query.address(older_than=_text(lines[-1].position)) if has_older else None
     return ListPage(lines, newer, older)
-
-
-KeyLink = tuple[str, str, str]
-"""Text, key and address of a link."""
 
 
 def neighbours(store: Store, query: ListQuery, unit: str) -> list[KeyLink]:

@@ -9,8 +9,15 @@ from typing import Self, TypeVar
 
 from ltrain_collector.errors import StoreUnreachable
 from ltrain_collector.store import Store
+from ltrain_transforms.errors import NothingToShow
 from ltrain_transforms.recipe import DEFAULT, Recipe
-from ltrain_transforms.show import recipe_or_default
+from ltrain_transforms.reports import Report
+from ltrain_transforms.show import (
+    RolloutTree,
+    look_up_in_home,
+    look_up_in_store,
+    recipe_or_default,
+)
 from ltrain_transforms.traces import sender_roles
 
 T = TypeVar("T")
@@ -59,6 +66,25 @@ class Sources(AbstractContextManager["Sources"]):
         """Return the senders whose spans count as those of a runner or a learner."""
         recipe, _ = self.load_recipe()
         return sender_roles.trusted_senders(recipe.source.trust)
+
+    def look_up(self, name: str) -> RolloutTree | Report:
+        """Return what an id names in the store.
+
+        Raises:
+            LtrainError: when there is no store, or nothing has this id.
+        """
+        return self.read(lambda store: look_up_in_store(store, name, self.home, self.recipe))
+
+    def look_up_in_home(self, kind: str, name: str, against: str | None = None) -> Report:
+        """Return a policy version, or a dataset and how it differs from `against`.
+
+        Raises:
+            NothingToShow: when it does not exist.
+        """
+        found = look_up_in_home(f"{kind}:{name}", home=self.home, against=against, folders=False)
+        if found is None:
+            raise NothingToShow(f"There is no {kind} '{name}' in {self.home}.")
+        return found
 
     def _open(self) -> Store:
         with self._lock:

@@ -1,0 +1,77 @@
+"""Pages of rollouts side by side: a group, and one task under two versions."""
+
+from collections.abc import Sequence
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from ltrain_transforms.reports import (
+    GroupReference,
+    Kind,
+    Reference,
+    WaveReference,
+    compare,
+    read_scores,
+)
+from ltrain_transforms.show import Group, compare_task, read_group, recipe_or_default
+from ltrain_ui.addresses import KeyLink, address_of, compare_address, task_address
+from ltrain_ui.listing import parse_number
+from ltrain_ui.pages.renderer import Renderer
+from ltrain_ui.sources import Sources
+
+
+class ComparisonPages:
+    """Rollouts of a task, and versions of a policy, side by side."""
+
+    def __init__(self, sources: Sources, renderer: Renderer) -> None:
+        self._sources = sources
+        self._renderer = renderer
+
+    def routes(self) -> list[Route]:
+        """Return the addresses and their functions."""
+        return [Route("/groups", self.group), Route("/compare", self.compare)]
+
+    def group(self, request: Request) -> Response:
+        """Show the rollouts of a task in a wave side by side."""
+        values, sources = request.query_params, self._sources
+        wave = parse_number("wave", values.get("wave", ""))
+        place = GroupReference(
+            values.get("run", ""), values.get("mode", "train"), wave, values.get("task", "")
+        )
+        recipe, label = recipe_or_default(sources.recipe)
+        group = sources.read(lambda store: read_group(store, recipe, label, place))
+        waves = task_address(place.run, place.task)
+        return self._group(group, group.title, [("This task in all waves", "w", waves)])
+
+    def _group(self, group: Group, title: str, links: Sequence[KeyLink] = ()) -> Response:
+        place = group.reference
+        return self._renderer.page(
+            "group.html.j2",
+            title=title,
+            group=group,
+            links=links,
+            run=address_of(Reference(Kind.RUN, place.run)),
+            wave=address_of(WaveReference(place.run, place.mode, place.wave)),
+        )
+
+    def compare(self, request: Request) -> Response:
+        """Compare two versions of a policy, or their rollouts of one task side by side."""
+        sources, values = self._sources, request.query_params
+        a, b = (values.get(name, "").strip() for name in ("a", "b"))
+        mode, name = values.get("mode") or "val", values.get("name") or "reward"
+        fields = (("a", a), ("b", b), ("mode", mode), ("name", name))
+        if not a or not b:
+            title = "Compare two versions of a policy"
+            return self._renderer.page("compare.html.j2", title=title, fields=fields, found=None)
+        trust, task = sources.trusted_senders(), values.get("task")
+        rows = sources.read(lambda store: read_scores(store, a, b, mode, name, trust))
+        if task is None:
+            found = compare(rows, a, b, mode, name)
+            return self._renderer.page(
+                "compare.html.j2", title=f"{b} against {a}", fields=fields, found=found
+            )
+        recipe, label = recipe_or_default(sources.recipe)
+        group = sources.read(lambda store: compare_task(store, recipe, label, rows, mode, task))
+        links = [("All tasks", "u", compare_address(a, b, mode, name))]
+        return self._group(group, f"task {task}: {b} against {a}", links)

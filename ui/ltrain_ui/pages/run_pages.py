@@ -1,0 +1,91 @@
+"""Pages of runs: all of them, one, a wave, the rules on a wave, and a task."""
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from ltrain_collector.errors import NoStore, StoreUnreachable
+from ltrain_transforms.reports import (
+    Facts,
+    Grid,
+    Report,
+    WaveReference,
+    dataset_table,
+    policy_table,
+    rules_comparison,
+    run_table,
+    task_report,
+    wave_report,
+)
+from ltrain_transforms.show import trained_run_report
+from ltrain_ui.addresses import address_of, rules_address
+from ltrain_ui.pages.renderer import Renderer
+from ltrain_ui.sources import Sources
+
+
+class RunPages:
+    """What happened in runs, and what was trained."""
+
+    def __init__(self, sources: Sources, renderer: Renderer) -> None:
+        self._sources = sources
+        self._renderer = renderer
+
+    def routes(self) -> list[Route]:
+        """Return the addresses and their functions."""
+        return [
+            Route("/", self.overview),
+            Route("/runs/{run:path}/waves/{wave:int}", self.wave),
+            Route("/runs/{run:path}/waves/{wave:int}/rules", self.rules),
+            Route("/runs/{run:path}/tasks/{task:path}", self.task),
+            Route("/runs/{run:path}", self.run),
+        ]
+
+    def overview(self, request: Request) -> Response:
+        """Show the runs of the store, and the policies and datasets of the home."""
+        sources = self._sources
+        store: Grid | Facts
+        try:
+            store = sources.read(lambda store: run_table(store, sources.trusted_senders()))
+        except (NoStore, StoreUnreachable) as error:
+            store = Facts("Store", (("store", str(error)),))
+        parts = (store, policy_table(sources.home), dataset_table(sources.home))
+        return self._renderer.show(Report("Runs, policies and datasets", "", parts, {}))
+
+    def run(self, request: Request) -> Response:
+        """Show a run: curves by evaluation and rule, and its waves."""
+        name, sources = request.path_params["run"], self._sources
+        trust = sources.trusted_senders()
+        return self._renderer.show(
+            sources.read(lambda store: trained_run_report(store, sources.home, name, trust))
+        )
+
+    def wave(self, request: Request) -> Response:
+        """Show a wave: what is left of its rollouts at each step, and its groups."""
+        wave, sources = _wave(request), self._sources
+        trust = sources.trusted_senders()
+        report = sources.read(lambda store: wave_report(store, sources.home, wave, trust))
+        return self._renderer.show(report, [("What rules give on it", "r", rules_address(wave))])
+
+    def rules(self, request: Request) -> Response:
+        """Show what the recipe gives on a wave now, and what it gave when it was trained."""
+        wave, sources = _wave(request), self._sources
+        recipe, label = sources.load_recipe()
+        report = sources.read(
+            lambda store: rules_comparison(store, sources.home, recipe, label, wave)
+        )
+        return self._renderer.show(report, [("Wave", "u", str(address_of(wave)))])
+
+    def task(self, request: Request) -> Response:
+        """Show a task of a run, wave by wave."""
+        place, sources = request.path_params, self._sources
+        name, trust = request.query_params.get("name", "reward"), sources.trusted_senders()
+        run, task = place["run"], place["task"]
+        return self._renderer.show(
+            sources.read(lambda store: task_report(store, run, task, name, trust))
+        )
+
+
+def _wave(request: Request) -> WaveReference:
+    """Return the wave of an address."""
+    place = request.path_params
+    return WaveReference(place["run"], request.query_params.get("mode", "train"), place["wave"])
