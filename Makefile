@@ -20,7 +20,7 @@ ARGS ?=
 LIGHT := tests $(patsubst %,--ignore=%,$(MODELS) $(FRAMEWORKS) $(EXAMPLE_RUNS))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-trl setup-examples model demo example test test-frameworks test-examples lint format docs lock coverage clean
+.PHONY: help setup setup-trl setup-examples model demo example test test-frameworks test-examples lint format docs site lock coverage clean
 
 help: ## This list
 	@echo "make TARGET [ARGS=\"…\"] [PYTHON=python3.11] [DEVICE=cpu|cuda]"
@@ -83,6 +83,11 @@ docs: setup ## Generate pages of docs/, and the tables and dashboards of otel-co
 	@$(BIN)/python -m setup.cluster
 	@$(BIN)/python -m setup.dashboards
 
+site: ## The documentation as a site, in site/; a link that leads nowhere is an error
+	@$(PYTHON) -m setup.environments site
+	@NO_MKDOCS_2_WARNING=1 .venv-site/bin/mkdocs build --strict --quiet
+	@echo "site/index.html is the first page: python3 -m http.server -b 127.0.0.1 -d site"
+
 lock: ## Resolve setup/*.in into setup/*.lock (a fresh pip, nothing is installed)
 	@$(PYTHON) -m setup.lock $(ARGS)
 
@@ -95,6 +100,6 @@ bench-%: setup
 	@$(BIN)/python -m benchmarks.$(subst -,_,$*) $(ARGS)
 
 clean: ## Remove environments, model and caches; keep traces and policies
-	rm -rf .venv .venv-vllm .venv-trl .venv-examples .venv-frameworks .venv-openai2 .venv-otel144 $(MODEL) .ltrain/setup.lock .ltrain/setup-*.log
+	rm -rf site .venv .venv-vllm .venv-trl .venv-examples .venv-site .venv-frameworks .venv-openai2 .venv-otel144 $(MODEL) .ltrain/setup.lock .ltrain/setup-*.log
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find $(TYPED) docs -name __pycache__ -type d -prune -exec rm -rf {} +

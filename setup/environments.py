@@ -1,10 +1,10 @@
-"""Create the Python environments from their lock files: `.venv`, `.venv-vllm`, and five others.
+"""Create the Python environments from their lock files: `.venv`, `.venv-vllm`, and six others.
 
 Run `python3.11 -m setup.environments [--device DEVICE] [NAME ...]` in the root of the repository.
 The default is main and vllm; `trl` holds TRL, for `ltrain dpo`; `examples` holds the agents of
-examples that cannot be in main; `frameworks`, `openai2` and `otel144` hold the agent frameworks of
-tests/frameworks. With the device `cuda`, main and vllm have the packages for an NVIDIA GPU; the
-default is the device of the environments that exist, or `cpu`.
+examples that cannot be in main; `site` holds the generator of the site; `frameworks`, `openai2` and
+`otel144` hold the agent frameworks of tests/frameworks. With the device `cuda`, main and vllm have
+the packages for an NVIDIA GPU; the default is the device of the environments that exist, or `cpu`.
 
 The command may be interrupted at any time and run again: it adds what is missing. A complete
 environment has a stamp with the digest of its inputs, so a second run only reads a few files. A
@@ -114,6 +114,9 @@ TRL = Environment(
 """Beside main: the trainer's process has the packages of both."""
 EXAMPLES = Environment(
     "examples", ROOT / ".venv-examples", ROOT / "setup" / "examples.lock", 0.3, 0.5
+)
+SITE = Environment(
+    "site", ROOT / ".venv-site", ROOT / "setup" / "site.lock", 0.2, 0.3, has_ltrain=False
 )
 DEVICES = {"cpu": (MAIN, VLLM), "cuda": (MAIN_CUDA, VLLM_CUDA)}
 """The environments that run models, for each device."""
@@ -313,7 +316,8 @@ def choose(names: Sequence[str], device: str | None) -> list[Environment]:
         choices = ", ".join(DEVICES)
         raise SetupFailed(f"Unknown device '{device}'. Choose from: {choices}.")
     models = DEVICES[device]
-    by_name = {each.name: each for each in (*models, TRL, EXAMPLES, FRAMEWORKS, OPENAI2, OTEL144)}
+    others = (TRL, EXAMPLES, SITE, FRAMEWORKS, OPENAI2, OTEL144)
+    by_name = {each.name: each for each in (*models, *others)}
     if unknown := set(names) - by_name.keys():
         choices = ", ".join(by_name)
         raise SetupFailed(f"Unknown environment '{unknown.pop()}'. Choose from: {choices}.")

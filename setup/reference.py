@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from setup.api_page import api_lines
 from setup.docstrings import name_docs
 from setup.markdown import code, mark, page, replace_part, table
 from setup.process_page import process_lines
@@ -190,6 +191,10 @@ def process_page() -> str:
     return page("ltrain_instrument/patches.py", process_lines())
 
 
+def api_page() -> str:
+    return page("the docstrings of `import ltrain`", api_lines())
+
+
 def credit_page() -> str:
     head = ("estimator", "equation", "paper", "what it is for")
     registries: dict[str, Mapping[str, Estimator[Any]]] = {
@@ -269,6 +274,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "tables.md": tables_page,
     "recipe.md": recipe_page,
     "attributes.md": attributes_page,
+    "api.md": api_page,
     "credit.md": credit_page,
     "dialects.md": dialects_page,
     "rules.md": rules_page,

@@ -8,7 +8,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 ROOT = Path(__file__).parents[2]
-PATTERNS = ("README.md", "CONTRIBUTING.md", "docs/*.md", "examples/*/README.md")
+PATTERNS = ("README.md", "CONTRIBUTING.md", "docs/**/*.md", "examples/*/README.md")
 PAGES = sorted(page for pattern in PATTERNS for page in ROOT.glob(pattern))
 
 

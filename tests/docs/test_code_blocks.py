@@ -17,7 +17,6 @@ TESTS = {
     "python": "test_python_blocks.py",
     "toml": "test_code_blocks.py",
     "json": "test_code_blocks.py",
-    "mermaid": "test_code_blocks.py",
     "text": "",
 }
 """The module that runs the blocks of a language; `text` is output and layouts, not code."""
@@ -82,8 +81,3 @@ def declared_rules() -> Iterator[str]:
 @parametrize("json")
 def test_json_is_valid(block: Block) -> None:
     json.loads(block.text)
-
-
-@parametrize("mermaid")
-def test_diagrams_are_flowcharts(block: Block) -> None:
-    assert block.text.split()[0] in ("flowchart", "graph")

@@ -140,8 +140,8 @@ def test_every_attribute_is_documented() -> None:
 
 def test_index_names_every_page_and_links_are_valid() -> None:
     index = (DOCS / "README.md").read_text()
-    pages = {path.name for path in DOCS.glob("*.md")} - {"README.md"}
+    pages = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")} - {"README.md"}
     assert [page for page in sorted(pages) if f"]({page})" not in index] == []
-    for path in [*DOCS.glob("*.md"), DOCS.parent / "README.md", DOCS.parent / "CONTRIBUTING.md"]:
+    for path in [*DOCS.rglob("*.md"), DOCS.parent / "README.md", DOCS.parent / "CONTRIBUTING.md"]:
         links = re.findall(r"\]\((?!https?:|#)([^)#]+)", path.read_text())
         assert [link for link in links if not (path.parent / link).exists()] == [], path.name
