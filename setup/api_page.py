@@ -19,8 +19,8 @@ def api_lines() -> Iterator[str]:
     """Yield the paragraphs of the page."""
     yield "# Python API"
     yield (
-        "The names of `import ltrain`, with the text of their docstrings. [python.md](python.md) has "
-        "programs that use them."
+        "The names of `import ltrain`, with the text of their docstrings. [python.md](python.md) "
+        "has programs that use them."
     )
     for name in ltrain.__all__:
         member = getattr(ltrain, name)

@@ -24,7 +24,9 @@ PATTERNS = (
     "otel-config/README.md",
 )
 """The pages and pictures, by their paths in the repository."""
-LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\]]*\])*)\]\((?!https?:|#|mailto:)([^)#\s]+)(#[^)]*)?\)")
+LINK = re.compile(
+    r"(?<!!)\[((?:[^\[\]]|\[[^\]]*\])*)\]\((?!https?:|#|mailto:)([^)#\s]+)(#[^)]*)?\)"
+)
 """Text, path and anchor of a link to a file."""
 FENCE = re.compile(r"^(```.*?^```)", re.DOTALL | re.MULTILINE)
 

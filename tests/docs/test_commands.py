@@ -35,6 +35,8 @@ NOT_RUN = (
     NotRun("pip install", "installs packages", "Makefile"),
     NotRun("python3.11 -m venv .venv-agent", "installs packages", "Makefile"),
     NotRun(".venv-agent/bin/pip install", "installs packages", "Makefile"),
+    NotRun(".venv/bin/pip install -r", "installs packages", "Makefile"),
+    NotRun("ltrain policy list sums", "needs the version of a run", "tests/train/policy"),
     NotRun("ltrain up", "runs until ctrl-C, on fixed ports", "tests/docs/project.py"),
     NotRun(".venv/bin/ltrain up", "runs until ctrl-C, on fixed ports", "tests/docs/project.py"),
     NotRun(
@@ -127,6 +129,7 @@ def local(command: str, project: Project) -> str:
         ("127.0.0.1:4318", project.otlp),
         ("chdb:///new", f"chdb://{project.folder}/new"),
         (".venv/bin/ltrain", "ltrain"),
+        ("ltrain doctor", "ltrain doctor --timeout 60"),  # a busy machine answers late
     ):
         command = command.replace(printed, here)
     return KEY.sub(project.key_id, re.sub(r"^make ", f"make -n -C {ROOT} ", command))
