@@ -11,6 +11,7 @@ from ltrain_train.loop.journal.events import (
     Published,
     Repeated,
     Served,
+    Stopped,
     Trained,
 )
 from ltrain_train.loop.journal.journal import (
@@ -34,6 +35,7 @@ __all__ = [
     "Published",
     "Repeated",
     "Served",
+    "Stopped",
     "Trained",
     "Wave",
     "open_journal",
