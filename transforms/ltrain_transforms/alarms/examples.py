@@ -26,19 +26,22 @@ def with_examples(alarm: Alarm, scan: Scan) -> Alarm:
             found = _by_reward(scan, pl.col("source") != "rule", descending=False)
         case "drops" | "selective_drops" | "stale":
             drops = drops_by_execution(scan("calls"), scan("drops"))
-            found = drops.filter(pl.col("reason") == alarm.subject).select("execution_id")
+            of_reason = drops.filter(pl.col("reason") == alarm.subject)
+            found = of_reason.select("execution_id").sort("execution_id")
         case _:
             return alarm
     return replace(alarm, rollouts=_names(scan, found))
 
 
 def _names(scan: Scan, found: pl.LazyFrame) -> tuple[str, ...]:
-    """Return the rollouts of the first executions of a frame with `execution_id`."""
+    """Return the rollouts of the first executions of a frame with `execution_id`.
+
+    Drops may name other things; they are left out.
+    """
     name = pl.coalesce("rollout_id", "execution_id")
-    first = found.unique(maintain_order=True).head(EXAMPLES)
     executions = scan("executions").select("execution_id", name=name)
-    names = first.join(executions, "execution_id", maintain_order="left").collect()["name"]
-    return tuple(names.unique(maintain_order=True))
+    named = found.join(executions, "execution_id", maintain_order="left").select("name")
+    return tuple(named.unique(maintain_order=True).head(EXAMPLES).collect()["name"])
 
 
 def _by_reward(scan: Scan, condition: pl.Expr, *, descending: bool) -> pl.LazyFrame:

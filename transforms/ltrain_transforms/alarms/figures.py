@@ -103,10 +103,10 @@ def _distinct(results: pl.Series) -> float | None:
 
 
 def policy_tokens(scan: Scan) -> pl.LazyFrame:
-    """Return `execution_id` and the generated `tokens` of each call of a policy."""
+    """Return `execution_id` and the generated `tokens`, of all choices, of each policy call."""
     calls = scan("calls").filter(pl.col("kind") == "llm", pl.col("policy").is_not_null())
-    ids = pl.col("response_token_ids").list.len().cast(pl.Int64)
-    return calls.select("execution_id", tokens=pl.coalesce(ids, "output_tokens"))
+    ids = pl.col("response_token_ids").list.eval(pl.element().list.len()).list.sum()
+    return calls.select("execution_id", tokens=pl.coalesce(ids.cast(pl.Int64), "output_tokens"))
 
 
 def _response_tokens(scan: Scan, counted: pl.DataFrame) -> float | None:
@@ -136,7 +136,7 @@ def drops_by_execution(calls: pl.LazyFrame, drops: pl.LazyFrame) -> pl.LazyFrame
     """Return `execution_id`, `stage` and `reason` of each drop that names an execution or a call.
 
     A call is named by one of its spans. A broken span is in no call, so its drop names the
-    execution after the span.
+    execution after the span. An id of something else may be among the ids of executions.
     """
     parts = pl.col("id").str.splitn(":", 2).struct
     named = drops.select("stage", "reason", "id", first=parts[0], rest=parts[1])

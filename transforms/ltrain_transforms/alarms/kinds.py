@@ -219,8 +219,8 @@ ALARMS = {
     "few_answers": AlarmKind(
         _few_answers,
         "distinct results of rollouts, as a share of the rollouts with a result",
-        "below 20 % and below half of the first 3 waves', in each of the last 3 waves of a run that "
-        "stalls",
+        "below 20 % and below half of the first 3 waves' mean, in each of the last 3 waves of a "
+        "run that stalls",
     ),
     "length_drift": AlarmKind(
         _length_drift,
