@@ -207,23 +207,27 @@ def test_stale_rollouts_have_an_alarm_of_their_own() -> None:
 
 
 def test_a_drift_of_log_probabilities_beyond_the_usual() -> None:
-    [alarm] = find_alarms(run_of(FLOOR[:4], drift=[0.001, 0.002, 0.003, 0.009]))
+    drifts = [0.001, 0.002, 0.003, 0.011]
+    [alarm] = find_alarms(run_of(FLOOR[:4], drift=drifts, drift_tokens=[9, 9, 9, 256]))
     assert alarm.key == ("logprob_drift", "")
-    assert "k3 0.009, median of the waves before 0.002" in alarm.message
+    assert "k3 0.011, median of the waves before 0.002" in alarm.message
+    assert fired(run_of(FLOOR[:4], drift=drifts, drift_tokens=[300, 300, 300, 255])) == {}
 
 
 @pytest.mark.parametrize(
     "drifts",
     [
         [1e-14, 1e-14, 1e-14, 1e-12],  # rounding
-        [0.002, 0.002, 0.002, 0.008],  # exactly four times
+        [0.004, 0.004, 0.004, 0.016],  # exactly four times
+        [0.001, 0.001, 0.001, 0.01],  # small
         [0.002, 0.002, 0.09],  # too few waves
         [None, None, None, 0.09],
         [0.001, 0.001, 0.001, None],
     ],
 )
 def test_other_drifts_are_no_alarm(drifts: list[float | None]) -> None:
-    assert fired(run_of([0.0] * len(drifts), drift=drifts)) == {}
+    tokens = [1000.0] * len(drifts)
+    assert fired(run_of([0.0] * len(drifts), drift=drifts, drift_tokens=tokens)) == {}
 
 
 def test_the_sentences_of_the_build_are_alarms() -> None:

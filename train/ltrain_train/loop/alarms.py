@@ -49,6 +49,7 @@ def _figures(wave: Wave, rewarded: Collection[str]) -> WaveFigures:
         rules=wave.rules,
         others=others,
         drift=wave.metrics.get("drift_k3"),
+        drift_tokens=wave.metrics.get("drift_tokens", 0.0),
     )
 
 

@@ -50,6 +50,8 @@ class WaveFigures(DatasetFigures):
     """Each evaluation that the policy is not rewarded by, mean of the rollouts."""
     drift: float | None = None
     """How far the log-probabilities of learner and server differ: the metric `drift_k3`."""
+    drift_tokens: float = 0.0
+    """Tokens that it is a mean of."""
     selective: tuple[str, ...] = ()
     """The sentences of the build on drops that go together with low reward."""
 

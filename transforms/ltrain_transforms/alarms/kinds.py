@@ -36,8 +36,10 @@ LOST = 0.2
 """Share of rollouts lost for one reason that is too large."""
 STALE = 0.05
 """Share of rollouts left out as stale that is too large."""
-MIN_DRIFT = 0.005
-"""Smallest drift for an alarm: SmolLM2-135M in bfloat16 has up to 0.0027."""
+MIN_DRIFT = 0.01
+"""Smallest drift for an alarm: SmolLM2-135M in bfloat16 has up to 0.0055."""
+MIN_DRIFT_TOKENS = 256
+"""Fewest tokens of a drift: in a smaller sample a few tokens decide."""
 DRIFT_RATIO = 4.0
 """Ratio of a drift to the median of the waves before that is unusual."""
 
@@ -176,7 +178,7 @@ def _selective_drops(waves: Waves) -> Iterator[Alarm]:
 def _logprob_drift(waves: Waves) -> Iterator[Alarm]:
     *before, latest = waves
     drifts = _values(before, lambda wave: wave.drift)
-    if latest.drift is None or len(drifts) < HALF:
+    if latest.drift is None or latest.drift_tokens < MIN_DRIFT_TOKENS or len(drifts) < HALF:
         return
     usual = median(drifts)
     if latest.drift > max(MIN_DRIFT, DRIFT_RATIO * usual):
@@ -247,8 +249,8 @@ ALARMS = {
     "logprob_drift": AlarmKind(
         _logprob_drift,
         "the metric `drift_k3` of the wave's update",
-        "above 0.005 and above 4 times the median of the waves before, of which there are 3 or "
-        "more",
+        "above 0.01 and above 4 times the median of the waves before, of which there are 3 or "
+        "more, over 256 tokens or more",
     ),
     "stale": AlarmKind(
         _stale,
