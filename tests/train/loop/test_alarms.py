@@ -1,4 +1,4 @@
-"""The alarms of a run: recorded as spans and in the journal, and a stop that a run continues from."""
+"""The alarms of a run, as spans and in the journal, and the stop that a run continues from."""
 
 import json
 import tomllib
@@ -47,7 +47,9 @@ def test_a_run_stops_after_the_wave_of_an_alarm_once_and_then_continues(tmp_path
         learning = Learning(tmp_path, version=None)  # so that wave 1 is of the same version
         learning.tracer = provider.get_tracer("ltrain.learner")
         online, agents, shown = start_run(tmp_path, store, recipe, journal, learning)
-        with pytest.raises(AlarmRaised, match=r"stopped after wave 0, because train.stop_on") as end:
+        with pytest.raises(
+            AlarmRaised, match=r"stopped after wave 0, because train.stop_on"
+        ) as end:
             online.run()
         assert agents.stopped and not journal.finished
         [wave] = shown
@@ -64,9 +66,7 @@ def test_a_run_stops_after_the_wave_of_an_alarm_once_and_then_continues(tmp_path
     assert (wave.figures.best, wave.figures.lowest, wave.figures.tools) == (1.0, 0.0, {})
     assert wave.figures.lost == {"constrained": 0.375}
     assert [row[2:] for row in recorded(exporter)] == [
-        (number, "sql", 0, name)
-        for number in range(2)
-        for name in ("drops", "selective_drops")
+        (number, "sql", 0, name) for number in range(2) for name in ("drops", "selective_drops")
     ]
     first = exporter.get_finished_spans()[0].attributes
     assert first is not None and first["ltrain.run.id"] == "demo"
@@ -95,7 +95,7 @@ def test_a_run_that_is_killed_before_it_stops_stops_when_it_continues(tmp_path: 
             start_run(tmp_path, store, recipe, killed, learning)[0].run()
         start_run(tmp_path, store, recipe, killed, learning)[0].run()
     assert killed.finished and learning.numbers == [0]
-    assert [event for event in killed.events if isinstance(event, Stopped)][0].wave == 0
+    assert next(event for event in killed.events if isinstance(event, Stopped)).wave == 0
 
 
 def with_waves(folder: Path, *waves: Wave) -> Journal:
@@ -106,7 +106,10 @@ def with_waves(folder: Path, *waves: Wave) -> Journal:
 
 def test_only_an_alarm_that_the_wave_before_lacks_is_new(tmp_path: Path) -> None:
     farmed = {"alarms": ("it rises", "The learner warns."), "raised": (("divergence", "a"),)}
-    other = {"alarms": ("b rises", "it rises"), "raised": (("divergence", "b"), ("divergence", "a"))}
+    other = {
+        "alarms": ("b rises", "it rises"),
+        "raised": (("divergence", "b"), ("divergence", "a")),
+    }
     own = with_waves(
         tmp_path,
         TRAINED,

@@ -211,21 +211,25 @@ def test_a_run_shows_the_alarms_that_its_loop_recorded(
     rollout.close()
     raise_alarm(scene, 1, **{"ltrain.alarm.message": "before the wave was repeated"})
     raise_alarm(scene, 2)
+    raise_alarm(scene, 5, **{"ltrain.wave": 2, "ltrain.alarm.message": "wave 2: 40%"})
     groups = {"ltrain.alarm.name": "no_spread", "ltrain.alarm.subject": ""}
     groups |= {"ltrain.alarm.rollouts": "{broken", "ltrain.alarm.tasks": '["t1"]'}
     raise_alarm(scene, 3, **groups, **{"ltrain.alarm.since": 0})
     raise_alarm(scene, 4, scope="my.agent", **{"ltrain.alarm.name": "invented"})
     insert_otlp(store, scene.request())
     found = run_of(store, recipe_file)
-    place = WaveReference("demo", "train", 0)
     message = "wave 0: 38% of the rollouts"
-    rollouts = (Reference(Kind.ROLLOUT, "r1"), Reference(Kind.ROLLOUT, "r2"))
-    assert grid(found, "Alarms").rows == (
-        (place, "drops", message, rollouts),
-        (place, "no_spread", message, (GroupReference("demo", "train", 0, "t1"),)),
+    [alarms] = [part for part in found.parts if isinstance(part, Facts) and part.title == "Alarms"]
+    assert alarms.rows == (
+        ("drops", "wave 2: 40%"),
+        ("in", (WaveReference("demo", "train", 0), WaveReference("demo", "train", 2))),
+        ("to read", (Reference(Kind.ROLLOUT, "r1"), Reference(Kind.ROLLOUT, "r2"))),
+        ("no_spread", message),
+        ("in", (WaveReference("demo", "train", 0),)),
+        ("to read", (GroupReference("demo", "train", 0, "t1"),)),
     )
     of_run = {"wave": 0, "policy": "sql", "message": message}
-    assert found.data["alarms"] == [
+    assert found.data["alarms"][:2] == [
         of_run
         | {"name": "drops", "subject": "constrained", "since": None}
         | {"rollouts": ["r1", "r2"], "tasks": []},
@@ -234,7 +238,7 @@ def test_a_run_shows_the_alarms_that_its_loop_recorded(
         | {"rollouts": [], "tasks": ["t1"]},
     ]
     [row] = run_table(store).rows
-    assert row[RUN_COLUMNS.index("waves with alarms")] == 1
+    assert row[RUN_COLUMNS.index("waves with alarms")] == 2
     # an alarm is no call and no rollout of the run
     assert [(wave["mode"], wave["rollouts"]) for wave in found.data["waves"]] == [("train", 1)]
 

@@ -114,7 +114,7 @@ def policy_tokens(scan: Scan) -> pl.LazyFrame:
 def _response_tokens(scan: Scan, counted: pl.DataFrame) -> float | None:
     own = policy_tokens(scan).join(counted.lazy(), "execution_id", "semi")
     counts = own.collect()["tokens"]
-    return counts.sum() / counted.height if counts.count() else None
+    return float(counts.sum()) / counted.height if counts.count() else None
 
 
 def _tool_calls(calls: pl.LazyFrame, counted: pl.DataFrame) -> dict[str, float]:

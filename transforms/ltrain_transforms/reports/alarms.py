@@ -9,7 +9,7 @@ import polars as pl
 from ltrain_collector.store import Store
 from ltrain_instrument import attributes
 from ltrain_transforms.reports.references import GroupReference, Kind, Reference, WaveReference
-from ltrain_transforms.reports.report import Grid
+from ltrain_transforms.reports.report import Fact, Facts
 from ltrain_transforms.traces import Role, sender_roles
 
 _FIELDS = ", ".join(
@@ -68,18 +68,19 @@ def alarm_records(alarms: pl.DataFrame) -> list[dict[str, Any]]:
     ]
 
 
-def alarm_grid(run: str, alarms: pl.DataFrame) -> Grid:
-    """Return a table of alarms: each with its wave, its sentence, and what to read."""
-    rows = tuple(
-        (
-            WaveReference(run, "train", alarm["wave"]),
-            alarm["name"],
-            alarm["message"],
-            _evidence(run, alarm) or None,
-        )
-        for alarm in alarm_records(alarms)
-    )
-    return Grid("Alarms", ("wave", "alarm", "observation", "to read"), rows)
+def alarm_facts(run: str, alarms: pl.DataFrame) -> Facts:
+    """Return each alarm once: its latest sentence, the waves that have it, and what to read."""
+    same: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    for alarm in alarm_records(alarms):
+        same.setdefault((alarm["policy"], alarm["name"], alarm["subject"]), []).append(alarm)
+    several = len({policy for policy, _, _ in same}) > 1
+    rows: list[tuple[str, Fact]] = []
+    for (policy, name, _), found in same.items():
+        rows.append((f"{name} ({policy})" if several else name, found[-1]["message"]))
+        rows.append(("in", tuple(WaveReference(run, "train", each["wave"]) for each in found)))
+        if evidence := _evidence(run, found[-1]):
+            rows.append(("to read", evidence))
+    return Facts("Alarms", tuple(rows))
 
 
 def _evidence(run: str, alarm: dict[str, Any]) -> tuple[Reference | GroupReference, ...]:
@@ -95,5 +96,3 @@ def _texts(value: str) -> list[str]:
     except ValueError:
         return []
     return [text for text in found if isinstance(text, str)] if isinstance(found, list) else []
-
-

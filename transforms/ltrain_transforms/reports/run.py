@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from ltrain_transforms.reports.alarms import alarm_grid, alarm_records
+from ltrain_transforms.reports.alarms import alarm_facts, alarm_records
 from ltrain_transforms.reports.references import Kind, Reference, WaveReference
 from ltrain_transforms.reports.report import Cell, Chart, Facts, Grid, Report
 from ltrain_transforms.reports.wave_rewards import RecipeResults
@@ -89,7 +89,7 @@ def run_report(
             ("judged by", recipe_label),
         ),
     )
-    alarms = () if run_waves.alarms.is_empty() else (alarm_grid(run, run_waves.alarms),)
+    alarms = () if run_waves.alarms.is_empty() else (alarm_facts(run, run_waves.alarms),)
     parts: Parts = (facts, *alarms, *(chart for chart in charts if chart.series), *grids)
     return Report(f"run {run}", "", parts, _data(run, run_waves, results, durations))
 
