@@ -15,8 +15,7 @@ from tests.transforms.conftest import RECIPE, Scene
 
 from ltrain_collector.store import Store
 from ltrain_train.errors import AlarmRaised
-from ltrain_train.loop.alarms import new_alarms
-from ltrain_train.loop.journal import Journal, Stopped, Wave
+from ltrain_train.loop.journal import Journal, Stopped, Wave, new_alarms
 from ltrain_train.loop.report import wave_notes
 from ltrain_transforms.recipe import Recipe
 

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 
 from ltrain_instrument.identity import Mode
 from ltrain_train.errors import AlarmRaised
-from ltrain_train.loop.alarms import new_alarms
 from ltrain_train.loop.generation import Generation
-from ltrain_train.loop.journal import Evaluated, Finished, Journal, Stopped, Wave
+from ltrain_train.loop.journal import Evaluated, Finished, Journal, Stopped, Wave, new_alarms
 from ltrain_train.loop.learners import Learners
 from ltrain_train.loop.policy_run import PolicyRun
 from ltrain_train.schedule import ModeTrial, StopRule

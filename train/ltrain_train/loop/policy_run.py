@@ -10,7 +10,6 @@ import polars as pl
 
 from ltrain_collector.store import Store
 from ltrain_train.errors import NotFinite
-from ltrain_train.loop.alarms import record_alarms, wave_alarms
 from ltrain_train.loop.journal import (
     Group,
     Journal,
@@ -19,6 +18,8 @@ from ltrain_train.loop.journal import (
     Served,
     Trained,
     Wave,
+    record_alarms,
+    wave_alarms,
 )
 from ltrain_train.loop.retention import best_version, prune_versions, read_scores
 from ltrain_train.loop.retry import retry_store

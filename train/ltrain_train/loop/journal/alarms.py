@@ -11,7 +11,8 @@ import polars as pl
 from opentelemetry.trace import Tracer
 
 from ltrain_instrument import attributes
-from ltrain_train.loop.journal import PolicyJournal, Wave
+from ltrain_train.loop.journal.journal import PolicyJournal
+from ltrain_train.loop.journal.wave import Wave
 from ltrain_transforms.alarms import Alarm, WaveFigures, find_alarms, with_examples
 from ltrain_transforms.datasets import Dataset, alarm_messages
 from ltrain_transforms.recipe import Reward
