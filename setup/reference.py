@@ -22,6 +22,7 @@ from ltrain_instrument import attributes
 from ltrain_instrument.instrumentors import LIBRARIES
 from ltrain_instrument.settings import INSTRUMENTORS, SETTINGS
 from ltrain_transforms import credit, exports, rewards
+from ltrain_transforms.alarms import ALARMS
 from ltrain_transforms.calls import membership, span_errors
 from ltrain_transforms.datasets import pipeline
 from ltrain_transforms.dialects import BY_PRECEDENCE
@@ -228,6 +229,12 @@ def rules_page() -> str:
     return _filled("rules.md", {"kinds": table(("kind", "key and what it reads"), rows)})
 
 
+def alarms_page() -> str:
+    rows = ((code(name), it.looks_at, it.fires) for name, it in ALARMS.items())
+    head = ("alarm", "looks at", "fires if")
+    return _filled("alarms.md", {"alarms": table(head, rows)})
+
+
 def collector_page() -> str:
     head = ("signal", "path of OTLP over HTTP", "service of OTLP over gRPC")
     rows = ((it.name, code(it.path), code(it.service)) for it in signals.SIGNALS)
@@ -275,6 +282,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "recipe.md": recipe_page,
     "attributes.md": attributes_page,
     "api.md": api_page,
+    "alarms.md": alarms_page,
     "credit.md": credit_page,
     "dialects.md": dialects_page,
     "rules.md": rules_page,

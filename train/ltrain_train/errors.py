@@ -32,6 +32,10 @@ class RunStopped(LtrainError, RuntimeError):
     """The rollouts of a run were stopped while another thread waited for them."""
 
 
+class AlarmRaised(LtrainError, RuntimeError):
+    """A training wave raised an alarm that the recipe stops on."""
+
+
 class DiskFull(LtrainError, OSError):
     """The disk has no room for what a run must write."""
 

@@ -40,7 +40,13 @@ RESERVED_SCOPES = {
     names.SCOPE_CAPTURE,
     names.SCOPE_LEARNER,
 }
-RESERVED_NAMES = {names.SPAN_ROLLOUT, names.SPAN_DISPATCH, names.SPAN_STEP, names.SPAN_PUBLISH}
+RESERVED_NAMES = {
+    names.SPAN_ROLLOUT,
+    names.SPAN_DISPATCH,
+    names.SPAN_STEP,
+    names.SPAN_PUBLISH,
+    names.SPAN_ALARM,
+}
 
 TOKEN_ATTRIBUTES = {"prompt_token_ids", "response_token_ids", "logprobs.content"}
 """agent-lightning's attributes with the tokens of a call."""

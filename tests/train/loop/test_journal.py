@@ -246,21 +246,3 @@ def test_a_run_stays_in_its_folder_whatever_its_name(tmp_path: Path, name: str) 
     assert first.path.resolve().parents[1] == runs.resolve()
     assert read_journals(runs, "sql") == [first.of("sql")]
     assert [path.name for path in tmp_path.iterdir()] == ["home"]
-
-
-def test_a_rule_that_rises_while_the_score_does_not_is_named(tmp_path: Path) -> None:
-    journal = opened(tmp_path, updates=9)
-    for number in range(6):
-        score = PolicyScore(version=number, score=0.1)
-        fields: dict[str, Any] = {"rollouts": 4, "outcomes": {"ok": 4}, "evaluations": {}}
-        journal.add(Evaluated(mode="train", wave=number, policies={"sql": score}, **fields))
-        rules = {"farmed": number / 2, "steady": 0.5}
-        found = journal.of("sql").divergences(number, rules)
-        trained = Trained(policy="sql", wave=number, dataset="d", changed=True, rules=rules)
-        journal.add(trained)
-        journal.add(Published(policy="sql", wave=number, version=number + 1))
-        assert len(found) == (number == 5)
-    assert found == [
-        "wave 5: `farmed` rose in every wave since 0 (mean 0.00 to 2.50) while the outcome did "
-        "not (mean 0.10 to 0.10): the policy may farm the rule; see docs/rules.md"
-    ]

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import polars as pl
 import pytest
+from opentelemetry.trace import NoOpTracer, Tracer
 from tests.otlp import insert_otlp
 from tests.security.test_trust import sent
 from tests.train.loop.journals import new_journal, record_wave
@@ -80,6 +81,7 @@ class Learning:
 
     learner = SimpleNamespace(base=0)
     recipe: Recipe
+    tracer: Tracer = NoOpTracer()
 
     def __init__(
         self, home: Path, policy: str = "sql", *, version: int | None = 1, undone: int = 0
@@ -201,8 +203,10 @@ def test_a_wave_of_trusted_senders_is_complete_and_has_its_alarms(
     assert wave.seconds["settle"] < 150
     manifest = Dataset.open(tmp_path / "datasets" / "demo" / "train-0").manifest
     assert manifest["base"] == version.base_digests()
-    [alarm] = wave.alarms
-    assert "dropped as `constrained` have low rewards (mean 0.00, others 0.80" in alarm
+    lost, selective = wave.alarms
+    assert wave.raised == (("drops", "constrained"), ("selective_drops", "constrained"))
+    assert "38% of the rollouts lost calls as `constrained`" in lost
+    assert "dropped as `constrained` have low rewards (mean 0.00, others 0.80" in selective
 
 
 def test_a_wave_whose_rollouts_all_failed_ends_the_run_and_is_tried_again(

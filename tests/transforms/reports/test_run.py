@@ -8,7 +8,8 @@ from tests.otlp import insert_otlp
 
 from ltrain_collector.store import Store
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.reports.references import Kind, Reference, WaveReference
+from ltrain_transforms.reports.overview import RUN_COLUMNS, run_table
+from ltrain_transforms.reports.references import GroupReference, Kind, Reference, WaveReference
 from ltrain_transforms.reports.report import Chart, Facts, Grid, Report
 from ltrain_transforms.reports.run import run_report
 from ltrain_transforms.reports.wave_rewards import apply_recipe
@@ -182,37 +183,74 @@ def run_of(store: Store, recipe: Path) -> Report:
     return run_report("demo", found, of_recipe, "its recipe")
 
 
-def test_a_run_shows_the_alarms_of_its_waves(scene: Any, store: Store, recipe_file: Path) -> None:
-    for sample in range(16):
-        rollout = scene.attempt("t1", sample)
-        rollout.llm(gateway={"ltrain.constrained": True} if sample < 6 else {})
-        rollout.evaluate(float(sample >= 8))
-        rollout.close()
-    insert_otlp(store, scene.request())
-    parts = run_of(store, recipe_file).parts
-    [alarms] = [one for one in parts if isinstance(one, Facts) and one.title == "Alarms"]
-    [(place, sentence)] = alarms.rows
-    assert place == "demo/train/0"
-    assert "dropped as `constrained` have low rewards (mean 0.00, others 0.80" in str(sentence)
+def raise_alarm(scene: Any, number: int, **more: Any) -> None:
+    """Add the span of an alarm of wave 0, as the run emits it."""
+    values = {
+        "ltrain.run.id": "demo",
+        "ltrain.mode": "train",
+        "ltrain.wave": 0,
+        "ltrain.policy.name": "sql",
+        "ltrain.alarm.name": "drops",
+        "ltrain.alarm.subject": "constrained",
+        "ltrain.alarm.message": "wave 0: 38% of the rollouts",
+        "ltrain.alarm.rollouts": '["r1", "r2"]',
+        "ltrain.alarm.tasks": "[]",
+    }
+    scope = more.pop("scope", "ltrain.learner")
+    start = scene.attempts[0].clock + number * SECOND
+    place: Any = {"trace": TRACE, "start": start, "end": start, "process": "loop"}
+    scene.attempts[0].emit("ltrain.alarm", scope, values | more, named=False, **place)
 
 
-def test_a_run_shows_the_rules_that_rise_while_the_outcome_does_not(
+def test_a_run_shows_the_alarms_that_its_loop_recorded(
     scene: Any, store: Store, recipe_file: Path
 ) -> None:
-    recipe_file.write_text(recipe_file.read_text().replace("status = 'error'", "status = 'ok'"))
-    for wave in range(6):
-        for sample in range(6):
-            rollout = scene.attempt("t1", sample, wave=wave)
-            rollout.llm()
-            rollout.tool(error="" if sample < 6 - wave else "no")
-            rollout.evaluate(float(sample == wave == 0))
-            rollout.close()
+    rollout = scene.attempt("t1", 0)
+    rollout.llm()
+    rollout.evaluate(1.0)
+    rollout.close()
+    raise_alarm(scene, 1, **{"ltrain.alarm.message": "before the wave was repeated"})
+    raise_alarm(scene, 2)
+    raise_alarm(scene, 5, **{"ltrain.wave": 2, "ltrain.alarm.message": "wave 2: 40%"})
+    groups = {"ltrain.alarm.name": "no_spread", "ltrain.alarm.subject": ""}
+    groups |= {"ltrain.alarm.rollouts": "{broken", "ltrain.alarm.tasks": '["t1"]'}
+    raise_alarm(scene, 3, **groups, **{"ltrain.alarm.since": 0})
+    raise_alarm(scene, 4, scope="my.agent", **{"ltrain.alarm.name": "invented"})
     insert_otlp(store, scene.request())
     found = run_of(store, recipe_file)
-    [alarms] = [one for one in found.parts if isinstance(one, Facts) and one.title == "Alarms"]
-    sentence = (
-        "wave 5: `tool-failed` rose in every wave since 0 (mean -0.20 to -0.03) while the outcome "
-        "did not (mean 0.06 to 0.00): the policy may farm the rule; see docs/rules.md"
+    message = "wave 0: 38% of the rollouts"
+    [alarms] = [part for part in found.parts if isinstance(part, Facts) and part.title == "Alarms"]
+    assert alarms.rows == (
+        ("drops", "wave 2: 40%"),
+        ("in", (WaveReference("demo", "train", 0), WaveReference("demo", "train", 2))),
+        ("to read", (Reference(Kind.ROLLOUT, "r1"), Reference(Kind.ROLLOUT, "r2"))),
+        ("no_spread", message),
+        ("in", (WaveReference("demo", "train", 0),)),
+        ("to read", (GroupReference("demo", "train", 0, "t1"),)),
     )
-    assert alarms.rows == (("demo/train/5", sentence),)
-    assert found.data["alarms"] == {"demo/train/5": [sentence]}
+    of_run = {"wave": 0, "policy": "sql", "message": message}
+    assert found.data["alarms"][:2] == [
+        of_run
+        | {"name": "drops", "subject": "constrained", "since": None}
+        | {"rollouts": ["r1", "r2"], "tasks": []},
+        of_run
+        | {"name": "no_spread", "subject": "", "since": 0}
+        | {"rollouts": [], "tasks": ["t1"]},
+    ]
+    [row] = run_table(store).rows
+    assert row[RUN_COLUMNS.index("waves with alarms")] == 2
+    # an alarm is no call and no rollout of the run
+    assert [(wave["mode"], wave["rollouts"]) for wave in found.data["waves"]] == [("train", 1)]
+
+
+def test_a_run_without_alarms_has_no_table_of_them(
+    scene: Any, store: Store, recipe_file: Path
+) -> None:
+    rollout = scene.attempt("t1", 0)
+    rollout.evaluate(1.0)
+    rollout.close()
+    insert_otlp(store, scene.request())
+    found = run_of(store, recipe_file)
+    assert "Alarms" not in [part.title for part in found.parts]
+    [row] = run_table(store).rows
+    assert row[RUN_COLUMNS.index("waves with alarms")] is None

@@ -10,8 +10,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from ltrain_instrument.identity import Mode
+from ltrain_train.errors import AlarmRaised
 from ltrain_train.loop.generation import Generation
-from ltrain_train.loop.journal import Evaluated, Finished, Journal, Wave
+from ltrain_train.loop.journal import Evaluated, Finished, Journal, Stopped, Wave, new_alarms
 from ltrain_train.loop.learners import Learners
 from ltrain_train.loop.policy_run import PolicyRun
 from ltrain_train.schedule import ModeTrial, StopRule
@@ -47,12 +48,14 @@ class OnlineRun:
             RolloutsFailed: when every rollout of a training wave failed, or of a held-out one
                 before any rollout of the run was ok.
             NotFinite: when several updates of a policy in a row were undone.
+            AlarmRaised: when a wave raised an alarm of `train.stop_on`.
         """
         trial, began = ModeTrial(self.train.mode), time.monotonic()
         with self.generation:
             self._validate()
             self._test_start()
             self.learners.wait()
+            self._stop_on_alarm(self.journal.updates - 1)  # a kill may have come before
             while (number := self.journal.updates) < self.train.updates:
                 if reason := self._stop_reason(time.monotonic() - began):
                     self.notify(f"The run ends after {number} updates: {reason}.")
@@ -61,6 +64,7 @@ class OnlineRun:
                 self._start_waves(number, number + trial.waves_ahead)
                 self._waves.pop(number).result()
                 self._update(number)
+                self._stop_on_alarm(number)
                 if choice := trial.add(time.monotonic() - begins):
                     self.notify(choice)
                 every = self.train.validate_every
@@ -87,6 +91,25 @@ class OnlineRun:
             for policy in self.policies
         ]
         return reasons[0] if all(reasons) else ""
+
+    def _stop_on_alarm(self, number: int) -> None:
+        """Stop after a training wave with a new alarm of `train.stop_on`, once for a wave.
+
+        Raises:
+            AlarmRaised: when it has one that the wave before did not have.
+        """
+        if number in self.journal.stopped:
+            return
+        names = self.train.stop_on
+        found = [text for each in self.policies for text in new_alarms(each.own, number, names)]
+        if found:
+            self.journal.add(Stopped(wave=number, alarms=tuple(found)))
+            raise AlarmRaised(
+                f"The run '{self.journal.run}' stopped after wave {number}, because train.stop_on "
+                f"names an alarm that it raised: {' '.join(found)}. `ltrain show "
+                f"run:{self.journal.run}` lists all alarms. The same command continues the run, "
+                "until an alarm is raised that the wave before did not have."
+            )
 
     def _start_waves(self, first: int, last: int) -> None:
         """Start the training waves from `first` to `last` that the run has and did not start."""

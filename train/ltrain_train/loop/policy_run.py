@@ -18,11 +18,14 @@ from ltrain_train.loop.journal import (
     Served,
     Trained,
     Wave,
+    record_alarms,
+    wave_alarms,
 )
 from ltrain_train.loop.retention import best_version, prune_versions, read_scores
 from ltrain_train.loop.retry import retry_store
 from ltrain_train.loop.update import Update, Updater
-from ltrain_transforms.datasets import Dataset, alarm_messages, build, dataset_folder
+from ltrain_transforms.alarms import read_figures
+from ltrain_transforms.datasets import Dataset, build, dataset_folder
 from ltrain_transforms.policy_file import read_base_digests
 from ltrain_transforms.policy_lineage import Lineage
 from ltrain_transforms.recipe import Recipe
@@ -77,7 +80,7 @@ class PolicyRun:
         if not (dataset.counts["samples"] == 0 and NO_SIGNAL_REASONS & drops.keys()):
             update = self._learn(number, dataset)
         published = None if update is None else update.version
-        self.journal.add(self._trained(number, dataset, drops, update))
+        self.journal.add(self._with_alarms(self._trained(number, dataset, drops, update), dataset))
         if published is not None:
             self.version = published
             self.journal.add(Published(policy=self.name, wave=number, version=published))
@@ -110,13 +113,10 @@ class PolicyRun:
     def _trained(
         self, number: int, dataset: Dataset, drops: dict[str, int], update: Update | None
     ) -> Trained:
-        rules = _rule_means(dataset)
-        alarms = [sentence for _, sentence in alarm_messages(dataset.manifest["alarms"])]
-        alarms.extend(self.own.divergences(number, rules))
         fields: dict[str, Any] = {}
         if update is not None:
-            alarms.extend(update.report.warnings)
-            fields = {"undone": update.report.undone, "metrics": update.report.metrics}
+            report = update.report
+            fields = {"undone": report.undone, "metrics": report.metrics, "alarms": report.warnings}
             if update.version is not None:
                 fields |= {"samples": update.report.rows, "tokens": update.report.tokens}
         return Trained(
@@ -124,12 +124,22 @@ class PolicyRun:
             wave=number,
             dataset=dataset.id,
             changed=update is not None and update.version is not None,
-            rules=rules,
+            rules=_rule_means(dataset),
             drops=drops,
-            alarms=tuple(alarms),
+            figures=read_figures(lambda name: pl.scan_parquet(dataset.path / name)),
             phases=self.updater.phases.pop(),
             **fields,
         )
+
+    def _with_alarms(self, trained: Trained, dataset: Dataset) -> Trained:
+        """Record the alarms of a wave as spans, and return the event with them."""
+        evaluated = self.journal.evaluated["train", trained.wave]
+        wave = Wave.of(self.name, evaluated, trained)
+        alarms = wave_alarms(self.own, wave, dataset, self.recipe.reward)
+        record_alarms(self.updater.tracer, self.journal.run, wave, alarms)
+        sentences = (*(alarm.sentence for alarm in alarms), *trained.alarms)
+        raised = tuple(alarm.key for alarm in alarms)
+        return trained.model_copy(update={"alarms": sentences, "raised": raised})
 
     def check_undone(self) -> None:
         """Check that the latest updates were not all undone.

@@ -13,6 +13,8 @@ from math import erfc, sqrt
 
 import polars as pl
 
+from ltrain_transforms.alarms import drops_by_execution
+
 AGENT_CAUSED = (
     *("redacted", "truncated", "multimodal", "no_tokens", "several_choices", "no_logprobs"),
     *("undelivered", "constrained", "filtered", "greedy", "no_version", "too_long", "no_calls"),
@@ -117,15 +119,8 @@ def _rewards_by_execution(
 def _caused_drops(calls: pl.LazyFrame, drops: pl.LazyFrame) -> pl.DataFrame:
     """Return `execution_id` and `reason` of each drop that an agent can cause."""
     caused = drops.filter(pl.col("reason").is_in(AGENT_CAUSED), pl.col("stage") != "executions")
-    parts = pl.col("id").str.splitn(":", 2).struct
-    named = caused.select("stage", "reason", "id", first=parts[0], rest=parts[1])
-    of_calls = named.filter(pl.col("stage") != "spans")
-    spans = calls.select("execution_id", first="source_spans").explode("first").drop_nulls()
-    by_span = of_calls.join(spans, "first").select("execution_id", "reason")
-    by_execution = of_calls.select(execution_id="id", reason="reason")
-    # a broken span is in no call, so its drop names the execution
-    broken = named.filter(stage="spans").select(execution_id="rest", reason="reason")
-    return pl.concat([by_span, by_execution, broken]).drop_nulls().unique().collect()
+    found = drops_by_execution(calls, caused)
+    return found.select("execution_id", "reason").unique().collect()
 
 
 def alarms_by_wave(table: Callable[[str], pl.LazyFrame]) -> dict[str, list[str]]:

@@ -63,6 +63,7 @@ BOOKKEEPING = frozenset(
         attributes.SPAN_PROCESS,
         attributes.SPAN_STEP,
         attributes.SPAN_PUBLISH,
+        attributes.SPAN_ALARM,
     }
 )
 """Names of spans that describe an execution or its training, never a call. What else a runner

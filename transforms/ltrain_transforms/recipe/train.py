@@ -5,6 +5,8 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 
+from ltrain_instrument.errors import UnknownName
+from ltrain_transforms.alarms import check_names
 from ltrain_transforms.recipe.policy_loss import (
     POLICY_LOSSES,
     check_estimator,
@@ -70,7 +72,7 @@ class Critic(Section):
 
 RUN_KEYS = (
     *("mode", "updates", "dtype", "ray_address", "trackers", "span_timeout", "hang_timeout"),
-    *("validate_every", "patience", "max_tokens", "max_minutes"),
+    *("validate_every", "patience", "max_tokens", "max_minutes", "stop_on"),
 )
 """The keys of [train] that all policies of a run share."""
 
@@ -161,6 +163,8 @@ class Train(Section):
     """Tokens of the trained rows after which the run ends."""
     max_minutes: Annotated[float | None, BUDGET] = Field(default=None, gt=0)
     """Minutes since the start of the command after which the run begins no update."""
+    stop_on: Annotated[tuple[str, ...], BUDGET] = ()
+    """Names of [alarms](alarms.md) with which a run stops after the wave that raises one."""
     serve: Annotated[Literal["latest", "best"], BUDGET] = "latest"
     """The version that is current after the run; best: the one with the best validation score."""
     trackers: Annotated[tuple[Tracker, ...], BUDGET] = ()
@@ -193,6 +197,15 @@ class Train(Section):
     def _known_estimator(cls, name: str) -> str:
         check_estimator(name)
         return name
+
+    @field_validator("stop_on")
+    @classmethod
+    def _known_alarms(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        try:
+            check_names(names)
+        except UnknownName as error:
+            raise ValueError(str(error)) from error
+        return names
 
     @model_validator(mode="after")
     def _validated(self) -> Self:

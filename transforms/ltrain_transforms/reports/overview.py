@@ -11,6 +11,7 @@ from ltrain_collector.store import Store
 from ltrain_transforms.datasets import list_manifests
 from ltrain_transforms.errors import BadPolicyFile
 from ltrain_transforms.policy_file import POLICY_MANIFEST, PolicyVersion, read_version
+from ltrain_transforms.reports.alarms import count_alarms
 from ltrain_transforms.reports.policy import current_version, list_versions, policy_names
 from ltrain_transforms.reports.references import Kind, Reference
 from ltrain_transforms.reports.report import Cell, Grid, format_cell, join_names
@@ -26,7 +27,7 @@ SELECT toString(RunId) AS run, toInt64(uniqExactIf(RolloutId, RolloutId != '')) 
 FROM otel.spans WHERE RunId != '' GROUP BY run ORDER BY ended DESC, run LIMIT {MAX_RUNS}
 """
 RUN_COLUMNS = (
-    *("run", "waves", "rollouts", "reward in training", "validation"),
+    *("run", "waves", "rollouts", "reward in training", "validation", "waves with alarms"),
     *("first span (UTC)", "last span (UTC)"),
 )
 POLICY_COLUMNS = ("policy", "served", "versions", "trained on", "created (UTC)")
@@ -39,12 +40,14 @@ def run_table(store: Store, trust: Sequence[str] = sender_roles.TRUSTED) -> Grid
     names = [row["run"] for row in runs]
     outcomes = query_outcomes(store, names, trust)
     means = query_means(store, names, counting_rollouts(outcomes), trust)
+    alarms = count_alarms(store, names, trust)
     rows = tuple(
         (
             Reference(Kind.RUN, row["run"]),
             row["waves"],
             row["rollouts"],
             *(_first_and_last(means, row["run"], mode) for mode in ("train", "val")),
+            alarms.get(row["run"]),
             *(_minute(row[time]) for time in ("began", "ended")),
         )
         for row in runs

@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from ltrain_transforms.datasets import alarm_messages
+from ltrain_transforms.reports.alarms import alarm_facts, alarm_records
 from ltrain_transforms.reports.references import Kind, Reference, WaveReference
 from ltrain_transforms.reports.report import Cell, Chart, Facts, Grid, Report
 from ltrain_transforms.reports.wave_rewards import RecipeResults
@@ -89,9 +89,8 @@ def run_report(
             ("judged by", recipe_label),
         ),
     )
-    alarms = tuple(alarm_messages(results.alarms)) if results else ()
-    alarm_facts = (Facts("Alarms", alarms),) if alarms else ()
-    parts: Parts = (facts, *alarm_facts, *(chart for chart in charts if chart.series), *grids)
+    alarms = () if run_waves.alarms.is_empty() else (alarm_facts(run, run_waves.alarms),)
+    parts: Parts = (facts, *alarms, *(chart for chart in charts if chart.series), *grids)
     return Report(f"run {run}", "", parts, _data(run, run_waves, results, durations))
 
 
@@ -211,7 +210,7 @@ def _data(
         "rules": results.rules.to_dicts() if results else None,
         "drops": results.drops.to_dicts() if results else None,
         "other_spans": results.other_spans if results else None,
-        "alarms": results.alarms if results else None,
+        "alarms": alarm_records(run_waves.alarms),
         "samples": results.samples.to_dicts() if results else None,
         "seconds": durations,
         "updates": [

@@ -1,15 +1,14 @@
 """The results of a recipe on a run, by wave: rewards by rule, drops and samples."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
 
 from ltrain_collector.store import Store
-from ltrain_transforms.datasets import alarms_by_wave, derive, list_manifests
+from ltrain_transforms.datasets import derive, list_manifests
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.rewards import divergences
 from ltrain_transforms.source import Selection, read_spans
 from ltrain_transforms.tables import OTHER_SPAN
 
@@ -29,9 +28,6 @@ class RecipeResults:
     """Number of spans that describe no call, such as those of transports."""
     samples: pl.DataFrame
     """`mode`, `wave`, and the counts of `samples` and of trained `tokens`."""
-    alarms: dict[str, list[str]]
-    """By wave: sentences on drop reasons that correlate with low reward, and on rules that rise
-    while the outcome does not."""
 
 
 Scan = Callable[[str], pl.LazyFrame]
@@ -55,8 +51,7 @@ def apply_recipe(
         spans = spans if mode else _without_mode(spans)
         tables = derive(spans, recipe, named_modes=(mode,)).tables
         results.add(mode, wave, _lazy_reader(tables), unresolved)
-    evaluations = [reward.name for reward in recipe.reward if reward.evaluation is not None]
-    return results.finish(run, waves, evaluations)
+    return results.finish()
 
 
 def read_results(home: Path, run: str, waves: pl.DataFrame) -> RecipeResults | None:
@@ -64,7 +59,7 @@ def read_results(home: Path, run: str, waves: pl.DataFrame) -> RecipeResults | N
 
     These are of the recipe at the time of each build.
     """
-    results, evaluations, found = _WaveResults(), set[str](), False
+    results, found = _WaveResults(), False
     keys = {f"{run}/{mode}/{wave}": (mode, wave) for mode, wave in waves.select(PLACE).iter_rows()}
     for path, manifest in list_manifests(home):
         own = list(manifest.get("waves", {}))
@@ -72,9 +67,7 @@ def read_results(home: Path, run: str, waves: pl.DataFrame) -> RecipeResults | N
             continue  # it is of another run, or of several waves
         found = True
         results.add(*keys[own[0]], _scan(path))
-        rewards = manifest["recipe"]["reward"]
-        evaluations |= {reward["name"] for reward in rewards if reward.get("evaluation")}
-    return results.finish(run, waves, sorted(evaluations)) if found else None
+    return results.finish() if found else None
 
 
 def _scan(path: Path) -> Scan:
@@ -89,7 +82,6 @@ class _WaveResults:
         self._drops: list[pl.DataFrame] = []
         self._samples: list[pl.DataFrame] = []
         self._other_spans = 0
-        self._alarms: dict[str, list[str]] = {}
 
     def add(self, mode: str, wave: int, scan: Scan, unresolved: pl.DataFrame | None = None) -> None:
         """Add a wave.
@@ -98,7 +90,6 @@ class _WaveResults:
             unresolved: the `DROPS` of spans without an execution, if the table lacks them.
         """
         place = (pl.lit(mode).alias("mode"), pl.lit(wave, pl.Int64).alias("wave"))
-        self._alarms |= alarms_by_wave(scan)
         self._rules.append(_rule_means(scan).select(*place, pl.all()))
         drops = scan("drops").collect()
         if unresolved is not None:
@@ -108,29 +99,10 @@ class _WaveResults:
         self._drops.append(_count_drops(drops.filter(is_drop)).select(*place, pl.all()))
         self._samples.append(_count_samples(scan("samples")).select(*place, pl.all()))
 
-    def finish(self, run: str, waves: pl.DataFrame, evaluations: Sequence[str]) -> RecipeResults:
-        """Return the results, with alarms for rules that diverge from `evaluations`."""
-        means = _concat(self._rules, RULES)
-        for wave, sentences in _divergences(means, evaluations, waves).items():
-            self._alarms.setdefault(f"{run}/train/{wave}", []).extend(sentences)
-        drops, samples = _concat(self._drops, DROPPED), _concat(self._samples, SAMPLED)
-        return RecipeResults(means, drops, self._other_spans, samples, self._alarms)
-
-
-def _divergences(
-    means: pl.DataFrame, evaluations: Sequence[str], waves: pl.DataFrame
-) -> dict[int, list[str]]:
-    """Return the sentences on diverging rules by training wave."""
-    train = pl.col("mode") == "train"
-    by_wave: dict[str, dict[int, float]] = {}
-    for rule, wave, mean in means.filter(train).select("rule", "wave", "mean").iter_rows():
-        by_wave.setdefault(rule, {})[wave] = mean
-    if not evaluations:
-        return {}
-    scores = [by_wave.pop(name, {}) for name in evaluations]
-    numbers = waves.filter(train)["wave"].to_list()
-    outcomes = {wave: sum(means.get(wave, 0.0) for means in scores) for wave in numbers}
-    return divergences(by_wave, outcomes)
+    def finish(self) -> RecipeResults:
+        """Return the results."""
+        rules, drops = _concat(self._rules, RULES), _concat(self._drops, DROPPED)
+        return RecipeResults(rules, drops, self._other_spans, _concat(self._samples, SAMPLED))
 
 
 def _lazy_reader(tables: dict[str, pl.DataFrame]) -> Scan:

@@ -10,6 +10,7 @@ import polars as pl
 from ltrain_collector.store import Store
 from ltrain_instrument import attributes
 from ltrain_transforms.calls import LATE
+from ltrain_transforms.reports.alarms import query_alarms
 from ltrain_transforms.source import runner_condition
 from ltrain_transforms.traces import Role, sender_roles
 
@@ -128,6 +129,8 @@ class RunWaves:
     evaluations: pl.DataFrame
     """`mode`, `wave`, `name`, `source`, `mean` over the rollouts that count."""
     updates: list[WaveUpdate]
+    alarms: pl.DataFrame
+    """What `query_alarms` returns."""
 
 
 def query_waves(store: Store, run: str, trust: Sequence[str] = sender_roles.TRUSTED) -> RunWaves:
@@ -144,7 +147,8 @@ def query_waves(store: Store, run: str, trust: Sequence[str] = sender_roles.TRUS
     ).with_columns(pl.coalesce("counting", "rollouts").alias("counting"))
     counts = waves.select("mode", "wave", "counting").with_columns(run=pl.lit(run))
     means = query_means(store, [run], counts, trust).drop("run")
-    return RunWaves(waves, outcomes, means, _updates(store, run, trust, waves))
+    updates, alarms = _updates(store, run, trust, waves), query_alarms(store, run, trust)
+    return RunWaves(waves, outcomes, means, updates, alarms)
 
 
 def query_outcomes(store: Store, runs: Sequence[str], trust: Sequence[str]) -> pl.DataFrame:

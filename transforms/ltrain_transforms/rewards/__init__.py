@@ -12,7 +12,6 @@ from ltrain_transforms.rewards.collect import (
     split_contributions,
     with_group_stats,
 )
-from ltrain_transforms.rewards.divergence import divergences
 from ltrain_transforms.rewards.evaluations import explained_scores, read_evaluations
 from ltrain_transforms.rewards.group_stats import mark_gated
 from ltrain_transforms.rewards.kinds import rules_of
@@ -32,7 +31,6 @@ __all__ = [
     "RuleInputs",
     "TraceCounts",
     "apply_gates",
-    "divergences",
     "execution_contributions",
     "explained_scores",
     "group_contributions",

@@ -1,5 +1,6 @@
-"""The journal of a run: events on disk, and the waves that they tell of."""
+"""The journal of a run: events on disk, the waves that they tell of, and the waves' alarms."""
 
+from ltrain_train.loop.journal.alarms import new_alarms, record_alarms, wave_alarms
 from ltrain_train.loop.journal.events import (
     Completed,
     Dispatched,
@@ -11,6 +12,7 @@ from ltrain_train.loop.journal.events import (
     Published,
     Repeated,
     Served,
+    Stopped,
     Trained,
 )
 from ltrain_train.loop.journal.journal import (
@@ -34,8 +36,12 @@ __all__ = [
     "Published",
     "Repeated",
     "Served",
+    "Stopped",
     "Trained",
     "Wave",
+    "new_alarms",
     "open_journal",
     "read_journals",
+    "record_alarms",
+    "wave_alarms",
 ]

@@ -5,6 +5,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from ltrain_transforms.alarms import DatasetFigures
+
 Group = tuple[int, str]
 """Wave and task: the rollouts of a task in a wave are compared with each other."""
 
@@ -76,8 +78,11 @@ class Training(BaseModel):
     """Tokens of these rows."""
     drops: dict[str, int] = {}
     alarms: tuple[str, ...] = ()
-    """One sentence for each kind of drop that correlates with low reward, for each rule that rises
-    while the outcome does not, and for each warning of the learner."""
+    """One sentence for each alarm, and then for each warning of the learner."""
+    raised: tuple[tuple[str, str], ...] = ()
+    """The kind and the subject of each alarm, in the order of `alarms`."""
+    figures: DatasetFigures | None = None
+    """What alarms look at in the dataset."""
     undone: int = 0
     """Optimizer steps that were undone because a number was not finite."""
     metrics: dict[str, float] = {}
@@ -167,6 +172,15 @@ class Served(Event):
     version: int
 
 
+class Stopped(Event):
+    """The run stopped after a training wave, because an alarm of `train.stop_on` was raised."""
+
+    event: Literal["stopped"] = "stopped"
+    wave: int
+    alarms: tuple[str, ...]
+    """Their sentences."""
+
+
 class Finished(Event):
     """The run made its updates."""
 
@@ -182,6 +196,7 @@ AnyEvent = Annotated[
     | Trained
     | Published
     | Served
+    | Stopped
     | Finished,
     Field(discriminator="event"),
 ]

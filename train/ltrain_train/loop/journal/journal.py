@@ -9,7 +9,7 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -30,12 +30,12 @@ from ltrain_train.loop.journal.events import (
     Repeated,
     Served,
     Started,
+    Stopped,
     Trained,
 )
 from ltrain_train.loop.journal.wave import Wave
 from ltrain_train.rollout import last_and_next_name
 from ltrain_transforms.policy_file import PolicyVersion
-from ltrain_transforms.rewards import divergences
 
 _logger = logging.getLogger("ltrain.loop")
 
@@ -64,6 +64,8 @@ class Journal:
     evaluated: dict[Place, Evaluated] = field(default_factory=dict, compare=False)
     chosen: dict[str, int] = field(default_factory=dict, compare=False)
     """The earlier version of each policy that is served in place of the latest."""
+    stopped: set[int] = field(default_factory=set, compare=False)
+    """The training waves after which the run stopped on an alarm."""
     _trained: dict[tuple[str, int], Trained] = field(default_factory=dict, compare=False)
     _size: int = field(default=0, compare=False)
     """Bytes of the complete lines of the file."""
@@ -151,6 +153,8 @@ class Journal:
                 self._record(event.policy, event.wave, event.version)
             case Served():
                 self.chosen[event.policy] = event.version
+            case Stopped():
+                self.stopped.add(event.wave)
 
     def _record(self, policy: str, number: int, published: int | None) -> None:
         evaluated = self.evaluated.get(("train", number))
@@ -252,23 +256,6 @@ class PolicyJournal:
         """Return a recorded wave; None if it is not recorded."""
         waves = self.journal.waves_of(mode, number)
         return next((wave for wave in waves if wave.policy == self.policy), None)
-
-    def divergences(self, number: int, rules: Mapping[str, float]) -> list[str]:
-        """Return a sentence for each rule that rises while the outcome does not.
-
-        Args:
-            number: the latest training wave, which is evaluated and not yet trained on.
-            rules: the mean reward of each rule in it.
-        """
-        waves = [wave for wave in self.waves if wave.mode == "train" and wave.wave < number]
-        scores = {wave.wave: wave.score for wave in waves}
-        scores[number] = self.journal.evaluated["train", number].policies[self.policy].score
-        outcomes = {wave: score for wave, score in scores.items() if score is not None}
-        means = {rule: {number: mean} for rule, mean in rules.items()}
-        for wave in waves:
-            for rule, mean in wave.rules.items():
-                means.setdefault(rule, {})[wave.wave] = mean
-        return divergences(means, outcomes).get(number, [])
 
 
 def _encode(event: AnyEvent) -> bytes:

@@ -1,0 +1,25 @@
+"""Alarms of a run: pure functions from the figures of its waves to sentences with evidence."""
+
+from ltrain_transforms.alarms.alarm import Alarm, AlarmKind
+from ltrain_transforms.alarms.examples import with_examples
+from ltrain_transforms.alarms.figures import (
+    DatasetFigures,
+    WaveFigures,
+    drops_by_execution,
+    read_figures,
+)
+from ltrain_transforms.alarms.kinds import ALARMS, alarms_by_wave, check_names, find_alarms
+
+__all__ = [
+    "ALARMS",
+    "Alarm",
+    "AlarmKind",
+    "DatasetFigures",
+    "WaveFigures",
+    "alarms_by_wave",
+    "check_names",
+    "drops_by_execution",
+    "find_alarms",
+    "read_figures",
+    "with_examples",
+]

@@ -1,0 +1,151 @@
+"""The figures of a training wave that alarms look at: one row for each wave of a policy.
+
+Most come from the wave's dataset; the others are what the run records of the wave.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import polars as pl
+
+Scan = Callable[[str], pl.LazyFrame]
+"""Returns the rows of a table of a dataset."""
+
+LOSS_STAGES = ("executions", "rows")
+"""Stages of drops that cost a rollout a call, or all of it."""
+BY_DESIGN = ("superseded", "held_out", "waiting", "consumed", "failed", "unchosen")
+"""Reasons at these stages that the recipe asks for, or that cost no rollout."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetFigures:
+    """What the dataset of a wave has. A figure that cannot be measured is None."""
+
+    lowest: float | None = None
+    """The lowest outcome of a rollout."""
+    best: float | None = None
+    """The highest outcome of a rollout."""
+    without_spread: float | None = None
+    """Share of the groups whose rollouts are all the drop `no_spread`."""
+    distinct_answers: float | None = None
+    """Number of distinct results of the rollouts, as a share of the rollouts with a result."""
+    response_tokens: float | None = None
+    """Tokens that the policy generated for a rollout, mean."""
+    tools: dict[str, float] = field(default_factory=dict)
+    """Calls of each tool in a rollout, mean."""
+    lost: dict[str, float] = field(default_factory=dict)
+    """By reason of a drop: share of the rollouts that lost a call, or were left out, for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaveFigures(DatasetFigures):
+    """One row: the figures of a training wave."""
+
+    wave: int
+    outcome: float | None = None
+    """The evaluations that the policy is rewarded by, by their weights, mean of the rollouts."""
+    rules: dict[str, float] = field(default_factory=dict)
+    """The reward of each rule, mean of the rollouts."""
+    others: dict[str, float] = field(default_factory=dict)
+    """Each evaluation that the policy is not rewarded by, mean of the rollouts."""
+    drift: float | None = None
+    """How far the log-probabilities of learner and server differ: the metric `drift_k3`."""
+    drift_tokens: float = 0.0
+    """Tokens that it is a mean of."""
+    selective: tuple[str, ...] = ()
+    """The sentences of the build on drops that go together with low reward."""
+
+
+def read_figures(scan: Scan) -> DatasetFigures:
+    """Return the figures of a dataset with one training wave."""
+    executions, drops = scan("executions"), scan("drops")
+    ids = pl.col("stage") == "executions"
+    left_out = drops.filter(ids).select(execution_id="id")
+    superseded = drops.filter(ids, pl.col("reason") == "superseded").select(execution_id="id")
+    counted = executions.join(left_out, "execution_id", "anti").collect()
+    outcomes = _outcomes(scan, counted)
+    return DatasetFigures(
+        lowest=_number(outcomes.min()),
+        best=_number(outcomes.max()),
+        without_spread=_without_spread(counted, drops),
+        distinct_answers=_distinct(counted["result"].drop_nulls()),
+        response_tokens=_response_tokens(scan, counted),
+        tools=_tool_calls(scan("calls"), counted),
+        lost=_lost(scan, executions.join(superseded, "execution_id", "anti").collect()),
+    )
+
+
+def _outcomes(scan: Scan, counted: pl.DataFrame) -> pl.Series:
+    """Return the evaluated reward of each execution; one without an evaluation has 0."""
+    judged = scan("rewards").filter(
+        pl.col("call_id").is_null(), pl.col("source") != "rule", pl.col("value").is_finite()
+    )
+    sums = judged.group_by("execution_id").agg(pl.col("value").sum()).collect()
+    if sums.is_empty():
+        return pl.Series(dtype=pl.Float64)
+    return counted.join(sums, "execution_id", "left")["value"].fill_null(0.0)
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _without_spread(counted: pl.DataFrame, drops: pl.LazyFrame) -> float | None:
+    flat = drops.filter(pl.col("stage") == "groups", pl.col("reason") == "no_spread")
+    ids = flat.select("id").collect()["id"]
+    groups = counted.group_by("run_id", "wave", pl.coalesce("task_id", "execution_id")).agg(
+        size=pl.len(), flat=pl.col("execution_id").is_in(ids.implode()).all()
+    )
+    compared = groups.filter(pl.col("size") > 1)
+    return _number(compared["flat"].mean())
+
+
+def _distinct(results: pl.Series) -> float | None:
+    return results.n_unique() / len(results) if len(results) else None
+
+
+def policy_tokens(scan: Scan) -> pl.LazyFrame:
+    """Return `execution_id` and the generated `tokens`, of all choices, of each policy call."""
+    calls = scan("calls").filter(pl.col("kind") == "llm", pl.col("policy").is_not_null())
+    ids = pl.col("response_token_ids").list.eval(pl.element().list.len()).list.sum()
+    return calls.select("execution_id", tokens=pl.coalesce(ids.cast(pl.Int64), "output_tokens"))
+
+
+def _response_tokens(scan: Scan, counted: pl.DataFrame) -> float | None:
+    own = policy_tokens(scan).join(counted.lazy(), "execution_id", "semi")
+    counts = own.collect()["tokens"]
+    return float(counts.sum()) / counted.height if counts.count() else None
+
+
+def _tool_calls(calls: pl.LazyFrame, counted: pl.DataFrame) -> dict[str, float]:
+    own = calls.filter(pl.col("kind") == "tool", pl.col("name").is_not_null()).join(
+        counted.lazy().select("execution_id"), "execution_id", "semi"
+    )
+    counts = own.group_by("name").len().sort("name").collect()
+    return {name: count / counted.height for name, count in counts.iter_rows()}
+
+
+def _lost(scan: Scan, executions: pl.DataFrame) -> dict[str, float]:
+    found = drops_by_execution(scan("calls"), scan("drops")).filter(
+        pl.col("stage").is_in(LOSS_STAGES), ~pl.col("reason").is_in(BY_DESIGN)
+    )
+    own = found.join(executions.lazy().select("execution_id"), "execution_id", "semi")
+    counts = own.group_by("reason").agg(pl.col("execution_id").n_unique()).sort("reason").collect()
+    return {reason: count / executions.height for reason, count in counts.iter_rows()}
+
+
+def drops_by_execution(calls: pl.LazyFrame, drops: pl.LazyFrame) -> pl.LazyFrame:
+    """Return `execution_id`, `stage` and `reason` of each drop that names an execution or a call.
+
+    A call is named by one of its spans. A broken span is in no call, so its drop names the
+    execution after the span. An id of something else may be among the ids of executions.
+    """
+    parts = pl.col("id").str.splitn(":", 2).struct
+    named = drops.select("stage", "reason", "id", first=parts[0], rest=parts[1])
+    of_span = pl.col("stage") == "spans"
+    spans = calls.select("execution_id", first="source_spans").explode("first").drop_nulls()
+    columns = ("execution_id", "stage", "reason")
+    by_span = named.filter(~of_span).join(spans, "first").select(columns)
+    by_execution = named.filter(~of_span).select(execution_id="id", stage="stage", reason="reason")
+    broken = named.filter(of_span).select(execution_id="rest", stage="stage", reason="reason")
+    return pl.concat([by_span, by_execution, broken]).drop_nulls().unique()
