@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,24 @@ from ltrain_transforms.recipe import DEFAULT, Policy, Recipe, Reward, Source
 from ltrain_transforms.rewards import explained_scores
 from ltrain_transforms.source import Selection, read_spans, runner_condition
 from ltrain_transforms.traces import sender_roles
+
+
+class Extent(StrEnum):
+    """How much is read of a rollout, trace or session."""
+
+    FIRST = "first"
+    """The calls in its first spans."""
+    CALLS = "calls"
+    """All calls, without rewards and credit."""
+    CREDIT = "credit"
+    """With rewards, credit and drops, as a recipe derives them from the whole group."""
+    TRAINED = "trained"
+    """With rewards, credit and drops, as a dataset has them."""
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether rewards, credit and drops are read."""
+        return self in (Extent.CREDIT, Extent.TRAINED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +46,7 @@ class RolloutTables:
     """What the id names: a rollout, a trace or a session."""
     explanations: Mapping[str, str] = field(default_factory=dict)
     """Score and explanation of evaluations, as text for the reader, by the evidence of rewards."""
-
-    @property
-    def data(self) -> dict[str, Any]:
-        """The rows of every table, for `--json`."""
-        tables = {name: frame.to_dicts() for name, frame in self.tables.items()}
-        return {self.kind: self.id, **tables}
+    extent: Extent = Extent.CREDIT
 
 
 def recipe_or_default(path: Path | None) -> tuple[Recipe, str]:
