@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ltrain_transforms.show.conversation import Conversation
+from ltrain_transforms.show.rollout import Extent
 from ltrain_transforms.show.tree import Attempt, RolloutTree
 
 WHOLE = 300
@@ -88,5 +89,6 @@ def call_window(
     """
     is_own = wanted is not None and wanted[0] == number
     position = attempt.position(wanted[1]) if wanted is not None and is_own else None
-    conversation = Conversation(attempt.steps)
-    return CallWindow(attempt, number, shown.size <= WHOLE, position, conversation)
+    is_small = shown.extent != Extent.FIRST and shown.size <= WHOLE
+    is_whole = is_small or not attempt.steps
+    return CallWindow(attempt, number, is_whole, position, Conversation(attempt.steps))

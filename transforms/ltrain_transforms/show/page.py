@@ -11,7 +11,7 @@ from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -77,6 +77,7 @@ def tree_values(
     form: Sequence[tuple[str, str]] = (),
     next: str | None = None,
     next_text: str = "",
+    has_newer: bool = False,
 ) -> dict[str, Any]:
     """Return the values of `rollout.html.j2`, beside those of every page.
 
@@ -86,8 +87,10 @@ def tree_values(
         form: name and value of the parameters of the page that a form for a call keeps.
         next: the address of the page with more of the same tree, if this one has not all.
         next_text: the text of the link to it.
+        has_newer: whether the store has newer spans than the dataset that is shown.
     """
-    return {"wanted": wanted, "rows": rows, "form": form, "next": next, "next_text": next_text}
+    tree = {"wanted": wanted, "rows": rows, "form": form, "has_newer": has_newer}
+    return {**tree, "next": next, "next_text": next_text}
 
 
 def render_rows(shown: RolloutTree, number: int, start: int) -> str:
@@ -100,14 +103,19 @@ def render_rows(shown: RolloutTree, number: int, start: int) -> str:
     return call_window(shown, shown.attempts[number - 1], number).rows(_macros(), start)
 
 
-def render_body(shown: RolloutTree, number: int, step: TreeCall) -> str:
-    """Return the HTML of the body of a call of the attempt with this number."""
-    return _macros().body(step, number, Conversation(shown.attempts[number - 1].steps))
+def render_body(shown: RolloutTree, number: int, position: int) -> str:
+    """Return the HTML of the body of a call.
+
+    Args:
+        number: of the attempt on the page, from 1.
+        position: of the call in the tree.
+    """
+    steps = shown.attempts[number - 1].steps
+    return _macros().body(steps[position], number, Conversation(steps))
 
 
 def _macros() -> CallMacros:
-    macros: Any = page_templates().get_template("call.html.j2").module
-    return macros
+    return cast(CallMacros, page_templates().get_template("call.html.j2").module)
 
 
 def no_page(_: object) -> None:
