@@ -91,9 +91,7 @@ class ExecutionPages:
         """Return the body of a call."""
         shown, attempt, values = self._part(request)
         position = _position(shown, attempt, values)
-        return HTMLResponse(
-            render_body(shown, attempt, shown.attempts[attempt - 1].steps[position])
-        )
+        return HTMLResponse(render_body(shown, attempt, position))
 
     def position(self, request: Request) -> Response:
         """Return the position of a call in the tree."""
