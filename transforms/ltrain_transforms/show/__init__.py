@@ -5,7 +5,6 @@ from ltrain_transforms.show.lookup import (
     find_reference,
     look_up,
     look_up_in_home,
-    look_up_in_store,
     trained_run_report,
 )
 from ltrain_transforms.show.notebook import Shown, show
@@ -41,7 +40,6 @@ __all__ = [
     "find_reference",
     "look_up",
     "look_up_in_home",
-    "look_up_in_store",
     "page_asset",
     "page_templates",
     "print_shown",

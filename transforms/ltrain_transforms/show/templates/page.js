@@ -148,9 +148,11 @@ function focusRow(row) {
   return row;
 }
 
+// Open a call; return its row, or nothing if the tree has no such call.
 async function reveal(attempt, call) {
-  const row = focusRow(await lists.get(attempt)?.find(call));
+  const row = focusRow(await lists.get(attempt)?.find(call).catch(() => undefined));
   if (row) row.firstElementChild.open = true;
+  return row;
 }
 
 function follow(hash) {
@@ -220,11 +222,14 @@ document.addEventListener("click", (event) => {
   for (const call of document.querySelectorAll("details.call")) call.open = button.dataset.open === "yes";
 });
 
-document.addEventListener("submit", (event) => {
+document.addEventListener("submit", async (event) => {
   if (!event.target.matches("form.jump")) return;
   event.preventDefault();
   const { attempt, call } = event.target.elements;
-  reveal(Number(attempt.value), Number(call.value));
+  if (await reveal(Number(attempt.value), Number(call.value))) return;
+  call.setCustomValidity(`There is no call #${call.value}.`);
+  call.reportValidity();
+  call.addEventListener("input", () => call.setCustomValidity(""), { once: true });
 });
 
 addEventListener("hashchange", () => follow(location.hash));
