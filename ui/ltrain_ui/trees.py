@@ -9,7 +9,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 
 from ltrain_transforms.errors import NothingToShow
@@ -63,7 +63,7 @@ class OpenedTree:
     dataset: TrainedDataset | None
     """The dataset that was trained with it."""
     has_newer: bool
-    """Whether the store has spans of its group that came after the dataset."""
+    """Whether the store has spans of it that came after the dataset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,8 @@ class _Request:
     """An execution, and what decides on its rewards."""
 
     execution: StoredExecution
+    own: SpansState
+    """What the store has of the execution alone."""
     recipe: Recipe
     label: str
     """A label of the recipe, for the reader."""
@@ -107,12 +109,13 @@ class Trees:
         recipe, label = recipe_or_default(self._sources.recipe)
         execution = self._find(address.of, recipe)
         dataset = execution.trained(self._sources.home)
-        request = _Request(execution, recipe, label, None if address.by_recipe else dataset)
+        own = self._sources.read(execution.state)
+        request = _Request(execution, own, recipe, label, None if address.by_recipe else dataset)
         extent = address.extent or self._extent(request, address.is_whole)
         key = self._key(request, extent)
         tree = self._read(key, lambda: self._derive(request, extent))
         later = request.later(extent)
-        has_newer = dataset is not None and self._state(request).latest > dataset.watermark
+        has_newer = dataset is not None and own.latest > dataset.watermark
         return OpenedTree(tree, key, later, dataset, has_newer)
 
     def get(self, key: str, address: TreeAddress) -> RolloutTree:
@@ -128,16 +131,13 @@ class Trees:
         assert found is not None
         return found
 
-    def _state(self, request: _Request) -> SpansState:
-        return self._sources.read(lambda store: request.execution.state(store))
-
     def _extent(self, request: _Request, is_whole: bool) -> Extent:
         """Return how much of an execution can be read at once.
 
         Args:
             is_whole: whether all calls are needed.
         """
-        own = self._state(request).spans
+        own = request.own.spans
         if own > FEW and not is_whole:
             return Extent.FIRST
         final = request.final
@@ -153,7 +153,7 @@ class Trees:
 
     def _key(self, request: _Request, extent: Extent) -> str:
         is_of_group = extent == Extent.CREDIT
-        state = self._group_state(request) if is_of_group else self._state(request)
+        state = self._group_state(request) if is_of_group else request.own
         execution, recipe = request.execution, request.recipe
         dataset = request.dataset if extent == Extent.TRAINED else None
         parts = (execution.kind, execution.id, extent, recipe.digest, request.label, state, dataset)
@@ -170,7 +170,7 @@ class Trees:
         if tree is None:
             name = f"{execution.kind}:{execution.id}"
             raise NothingToShow(f"The spans of {name} are of no execution that can be shown.")
-        return tree
+        return replace(tree, tables={})  # pages need only the tree
 
     def _kept_tree(self, key: str) -> Future[RolloutTree] | None:
         with self._lock:

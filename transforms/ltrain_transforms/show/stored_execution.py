@@ -121,10 +121,10 @@ class StoredExecution:
         params: dict[str, object] = {"id": self.id}
         if self.kind != "rollout":
             return own_condition(self._traffic), params
-        own, run = "RolloutId = {id:String}", self.place["run"]
-        return (
-            (f"RunId = {{run:String}} AND {own}", params | {"run": run}) if run else (own, params)
-        )
+        own = "RolloutId = {id:String}"
+        if run := self.place["run"]:  # feedback names no run
+            own, params["run"] = f"RunId IN ('', {{run:String}}) AND {own}", run
+        return own, params
 
     def _read_calls(self, store: Store, recipe: Recipe) -> RolloutTables:
         selection = Selection(rollout=self.id, run=self.place["run"] or None)

@@ -90,12 +90,18 @@ class ExecutionPages:
     def body(self, request: Request) -> Response:
         """Return the body of a call."""
         shown, attempt, values = self._part(request)
-        position = _position(shown, attempt, values)
+        call = parse_number("call", values.get("call", ""))
+        position = shown.attempts[attempt - 1].position(call)
+        if position is None:
+            raise NothingToShow(f"Attempt {attempt} of {shown.title} has no call #{call}.")
         return HTMLResponse(render_body(shown, attempt, position))
 
     def position(self, request: Request) -> Response:
-        """Return the position of a call in the tree."""
-        return PlainTextResponse(str(_position(*self._part(request))))
+        """Return the position of a call in the tree; -1 if it has no such call."""
+        shown, attempt, values = self._part(request)
+        call = parse_number("call", values.get("call", ""))
+        position = shown.attempts[attempt - 1].position(call)
+        return PlainTextResponse("-1" if position is None else str(position))
 
     def _part(self, request: Request) -> tuple[RolloutTree, int, QueryParams]:
         """Return the tree that a request names, the number of an attempt in it, and the query."""
@@ -129,14 +135,6 @@ def _tree_address(of: str, values: Mapping[str, str]) -> TreeAddress:
         raise BadParameter(f"'read' is one of {', '.join(Extent)} in an address.")
     extent = None if read is None else Extent(read)
     return TreeAddress(of, extent, values.get("by") == "recipe", bool(values.get("call")))
-
-
-def _position(shown: RolloutTree, attempt: int, values: Mapping[str, str]) -> int:
-    call = parse_number("call", values.get("call", ""))
-    position = shown.attempts[attempt - 1].position(call)
-    if position is None:
-        raise NothingToShow(f"Attempt {attempt} of {shown.title} has no call #{call}.")
-    return position
 
 
 def _other_judge(request: Request, address: TreeAddress) -> KeyLink:

@@ -4,6 +4,7 @@ const NEAR = "600px 0px"; // blocks within this distance of the screen have rows
 const PAUSE = 60; // milliseconds that a block stays near before its rows are read
 const openCalls = new Set(); // ids of open calls
 const lists = new Map(); // the list of each attempt, by its number
+let sought; // attempt and call of a link to a call that the tree does not have yet
 
 const sleep = (time) => new Promise((resolve) => setTimeout(resolve, time));
 const identifier = (attempt, call) => `a${attempt}c${call}`;
@@ -148,9 +149,10 @@ function focusRow(row) {
   return row;
 }
 
-// Open a call; return its row, or nothing if the tree has no such call.
+// Open a call; return its row, or nothing if the tree has no such call, or does not have it yet.
 async function reveal(attempt, call) {
-  const row = focusRow(await lists.get(attempt)?.find(call).catch(() => undefined));
+  const row = focusRow(await lists.get(attempt)?.find(call));
+  sought = row ? undefined : [attempt, call];
   if (row) row.firstElementChild.open = true;
   return row;
 }
@@ -189,6 +191,7 @@ async function complete() {
   const row = id && (await place(id));
   for (const call of document.querySelectorAll("details.call")) call.open ||= openCalls.has(call.id);
   if (row) scrollBy(0, top(row) - offset);
+  if (sought) await reveal(...sought);
   if (focused) (await place(focused))?.querySelector("summary").focus({ preventScroll: true });
   complete();
 }
@@ -227,6 +230,7 @@ document.addEventListener("submit", async (event) => {
   event.preventDefault();
   const { attempt, call } = event.target.elements;
   if (await reveal(Number(attempt.value), Number(call.value))) return;
+  if (document.querySelector("[data-next]")) return; // it may come
   call.setCustomValidity(`There is no call #${call.value}.`);
   call.reportValidity();
   call.addEventListener("input", () => call.setCustomValidity(""), { once: true });
