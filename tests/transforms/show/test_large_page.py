@@ -24,8 +24,8 @@ def large() -> RolloutTree:
     talk = '[{"role":"user","parts":[{"type":"text","content":"%s"}]}]'
     steps = [call("root", None, 0), call("late", "root", CALLS - 1), call("early", None, 1)]
     for seq in range(2, CALLS - 1):
-        more = {"kind": "llm", "input": talk % f"asks {(seq + 1) // 2}", "output": talk % f"says {seq}"}
-        steps.append(call(f"c{seq}", "early", seq, **more))
+        texts = {"input": talk % f"asks {(seq + 1) // 2}", "output": talk % f"says {seq}"}
+        steps.append(call(f"c{seq}", "early", seq, kind="llm", **texts))
     steps[901] |= {"name": f"{EVIL}{MARKS}", "error_type": EVIL, "status": "error"}
     steps[901] |= {"kind": "tool", "input": None, "output": None, "result": EVIL + "y" * 5_000_000}
     return of(*steps)
