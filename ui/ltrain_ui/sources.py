@@ -11,13 +11,8 @@ from ltrain_collector.errors import StoreUnreachable
 from ltrain_collector.store import Store
 from ltrain_transforms.errors import NothingToShow
 from ltrain_transforms.recipe import DEFAULT, Recipe
-from ltrain_transforms.reports import Report
-from ltrain_transforms.show import (
-    RolloutTree,
-    look_up_in_home,
-    look_up_in_store,
-    recipe_or_default,
-)
+from ltrain_transforms.reports import Reference, Report
+from ltrain_transforms.show import find_reference, look_up_in_home, recipe_or_default
 from ltrain_transforms.traces import sender_roles
 
 T = TypeVar("T")
@@ -67,13 +62,15 @@ class Sources(AbstractContextManager["Sources"]):
         recipe, _ = self.load_recipe()
         return sender_roles.trusted_senders(recipe.source.trust)
 
-    def look_up(self, name: str) -> RolloutTree | Report:
-        """Return what an id names in the store.
+    def find(self, name: str) -> Reference:
+        """Return the run, rollout, trace or session that an id names in the store.
 
         Raises:
             LtrainError: when there is no store, or nothing has this id.
         """
-        return self.read(lambda store: look_up_in_store(store, name, self.home, self.recipe))
+        recipe, _ = recipe_or_default(self.recipe)
+        trust = recipe.source.trust
+        return self.read(lambda store: find_reference(store, name, self.home, trust))
 
     def look_up_in_home(self, kind: str, name: str, against: str | None = None) -> Report:
         """Return a policy version, or a dataset and how it differs from `against`.

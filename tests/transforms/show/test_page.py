@@ -20,7 +20,7 @@ EVIL = (
     "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
     "\"' onmouseover=alert(3) <a href='javascript:alert(4)'>{{ 7*7 }}</pre></details>&lt;"
 )
-VOID = {"meta", "img", "br", "link"}
+VOID = {"meta", "img", "br", "link", "input"}
 
 
 class Page(HTMLParser):

@@ -5,7 +5,7 @@ from ltrain_transforms.datasets.build import Progress, build, ignore_progress
 from ltrain_transforms.datasets.dataset import Dataset, DatasetBatch
 from ltrain_transforms.datasets.interrupt import interrupt_handler
 from ltrain_transforms.datasets.location import dataset_folder, list_datasets, list_manifests
-from ltrain_transforms.datasets.manifest import KEYS, MANIFEST, count_reasons
+from ltrain_transforms.datasets.manifest import KEYS, MANIFEST, SCHEMA_VERSION, count_reasons
 from ltrain_transforms.datasets.pipeline import derive, parse_spans
 from ltrain_transforms.datasets.progress import show_progress
 from ltrain_transforms.datasets.selective_drops import alarm_messages, alarms_by_wave
@@ -14,6 +14,7 @@ from ltrain_transforms.datasets.workers import open_workers
 __all__ = [
     "KEYS",
     "MANIFEST",
+    "SCHEMA_VERSION",
     "Dataset",
     "DatasetBatch",
     "Progress",

@@ -2,42 +2,56 @@
 
 from ltrain_transforms.show.group import Group, compare_task, read_group
 from ltrain_transforms.show.lookup import (
+    find_reference,
     look_up,
     look_up_in_home,
-    look_up_in_store,
     trained_run_report,
 )
 from ltrain_transforms.show.notebook import Shown, show
 from ltrain_transforms.show.page import (
     page_asset,
     page_templates,
+    render_body,
     render_page,
+    render_rows,
     template_name,
+    tree_values,
     write_page,
 )
-from ltrain_transforms.show.rollout import recipe_or_default
+from ltrain_transforms.show.rollout import Extent, recipe_or_default
+from ltrain_transforms.show.stored_execution import SpansState, StoredExecution, find_execution
 from ltrain_transforms.show.terminal import print_shown
 from ltrain_transforms.show.trained_rows import SHADES, trained_rows
-from ltrain_transforms.show.tree import RolloutTree
+from ltrain_transforms.show.trained_tables import TrainedDataset
+from ltrain_transforms.show.tree import Attempt, RolloutTree
 
 __all__ = [
     "SHADES",
+    "Attempt",
+    "Extent",
     "Group",
     "RolloutTree",
     "Shown",
+    "SpansState",
+    "StoredExecution",
+    "TrainedDataset",
     "compare_task",
+    "find_execution",
+    "find_reference",
     "look_up",
     "look_up_in_home",
-    "look_up_in_store",
     "page_asset",
     "page_templates",
     "print_shown",
     "read_group",
     "recipe_or_default",
+    "render_body",
     "render_page",
+    "render_rows",
     "show",
     "template_name",
     "trained_rows",
     "trained_run_report",
+    "tree_values",
     "write_page",
 ]

@@ -38,29 +38,46 @@ class CallMessages:
     outputs: tuple[Excerpt, ...]
 
 
-def messages_by_call(steps: Iterable[TreeCall]) -> dict[int, CallMessages]:
-    """Return the conversation of each call by its `seq`; agents and nodes have none."""
-    conversations: dict[int, CallMessages] = {}
-    previous: tuple[TreeCall, list[Message]] | None = None
-    for step in sorted(steps, key=lambda step: int(step.call["seq"])):
+class Conversation:
+    """The messages of the calls of an attempt, read one call at a time."""
+
+    def __init__(self, steps: Iterable[TreeCall]) -> None:
+        self._steps = sorted(steps, key=lambda step: int(step.call["seq"]))
+        self._places = {step.call["call_id"]: at for at, step in enumerate(self._steps)}
+        self._last: tuple[str, list[Message]] | None = None
+
+    def messages(self, step: TreeCall) -> CallMessages | None:
+        """Return the messages of a call; agents and nodes have none."""
         call = step.call
         if call["kind"] in ("agent", "node"):
-            continue
-        history = read_messages(call["input"]) if call["kind"] == "llm" else []
+            return None
+        history = self._history(step)
         if not history:
             inputs = _text("input", call["arguments"] or call["input"])
             outputs = _excerpts(read_messages(call["output"]) if call["kind"] == "llm" else [])
             outputs = outputs or _text("output", call["result"] or call["output"])
-            conversations[call["seq"]] = CallMessages(0, None, inputs, outputs)
-            continue
-        common = _common_prefix(previous[1], history) if previous else 0
+            return CallMessages(0, None, inputs, outputs)
+        previous, common = self._previous(step), 0
+        if previous is not None:
+            common = _common_prefix(self._history(previous), history)
         outputs = _excerpts(read_messages(call["output"])) or _text("output", call["output"])
-        repeats = previous[0] if previous and common else None
-        conversations[call["seq"]] = CallMessages(
-            common, repeats, _excerpts(history[common:]), outputs
+        self._last = (call["call_id"], history)  # the next call compares its history with this one
+        return CallMessages(
+            common, previous if common else None, _excerpts(history[common:]), outputs
         )
-        previous = (step, history)
-    return conversations
+
+    def _previous(self, step: TreeCall) -> TreeCall | None:
+        """Return the call before this one that has a history."""
+        for at in range(self._places[step.call["call_id"]] - 1, -1, -1):
+            if self._history(self._steps[at]):
+                return self._steps[at]
+        return None
+
+    def _history(self, step: TreeCall) -> list[Message]:
+        call = step.call
+        if self._last is not None and self._last[0] == call["call_id"]:
+            return self._last[1]
+        return read_messages(call["input"]) if call["kind"] == "llm" else []
 
 
 def _common_prefix(left: list[Message], right: list[Message]) -> int:

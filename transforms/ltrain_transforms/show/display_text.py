@@ -5,7 +5,8 @@ control a terminal. The templates escape HTML.
 """
 
 from ltrain_instrument.machine import visible
-from ltrain_transforms.show.tree import Row
+from ltrain_transforms.show.rollout import Extent
+from ltrain_transforms.show.tree import RolloutTree, Row
 from ltrain_transforms.traces import (
     REQUEST,
     RESULT,
@@ -67,6 +68,19 @@ def variable_value(text: str | None) -> str:
     return decoded if isinstance(decoded, str) else text or ""
 
 
+def extent_sentence(shown: RolloutTree) -> str:
+    """Return what was read for a tree, and who decided on rewards and credit."""
+    match shown.extent:
+        case Extent.FIRST:
+            return f"The first {shown.size:,} calls. All calls are read now."
+        case Extent.CALLS:
+            return "All calls. Rewards, credit and drops are derived now, from the whole group."
+        case Extent.TRAINED:
+            return f"Rewards, credit and drops as they were trained: {shown.judged_by}."
+        case Extent.CREDIT:
+            return f"Rewards, credit and drops by the recipe as it is now: {shown.judged_by}."
+
+
 def agent_label(call: Row) -> str:
     """Return the agent of a call, and its node if that has another name."""
     return "/".join(dict.fromkeys(name for name in (call["agent"], call["node"]) if name))
@@ -78,9 +92,9 @@ def call_status(call: Row) -> str:
 
 def token_counts(call: Row) -> str:
     """Return the lengths of prompt and response: of the token ids, else the reported usage."""
-    prompt, responses = call["prompt_token_ids"], call["response_token_ids"]
-    if prompt is not None and responses is not None:
-        return f"{len(prompt)}+{sum(map(len, responses))} ids"
+    prompt, response = call["prompt_ids"], call["response_ids"]
+    if prompt is not None and response is not None:
+        return f"{prompt}+{response} ids"
     if call["output_tokens"] is None:
         return ""
     return f"{call['input_tokens'] or 0}+{call['output_tokens']} tokens"

@@ -25,10 +25,10 @@ from ltrain_transforms.reports import (
     run_report,
 )
 from ltrain_transforms.show import subject
-from ltrain_transforms.show.rollout import candidates, read_rollout, recipe_or_default
-from ltrain_transforms.show.traffic import TrafficKind, only_rollout, read_traffic
+from ltrain_transforms.show.rollout import recipe_or_default
+from ltrain_transforms.show.stored_execution import find_execution
 from ltrain_transforms.show.trained_rows import trained_versions
-from ltrain_transforms.show.tree import RolloutTree, build_tree
+from ltrain_transforms.show.tree import RolloutTree
 from ltrain_transforms.traces import sender_roles
 
 IN_STORE = {Kind.RUN, Kind.ROLLOUT, Kind.TRACE, Kind.SESSION, Kind.SPAN}
@@ -117,6 +117,26 @@ def look_up_in_store(
         raise
 
 
+def find_reference(
+    store: Store, identifier: str, home: Path, trust: Sequence[str] = ()
+) -> Reference:
+    """Return what `look_up_in_store` shows for an id, without reading it.
+
+    Args:
+        trust: the recipe's `source.trust`.
+
+    Raises:
+        NothingToShow: when the id names nothing, or several things.
+    """
+    name = Identifier.parse(identifier)
+    if subject.is_run(name, store):
+        return Reference(Kind.RUN, name.text)
+    found = find_execution(store, name, trust)
+    if found is None:
+        raise subject.not_found(name, home, store)
+    return Reference(Kind(found.kind), found.id)
+
+
 def _trained(home: Path, dataset: Dataset) -> tuple[Reference, ...] | str:
     """Return the versions that were trained on a dataset, or the error of a damaged one."""
     try:
@@ -168,27 +188,11 @@ def _run_or_execution(
     if subject.is_run(name, store):
         return _run(store, name.text, recipe, report_status)
     loaded, recipe_label = recipe_or_default(recipe)
-    row = subject.find_rollout(name, store, loaded.source.trust)
-    if row is None:
-        rollout, traffic = _rollout_or_traffic(store, name)
-        if rollout:
-            row = next(iter(candidates(store, rollout, loaded.source.trust)), None)
-        elif traffic and (tables := read_traffic(store, loaded, recipe_label, *traffic)):
-            return build_tree(tables)
-    if row is None:
+    found = find_execution(store, name, loaded.source.trust)
+    shown = None if found is None else found.read(store, loaded, recipe_label)
+    if shown is None:
         raise subject.not_found(name, home, store)
-    return build_tree(read_rollout(store, loaded, recipe_label, row))
-
-
-def _rollout_or_traffic(
-    store: Store, name: Identifier
-) -> tuple[str | None, tuple[TrafficKind, str] | None]:
-    """Return the rollout of a trace or span, else the trace or session itself."""
-    if traffic := subject.find_traffic(name, store):
-        return (only_rollout(store, traffic[1]) if traffic[0] == "trace" else None), traffic
-    if span := subject.find_span(name, store):
-        return span["rollout"] or None, ("trace", span["trace"])
-    return None, None
+    return shown
 
 
 def _run(

@@ -38,8 +38,7 @@ class Shown:
         """The names that `frame` takes."""
         if isinstance(self.content, Report):
             return tuple(part.title for part in self.content.parts if isinstance(part, Grid))
-        tables = self.content.data.items()
-        return tuple(name for name, rows in tables if isinstance(rows, list))
+        return tuple(self.content.tables)
 
     def frame(self, name: str) -> pl.DataFrame:
         """Return a table of a report, or a derived table of a rollout, such as `calls`.
@@ -50,7 +49,7 @@ class Shown:
         if name not in self.frames:
             raise UnknownName("table", name, self.frames)
         if isinstance(self.content, RolloutTree):
-            return pl.DataFrame(self.content.data[name], infer_schema_length=None)
+            return self.content.tables[name]
         grid = next(
             part for part in self.content.parts if isinstance(part, Grid) and part.title == name
         )

@@ -6,10 +6,12 @@ anything.
 """
 
 from base64 import b64encode
+from collections.abc import Sequence
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
+from typing import Any, cast
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -18,7 +20,8 @@ from ltrain_instrument.machine import visible
 from ltrain_transforms.errors import NothingToShow
 from ltrain_transforms.reports import Chart, Facts, Grid, Report, format_cell
 from ltrain_transforms.show import charts, credit, display_text
-from ltrain_transforms.show.conversation import excerpt, messages_by_call
+from ltrain_transforms.show.call_window import CallMacros, CallName, call_window
+from ltrain_transforms.show.conversation import Conversation, excerpt
 from ltrain_transforms.show.tree import Attempt, RolloutTree, TreeCall
 
 DEEPEST = 8
@@ -27,6 +30,10 @@ MIN_BAR = 3
 """Minimum length of the bar of a call, in thousandths of the time line."""
 FOLD_FROM = 600
 """A text with more characters is folded."""
+MAX_NAME = 200
+"""Characters of a name or a badge in the row of a call."""
+MOST_DROPS = 200
+"""Drops of spans without a call that a page lists."""
 
 
 def write_page(shown: RolloutTree | Report, file: Path) -> None:
@@ -58,8 +65,57 @@ def render_page(shown: RolloutTree | Report) -> str:
             style=Markup(style),
             script=Markup(script),
             policy=f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'",
+            **tree_values(),
         )
     )
+
+
+def tree_values(
+    *,
+    wanted: CallName | None = None,
+    rows: str | None = None,
+    form: Sequence[tuple[str, str]] = (),
+    next: str | None = None,
+    next_text: str = "",
+    has_newer: bool = False,
+) -> dict[str, Any]:
+    """Return the values of `rollout.html.j2`, beside those of every page.
+
+    Args:
+        wanted: the call that the page opens.
+        rows: the address of more rows and of bodies; None: the page has them as data.
+        form: name and value of the parameters of the page that a form for a call keeps.
+        next: the address of the page with more of the same tree, if this one has not all.
+        next_text: the text of the link to it.
+        has_newer: whether the store has newer spans than the dataset that is shown.
+    """
+    tree = {"wanted": wanted, "rows": rows, "form": form, "has_newer": has_newer}
+    return {**tree, "next": next, "next_text": next_text}
+
+
+def render_rows(shown: RolloutTree, number: int, start: int) -> str:
+    """Return the HTML of a block of rows.
+
+    Args:
+        number: of the attempt on the page, from 1.
+        start: the first position of the block.
+    """
+    return call_window(shown, shown.attempts[number - 1], number).rows(_macros(), start)
+
+
+def render_body(shown: RolloutTree, number: int, position: int) -> str:
+    """Return the HTML of the body of a call.
+
+    Args:
+        number: of the attempt on the page, from 1.
+        position: of the call in the tree.
+    """
+    steps = shown.attempts[number - 1].steps
+    return _macros().body(steps[position], number, Conversation(steps))
+
+
+def _macros() -> CallMacros:
+    return cast(CallMacros, page_templates().get_template("call.html.j2").module)
 
 
 def no_page(_: object) -> None:
@@ -93,7 +149,7 @@ def page_templates() -> Environment:
     environment.globals |= {
         "credit": credit,
         "words": display_text,
-        "messages_by_call": messages_by_call,
+        "call_window": call_window,
         "excerpt": excerpt,
         "signed": display_text.format_signed,
         "draw_chart": charts.draw_chart,
@@ -103,6 +159,8 @@ def page_templates() -> Environment:
         "bar": bar,
         "call_badges": call_badges,
         "fold_from": FOLD_FROM,
+        "name_length": MAX_NAME,
+        "most_drops": MOST_DROPS,
         "deepest": DEEPEST,
         "is_facts": lambda part: isinstance(part, Facts),
         "is_grid": lambda part: isinstance(part, Grid),

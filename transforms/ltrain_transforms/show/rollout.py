@@ -2,17 +2,37 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from ltrain_collector.store import Store
-from ltrain_transforms.datasets import derive
+from ltrain_transforms.datasets import derive, parse_spans
 from ltrain_transforms.recipe import DEFAULT, Policy, Recipe, Reward, Source
 from ltrain_transforms.rewards import explained_scores
 from ltrain_transforms.source import Selection, read_spans, runner_condition
+from ltrain_transforms.tables import TABLES
 from ltrain_transforms.traces import sender_roles
+
+
+class Extent(StrEnum):
+    """How much is read of a rollout, trace or session."""
+
+    FIRST = "first"
+    """The calls in its first spans."""
+    CALLS = "calls"
+    """All calls, without rewards and credit."""
+    CREDIT = "credit"
+    """With rewards, credit and drops, as a recipe derives them from the whole group."""
+    TRAINED = "trained"
+    """With rewards, credit and drops, as a dataset has them."""
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether rewards, credit and drops are read."""
+        return self in (Extent.CREDIT, Extent.TRAINED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +47,7 @@ class RolloutTables:
     """What the id names: a rollout, a trace or a session."""
     explanations: Mapping[str, str] = field(default_factory=dict)
     """Score and explanation of evaluations, as text for the reader, by the evidence of rewards."""
-
-    @property
-    def data(self) -> dict[str, Any]:
-        """The rows of every table, for `--json`."""
-        tables = {name: frame.to_dicts() for name, frame in self.tables.items()}
-        return {self.kind: self.id, **tables}
+    extent: Extent = Extent.CREDIT
 
 
 def recipe_or_default(path: Path | None) -> tuple[Recipe, str]:
@@ -74,11 +89,26 @@ def candidates(store: Store, prefix: str, trust: Sequence[str] = ()) -> list[dic
     return [row for row in rows if row["rollout"] == prefix] or rows
 
 
+def parsed_tables(
+    spans: pl.DataFrame, recipe: Recipe, rollout: str | None
+) -> dict[str, pl.DataFrame]:
+    """Return the tables of what `SPANS` record; those that a recipe decides are empty.
+
+    Args:
+        rollout: keep the executions of this rollout only.
+    """
+    parsed = parse_spans(spans, recipe)
+    found = {"calls": parsed.calls, "executions": parsed.executions, "states": parsed.states}
+    if rollout is not None:
+        found["executions"] = parsed.executions.filter(pl.col("rollout_id") == rollout)
+    return {table.name: found.get(table.name, table.empty()) for table in TABLES}
+
+
 def read_rollout(
     store: Store, recipe: Recipe, recipe_label: str, row: dict[str, Any]
 ) -> RolloutTables:
     """Read all tables of a rollout; `row` is a result of `candidates`."""
-    spans, unresolved = read_spans(store, Source(trust=recipe.source.trust), _group_selection(row))
+    spans, unresolved = read_spans(store, Source(trust=recipe.source.trust), group_selection(row))
     derived = derive(spans, recipe, named_modes=(row["mode"],))
     executions = derived.tables["executions"]
     own = executions.filter(pl.col("rollout_id") == row["rollout"])
@@ -87,7 +117,9 @@ def read_rollout(
     outcomes = derived.outcomes.filter(
         pl.col("execution_id").is_in(peers["execution_id"].implode())
     )
-    tables = own_tables(derived.tables, own["execution_id"], spans, unresolved)
+    ids = own["execution_id"]
+    own_spans = spans.filter(pl.col("execution_id").is_in(ids.implode()))["span_id"]
+    tables = own_tables(derived.tables, ids, own_spans, unresolved)
     rollout, explanations = str(row["rollout"]), explain_scores(spans)
     return RolloutTables(rollout, tables, outcomes, recipe_label, explanations=explanations)
 
@@ -100,7 +132,7 @@ def explain_scores(spans: pl.DataFrame) -> dict[str, str]:
     }
 
 
-def _group_selection(row: dict[str, Any]) -> Selection:
+def group_selection(row: dict[str, Any]) -> Selection:
     """Select the group of a rollout, or the rollout alone if its run or task is not known."""
     if not row["run"] or not row["task"]:
         return Selection(rollout=str(row["rollout"]))
@@ -115,19 +147,19 @@ def _group_selection(row: dict[str, Any]) -> Selection:
 def own_tables(
     derived: Mapping[str, pl.DataFrame],
     executions: pl.Series,
-    spans: pl.DataFrame,
-    unresolved: pl.DataFrame,
+    spans: pl.Series,
+    unresolved: pl.DataFrame | None = None,
 ) -> dict[str, pl.DataFrame]:
     """Return the rows of every table that belong to the executions with these ids.
 
     Args:
-        spans: the `SPANS` that the tables were derived from.
-        unresolved: the `DROPS` of spans without an execution.
+        spans: the ids of their spans.
+        unresolved: the `DROPS` of spans without an execution, if the table lacks them.
     """
     is_own = pl.col("execution_id").is_in(executions.implode())
     tables = {name: frame.filter(is_own) for name, frame in derived.items() if name != "drops"}
-    drops = pl.concat([derived["drops"], unresolved])
-    return {**tables, "drops": _own_drops(drops, tables, spans.filter(is_own)["span_id"])}
+    drops = derived["drops"] if unresolved is None else pl.concat([derived["drops"], unresolved])
+    return {**tables, "drops": _own_drops(drops, tables, spans)}
 
 
 def _own_drops(

@@ -8,7 +8,7 @@ from ltrain_collector.promoted_columns import SESSION_SQL
 from ltrain_collector.store import Store, quote_literal
 from ltrain_instrument.identity import HELD_OUT_MODES
 from ltrain_transforms.datasets import derive
-from ltrain_transforms.recipe import Recipe
+from ltrain_transforms.recipe import Recipe, Source
 from ltrain_transforms.show.rollout import RolloutTables, explain_scores, own_tables
 from ltrain_transforms.source import Selection, read_spans
 
@@ -27,6 +27,11 @@ def traffic_ids(store: Store, kind: TrafficKind, prefix: str, limit: int) -> lis
     return [prefix] if prefix in ids else ids
 
 
+def own_condition(kind: TrafficKind) -> str:
+    """Return the SQL condition on the spans of the trace or session `{id:String}`."""
+    return f"{_COLUMNS[kind]} = {{id:String}}"
+
+
 def only_rollout(store: Store, trace: str) -> str | None:
     """Return the rollout of which all spans of a trace are, if they are of one."""
     sql = (
@@ -37,13 +42,18 @@ def only_rollout(store: Store, trace: str) -> str | None:
     return str(rollouts[0]) if len(rollouts) == 1 else None
 
 
+def traffic_source(recipe: Recipe, kind: TrafficKind, identifier: str) -> Source:
+    """Return the source that selects one trace or session."""
+    condition = f"{_COLUMNS[kind]} = {quote_literal(identifier)}"
+    unit = {"execution": kind, "where": condition, "run": None, "since": None, "until": None}
+    return recipe.source.model_copy(update=unit)
+
+
 def read_traffic(
     store: Store, recipe: Recipe, recipe_label: str, kind: TrafficKind, identifier: str
 ) -> RolloutTables | None:
     """Read all tables of a trace or a session; None if no execution has this id."""
-    condition = f"{_COLUMNS[kind]} = {quote_literal(identifier)}"
-    unit = {"execution": kind, "where": condition, "run": None, "since": None, "until": None}
-    source = recipe.source.model_copy(update=unit)
+    source = traffic_source(recipe, kind, identifier)
     spans, unresolved = read_spans(store, source, Selection())
     recipe = recipe.model_copy(update={"source": source})
     derived = derive(spans, recipe, named_modes=HELD_OUT_MODES)
@@ -55,7 +65,8 @@ def read_traffic(
     if own.is_empty():
         return None
     ids = own["execution_id"]
-    tables = own_tables(derived.tables, ids, spans, unresolved)
+    own_spans = spans.filter(pl.col("execution_id").is_in(ids.implode()))["span_id"]
+    tables = own_tables(derived.tables, ids, own_spans, unresolved)
     outcomes = derived.outcomes.filter(pl.col("execution_id").is_in(ids.implode()))
     explanations = explain_scores(spans)
     return RolloutTables(identifier, tables, outcomes, recipe_label, kind, explanations)

@@ -12,12 +12,17 @@ from typing import Any
 import polars as pl
 
 from ltrain_transforms.samples import SplitReason
-from ltrain_transforms.show.rollout import RolloutTables
+from ltrain_transforms.show.rollout import Extent, RolloutTables
 from ltrain_transforms.tables import OTHER_SPAN
 
 Row = dict[str, Any]
 FIRST = SplitReason.FIRST.value
 """The reason of the first row of a rollout, which is not shown."""
+SAMPLE_COLUMNS = (
+    *("sample_id", "transition_ids", "call_offsets", "response_mask"),
+    *("begins", "differs_from", "differs_at"),
+)
+"""The columns of `samples` that a tree reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +53,7 @@ class TrainedTokens:
 @dataclass(slots=True)
 class TreeCall:
     call: Row
+    """Its row of `calls`; `prompt_ids` and `response_ids` are numbers of token ids, or None."""
     depth: int
     offset: float
     """Seconds from the start of the attempt."""
@@ -82,6 +88,11 @@ class Attempt:
     drops: list[Row] = field(default_factory=list)
     """Drops of the attempt itself."""
 
+    def position(self, seq: int) -> int | None:
+        """Return the position in `steps` of the call with a `seq`."""
+        places = (at for at, step in enumerate(self.steps) if step.call["seq"] == seq)
+        return next(places, None)
+
 
 @dataclass(frozen=True, slots=True)
 class RolloutTree:
@@ -92,9 +103,23 @@ class RolloutTree:
     """Drops of spans that belong to no call."""
     other_spans: int
     """Number of spans that describe no call, such as those of transports."""
-    data: dict[str, Any] = field(repr=False)
+    tables: dict[str, pl.DataFrame] = field(repr=False)
+    """Its rows of every derived table."""
     kind: str = "rollout"
     """What the id names: a rollout, a trace or a session."""
+    extent: Extent = Extent.CREDIT
+    """How much was read of it."""
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The rows of every table, for `--json`."""
+        tables = {name: frame.to_dicts() for name, frame in self.tables.items()}
+        return {self.kind: self.rollout, **tables}
+
+    @property
+    def size(self) -> int:
+        """The number of calls."""
+        return sum(len(attempt.steps) for attempt in self.attempts)
 
     @property
     def title(self) -> str:
@@ -112,17 +137,28 @@ def build_tree(rollout: RolloutTables) -> RolloutTree:
     others = [row for row in drops if not any(_attach_drop(row, attempt) for attempt in attempts)]
     other_spans = left_out.height - len(drops)
     return RolloutTree(
-        rollout.id, rollout.recipe, attempts, others, other_spans, rollout.data, rollout.kind
+        rollout.id,
+        rollout.recipe,
+        attempts,
+        others,
+        other_spans,
+        rollout.tables,
+        rollout.kind,
+        rollout.extent,
     )
 
 
 def _attempt(execution: Row, rollout: RolloutTables) -> Attempt:
     is_own = pl.col("execution_id") == execution["execution_id"]
-    own = {
-        name: frame.filter(is_own).to_dicts()
+    frames = {
+        name: frame.filter(is_own)
         for name, frame in rollout.tables.items()
-        if name != "drops"
+        if name not in ("drops", "executions")
     }
+    # lists of token ids as Python objects would take most of the time and the memory
+    frames["calls"] = _count_ids(frames["calls"])
+    frames["samples"] = frames["samples"].select(SAMPLE_COLUMNS)
+    own = {name: frame.to_dicts() for name, frame in frames.items()}
     steps = list(_depth_first(own["calls"], execution["start"] or 0))
     by_call = {step.call["call_id"]: step for step in steps}
     inputs = [row for row in own["states"] if row["written_by"] not in by_call]
@@ -143,6 +179,15 @@ def _attempt(execution: Row, rollout: RolloutTables) -> Attempt:
     group = rollout.group["reward"].to_list() if outcomes else []
     outcome = outcomes[0] if outcomes else None
     return Attempt(execution, outcome, group, inputs, rewards, steps, owners)
+
+
+def _count_ids(calls: pl.DataFrame) -> pl.DataFrame:
+    """Return the calls with the numbers of their token ids in place of the ids."""
+    responses = pl.col("response_token_ids")
+    return calls.with_columns(
+        prompt_ids=pl.col("prompt_token_ids").list.len(),
+        response_ids=responses.list.eval(pl.element().list.len()).list.sum(),
+    ).drop("prompt_token_ids", "response_token_ids", "response_logprobs")
 
 
 def _depth_first(calls: Sequence[Row], start: int) -> Iterator[TreeCall]:

@@ -114,6 +114,34 @@ def read_spans(
     return spans, pl.concat([unresolved, unresolved_logs])
 
 
+def read_first_spans(
+    store: Store, source: Source, own: str, params: dict[str, object], count: int
+) -> pl.DataFrame:
+    """Return about the first `count` `SPANS` of one execution, without its log records.
+
+    Args:
+        own: the SQL condition on the spans that name it.
+        params: the parameters of `own`.
+    """
+    first = f"SELECT Timestamp FROM otel.spans WHERE {own} ORDER BY Timestamp LIMIT {count}"
+    sql = (
+        f"{_columns(source)} WHERE {own} AND Timestamp <= (SELECT max(Timestamp) FROM ({first})) "
+        f"ORDER BY Timestamp LIMIT {count}"
+    )
+    rows = store.query(f"{sql} {QUERY_SETTINGS}", params)
+    trust = sender_roles.trusted_senders(source.trust)
+    return resolve_spans(_typed(rows, trust), source.execution)[0]
+
+
+def read_spans_state(store: Store, source: Source, selection: Selection) -> tuple[int, str]:
+    """Return how many spans `read_spans` reads, and when the latest of them was ingested."""
+    columns = "SELECT IngestedAt AS ingested FROM otel.spans"
+    sql, params = spans_query(source, selection, columns=columns)
+    state = "SELECT toInt64(count()) AS spans, toString(max(ingested)) AS latest"
+    [(spans, latest)] = store.query(f"{state} FROM ({sql})", params).iter_rows()
+    return int(spans), str(latest)
+
+
 def watermark(store: Store, source: Source, selection: Selection) -> tuple[str, int | None]:
     """Return when the latest selected span was ingested, and when the newest of them ended.
 
@@ -151,21 +179,23 @@ def batch_column(source: Source) -> str:
 
 
 def spans_query(
-    source: Source, selection: Selection, batch: ExecutionBatch | None = None
+    source: Source,
+    selection: Selection,
+    batch: ExecutionBatch | None = None,
+    columns: str | None = None,
 ) -> tuple[str, dict[str, object]]:
-    """Return the SQL that reads the spans, and its parameters."""
+    """Return the SQL that reads the spans, and its parameters.
+
+    Args:
+        columns: what is read of each, `SELECT … FROM otel.spans`; None: the columns of `SPANS`.
+    """
     where, params = selection_condition(source, selection)
     within = "true"
     if batch is not None:
         within, limits = batch.condition(batch_column(source))
         where, params = f"{where} AND {within}", params | limits
     selected = f"FROM otel.spans WHERE {where}"
-    # the session takes seven look-ups in each span's map: a sixth of the cost of reading rollouts
-    columns = (
-        _SELECT.format(session="''", keys="emptyArrayString()")
-        if source.execution == "rollout"
-        else _SELECT.format(session=promoted_columns.SESSION_SQL, keys=CALL_KEYS_SQL)
-    )
+    columns = columns or _columns(source)
     traces = f"(SELECT TraceId {selected})"
     if source.execution != "rollout":
         return f"{columns} WHERE {within} AND TraceId IN {traces}", params
@@ -179,6 +209,14 @@ def spans_query(
     )
     unnamed = f"{nameless} AND (TraceId IN {traces} OR TraceId IN {linked})"
     return f"{named} UNION ALL {columns} WHERE {unnamed}", params
+
+
+def _columns(source: Source) -> str:
+    """Return the SQL that reads the columns of `SPANS`, before its condition."""
+    # the session takes seven look-ups in each span's map: a sixth of the cost of reading rollouts
+    if source.execution == "rollout":
+        return _SELECT.format(session="''", keys="emptyArrayString()")
+    return _SELECT.format(session=promoted_columns.SESSION_SQL, keys=CALL_KEYS_SQL)
 
 
 def selection_condition(source: Source, selection: Selection) -> tuple[str, dict[str, object]]:

@@ -1,17 +1,31 @@
 """Pages of executions: lists, the tree of one, and its trained tokens."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import urlencode
 
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from ltrain_collector.errors import BadParameter
+from ltrain_transforms.errors import NothingToShow
 from ltrain_transforms.reports import Kind, Reference
-from ltrain_transforms.show import SHADES, RolloutTree, trained_rows
-from ltrain_ui.addresses import FOLDERS, address_of, tokens_address
-from ltrain_ui.listing import ListQuery, neighbours, read_page
+from ltrain_transforms.show import (
+    SHADES,
+    Extent,
+    RolloutTree,
+    render_body,
+    render_rows,
+    trained_rows,
+    tree_values,
+)
+from ltrain_ui.addresses import FOLDERS, KeyLink, address_of, tokens_address
+from ltrain_ui.listing import FIELDS, ListQuery, neighbours, parse_number, read_page
 from ltrain_ui.pages.renderer import Renderer
 from ltrain_ui.sources import Sources
+from ltrain_ui.trees import OpenedTree, TreeAddress, Trees
 
 
 class ExecutionPages:
@@ -20,9 +34,15 @@ class ExecutionPages:
     def __init__(self, sources: Sources, renderer: Renderer) -> None:
         self._sources = sources
         self._renderer = renderer
+        self._trees = Trees(sources)
 
     def routes(self) -> list[Route]:
         """Return the addresses and their functions."""
+        parts = [
+            Route("/calls/rows", self.rows),
+            Route("/calls/body", self.body),
+            Route("/calls/position", self.position),
+        ]
         in_store = [
             Route(f"/{FOLDERS[kind]}/{{id:path}}", self._execution(kind))
             for kind in FOLDERS
@@ -31,6 +51,7 @@ class ExecutionPages:
         return [
             Route("/rollouts", self.rollouts),
             Route("/rollouts/{id}/tokens", self.tokens),
+            *parts,
             *in_store,
         ]
 
@@ -45,17 +66,52 @@ class ExecutionPages:
     def _execution(self, kind: str) -> Callable[[Request], Response]:
         def execution(request: Request) -> Response:
             """Show a rollout, trace, session or span as a tree of calls."""
-            shown = self._sources.look_up(f"{kind}:{request.path_params['id']}")
-            query = ListQuery.parse(request.query_params)
+            values = request.query_params
+            address = _tree_address(f"{kind}:{request.path_params['id']}", values)
+            opened, query = self._trees.open(address), ListQuery.parse(values)
+            shown = opened.tree
             links = [("List", "u", query.address())]
-            if query.values and isinstance(shown, RolloutTree):
-                unit = shown.rollout
-                links += self._sources.read(lambda store: neighbours(store, query, unit))
-            if isinstance(shown, RolloutTree) and shown.kind == "rollout":
+            if query.values:
+                links += self._sources.read(lambda store: neighbours(store, query, shown.rollout))
+            if shown.kind == "rollout":
                 links.append(("Tokens", "t", tokens_address(shown.rollout)))
-            return self._renderer.show(shown, links)
+            if opened.dataset is not None:
+                links.append(_other_judge(request, address))
+            return self._renderer.show(shown, links, **_values(request, address, opened))
 
         return execution
+
+    def rows(self, request: Request) -> Response:
+        """Return a block of rows of calls."""
+        shown, attempt, values = self._part(request)
+        start = parse_number("at", values.get("at", ""))
+        return HTMLResponse(render_rows(shown, attempt, start))
+
+    def body(self, request: Request) -> Response:
+        """Return the body of a call."""
+        shown, attempt, values = self._part(request)
+        call = parse_number("call", values.get("call", ""))
+        position = shown.attempts[attempt - 1].position(call)
+        if position is None:
+            raise NothingToShow(f"Attempt {attempt} of {shown.title} has no call #{call}.")
+        return HTMLResponse(render_body(shown, attempt, position))
+
+    def position(self, request: Request) -> Response:
+        """Return the position of a call in the tree; -1 if it has no such call."""
+        shown, attempt, values = self._part(request)
+        call = parse_number("call", values.get("call", ""))
+        position = shown.attempts[attempt - 1].position(call)
+        return PlainTextResponse("-1" if position is None else str(position))
+
+    def _part(self, request: Request) -> tuple[RolloutTree, int, QueryParams]:
+        """Return the tree that a request names, the number of an attempt in it, and the query."""
+        values = request.query_params
+        address = _tree_address(values.get("of", ""), values)
+        shown = self._trees.get(values.get("tree", ""), address)
+        attempt = parse_number("attempt", values.get("attempt", ""))
+        if not 1 <= attempt <= len(shown.attempts):
+            raise NothingToShow(f"{shown.title} has {len(shown.attempts)} attempts.")
+        return shown, attempt, values
 
     def tokens(self, request: Request) -> Response:
         """Show the rows of a rollout as they were trained."""
@@ -66,3 +122,46 @@ class ExecutionPages:
         title = f"trained rows of rollout {rollout}"
         values = {"rollout": rollout, "rows": rows, "by": shade, "shades": SHADES}
         return self._renderer.page("tokens.html.j2", title=title, links=links, **values)
+
+
+def _tree_address(of: str, values: Mapping[str, str]) -> TreeAddress:
+    """Return the tree that an address names.
+
+    Raises:
+        BadParameter: when `read` is no part of a tree.
+    """
+    read = values.get("read")
+    if read is not None and read not in set(Extent):
+        raise BadParameter(f"'read' is one of {', '.join(Extent)} in an address.")
+    extent = None if read is None else Extent(read)
+    return TreeAddress(of, extent, values.get("by") == "recipe", bool(values.get("call")))
+
+
+def _other_judge(request: Request, address: TreeAddress) -> KeyLink:
+    """Return the link from what was trained to what the recipe gives now, or back."""
+    without = ("by", "read")
+    kept = {name: text for name, text in request.query_params.items() if name not in without}
+    if not address.by_recipe:
+        return "By the recipe now", "r", f"?{urlencode({**kept, 'by': 'recipe'})}"
+    return "As it was trained", "r", f"?{urlencode(kept)}"
+
+
+def _values(request: Request, address: TreeAddress, opened: OpenedTree) -> dict[str, Any]:
+    """Return the values of the template of a tree."""
+    shown, values = opened.tree, request.query_params
+    tree = {"of": f"{shown.kind}:{shown.rollout}", "read": shown.extent, "tree": opened.key}
+    if address.by_recipe:
+        tree["by"] = "recipe"
+    wanted = None
+    if values.get("call"):
+        last = str(len(shown.attempts))
+        attempt = parse_number("attempt", values.get("attempt", last))
+        wanted = attempt, parse_number("call", values["call"])
+    return tree_values(
+        wanted=wanted,
+        rows=f"/calls/rows?{urlencode(tree)}",
+        form=[(name, text) for name, text in values.items() if name in (*FIELDS, "by")],
+        next=f"?{urlencode({**values, 'read': opened.next})}" if opened.next else None,
+        next_text="Wait for it",
+        has_newer=opened.has_newer and not address.by_recipe,
+    )

@@ -1,12 +1,13 @@
 """Pages of queries: SQL, its result as CSV, and the search by an id."""
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from ltrain_collector.errors import QueryFailed
 from ltrain_transforms.errors import NothingToShow
 from ltrain_transforms.show import look_up_in_home
+from ltrain_ui.addresses import address_of
 from ltrain_ui.pages.renderer import Renderer
 from ltrain_ui.queries import NAMED, export_csv, run_query
 from ltrain_ui.sources import Sources
@@ -51,4 +52,6 @@ class QueryPages:
         if not name:
             raise NothingToShow("Type the id of a rollout, trace, run, policy or dataset.")
         in_home = look_up_in_home(name, home=self._sources.home, folders=False)
-        return self._renderer.show(in_home or self._sources.look_up(name))
+        if in_home is not None:
+            return self._renderer.show(in_home)
+        return RedirectResponse(str(address_of(self._sources.find(name))), 303)

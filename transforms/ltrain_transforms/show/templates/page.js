@@ -1,7 +1,244 @@
-for (const button of document.querySelectorAll("button[data-open]")) {
-  button.hidden = false;
-  button.addEventListener("click", () => {
-    const open = button.dataset.open === "yes";
-    for (const call of document.querySelectorAll("details.call")) call.open = open;
-  });
+// Calls of a tree: open, fold and reach them by key or link. Of a large tree only the blocks of rows
+// near the screen are in the page; rows and bodies come from the server, or from data in the file.
+const NEAR = "600px 0px"; // blocks within this distance of the screen have rows
+const PAUSE = 60; // milliseconds that a block stays near before its rows are read
+const openCalls = new Set(); // ids of open calls
+const lists = new Map(); // the list of each attempt, by its number
+let sought; // attempt and call of a link to a call that the tree does not have yet
+
+const sleep = (time) => new Promise((resolve) => setTimeout(resolve, time));
+const identifier = (attempt, call) => `a${attempt}c${call}`;
+
+function nodes(html) {
+  const template = document.createElement("template");
+  template.innerHTML = html; // of the templates, which escape every text of a trace
+  return template.content;
 }
+
+class ServedCalls {
+  constructor(address) { this.address = address; }
+
+  async read(part, values) {
+    const address = new URL(this.address.replace("/rows?", `/${part}?`), location);
+    for (const [name, value] of Object.entries(values)) address.searchParams.set(name, value);
+    const response = await fetch(address);
+    if (!response.ok) throw new Error(`the server answered ${response.status}`);
+    return response.text();
+  }
+
+  rows(attempt, at) { return this.read("rows", { attempt, at }); }
+  body(attempt, call) { return this.read("body", { attempt, call }); }
+
+  async position(attempt, call) {
+    return Number(await this.read("position", { attempt, call }));
+  }
+}
+
+class StoredCalls {
+  read(id) { return JSON.parse(document.getElementById(id).textContent); }
+
+  async rows(attempt, at) { return this.read(`block-${attempt}-${at}`).rows; }
+
+  async position(attempt, call) {
+    const order = this.read(`order-${attempt}`);
+    return order.length ? order.indexOf(call) : call;
+  }
+
+  async body(attempt, call, block) {
+    const at = await this.position(attempt, call);
+    const start = at - (at % block);
+    return this.read(`block-${attempt}-${start}`).bodies[at - start];
+  }
+}
+
+class Calls {
+  constructor(list) {
+    this.list = list;
+    const { attempt, total, block, rows } = list.dataset;
+    this.isWhole = total === undefined;
+    this.attempt = Number(attempt);
+    if (this.isWhole) return;
+    this.total = Number(total);
+    this.block = Number(block);
+    this.source = rows ? new ServedCalls(rows) : new StoredCalls();
+    this.layOut();
+  }
+
+  // Put an empty block in the place of every block that the page lacks, as high as those it has.
+  layOut() {
+    const given = new Map([...this.list.children].map((block) => [Number(block.dataset.at), block]));
+    const [some] = given.values();
+    this.height = some.offsetHeight / some.children.length;
+    this.blocks = [];
+    for (let at = 0; at < this.total; at += this.block) {
+      const block = given.get(at) ?? document.createElement("div");
+      if (!given.has(at)) {
+        block.className = "block";
+        block.dataset.at = at;
+        block.style.height = `${this.height * Math.min(this.block, this.total - at)}px`;
+      }
+      this.blocks.push(block);
+    }
+    this.list.replaceChildren(...this.blocks);
+    this.observer = new IntersectionObserver((seen) => seen.forEach((one) => this.see(one)), {
+      rootMargin: NEAR,
+    });
+    for (const block of this.blocks) this.observer.observe(block);
+  }
+
+  async see({ target, isIntersecting }) {
+    target.near = isIntersecting;
+    if (!isIntersecting) this.clear(target);
+    else if (!target.firstElementChild) {
+      await sleep(PAUSE);
+      if (target.near) await this.fill(target).catch((error) => report(target, error));
+    }
+  }
+
+  async fill(block) {
+    if (block.firstElementChild) return;
+    const rows = nodes(await this.source.rows(this.attempt, Number(block.dataset.at)));
+    if (block.firstElementChild) return;
+    for (const call of rows.querySelectorAll("details.call")) call.open = openCalls.has(call.id);
+    block.replaceChildren(rows);
+    block.style.height = "";
+  }
+
+  clear(block) {
+    if (!block.firstElementChild || block.contains(document.activeElement)) return;
+    block.style.height = `${block.offsetHeight}px`;
+    block.replaceChildren();
+  }
+
+  // Return the row at a position of the tree; its block gets its rows.
+  async row(at) {
+    if (this.isWhole) return this.list.querySelectorAll(":scope > .row")[at];
+    if (at < 0 || at >= this.total) return undefined;
+    const block = this.blocks[Math.floor(at / this.block)];
+    await this.fill(block);
+    return block.children[at % this.block];
+  }
+
+  async find(call) {
+    const there = document.getElementById(identifier(this.attempt, call));
+    if (there || this.isWhole) return there?.parentElement;
+    return this.row(await this.source.position(this.attempt, call));
+  }
+
+  async load(call) {
+    if (call.querySelector(":scope > .inside") || this.isWhole) return;
+    const number = Number(call.id.split("c")[1]);
+    const body = await this.source.body(this.attempt, number, this.block);
+    if (!call.querySelector(":scope > .inside")) call.append(nodes(body));
+  }
+}
+
+function report(place, error) {
+  const line = document.createElement("p");
+  line.className = "bad";
+  line.textContent = `This cannot be read: ${error.message}. Load the page again.`;
+  place.append(line);
+}
+
+const callsOf = (place) => [...lists.values()].find((calls) => calls.list.contains(place));
+
+function focusRow(row) {
+  const summary = row?.querySelector("summary");
+  summary?.scrollIntoView({ block: "center" });
+  summary?.focus({ preventScroll: true });
+  return row;
+}
+
+// Open a call; return its row, or nothing if the tree has no such call, or does not have it yet.
+async function reveal(attempt, call) {
+  const row = focusRow(await lists.get(attempt)?.find(call));
+  sought = row ? undefined : [attempt, call];
+  if (row) row.firstElementChild.open = true;
+  return row;
+}
+
+function follow(hash) {
+  const [, attempt, call] = /^#a(\d+)c(\d+)$/.exec(hash) ?? [];
+  if (call !== undefined) reveal(Number(attempt), Number(call));
+}
+
+function start() {
+  lists.clear();
+  document.querySelectorAll(".calls").forEach((list, index) => {
+    lists.set(index + 1, new Calls(list));
+  });
+  for (const button of document.querySelectorAll("button[data-open]")) button.hidden = false;
+}
+
+// Show the same tree with more of it, when the server has read that, at the same place.
+async function complete() {
+  const state = document.querySelector("[data-next]");
+  if (!state) return;
+  const response = await fetch(state.dataset.next);
+  if (!response.ok) return report(state, new Error(`the server answered ${response.status}`));
+  const page = new DOMParser().parseFromString(await response.text(), "text/html");
+  const top = (row) => row.getBoundingClientRect().top;
+  const first = [...document.querySelectorAll("details.call")].find((row) => top(row) > 0);
+  const focused = document.activeElement.closest("details.call")?.id;
+  const [id, offset] = scrollY > 0 && first ? [first.id, top(first)] : [];
+  document.querySelector("main").replaceWith(document.adoptNode(page.querySelector("main")));
+  for (const calls of lists.values()) calls.observer?.disconnect();
+  start();
+  const place = async (name) => {
+    const [attempt, call] = name.slice(1).split("c").map(Number);
+    return (await lists.get(attempt)?.find(call))?.firstElementChild;
+  };
+  const row = id && (await place(id));
+  for (const call of document.querySelectorAll("details.call")) call.open ||= openCalls.has(call.id);
+  if (row) scrollBy(0, top(row) - offset);
+  if (sought) await reveal(...sought);
+  if (focused) (await place(focused))?.querySelector("summary").focus({ preventScroll: true });
+  complete();
+}
+
+document.addEventListener("toggle", (event) => {
+  const call = event.target;
+  if (!call.matches?.("details.call")) return;
+  if (!call.open) openCalls.delete(call.id);
+  else {
+    openCalls.add(call.id);
+    callsOf(call)?.load(call).catch((error) => report(call, error));
+  }
+}, true);
+
+document.addEventListener("keydown", async (event) => {
+  const row = event.target.closest?.(".row");
+  if (!row || !event.target.matches(".call > summary") || event.ctrlKey || event.metaKey) return;
+  const at = Number(row.getAttribute("aria-posinset")) - 1;
+  const last = Number(row.getAttribute("aria-setsize")) - 1;
+  const next = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: last }[event.key];
+  if (next === undefined) return;
+  event.preventDefault();
+  focusRow(await callsOf(row).row(next));
+});
+
+document.addEventListener("click", (event) => {
+  const link = event.target.closest?.('a[href^="#a"]');
+  if (link) follow(link.getAttribute("href"));
+  const button = event.target.closest?.("button[data-open]");
+  if (!button) return;
+  for (const call of document.querySelectorAll("details.call")) call.open = button.dataset.open === "yes";
+});
+
+document.addEventListener("submit", async (event) => {
+  if (!event.target.matches("form.jump")) return;
+  event.preventDefault();
+  const { attempt, call } = event.target.elements;
+  if (await reveal(Number(attempt.value), Number(call.value))) return;
+  if (document.querySelector("[data-next]")) return; // it may come
+  call.setCustomValidity(`There is no call #${call.value}.`);
+  call.reportValidity();
+  call.addEventListener("input", () => call.setCustomValidity(""), { once: true });
+});
+
+addEventListener("hashchange", () => follow(location.hash));
+start();
+const wanted = document.querySelector(".calls details[open]");
+if (location.hash) follow(location.hash);
+else if (wanted) focusRow(wanted.parentElement);
+complete();

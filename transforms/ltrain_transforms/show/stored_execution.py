@@ -1,0 +1,172 @@
+"""A rollout, trace or session of the store: found by its id, then read as far as a page needs it.
+
+Reading the group of a rollout of 10,000 calls takes half a minute, so its page begins with its
+first spans, goes on with its own calls, and ends with what needs the group.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from ltrain_collector.store import Store
+from ltrain_transforms.recipe import Recipe, Source
+from ltrain_transforms.reports import Identifier
+from ltrain_transforms.show import subject
+from ltrain_transforms.show.rollout import (
+    Extent,
+    RolloutTables,
+    candidates,
+    group_selection,
+    parsed_tables,
+    read_rollout,
+)
+from ltrain_transforms.show.traffic import (
+    TrafficKind,
+    only_rollout,
+    own_condition,
+    read_traffic,
+    traffic_source,
+)
+from ltrain_transforms.show.trained_tables import TrainedDataset, find_trained, read_trained
+from ltrain_transforms.show.tree import RolloutTree, build_tree
+from ltrain_transforms.source import Selection, read_first_spans, read_spans, read_spans_state
+
+FIRST_SPANS = 160
+"""Spans of which a page shows the first calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpansState:
+    """What the store has of an execution or of a group; another state means other trees."""
+
+    spans: int
+    latest: str
+    """When the last span was ingested."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredExecution:
+    """A rollout, trace or session in the store."""
+
+    kind: str
+    id: str
+    place: dict[str, Any] = field(default_factory=dict)
+    """Of a rollout: the result of `candidates`."""
+
+    @property
+    def has_group(self) -> bool:
+        """Whether credit compares it with other rollouts."""
+        return bool(self.place.get("run") and self.place.get("task"))
+
+    def state(self, store: Store) -> SpansState:
+        """Return what the store has of the spans that name it."""
+        own, params = self._own()
+        latest = "SELECT toInt64(count()) AS spans, toString(max(IngestedAt)) AS latest"
+        return SpansState(*store.query(f"{latest} FROM otel.spans WHERE {own}", params).row(0))
+
+    def group_state(self, store: Store, recipe: Recipe) -> SpansState:
+        """Return what the store has of its group, with the spans that name no rollout."""
+        if self.kind == "rollout":
+            source, selection = _source(recipe), group_selection(self.place)
+        else:
+            source, selection = traffic_source(recipe, self._traffic, self.id), Selection()
+        return SpansState(*read_spans_state(store, source, selection))
+
+    def trained(self, home: Path) -> TrainedDataset | None:
+        """Return the dataset with the rollout, if there is one."""
+        return find_trained(home, self.place) if self.kind == "rollout" else None
+
+    def read(
+        self, store: Store, recipe: Recipe, recipe_label: str, extent: Extent = Extent.CREDIT
+    ) -> RolloutTree | None:
+        """Return the tree; None if no execution has this id.
+
+        Args:
+            extent: any but `TRAINED`.
+        """
+        match extent, self.kind:
+            case (Extent.FIRST, _):
+                tables = self._read_first(store, recipe)
+            case (Extent.CALLS, "rollout"):
+                tables = self._read_calls(store, recipe)
+            case (_, "rollout"):
+                tables = read_rollout(store, recipe, recipe_label, self.place)
+            case _:
+                found = read_traffic(store, recipe, recipe_label, self._traffic, self.id)
+                return None if found is None else build_tree(found)
+        return build_tree(tables)
+
+    def read_trained(self, store: Store, dataset: TrainedDataset) -> RolloutTree | None:
+        """Return the tree as a dataset has it; None if the dataset is damaged."""
+        tables = read_trained(store, dataset, self.place)
+        return None if tables is None else build_tree(tables)
+
+    @property
+    def _traffic(self) -> TrafficKind:
+        return "session" if self.kind == "session" else "trace"
+
+    def _read_first(self, store: Store, recipe: Recipe) -> RolloutTables:
+        is_rollout = self.kind == "rollout"
+        source = _source(recipe) if is_rollout else traffic_source(recipe, self._traffic, self.id)
+        own, params = self._own()
+        spans = read_first_spans(store, source, own, params, FIRST_SPANS)
+        tables = parsed_tables(spans, recipe, self.id if is_rollout else None)
+        return RolloutTables(self.id, tables, _no_group(), "", self.kind, extent=Extent.FIRST)
+
+    def _own(self) -> tuple[str, dict[str, object]]:
+        """Return the SQL condition on the spans that name it, and its parameters."""
+        params: dict[str, object] = {"id": self.id}
+        if self.kind != "rollout":
+            return own_condition(self._traffic), params
+        own = "RolloutId = {id:String}"
+        if run := self.place["run"]:  # feedback names no run
+            own, params["run"] = f"RunId IN ('', {{run:String}}) AND {own}", run
+        return own, params
+
+    def _read_calls(self, store: Store, recipe: Recipe) -> RolloutTables:
+        selection = Selection(rollout=self.id, run=self.place["run"] or None)
+        spans, _ = read_spans(store, _source(recipe), selection)
+        tables = parsed_tables(spans, recipe, self.id)
+        return RolloutTables(self.id, tables, _no_group(), "", self.kind, extent=Extent.CALLS)
+
+
+def _source(recipe: Recipe) -> Source:
+    return Source(trust=recipe.source.trust)
+
+
+def _no_group() -> pl.DataFrame:
+    return pl.DataFrame(schema={"execution_id": pl.String(), "reward": pl.Float64()})
+
+
+def find_execution(store: Store, name: Identifier, trust: Sequence[str]) -> StoredExecution | None:
+    """Find a rollout, trace or session by its id or the beginning of it, or by one of its spans.
+
+    A trace or span of one rollout is that rollout.
+
+    Args:
+        trust: the recipe's `source.trust`.
+
+    Raises:
+        NothingToShow: when several ids begin so.
+    """
+    if (row := subject.find_rollout(name, store, trust)) is not None:
+        return StoredExecution("rollout", str(row["rollout"]), row)
+    rollout, traffic = _rollout_or_traffic(store, name)
+    if rollout:
+        rows = candidates(store, rollout, trust)
+        return StoredExecution("rollout", rollout, rows[0]) if rows else None
+    return None if traffic is None else StoredExecution(*traffic)
+
+
+def _rollout_or_traffic(
+    store: Store, name: Identifier
+) -> tuple[str | None, tuple[TrafficKind, str] | None]:
+    """Return the rollout of a trace or span, else the trace or session itself."""
+    if traffic := subject.find_traffic(name, store):
+        return (only_rollout(store, traffic[1]) if traffic[0] == "trace" else None), traffic
+    if span := subject.find_span(name, store):
+        return span["rollout"] or None, ("trace", span["trace"])
+    return None, None
