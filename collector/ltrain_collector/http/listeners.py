@@ -6,6 +6,8 @@ import ssl
 from dataclasses import dataclass
 from pathlib import Path
 
+import typer
+
 from ltrain_collector.errors import BadPort, BadTls, PortTaken
 
 BACKLOG = 1024
@@ -68,6 +70,17 @@ def url_host(listener: socket.socket) -> str:
     """Return the host on which a socket listens, as a URL has it."""
     host = listener.getsockname()[0]
     return f"[{host}]" if ":" in host else str(host)
+
+
+def tls_files(certificate: Path | None, key: Path | None) -> Tls | None:
+    """Return the files of the options `--tls-cert` and `--tls-key`; None without them.
+
+    Raises:
+        BadParameter: when one of them is missing.
+    """
+    if (certificate is None) != (key is None):
+        raise typer.BadParameter("--tls-cert and --tls-key must be used together.")
+    return Tls(certificate, key) if certificate and key else None
 
 
 def check_tls(tls: Tls | None) -> None:

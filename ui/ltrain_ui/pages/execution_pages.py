@@ -10,6 +10,7 @@ from ltrain_transforms.reports import Kind, Reference
 from ltrain_transforms.show import SHADES, RolloutTree, trained_rows
 from ltrain_ui.addresses import FOLDERS, address_of, tokens_address
 from ltrain_ui.listing import ListQuery, neighbours, read_page
+from ltrain_ui.pages.feedback_pages import page_feedback
 from ltrain_ui.pages.renderer import Renderer
 from ltrain_ui.sources import Sources
 
@@ -53,7 +54,10 @@ class ExecutionPages:
                 links += self._sources.read(lambda store: neighbours(store, query, unit))
             if isinstance(shown, RolloutTree) and shown.kind == "rollout":
                 links.append(("Tokens", "t", tokens_address(shown.rollout)))
-            return self._renderer.show(shown, links)
+            if not isinstance(shown, RolloutTree):
+                return self._renderer.show(shown, links)
+            feedback = page_feedback(self._sources, query, shown)
+            return self._renderer.show(shown, links, feedback=feedback)
 
         return execution
 

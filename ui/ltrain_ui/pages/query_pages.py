@@ -6,7 +6,9 @@ from starlette.routing import Route
 
 from ltrain_collector.errors import QueryFailed
 from ltrain_transforms.errors import NothingToShow
-from ltrain_transforms.show import look_up_in_home
+from ltrain_transforms.show import RolloutTree, look_up_in_home
+from ltrain_ui.listing import ListQuery
+from ltrain_ui.pages.feedback_pages import page_feedback
 from ltrain_ui.pages.renderer import Renderer
 from ltrain_ui.queries import NAMED, export_csv, run_query
 from ltrain_ui.sources import Sources
@@ -51,4 +53,8 @@ class QueryPages:
         if not name:
             raise NothingToShow("Type the id of a rollout, trace, run, policy or dataset.")
         in_home = look_up_in_home(name, home=self._sources.home, folders=False)
-        return self._renderer.show(in_home or self._sources.look_up(name))
+        shown = in_home or self._sources.look_up(name)
+        if isinstance(shown, RolloutTree):
+            feedback = page_feedback(self._sources, ListQuery.parse({}), shown)
+            return self._renderer.show(shown, feedback=feedback)
+        return self._renderer.show(shown)

@@ -28,6 +28,9 @@ class Renderer:
         text = self._templates.get_template(template).render(values)
         return HTMLResponse(text, status)
 
-    def show(self, shown: RolloutTree | Report, links: Sequence[KeyLink] = ()) -> Response:
+    def show(
+        self, shown: RolloutTree | Report, links: Sequence[KeyLink] = (), **values: Any
+    ) -> Response:
         """Return the page that `ltrain show --html` writes, in the frame of these pages."""
-        return self.page(template_name(shown), title=shown.title, shown=shown, links=links)
+        values = {"title": shown.title, "shown": shown, "links": links, **values}
+        return self.page(template_name(shown), **values)
