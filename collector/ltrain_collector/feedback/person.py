@@ -47,7 +47,7 @@ LIMIT 1 BY span
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class StoredFeedback:
     """One feedback by hand that is stored."""
 
     span: str
@@ -93,10 +93,10 @@ def save_feedback(store: Store, feedback: Feedback, person: str) -> None:
     """
     with _WRITING, _refusals(store):
         place = (feedback.call or "", feedback.name)
-        given = [one for one in read_given(store, feedback.target) if one.place == place]
-        if given and given[0].repeats(feedback):
+        entries = [one for one in list_feedback(store, feedback.target) if one.place == place]
+        if entries and entries[0].repeats(feedback):
             return
-        if feedback.span_id.hex() in {one.span for one in given}:
+        if feedback.span_id.hex() in {one.span for one in entries}:
             feedback = feedback.model_copy(update={"id": None})  # the form was sent again, changed
         request = to_request([feedback], time.time_ns(), person=person)
         span = request.resource_spans[0].scope_spans[0].spans[0]
@@ -111,10 +111,10 @@ def save_feedback(store: Store, feedback: Feedback, person: str) -> None:
             raise NotSaved(store.name, "its views read another table than the one ltrain writes")
 
 
-def read_given(store: Store, target: Target) -> list[Given]:
+def list_feedback(store: Store, target: Target) -> list[StoredFeedback]:
     """Return the feedback by hand on an execution and its calls, the latest first."""
     sql = _GIVEN.format(column=_COLUMNS[target.kind])
-    given, placed = list[Given](), set[tuple[str, str]]()
+    entries, placed = list[StoredFeedback](), set[tuple[str, str]]()
     for row in store.query(sql, {"id": target.id}).to_dicts():
         withdrawn = row["value"] is None and row["label"] == WITHDRAWN
         key, has_place = (row["call"], row["name"]), withdrawn or row["value"] is not None
@@ -122,8 +122,8 @@ def read_given(store: Store, target: Target) -> list[Given]:
         placed |= {key} if has_place else set()
         moment = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=row["time"] // 1000)
         fields = {name: row[name] for name in ("span", "name", "value", "note", "person", "call")}
-        given.append(Given(time=moment, withdrawn=withdrawn, counts=counts, **fields))
-    return given
+        entries.append(StoredFeedback(time=moment, withdrawn=withdrawn, counts=counts, **fields))
+    return entries
 
 
 @contextmanager

@@ -18,11 +18,11 @@ from ltrain_collector.http.listeners import (
     check_tls,
     listener_address,
     open_listener,
+    server_config,
     tls_files,
     url_host,
 )
 from ltrain_collector.http.refusals import RefusalCounts, RefusalReason
-from ltrain_collector.http.serving import server_config
 
 __all__ = [
     "DENIED_STATUSES",

@@ -14,7 +14,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from ltrain_collector.errors import BadFeedback
-from ltrain_collector.feedback import Feedback, Given, read_given, save_feedback
+from ltrain_collector.feedback import Feedback, StoredFeedback, list_feedback, save_feedback
 from ltrain_instrument.feedback import TARGET_KINDS, TRACE_ID, Target, TargetKind
 from ltrain_transforms.reports import Kind, Reference
 from ltrain_transforms.show import RolloutTree
@@ -94,7 +94,7 @@ class Form:
     kind: TargetKind
     execution: str
     name: str
-    given: Sequence[Given]
+    entries: Sequence[StoredFeedback]
     """What is stored, the latest first."""
     call: str = ""
     trace: str = ""
@@ -106,7 +106,7 @@ class PageFeedback:
 
     target: Target
     name: str
-    given: Sequence[Given]
+    entries: Sequence[StoredFeedback]
     token: str
     list: str
 
@@ -114,13 +114,13 @@ class PageFeedback:
         """Return the form of a call, a row of `calls`; None: of the whole execution."""
         target = self.target
         if call is None:
-            own = [one for one in self.given if not one.call]
+            own = [one for one in self.entries if not one.call]
             return Form(target.kind, target.id, self.name, own)
         span, trace = str(call["call_id"]), str(call["trace_id"])
         if not SPAN_ID.fullmatch(span) or not TRACE_ID.fullmatch(trace):
             return None  # an id that OpenTelemetry does not allow cannot be a parent
         spans = {span, *(call["source_spans"] or ())}
-        own = [one for one in self.given if one.call in spans]
+        own = [one for one in self.entries if one.call in spans]
         return Form(target.kind, target.id, self.name, own, span, trace)
 
 
@@ -138,20 +138,20 @@ class FeedbackPages:
     async def save(self, request: Request) -> Response:
         """Store feedback, and show the page that it was given on, again by GET."""
         form = parse_form(await _read_body(request))
-        feedback, person = _checked(form), CURRENT.get().person
+        feedback, page, person = _checked(form), form.page(), CURRENT.get().person
         await run_in_threadpool(
             self._sources.read, lambda store: save_feedback(store, feedback, person)
         )
-        return RedirectResponse(form.page(), 303)
+        return RedirectResponse(page, 303)
 
 
 def page_feedback(sources: Sources, query: ListQuery, shown: RolloutTree) -> PageFeedback:
     """Return the forms of the page of an execution."""
     kind = next(one for one in TARGET_KINDS if one == shown.kind)
     target = Target(kind, shown.rollout)
-    given = sources.read(lambda store: read_given(store, target))
+    entries = sources.read(lambda store: list_feedback(store, target))
     name = query.values.get("unrated", DEFAULT_NAME)
-    return PageFeedback(target, name, given, secrets.token_urlsafe(16), urlencode(query.values))
+    return PageFeedback(target, name, entries, secrets.token_urlsafe(16), urlencode(query.values))
 
 
 def parse_form(body: bytes) -> FeedbackForm:
