@@ -150,6 +150,7 @@ def test_the_table_of_an_exporter_shows_what_it_takes(store: Store) -> None:
     for statement in (
         COPY,
         "DROP VIEW otel.spans",
+        "DROP VIEW otel.otel_trace_executions_mv",
         "DROP TABLE otel.otel_traces",
         "RENAME TABLE otel.theirs TO otel.otel_traces",
     ):
