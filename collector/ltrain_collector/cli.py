@@ -59,12 +59,10 @@ def up(
 
     Example: ltrain up --dir .ltrain/store
     """
-    from ltrain_collector.http import Tls
+    from ltrain_collector.http import tls_files
     from ltrain_collector.server import Ports, serve
 
-    if (tls_cert is None) != (tls_key is None):
-        raise typer.BadParameter("--tls-cert and --tls-key must be used together.")
-    tls = Tls(tls_cert, tls_key) if tls_cert and tls_key else None
+    tls = tls_files(tls_cert, tls_key)
     ports = Ports(otlp_port, grpc_port, http_port)
     serve(directory or HOME.read() / "store", ports, host, tls, allow_host or ALLOW_HOSTS.read())
 
@@ -121,11 +119,17 @@ def reward(
             help="The beginning of the id of a rollout, a trace or a session; or KIND:ID.",
         ),
     ],
-    value: Annotated[float, typer.Argument(help="The reward, e.g. 1 for thumbs up.")],
+    value: Annotated[
+        float | None,
+        typer.Argument(help="The reward, e.g. 1 for thumbs up; without it, --comment is a note."),
+    ] = None,
     name: Annotated[
         str, typer.Option(help="The name that the recipe's `evaluation` names.")
     ] = "reward",
     comment: Annotated[str | None, typer.Option(help="The reason, one sentence.")] = None,
+    withdraw: Annotated[
+        bool, typer.Option("--withdraw", help="Withdraw the feedback of this name.")
+    ] = False,
     store: Annotated[
         str | None, typer.Option(help="chdb:///dir or http://host:8123; default: LTRAIN_STORE.")
     ] = None,
@@ -133,13 +137,14 @@ def reward(
 ) -> None:
     """Record a reward for an execution that has ended: feedback by hand.
 
-    A later reward of the same name takes the place of an earlier one.
+    A later reward of the same name takes the place of an earlier one. A recipe reads it with
+    from = "person".
 
     Example: ltrain reward 3f2a 1 --name thumbs --comment "solved at once"
     """
     from ltrain_collector.feedback import record_reward
 
-    record_reward(identifier, value, name, comment, store, as_json)
+    record_reward(identifier, value, name, comment, store, as_json, withdraw=withdraw)
 
 
 @key.command("make")

@@ -56,6 +56,24 @@ class BadTls(LtrainError, ValueError):
     """The files are not a valid certificate and key."""
 
 
+class OpenToAll(LtrainError, PermissionError):
+    """Other machines could reach a server, and no key is needed."""
+
+    def __init__(self, what: str, host: str, role: str, folder: Path | None) -> None:
+        """Take what is served, and the folder of the store whose keys it would need.
+
+        Args:
+            folder: None for a store on another machine.
+        """
+        fix = f"Make a key with `ltrain key make {role} --dir {folder}`, which every request then"
+        if folder is None:
+            fix = "Run it on the machine of the store, and make a key there, which every request"
+        super().__init__(
+            f"{what} without keys is served only on this machine, not on '{host}'. {fix} needs, or "
+            "remove --host."
+        )
+
+
 class PortTaken(LtrainError, OSError):
     """A port that another process listens on."""
 
@@ -192,6 +210,18 @@ class NoTarget(LtrainError, LookupError):
 
 class BadFeedback(LtrainError, ValueError):
     """Feedback whose value or name is invalid."""
+
+
+class NotSaved(LtrainError, RuntimeError):
+    """Feedback that the store does not take."""
+
+    def __init__(self, store: str, why: str) -> None:
+        super().__init__(
+            f"The feedback is not saved: the store {store} takes no spans from this process "
+            f"({why.rstrip('.')}). Open the store that `ltrain up` serves, as its owner or with an "
+            "admin key; into a table that an OpenTelemetry Collector fills, send feedback through "
+            "that Collector."
+        )
 
 
 class BadTime(LtrainError, ValueError):

@@ -19,6 +19,9 @@ from ltrain_instrument.identity import Identity, context_with_identity, current_
 TargetKind = Literal["rollout", "trace", "session"]
 TARGET_KINDS: tuple[TargetKind, ...] = ("rollout", "trace", "session")
 
+WITHDRAWN = "withdrawn"
+"""The label of an evaluation that withdraws those before it, of the same name and target."""
+
 TRACE_ID = re.compile(r"(?!0{32})[0-9a-f]{32}")
 
 

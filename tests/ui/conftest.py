@@ -1,6 +1,7 @@
 """A home with a run of three waves, its datasets and a policy, and `ltrain ui` in front of it."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, expect, sync_playwright
 from tests.otlp import insert_otlp
 from tests.transforms.conftest import RECIPE, Attributes, Scene
 from tests.transforms.reports.test_policy import publish
@@ -39,8 +40,12 @@ class Home:
 
 @pytest.fixture(scope="session")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
-    """Three waves of two tasks with two rollouts each, a validation, and a hostile trace."""
-    folder = tmp_path_factory.mktemp("ui")
+    """A home whose store no test changes."""
+    return make_home(tmp_path_factory.mktemp("ui"))
+
+
+def make_home(folder: Path) -> Home:
+    """Make three waves of two tasks with two rollouts each, a validation, and a hostile trace."""
     file = folder / "ltrain.toml"
     file.write_text(RECIPE)
     recipe, scene = Recipe.load(file), Scene()
@@ -79,6 +84,18 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
     return Home(folder, datasets)
 
 
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    found = shutil.which("chromium") or shutil.which("chromium-browser")
+    if found is None:
+        pytest.fail("Chromium is not installed: install it with `apt-get install chromium`.")
+    options = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=found, args=options)
+        yield launched
+        launched.close()
+
+
 @contextmanager
 def running(folder: Path, *options: str) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
     """Run `ltrain ui` in a folder; yield its link and its process."""
@@ -94,7 +111,7 @@ def running(folder: Path, *options: str) -> Iterator[tuple[str, "subprocess.Pope
         try:
             assert process.stdout is not None
             line = process.stdout.readline()
-            assert line.startswith("ltrain: open http://127.0.0.1:"), Path(log.name).read_text()
+            assert line.startswith("ltrain: open http"), Path(log.name).read_text()
             yield line.split()[-1], process
         finally:
             process.terminate()

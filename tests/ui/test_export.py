@@ -9,12 +9,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 from tests.ui.conftest import EVIL, Home
-from tests.ui.test_pages import browser
 
 from ltrain_instrument.machine import visible
 from ltrain_ui.export import file_name
-
-__all__ = ["browser"]
 
 
 def export(home: Home, run: str, folder: Path) -> subprocess.CompletedProcess[str]:

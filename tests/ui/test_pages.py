@@ -1,12 +1,11 @@
 """The pages in a real browser: what a person opens, presses and reads."""
 
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, Request, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Request, expect
 from tests.ui.conftest import EVIL, Home, running
 
 from ltrain_instrument.machine import visible
@@ -21,18 +20,6 @@ PAGES = (
     "/runs/demo/waves/0?mode=train",
     "/policies/sql",
 )
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    found = shutil.which("chromium") or shutil.which("chromium-browser")
-    if found is None:
-        pytest.fail("Chromium is not installed: install it with `apt-get install chromium`.")
-    options = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=found, args=options)
-        yield launched
-        launched.close()
 
 
 @pytest.fixture(scope="module")

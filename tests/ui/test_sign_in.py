@@ -7,7 +7,8 @@ import pytest
 from tests.http_requests import ask
 from tests.ui.conftest import Home, running
 
-from ltrain_ui.sessions import LIFETIME, Sessions
+from ltrain_ui.sessions import LIFETIME, MAX_CLIENTS, MAX_FAILURES, Sessions, Visitor
+from ltrain_ui.sign_in import CodeSignIn
 
 
 @pytest.fixture(scope="module")
@@ -83,15 +84,32 @@ def test_wrong_codes_are_limited(home: Home) -> None:
 
 def test_sessions_and_limits_end_with_time() -> None:
     now = [0.0]
-    sessions = Sessions(lambda: now[0])
-    first = sessions.code
-    token = sessions.sign_in(first)
-    assert sessions.is_signed_in(token) and sessions.code != first
-    assert not sessions.is_signed_in(None) and not sessions.is_signed_in("guess")
-    for _ in range(5):
-        assert sessions.sign_in("") is None
-    assert sessions.is_limited()
+    sessions, alice = Sessions(lambda: now[0]), Visitor("alice", "secret-key")
+    token = sessions.begin(alice)
+    assert sessions.visitor(token) == alice and "secret-key" not in repr(alice)
+    assert sessions.visitor(None) is None and sessions.visitor("guess") is None
+    for _ in range(MAX_FAILURES):
+        assert not sessions.is_limited("10.0.0.1")
+        sessions.add_failure("10.0.0.1")
+    assert sessions.is_limited("10.0.0.1") and not sessions.is_limited("10.0.0.2")
+    for number in range(MAX_CLIENTS + 1):  # the oldest is forgotten, so memory is bounded
+        sessions.add_failure(f"host-{number}")
+    assert not sessions.is_limited("10.0.0.1")
+    for _ in range(MAX_FAILURES):
+        sessions.add_failure("10.0.0.1")
     now[0] = 61.0
-    assert not sessions.is_limited()
+    assert not sessions.is_limited("10.0.0.1")
     now[0] = LIFETIME + 1.0
-    assert not sessions.is_signed_in(token)
+    assert sessions.visitor(token) is None
+    token = sessions.begin(alice)
+    sessions.end(token)
+    assert sessions.visitor(token) is None
+
+
+def test_a_code_is_used_once() -> None:
+    announced = list[int]()
+    way = CodeSignIn(lambda: announced.append(1))
+    code = way.code
+    assert way.admit("") is None and way.admit("wrong") is None
+    assert way.admit(code) is not None and way.admit(code) is None
+    assert way.code != code and announced == [1]

@@ -105,13 +105,12 @@ def serve(
 
     Example: ltrain serve .ltrain/models/smollm2 -- --max-num-batched-tokens 4096
     """
-    from ltrain_collector.http import Tls
+    from ltrain_collector.http import tls_files
     from ltrain_train.gateway import AdapterOptions, ServeOptions, VllmOptions
     from ltrain_train.gateway import serve as serve_until_stopped
     from ltrain_train.policy import VLLM_DTYPES, fast_dtype
 
-    if (tls_cert is None) != (tls_key is None):
-        raise typer.BadParameter("--tls-cert and --tls-key must be used together.")
+    tls = tls_files(tls_cert, tls_key)
     if replica and len(upstream or ()) != 1:
         raise typer.BadParameter("--replica names servers behind a router: --upstream is its URL.")
     serve_until_stopped(
@@ -124,7 +123,7 @@ def serve(
             ),
             port=port,
             host=host,
-            tls=Tls(tls_cert, tls_key) if tls_cert and tls_key else None,
+            tls=tls,
             upstreams=tuple(upstream or ()),
             replicas=tuple(replica or ()),
             upstream_key_env=upstream_key_env,

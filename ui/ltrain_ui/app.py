@@ -1,21 +1,23 @@
 """The application: the pages, sign-in, files of the browser, and pages for errors."""
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from importlib.resources import files
+from urllib.parse import parse_qs, urlsplit
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from ltrain_collector.errors import NoStore, StoreUnreachable
+from ltrain_collector.errors import NoStore, NotSaved, StoreUnreachable
 from ltrain_instrument.errors import LtrainError
 from ltrain_transforms.errors import NothingToShow
 from ltrain_transforms.show import page_asset
 from ltrain_ui.guard import PageGuard, cookie_name
 from ltrain_ui.pages import Renderer, page_routes
 from ltrain_ui.sessions import LIFETIME, Sessions
+from ltrain_ui.sign_in import SignIn
 from ltrain_ui.sources import Sources
 
 SHARED = ("page.css", "page.js")
@@ -29,46 +31,68 @@ FILES = {
     "icon.svg": "image/svg+xml",
 }
 """Files of the browser, and their types."""
-MAX_CODE_BYTES = 200
+MAX_SIGN_IN_BYTES = 8192
+"""Bytes of a request to sign in: a key, and the address of the page that was opened."""
+LIMITED = "Too many wrong attempts to sign in. Try again in a minute."
 
 
 class Site:
     """Sign-in, and the pages for errors."""
 
-    def __init__(
-        self, sessions: Sessions, renderer: Renderer, announce: Callable[[], None]
-    ) -> None:
+    def __init__(self, sessions: Sessions, way: SignIn, renderer: Renderer, secure: bool) -> None:
         self._sessions = sessions
+        self._way = way
         self._renderer = renderer
-        self._announce = announce
+        self._secure = secure
 
     async def sign_in(self, request: Request) -> Response:
-        """Exchange the code of the link for a cookie."""
-        if self._sessions.is_limited():
-            return PlainTextResponse("Too many wrong codes. Try again in a minute.\n", 429)
-        body = b""
-        async for part in request.stream():
-            body += part
-            if len(body) > MAX_CODE_BYTES:
-                break
-        token = self._sessions.sign_in(body[:MAX_CODE_BYTES].decode("utf-8", "replace"))
-        if token is None:
-            return PlainTextResponse("This link was used, or `ltrain ui` has ended.\n", 403)
-        response = PlainTextResponse("")
-        name = cookie_name(request.scope)
-        response.set_cookie(name, token, max_age=LIFETIME, httponly=True, samesite="strict")
-        self._announce()
+        """Exchange the code of the link, or a key, for a cookie."""
+        client = request.client.host if request.client else ""
+        if self._sessions.is_limited(client):
+            return self._refused(429, LIMITED)
+        secret, page = self._parse(await _read_body(request))
+        visitor = self._way.admit(secret)
+        if visitor is None:
+            self._sessions.add_failure(client)
+            return self._refused(403, self._way.refusal, page)
+        response: Response = PlainTextResponse("")
+        if self._way.by_key:
+            response = RedirectResponse(page, 303)
+        response.set_cookie(
+            cookie_name(request.scope),
+            self._sessions.begin(visitor),
+            max_age=LIFETIME,
+            httponly=True,
+            samesite="strict",
+            secure=self._secure,
+        )
         return response
+
+    def _parse(self, body: str) -> tuple[str, str]:
+        """Return the code or key, and the address of the page to show after it."""
+        if not self._way.by_key:
+            return body, "/"
+        fields = parse_qs(body)
+        key, page = (fields.get(name, [""])[0].strip() for name in ("key", "page"))
+        return key, page if _is_own_page(page) else "/"
+
+    def _refused(self, status: int, sentence: str, page: str = "/") -> Response:
+        if not self._way.by_key:
+            return PlainTextResponse(f"{sentence}\n", status)
+        return self._sign_in_page(status, sentence, page)
+
+    def _sign_in_page(self, status: int, sentence: str, page: str) -> Response:
+        values = {"by_key": self._way.by_key, "sentence": sentence, "page": page}
+        return self._renderer.page("sign_in.html.j2", status, title="Sign in", **values)
 
     async def refuse(self, request: Request, error: Exception) -> Response:
         """Show an error that the user can fix."""
         if isinstance(error, NothingToShow):
             status = 404
         else:
-            status = 503 if isinstance(error, NoStore | StoreUnreachable) else 400
-        return self._renderer.page(
-            "message.html.j2", status, title="Nothing to show", message=str(error)
-        )
+            status = 503 if isinstance(error, NoStore | StoreUnreachable | NotSaved) else 400
+        title = "Not saved" if request.method == "POST" else "Nothing to show"
+        return self._renderer.page("message.html.j2", status, title=title, message=str(error))
 
     async def absent(self, request: Request, error: Exception) -> Response:
         """Return the page for an address without one."""
@@ -84,7 +108,30 @@ class Site:
 
     async def ask_to_sign_in(self, request: Request) -> Response:
         """Return the page for a browser without a session."""
-        return self._renderer.page("sign_in.html.j2", 401, title="Sign in")
+        address = request.url.replace(scheme="", netloc="", fragment="")
+        page = str(address) if request.method == "GET" and _is_own_page(str(address)) else "/"
+        return self._sign_in_page(401, "", page)
+
+
+async def _read_body(request: Request) -> str:
+    """Return the beginning of a body."""
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > MAX_SIGN_IN_BYTES:
+            break
+    return body[:MAX_SIGN_IN_BYTES].decode("utf-8", "replace")
+
+
+def _is_own_page(address: str) -> bool:
+    """Return whether an address is a path of this server, however a browser reads it."""
+    if not address.startswith("/") or address.startswith("//") or "\\" in address:
+        return False
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        return False
+    return address.isprintable() and not parts.scheme and not parts.netloc
 
 
 def send_file(request: Request) -> Response:
@@ -100,21 +147,30 @@ def send_file(request: Request) -> Response:
 STATIC = Route("/static/{name}", send_file)
 
 
-def make_app(sources: Sources, sessions: Sessions, announce: Callable[[], None]) -> ASGIApp:
+def make_app(
+    sources: Sources,
+    sessions: Sessions,
+    way: SignIn,
+    *,
+    secure: bool = False,
+    hosts: Iterable[str] = (),
+) -> ASGIApp:
     """Return the application for browsers.
 
     Args:
-        announce: called when the code of the link was used.
+        way: how a browser signs in.
+        secure: whether it is served with TLS.
+        hosts: allowed values of `Host`, in addition to this machine's names.
     """
     renderer = Renderer()
-    site = Site(sessions, renderer, announce)
+    site = Site(sessions, way, renderer, secure)
     session = Route("/session", site.sign_in, methods=["POST"])
     app = Starlette(
         routes=[*page_routes(sources, renderer), session, STATIC],
         exception_handlers={LtrainError: site.refuse, 404: site.absent, 500: site.fail},
     )
-    sign_in = Starlette(routes=[Route("/{path:path}", site.ask_to_sign_in)])
-    return PageGuard(app, sessions, sign_in)
+    every = Route("/{path:path}", site.ask_to_sign_in, methods=["GET", "POST"])
+    return PageGuard(app, sessions, way, Starlette(routes=[every]), hosts)
 
 
 def make_open_app(sources: Sources) -> ASGIApp:

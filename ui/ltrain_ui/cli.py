@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from ltrain_instrument.settings import HOME
+from ltrain_instrument.settings import ALLOW_HOSTS, HOME
 
 app = typer.Typer()
 
@@ -23,6 +23,23 @@ def ui(
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="The port; 0 takes any free one.")
     ] = 8484,
+    host: Annotated[
+        str,
+        typer.Option(help="The address to listen on; one that other machines reach needs keys."),
+    ] = "127.0.0.1",
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A name of this machine that browsers may send as Host; can be repeated. "
+            "Default: LTRAIN_ALLOW_HOSTS."
+        ),
+    ] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option(help="PEM file of a certificate: serve with TLS.")
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(help="PEM file of the certificate's private key.")
+    ] = None,
     export: Annotated[
         tuple[str, Path] | None,
         typer.Option(
@@ -31,13 +48,14 @@ def ui(
         ),
     ] = None,
 ) -> None:
-    """Serve pages on runs, rollouts, policies and datasets to a browser of this machine.
+    """Serve pages on runs, rollouts, policies and datasets to browsers.
 
-    The printed link has a code that signs one browser in. The pages only read: the store, and
-    LTRAIN_HOME.
+    The printed link has a code that signs one browser in. With --host, a key of the store that can
+    read does. The pages read the store and LTRAIN_HOME; they write feedback by hand only.
 
     Example: ltrain ui --export text-to-sql site
     """
+    from ltrain_collector.http import tls_files
     from ltrain_ui.app import make_open_app
     from ltrain_ui.export import export_pages
     from ltrain_ui.server import serve
@@ -45,7 +63,8 @@ def ui(
 
     with Sources(store, HOME.read(), recipe) as sources:
         if export is None:
-            serve(sources, port)
+            tls = tls_files(tls_cert, tls_key)
+            serve(sources, host, port, tls, allow_host or ALLOW_HOSTS.read())
             return
         run, folder = export
         count = export_pages(make_open_app(sources), run, folder)

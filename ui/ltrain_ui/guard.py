@@ -1,12 +1,14 @@
 """Checks in front of every page: who may ask, and what a browser may do with the response.
 
-* A `Host` that is no name of this machine is refused: a page of another site can bind its own name
-  to 127.0.0.1, and then has the same origin.
+* A `Host` that is not allowed is refused: a page of another site can bind its own name to
+  127.0.0.1, and then has the same origin.
 * Requests that a page of another site makes are refused, whatever cookie they carry.
-* Without the cookie of a session, only the sign-in page and its files are served.
+* Without the cookie of a session, only the sign-in page and its files are served. The key of a
+  session is checked at every request.
 * A browser loads only files of this server, and no other page can frame one.
 """
 
+from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -14,13 +16,19 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from ltrain_collector.errors import HttpError
 from ltrain_collector.http import USER_SITES, AllowedHosts, set_headers
-from ltrain_ui.sessions import Sessions
+from ltrain_ui.sessions import CURRENT, Sessions
+from ltrain_ui.sign_in import SignIn
 
 COOKIE = "ltrain-ui"
 """The name of the cookie, before the port: a browser sends cookies to all ports of a host."""
 PUBLIC = ("/session", "/static/")
 """The beginnings of paths that need no session."""
+WRONG_HOST = (
+    "This name is not allowed in the address. Use 127.0.0.1 or localhost, or list the name with "
+    "`ltrain ui --allow-host` or in LTRAIN_ALLOW_HOSTS.\n"
+)
 HEADERS = [
     (
         b"content-security-policy",
@@ -30,7 +38,8 @@ HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
-    (b"referrer-policy", b"no-referrer"),
+    # with `no-referrer` a form of these pages would have the Origin `null`
+    (b"referrer-policy", b"same-origin"),
     (b"cache-control", b"no-store"),
 ]
 """Headers of every response."""
@@ -44,16 +53,26 @@ def cookie_name(scope: Scope) -> str:
 class PageGuard:
     """Passes requests of a browser that has signed in to an application."""
 
-    def __init__(self, app: ASGIApp, sessions: Sessions, sign_in: ASGIApp) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        sessions: Sessions,
+        way: SignIn,
+        sign_in: ASGIApp,
+        hosts: Iterable[str] = (),
+    ) -> None:
         """Take the application.
 
         Args:
+            way: how a browser signs in.
             sign_in: the page for a browser without a session.
+            hosts: allowed values of `Host`, in addition to this machine's names.
         """
         self._app = app
         self._sessions = sessions
+        self._way = way
         self._sign_in = sign_in
-        self._hosts = AllowedHosts()
+        self._hosts = AllowedHosts(hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -64,7 +83,7 @@ class PageGuard:
     def _refusal(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
         if not self._hosts.contain(headers.get("host", ""), scope):
-            return PlainTextResponse("Use 127.0.0.1 or localhost in the address.\n", 403)
+            return PlainTextResponse(WRONG_HOST, 403)
         origin = headers.get("origin")
         if headers.get("sec-fetch-site", "none") not in USER_SITES or (
             origin is not None and urlsplit(origin).netloc != headers.get("host")
@@ -73,7 +92,18 @@ class PageGuard:
         return None
 
     def _chosen(self, scope: Scope) -> ASGIApp:
-        token = Request(scope).cookies.get(cookie_name(scope))
-        if scope["path"].startswith(PUBLIC) or self._sessions.is_signed_in(token):
+        if scope["path"].startswith(PUBLIC):
             return self._app
-        return self._sign_in
+        token = Request(scope).cookies.get(cookie_name(scope))
+        visitor = self._sessions.visitor(token)
+        if visitor is None:
+            return self._sign_in
+        try:
+            admitted = self._way.still_admits(visitor)
+        except HttpError as error:
+            return PlainTextResponse(f"{error}\n", error.status)
+        if not admitted:
+            self._sessions.end(token)
+            return self._sign_in
+        CURRENT.set(visitor)  # each request has a context of its own
+        return self._app

@@ -4,7 +4,7 @@ Filter and position are the query of the address, so every list is a link.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 from urllib.parse import urlencode
 
@@ -16,7 +16,7 @@ from ltrain_ui.addresses import KeyLink, address_of
 
 PAGE = 100
 """Rollouts and traces in a page of the list."""
-FIELDS = ("run", "mode", "wave", "task", "text", "errors")
+FIELDS = ("run", "mode", "wave", "task", "text", "errors", "unrated")
 """The parameters of a filter."""
 
 
@@ -45,6 +45,7 @@ class ListQuery:
             task=values.get("task"),
             text=values.get("text"),
             errors="errors" in values,
+            unrated=values.get("unrated"),
         )
         older, newer = (parameters.get(name) for name in ("older_than", "newer_than"))
         return cls(
@@ -61,7 +62,11 @@ class ListQuery:
 
     def item(self, line: Line) -> str:
         """Return the address of a rollout or trace of the list."""
-        page = address_of(Reference(Kind(line.kind), line.id))
+        return self.page(Reference(Kind(line.kind), line.id))
+
+    def page(self, reference: Reference) -> str:
+        """Return the address of a rollout, trace or session as it is opened from the list."""
+        page = address_of(reference)
         return f"{page}?{urlencode(self.values)}" if self.values else str(page)
 
 
@@ -96,9 +101,9 @@ def read_page(store: Store, query: ListQuery) -> ListPage:
 def neighbours(store: Store, query: ListQuery, unit: str) -> list[KeyLink]:
     """Return the links to the neighbours of a rollout or trace in the list.
 
-    A rollout that the filter does not select has none.
+    A rollout that the filter does not select has none, unless it was selected until it was rated.
     """
-    own = find_line(store, query.filter, unit)
+    own = find_line(store, replace(query.filter, unrated=None), unit)
     if own is None:
         return []
     newer = read_lines(store, query.filter, 1, newer_than=own.position)

@@ -1,59 +1,92 @@
-"""Serve the pages on this machine, until ctrl-C."""
+"""Serve the pages on this machine, or with keys to others, until ctrl-C."""
 
 import socket
+import sys
+from collections.abc import Callable, Iterable
 
 import uvicorn
 
-from ltrain_collector.http import bind_port, listener_address
+from ltrain_collector.access import Keys
+from ltrain_collector.errors import OpenToAll
+from ltrain_collector.http import (
+    RefusalCounts,
+    Tls,
+    bind_port,
+    check_tls,
+    listener_address,
+    server_config,
+)
+from ltrain_instrument.machine import is_loopback
 from ltrain_ui.app import make_app
 from ltrain_ui.sessions import Sessions
+from ltrain_ui.sign_in import CodeSignIn, KeySignIn, SignIn
 from ltrain_ui.sources import Sources
 
-HOST = "127.0.0.1"
-"""The address, which other machines cannot reach."""
 SHUTDOWN_SECONDS = 3
 """Seconds that open requests get to finish after ctrl-C."""
+CLEAR_TEXT = (
+    "ltrain: keys and pages are sent in clear text. Use --tls-cert and --tls-key, or a proxy with "
+    "TLS on this machine."
+)
 
 
 class _Server(uvicorn.Server):
     """Prints the link when the pages can be opened."""
 
-    def __init__(self, config: uvicorn.Config, link: str) -> None:
+    def __init__(self, config: uvicorn.Config, announce: Callable[[], None]) -> None:
         super().__init__(config)
-        self._link = link
+        self._announce = announce
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        print(f"ltrain: open {self._link}", flush=True)
+        self._announce()
 
 
-def serve(sources: Sources, port: int) -> None:
+def serve(
+    sources: Sources, host: str, port: int, tls: Tls | None = None, hosts: Iterable[str] = ()
+) -> None:
     """Serve pages on what is in `sources` until SIGTERM or SIGINT.
 
     Args:
+        host: the address to listen on; beyond this machine a key of the store signs in.
         port: 0 for any free port.
+        hosts: allowed values of `Host`, in addition to this machine's names and `host`.
 
     Raises:
         BadPort: this process cannot listen on the port.
+        BadTls: the files of `tls` are no certificate with its key.
+        OpenToAll: other machines could open the pages, and the store has no keys.
         PortTaken: another process listens on it.
     """
-    with bind_port(HOST, port, "--port") as listener:
-        address, sessions = listener_address(listener), Sessions()
+    keys = None if is_loopback(host) else _keys(sources, host)
+    check_tls(tls)
+    with bind_port(host, port, "--port") as listener:
+        address = f"{'https' if tls else 'http'}://{listener_address(listener)}/"
 
-        def link() -> str:
-            return f"http://{address}/#{sessions.code}"
+        def announce(before: str = "open") -> None:
+            code = f"#{way.code}" if isinstance(way, CodeSignIn) else ""
+            print(f"ltrain: {before} {address}{code}", flush=True)
 
-        def announce() -> None:
-            print(f"ltrain: signed in; for another browser: {link()}", flush=True)
+        way: SignIn
+        if keys is None:
+            way = CodeSignIn(lambda: announce("signed in; for another browser:"))
+        else:
+            way = KeySignIn(keys)
+            if tls is None:
+                print(CLEAR_TEXT, file=sys.stderr, flush=True)
+        app = make_app(sources, Sessions(), way, secure=tls is not None, hosts=(host, *hosts))
+        config = server_config(app, tls, RefusalCounts(), SHUTDOWN_SECONDS)
+        _Server(config, announce).run(sockets=[listener])
 
-        config = uvicorn.Config(
-            make_app(sources, sessions, announce),
-            ws="none",
-            lifespan="off",
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            timeout_graceful_shutdown=SHUTDOWN_SECONDS,
-        )
-        _Server(config, link()).run(sockets=[listener])
+
+def _keys(sources: Sources, host: str) -> Keys:
+    """Return the keys that other machines sign in with.
+
+    Raises:
+        OpenToAll: the store has none, or is on another machine.
+    """
+    folder = sources.store_folder()
+    keys = Keys(folder) if folder else None
+    if keys is None or not keys.requires_key:
+        raise OpenToAll("The pages of a store", host, "query", folder)
+    return keys

@@ -7,13 +7,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
+from ltrain_collector.dsn import local_folder, parse_dsn
 from ltrain_collector.errors import StoreUnreachable
 from ltrain_collector.store import Store
+from ltrain_instrument.settings import STORE
 from ltrain_transforms.errors import NothingToShow
 from ltrain_transforms.recipe import DEFAULT, Recipe
 from ltrain_transforms.reports import Reference, Report
 from ltrain_transforms.show import find_reference, look_up_in_home, recipe_or_default
 from ltrain_transforms.traces import sender_roles
+from ltrain_ui.sessions import current_key
 
 T = TypeVar("T")
 
@@ -31,7 +34,8 @@ class Sources(AbstractContextManager["Sources"]):
         self._dsn = dsn
         self.home = home
         self.recipe = recipe
-        self._store: Store | None = None
+        self._stores: dict[str, Store] = {}
+        """By the key that they were opened with; a folder has none."""
         self._lock = threading.Lock()
 
     def read(self, query: Callable[[Store], T]) -> T:
@@ -44,8 +48,13 @@ class Sources(AbstractContextManager["Sources"]):
         try:
             return query(store)
         except StoreUnreachable:
-            self._close()
+            self._close(store)
             raise
+
+    def store_folder(self) -> Path | None:
+        """Return the folder of the store, beside which its keys are; None on another machine."""
+        dsn = self._dsn or STORE.read()
+        return local_folder(parse_dsn(dsn) if dsn else None, self.home)
 
     def load_recipe(self) -> tuple[Recipe, str]:
         """Return the recipe as its file is now, and a label of it for the reader.
@@ -84,16 +93,19 @@ class Sources(AbstractContextManager["Sources"]):
         return found
 
     def _open(self) -> Store:
+        """Return the store, opened with the key of the person who asks."""
+        key = current_key()
         with self._lock:
-            if self._store is None:
-                self._store = Store.open(self._dsn, create=False)
-            return self._store
+            store = self._stores.get(key) or self._stores.get("")
+            if store is None:
+                store = Store.open(self._dsn, create=False, key=key)
+                self._stores[key if store.server else ""] = store
+            return store
 
-    def _close(self) -> None:
+    def _close(self, store: Store) -> None:
         with self._lock:
-            store, self._store = self._store, None
-        if store is not None:
-            store.__exit__(None, None, None)
+            self._stores = {key: one for key, one in self._stores.items() if one is not store}
+        store.close()
 
     def __exit__(
         self,
@@ -101,7 +113,8 @@ class Sources(AbstractContextManager["Sources"]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._close()
+        for store in [*self._stores.values()]:
+            self._close(store)
 
     def __enter__(self) -> Self:
         return self

@@ -9,7 +9,7 @@ from ltrain_collector.access.bound_keys import (
     sign_service,
     store_secret,
 )
-from ltrain_collector.access.grants import Grant, Role, Sender
+from ltrain_collector.access.grants import TRUSTED_SENDERS, Grant, Role, Sender
 from ltrain_collector.access.ingest_policy import COLLECTOR_SERVICE
 from ltrain_collector.access.key_report import key_lines, make_bound_key, parse_role
 from ltrain_collector.access.keys import Keys
@@ -18,6 +18,7 @@ from ltrain_collector.access.secrets import ALGORITHM, shared_secret
 __all__ = [
     "ALGORITHM",
     "COLLECTOR_SERVICE",
+    "TRUSTED_SENDERS",
     "Grant",
     "Keys",
     "Role",

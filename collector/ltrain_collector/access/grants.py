@@ -39,6 +39,9 @@ class Sender(StrEnum):
     """A file that `ltrain import` read."""
 
 
+TRUSTED_SENDERS = (Sender.SERVICE, Sender.ADMIN, Sender.LOCAL)
+"""Senders whose records readers believe by default."""
+
 INGEST_SENDERS = {
     Role.INGEST: Sender.INGEST,
     Role.SERVICE: Sender.SERVICE,

@@ -39,6 +39,7 @@ RESERVED_SCOPES = {
     names.SCOPE_GATEWAY,
     names.SCOPE_CAPTURE,
     names.SCOPE_LEARNER,
+    names.SCOPE_PERSON,
 }
 RESERVED_NAMES = {
     names.SPAN_ROLLOUT,

@@ -9,9 +9,19 @@ from ltrain_collector.admin.query_output import (
     write_result,
 )
 from ltrain_collector.admin.trace_list import list_traces
-from ltrain_collector.admin.trace_query import Line, Position, TraceFilter, find_line, read_lines
+from ltrain_collector.admin.trace_query import (
+    BY_PERSON,
+    EVALUATION_NAME,
+    Line,
+    Position,
+    TraceFilter,
+    find_line,
+    read_lines,
+)
 
 __all__ = [
+    "BY_PERSON",
+    "EVALUATION_NAME",
     "Line",
     "Position",
     "PruneFilter",

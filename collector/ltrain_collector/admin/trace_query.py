@@ -12,10 +12,12 @@ from typing import Any
 
 import polars as pl
 
+from ltrain_collector.access import TRUSTED_SENDERS
 from ltrain_collector.errors import BadTime
 from ltrain_collector.promoted_columns import MODE_SQL, SESSION_SQL, UNIT_SQL
 from ltrain_collector.store import Store
 from ltrain_instrument import attributes
+from ltrain_instrument.feedback import WITHDRAWN
 
 _KIND = "upper(SpanAttributes['openinference.span.kind'])"
 _OTHER_KINDS = (
@@ -55,11 +57,33 @@ CONTAINS_TEXT = (
     "mapValues(SpanAttributes))"
 )
 IS_EVALUATION = f"SpanName = '{attributes.SPAN_EVALUATION}'"
-EVALUATION = (
-    f"(if(SpanAttributes['{attributes.EVALUATION_NAME}'] = '', 'reward', "
-    f"SpanAttributes['{attributes.EVALUATION_NAME}']), Timestamp, "
-    f"SpanAttributes['{attributes.EVALUATION_VALUE}'])"
+EVALUATION_NAME = (
+    f"if(SpanAttributes['{attributes.EVALUATION_NAME}'] = '', 'reward', "
+    f"SpanAttributes['{attributes.EVALUATION_NAME}'])"
 )
+WITHDRAWS = (
+    f"(SpanAttributes['{attributes.EVALUATION_LABEL}'] = '{WITHDRAWN}' "
+    f"AND SpanAttributes['{attributes.EVALUATION_VALUE}'] = '')"
+)
+"""An evaluation that withdraws those before it."""
+EVALUATION = (
+    f"({EVALUATION_NAME}, Timestamp, SpanAttributes['{attributes.EVALUATION_VALUE}'], "
+    f"ScopeName, {WITHDRAWS})"
+)
+BY_PERSON = (
+    f"{IS_EVALUATION} AND ScopeName = '{attributes.SCOPE_PERSON}' "
+    f"AND Sender IN ({', '.join(repr(str(sender)) for sender in TRUSTED_SENDERS)})"
+)
+"""Feedback by hand."""
+RATED = f"""(
+    SELECT {UNIT_SQL} FROM otel.spans
+    WHERE {BY_PERSON} AND {EVALUATION_NAME} = {{unrated:String}}
+        AND SpanAttributes['{attributes.REWARD_SCOPE}'] != 'call'
+        AND (SpanAttributes['{attributes.EVALUATION_VALUE}'] != '' OR {WITHDRAWS})
+    GROUP BY {UNIT_SQL}
+    HAVING NOT argMax({WITHDRAWS}, Timestamp)
+)"""
+"""Rollouts and traces with a value of a name by hand that was not withdrawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +102,8 @@ class TraceFilter:
     task: str | None = None
     text: str | None = None
     """Only those with a span whose attributes contain this text, in any case of letters."""
+    unrated: str | None = None
+    """Only those without feedback by hand of this name."""
 
     def condition(self) -> tuple[str, dict[str, object]]:
         """Return the SQL condition on spans, and its parameters.
@@ -110,6 +136,8 @@ class TraceFilter:
             params["task"] = self.task
         if self.text is not None:
             params["text"] = self.text
+        if self.unrated is not None:
+            params["unrated"] = self.unrated
         return " AND ".join(sql), params
 
     def having(self) -> str:
@@ -121,6 +149,8 @@ class TraceFilter:
             parts.append(f"countIf({LLM}) > 0")
         if self.text is not None:
             parts.append(f"countIf({CONTAINS_TEXT}) > 0")
+        if self.unrated is not None:
+            parts.append(f"countIf(RolloutId IN {RATED} OR TraceId IN {RATED}) = 0")
         return " AND ".join(parts)
 
 
@@ -261,9 +291,15 @@ GROUP BY unit"""
 
 
 def _line(row: dict[str, Any], latest: int) -> Line:
+    newest: dict[tuple[str, str], tuple[str, str]] = {}
+    for name, time, value, scope, withdraws in json.loads(row["evaluations"]):
+        if value or withdraws:
+            place = (name, scope if scope == attributes.SCOPE_PERSON else "")
+            newest[place] = max(newest.get(place, ("", "")), (str(time), str(value)))
     values: dict[str, tuple[str, str]] = {}
-    for name, time, value in json.loads(row["evaluations"]):
-        values[name] = max(values.get(name, ("", "")), (str(time), str(value)))
+    for (name, _), last in newest.items():
+        if last[1]:
+            values[name] = max(values.get(name, ("", "")), last)
     return Line(
         latest=latest,
         started=row["started"],

@@ -26,6 +26,7 @@ SELECT
         sender NOT IN ('service', 'admin', 'local'), 'agent',
         scope_name = 'ltrain.runner', 'runner',
         scope_name = 'ltrain.gateway', 'gateway',
+        scope_name = 'ltrain.person', 'person',
         'agent'
     ) AS source,
     trace, span, parent

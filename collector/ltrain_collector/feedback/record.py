@@ -25,7 +25,7 @@ from pydantic import (
 from ltrain_collector.errors import Malformed
 from ltrain_collector.store import Store
 from ltrain_instrument import attributes
-from ltrain_instrument.feedback import Target
+from ltrain_instrument.feedback import WITHDRAWN, Target
 
 MAX_FEEDBACK = 1000
 """Feedback in one request."""
@@ -41,22 +41,29 @@ Times = Mapping[bytes, int]
 """Start in nanoseconds since the epoch, by span id."""
 
 
+SpanId = Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
+
+
 class Feedback(BaseModel):
-    """One value for a rollout, a trace or a session."""
+    """One value, note or withdrawal, for a rollout, a trace, a session or a call."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    value: FiniteFloat
-    """The reward; the recipe gives it a weight and bounds."""
+    value: FiniteFloat | None = None
+    """The reward; the recipe gives it a weight and bounds. Without it, a comment is a note."""
     rollout: Text | None = None
     """The target: the id of a rollout,"""
     trace: Text | None = None
     """or the id of a trace, 32 lower-case hexadecimal digits,"""
     session: Text | None = None
     """or the id of a session."""
+    call: SpanId | None = None
+    """The id of a span of the trace: only this call is judged."""
     name: Text = "reward"
     """The name that a recipe's `evaluation` names."""
     comment: Annotated[str, Field(max_length=10_000)] | None = None
+    withdrawn: bool = False
+    """Whether it withdraws all earlier feedback of its name on its target."""
     id: Text | None = None
     """The client's id of this feedback; a repeated id is stored once."""
 
@@ -64,6 +71,16 @@ class Feedback(BaseModel):
     def _one_target(self) -> Self:
         if Target.from_ids(self.rollout, self.trace, self.session) is None:
             raise ValueError("It names no target. Add 'rollout', 'trace' or 'session'.")
+        if self.call is not None and self.trace is None:
+            raise ValueError("A call is named by its span in 'call' and its 'trace'. Add 'trace'.")
+        return self
+
+    @model_validator(mode="after")
+    def _one_content(self) -> Self:
+        if self.withdrawn and self.value is not None:
+            raise ValueError("'withdrawn' has no value. Remove one of the two.")
+        if self.value is None and not self.comment and not self.withdrawn:
+            raise ValueError("It has no content. Add 'value', 'comment' or 'withdrawn'.")
         return self
 
     @property
@@ -86,7 +103,8 @@ class Feedback(BaseModel):
     def _hash(self, what: bytes) -> bytes:
         if self.id is None:
             return secrets.token_bytes(16)
-        parts = (self.target.kind, self.target.id, self.name, self.id)
+        call = (self.call,) if self.call else ()
+        parts = (self.target.kind, self.target.id, *call, self.name, self.id)
         return sha256(b"\x1f".join((what, *(part.encode() for part in parts)))).digest()
 
 
@@ -135,20 +153,24 @@ def read_times(store: Store, feedback: Sequence[Feedback]) -> dict[bytes, int]:
 
 
 def to_request(
-    feedback: Sequence[Feedback], now: int, times: Times | None = None
+    feedback: Sequence[Feedback], now: int, times: Times | None = None, person: str | None = None
 ) -> ExportTraceServiceRequest:
     """Return an OTLP request with one evaluation span for each feedback.
 
     Args:
         now: nanoseconds since the epoch.
         times: the result of `read_times`.
+        person: the name of the person who gave it by hand; None for feedback of a program.
     """
     request = ExportTraceServiceRequest()
     resource = request.resource_spans.add()
     resource.resource.attributes.append(_text("service.name", SERVICE))
     scoped = resource.scope_spans.add()
-    scoped.scope.name = attributes.SCOPE_FEEDBACK
+    scoped.scope.name = attributes.SCOPE_PERSON if person else attributes.SCOPE_FEEDBACK
     scoped.spans.extend(_span(one, now, times or {}) for one in feedback)
+    if person:
+        for span in scoped.spans:
+            span.attributes.append(_text(attributes.USER_NAME, person))
     return request
 
 
@@ -166,11 +188,15 @@ def _span(feedback: Feedback, now: int, times: Times) -> Span:
         **feedback.target.attributes(),
         attributes.EVALUATION_NAME: feedback.name,
         attributes.EVALUATION_EXPLANATION: feedback.comment,
-        attributes.REWARD_SCOPE: "rollout",
+        attributes.EVALUATION_LABEL: WITHDRAWN if feedback.withdrawn else None,
+        attributes.REWARD_SCOPE: "call" if feedback.call else "rollout",
     }
     span.attributes.extend(_text(name, text) for name, text in texts.items() if text)
-    value = AnyValue(double_value=feedback.value)
-    span.attributes.append(KeyValue(key=attributes.EVALUATION_VALUE, value=value))
+    if feedback.call:
+        span.parent_span_id = bytes.fromhex(feedback.call)
+    if feedback.value is not None:
+        value = AnyValue(double_value=feedback.value)
+        span.attributes.append(KeyValue(key=attributes.EVALUATION_VALUE, value=value))
     return span
 
 

@@ -1,16 +1,14 @@
-"""`ltrain reward`: record a reward for an execution that is in the store."""
+"""`ltrain reward`: record feedback by hand for an execution that is in the store."""
 
 import json
-import time
 from collections.abc import Iterator
 
 from pydantic import ValidationError
 
-from ltrain_collector import schema
 from ltrain_collector.errors import BadFeedback, NoTarget
-from ltrain_collector.feedback.record import Feedback, to_request
+from ltrain_collector.feedback.person import local_person, save_feedback
+from ltrain_collector.feedback.record import Feedback
 from ltrain_collector.promoted_columns import SESSION_SQL
-from ltrain_collector.signals import TRACES
 from ltrain_collector.store import Store
 from ltrain_instrument.feedback import TARGET_KINDS, Target, TargetKind
 
@@ -25,39 +23,56 @@ _COLUMNS: dict[TargetKind, str] = {
 
 
 def record_reward(
-    identifier: str, value: float, name: str, comment: str | None, dsn: str | None, as_json: bool
+    identifier: str,
+    value: float | None,
+    name: str,
+    comment: str | None,
+    dsn: str | None,
+    as_json: bool,
+    *,
+    withdraw: bool = False,
 ) -> None:
-    """Store a reward for the execution with this id, and print it.
+    """Store feedback by hand for the execution with this id, and print it.
 
     Args:
         identifier: `KIND:ID`, or the beginning of an id of a rollout, a trace or a session.
+        value: the reward; None for a comment alone.
+        withdraw: withdraw all earlier feedback of this name.
 
     Raises:
         NoTarget: no execution, or several, have an id that begins so.
-        BadFeedback: the value is not finite, or the name is empty.
+        BadFeedback: the value is not finite, the name is empty, or there is nothing to store.
+        NotSaved: the store takes no feedback from this process.
     """
     with Store.open(dsn, create=False) as store:
         target = find_target(store, identifier)
-        feedback = _make_feedback(target, value, name, comment)
-        rows = TRACES.encode_local(to_request([feedback], time.time_ns()))
-        for table, block in rows.blocks.items():
-            store.insert_rows(schema.insert_target(table), block.payload)
+        feedback = _make_feedback(target, value, name, comment, withdraw)
+        save_feedback(store, feedback, local_person())
     if as_json:
-        print(json.dumps({"kind": target.kind, "id": target.id, "name": name, "value": value}))
+        record = {"kind": target.kind, "id": target.id, "name": name, "value": value}
+        print(json.dumps(record | ({"withdrawn": True} if withdraw else {})))
         return
-    print(f"{name} = {value:g} is recorded for the {target.kind} {target.id}.")
+    if withdraw:
+        print(f"{name} of the {target.kind} {target.id} is withdrawn.")
+        return
+    content = "the note" if value is None else f"{value:g}"
+    print(f"{name} = {content} is recorded for the {target.kind} {target.id}.")
     print(
-        f'A recipe reads it with [[reward]] evaluation = "{name}", from = "any"; `ltrain rules` '
+        f'A recipe reads it with [[reward]] evaluation = "{name}", from = "person"; `ltrain rules` '
         "shows what it contributes."
     )
 
 
-def _make_feedback(target: Target, value: float, name: str, comment: str | None) -> Feedback:
+def _make_feedback(
+    target: Target, value: float | None, name: str, comment: str | None, withdraw: bool
+) -> Feedback:
     try:
         fields = {target.kind: target.id, "value": value, "name": name, "comment": comment}
-        return Feedback.model_validate(fields)
+        return Feedback.model_validate({**fields, "withdrawn": withdraw})
     except ValidationError as error:
         fault = error.errors()[0]
+        if not fault["loc"]:
+            raise BadFeedback(str(fault["msg"]).removeprefix("Value error, ")) from error
         raise BadFeedback(
             f"{'.'.join(map(str, fault['loc']))} = {fault['input']!r}: {fault['msg']}."
         ) from error

@@ -18,6 +18,8 @@ from ltrain_collector.http.listeners import (
     check_tls,
     listener_address,
     open_listener,
+    server_config,
+    tls_files,
     url_host,
 )
 from ltrain_collector.http.refusals import RefusalCounts, RefusalReason
@@ -44,7 +46,9 @@ __all__ = [
     "listener_address",
     "open_listener",
     "raise_limit",
+    "server_config",
     "set_headers",
+    "tls_files",
     "too_large",
     "url_host",
 ]

@@ -1,12 +1,20 @@
-"""Where an HTTP server of ltrain listens: its address, its socket, and its certificate."""
+"""Where an HTTP server of ltrain listens, and how: address, socket, certificate and settings."""
 
 import errno
 import socket
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import typer
+import uvicorn
+from starlette.types import ASGIApp
 
 from ltrain_collector.errors import BadPort, BadTls, PortTaken
+from ltrain_collector.http.connection import connection_factory
+from ltrain_collector.http.descriptors import Descriptors, raise_limit
+from ltrain_collector.http.refusals import RefusalCounts
 
 BACKLOG = 1024
 """Connections that wait to be accepted."""
@@ -70,6 +78,17 @@ def url_host(listener: socket.socket) -> str:
     return f"[{host}]" if ":" in host else str(host)
 
 
+def tls_files(certificate: Path | None, key: Path | None) -> Tls | None:
+    """Return the files of the options `--tls-cert` and `--tls-key`; None without them.
+
+    Raises:
+        BadParameter: when one of them is missing.
+    """
+    if (certificate is None) != (key is None):
+        raise typer.BadParameter("--tls-cert and --tls-key must be used together.")
+    return Tls(certificate, key) if certificate and key else None
+
+
 def check_tls(tls: Tls | None) -> None:
     """Check the files of a certificate, before a server does what takes long.
 
@@ -85,3 +104,29 @@ def check_tls(tls: Tls | None) -> None:
             f"TLS cannot be served from {tls.certificate} and {tls.key}: {error}. Name a "
             "certificate and its private key, in PEM, with --tls-cert and --tls-key."
         ) from error
+
+
+def server_config(
+    app: ASGIApp, tls: Tls | None, refusals: RefusalCounts, shutdown_seconds: int, **settings: Any
+) -> uvicorn.Config:
+    """Return the configuration of a server, and raise this process's limit of descriptors.
+
+    Args:
+        shutdown_seconds: how long open requests get to finish after SIGTERM.
+        settings: further settings of uvicorn.
+    """
+    raise_limit()
+    return uvicorn.Config(
+        app,
+        http=connection_factory(Descriptors.measure(), refusals),
+        ws="none",
+        lifespan="off",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=shutdown_seconds,
+        ssl_certfile=tls.certificate if tls else None,
+        ssl_keyfile=tls.key if tls else None,
+        **settings,
+    )

@@ -19,6 +19,7 @@ from opentelemetry.sdk.environment_variables import OTEL_SDK_DISABLED
 from starlette.types import Receive, Scope, Send
 
 from ltrain_collector.access import Keys, secret_file, store_secret
+from ltrain_collector.errors import OpenToAll
 from ltrain_collector.http import (
     BrowserGuard,
     Descriptors,
@@ -27,9 +28,8 @@ from ltrain_collector.http import (
     Tls,
     bind_port,
     check_tls,
-    connection_factory,
     listener_address,
-    raise_limit,
+    server_config,
     url_host,
 )
 from ltrain_collector.ingest import Intake
@@ -38,7 +38,6 @@ from ltrain_collector.query import ClickHouseHttp, RoleLimits
 from ltrain_collector.server.otlp_grpc import GrpcReceiver, make_server
 from ltrain_collector.server.otlp_http import Receiver
 from ltrain_collector.store import EmbeddedBackend, Engine, Store
-from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.machine import is_loopback
 from ltrain_instrument.settings import STORE_SECRET
 
@@ -144,9 +143,8 @@ def serve(
     refusals = RefusalCounts()
     keys = Keys(directory.absolute(), partial(refusals.add, RefusalReason.KEYS))
     if not keys.requires_key and not is_loopback(host):
-        raise OpenToAll(host, directory)
+        raise OpenToAll("A store", host, "admin", directory)
     check_tls(tls)
-    raise_limit()
     # check the gRPC port now: gRPC binds it later, once the store is open
     bind_port(host, ports.grpc, "--grpc-port", ONE_SERVER).close()
     with (
@@ -162,24 +160,14 @@ def serve(
             store = Store(EmbeddedBackend(engine), str(directory))
             store.migrate()
             intake = Intake(engine, metrics.meter)
-            descriptors = Descriptors.measure()
             health = Health(Monitor(metrics, intake, engine, directory.absolute(), refusals))
             apps = _Apps(otlp, sql, Receiver(intake, keys, health, store), clickhouse_http)
-            config = uvicorn.Config(
-                BrowserGuard(apps, (host, *allow_hosts), refusals),
-                http=connection_factory(descriptors, refusals),
-                loop="uvloop",
-                lifespan="off",
-                ws="none",
-                log_level="warning",
-                access_log=False,
-                timeout_graceful_shutdown=SHUTDOWN_SECONDS,
-                ssl_certfile=tls.certificate if tls else None,
-                ssl_keyfile=tls.key if tls else None,
-            )
+            app = BrowserGuard(apps, (host, *allow_hosts), refusals)
+            config = server_config(app, tls, refusals, SHUTDOWN_SECONDS, loop="uvloop")
             _ignore_repeated_signals()
             receiver = GrpcReceiver(intake, keys, refusals)
-            grpc = partial(make_server, receiver, host, ports.grpc, tls, descriptors.served // 4)
+            calls = Descriptors.measure().served // 4
+            grpc = partial(make_server, receiver, host, ports.grpc, tls, calls)
             ready = _ready_line(directory, otlp, sql, tls)
             _Server(config, grpc, ready, SelfMetrics(health), clickhouse_http).run(
                 sockets=[otlp, sql]
@@ -209,17 +197,6 @@ def _ready_line(directory: Path, otlp: socket.socket, sql: socket.socket, tls: T
         f"ltrain: store ready: {directory}, OTLP on {scheme}://{listener_address(otlp)}, "
         f"gRPC on {url_host(otlp)}:{{grpc_port}}, SQL on {scheme}://{listener_address(sql)}"
     )
-
-
-class OpenToAll(LtrainError, PermissionError):
-    """Other machines could reach the store, and it has no keys."""
-
-    def __init__(self, host: str, directory: Path) -> None:
-        super().__init__(
-            f"A store without keys is served only on this machine, not on '{host}'. Make a key "
-            f"with `ltrain key make admin --dir {directory}`, which every request then needs, or "
-            "remove --host."
-        )
 
 
 def _start_exit_timer() -> None:

@@ -6,6 +6,7 @@ Both return the same frames: strings are `pl.String`, `DateTime64` is `pl.Dateti
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Protocol, Self
@@ -64,12 +65,13 @@ class Store(AbstractContextManager["Store"]):
         """The server, which other processes may read too; None: a folder that this one has open."""
 
     @classmethod
-    def open(cls, dsn: str | Server | None = None, *, create: bool = True) -> Self:
+    def open(cls, dsn: str | Server | None = None, *, create: bool = True, key: str = "") -> Self:
         """Open the store at `dsn`, else at LTRAIN_STORE, else the store of this machine.
 
         Args:
             dsn: the address, or the `server` of another store.
             create: create the folder of a `chdb:///dir` that does not exist.
+            key: a key of the server, in place of that of its address.
 
         Raises:
             BadDsn: the address is invalid.
@@ -88,6 +90,8 @@ class Store(AbstractContextManager["Store"]):
             # importing its client takes a third of a second, which a folder does not need
             from ltrain_collector.store.remote import RemoteBackend
 
+            if key:
+                address = replace(address, user="any", password=key)
             return cls(RemoteBackend(address), str(address), address)
         if not create and not address.path.is_dir():
             raise NoStore(
@@ -95,6 +99,19 @@ class Store(AbstractContextManager["Store"]):
                 "or create one with `ltrain up`."
             )
         return cls(EmbeddedBackend(Engine(address.path)), f"chdb://{address.path}")
+
+    def open_as_owner(self) -> Self | None:
+        """Open the same server with a key of its owner, which may change it for a minute.
+
+        Returns:
+            None for a folder, and where this user cannot read the secret of the store.
+        """
+        if self.server is None:
+            return None
+        from ltrain_collector.store.remote import sign_owner_key
+
+        key = sign_owner_key(self.server)
+        return type(self).open(self.server, key=key) if key else None
 
     def query(self, sql: str, params: Parameters | None = None) -> pl.DataFrame:
         """Return all rows of a query; `params` are the values of `{name:Type}` in the SQL.

@@ -580,7 +580,7 @@ SELECT
     fields['gen_ai.evaluation.score.label'] AS label,
     fields['gen_ai.evaluation.explanation'] AS explanation,
     fields['ltrain.reward.scope'] AS scope,
-    multiIf((sender NOT IN ('service', 'admin', 'local')), 'agent', scope_name = 'ltrain.runner', 'runner', scope_name = 'ltrain.gateway', 'gateway', 'agent') AS source,
+    multiIf((sender NOT IN ('service', 'admin', 'local')), 'agent', scope_name = 'ltrain.runner', 'runner', scope_name = 'ltrain.gateway', 'gateway', scope_name = 'ltrain.person', 'person', 'agent') AS source,
     trace,
     span,
     parent

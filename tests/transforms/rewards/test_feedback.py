@@ -111,6 +111,48 @@ def test_feedback_on_a_rollout_is_read_with_its_run(
     assert execution["complete"] and execution["closed_by"] == "runner"
 
 
+def test_feedback_by_hand_has_a_source_of_its_own(traffic: Store) -> None:
+    def by_hand(sender: str, late: int, **content: Any) -> None:
+        feedback = Feedback.model_validate({"trace": TRACES[0], "name": "thumbs", **content})
+        request = to_request([feedback], NOON + late, person="alice")
+        resource = request.resource_spans[0].resource
+        resource.attributes.add(key="ltrain.sender").value.string_value = sender
+        insert_otlp(traffic, request.SerializeToString())
+
+    def counted() -> tuple[list[tuple[str, float]], list[str]]:
+        source = Source.model_validate({"execution": "trace"})
+        spans, drops = read_spans(traffic, source, Selection())
+        found, faults = read_evaluations(spans, calls(spans)[0])
+        rows = found.sort("source").select("source", "value").rows()
+        return rows, sorted([*drops["reason"], *faults["reason"]])
+
+    send(traffic, {"trace": TRACES[0], "value": 0.5})
+    by_hand("local", DAY, value=0)
+    by_hand("admin", 2 * DAY, value=1)
+    assert counted() == ([("agent", 0.5), ("person", 1.0)], ["repeated"])
+    # the scope proves nothing: that of another sender is an agent's
+    by_hand("ingest", 3 * DAY, value=-1)
+    assert counted() == ([("agent", -1.0), ("person", 1.0)], ["repeated"] * 2)
+    by_hand("none", 4 * DAY, withdrawn=True)
+    assert counted() == ([("person", 1.0)], ["repeated"] * 3 + ["withdrawn"])
+    by_hand("local", 5 * DAY, withdrawn=True)
+    by_hand("local", 6 * DAY, comment="a note")
+    assert counted() == ([], ["no_value", *["repeated"] * 4, "withdrawn", "withdrawn"])
+    by_hand("local", 7 * DAY, value=0.25)
+    assert counted()[0] == [("person", 0.25)]
+
+
+def test_feedback_on_a_call(traffic: Store) -> None:
+    send(traffic, {"trace": TRACES[1], "call": f"{2:016x}", "value": 1})
+    source = Source.model_validate({"execution": "trace"})
+    spans, drops = read_spans(traffic, source, Selection())
+    counted, faults = read_evaluations(spans, calls(spans)[0])
+    assert counted.select("execution_id", "call_id", "value").rows() == [
+        (TRACES[1], f"{2:016x}", 1.0)
+    ]
+    assert drops.is_empty() and faults.is_empty()
+
+
 def as_log(trace: str, value: float) -> bytes:
     request = ExportLogsServiceRequest()
     record = request.resource_logs.add().scope_logs.add().log_records.add()

@@ -64,7 +64,7 @@ class Reward(Section):
     """Name of a ready rule; keys of the recipe override those of its file."""
     evaluation: str | None = None
     """Name of an evaluation; the reward is its value."""
-    from_: Literal["runner", "agent", "any"] = Field(default="runner", alias="from")
+    from_: Literal["runner", "person", "agent", "any"] = Field(default="runner", alias="from")
     """Who may write the evaluation."""
     on: Literal["llm", "tool", "retrieval", "embedding", "agent", "node", "rollout"] | None = None
     """The kind of call that a rule is evaluated on; `rollout`: the execution, with its group."""

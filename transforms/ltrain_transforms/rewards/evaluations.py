@@ -10,6 +10,7 @@ A score is written in one of these ways:
   in `agentlightning.link.N.{key_match,value_match}` identifies the judged span.
 
 Of several with the same execution, name, source and target the last counts; the others are drops.
+One with the label `withdrawn` and no score withdraws those before it.
 Evaluations of the same moment that differ contradict each other, and none of them counts.
 """
 
@@ -20,6 +21,7 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from ltrain_instrument import attributes
+from ltrain_instrument.feedback import WITHDRAWN
 from ltrain_transforms.tables import DROPS, EVALUATIONS
 from ltrain_transforms.traces import Role, Span, iter_spans, parse_index
 
@@ -45,6 +47,7 @@ FAULTS = {
     "not_finite": "evaluation '{}' has a score that is NaN, infinite or beyond 1e100",
     "no_target": "evaluation '{}' judges a call, and neither links to one nor lies in one",
     "contradictory": "evaluations '{}' of the same target, moment and source differ: none counts",
+    "withdrawn": "it withdraws earlier evaluations '{}' of the same target and source",
     "repeated": "a later evaluation '{}' of the same target takes its place",
 }
 
@@ -81,6 +84,8 @@ class Score:
     """Its order among the scores of one span: its own first, then those of its events."""
     explanation: str = ""
     """Why, in a sentence; '' if its writer does not tell."""
+    withdraws: bool = False
+    """Whether it withdraws those before it."""
 
 
 def read_evaluations(spans: pl.DataFrame, calls: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -161,7 +166,10 @@ def _evaluation(span: Span, values: Mapping[str, str], candidates: Sequence[str]
         )
     )
     score = _score(span, name, value, scope, candidates)
-    return replace(score, explanation=values.get(attributes.EVALUATION_EXPLANATION, ""))
+    label = values.get(attributes.EVALUATION_LABEL)
+    explanation = values.get(attributes.EVALUATION_EXPLANATION, "")
+    withdraws = value is None and label == WITHDRAWN
+    return replace(score, explanation=explanation, withdraws=withdraws)
 
 
 def _annotations(span: Span, candidates: Sequence[str]) -> Iterator[Score]:
@@ -223,9 +231,12 @@ def _owners(calls: pl.DataFrame) -> Owners:
 def _judgement(score: Score, owners: Owners) -> tuple[object, ...]:
     """Return the row of `SCORES` without its execution: the judged call, the value, the fault."""
     call, fault = _target(score, owners)
-    value, fault = _number(score.value, fault)
-    source = "runner" if score.role == Role.RUNNER else "agent"
-    return (call, score.name, source, value, score.evidence, score.time, fault, score.step)
+    if score.withdraws:
+        value, fault = None, fault or "withdrawn"
+    else:
+        value, fault = _number(score.value, fault)
+    source = score.role if score.role in (Role.RUNNER, Role.PERSON) else Role.AGENT
+    return (call, score.name, str(source), value, score.evidence, score.time, fault, score.step)
 
 
 def _target(score: Score, owners: Owners) -> tuple[str | None, str | None]:
@@ -248,9 +259,10 @@ def _mark_repeated(scores: pl.DataFrame) -> pl.DataFrame:
     """Set `fault` of scores that a later one replaces, and of those of one moment that differ."""
     target = ("execution_id", "call_id", "name", "source")
     start, step, valid = pl.col("start"), pl.col("step"), pl.col("fault").is_null()
-    newest = start == start.filter(valid).max().over(target)
+    placed = valid | (pl.col("fault") == "withdrawn")
+    newest = start == start.filter(placed).max().over(target)
     ordered = scores.sort("start", "step", "evidence", "value", maintain_order=True)
-    marked = ordered.with_columns(newest=valid & newest).with_columns(
+    marked = ordered.with_columns(newest=placed & newest).with_columns(
         latest=pl.col("newest") & (step == step.filter("newest").max().over(target))
     )
     same_moment = (*target, "latest")

@@ -78,6 +78,7 @@ def tree_values(
     next: str | None = None,
     next_text: str = "",
     has_newer: bool = False,
+    feedback: object = None,
 ) -> dict[str, Any]:
     """Return the values of `rollout.html.j2`, beside those of every page.
 
@@ -88,34 +89,38 @@ def tree_values(
         next: the address of the page with more of the same tree, if this one has not all.
         next_text: the text of the link to it.
         has_newer: whether the store has newer spans than the dataset that is shown.
+        feedback: the forms of `feedback.html.j2`, a template of `ltrain ui`; None: no forms.
     """
     tree = {"wanted": wanted, "rows": rows, "form": form, "has_newer": has_newer}
-    return {**tree, "next": next, "next_text": next_text}
+    return {**tree, "next": next, "next_text": next_text, "feedback": feedback}
 
 
-def render_rows(shown: RolloutTree, number: int, start: int) -> str:
+def render_rows(shown: RolloutTree, number: int, start: int, templates: Environment) -> str:
     """Return the HTML of a block of rows.
 
     Args:
         number: of the attempt on the page, from 1.
         start: the first position of the block.
     """
-    return call_window(shown, shown.attempts[number - 1], number).rows(_macros(), start)
+    return call_window(shown, shown.attempts[number - 1], number).rows(_macros(templates), start)
 
 
-def render_body(shown: RolloutTree, number: int, position: int) -> str:
+def render_body(
+    shown: RolloutTree, number: int, position: int, templates: Environment, feedback: object = None
+) -> str:
     """Return the HTML of the body of a call.
 
     Args:
         number: of the attempt on the page, from 1.
         position: of the call in the tree.
+        feedback: as in `tree_values`.
     """
     steps = shown.attempts[number - 1].steps
-    return _macros().body(steps[position], number, Conversation(steps))
+    return _macros(templates).body(steps[position], number, Conversation(steps), feedback)
 
 
-def _macros() -> CallMacros:
-    return cast(CallMacros, page_templates().get_template("call.html.j2").module)
+def _macros(templates: Environment) -> CallMacros:
+    return cast(CallMacros, templates.get_template("call.html.j2").module)
 
 
 def no_page(_: object) -> None:

@@ -33,7 +33,7 @@ class StoredReward:
     """An evaluation that the traces have."""
 
     name: str
-    source: Literal["runner", "agent"]
+    source: Literal["runner", "person", "agent"]
     executions: int
 
 

@@ -46,7 +46,9 @@ SPANS = Table(
         Column("scope", STRING, "The instrumentation that made it."),
         Column("sender", STRING, "Who sent it, as the store recorded it, or null."),
         Column("trusted", FLAG, "Whether the recipe trusts that sender."),
-        Column("role", STRING, "runner, gateway, learner, capture or agent: by scope and sender."),
+        Column(
+            "role", STRING, "runner, gateway, learner, person, capture, agent: by scope and sender."
+        ),
         Column("name", STRING, "Its name."),
         Column("start", INTEGER, "Start."),
         Column("end", INTEGER, "End."),
@@ -80,7 +82,9 @@ LOGS = Table(
         Column("scope", STRING, "The instrumentation that made it."),
         Column("sender", STRING, "Who sent it, as the store recorded it, or null."),
         Column("trusted", FLAG, "Whether the recipe trusts that sender."),
-        Column("role", STRING, "runner, gateway, learner, capture or agent: by scope and sender."),
+        Column(
+            "role", STRING, "runner, gateway, learner, person, capture, agent: by scope and sender."
+        ),
         Column("name", STRING, "Its event name."),
         Column("body", STRING, "Its body: text, or JSON."),
         Column("attributes", STRING, "Its attributes, a JSON object of strings."),

@@ -1,8 +1,8 @@
-"""The role of a span or a log record: runner, gateway, learner, capture or agent.
+"""The role of a span or a log record: runner, gateway, learner, person, capture or agent.
 
 * The store records the sender of each record (`ltrain.sender`); no sender can write it.
-* Only a trusted sender has the role of a runner, gateway or learner. The scope alone proves
-  nothing: an agent may use any scope.
+* Only a trusted sender has the role of a runner, gateway, learner or person. The scope alone
+  proves nothing: an agent may use any scope.
 * A capture runs in the agent's own process, so it has this role whoever sent it, and its token ids
   are trained only where a policy has `token_source = "capture"`.
 """
@@ -12,7 +12,7 @@ from enum import StrEnum
 
 import polars as pl
 
-from ltrain_collector.access import Sender
+from ltrain_collector.access import TRUSTED_SENDERS
 from ltrain_instrument import attributes
 
 
@@ -22,17 +22,20 @@ class Role(StrEnum):
     RUNNER = "runner"
     GATEWAY = "gateway"
     LEARNER = "learner"
+    PERSON = "person"
+    """Gave feedback by hand."""
     CAPTURE = "capture"
     AGENT = "agent"
 
 
-TRUSTED = (Sender.SERVICE, Sender.ADMIN, Sender.LOCAL)
+TRUSTED = TRUSTED_SENDERS
 """Senders that every recipe trusts."""
 
 SCOPES = {
     attributes.SCOPE_RUNNER: Role.RUNNER,
     attributes.SCOPE_GATEWAY: Role.GATEWAY,
     attributes.SCOPE_LEARNER: Role.LEARNER,
+    attributes.SCOPE_PERSON: Role.PERSON,
 }
 """The roles that only a trusted sender has, by the scope of their tracer."""
 

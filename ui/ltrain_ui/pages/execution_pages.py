@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
@@ -16,13 +16,12 @@ from ltrain_transforms.show import (
     SHADES,
     Extent,
     RolloutTree,
-    render_body,
-    render_rows,
     trained_rows,
     tree_values,
 )
 from ltrain_ui.addresses import FOLDERS, KeyLink, address_of, tokens_address
 from ltrain_ui.listing import FIELDS, ListQuery, neighbours, parse_number, read_page
+from ltrain_ui.pages.feedback_pages import PageFeedback, page_feedback
 from ltrain_ui.pages.renderer import Renderer
 from ltrain_ui.sources import Sources
 from ltrain_ui.trees import OpenedTree, TreeAddress, Trees
@@ -77,7 +76,8 @@ class ExecutionPages:
                 links.append(("Tokens", "t", tokens_address(shown.rollout)))
             if opened.dataset is not None:
                 links.append(_other_judge(request, address))
-            return self._renderer.show(shown, links, **_values(request, address, opened))
+            feedback = page_feedback(self._sources, query, shown)
+            return self._renderer.show(shown, links, **_values(request, address, opened, feedback))
 
         return execution
 
@@ -85,7 +85,7 @@ class ExecutionPages:
         """Return a block of rows of calls."""
         shown, attempt, values = self._part(request)
         start = parse_number("at", values.get("at", ""))
-        return HTMLResponse(render_rows(shown, attempt, start))
+        return HTMLResponse(self._renderer.rows(shown, attempt, start))
 
     def body(self, request: Request) -> Response:
         """Return the body of a call."""
@@ -94,7 +94,9 @@ class ExecutionPages:
         position = shown.attempts[attempt - 1].position(call)
         if position is None:
             raise NothingToShow(f"Attempt {attempt} of {shown.title} has no call #{call}.")
-        return HTMLResponse(render_body(shown, attempt, position))
+        query = ListQuery.parse(dict(parse_qsl(values.get("list", ""))))
+        feedback = page_feedback(self._sources, query, shown)
+        return HTMLResponse(self._renderer.body(shown, attempt, position, feedback))
 
     def position(self, request: Request) -> Response:
         """Return the position of a call in the tree; -1 if it has no such call."""
@@ -146,10 +148,13 @@ def _other_judge(request: Request, address: TreeAddress) -> KeyLink:
     return "As it was trained", "r", f"?{urlencode(kept)}"
 
 
-def _values(request: Request, address: TreeAddress, opened: OpenedTree) -> dict[str, Any]:
+def _values(
+    request: Request, address: TreeAddress, opened: OpenedTree, feedback: PageFeedback
+) -> dict[str, Any]:
     """Return the values of the template of a tree."""
     shown, values = opened.tree, request.query_params
     tree = {"of": f"{shown.kind}:{shown.rollout}", "read": shown.extent, "tree": opened.key}
+    tree["list"] = feedback.list
     if address.by_recipe:
         tree["by"] = "recipe"
     wanted = None
@@ -164,4 +169,5 @@ def _values(request: Request, address: TreeAddress, opened: OpenedTree) -> dict[
         next=f"?{urlencode({**values, 'read': opened.next})}" if opened.next else None,
         next_text="Wait for it",
         has_newer=opened.has_newer and not address.by_recipe,
+        feedback=feedback,
     )

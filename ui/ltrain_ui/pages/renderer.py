@@ -7,7 +7,13 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader
 from starlette.responses import HTMLResponse, Response
 
 from ltrain_transforms.reports import Report
-from ltrain_transforms.show import RolloutTree, page_templates, template_name
+from ltrain_transforms.show import (
+    RolloutTree,
+    page_templates,
+    render_body,
+    render_rows,
+    template_name,
+)
 from ltrain_ui.addresses import KeyLink, address_of
 
 FRAME = "frame.html.j2"
@@ -38,3 +44,11 @@ class Renderer:
         """
         values = {"title": shown.title, "shown": shown, "links": links, **values}
         return self.page(template_name(shown), **values)
+
+    def rows(self, shown: RolloutTree, attempt: int, start: int) -> str:
+        """Return a block of rows of calls, for a page that has the rows before them."""
+        return render_rows(shown, attempt, start, self._templates)
+
+    def body(self, shown: RolloutTree, attempt: int, position: int, feedback: object) -> str:
+        """Return the body of a call, with its form for feedback."""
+        return render_body(shown, attempt, position, self._templates, feedback)

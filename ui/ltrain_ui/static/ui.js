@@ -1,4 +1,4 @@
-// Keys: in a list J and K move and Enter opens; on a page of the list J, K and U follow its links.
+// Keys: in a list J and K move and Enter opens; on other pages a key clicks its link or button.
 const items = [...document.querySelectorAll("a.item")];
 
 function move(by) {
@@ -11,5 +11,5 @@ document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea")) return;
   const key = event.key.toLowerCase();
   if (items.length && (key === "j" || key === "k")) move(key === "j" ? 1 : -1);
-  else document.querySelector(`a[data-key="${CSS.escape(key)}"]`)?.click();
+  else document.querySelector(`[data-key="${CSS.escape(key)}"]`)?.click();
 });
