@@ -8,7 +8,7 @@ from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 from tests.otlp import insert_otlp
 from tests.transforms.conftest import RECIPE, Scene
 from tests.ui.conftest import EVIL, Home
-from tests.ui.test_pages import browser, page, press, signed_in
+from tests.ui.test_pages import page, press, signed_in
 
 from ltrain_collector.store import Store
 from ltrain_instrument.machine import visible
@@ -17,7 +17,7 @@ from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.show import page_asset
 from ltrain_ui.app import FILES, SHARED
 
-__all__ = ["browser", "page", "signed_in"]
+__all__ = ["page", "signed_in"]
 TURNS = 240
 """Calls of the model in each rollout, with a node around each, and of a tool after each tenth."""
 CALLS = 2 * TURNS + 2 * (TURNS // 10)

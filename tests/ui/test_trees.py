@@ -55,7 +55,8 @@ def test_a_part_of_a_tree_is_followed_by_the_next(tmp_path: Path) -> None:
         insert(store, scene)
     with Sources(dsn, tmp_path, None) as sources:
         trees = Trees(sources)
-        parts, extent = [], Extent.FIRST
+        extent: Extent | None = Extent.FIRST
+        parts = []
         while extent is not None:
             opened = trees.open(TreeAddress(f"rollout:{rollout.rollout}", extent))
             parts.append(opened.tree.extent)

@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.transforms.show.test_page import EVIL
 from tests.transforms.show.test_page import Page as Parsed
 from tests.transforms.show.test_tree import call, of
-from tests.ui.test_pages import browser
+from tests.ui.conftest import browser
 
 from ltrain_instrument.machine import visible
 from ltrain_transforms.show import RolloutTree, render_page, write_page
