@@ -170,7 +170,7 @@ def test_a_link_reaches_a_call_without_a_script(
     plain = context.new_page()
     plain.goto(base + address(scene, "?call=401"), timeout=120_000)
     expect(plain.locator("#a1c401 .message").first).to_be_visible()
-    plain.get_by_label("Call #").fill("7")
+    plain.get_by_role("spinbutton", name="Call #").fill("7")
     plain.get_by_role("button", name="Go").click()
     expect(plain.locator("#a1c7 .inside")).to_be_visible()
     plain.goto(base + address(scene), timeout=120_000)
@@ -180,7 +180,7 @@ def test_a_link_reaches_a_call_without_a_script(
 
 
 def test_a_call_is_reached_by_its_number(tree: Page) -> None:
-    field = tree.get_by_label("Call #")
+    field = tree.get_by_role("spinbutton", name="Call #")
     field.fill(str(HOSTILE + 60))
     field.press("Enter")
     expect(tree.locator(f"#a1c{HOSTILE + 60} .inside")).to_be_visible()
@@ -192,7 +192,7 @@ def test_a_call_is_reached_by_its_number(tree: Page) -> None:
 
 def test_hostile_text_of_a_large_tree_is_text(tree: Page, scene: Scene) -> None:
     for call in (HOSTILE, HOSTILE + 1, 21):
-        tree.get_by_label("Call #").fill(str(call))
+        tree.get_by_role("spinbutton", name="Call #").fill(str(call))
         tree.get_by_role("button", name="Go").click()
         expect(tree.locator(f"#a1c{call} .inside")).to_be_visible()
     cut = tree.get_by_text("4,980,000 more characters are not on this page")
