@@ -7,6 +7,7 @@
 """
 
 import errno
+import fcntl
 import os
 import re
 import shutil
@@ -188,3 +189,25 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def hold_file(path: Path) -> int:
+    """Return a descriptor with a shared flock on a file or folder, which marks it as used.
+
+    The kernel ends the mark when the descriptor is closed, however its process ends.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    return descriptor
+
+
+def is_held(path: Path) -> bool:
+    """Return whether `hold_file` marks a file or folder as used, in any process."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

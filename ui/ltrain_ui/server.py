@@ -16,15 +16,20 @@ SHUTDOWN_SECONDS = 3
 
 
 class _Server(uvicorn.Server):
-    """Prints the link when the pages can be opened."""
+    """Prints the link when the pages can be opened, and ends streams before it waits for them."""
 
-    def __init__(self, config: uvicorn.Config, link: str) -> None:
+    def __init__(self, config: uvicorn.Config, link: str, sources: Sources) -> None:
         super().__init__(config)
         self._link = link
+        self._sources = sources
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         print(f"ltrain: open {self._link}", flush=True)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._sources.stop()
+        await super().shutdown(sockets)
 
 
 def serve(sources: Sources, port: int) -> None:
@@ -56,4 +61,4 @@ def serve(sources: Sources, port: int) -> None:
             proxy_headers=False,
             timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         )
-        _Server(config, link()).run(sockets=[listener])
+        _Server(config, link(), sources).run(sockets=[listener])

@@ -38,6 +38,16 @@ class Sources(AbstractContextManager["Sources"]):
         self.recipe = recipe
         self._store: Store | None = None
         self._lock = threading.Lock()
+        self._at_stop: list[Callable[[], None]] = []
+
+    def at_stop(self, action: Callable[[], None]) -> None:
+        """Register what ends with the server, such as streams that have no end of their own."""
+        self._at_stop.append(action)
+
+    def stop(self) -> None:
+        """End what was registered; the store stays open for requests that are not finished."""
+        for action in self._at_stop:
+            action()
 
     def read(self, query: Callable[[Store], T]) -> T:
         """Return what `query` reads from the store.

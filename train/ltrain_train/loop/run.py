@@ -85,7 +85,7 @@ def run_online(
         updates=plan.train.updates,
         current=[policies.read_version(name, policies.current(name)) for name in plan.trained],
     )
-    with ExitStack() as stack, lock.working():
+    with journal.working(plan.train.updates), ExitStack() as stack, lock.working():
         progress.show("loading the model: the learner and vLLM start, about a minute")
         services = stack.enter_context(
             Services(

@@ -16,7 +16,7 @@ from ltrain_train.processes.disk import (
     is_disk_full,
     require_space,
 )
-from ltrain_train.processes.locks import RunLock, hold_file, is_held, run_lock
+from ltrain_train.processes.locks import RunLock, run_lock
 from ltrain_train.processes.ports import NoFreePort, free_port, is_port_open
 from ltrain_train.processes.scratch import scratch_path
 
@@ -34,9 +34,7 @@ __all__ = [
     "disk_full_error",
     "free_bytes",
     "free_port",
-    "hold_file",
     "is_disk_full",
-    "is_held",
     "is_port_open",
     "require_space",
     "run_lock",

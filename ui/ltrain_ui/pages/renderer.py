@@ -24,10 +24,17 @@ class Renderer:
 
     def page(self, template: str, status: int = 200, /, **values: Any) -> Response:
         """Return a page from a template and its values."""
-        values = {"layout": FRAME, "href": address_of, "links": (), **values}
+        values = {"layout": FRAME, "href": address_of, "links": (), "live": None, **values}
         text = self._templates.get_template(template).render(values)
         return HTMLResponse(text, status)
 
     def show(self, shown: RolloutTree | Report, links: Sequence[KeyLink] = ()) -> Response:
         """Return the page that `ltrain show --html` writes, in the frame of these pages."""
         return self.page(template_name(shown), title=shown.title, shown=shown, links=links)
+
+    def show_live(self, shown: Report, version: str, is_live: bool) -> Response:
+        """Return a page that `ui.js` requests again while it is live, with its `ETag`."""
+        live = version if is_live else None
+        response = self.page(template_name(shown), title=shown.title, shown=shown, live=live)
+        response.headers["etag"] = version
+        return response

@@ -1,6 +1,13 @@
 """The journal of a run: events on disk, and the waves that they tell of."""
 
-from ltrain_train.loop.journal.events import (
+from ltrain_train.loop.journal.journal import (
+    Journal,
+    PolicyJournal,
+    open_journal,
+    read_journals,
+)
+from ltrain_train.loop.journal.wave import Wave
+from ltrain_transforms.run_events import (
     Completed,
     Dispatched,
     Evaluated,
@@ -13,13 +20,6 @@ from ltrain_train.loop.journal.events import (
     Served,
     Trained,
 )
-from ltrain_train.loop.journal.journal import (
-    Journal,
-    PolicyJournal,
-    open_journal,
-    read_journals,
-)
-from ltrain_train.loop.journal.wave import Wave
 
 __all__ = [
     "Completed",

@@ -1,0 +1,174 @@
+"""Spans as they arrive in the store: one reader for all browsers that follow it.
+
+* Each span has a number. A browser that connects again names the last one that it has, and gets
+  those after it.
+* A read is bounded: of more than `LIMIT` spans the newest are kept, and the others are counted.
+* Without a listener nothing is read.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import count
+from secrets import token_hex
+
+from ltrain_collector.admin import (
+    OVERLAP,
+    Arrival,
+    count_arrivals,
+    latest_arrival,
+    read_arrivals,
+)
+from ltrain_collector.store import Store
+from ltrain_instrument.errors import LtrainError
+from ltrain_ui.sources import Sources
+
+INTERVAL = 1.0
+"""Seconds between two reads of the store."""
+RETRY = 3.0
+"""Seconds until the store is read again after an error."""
+LIMIT = 2000
+"""Spans of one read, and spans that are kept for browsers that connect again."""
+FIRST = 50
+"""Spans that a new listener gets at once: the newest of the last ten minutes."""
+BEFORE = 600_000
+"""Milliseconds."""
+KEEPALIVE = 15.0
+"""Seconds after which a listener is called without a change, so that it notices a closed
+connection."""
+NO_ARRIVALS = (
+    "This store does not record when spans arrive, because an exporter created its tables. The "
+    "page Rollouts lists the newest traces."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What is new for a listener."""
+
+    spans: list[tuple[int, Arrival]]
+    """Spans by number, the oldest first."""
+    skipped: int
+    """Spans that are not among them."""
+    failure: str
+    """Why the store is not read now; '' if it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """The number of the last span that a browser has, in one process of the server."""
+
+    process: str
+    number: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Cursor | None":
+        process, _, number = text.partition("-")
+        return cls(process, int(number)) if number.isascii() and number.isdigit() else None
+
+    def __str__(self) -> str:
+        return f"{self.process}-{self.number}"
+
+
+class LiveSpans:
+    """Reads new spans while somebody listens; used by one event loop."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self.process = token_hex(4)
+        self._kept: deque[tuple[int, Arrival]] = deque(maxlen=LIMIT)
+        self._numbers = count(1)
+        self._newest: int | None = None
+        """When the newest span arrived; None before the first read."""
+        self._known: dict[tuple[str, str], int] = {}
+        """The spans of the last seconds, and when each arrived."""
+        self._floor = 0
+        """Spans that arrived until then are read or skipped."""
+        self._skipped = 0
+        self._failure = ""
+        self._changed = asyncio.Event()
+        self._listeners = 0
+        self._reader: asyncio.Task[None] | None = None
+        self._stopped = False
+
+    def stop(self) -> None:
+        """End all listeners, in the thread of the event loop."""
+        self._stopped = True
+        self._notify()
+
+    async def listen(self, cursor: Cursor | None) -> AsyncIterator[Update]:
+        """Yield what is new, at once and after each change; without a change every 15 s."""
+        self._start_reader()
+        self._listeners += 1
+        try:
+            last, skipped = self._begin(cursor)
+            while not self._stopped:
+                changed = self._changed
+                spans = [(number, span) for number, span in self._kept if number > last]
+                lost = spans[0][0] - last - 1 if spans and last else 0
+                yield Update(spans, self._skipped - skipped + max(lost, 0), self._failure)
+                last, skipped = spans[-1][0] if spans else last, self._skipped
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(changed.wait(), KEEPALIVE)
+        finally:
+            self._listeners -= 1
+            if not self._listeners and self._reader is not None:
+                self._reader.cancel()
+                self._reader = None
+
+    def _begin(self, cursor: Cursor | None) -> tuple[int, int]:
+        """Return the number of the last span that a listener has, and the count of skipped ones."""
+        if cursor is not None and cursor.process == self.process:
+            return cursor.number, self._skipped
+        return self._kept[-FIRST][0] - 1 if len(self._kept) > FIRST else 0, self._skipped
+
+    def _start_reader(self) -> None:
+        if self._reader is None and not self._stopped:
+            self._reader = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        while True:
+            before = (self._failure, self._skipped, len(self._known), self._newest)
+            try:
+                await asyncio.to_thread(self._sources.read, self._read_once)
+                self._failure = "" if self._newest is not None else NO_ARRIVALS
+            except LtrainError as error:
+                self._failure = str(error)
+            if before != (self._failure, self._skipped, len(self._known), self._newest):
+                self._notify()
+            await asyncio.sleep(RETRY if self._failure else INTERVAL)
+
+    def _read_once(self, store: Store) -> None:
+        """Read what arrived; only one thread at a time does."""
+        if self._newest is None:
+            self._newest = latest_arrival(store)
+            if self._newest is None:
+                return
+            self._add(read_arrivals(store, self._newest - BEFORE, FIRST))
+            self._floor = min(self._known.values(), default=self._newest) - 1
+            return
+        since = max(self._newest - OVERLAP, self._floor)
+        spans = read_arrivals(store, since, LIMIT)
+        if len(spans) == LIMIT:
+            read = {(span.trace, span.span) for span in spans}
+            known = sum(at > since for key, at in self._known.items() if key not in read)
+            self._skipped += max(count_arrivals(store, since) - LIMIT - known, 0)
+            self._floor = spans[0].arrived
+        self._add(spans)
+
+    def _add(self, spans: list[Arrival]) -> None:
+        for span in spans:
+            key = (span.trace, span.span)
+            if key not in self._known:
+                self._kept.append((next(self._numbers), span))
+                self._known[key] = span.arrived
+        if spans:
+            self._newest = max(self._newest or 0, spans[-1].arrived)
+            oldest = max(self._newest - OVERLAP, self._floor)
+            self._known = {key: at for key, at in self._known.items() if at >= oldest}
+
+    def _notify(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
