@@ -249,6 +249,18 @@ def test_two_versions_task_by_task(page: Page) -> None:
     expect(page.get_by_role("heading", name="task t2: sql@2 against sql@0")).to_be_visible()
     versions = page.get_by_role("row", name="version").get_by_role("cell").all_inner_texts()
     assert versions == ["sql@0", "sql@0", "sql@2", "sql@2"]
+    summaries = list[str]()
+    for index in (2, 3):  # the other version answered as the first one did, and otherwise
+        page.get_by_label("second").select_option(index=index)
+        page.get_by_role("button", name="Compare").click()
+        summaries.append(page.locator("form[action='#calls'] + p").inner_text())
+        if summaries[-1] == "2 changed.":
+            changed = page.get_by_role("row", name="changed llm")
+            texts = changed.locator("del, ins").all_inner_texts()
+            assert sorted(texts) == ["0", "1"]
+            expect(page.get_by_role("row", name="changed tool")).to_contain_text(": error: boom")
+    assert sorted(summaries) == ["2 changed.", "2 same."]
+    assert "second=" in page.url and "task=t2" in page.url
     press(page, "u")
     expect(page.get_by_text("reward +0.250")).to_be_visible()
     for query, sentence in {

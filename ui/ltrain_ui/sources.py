@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from ltrain_collector.errors import StoreUnreachable
+from ltrain_collector.errors import NO_CODE, QueryFailed, StoreUnreachable
 from ltrain_collector.store import Store
 from ltrain_transforms.errors import NothingToShow
 from ltrain_transforms.recipe import DEFAULT, Recipe
@@ -61,6 +61,14 @@ class Sources(AbstractContextManager["Sources"]):
         except StoreUnreachable:
             self._close()
             raise
+        except QueryFailed as error:
+            if store.server is None or error.code != NO_CODE:
+                raise
+            self._close()
+            raise StoreUnreachable(
+                f"The store {store.name} does not answer any more. Start it again; the pages work "
+                "when it is back."
+            ) from error
 
     def load_recipe(self) -> tuple[Recipe, str]:
         """Return the recipe as its file is now, and a label of it for the reader.

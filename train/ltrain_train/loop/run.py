@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 
 from ltrain_collector.store import Store
 from ltrain_instrument import attributes
@@ -19,6 +20,7 @@ from ltrain_train.loop.held_out import load_held_out
 from ltrain_train.loop.journal import Journal, PolicyJournal, Wave, open_journal
 from ltrain_train.loop.learners import Learners
 from ltrain_train.loop.online import OnlineRun
+from ltrain_train.loop.pages import serve_pages
 from ltrain_train.loop.plan import Plan
 from ltrain_train.loop.policy_run import PolicyRun
 from ltrain_train.loop.report import Phases, Progress, describe_places, describe_start
@@ -55,6 +57,7 @@ def run_online(
     *,
     on_start: Callable[[str], None],
     progress: Progress,
+    pages: Path | None = None,
 ) -> Journal:
     """Run the agent, train and publish, until the recipe's updates are done.
 
@@ -64,6 +67,7 @@ def run_online(
         on_wave: called with each finished wave.
         on_start: called with sentences about the run, such as where it starts.
         progress: what the run does right now.
+        pages: the file of the recipe, to serve pages on the run while it goes on.
 
     Raises:
         BadRun: when the recipe has no tasks or no agent.
@@ -105,6 +109,9 @@ def run_online(
         learners = stack.enter_context(Learners(plans, policies, journal.latest, lock))
         stack.callback(services.stop_gateway)  # it ends while the learner ends
         services.start()
+        if pages is not None:
+            place = (plan.home, services.store_url, pages, lock.descriptors)
+            stack.enter_context(serve_pages(*place, on_start))
         if plan.recipe.serve != Serve() and not services.starts_gateway:
             _logger.warning(
                 "ltrain: [serve] has no effect, because the gateway at %s runs already",

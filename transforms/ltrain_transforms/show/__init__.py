@@ -1,5 +1,6 @@
 """`ltrain show`: what an id names, for a terminal, a page, a notebook or a program."""
 
+from ltrain_transforms.show.call_alignment import align_calls
 from ltrain_transforms.show.group import Group, compare_task, read_group
 from ltrain_transforms.show.lookup import (
     look_up,
@@ -25,6 +26,7 @@ __all__ = [
     "Group",
     "RolloutTree",
     "Shown",
+    "align_calls",
     "compare_task",
     "look_up",
     "look_up_in_home",
