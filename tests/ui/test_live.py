@@ -116,7 +116,8 @@ def test_a_run_that_has_not_changed_is_not_rendered(page: Page, live: Live) -> N
 
 
 def keys(page: Page) -> list[str]:
-    return page.locator("tbody tr").evaluate_all("rows => rows.map(row => row.dataset.key)")
+    rows = page.locator("tbody tr")
+    return list(map(str, rows.evaluate_all("rows => rows.map(row => row.dataset.key)")))
 
 
 def test_spans_arrive_once_each_also_after_a_pause(page: Page, live: Live) -> None:

@@ -3,7 +3,9 @@
 import re
 import shutil
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Request, expect, sync_playwright
@@ -292,6 +294,46 @@ def test_sql_reads_only_and_is_a_link(page: Page) -> None:
         response = page.request.get("/sql", params={"query": query})
         assert response.status == 400 and 'role="alert"' in response.text()
         assert page.request.get("/sql.csv", params={"query": query}).status == 400
+
+
+def test_a_query_that_is_too_large_is_cut_with_a_sentence(page: Page) -> None:
+    wide = "SELECT repeat('x', 1999) AS text FROM numbers(5000)"
+    for query, sentence in {
+        wide: "500 rows, the first of more: a page shows at most a million characters",
+        "SELECT repeat('y', 3000000) AS text": "1 rows;",
+        "SELECT number FROM numbers(1000)": "1000 rows;",
+        "SELECT number FROM numbers(1001)": "1000 rows, the first of more: a page shows at most",
+        "SELECT 1 AS one WHERE 0": "0 rows;",
+        "SELECT sum(cityHash64(number)) FROM numbers(1e12) SETTINGS max_execution_time = 1": (
+            "The query was ended, because it took longer than the limit of 30 s"
+        ),
+    }.items():
+        response = page.request.get("/sql", params={"query": query})
+        assert sentence in response.text(), query
+        assert len(response.body()) < 1_200_000
+    page.goto(f"/sql?query={quote(wide)}")
+    expect(page.get_by_label("SQL")).to_have_value(wide)
+
+
+def test_near_ids_are_links(page: Page, home: Home) -> None:
+    page.goto("/rollouts?run=demo&mode=train&wave=0")
+    whole = page.locator("a.item").first.get_attribute("href") or ""
+    rollout = whole.partition("?")[0].rpartition("/")[2]
+    wrong = f"{rollout[:9]}zz{rollout[11:]}"
+    for address, kind, name in (
+        (f"/rollouts/{wrong}", "rollout", rollout),
+        (f"/rollouts/{wrong[:12].upper()}", "rollout", rollout),
+        ("/runs/DMEO", "run", "demo"),
+        ("/policies/sqll", "policy", "sql"),
+        (f"/datasets/{home.datasets[0][1:]}", "dataset", home.datasets[0]),
+        ("/find?id=dmeo", "run", "demo"),
+    ):
+        response = page.request.get(address)
+        found = unescape(response.text())
+        assert response.status == 404 and f"Did you mean the {kind} '{name}'" in found, address
+        [link] = re.findall(rf'href="([^"]*{name})"', found)
+        page.goto(link)
+        expect(page.get_by_role("heading", level=1)).to_contain_text(name[:12])
 
 
 def test_an_id_of_any_kind_is_found(page: Page, home: Home) -> None:

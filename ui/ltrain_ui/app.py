@@ -67,7 +67,11 @@ class Site:
         else:
             status = 503 if isinstance(error, NoStore | StoreUnreachable) else 400
         return self._renderer.page(
-            "message.html.j2", status, title="Nothing to show", message=str(error)
+            "message.html.j2",
+            status,
+            title="Nothing to show",
+            message=str(error),
+            near=getattr(error, "near", ()),
         )
 
     async def absent(self, request: Request, error: Exception) -> Response:

@@ -8,7 +8,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
@@ -98,7 +98,7 @@ class LiveSpans:
         self._stopped = True
         self._notify()
 
-    async def listen(self, cursor: Cursor | None) -> AsyncIterator[Update]:
+    async def listen(self, cursor: Cursor | None) -> AsyncGenerator[Update, None]:
         """Yield what is new, at once and after each change; without a change every 15 s."""
         self._start_reader()
         self._listeners += 1

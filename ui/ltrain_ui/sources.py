@@ -9,13 +9,16 @@ from typing import Self, TypeVar
 
 from ltrain_collector.errors import NO_CODE, QueryFailed, StoreUnreachable
 from ltrain_collector.store import Store
+from ltrain_transforms.datasets import list_datasets
 from ltrain_transforms.errors import NothingToShow
 from ltrain_transforms.recipe import DEFAULT, Recipe
-from ltrain_transforms.reports import Report
+from ltrain_transforms.reports import Kind, Report, policy_names
 from ltrain_transforms.show import (
     RolloutTree,
+    describe_near,
     look_up_in_home,
     look_up_in_store,
+    near_references,
     recipe_or_default,
 )
 from ltrain_transforms.traces import sender_roles
@@ -101,7 +104,13 @@ class Sources(AbstractContextManager["Sources"]):
         """
         found = look_up_in_home(f"{kind}:{name}", home=self.home, against=against, folders=False)
         if found is None:
-            raise NothingToShow(f"There is no {kind} '{name}' in {self.home}.")
+            known = {
+                Kind.POLICY: policy_names(self.home),
+                Kind.DATASET: [dataset for _, dataset in list_datasets(self.home)],
+            }
+            near = near_references(name, (Kind(kind),), known, None)
+            sentence = f"There is no {kind} '{name}' in {self.home}.{describe_near(near)}"
+            raise NothingToShow(sentence, near)
         return found
 
     def _open(self) -> Store:

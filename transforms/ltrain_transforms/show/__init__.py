@@ -8,6 +8,7 @@ from ltrain_transforms.show.lookup import (
     look_up_in_store,
     trained_run_report,
 )
+from ltrain_transforms.show.near_names import describe_near, near_references
 from ltrain_transforms.show.notebook import Shown, show
 from ltrain_transforms.show.page import (
     page_asset,
@@ -28,9 +29,11 @@ __all__ = [
     "Shown",
     "align_calls",
     "compare_task",
+    "describe_near",
     "look_up",
     "look_up_in_home",
     "look_up_in_store",
+    "near_references",
     "page_asset",
     "page_templates",
     "print_shown",

@@ -82,8 +82,8 @@ def align_calls(first: Sequence[MemberCall], second: Sequence[MemberCall]) -> Al
 def _pairs(
     first: Sequence[MemberCall], second: Sequence[MemberCall]
 ) -> Iterator[tuple[MemberCall | None, MemberCall | None]]:
-    labels = [[call.label for call in calls] for calls in (first, second)]
-    for tag, a, a_end, b, b_end in SequenceMatcher(None, *labels, autojunk=False).get_opcodes():
+    own, other = ([call.label for call in calls] for calls in (first, second))
+    for tag, a, a_end, b, b_end in SequenceMatcher(None, own, other, autojunk=False).get_opcodes():
         if tag == "equal":
             yield from zip(first[a:a_end], second[b:b_end], strict=True)
         else:

@@ -24,7 +24,14 @@ class Renderer:
 
     def page(self, template: str, status: int = 200, /, **values: Any) -> Response:
         """Return a page from a template and its values."""
-        values = {"layout": FRAME, "href": address_of, "links": (), "live": None, **values}
+        values = {
+            "layout": FRAME,
+            "href": address_of,
+            "links": (),
+            "live": None,
+            "near": (),
+            **values,
+        }
         text = self._templates.get_template(template).render(values)
         return HTMLResponse(text, status)
 
