@@ -14,16 +14,6 @@ from tests.ui.conftest import EVIL, Home, running
 from ltrain_instrument.machine import visible
 from ltrain_ui.queries import NAMED
 
-PAGES = (
-    "/",
-    "/sql",
-    "/compare",
-    "/rollouts",
-    "/runs/demo",
-    "/runs/demo/waves/0?mode=train",
-    "/policies/sql",
-)
-
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
@@ -300,7 +290,7 @@ def test_a_query_that_is_too_large_is_cut_with_a_sentence(page: Page) -> None:
     wide = "SELECT repeat('x', 1999) AS text FROM numbers(5000)"
     for query, sentence in {
         wide: "500 rows, the first of more: a page shows at most a million characters",
-        "SELECT repeat('y', 3000000) AS text": "1 rows;",
+        "SELECT repeat('y', 900000) AS text": "1 rows;",
         "SELECT number FROM numbers(1000)": "1000 rows;",
         "SELECT number FROM numbers(1001)": "1000 rows, the first of more: a page shows at most",
         "SELECT 1 AS one WHERE 0": "0 rows;",
@@ -331,7 +321,7 @@ def test_near_ids_are_links(page: Page, home: Home) -> None:
         response = page.request.get(address)
         found = unescape(response.text())
         assert response.status == 404 and f"Did you mean the {kind} '{name}'" in found, address
-        [link] = re.findall(rf'href="([^"]*{name})"', found)
+        [link] = re.findall(rf'class="item" href="([^"]*{name})"', found)
         page.goto(link)
         expect(page.get_by_role("heading", level=1)).to_contain_text(name[:12])
 
@@ -359,17 +349,6 @@ def test_hostile_text_is_text(page: Page) -> None:
     page.goto("/runs/demo/waves/0?mode=val")
     expect(page.get_by_role("link", name=visible(f"t{EVIL}"), exact=True)).to_be_visible()
     assert page.locator("img, main script, a[href^=javascript]").count() == 0
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 375])
-def test_pages_fit_a_screen(page: Page, home: Home, scheme: str, width: int) -> None:
-    page.set_viewport_size({"width": width, "height": 800})
-    page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
-    for address in (*PAGES, f"/datasets/{home.datasets[0]}", "/rollouts?run=demo&wave=1"):
-        page.goto(address)
-        overflow = "document.documentElement.scrollWidth - window.innerWidth"
-        assert page.evaluate(overflow) <= 0, address
 
 
 def test_a_used_link_says_so(home: Home, browser: Browser) -> None:
