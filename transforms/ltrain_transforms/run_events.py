@@ -105,8 +105,8 @@ class Opened(Event):
     """A process began to work on the run, or to continue it."""
 
     event: Literal["opened"] = "opened"
-    updates: int
-    """Number of updates after which the run ends."""
+    updates: int | None
+    """Number of updates after which the run ends; None if it makes none, as `ltrain apo`."""
 
 
 class Dispatched(Event):

@@ -29,7 +29,7 @@ SELECT toUnixTimestamp64Milli(IngestedAt) AS arrived, toUnixTimestamp64Nano(Time
     substringUTF8({ACTOR}, 1, {MAX_TEXT}) AS actor,
     toString(StatusCode) AS status, toString(RunId) AS run, RolloutId AS rollout,
     toFloat64(Duration) / 1e9 AS seconds
-{SINCE} ORDER BY IngestedAt DESC, TraceId, SpanId LIMIT {{limit:UInt32}}
+{SINCE} ORDER BY IngestedAt DESC, Timestamp DESC, TraceId, SpanId LIMIT {{limit:UInt32}}
 """
 COUNT = f"SELECT toInt64(count()) AS spans {SINCE}"
 LATEST = "SELECT toUnixTimestamp64Milli(max(IngestedAt)) AS latest FROM otel.otel_traces"

@@ -73,6 +73,7 @@ def test_a_run_is_running_until_its_process_ends_however_it_ends(tmp_path: Path)
         (Finished(), "finished, 2 of 3 updates"),
         (Failed(error="no space"), "failed, 2 of 3 updates"),
         (Opened(updates=1), "stopped, 2 of 1 update"),
+        (Opened(updates=None), "stopped"),
     ],
     ids=str,
 )
@@ -84,7 +85,7 @@ def test_the_last_event_of_a_run_without_a_process(
     assert found.progress == state
     assert found.error == ("no space" if isinstance(last, Failed) else "")
     descriptor = hold_file(folder)
-    assert run_state(tmp_path, "demo").progress.startswith("running, ")
+    assert run_state(tmp_path, "demo").progress.startswith("running")
     assert run_state(tmp_path, "demo").error == ""  # the error of an earlier process
     os.close(descriptor)
 

@@ -53,7 +53,7 @@ class RunStatus(StrEnum):
 class RunState:
     status: RunStatus
     updates: int | None = None
-    """Training waves that have ended for every policy; None without a journal."""
+    """Training waves that have ended for every policy; None for a run that trains no policy."""
     planned: int | None = None
     """Updates after which the run ends."""
     error: str = ""
@@ -87,9 +87,9 @@ def run_state(home: Path, run: str) -> RunState:
         events = _journal(folder / JOURNAL)
     except (OSError, ValueError, KeyError, TypeError):
         return RunState(RunStatus.UNKNOWN)
-    updates = _count_updates(events)
     opened = [event for event in events if isinstance(event, Opened)]
     planned = opened[-1].updates if opened else None
+    updates = None if opened and planned is None else _count_updates(events)
     last = events[-1]
     if isinstance(last, Failed) and not held:
         return RunState(RunStatus.FAILED, updates, planned, last.error)

@@ -115,7 +115,7 @@ class Journal:
         ]
 
     @contextmanager
-    def working(self, updates: int) -> Iterator[None]:
+    def working(self, updates: int | None) -> Iterator[None]:
         """Record that a process works on the run in the block, and the error that ends it.
 
         The folder of the run is marked as used until then, however the process ends.
