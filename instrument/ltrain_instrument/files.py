@@ -11,6 +11,7 @@ import fcntl
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -26,6 +27,9 @@ GROUP_AND_OTHERS = 0o077
 
 OWNER_FILE = 0o600
 """Mode of a file that only its owner can read."""
+
+PROBES = (0.0, 0.001, 0.005)
+"""Seconds before each attempt of `is_held`: another process may be trying at the same moment."""
 
 _DRAFT, _PREVIOUS = "part", "old"
 _own_drafts: set[str] = set()
@@ -205,9 +209,11 @@ def is_held(path: Path) -> bool:
     """Return whether `hold_file` marks a file or folder as used, in any process."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        for pause in PROBES:
+            time.sleep(pause)
+            with suppress(BlockingIOError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return False
     finally:
         os.close(descriptor)
-    return False
+    return True

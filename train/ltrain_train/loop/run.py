@@ -20,7 +20,6 @@ from ltrain_train.loop.held_out import load_held_out
 from ltrain_train.loop.journal import Journal, PolicyJournal, Wave, open_journal
 from ltrain_train.loop.learners import Learners
 from ltrain_train.loop.online import OnlineRun
-from ltrain_train.loop.pages import serve_pages
 from ltrain_train.loop.plan import Plan
 from ltrain_train.loop.policy_run import PolicyRun
 from ltrain_train.loop.report import Phases, Progress, describe_places, describe_start
@@ -29,7 +28,7 @@ from ltrain_train.loop.services import Services
 from ltrain_train.loop.trackers import open_trackers
 from ltrain_train.loop.update import Updater
 from ltrain_train.policy import Policies
-from ltrain_train.processes import RunLock
+from ltrain_train.processes import RunLock, serve_pages
 from ltrain_train.rollout import AttemptLog, Runner, check_leases, load_tasks, rollout_logs
 from ltrain_train.schedule import check_domains
 from ltrain_train.store import open_service_provider, require_own_store

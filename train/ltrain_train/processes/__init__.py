@@ -17,6 +17,7 @@ from ltrain_train.processes.disk import (
     require_space,
 )
 from ltrain_train.processes.locks import RunLock, run_lock
+from ltrain_train.processes.pages import serve_pages
 from ltrain_train.processes.ports import NoFreePort, free_port, is_port_open
 from ltrain_train.processes.scratch import scratch_path
 
@@ -39,4 +40,5 @@ __all__ = [
     "require_space",
     "run_lock",
     "scratch_path",
+    "serve_pages",
 ]

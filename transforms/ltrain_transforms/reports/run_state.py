@@ -5,6 +5,7 @@ file has to be rewritten for it, so a killed run is `stopped` at once.
 """
 
 import json
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -69,31 +70,40 @@ class RunState:
         return f"{self.status}, {self.updates:,}{planned} update{plural}"
 
 
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """What the file of a run tells of it."""
+
+    run: str
+    finished: bool
+    updates: int | None = None
+    planned: int | None = None
+    error: str = ""
+
+
 def list_runs(home: Path) -> list[str]:
     """Return the names of the runs of a home, the one that was changed last first."""
-    files = [*(home / "runs").glob(f"*/{JOURNAL}"), *(home / "runs").glob(f"*/{ROLLOUTS_ONLY}")]
-    newest = sorted(files, key=lambda file: file.stat().st_mtime_ns, reverse=True)
-    return [name for file in newest if (name := _run_name(file))]
+    records = list[tuple[int, str]]()
+    for folder in (home / "runs").glob("*"):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            name = JOURNAL if (folder / JOURNAL).exists() else ROLLOUTS_ONLY
+            records.append(((folder / name).stat().st_mtime_ns, _record(folder).run))
+    return [name for _, name in sorted(records, reverse=True)]
 
 
 def run_state(home: Path, run: str) -> RunState:
     """Return the state of a run, by the files of a home."""
     folder = home / "runs" / path_component(run)
     try:
-        held = is_held(folder)
-        if not (folder / JOURNAL).exists():
-            content = json.loads((folder / ROLLOUTS_ONLY).read_bytes())
-            return RunState(_status(held, bool(content["finished"])))
-        events = _journal(folder / JOURNAL)
+        found, is_running = _record(folder), is_held(folder)
     except (OSError, ValueError, KeyError, TypeError):
         return RunState(RunStatus.UNKNOWN)
-    opened = [event for event in events if isinstance(event, Opened)]
-    planned = opened[-1].updates if opened else None
-    updates = None if opened and planned is None else _count_updates(events)
-    last = events[-1]
-    if isinstance(last, Failed) and not held:
-        return RunState(RunStatus.FAILED, updates, planned, last.error)
-    return RunState(_status(held, isinstance(last, Finished)), updates, planned)
+    if is_running:
+        return RunState(RunStatus.RUNNING, found.updates, found.planned)
+    if found.error:
+        return RunState(RunStatus.FAILED, found.updates, found.planned, found.error)
+    status = RunStatus.FINISHED if found.finished else RunStatus.STOPPED
+    return RunState(status, found.updates, found.planned)
 
 
 def run_watermark(store: Store, home: Path, run: str) -> str:
@@ -116,37 +126,37 @@ def dropped_share(dataset: Path) -> float | None:
     return None
 
 
-def _status(held: bool, finished: bool) -> RunStatus:
-    if held:
-        return RunStatus.RUNNING
-    return RunStatus.FINISHED if finished else RunStatus.STOPPED
+def _record(folder: Path) -> _Record:
+    """Return the record of a run; raise an error of its file where it cannot be read."""
+    file = folder / JOURNAL
+    if not file.exists():
+        content = json.loads((folder / ROLLOUTS_ONLY).read_bytes())
+        return _Record(str(content["name"]), bool(content["finished"]))
+    stat = file.stat()
+    return _read_journal(folder, stat.st_mtime_ns, stat.st_size)
 
 
-def _count_updates(events: tuple[AnyEvent, ...]) -> int:
+@lru_cache(maxsize=1024)
+def _read_journal(folder: Path, changed: int, size: int) -> _Record:
+    """Return the record in a journal; one that has not changed is parsed once."""
+    first, *events = read_events(folder)
+    assert isinstance(first, Started)
+    last = events[-1] if events else first
+    opened = [event for event in events if isinstance(event, Opened)]
+    planned = opened[-1].updates if opened else None
+    return _Record(
+        first.run,
+        isinstance(last, Finished),
+        None if opened and planned is None else _count_updates(first, events),
+        planned,
+        last.error if isinstance(last, Failed) else "",
+    )
+
+
+def _count_updates(started: Started, events: Sequence[AnyEvent]) -> int:
     """Return the number of training waves that are recorded for every policy."""
-    assert isinstance(events[0], Started)
-    ended = dict.fromkeys(events[0].policies, 0)
+    ended = dict.fromkeys(started.policies, 0)
     for event in events:
         if isinstance(event, Published) or (isinstance(event, Trained) and not event.changed):
             ended[event.policy] = ended.get(event.policy, 0) + 1
     return min(ended.values(), default=0)
-
-
-def _run_name(file: Path) -> str | None:
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        if file.name == ROLLOUTS_ONLY:
-            return str(json.loads(file.read_bytes())["name"])
-        started = _journal(file)[0]
-        return started.run if isinstance(started, Started) else None
-    return None
-
-
-def _journal(file: Path) -> tuple[AnyEvent, ...]:
-    stat = file.stat()
-    return _read_journal(file.parent, stat.st_mtime_ns, stat.st_size)
-
-
-@lru_cache(maxsize=256)
-def _read_journal(folder: Path, changed: int, size: int) -> tuple[AnyEvent, ...]:
-    """Return the events; a journal that has not changed is parsed once."""
-    return tuple(read_events(folder))

@@ -15,13 +15,13 @@ from typer.testing import CliRunner
 
 from ltrain_instrument.machine import is_running
 from ltrain_train.cli import app
-from ltrain_train.loop.pages import PORTS, serve_pages
 from ltrain_train.processes import is_port_open
+from ltrain_train.processes.pages import PORTS, serve_pages
 
 KILLED = """
 import os, sys
 from pathlib import Path
-from ltrain_train.loop.pages import serve_pages
+from ltrain_train.processes.pages import serve_pages
 home = Path(sys.argv[1])
 with serve_pages(home, "http://127.0.0.1:1", home / "ltrain.toml", (), print):
     os.kill(os.getpid(), 9)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ltrain_instrument import settings
-from ltrain_train.processes import ChildDied, Children
+from ltrain_train.processes.children import ChildDied, Children
 
 PORTS = (8484, 0)
 """The ports that are tried: the default one of `ltrain ui`, and any free one."""
