@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import count
 from secrets import token_hex
 
 from ltrain_collector.admin import (
@@ -72,6 +71,16 @@ class Cursor:
         return f"{self.process}-{self.number}"
 
 
+@dataclass(frozen=True, slots=True)
+class _Arrived:
+    """The result of a read."""
+
+    spans: list[Arrival]
+    floor: int
+    """Spans that arrived until then are not read again."""
+    skipped: int = 0
+
+
 class LiveSpans:
     """Reads new spans while somebody listens; used by one event loop."""
 
@@ -79,14 +88,14 @@ class LiveSpans:
         self._sources = sources
         self.process = token_hex(4)
         self._kept: deque[tuple[int, Arrival]] = deque(maxlen=LIMIT)
-        self._numbers = count(1)
+        self._last = 0
+        """The number of the newest span; spans that were skipped have numbers too."""
         self._newest: int | None = None
         """When the newest span arrived; None before the first read."""
         self._known: dict[tuple[str, str], int] = {}
         """The spans of the last seconds, and when each arrived."""
         self._floor = 0
         """Spans that arrived until then are read or skipped."""
-        self._skipped = 0
         self._failure = ""
         self._changed = asyncio.Event()
         self._listeners = 0
@@ -100,16 +109,22 @@ class LiveSpans:
 
     async def listen(self, cursor: Cursor | None) -> AsyncGenerator[Update, None]:
         """Yield what is new, at once and after each change; without a change every 15 s."""
-        self._start_reader()
+        is_known = cursor is not None and cursor.process == self.process
+        if self._reader is None and not self._stopped:
+            if not is_known:  # nobody waits for what arrived since the last listener
+                self._newest, self._known = None, {}
+                self._kept.clear()
+            self._reader = asyncio.create_task(self._read())
         self._listeners += 1
         try:
-            last, skipped = self._begin(cursor)
+            last = self._last - min(len(self._kept), FIRST)
+            last = cursor.number if cursor and is_known else last
             while not self._stopped:
                 changed = self._changed
                 spans = [(number, span) for number, span in self._kept if number > last]
-                lost = spans[0][0] - last - 1 if spans and last else 0
-                yield Update(spans, self._skipped - skipped + max(lost, 0), self._failure)
-                last, skipped = spans[-1][0] if spans else last, self._skipped
+                skipped = spans[-1][0] - last - len(spans) if spans else 0
+                yield Update(spans, skipped, self._failure)
+                last = spans[-1][0] if spans else last
                 with suppress(TimeoutError):
                     await asyncio.wait_for(changed.wait(), KEEPALIVE)
         finally:
@@ -118,56 +133,49 @@ class LiveSpans:
                 self._reader.cancel()
                 self._reader = None
 
-    def _begin(self, cursor: Cursor | None) -> tuple[int, int]:
-        """Return the number of the last span that a listener has, and the count of skipped ones."""
-        if cursor is not None and cursor.process == self.process:
-            return cursor.number, self._skipped
-        return self._kept[-FIRST][0] - 1 if len(self._kept) > FIRST else 0, self._skipped
-
-    def _start_reader(self) -> None:
-        if self._reader is None and not self._stopped:
-            self._reader = asyncio.create_task(self._read())
-
     async def _read(self) -> None:
         while True:
-            before = (self._failure, self._skipped, len(self._known), self._newest)
+            failure, last = self._failure, self._last
             try:
-                await asyncio.to_thread(self._sources.read, self._read_once)
-                self._failure = "" if self._newest is not None else NO_ARRIVALS
+                found = await asyncio.to_thread(self._sources.read, self._query)
+                self._failure = NO_ARRIVALS if found is None else ""
+                if found is not None:
+                    self._apply(found)
             except LtrainError as error:
                 self._failure = str(error)
-            if before != (self._failure, self._skipped, len(self._known), self._newest):
+            if (failure, last) != (self._failure, self._last):
                 self._notify()
             await asyncio.sleep(RETRY if self._failure else INTERVAL)
 
-    def _read_once(self, store: Store) -> None:
-        """Read what arrived; only one thread at a time does."""
+    def _query(self, store: Store) -> "_Arrived | None":
+        """Return what arrived, in a thread that changes nothing; None if that is not recorded."""
         if self._newest is None:
-            self._newest = latest_arrival(store)
-            if self._newest is None:
-                return
-            self._add(read_arrivals(store, self._newest - BEFORE, FIRST))
-            self._floor = min(self._known.values(), default=self._newest) - 1
-            return
+            newest = latest_arrival(store)
+            if newest is None:
+                return None
+            spans = read_arrivals(store, newest - BEFORE, FIRST)
+            return _Arrived(spans, spans[0].arrived if len(spans) == FIRST else newest - BEFORE)
         since = max(self._newest - OVERLAP, self._floor)
         spans = read_arrivals(store, since, LIMIT)
-        if len(spans) == LIMIT:
-            read = {(span.trace, span.span) for span in spans}
-            known = sum(at > since for key, at in self._known.items() if key not in read)
-            self._skipped += max(count_arrivals(store, since) - LIMIT - known, 0)
-            self._floor = spans[0].arrived
-        self._add(spans)
+        if len(spans) < LIMIT:
+            return _Arrived(spans, self._floor)
+        read = {(span.trace, span.span) for span in spans}
+        known = sum(at > since for key, at in self._known.items() if key not in read)
+        skipped = count_arrivals(store, since) - LIMIT - known
+        return _Arrived(spans, spans[0].arrived, max(skipped, 0))
 
-    def _add(self, spans: list[Arrival]) -> None:
-        for span in spans:
+    def _apply(self, found: "_Arrived") -> None:
+        self._floor = found.floor
+        self._last += found.skipped  # they have numbers too, so that each listener counts them
+        for span in found.spans:
             key = (span.trace, span.span)
             if key not in self._known:
-                self._kept.append((next(self._numbers), span))
+                self._last += 1
+                self._kept.append((self._last, span))
                 self._known[key] = span.arrived
-        if spans:
-            self._newest = max(self._newest or 0, spans[-1].arrived)
-            oldest = max(self._newest - OVERLAP, self._floor)
-            self._known = {key: at for key, at in self._known.items() if at >= oldest}
+        self._newest = max(self._newest or found.floor, *(span.arrived for span in found.spans), 0)
+        oldest = max(self._newest - OVERLAP, self._floor)
+        self._known = {key: at for key, at in self._known.items() if at >= oldest}
 
     def _notify(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
