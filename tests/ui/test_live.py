@@ -70,7 +70,7 @@ def live(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator
         found.attempt("t1")
         yield found
         context.close()
-    up.stop()
+    found.up.stop()  # a test may have replaced the first one
 
 
 @pytest.fixture
