@@ -61,6 +61,9 @@ def demo(
     updates: Annotated[
         int | None, typer.Option(min=1, help="Number of updates; default: that of the recipe.")
     ] = None,
+    ui: Annotated[
+        bool, typer.Option("--ui", help="Serve the pages of `ltrain ui` while the demo runs.")
+    ] = False,
 ) -> None:
     """Train the text-to-SQL example on this machine, from its own traces.
 
@@ -68,7 +71,7 @@ def demo(
     """
     from ltrain.demo import run_demo
 
-    run_demo(home, model, seed, updates)
+    run_demo(home, model, seed, updates, ui)
 
 
 @app.command()

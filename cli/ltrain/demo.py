@@ -40,9 +40,16 @@ QUERIES = (
 
 
 def run_demo(
-    home: Path | None, model: Path | None, seed: int | None, updates: int | None
+    home: Path | None,
+    model: Path | None,
+    seed: int | None,
+    updates: int | None,
+    ui: bool = False,
 ) -> Journal:
     """Train the example, then print its result and commands to try next.
+
+    Args:
+        ui: serve pages while the demo runs.
 
     Raises:
         BadRun: when the example or the model is missing.
@@ -58,6 +65,7 @@ def run_demo(
         for name, value in (("seed", seed), ("updates", updates))
         if value is not None
     )
+    flags += " --ui" if ui else ""
     console.print(
         f"$ export LTRAIN_HOME={home}\n"
         "$ ltrain up &                                        # the trace store\n"
@@ -75,7 +83,7 @@ def run_demo(
         highlight=False,
     )
     _check_disk(home, model, plan.recipe.train)
-    journal = command.train_online(plan, as_json=False)
+    journal = command.train_online(plan, as_json=False, pages=recipe if ui else None)
     _print_next_steps(console, home, journal)
     return journal
 

@@ -7,9 +7,11 @@
 """
 
 import errno
+import fcntl
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,6 +27,9 @@ GROUP_AND_OTHERS = 0o077
 
 OWNER_FILE = 0o600
 """Mode of a file that only its owner can read."""
+
+PROBES = (0.0, 0.001, 0.005)
+"""Seconds before each attempt of `is_held`: another process may be trying at the same moment."""
 
 _DRAFT, _PREVIOUS = "part", "old"
 _own_drafts: set[str] = set()
@@ -188,3 +193,27 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def hold_file(path: Path) -> int:
+    """Return a descriptor with a shared flock on a file or folder, which marks it as used.
+
+    The kernel ends the mark when the descriptor is closed, however its process ends.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    return descriptor
+
+
+def is_held(path: Path) -> bool:
+    """Return whether `hold_file` marks a file or folder as used, in any process."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        for pause in PROBES:
+            time.sleep(pause)
+            with suppress(BlockingIOError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return False
+    finally:
+        os.close(descriptor)
+    return True

@@ -12,6 +12,8 @@ import pytest
 from ltrain_instrument.files import (
     create_file,
     finish_replacement,
+    hold_file,
+    is_held,
     move_into_place,
     replace_directory,
     temporary_directory,
@@ -154,3 +156,19 @@ def test_nothing_replaces_a_folder_with_files(tmp_path: Path) -> None:
     with pytest.raises(OSError):
         move_into_place(tmp_path / "draft", tmp_path / "folder")
     assert (tmp_path / "folder" / "file").read_text() == "folder"
+
+
+@pytest.mark.parametrize("name", ["file", "folder"])
+def test_a_file_is_held_until_each_holder_has_closed_it(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    if name == "folder":
+        path.mkdir()
+    else:
+        path.write_text("{}")
+        path.chmod(0o444)
+    assert not is_held(path)
+    first, second = hold_file(path), hold_file(path)
+    os.close(first)
+    assert is_held(path)
+    os.close(second)
+    assert not is_held(path)

@@ -46,6 +46,8 @@ def test_pages_lead_from_the_run_to_a_group(site: Path, browser: Browser) -> Non
     page.get_by_role("link", name="train 1").click()
     page.get_by_role("link", name="t1", exact=True).click()
     expect(page.get_by_role("row", name="they part here")).to_contain_text("answer 1")
+    expect(page.get_by_text("2 changed.")).to_be_visible()
+    assert page.locator("form, [data-live]").count() == 0
     page.get_by_role("link", name="run demo").click()
     page.get_by_role("link", name="val 0").click()
     page.get_by_role("link", name="onerror").click()

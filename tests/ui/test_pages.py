@@ -2,7 +2,9 @@
 
 import re
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Request, expect
@@ -10,16 +12,6 @@ from tests.ui.conftest import EVIL, Home, running
 
 from ltrain_instrument.machine import visible
 from ltrain_ui.queries import NAMED
-
-PAGES = (
-    "/",
-    "/sql",
-    "/compare",
-    "/rollouts",
-    "/runs/demo",
-    "/runs/demo/waves/0?mode=train",
-    "/policies/sql",
-)
 
 
 @pytest.fixture(scope="module")
@@ -236,6 +228,18 @@ def test_two_versions_task_by_task(page: Page) -> None:
     expect(page.get_by_role("heading", name="task t2: sql@2 against sql@0")).to_be_visible()
     versions = page.get_by_role("row", name="version").get_by_role("cell").all_inner_texts()
     assert versions == ["sql@0", "sql@0", "sql@2", "sql@2"]
+    summaries = list[str]()
+    for index in (2, 3):  # the other version answered as the first one did, and otherwise
+        page.get_by_label("second").select_option(index=index)
+        page.get_by_role("button", name="Compare").click()
+        summaries.append(page.locator("form[action='#calls'] + p").inner_text())
+        if summaries[-1] == "2 changed.":
+            changed = page.get_by_role("row", name="changed llm")
+            texts = changed.locator("del, ins").all_inner_texts()
+            assert sorted(texts) == ["0", "1"]
+            expect(page.get_by_role("row", name="changed tool")).to_contain_text(": error: boom")
+    assert sorted(summaries) == ["2 changed.", "2 same."]
+    assert "second=" in page.url and "task=t2" in page.url
     press(page, "u")
     expect(page.get_by_text("reward +0.250")).to_be_visible()
     for query, sentence in {
@@ -269,6 +273,46 @@ def test_sql_reads_only_and_is_a_link(page: Page) -> None:
         assert page.request.get("/sql.csv", params={"query": query}).status == 400
 
 
+def test_a_query_that_is_too_large_is_cut_with_a_sentence(page: Page) -> None:
+    wide = "SELECT repeat('x', 1999) AS text FROM numbers(5000)"
+    for query, sentence in {
+        wide: "500 rows, the first of more: a page shows at most a million characters",
+        "SELECT repeat('y', 900000) AS text": "1 rows;",
+        "SELECT number FROM numbers(1000)": "1000 rows;",
+        "SELECT number FROM numbers(1001)": "1000 rows, the first of more: a page shows at most",
+        "SELECT 1 AS one WHERE 0": "0 rows;",
+        "SELECT sum(cityHash64(number)) FROM numbers(1e12) SETTINGS max_execution_time = 1": (
+            "The query was ended, because it took longer than the limit of 30 s"
+        ),
+    }.items():
+        response = page.request.get("/sql", params={"query": query})
+        assert sentence in response.text(), query
+        assert len(response.body()) < 1_200_000
+    page.goto(f"/sql?query={quote(wide)}")
+    expect(page.get_by_label("SQL")).to_have_value(wide)
+
+
+def test_near_ids_are_links(page: Page, home: Home) -> None:
+    page.goto("/rollouts?run=demo&mode=train&wave=0")
+    whole = page.locator("a.item").first.get_attribute("href") or ""
+    rollout = whole.partition("?")[0].rpartition("/")[2]
+    wrong = f"{rollout[:9]}zz{rollout[11:]}"
+    for address, kind, name in (
+        (f"/rollouts/{wrong}", "rollout", rollout),
+        (f"/rollouts/{wrong[:12].upper()}", "rollout", rollout),
+        ("/runs/DMEO", "run", "demo"),
+        ("/policies/sqll", "policy", "sql"),
+        (f"/datasets/{home.datasets[0][1:]}", "dataset", home.datasets[0]),
+        ("/find?id=dmeo", "run", "demo"),
+    ):
+        response = page.request.get(address)
+        found = unescape(response.text())
+        assert response.status == 404 and f"Did you mean the {kind} '{name}'" in found, address
+        [link] = re.findall(rf'class="item" href="([^"]*{name})"', found)
+        page.goto(link)
+        expect(page.get_by_role("heading", level=1)).to_contain_text(name[:12])
+
+
 def test_an_id_of_any_kind_is_found(page: Page, home: Home) -> None:
     page.goto("/rollouts?run=demo&mode=train&wave=0")
     rollout = page.locator("a.item").first.inner_text()
@@ -292,17 +336,6 @@ def test_hostile_text_is_text(page: Page) -> None:
     page.goto("/runs/demo/waves/0?mode=val")
     expect(page.get_by_role("link", name=visible(f"t{EVIL}"), exact=True)).to_be_visible()
     assert page.locator("img, main script, a[href^=javascript]").count() == 0
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 375])
-def test_pages_fit_a_screen(page: Page, home: Home, scheme: str, width: int) -> None:
-    page.set_viewport_size({"width": width, "height": 800})
-    page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
-    for address in (*PAGES, f"/datasets/{home.datasets[0]}", "/rollouts?run=demo&wave=1"):
-        page.goto(address)
-        overflow = "document.documentElement.scrollWidth - window.innerWidth"
-        assert page.evaluate(overflow) <= 0, address
 
 
 def test_a_used_link_says_so(home: Home, browser: Browser) -> None:

@@ -257,6 +257,10 @@ def run(
     updates: Annotated[
         int | None, typer.Option(help="Number of policy updates of an online run.")
     ] = None,
+    ui: Annotated[
+        bool,
+        typer.Option("--ui", help="Serve the pages of `ltrain ui` while the run goes on."),
+    ] = False,
     as_json: Annotated[
         bool,
         typer.Option("--json", help="Print one JSON object for each wave; training once: one."),
@@ -297,9 +301,14 @@ def run(
         reward=reward,
         seed=seed,
     )
+    online = plan.recipe.rollout is not None and not (offline or from_dataset)
+    if ui and not online:
+        raise typer.BadParameter(
+            "--ui serves pages during an online run. Remove it, and run `ltrain ui` beside."
+        )
     if watch:
         command.watch_store(plan, store, as_json=as_json)
-    elif once or from_dataset or plan.recipe.rollout is None:
+    elif not online:
         command.train_once(
             plan,
             store,
@@ -315,4 +324,4 @@ def run(
             f"{option} is for training once. Add --once or --from-dataset DIR."
         )
     else:
-        command.train_online(plan, as_json=as_json)
+        command.train_online(plan, as_json=as_json, pages=recipe if ui else None)

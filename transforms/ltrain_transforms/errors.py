@@ -1,6 +1,6 @@
 """Errors in a recipe, a rule, a store or a dataset that the user can fix."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -45,6 +45,11 @@ class BadPolicyFile(LtrainError, ValueError):
 
 class NothingToShow(LtrainError, LookupError):
     """An id that matches no dataset, policy, run or rollout, or more than one rollout."""
+
+    def __init__(self, message: str, near: Sequence[object] = ()) -> None:
+        super().__init__(message)
+        self.near = tuple(near)
+        """References to what may be meant."""
 
 
 @contextmanager

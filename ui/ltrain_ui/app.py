@@ -91,8 +91,13 @@ class Site:
             status = 404
         else:
             status = 503 if isinstance(error, NoStore | StoreUnreachable | NotSaved) else 400
-        title = "Not saved" if request.method == "POST" else "Nothing to show"
-        return self._renderer.page("message.html.j2", status, title=title, message=str(error))
+        return self._renderer.page(
+            "message.html.j2",
+            status,
+            title="Not saved" if request.method == "POST" else "Nothing to show",
+            message=str(error),
+            near=getattr(error, "near", ()),
+        )
 
     async def absent(self, request: Request, error: Exception) -> Response:
         """Return the page for an address without one."""

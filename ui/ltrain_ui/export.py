@@ -22,8 +22,8 @@ from ltrain_ui.addresses import address_of
 
 LINK = re.compile(r' (href|src)="([^"]*)"')
 """A link in a page. Text of traces has no quotes there: the templates escape them."""
-NAVIGATION = re.compile(r"<header>.*?</header>", re.DOTALL)
-"""The lists, the queries and the search, which need the server."""
+SERVED = re.compile(r'<header>.*?</header>|<form.*?</form>| data-live="[^"]*"', re.DOTALL)
+"""The lists, the queries, the forms and what refreshes a page, which need the server."""
 FOLLOWED = re.compile(r"/groups\?.*|/policies/[^?]+|/datasets/[^?]+|/static/.*")
 """Addresses whose pages are written, beside those of the run."""
 OMITTED = re.compile(r"/waves/\d+/rules\?|/tasks/")
@@ -66,7 +66,7 @@ async def _read_pages(app: ASGIApp, first: str) -> dict[str, str]:
             continue  # the page would have only this message
         if status != 200:
             continue
-        bodies[address] = NAVIGATION.sub("", body)
+        bodies[address] = SERVED.sub("", body)
         if not _is_page(address):
             continue
         for _, link in LINK.findall(bodies[address]):

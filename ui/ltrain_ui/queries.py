@@ -4,12 +4,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 
+from ltrain_collector.errors import QueryFailed
 from ltrain_collector.store import Store
 
 MAX_ROWS = 1000
 """Rows of a result that a page shows; its CSV file has all."""
 MAX_CHARACTERS = 2000
 """Characters of a cell that a page shows."""
+MAX_PAGE = 1_000_000
+"""Characters of all cells that a page shows."""
+MAX_SECONDS = 30
+"""Seconds of a query; `ltrain sql` has no such limit."""
+TIMEOUT = 159
+"""ClickHouse's error code of a query that took too long."""
 
 NAMED = {
     "reward by wave": "SELECT run, mode, wave, name, avg(value) AS mean, count() AS judged\n"
@@ -37,25 +44,45 @@ class QueryResult:
     rows: list[list[str]]
     numeric: list[bool]
     """Whether each column holds numbers."""
-    cut: bool
-    """Whether the result has more rows."""
+    limit: str
+    """The limit that left out the rest of the result; '' if there is none."""
 
 
 def run_query(store: Store, sql: str) -> QueryResult:
     """Return the first rows of a query; the store is not asked for the others.
 
     Raises:
-        QueryFailed: when ClickHouse refuses the query.
+        QueryFailed: when ClickHouse refuses the query, or it takes too long.
     """
-    frames = store.frames(sql)
+    try:
+        return _read_result(store, sql)
+    except QueryFailed as error:
+        if error.code != TIMEOUT:
+            raise
+        raise QueryFailed(
+            f"The query was ended, because it took longer than the limit of {MAX_SECONDS} s, or "
+            "that of the store. Select less, such as one run or the last hour, or use `ltrain "
+            f"sql`, which has only the limits of the store. ({error})",
+            error.code,
+        ) from error
+
+
+def _read_result(store: Store, sql: str) -> QueryResult:
+    frames = store.frames(sql, max_seconds=MAX_SECONDS)
     first = next(frames)
-    rows = list[list[str]]()
+    rows, size, limit = list[list[str]](), 0, ""
     for frame in frames:
-        rows += [[_text(value) for value in row] for row in frame.head(MAX_ROWS + 1).iter_rows()]
-        if len(rows) > MAX_ROWS:
+        for row in frame.head(MAX_ROWS + 1).iter_rows():
+            texts = [_text(value) for value in row]
+            size += sum(map(len, texts))
+            if len(rows) == MAX_ROWS or (rows and size > MAX_PAGE):
+                limit = f"{MAX_ROWS:,} rows" if len(rows) == MAX_ROWS else "a million characters"
+                break
+            rows.append(texts)
+        if limit:
             break
     numeric = [dtype.is_numeric() for dtype in first.dtypes]
-    return QueryResult(first.columns, rows[:MAX_ROWS], numeric, len(rows) > MAX_ROWS)
+    return QueryResult(first.columns, rows, numeric, limit)
 
 
 def _text(value: object) -> str:

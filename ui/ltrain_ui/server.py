@@ -31,15 +31,22 @@ CLEAR_TEXT = (
 
 
 class _Server(uvicorn.Server):
-    """Prints the link when the pages can be opened."""
+    """Prints the link when the pages can be opened, and ends streams before it waits for them."""
 
-    def __init__(self, config: uvicorn.Config, announce: Callable[[], None]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, announce: Callable[[], None], sources: Sources
+    ) -> None:
         super().__init__(config)
         self._announce = announce
+        self._sources = sources
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self._announce()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._sources.stop()
+        await super().shutdown(sockets)
 
 
 def serve(
@@ -76,7 +83,7 @@ def serve(
                 print(CLEAR_TEXT, file=sys.stderr, flush=True)
         app = make_app(sources, Sessions(), way, secure=tls is not None, hosts=(host, *hosts))
         config = server_config(app, tls, RefusalCounts(), SHUTDOWN_SECONDS)
-        _Server(config, announce).run(sockets=[listener])
+        _Server(config, announce, sources).run(sockets=[listener])
 
 
 def _keys(sources: Sources, host: str) -> Keys:

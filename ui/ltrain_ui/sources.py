@@ -8,13 +8,20 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from ltrain_collector.dsn import local_folder, parse_dsn
-from ltrain_collector.errors import StoreUnreachable
+from ltrain_collector.errors import NO_CODE, QueryFailed, StoreUnreachable
 from ltrain_collector.store import Store
 from ltrain_instrument.settings import STORE
+from ltrain_transforms.datasets import list_datasets
 from ltrain_transforms.errors import NothingToShow
 from ltrain_transforms.recipe import DEFAULT, Recipe
-from ltrain_transforms.reports import Reference, Report
-from ltrain_transforms.show import find_reference, look_up_in_home, recipe_or_default
+from ltrain_transforms.reports import Kind, Reference, Report, policy_names
+from ltrain_transforms.show import (
+    describe_near,
+    find_reference,
+    look_up_in_home,
+    near_references,
+    recipe_or_default,
+)
 from ltrain_transforms.traces import sender_roles
 from ltrain_ui.sessions import current_key
 
@@ -37,6 +44,16 @@ class Sources(AbstractContextManager["Sources"]):
         self._stores: dict[str, Store] = {}
         """By the key that they were opened with; a folder has none."""
         self._lock = threading.Lock()
+        self._at_stop: list[Callable[[], None]] = []
+
+    def at_stop(self, action: Callable[[], None]) -> None:
+        """Register what ends with the server, such as streams that have no end of their own."""
+        self._at_stop.append(action)
+
+    def stop(self) -> None:
+        """End what was registered; the store stays open for requests that are not finished."""
+        for action in self._at_stop:
+            action()
 
     def read(self, query: Callable[[Store], T]) -> T:
         """Return what `query` reads from the store.
@@ -50,6 +67,14 @@ class Sources(AbstractContextManager["Sources"]):
         except StoreUnreachable:
             self._close(store)
             raise
+        except QueryFailed as error:
+            if store.server is None or error.code != NO_CODE:
+                raise
+            self._close(store)
+            raise StoreUnreachable(
+                f"The store {store.name} does not answer any more. Start it again; the pages work "
+                "when it is back."
+            ) from error
 
     def store_folder(self) -> Path | None:
         """Return the folder of the store, beside which its keys are; None on another machine."""
@@ -89,7 +114,13 @@ class Sources(AbstractContextManager["Sources"]):
         """
         found = look_up_in_home(f"{kind}:{name}", home=self.home, against=against, folders=False)
         if found is None:
-            raise NothingToShow(f"There is no {kind} '{name}' in {self.home}.")
+            known = {
+                Kind.POLICY: policy_names(self.home),
+                Kind.DATASET: [dataset for _, dataset in list_datasets(self.home)],
+            }
+            near = near_references(name, (Kind(kind),), known, None)
+            sentence = f"There is no {kind} '{name}' in {self.home}.{describe_near(near)}"
+            raise NothingToShow(sentence, near)
         return found
 
     def _open(self) -> Store:

@@ -1,5 +1,12 @@
 """Maintenance of a store: status, backup, restore, prune, and the commands for it."""
 
+from ltrain_collector.admin.arrivals import (
+    OVERLAP,
+    Arrival,
+    count_arrivals,
+    latest_arrival,
+    read_arrivals,
+)
 from ltrain_collector.admin.backup import backup, describe_records, restore
 from ltrain_collector.admin.maintenance import PruneFilter, days_ago, prune, store_status
 from ltrain_collector.admin.query_output import (
@@ -22,19 +29,24 @@ from ltrain_collector.admin.trace_query import (
 __all__ = [
     "BY_PERSON",
     "EVALUATION_NAME",
+    "OVERLAP",
+    "Arrival",
     "Line",
     "Position",
     "PruneFilter",
     "TraceFilter",
     "backup",
+    "count_arrivals",
     "days_ago",
     "describe_records",
     "find_line",
     "format_report",
     "ignore_closed_pipe",
+    "latest_arrival",
     "list_traces",
     "parse_parameters",
     "prune",
+    "read_arrivals",
     "read_lines",
     "restore",
     "store_status",

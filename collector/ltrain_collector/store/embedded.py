@@ -7,7 +7,13 @@ import polars as pl
 import pyarrow as pa
 
 from ltrain_collector.store.chdb_engine import Engine
-from ltrain_collector.store.formats import Parameters, as_settings, empty_frame, to_polars
+from ltrain_collector.store.formats import (
+    Parameters,
+    as_settings,
+    empty_frame,
+    time_limit,
+    to_polars,
+)
 
 READ_SETTINGS = {"session_timezone": "UTC", "readonly": "2"}
 """Times are in UTC regardless of the machine's zone; readonly 2 forbids writes, not settings."""
@@ -22,11 +28,12 @@ class EmbeddedBackend:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def batches(self, sql: str, params: Parameters | None) -> Iterator[pl.DataFrame]:
+    def batches(
+        self, sql: str, params: Parameters | None, max_seconds: int = 0
+    ) -> Iterator[pl.DataFrame]:
         """Yield an empty frame with the schema, then the frames of the result."""
-        with self._engine.batches(
-            sql, {**as_settings(params), **FRAME_SETTINGS, **READ_SETTINGS}
-        ) as (
+        settings = {**as_settings(params), **FRAME_SETTINGS, **time_limit(max_seconds)}
+        with self._engine.batches(sql, settings | READ_SETTINGS) as (
             schema,
             batches,
         ):

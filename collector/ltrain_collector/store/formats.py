@@ -85,6 +85,11 @@ def as_settings(params: Parameters | None) -> dict[str, str]:
     return {f"param_{name}": str(format_bind_value(value)) for name, value in params.items()}
 
 
+def time_limit(seconds: int) -> dict[str, str]:
+    """Return the setting that ends a query after `seconds`; 0 sets no limit."""
+    return {"max_execution_time": str(seconds)} if seconds else {}
+
+
 def empty_frame(schema: pa.Schema) -> pl.DataFrame:
     """Return a frame without rows."""
     # `schema.empty_table()` imports pandas, a third of the time of `ltrain sql`

@@ -25,7 +25,7 @@ from ltrain_collector.errors import (
     code_of,
 )
 from ltrain_collector.store.embedded import FRAME_SETTINGS
-from ltrain_collector.store.formats import Parameters, empty_frame, to_polars
+from ltrain_collector.store.formats import Parameters, empty_frame, time_limit, to_polars
 from ltrain_instrument.machine import is_loopback
 from ltrain_instrument.settings import HOME, STORE_SECRET
 
@@ -106,8 +106,10 @@ class RemoteBackend:
                 "another one with LTRAIN_STORE or --store."
             )
 
-    def batches(self, sql: str, params: Parameters | None) -> Iterator[pl.DataFrame]:
-        with self._stream(sql, "ArrowStream", params) as response:
+    def batches(
+        self, sql: str, params: Parameters | None, max_seconds: int = 0
+    ) -> Iterator[pl.DataFrame]:
+        with self._stream(sql, "ArrowStream", params, max_seconds) as response:
             reader = pa.ipc.open_stream(response)
             yield empty_frame(reader.schema)
             for batch in reader:
@@ -120,11 +122,14 @@ class RemoteBackend:
 
     @contextmanager
     def _stream(
-        self, sql: str, form: str, params: Parameters | None
+        self, sql: str, form: str, params: Parameters | None, max_seconds: int = 0
     ) -> Iterator["_ResponseWithTail"]:
         with _query_errors():
             raw = self._client.raw_stream(
-                sql, parameters=_query_parameters(params), settings=self._read_settings(), fmt=form
+                sql,
+                parameters=_query_parameters(params),
+                settings=self._read_settings(max_seconds),
+                fmt=form,
             )
             with closing(_ResponseWithTail(raw)) as response:
                 try:
@@ -187,10 +192,12 @@ class RemoteBackend:
     def close(self) -> None:
         self._client.close()
 
-    def _read_settings(self) -> dict[str, str]:
+    def _read_settings(self, max_seconds: int) -> dict[str, str]:
         readonly = self._client.server_settings.get("readonly")
         # a user with readonly = 1 cannot change settings
-        return {} if readonly is not None and readonly.value == "1" else READ_SETTINGS
+        if readonly is not None and readonly.value == "1":
+            return {}
+        return READ_SETTINGS | time_limit(max_seconds)
 
 
 def _parse_version(text: str) -> tuple[int, ...]:

@@ -46,7 +46,9 @@ MISSING_OBJECT_CODES = (47, 60, 81)
 class Backend(Protocol):
     """What a folder and a server have in common."""
 
-    def batches(self, sql: str, params: Parameters | None) -> Iterator[pl.DataFrame]: ...
+    def batches(
+        self, sql: str, params: Parameters | None, max_seconds: int = 0
+    ) -> Iterator[pl.DataFrame]: ...
     def export(self, sql: str, form: str, params: Parameters | None) -> Iterator[bytes]: ...
     def command(self, sql: str) -> None: ...
     def insert(self, table: str, rows: pa.Table) -> int: ...
@@ -140,10 +142,16 @@ class Store(AbstractContextManager["Store"]):
         """
         return (frame for frame in self.frames(sql, params) if frame.height)
 
-    def frames(self, sql: str, params: Parameters | None = None) -> Iterator[pl.DataFrame]:
-        """Yield an empty frame with the columns and types, then the frames of `stream`."""
+    def frames(
+        self, sql: str, params: Parameters | None = None, *, max_seconds: int = 0
+    ) -> Iterator[pl.DataFrame]:
+        """Yield an empty frame with the columns and types, then the frames of `stream`.
+
+        Args:
+            max_seconds: seconds after which the query fails; 0 for the limit of the store.
+        """
         with self._error_hints():
-            yield from self._backend.batches(sql, params)
+            yield from self._backend.batches(sql, params, max_seconds)
 
     def export(self, sql: str, form: str, params: Parameters | None = None) -> Iterator[bytes]:
         """Yield the result in ClickHouse's format `form`, e.g. JSONEachRow."""

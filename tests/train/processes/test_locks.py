@@ -1,6 +1,5 @@
 """The locks of runs and policies: one process at a time."""
 
-import os
 import subprocess
 import sys
 import time
@@ -12,7 +11,7 @@ import pytest
 
 from ltrain_train.errors import RunInUse
 from ltrain_train.processes import locks
-from ltrain_train.processes.locks import hold_file, is_held, run_lock
+from ltrain_train.processes.locks import run_lock
 
 HOLD = """
 import sys, time
@@ -177,15 +176,3 @@ def test_a_lock_covers_several_policies(tmp_path: Path, monkeypatch: pytest.Monk
                 raise AssertionError("it was locked twice")
     with run_lock(tmp_path, policy="a"):
         pass
-
-
-def test_a_file_is_held_until_each_holder_has_closed_it(tmp_path: Path) -> None:
-    file = tmp_path / "policy.json"
-    file.write_text("{}")
-    file.chmod(0o444)
-    assert not is_held(file)
-    first, second = hold_file(file), hold_file(file)
-    os.close(first)
-    assert is_held(file)
-    os.close(second)
-    assert not is_held(file)

@@ -18,6 +18,7 @@ from ltrain_transforms.reports import (
     Report,
     WaveReference,
     dataset_table,
+    home_runs,
     policy_table,
     run_table,
     wave_report,
@@ -58,17 +59,20 @@ def grid(found: Report, title: str) -> Grid:
     return part
 
 
-def test_runs_with_their_first_and_last_reward(waves: list[Dataset], store: Store) -> None:
-    ((run, count, rollouts, train, val, alarms, *times),) = run_table(store).rows
+def test_runs_with_their_first_and_last_reward(
+    waves: list[Dataset], store: Store, tmp_path: Path
+) -> None:
+    ((run, state, count, rollouts, train, val, alarms, dropped, *times),) = run_table(store, tmp_path).rows
     assert run == Reference(Kind.RUN, "demo")
     assert (count, rollouts) == (3, 13)
     # (0 + 0 + 0 + 1) / 4, and (1 + 1 + 0 + 1) / 4 without the rollout that did not start
     assert (train, val, alarms) == ("0.250 to 0.750", None, None)
+    assert (state, dropped) == ("unknown", "0% of wave 1")
     assert len(times) == 2
 
 
 def test_an_empty_store_and_home_have_no_rows(store: Store, tmp_path: Path) -> None:
-    assert run_table(store).rows == ()
+    assert run_table(store, tmp_path).rows == home_runs(tmp_path).rows == ()
     assert policy_table(tmp_path / "none").rows == dataset_table(tmp_path / "none").rows == ()
 
 

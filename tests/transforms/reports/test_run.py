@@ -12,6 +12,7 @@ from ltrain_transforms.reports.overview import RUN_COLUMNS, run_table
 from ltrain_transforms.reports.references import GroupReference, Kind, Reference, WaveReference
 from ltrain_transforms.reports.report import Chart, Facts, Grid, Report
 from ltrain_transforms.reports.run import run_report
+from ltrain_transforms.reports.run_state import RunState, RunStatus
 from ltrain_transforms.reports.wave_rewards import apply_recipe
 from ltrain_transforms.reports.waves import query_waves
 from ltrain_transforms.show.lookup import ignore_status, look_up
@@ -180,7 +181,7 @@ def test_a_run_without_rollouts_is_empty(
 def run_of(store: Store, recipe: Path) -> Report:
     found = query_waves(store, "demo")
     of_recipe = apply_recipe(store, Recipe.load(recipe), "demo", found.waves, ignore_status)
-    return run_report("demo", found, of_recipe, "its recipe")
+    return run_report("demo", found, of_recipe, "its recipe", RunState(RunStatus.UNKNOWN))
 
 
 def raise_alarm(scene: Any, number: int, **more: Any) -> None:

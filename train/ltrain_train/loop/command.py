@@ -105,8 +105,12 @@ def plan_run(
     )
 
 
-def train_online(plan: Plan, *, as_json: bool) -> Journal:
-    """Run online; print where it starts, a row for each wave, and then what it achieved."""
+def train_online(plan: Plan, *, as_json: bool, pages: Path | None = None) -> Journal:
+    """Run online; print where it starts, a row for each wave, and then what it achieved.
+
+    Args:
+        pages: the file of the recipe, to serve pages on the run while it goes on.
+    """
     console, began = (
         Console(highlight=False, soft_wrap=True, markup=False, emoji=False),
         time.time(),
@@ -118,6 +122,8 @@ def train_online(plan: Plan, *, as_json: bool) -> Journal:
         if not as_json:
             with progress.paused():
                 console.print(sentence)
+        elif pages is not None:  # the link of the pages is no result
+            print(sentence, file=sys.stderr, flush=True)
 
     def on_wave(wave: Wave) -> None:
         own_waves.append(wave)
@@ -131,7 +137,7 @@ def train_online(plan: Plan, *, as_json: bool) -> Journal:
                 console.print(left)
 
     with _hold_lock(plan) as lock, Progress(enabled=not as_json) as progress:
-        journal = run_online(plan, on_wave, lock, on_start=on_start, progress=progress)
+        journal = run_online(plan, on_wave, lock, on_start=on_start, progress=progress, pages=pages)
     if not as_json:
         serve = plan.serve_arguments if plan.recipe.serve != Serve() else []
         console.print(report.time_spent(own_waves, began, time.time()))

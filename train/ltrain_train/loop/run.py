@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 
 from ltrain_collector.store import Store
 from ltrain_instrument import attributes
@@ -27,7 +28,7 @@ from ltrain_train.loop.services import Services
 from ltrain_train.loop.trackers import open_trackers
 from ltrain_train.loop.update import Updater
 from ltrain_train.policy import Policies
-from ltrain_train.processes import RunLock
+from ltrain_train.processes import RunLock, serve_pages
 from ltrain_train.rollout import AttemptLog, Runner, check_leases, load_tasks, rollout_logs
 from ltrain_train.schedule import check_domains
 from ltrain_train.store import open_service_provider, require_own_store
@@ -55,6 +56,7 @@ def run_online(
     *,
     on_start: Callable[[str], None],
     progress: Progress,
+    pages: Path | None = None,
 ) -> Journal:
     """Run the agent, train and publish, until the recipe's updates are done.
 
@@ -64,6 +66,7 @@ def run_online(
         on_wave: called with each finished wave.
         on_start: called with sentences about the run, such as where it starts.
         progress: what the run does right now.
+        pages: the file of the recipe, to serve pages on the run while it goes on.
 
     Raises:
         BadRun: when the recipe has no tasks or no agent.
@@ -85,7 +88,7 @@ def run_online(
         updates=plan.train.updates,
         current=[policies.read_version(name, policies.current(name)) for name in plan.trained],
     )
-    with ExitStack() as stack, lock.working():
+    with journal.working(plan.train.updates), ExitStack() as stack, lock.working():
         progress.show("loading the model: the learner and vLLM start, about a minute")
         services = stack.enter_context(
             Services(
@@ -105,6 +108,9 @@ def run_online(
         learners = stack.enter_context(Learners(plans, policies, journal.latest, lock))
         stack.callback(services.stop_gateway)  # it ends while the learner ends
         services.start()
+        if pages is not None:
+            place = (plan.home, services.store_url, pages, lock.descriptors)
+            stack.enter_context(serve_pages(*place, on_start))
         if plan.recipe.serve != Serve() and not services.starts_gateway:
             _logger.warning(
                 "ltrain: [serve] has no effect, because the gateway at %s runs already",

@@ -19,6 +19,8 @@ from pathlib import Path
 
 from ltrain_instrument.errors import UnknownName
 from ltrain_instrument.files import (
+    hold_file,
+    is_held,
     make_private,
     move_into_place,
     sibling_path,
@@ -36,7 +38,7 @@ from ltrain_train.policy.manifest import (
     read_manifest,
     write_manifest,
 )
-from ltrain_train.processes import hold_file, is_held, require_space
+from ltrain_train.processes import require_space
 from ltrain_transforms.policy_file import POLICY_MANIFEST, REMOVED, PolicyVersion
 
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")

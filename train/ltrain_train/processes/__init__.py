@@ -16,7 +16,8 @@ from ltrain_train.processes.disk import (
     is_disk_full,
     require_space,
 )
-from ltrain_train.processes.locks import RunLock, hold_file, is_held, run_lock
+from ltrain_train.processes.locks import RunLock, run_lock
+from ltrain_train.processes.pages import serve_pages
 from ltrain_train.processes.ports import NoFreePort, free_port, is_port_open
 from ltrain_train.processes.scratch import scratch_path
 
@@ -34,11 +35,10 @@ __all__ = [
     "disk_full_error",
     "free_bytes",
     "free_port",
-    "hold_file",
     "is_disk_full",
-    "is_held",
     "is_port_open",
     "require_space",
     "run_lock",
     "scratch_path",
+    "serve_pages",
 ]

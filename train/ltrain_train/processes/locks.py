@@ -99,22 +99,6 @@ def run_lock(
             os.close(descriptor)
 
 
-def hold_file(path: Path) -> int:
-    """Return a descriptor with a shared flock on a file, which marks it as used until it closes."""
-    descriptor = os.open(path, os.O_RDONLY)
-    fcntl.flock(descriptor, fcntl.LOCK_SH)
-    return descriptor
-
-
-def is_held(path: Path) -> bool:
-    """Return whether `hold_file` marks a file as used, in any process."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        return not _try_lock(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _acquire(descriptor: int, name: str, home: Path) -> None:
     began, until = time.monotonic(), None
     while not _try_lock(descriptor):

@@ -117,7 +117,7 @@ def _search(found: SearchPlan, lock: RunLock) -> tuple[Journal, int]:
     find_python(plan.rollout.python, plan.folder)
     held_out = load_held_out(plan.folder, plan.rollout, tasks)
     journal = _open_journal(found)
-    with ExitStack() as stack, lock.working():
+    with journal.working(None), ExitStack() as stack, lock.working():
         services = Services(
             plan.home,
             policies=plan.served,

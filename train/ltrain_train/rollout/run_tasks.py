@@ -140,8 +140,8 @@ def _run_locked(
     with closing(GatewayClient(options.gateway, secret)) as client:
         client.require_running()
     require_own_store(home)
-    run.save()
     with (
+        run.working(),
         Runner(
             run=run.name,
             agent=options.agent,

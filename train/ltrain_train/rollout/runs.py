@@ -5,12 +5,14 @@ log.
 """
 
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from ltrain_instrument.files import path_component, write_file
+from ltrain_instrument.files import hold_file, path_component, write_file
 
 
 @dataclass(slots=True)
@@ -27,6 +29,16 @@ class Run:
     def resumed(self) -> bool:
         """Whether an earlier process began the run."""
         return (self.folder / "run.json").exists()
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Mark the folder of the run as used in the block, however the process ends."""
+        self.save()
+        descriptor = hold_file(self.folder)
+        try:
+            yield
+        finally:
+            os.close(descriptor)
 
     def save(self) -> None:
         """Replace `run.json` atomically."""

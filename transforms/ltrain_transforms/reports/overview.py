@@ -1,6 +1,6 @@
 """What a store and a home contain: tables of runs, of policies and of datasets."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -15,6 +15,7 @@ from ltrain_transforms.reports.alarms import count_alarms
 from ltrain_transforms.reports.policy import current_version, list_versions, policy_names
 from ltrain_transforms.reports.references import Kind, Reference
 from ltrain_transforms.reports.report import Cell, Grid, format_cell, join_names
+from ltrain_transforms.reports.run_state import dropped_share, list_runs, run_state
 from ltrain_transforms.reports.waves import counting_rollouts, query_means, query_outcomes
 from ltrain_transforms.traces import sender_roles
 
@@ -27,27 +28,35 @@ SELECT toString(RunId) AS run, toInt64(uniqExactIf(RolloutId, RolloutId != '')) 
 FROM otel.spans WHERE RunId != '' GROUP BY run ORDER BY ended DESC, run LIMIT {MAX_RUNS}
 """
 RUN_COLUMNS = (
-    *("run", "waves", "rollouts", "reward in training", "validation", "waves with alarms"),
+    *("run", "state", "waves", "rollouts", "reward in training", "validation"),
+    *("waves with alarms", "dropped"),
     *("first span (UTC)", "last span (UTC)"),
 )
 POLICY_COLUMNS = ("policy", "served", "versions", "trained on", "created (UTC)")
 DATASET_COLUMNS = ("dataset", "waves", "executions", "rows", "drops", "folder")
 
 
-def run_table(store: Store, trust: Sequence[str] = sender_roles.TRUSTED) -> Grid:
-    """Return the runs with the newest spans, and their first and last mean rewards."""
+def run_table(store: Store, home: Path, trust: Sequence[str] = sender_roles.TRUSTED) -> Grid:
+    """Return the runs with the newest spans: their state, rewards and drops.
+
+    The runs of the home that have no span yet come first.
+    """
     runs = store.query(RUNS).to_dicts()
     names = [row["run"] for row in runs]
     outcomes = query_outcomes(store, names, trust)
     means = query_means(store, names, counting_rollouts(outcomes), trust)
     alarms = count_alarms(store, names, trust)
-    rows = tuple(
+    newest = _newest_datasets(home)
+    rows = _home_rows(home, set(names)) + tuple(
         (
             Reference(Kind.RUN, row["run"]),
+            run_state(home, row["run"]).progress,
             row["waves"],
             row["rollouts"],
-            *(_first_and_last(means, row["run"], mode) for mode in ("train", "val")),
+            _first_and_last(means, row["run"], "train"),
+            _last_and_change(means, row["run"], "val"),
             alarms.get(row["run"]),
+            _dropped(newest.get(row["run"])),
             *(_minute(row[time]) for time in ("began", "ended")),
         )
         for row in runs
@@ -56,17 +65,66 @@ def run_table(store: Store, trust: Sequence[str] = sender_roles.TRUSTED) -> Grid
     return Grid("Runs", RUN_COLUMNS, rows, empty)
 
 
+def home_runs(home: Path) -> Grid:
+    """Return the runs of a home, for a store that is away."""
+    return Grid("Runs", RUN_COLUMNS, _home_rows(home, set()), f"none in {home}/runs")
+
+
+def _home_rows(home: Path, stored: Collection[str]) -> tuple[tuple[Cell, ...], ...]:
+    """Return the runs of a home but those that are stored.
+
+    Their names are no links, because the store has no page of them.
+    """
+    none = (None,) * (len(RUN_COLUMNS) - 2)
+    names = (name for name in list_runs(home)[:MAX_RUNS] if name not in stored)
+    return tuple((name, run_state(home, name).progress, *none) for name in names)
+
+
 def _first_and_last(means: pl.DataFrame, run: str, mode: str) -> str | None:
     """Return the mean reward of the first and the last wave, as text."""
+    label, values = _rewards(means, run, mode)
+    if not values:
+        return None
+    first, last = format_cell(values[0]), format_cell(values[-1])
+    return f"{label}{first} to {last}" if len(values) > 1 else f"{label}{first}"
+
+
+def _last_and_change(means: pl.DataFrame, run: str, mode: str) -> str | None:
+    """Return the mean reward of the last wave and its difference to the first, as text."""
+    label, values = _rewards(means, run, mode)
+    if not values:
+        return None
+    change = f", {values[-1] - values[0]:+.3f} since the first" if len(values) > 1 else ""
+    return f"{label}{format_cell(values[-1])}{change}"
+
+
+def _rewards(means: pl.DataFrame, run: str, mode: str) -> tuple[str, list[float]]:
+    """Return the mean reward by wave, and the name of another evaluation in place of it."""
     own = means.filter(run=run, mode=mode)
     names = own["name"].unique().sort().to_list()
     if not names:
-        return None
+        return "", []
     name = "reward" if "reward" in names else names[0]
     values = own.filter(name=name).sort("wave")["mean"].to_list()
-    label = "" if name == "reward" else f"{name} "
-    first, last = format_cell(values[0]), format_cell(values[-1])
-    return f"{label}{first} to {last}" if len(values) > 1 else f"{label}{first}"
+    return "" if name == "reward" else f"{name} ", values
+
+
+def _newest_datasets(home: Path) -> dict[str, tuple[int, Path]]:
+    """Return the last training wave of each run that has a dataset, and its folder."""
+    newest: dict[str, tuple[int, Path]] = {}
+    for path, manifest in list_manifests(home):
+        for key in manifest.get("waves", {}):
+            run, _, wave = key.rpartition("/train/")
+            if run and wave.isdigit():
+                place = (int(wave), path)
+                newest[run] = max(newest.get(run, place), place)
+    return newest
+
+
+def _dropped(newest: tuple[int, Path] | None) -> str | None:
+    """Return the share of the rollouts of a wave that no row is of, as text."""
+    share = dropped_share(newest[1]) if newest else None
+    return None if share is None or newest is None else f"{share:.0%} of wave {newest[0]}"
 
 
 def policy_table(home: Path) -> Grid:

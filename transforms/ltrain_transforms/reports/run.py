@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import polars as pl
@@ -9,6 +10,7 @@ import polars as pl
 from ltrain_transforms.reports.alarms import alarm_facts, alarm_records
 from ltrain_transforms.reports.references import Kind, Reference, WaveReference
 from ltrain_transforms.reports.report import Cell, Chart, Facts, Grid, Report
+from ltrain_transforms.reports.run_state import RunState
 from ltrain_transforms.reports.wave_rewards import RecipeResults
 from ltrain_transforms.reports.waves import RunWaves, WaveUpdate
 
@@ -37,7 +39,11 @@ WaveValues = dict[str, dict[int, float]]
 
 
 def run_report(
-    run: str, run_waves: RunWaves, results: RecipeResults | None, recipe_label: str
+    run: str,
+    run_waves: RunWaves,
+    results: RecipeResults | None,
+    recipe_label: str,
+    state: RunState,
 ) -> Report:
     """Return the report on a run.
 
@@ -82,6 +88,8 @@ def run_report(
     facts = Facts(
         "Run",
         (
+            ("state", state.progress),
+            *((("error", state.error),) if state.error else ()),
             ("waves", f"{waves:,}"),
             ("rollouts", f"{rollouts:,}"),
             ("policies", tuple(Reference(Kind.POLICY, name) for name in policies) or "none"),
@@ -91,7 +99,7 @@ def run_report(
     )
     alarms = () if run_waves.alarms.is_empty() else (alarm_facts(run, run_waves.alarms),)
     parts: Parts = (facts, *alarms, *(chart for chart in charts if chart.series), *grids)
-    return Report(f"run {run}", "", parts, _data(run, run_waves, results, durations))
+    return Report(f"run {run}", "", parts, _data(run, run_waves, results, durations, state))
 
 
 def phase_seconds(run_waves: RunWaves) -> WaveValues:
@@ -200,10 +208,15 @@ def _wave_table(run: str, run_waves: RunWaves, results: RecipeResults | None) ->
 
 
 def _data(
-    run: str, run_waves: RunWaves, results: RecipeResults | None, durations: WaveValues
+    run: str,
+    run_waves: RunWaves,
+    results: RecipeResults | None,
+    durations: WaveValues,
+    state: RunState,
 ) -> dict[str, Any]:
     return {
         "run": run,
+        "state": asdict(state),
         "waves": run_waves.waves.to_dicts(),
         "outcomes": run_waves.outcomes.to_dicts(),
         "evaluations": run_waves.evaluations.to_dicts(),

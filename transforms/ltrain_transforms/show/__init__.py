@@ -1,5 +1,6 @@
 """`ltrain show`: what an id names, for a terminal, a page, a notebook or a program."""
 
+from ltrain_transforms.show.call_alignment import align_calls
 from ltrain_transforms.show.group import Group, compare_task, read_group
 from ltrain_transforms.show.lookup import (
     find_reference,
@@ -7,6 +8,7 @@ from ltrain_transforms.show.lookup import (
     look_up_in_home,
     trained_run_report,
 )
+from ltrain_transforms.show.near_names import describe_near, near_references
 from ltrain_transforms.show.notebook import Shown, show
 from ltrain_transforms.show.page import (
     page_asset,
@@ -35,11 +37,14 @@ __all__ = [
     "SpansState",
     "StoredExecution",
     "TrainedDataset",
+    "align_calls",
     "compare_task",
+    "describe_near",
     "find_execution",
     "find_reference",
     "look_up",
     "look_up_in_home",
+    "near_references",
     "page_asset",
     "page_templates",
     "print_shown",

@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 
 import polars as pl
 
 from ltrain_collector.store import Store
+from ltrain_instrument.machine import visible
 from ltrain_transforms.datasets import derive
 from ltrain_transforms.errors import NothingToShow
 from ltrain_transforms.recipe import Recipe, Source
@@ -16,6 +18,8 @@ from ltrain_transforms.source import Selection, read_spans
 
 MAX_OUTPUT = 400
 """Characters of an output that are shown; the page of the rollout has all."""
+MAX_TEXT = 4000
+"""Characters of an output that are compared word by word."""
 STEPS = ("llm", "tool", "retrieval", "embedding")
 """The kinds of calls that are compared; agents and nodes only enclose them."""
 
@@ -31,11 +35,15 @@ class MemberCall:
     """None if the call is not trained."""
     rewards: tuple[tuple[str, float], ...]
     """Rule and value of the rewards of this call."""
+    text: str
+    """The beginning of the output, with its lines."""
+    digest: str
+    """Of the whole output."""
 
     @property
     def choice(self) -> tuple[str, str, str]:
         """What two rollouts have in common if they have done the same."""
-        return self.label, self.status, self.output
+        return self.label, self.status, self.digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +77,19 @@ class Group:
     @property
     def title(self) -> str:
         return f"task {self.reference.task}, {self.reference.mode} wave {self.reference.wave}"
+
+    def pair(self, first: str, second: str) -> tuple[Member, Member] | None:
+        """Return two members by the ids of their rollouts.
+
+        In place of an id that is none of them: the first of each version, or the best and the last
+        of all. None if there is one member.
+        """
+        if len(self.members) < 2:
+            return None
+        by_id = {member.rollout.id: member for member in self.members}
+        other = self.labels.index(self.labels[-1]) if self.labels else 0
+        default = (self.members[0], self.members[other or -1])
+        return by_id.get(first, default[0]), by_id.get(second, default[1])
 
     def rows(self) -> list[list[MemberCall | None]]:
         """Return the calls after the shared ones: a row for each position, a column a member."""
@@ -154,8 +175,11 @@ def _values(rewards: Sequence[Row], call: str | None) -> tuple[tuple[str, float]
 def _call(call: Row, advantage: float | None, rewards: tuple[tuple[str, float], ...]) -> MemberCall:
     agent = agent_label(call)
     label = f"{call['kind']} {call['name']}" + (f" in {agent}" if agent else "")
-    output = shorten(output_text(call), MAX_OUTPUT)
-    return MemberCall(label, call_status(call), output, advantage, rewards)
+    whole = output_text(call)
+    text = visible(whole[:MAX_TEXT]) + ("…" if len(whole) > MAX_TEXT else "")
+    digest = sha256(whole.encode("utf-8", "replace")).hexdigest()
+    output = shorten(whole, MAX_OUTPUT)
+    return MemberCall(label, call_status(call), output, advantage, rewards, text, digest)
 
 
 def compare_task(

@@ -23,6 +23,7 @@ from ltrain_transforms.reports import (
     query_waves,
     read_results,
     run_report,
+    run_state,
 )
 from ltrain_transforms.show import subject
 from ltrain_transforms.show.rollout import recipe_or_default
@@ -186,7 +187,7 @@ def _run_or_execution(
     report_status: Callable[[str], None],
 ) -> RolloutTree | Report:
     if subject.is_run(name, store):
-        return _run(store, name.text, recipe, report_status)
+        return _run(store, name.text, home, recipe, report_status)
     loaded, recipe_label = recipe_or_default(recipe)
     found = find_execution(store, name, loaded.source.trust)
     shown = None if found is None else found.read(store, loaded, recipe_label)
@@ -196,17 +197,22 @@ def _run_or_execution(
 
 
 def _run(
-    store: Store, name: str, recipe: Path | None, report_status: Callable[[str], None]
+    store: Store,
+    name: str,
+    home: Path,
+    recipe: Path | None,
+    report_status: Callable[[str], None],
 ) -> Report:
     """Return the report on a run, with rules and drops if there is a recipe."""
     if recipe is None and not DEFAULT.exists():
         waves = query_waves(store, name)
         reason = f"no recipe: no {DEFAULT} here; --recipe names one"
-        return run_report(name, waves, None, reason)
+        return run_report(name, waves, None, reason, run_state(home, name))
     loaded = Recipe.load(recipe or DEFAULT)
     waves = query_waves(store, name, sender_roles.trusted_senders(loaded.source.trust))
     results = apply_recipe(store, loaded, name, waves.waves, report_status)
-    return run_report(name, waves, results, f"{recipe or DEFAULT}, digest {loaded.digest}")
+    label = f"{recipe or DEFAULT}, digest {loaded.digest}"
+    return run_report(name, waves, results, label, run_state(home, name))
 
 
 def trained_run_report(store: Store, home: Path, name: str, trust: Sequence[str]) -> Report:
@@ -221,4 +227,4 @@ def trained_run_report(store: Store, home: Path, name: str, trust: Sequence[str]
     waves = query_waves(store, name, trust)
     results = read_results(home, name, waves.waves)
     found = "the datasets of its waves" if results else f"no dataset of its waves in {home}"
-    return run_report(name, waves, results, found)
+    return run_report(name, waves, results, found, run_state(home, name))

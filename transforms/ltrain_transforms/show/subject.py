@@ -4,7 +4,6 @@ A prefix `kind:`, as in `run:sql`, searches that kind only.
 """
 
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from ltrain_collector.store import Store
 from ltrain_transforms.datasets import MANIFEST, Dataset, list_datasets
 from ltrain_transforms.errors import NothingToShow
 from ltrain_transforms.reports import IDENTIFIER, Identifier, Kind, join_names, policy_names
+from ltrain_transforms.show.near_names import describe_near, near_references
 from ltrain_transforms.show.rollout import candidates
 from ltrain_transforms.show.traffic import TrafficKind, traffic_ids
 
@@ -126,7 +126,7 @@ def _ambiguous(name: Identifier, kind: Kind, ids: list[str]) -> NothingToShow:
 def not_found(name: Identifier, home: Path, store: Store | None) -> NothingToShow:
     """Return the error with the places that were searched, and the nearest names."""
     known = {
-        Kind.DATASET: [str(path) for path, _ in list_datasets(home)],
+        Kind.DATASET: [dataset_id for _, dataset_id in list_datasets(home)],
         Kind.POLICY: policy_names(home),
         Kind.RUN: _runs(store) if store is not None else [],
     }
@@ -140,17 +140,12 @@ def not_found(name: Identifier, home: Path, store: Store | None) -> NothingToSho
         Kind.SESSION: f"a session whose id begins so in {where}",
         Kind.SPAN: f"a span of that id in {where}",
     }
-    near = [
-        f"{kind} '{match}'"
-        for kind, names in known.items()
-        if kind in name.kinds
-        for match in get_close_matches(name.text, names, n=1)
-    ]
-    suggestion = f" Did you mean the {' or the '.join(near)}?" if near else ""
+    near = near_references(name.text, name.kinds, known, store)
     searched = "; ".join(places[kind] for kind in name.kinds)
     return NothingToShow(
-        f"Nothing is called '{name.text}'. Searched for {searched}.{suggestion} "
-        "`ltrain traces` lists what is stored."
+        f"Nothing is called '{name.text}'. Searched for {searched}.{describe_near(near)} "
+        "`ltrain traces` lists what is stored.",
+        near,
     )
 
 

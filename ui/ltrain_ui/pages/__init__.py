@@ -5,6 +5,7 @@ from starlette.routing import Route
 from ltrain_ui.pages.comparison_pages import ComparisonPages
 from ltrain_ui.pages.execution_pages import ExecutionPages
 from ltrain_ui.pages.feedback_pages import FeedbackPages
+from ltrain_ui.pages.live_pages import LivePages
 from ltrain_ui.pages.query_pages import QueryPages
 from ltrain_ui.pages.renderer import Renderer
 from ltrain_ui.pages.run_pages import RunPages
@@ -13,7 +14,15 @@ from ltrain_ui.sources import Sources
 
 __all__ = ["Renderer", "page_routes"]
 
-PAGES = (RunPages, ExecutionPages, FeedbackPages, ComparisonPages, VersionPages, QueryPages)
+PAGES = (
+    RunPages,
+    ExecutionPages,
+    FeedbackPages,
+    ComparisonPages,
+    VersionPages,
+    QueryPages,
+    LivePages,
+)
 
 
 def page_routes(sources: Sources, renderer: Renderer) -> list[Route]:

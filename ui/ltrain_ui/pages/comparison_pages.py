@@ -14,7 +14,7 @@ from ltrain_transforms.reports import (
     compare,
     read_scores,
 )
-from ltrain_transforms.show import Group, compare_task, read_group, recipe_or_default
+from ltrain_transforms.show import Group, align_calls, compare_task, read_group, recipe_or_default
 from ltrain_ui.addresses import KeyLink, address_of, compare_address, task_address
 from ltrain_ui.listing import parse_number
 from ltrain_ui.pages.renderer import Renderer
@@ -42,15 +42,23 @@ class ComparisonPages:
         recipe, label = recipe_or_default(sources.recipe)
         group = sources.read(lambda store: read_group(store, recipe, label, place))
         waves = task_address(place.run, place.task)
-        return self._group(group, group.title, [("This task in all waves", "w", waves)])
+        links = [("This task in all waves", "w", waves)]
+        return self._group(request, group, group.title, links)
 
-    def _group(self, group: Group, title: str, links: Sequence[KeyLink] = ()) -> Response:
-        place = group.reference
+    def _group(
+        self, request: Request, group: Group, title: str, links: Sequence[KeyLink]
+    ) -> Response:
+        place, values = group.reference, request.query_params
+        pair = group.pair(values.get("first", ""), values.get("second", ""))
+        chosen = ("first", "second")
         return self._renderer.page(
             "group.html.j2",
             title=title,
             group=group,
             links=links,
+            fields=[(name, text) for name, text in values.items() if name not in chosen],
+            pair=dict(zip(chosen, pair, strict=True)) if pair else None,
+            alignment=align_calls(*(member.calls for member in pair)) if pair else None,
             run=address_of(Reference(Kind.RUN, place.run)),
             wave=address_of(WaveReference(place.run, place.mode, place.wave)),
         )
@@ -74,4 +82,4 @@ class ComparisonPages:
         recipe, label = recipe_or_default(sources.recipe)
         group = sources.read(lambda store: compare_task(store, recipe, label, rows, mode, task))
         links = [("All tasks", "u", compare_address(a, b, mode, name))]
-        return self._group(group, f"task {task}: {b} against {a}", links)
+        return self._group(request, group, f"task {task}: {b} against {a}", links)

@@ -30,7 +30,14 @@ class Renderer:
 
     def page(self, template: str, status: int = 200, /, **values: Any) -> Response:
         """Return a page from a template and its values."""
-        values = {"layout": FRAME, "href": address_of, "links": (), **values}
+        values = {
+            "layout": FRAME,
+            "href": address_of,
+            "links": (),
+            "live": None,
+            "near": (),
+            **values,
+        }
         text = self._templates.get_template(template).render(values)
         return HTMLResponse(text, status)
 
@@ -52,3 +59,10 @@ class Renderer:
     def body(self, shown: RolloutTree, attempt: int, position: int, feedback: object) -> str:
         """Return the body of a call, with its form for feedback."""
         return render_body(shown, attempt, position, self._templates, feedback)
+
+    def show_live(self, shown: Report, version: str, is_live: bool) -> Response:
+        """Return a page that `ui.js` requests again while it is live, with its `ETag`."""
+        live = version if is_live else None
+        response = self.page(template_name(shown), title=shown.title, shown=shown, live=live)
+        response.headers["etag"] = version
+        return response

@@ -7,13 +7,17 @@ from starlette.routing import Route
 from ltrain_collector.errors import NoStore, StoreUnreachable
 from ltrain_transforms.reports import (
     Facts,
-    Grid,
     Report,
+    RunStatus,
     WaveReference,
+    collector_health,
     dataset_table,
+    home_runs,
     policy_table,
     rules_comparison,
+    run_state,
     run_table,
+    run_watermark,
     task_report,
     wave_report,
 )
@@ -43,21 +47,25 @@ class RunPages:
     def overview(self, request: Request) -> Response:
         """Show the runs of the store, and the policies and datasets of the home."""
         sources = self._sources
-        store: Grid | Facts
         try:
-            store = sources.read(lambda store: run_table(store, sources.trusted_senders()))
+            trust = sources.trusted_senders()
+            store = sources.read(lambda store: run_table(store, sources.home, trust))
+            health = sources.read(collector_health)
         except (NoStore, StoreUnreachable) as error:
-            store = Facts("Store", (("store", str(error)),))
-        parts = (store, policy_table(sources.home), dataset_table(sources.home))
+            store, health = home_runs(sources.home), Facts("Store", (("store", str(error)),))
+        parts = (health, store, policy_table(sources.home), dataset_table(sources.home))
         return self._renderer.show(Report("Runs, policies and datasets", "", parts, {}))
 
     def run(self, request: Request) -> Response:
         """Show a run: curves by evaluation and rule, and its waves."""
         name, sources = request.path_params["run"], self._sources
         trust = sources.trusted_senders()
-        return self._renderer.show(
-            sources.read(lambda store: trained_run_report(store, sources.home, name, trust))
-        )
+        version = sources.read(lambda store: run_watermark(store, sources.home, name))
+        if request.headers.get("if-none-match") == version:
+            return Response(status_code=304, headers={"etag": version})
+        report = sources.read(lambda store: trained_run_report(store, sources.home, name, trust))
+        is_live = run_state(sources.home, name).status is RunStatus.RUNNING
+        return self._renderer.show_live(report, version, is_live)
 
     def wave(self, request: Request) -> Response:
         """Show a wave: what is left of its rollouts at each step, and its groups."""

@@ -1,7 +1,14 @@
 """The journal of a run: events on disk, the waves that they tell of, and the waves' alarms."""
 
 from ltrain_train.loop.journal.alarms import new_alarms, record_alarms, wave_alarms
-from ltrain_train.loop.journal.events import (
+from ltrain_train.loop.journal.journal import (
+    Journal,
+    PolicyJournal,
+    open_journal,
+    read_journals,
+)
+from ltrain_train.loop.journal.wave import Wave
+from ltrain_transforms.run_events import (
     Completed,
     Dispatched,
     Evaluated,
@@ -15,13 +22,6 @@ from ltrain_train.loop.journal.events import (
     Stopped,
     Trained,
 )
-from ltrain_train.loop.journal.journal import (
-    Journal,
-    PolicyJournal,
-    open_journal,
-    read_journals,
-)
-from ltrain_train.loop.journal.wave import Wave
 
 __all__ = [
     "Completed",

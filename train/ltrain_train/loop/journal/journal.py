@@ -9,33 +9,38 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
 from pydantic import ValidationError
 
-from ltrain_instrument.files import path_component, write_file
+from ltrain_instrument.files import hold_file, path_component, write_file
 from ltrain_train.errors import BadJournal, describe_fault
-from ltrain_train.loop.journal.events import (
-    EVENT,
+from ltrain_train.loop.journal.wave import Wave
+from ltrain_train.rollout import last_and_next_name
+from ltrain_transforms.policy_file import PolicyVersion
+from ltrain_transforms.rewards import divergences
+from ltrain_transforms.run_events import (
+    JOURNAL,
     AnyEvent,
     Completed,
     Dispatched,
     Evaluated,
+    Failed,
     Finished,
     Group,
+    Opened,
     Published,
     Repeated,
     Served,
     Started,
     Stopped,
     Trained,
+    parse_events,
 )
-from ltrain_train.loop.journal.wave import Wave
-from ltrain_train.rollout import last_and_next_name
-from ltrain_transforms.policy_file import PolicyVersion
 
 _logger = logging.getLogger("ltrain.loop")
 
@@ -74,7 +79,7 @@ class Journal:
     @property
     def path(self) -> Path:
         """The journal's file."""
-        return self.folder / "journal.jsonl"
+        return self.folder / JOURNAL
 
     @property
     def updates(self) -> int:
@@ -111,6 +116,23 @@ class Journal:
             for task in event.tasks
             if (event.wave, task) not in completed
         ]
+
+    @contextmanager
+    def working(self, updates: int | None) -> Iterator[None]:
+        """Record that a process works on the run in the block, and the error that ends it.
+
+        The folder of the run is marked as used until then, however the process ends.
+        """
+        descriptor = hold_file(self.folder)
+        try:
+            self.add(Opened(updates=updates))
+            yield
+        except Exception as error:
+            with suppress(OSError):  # a full disk may be the error
+                self.add(Failed(error=str(error) or type(error).__name__))
+            raise
+        finally:
+            os.close(descriptor)
 
     def start(self) -> None:
         """Write the file with its first event."""
@@ -170,16 +192,13 @@ class Journal:
         Raises:
             BadJournal: when it cannot be read.
         """
-        path = folder / "journal.jsonl"
+        path = folder / JOURNAL
         try:
             content = path.read_bytes()
         except FileNotFoundError:
             return None
-        complete, _, _ = content.rpartition(b"\n")
         try:
-            first, *events = (EVENT.validate_json(line) for line in complete.split(b"\n"))
-            if not isinstance(first, Started):
-                raise ValueError(f"its first event is '{first.event}', not 'started'")
+            first, *events = parse_events(content)
             journal = cls(folder=folder, **first.model_dump(exclude={"event"}))
             journal._read(events)
         except ValueError as error:
@@ -189,7 +208,7 @@ class Journal:
                 "have written it. Use that version, or rename the file: then the run is not "
                 "continued, and its scores do not count."
             ) from error
-        journal._size = len(complete) + 1
+        journal._size = content.rindex(b"\n") + 1
         return journal
 
     def _read(self, events: Iterable[AnyEvent]) -> None:
@@ -265,7 +284,7 @@ def _encode(event: AnyEvent) -> bytes:
 def read_journals(runs: Path, policy: str) -> list[PolicyJournal]:
     """Return what each run tells of a policy; one that cannot be read is skipped with a warning."""
     journals = []
-    for file in sorted(runs.glob("*/journal.jsonl")):
+    for file in sorted(runs.glob(f"*/{JOURNAL}")):
         try:
             journal = Journal.load(file.parent)
         except BadJournal as error:

@@ -2,7 +2,7 @@
 
 from typing import Self
 
-from ltrain_train.loop.journal.events import (
+from ltrain_transforms.run_events import (
     Evaluated,
     Evaluation,
     PolicyScore,

@@ -1,6 +1,7 @@
-"""The events of a run's journal; each is one line of JSON."""
+"""The events of a run's journal, `LTRAIN_HOME/runs/RUN/journal.jsonl`; each is a line of JSON."""
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
@@ -105,6 +106,14 @@ class Started(Event):
     """The version of each trained policy that training starts from."""
 
 
+class Opened(Event):
+    """A process began to work on the run, or to continue it."""
+
+    event: Literal["opened"] = "opened"
+    updates: int | None
+    """Number of updates after which the run ends; None if it makes none, as `ltrain apo`."""
+
+
 class Dispatched(Event):
     """Tasks were drawn for a wave, and their rollouts may run from now on."""
 
@@ -187,8 +196,16 @@ class Finished(Event):
     event: Literal["finished"] = "finished"
 
 
+class Failed(Event):
+    """An error ended the work on the run; the same command continues it."""
+
+    event: Literal["failed"] = "failed"
+    error: str
+
+
 AnyEvent = Annotated[
     Started
+    | Opened
     | Dispatched
     | Repeated
     | Completed
@@ -197,8 +214,35 @@ AnyEvent = Annotated[
     | Published
     | Served
     | Stopped
-    | Finished,
+    | Finished
+    | Failed,
     Field(discriminator="event"),
 ]
 EVENT: TypeAdapter[AnyEvent] = TypeAdapter(AnyEvent)
 """Parses a line."""
+
+JOURNAL = "journal.jsonl"
+"""The file of the events, in the folder of the run."""
+
+
+def parse_events(content: bytes) -> list[AnyEvent]:
+    """Return the events of a journal; a line that a kill cut off is no event.
+
+    Raises:
+        ValueError: when a line is no event, or the first one is not `started`.
+    """
+    complete, _, _ = content.rpartition(b"\n")
+    events = [EVENT.validate_json(line) for line in complete.split(b"\n")]
+    if not isinstance(events[0], Started):
+        raise ValueError(f"its first event is '{events[0].event}', not 'started'")
+    return events
+
+
+def read_events(folder: Path) -> list[AnyEvent]:
+    """Return the events of the run in a folder.
+
+    Raises:
+        OSError: when there is no journal.
+        ValueError: when a line is no event, or the first one is not `started`.
+    """
+    return parse_events((folder / JOURNAL).read_bytes())
