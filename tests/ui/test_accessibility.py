@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import BrowserContext, Page
 from tests.ui.conftest import Home
-from tests.ui.test_pages import browser, page, signed_in
+from tests.ui.test_pages import page, signed_in
 
-__all__ = ["browser", "page", "signed_in"]
+__all__ = ["page", "signed_in"]
 CONTRAST = 4.5
 """The least ratio that WCAG 2 AA allows for text."""
 UNNAMED = re.compile(r"^\s*- (?:link|button|textbox|combobox|checkbox|searchbox|img)(?::|$| \[)")

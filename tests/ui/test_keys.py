@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from http.client import HTTPSConnection
+from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
@@ -112,6 +112,17 @@ def test_a_revoked_key_ends_its_sessions(served: Served) -> None:
         assert answer.status == 401 and 'name="key"' in answer.text
     assert ask(served.port, "POST", "/feedback", "", {**cookie, **FORM}).status == 401
     assert served.sign_in(key).status == 403
+
+
+def test_a_revoked_key_ends_its_stream_of_spans(served: Served) -> None:
+    key, entry = served.keys.make_key(Role.QUERY, "carol")
+    connection = HTTPConnection("127.0.0.1", served.port, timeout=120)
+    connection.request("GET", "/live/events", headers=served.cookie(key))
+    stream = connection.getresponse()
+    assert stream.status == 200 and stream.readline().startswith((b"id: ", b"data: "))
+    served.keys.revoke_key(entry.id)
+    stream.read()  # until the server ends it
+    connection.close()
 
 
 @pytest.mark.parametrize(

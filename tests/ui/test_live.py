@@ -12,13 +12,11 @@ from tests.collector.conftest import Up, start_up
 from tests.otlp import insert_otlp
 from tests.transforms.conftest import RECIPE, Scene
 from tests.ui.conftest import running
-from tests.ui.test_pages import browser
 
 from ltrain_collector.store import Store
 from ltrain_instrument.files import hold_file
 from ltrain_transforms.run_events import JOURNAL, AnyEvent, Finished, Opened, Started, Trained
 
-__all__ = ["browser"]
 BURST = 10_000
 
 

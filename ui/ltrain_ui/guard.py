@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ltrain_collector.errors import HttpError
 from ltrain_collector.http import USER_SITES, AllowedHosts, set_headers
-from ltrain_ui.sessions import CURRENT, Sessions
+from ltrain_ui.sessions import CURRENT, Sessions, Visitor
 from ltrain_ui.sign_in import SignIn
 
 COOKIE = "ltrain-ui"
@@ -95,15 +95,25 @@ class PageGuard:
         if scope["path"].startswith(PUBLIC):
             return self._app
         token = Request(scope).cookies.get(cookie_name(scope))
-        visitor = self._sessions.visitor(token)
-        if visitor is None:
-            return self._sign_in
         try:
-            admitted = self._way.still_admits(visitor)
+            visitor = self._admitted(token)
         except HttpError as error:
             return PlainTextResponse(f"{error}\n", error.status)
-        if not admitted:
-            self._sessions.end(token)
+        if visitor is None:
             return self._sign_in
         CURRENT.set(visitor)  # each request has a context of its own
+        # a response without an end asks again
+        scope["state"] = {"is_admitted": lambda: self._admitted(token) is not None}
         return self._app
+
+    def _admitted(self, token: str | None) -> Visitor | None:
+        """Return whose session a token is of, if this person may still read.
+
+        Raises:
+            HttpError: when that cannot be checked.
+        """
+        visitor = self._sessions.visitor(token)
+        if visitor is not None and not self._way.still_admits(visitor):
+            self._sessions.end(token)
+            return None
+        return visitor

@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import suppress
+from contextvars import Context, copy_context
 from dataclasses import dataclass
 from secrets import token_hex
 
@@ -98,7 +99,8 @@ class LiveSpans:
         """Spans that arrived until then are read or skipped."""
         self._failure = ""
         self._changed = asyncio.Event()
-        self._listeners = 0
+        self._listeners: list[Context] = []
+        """The store is read with the key of the first."""
         self._reader: asyncio.Task[None] | None = None
         self._stopped = False
 
@@ -115,7 +117,8 @@ class LiveSpans:
                 self._newest, self._known = None, {}
                 self._kept.clear()
             self._reader = asyncio.create_task(self._read())
-        self._listeners += 1
+        listener = copy_context()
+        self._listeners.append(listener)
         try:
             last = self._last - min(len(self._kept), FIRST)
             last = cursor.number if cursor and is_known else last
@@ -128,16 +131,18 @@ class LiveSpans:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(changed.wait(), KEEPALIVE)
         finally:
-            self._listeners -= 1
+            self._listeners.remove(listener)
             if not self._listeners and self._reader is not None:
                 self._reader.cancel()
                 self._reader = None
 
     async def _read(self) -> None:
+        loop = asyncio.get_running_loop()
         while True:
             failure, last = self._failure, self._last
+            read = self._listeners[0].run
             try:
-                found = await asyncio.to_thread(self._sources.read, self._query)
+                found = await loop.run_in_executor(None, read, self._sources.read, self._query)
                 self._failure = NO_ARRIVALS if found is None else ""
                 if found is not None:
                     self._apply(found)

@@ -62,7 +62,9 @@ def grid(found: Report, title: str) -> Grid:
 def test_runs_with_their_first_and_last_reward(
     waves: list[Dataset], store: Store, tmp_path: Path
 ) -> None:
-    ((run, state, count, rollouts, train, val, alarms, dropped, *times),) = run_table(store, tmp_path).rows
+    ((run, state, count, rollouts, train, val, alarms, dropped, *times),) = run_table(
+        store, tmp_path
+    ).rows
     assert run == Reference(Kind.RUN, "demo")
     assert (count, rollouts) == (3, 13)
     # (0 + 0 + 0 + 1) / 4, and (1 + 1 + 0 + 1) / 4 without the rollout that did not start

@@ -1,7 +1,7 @@
 """The page of spans as they arrive, and its stream of server-sent events."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Any
@@ -49,14 +49,17 @@ class LivePages:
         filters = {name: value for name in FILTERS if (value := values.get(name, "").strip())}
         # a page that was hidden connects anew, without the header
         last = request.headers.get("last-event-id") or values.get("after", "")
-        return StreamingResponse(
-            self._events(Cursor.parse(last), filters), media_type="text/event-stream"
-        )
+        events = self._events(Cursor.parse(last), filters, request.state.is_admitted)
+        return StreamingResponse(events, media_type="text/event-stream")
 
-    async def _events(self, cursor: Cursor | None, filters: dict[str, str]) -> AsyncIterator[str]:
+    async def _events(
+        self, cursor: Cursor | None, filters: dict[str, str], is_admitted: Callable[[], bool]
+    ) -> AsyncIterator[str]:
         lost = cursor is not None and cursor.process != self._spans.process
         async with aclosing(self._spans.listen(cursor)) as updates:
             async for update in updates:
+                if not is_admitted():  # the key was revoked, or the session ended
+                    return
                 yield self._event(update, filters, lost)
                 lost = False
 

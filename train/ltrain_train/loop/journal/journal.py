@@ -9,7 +9,7 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +22,6 @@ from ltrain_train.errors import BadJournal, describe_fault
 from ltrain_train.loop.journal.wave import Wave
 from ltrain_train.rollout import last_and_next_name
 from ltrain_transforms.policy_file import PolicyVersion
-from ltrain_transforms.rewards import divergences
 from ltrain_transforms.run_events import (
     JOURNAL,
     AnyEvent,
