@@ -6,6 +6,8 @@ from tests.otlp import insert_otlp
 from tests.transforms.conftest import RECIPE, Attempt, Scene
 
 from ltrain_collector.store import Store
+from ltrain_transforms.datasets import build, dataset_folder
+from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.show import Extent
 from ltrain_ui.sources import Sources
 from ltrain_ui.trees import TreeAddress, Trees
@@ -64,3 +66,24 @@ def test_a_part_of_a_tree_is_followed_by_the_next(tmp_path: Path) -> None:
         assert parts == [Extent.FIRST, Extent.CALLS, Extent.CREDIT]
         trace = trees.open(TreeAddress(f"trace:{rollout.trace}", Extent.FIRST))
         assert trace.tree.kind == "rollout", "its only rollout"
+
+
+def test_the_last_report_of_a_process_is_no_newer_content_than_the_dataset(tmp_path: Path) -> None:
+    recipe, dsn = tmp_path / "ltrain.toml", f"chdb://{tmp_path}/store"
+    recipe.write_text(RECIPE)
+    scene = Scene()
+    rollouts = [closed(scene, sample) for sample in range(2)]
+    with Sources(dsn, tmp_path, recipe) as sources:
+        with Store.open(dsn) as store:
+            store.migrate()
+            insert(store, scene)
+            build(store, Recipe.load(recipe), dataset_folder(tmp_path, "demo", "train", 0), wave=0)
+        trees, address = Trees(sources), TreeAddress(f"rollout:{rollouts[0].rollout}")
+        report = {"ltrain.process.spans": 0}
+        rollouts[0].emit("ltrain.process", "ltrain.instrument", report, process="worker")
+        sources.read(lambda store: insert(store, scene))
+        opened = trees.open(address)
+        assert opened.tree.extent == Extent.TRAINED and not opened.has_newer
+        rollouts[0].evaluate(1.0)
+        sources.read(lambda store: insert(store, scene))
+        assert trees.open(address).has_newer

@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 
 from ltrain_collector.store import Store
+from ltrain_instrument import attributes
 from ltrain_transforms.recipe import Recipe, Source
 from ltrain_transforms.reports import Identifier
 from ltrain_transforms.show import subject
@@ -44,7 +45,8 @@ class SpansState:
 
     spans: int
     latest: str
-    """When the last span was ingested."""
+    """When the last span was ingested; of one execution without reports of processes, since a
+    worker sends its last one when it exits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +66,12 @@ class StoredExecution:
     def state(self, store: Store) -> SpansState:
         """Return what the store has of the spans that name it."""
         own, params = self._own()
-        latest = "SELECT toInt64(count()) AS spans, toString(max(IngestedAt)) AS latest"
-        return SpansState(*store.query(f"{latest} FROM otel.spans WHERE {own}", params).row(0))
+        sql = f"""
+            SELECT toInt64(count()) AS spans,
+                toString(maxIf(IngestedAt, SpanName != '{attributes.SPAN_PROCESS}')) AS latest
+            FROM otel.spans WHERE {own}
+        """
+        return SpansState(*store.query(sql, params).row(0))
 
     def group_state(self, store: Store, recipe: Recipe) -> SpansState:
         """Return what the store has of its group, with the spans that name no rollout."""
