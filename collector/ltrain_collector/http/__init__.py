@@ -9,9 +9,9 @@ from ltrain_collector.http.browsers import (
     set_headers,
 )
 from ltrain_collector.http.budget import MAX_REQUEST_BYTES, MemoryBudget, RequestBuffer
-from ltrain_collector.http.connection import MAX_HEAD_BYTES, connection_factory
+from ltrain_collector.http.connection import MAX_HEAD_BYTES
 from ltrain_collector.http.decompression import Zlib, inflate, too_large
-from ltrain_collector.http.descriptors import Descriptors, raise_limit
+from ltrain_collector.http.descriptors import Descriptors
 from ltrain_collector.http.listeners import (
     Tls,
     bind_port,
@@ -41,11 +41,9 @@ __all__ = [
     "Zlib",
     "bind_port",
     "check_tls",
-    "connection_factory",
     "inflate",
     "listener_address",
     "open_listener",
-    "raise_limit",
     "server_config",
     "set_headers",
     "tls_files",

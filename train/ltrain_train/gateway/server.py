@@ -21,13 +21,11 @@ import uvloop
 
 from ltrain_collector.http import (
     BrowserGuard,
-    Descriptors,
     Tls,
     check_tls,
-    connection_factory,
     listener_address,
     open_listener,
-    raise_limit,
+    server_config,
 )
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.settings import ALLOW_HOSTS
@@ -334,24 +332,16 @@ def _tune_garbage_collection() -> None:
 
 
 def _config(gateway: Gateway, options: ServeOptions) -> uvicorn.Config:
-    raise_limit()
-    refusals, tls = gateway.refusals, options.tls
-    config = uvicorn.Config(
-        BrowserGuard(StopGuard(gateway.app()), (options.host, *ALLOW_HOSTS.read()), refusals),
-        http=connection_factory(Descriptors.measure(), refusals),
-        ws="none",
-        lifespan="off",
-        log_level="warning",
-        access_log=False,
-        server_header=False,
+    hosts = (options.host, *ALLOW_HOSTS.read())
+    app = BrowserGuard(StopGuard(gateway.app()), hosts, gateway.refusals)
+    return server_config(
+        app,
+        options.tls,
+        gateway.refusals,
+        SHUTDOWN_TIMEOUT,
         date_header=False,
-        proxy_headers=False,
         timeout_keep_alive=120,
-        timeout_graceful_shutdown=SHUTDOWN_TIMEOUT,
-        ssl_certfile=tls.certificate if tls else None,
-        ssl_keyfile=tls.key if tls else None,
     )
-    return config
 
 
 def _bind_port(options: ServeOptions) -> socket.socket:
