@@ -36,6 +36,7 @@ NOT_RUN = (
     NotRun("python3.11 -m venv .venv-agent", "installs packages", "Makefile"),
     NotRun(".venv-agent/bin/pip install", "installs packages", "Makefile"),
     NotRun(".venv/bin/pip install -r", "installs packages", "Makefile"),
+    NotRun(".venv/bin/python -m pytest", "runs tests of the repository", "Makefile"),
     NotRun("ltrain policy list sums", "needs the version of a run", "tests/train/policy"),
     NotRun("ltrain up", "runs until ctrl-C, on fixed ports", "tests/docs/project.py"),
     NotRun(".venv/bin/ltrain up", "runs until ctrl-C, on fixed ports", "tests/docs/project.py"),

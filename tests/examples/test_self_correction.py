@@ -227,16 +227,38 @@ def test_only_a_discount_prefers_a_right_first_answer(
     assert advantages == {rollout: pytest.approx(own) for rollout, own in expected.items()}
 
 
+SEEDS = (0, 1, 2)
+
+
+def answered(results: str, seed: int) -> tuple[list[tuple[float, float]], float]:
+    """Return right first answers and right corrections before and after training.
+
+    Returns:
+        The pairs, and the share of groups without spread.
+    """
+    figures = json.loads((FOLDER / results / f"seed{seed}.json").read_text())
+    (policy,) = figures["policies"].values()
+    held_out = [wave["evaluations"] for wave in policy["waves"] if wave["mode"] == "val"]
+    pairs = [(each["first"], each["corrected"]) for each in (held_out[0], held_out[-1])]
+    return pairs, figures["groups_without_spread"]
+
+
 @pytest.mark.parametrize(
     ("name", "results"), [("ltrain", "results"), ("no_discount", "results/no_discount")]
 )
 def test_the_page_tells_right_first_answers_from_corrections(name: str, results: str) -> None:
-    figures = json.loads((FOLDER / results / "seed0.json").read_text())
-    (policy,) = figures["policies"].values()
-    held_out = [wave["evaluations"] for wave in policy["waves"] if wave["mode"] == "val"]
-    means = [(each["first"], each["corrected"]) for each in (held_out[0], held_out[-1])]
-    columns = zip(*((first, fixed, fixed / (1 - first)) for first, fixed in means), strict=True)
-    cells = [f"{name}.toml", *(f"{before:.2f} -> {after:.2f}" for before, after in columns)]
     page = (FOLDER / "README.md").read_text()
+    after = [answered(results, seed)[0][1] for seed in SEEDS]
+    columns = zip(*((first, fixed, fixed / (1 - first)) for first, fixed in after), strict=True)
+    cells = [f"{name}.toml", *(", ".join(f"{one:.2f}" for one in column) for column in columns)]
     assert f"| {' | '.join(cells)} |" in page
-    assert f"{figures['groups_without_spread']:.2f}" in page
+    for seed in SEEDS:
+        (first, fixed), _ = answered(results, seed)[0]
+        before = [
+            "both, before training",
+            *(f"{x:.2f}" for x in (first, fixed, fixed / (1 - first))),
+        ]
+        assert f"| {' | '.join(before)} |" in page
+    if name == "ltrain":
+        shares = [f"{answered(results, seed)[1]:.2f}" for seed in SEEDS]
+        assert f"{shares[0]}, {shares[1]} and {shares[2]} of the groups" in page

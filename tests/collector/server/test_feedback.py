@@ -46,14 +46,15 @@ def test_feedback_with_an_id_is_stored_once(up: Any) -> None:
 @pytest.mark.parametrize(
     ("body", "headers", "status", "message"),
     [
-        (b"{}", {}, 400, "value: Field required"),
+        (b"{}", {}, 400, "names no target"),
+        (b'{"trace": "4bf92f3577b34da6a3ce929d0e0e4736"}', {}, 400, "Add 'value', 'comment'"),
         (b'{"value": 1}', {}, 400, "names no target"),
         (b"no json", {}, 400, "This is no feedback"),
         (b" " * (1 << 20) + b" ", {}, 413, ""),
         (b"{}", {"Content-Type": "text/plain"}, 415, "application/json"),
         (b"{}", {"Content-Encoding": "gzip"}, 415, "uncompressed"),
     ],
-    ids=["empty", "target", "text", "size", "type", "encoding"],
+    ids=["empty", "content", "target", "text", "size", "type", "encoding"],
 )
 def test_a_bad_request_is_refused(
     up: Any, body: bytes, headers: dict[str, str], status: int, message: str

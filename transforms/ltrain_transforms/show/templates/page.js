@@ -67,8 +67,9 @@ class Calls {
   // Put an empty block in the place of every block that the page lacks, as high as those it has.
   layOut() {
     const given = new Map([...this.list.children].map((block) => [Number(block.dataset.at), block]));
-    const [some] = given.values();
-    this.height = some.offsetHeight / some.children.length;
+    const rows = [...this.list.querySelectorAll(".row")];
+    const folded = rows.find((row) => !row.querySelector("details[open]")) ?? rows[0];
+    this.height = folded.offsetHeight;
     this.blocks = [];
     for (let at = 0; at < this.total; at += this.block) {
       const block = given.get(at) ?? document.createElement("div");
@@ -170,6 +171,11 @@ function start() {
   for (const button of document.querySelectorAll("button[data-open]")) button.hidden = false;
 }
 
+function isSeen(element) {
+  const { top, bottom } = element.getBoundingClientRect();
+  return bottom > 0 && top < innerHeight;
+}
+
 // Show the same tree with more of it, when the server has read that, at the same place.
 async function complete() {
   const state = document.querySelector("[data-next]");
@@ -180,6 +186,7 @@ async function complete() {
   const top = (row) => row.getBoundingClientRect().top;
   const first = [...document.querySelectorAll("details.call")].find((row) => top(row) > 0);
   const focused = document.activeElement.closest("details.call")?.id;
+  const wasSeen = focused && isSeen(document.activeElement);
   const [id, offset] = scrollY > 0 && first ? [first.id, top(first)] : [];
   document.querySelector("main").replaceWith(document.adoptNode(page.querySelector("main")));
   for (const calls of lists.values()) calls.observer?.disconnect();
@@ -192,7 +199,11 @@ async function complete() {
   for (const call of document.querySelectorAll("details.call")) call.open ||= openCalls.has(call.id);
   if (row) scrollBy(0, top(row) - offset);
   if (sought) await reveal(...sought);
-  if (focused) (await place(focused))?.querySelector("summary").focus({ preventScroll: true });
+  const summary = focused && (await place(focused))?.querySelector("summary");
+  if (summary) {
+    summary.focus({ preventScroll: true });
+    if (wasSeen && !isSeen(summary)) summary.scrollIntoView({ block: "center" });
+  }
   complete();
 }
 
