@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tests.otlp import insert_otlp
-from tests.transforms.conftest import RECIPE, Attempt, Scene
+from tests.transforms.conftest import RECIPE, Attempt, Attributes, Scene
 
 from ltrain_collector.store import Store
 from ltrain_transforms.datasets import build, dataset_folder
@@ -79,7 +79,7 @@ def test_the_last_report_of_a_process_is_no_newer_content_than_the_dataset(tmp_p
             insert(store, scene)
             build(store, Recipe.load(recipe), dataset_folder(tmp_path, "demo", "train", 0), wave=0)
         trees, address = Trees(sources), TreeAddress(f"rollout:{rollouts[0].rollout}")
-        report = {"ltrain.process.spans": 0}
+        report: Attributes = {"ltrain.process.spans": 0}
         rollouts[0].emit("ltrain.process", "ltrain.instrument", report, process="worker")
         sources.read(lambda store: insert(store, scene))
         opened = trees.open(address)
