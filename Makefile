@@ -5,7 +5,7 @@ MODEL := .ltrain/models/smollm2
 PACKAGES := instrument collector transforms train episodes ui cli
 TYPED := $(PACKAGES) setup tests examples benchmarks
 BIN := .venv/bin
-# These tests start vLLM or a learner, which use the whole machine: they run one at a time
+# These tests start vLLM or a learner: two files at a time, each file in one process
 MODELS := tests/end_to_end tests/chaos tests/train/learner tests/train/gateway/test_real_vllm.py \
   tests/train/gateway/test_real_adapters.py
 # Agents of common frameworks, in their own environments
@@ -56,7 +56,7 @@ example: model setup-examples ## Train an example of examples/ from its own trac
 test: setup-trl setup-examples ## All tests, including the whole loop with a tiny policy
 ifeq ($(strip $(ARGS)),)
 	@$(BIN)/python -m pytest -n 3 $(LIGHT)
-	@$(BIN)/python -m pytest $(MODELS)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile $(MODELS)
 else
 	@$(BIN)/python -m pytest $(ARGS)
 endif
