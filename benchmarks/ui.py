@@ -16,6 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.transforms import RECIPE
 from playwright.sync_api import Page, expect, sync_playwright
 
 from ltrain_collector.store import Store
@@ -45,22 +46,6 @@ look();
 """A script that runs before those of a page, and measures in the browser."""
 CALLS_A_STEP = 3
 STEPS_AN_INSERT = 500
-RECIPE = """
-source = { run = "bench" }
-policy = [{ name = "sql", agents = ["write"] }]
-
-[[reward]]
-name = "answer"
-evaluation = "reward"
-
-[[reward]]
-name = "tool-failed"
-on = "tool"
-when = "status = 'error'"
-value = "-0.2"
-credit_to = "requester"
-"""
-
 # A step is a node of a graph with a model call, which two spans describe, and the tool that the
 # model requests: three calls. The agent keeps the last eight messages, of 400 characters each.
 SPANS = """

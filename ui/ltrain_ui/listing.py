@@ -6,7 +6,7 @@ Filter and position are the query of the address, so every list is a link.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Self
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 
 from ltrain_collector.admin import Line, Position, TraceFilter, find_line, read_lines
 from ltrain_collector.errors import BadParameter
@@ -29,6 +29,15 @@ class ListQuery:
     """The parameters of the filter that are not empty."""
     older_than: Position | None = None
     newer_than: Position | None = None
+
+    @classmethod
+    def parse_text(cls, text: str) -> Self:
+        """Return the filter in the query of an address.
+
+        Raises:
+            BadParameter: when a number or a position is none.
+        """
+        return cls.parse(dict(parse_qsl(text)))
 
     @classmethod
     def parse(cls, parameters: Mapping[str, str]) -> Self:

@@ -13,7 +13,7 @@ from ltrain_collector.store import Store
 from ltrain_instrument.settings import STORE
 from ltrain_transforms.datasets import list_datasets
 from ltrain_transforms.errors import NothingToShow
-from ltrain_transforms.recipe import DEFAULT, Recipe
+from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.reports import Kind, Reference, Report, policy_names
 from ltrain_transforms.show import (
     describe_near,
@@ -87,9 +87,7 @@ class Sources(AbstractContextManager["Sources"]):
         Raises:
             BadRecipe: when the file is not a valid recipe.
         """
-        if self.recipe is None and not DEFAULT.exists():
-            return recipe_or_default(None)
-        return Recipe.load(self.recipe or DEFAULT), str(self.recipe or DEFAULT)
+        return recipe_or_default(self.recipe)
 
     def trusted_senders(self) -> Sequence[str]:
         """Return the senders whose spans count as those of a runner or a learner."""
@@ -102,7 +100,7 @@ class Sources(AbstractContextManager["Sources"]):
         Raises:
             LtrainError: when there is no store, or nothing has this id.
         """
-        recipe, _ = recipe_or_default(self.recipe)
+        recipe, _ = self.load_recipe()
         trust = recipe.source.trust
         return self.read(lambda store: find_reference(store, name, self.home, trust))
 

@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from functools import cache
 from hashlib import sha256
 
 from ltrain_transforms.errors import NothingToShow
@@ -23,7 +24,7 @@ from ltrain_transforms.show import (
     TrainedDataset,
     find_execution,
     find_reference,
-    recipe_or_default,
+    recipe_of_group,
 )
 from ltrain_ui.sources import Sources
 
@@ -78,6 +79,8 @@ class _Request:
     """A label of the recipe, for the reader."""
     dataset: TrainedDataset | None
     """The dataset that is shown in place of what the recipe gives."""
+    group_state: Callable[[], SpansState]
+    """Returns what the store has of its group, which is read once."""
 
     @property
     def final(self) -> Extent:
@@ -106,11 +109,15 @@ class Trees:
         Raises:
             LtrainError: when there is no store, or nothing has this id.
         """
-        recipe, label = recipe_or_default(self._sources.recipe)
+        recipe, label = recipe_of_group(self._sources.recipe)
         execution = self._find(address.of, recipe)
         dataset = execution.trained(self._sources.home)
         own = self._sources.read(execution.state)
-        request = _Request(execution, own, recipe, label, None if address.by_recipe else dataset)
+        shown = None if address.by_recipe else dataset
+        group = cache(
+            lambda: self._sources.read(lambda store: execution.group_state(store, recipe))
+        )
+        request = _Request(execution, own, recipe, label, shown, group)
         extent = address.extent or self._extent(request, address.is_whole)
         key = self._key(request, extent)
         tree = self._read(key, lambda: self._derive(request, extent))
@@ -141,19 +148,15 @@ class Trees:
         if own > FEW and not is_whole:
             return Extent.FIRST
         final = request.final
-        needed = own if final == Extent.TRAINED else self._group_state(request).spans
+        needed = own if final == Extent.TRAINED else request.group_state().spans
         kept = self._kept_tree(self._key(request, final))
         if needed <= SMALL or (kept is not None and kept.done()):
             return final
         return Extent.CALLS if request.later(Extent.FIRST) == Extent.CALLS else final
 
-    def _group_state(self, request: _Request) -> SpansState:
-        execution, recipe = request.execution, request.recipe
-        return self._sources.read(lambda store: execution.group_state(store, recipe))
-
     def _key(self, request: _Request, extent: Extent) -> str:
         is_of_group = extent == Extent.CREDIT
-        state = self._group_state(request) if is_of_group else request.own
+        state = request.group_state() if is_of_group else request.own
         execution, recipe = request.execution, request.recipe
         dataset = request.dataset if extent == Extent.TRAINED else None
         parts = (execution.kind, execution.id, extent, recipe.digest, request.label, state, dataset)

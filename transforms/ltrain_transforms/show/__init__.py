@@ -20,7 +20,7 @@ from ltrain_transforms.show.page import (
     tree_values,
     write_page,
 )
-from ltrain_transforms.show.rollout import Extent, recipe_or_default
+from ltrain_transforms.show.rollout import Extent, recipe_of_group, recipe_or_default
 from ltrain_transforms.show.stored_execution import SpansState, StoredExecution, find_execution
 from ltrain_transforms.show.terminal import print_shown
 from ltrain_transforms.show.trained_rows import SHADES, trained_rows
@@ -49,6 +49,7 @@ __all__ = [
     "page_templates",
     "print_shown",
     "read_group",
+    "recipe_of_group",
     "recipe_or_default",
     "render_body",
     "render_page",

@@ -4,8 +4,9 @@ An agent sends its whole history with every call. The messages that a call has i
 start of the previous call are counted and replaced by a link to that call.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from ltrain_instrument.machine import visible
 from ltrain_transforms.show.display_text import message_text
@@ -41,10 +42,17 @@ class CallMessages:
 class Conversation:
     """The messages of the calls of an attempt, read one call at a time."""
 
-    def __init__(self, steps: Iterable[TreeCall]) -> None:
-        self._steps = sorted(steps, key=lambda step: int(step.call["seq"]))
-        self._places = {step.call["call_id"]: at for at, step in enumerate(self._steps)}
+    def __init__(self, steps: Sequence[TreeCall]) -> None:
+        self._unsorted = steps
         self._last: tuple[str, list[Message]] | None = None
+
+    @cached_property
+    def _steps(self) -> list[TreeCall]:
+        return sorted(self._unsorted, key=lambda step: int(step.call["seq"]))
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {step.call["call_id"]: at for at, step in enumerate(self._steps)}
 
     def messages(self, step: TreeCall) -> CallMessages | None:
         """Return the messages of a call; agents and nodes have none."""

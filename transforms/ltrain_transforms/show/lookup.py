@@ -26,7 +26,7 @@ from ltrain_transforms.reports import (
     run_state,
 )
 from ltrain_transforms.show import subject
-from ltrain_transforms.show.rollout import recipe_or_default
+from ltrain_transforms.show.rollout import recipe_file, recipe_of_group
 from ltrain_transforms.show.stored_execution import find_execution
 from ltrain_transforms.show.trained_rows import trained_versions
 from ltrain_transforms.show.tree import RolloutTree
@@ -188,7 +188,7 @@ def _run_or_execution(
 ) -> RolloutTree | Report:
     if subject.is_run(name, store):
         return _run(store, name.text, home, recipe, report_status)
-    loaded, recipe_label = recipe_or_default(recipe)
+    loaded, recipe_label = recipe_of_group(recipe)
     found = find_execution(store, name, loaded.source.trust)
     shown = None if found is None else found.read(store, loaded, recipe_label)
     if shown is None:
@@ -204,14 +204,15 @@ def _run(
     report_status: Callable[[str], None],
 ) -> Report:
     """Return the report on a run, with rules and drops if there is a recipe."""
-    if recipe is None and not DEFAULT.exists():
+    file = recipe_file(recipe)
+    if file is None:
         waves = query_waves(store, name)
         reason = f"no recipe: no {DEFAULT} here; --recipe names one"
         return run_report(name, waves, None, reason, run_state(home, name))
-    loaded = Recipe.load(recipe or DEFAULT)
+    loaded = Recipe.load(file)
     waves = query_waves(store, name, sender_roles.trusted_senders(loaded.source.trust))
     results = apply_recipe(store, loaded, name, waves.waves, report_status)
-    label = f"{recipe or DEFAULT}, digest {loaded.digest}"
+    label = f"{file}, digest {loaded.digest}"
     return run_report(name, waves, results, label, run_state(home, name))
 
 

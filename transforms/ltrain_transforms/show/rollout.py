@@ -50,6 +50,24 @@ class RolloutTables:
     extent: Extent = Extent.CREDIT
 
 
+def recipe_file(path: Path | None) -> Path | None:
+    """Return `path`, else ltrain.toml if it exists, else None."""
+    return path or (DEFAULT if DEFAULT.exists() else None)
+
+
+def recipe_of_group(path: Path | None) -> tuple[Recipe, str]:
+    """Return the recipe of `recipe_or_default` for the rollouts of one group.
+
+    The limit of groups is over a whole wave, so it has none.
+
+    Raises:
+        BadRecipe: when the file is not a valid recipe.
+    """
+    recipe, label = recipe_or_default(path)
+    every = recipe.filter.model_copy(update={"max_groups": None})
+    return recipe.model_copy(update={"filter": every}), label
+
+
 def recipe_or_default(path: Path | None) -> tuple[Recipe, str]:
     """Load `path`, else ltrain.toml, else a recipe that only reads evaluations named `reward`.
 
@@ -59,11 +77,8 @@ def recipe_or_default(path: Path | None) -> tuple[Recipe, str]:
     Raises:
         BadRecipe: when the file is not a valid recipe.
     """
-    if path is not None or DEFAULT.exists():
-        recipe = Recipe.load(path or DEFAULT)
-        # only one group is read, and the limit of groups is over a whole wave
-        every = recipe.filter.model_copy(update={"max_groups": None})
-        return recipe.model_copy(update={"filter": every}), str(path or DEFAULT)
+    if (file := recipe_file(path)) is not None:
+        return Recipe.load(file), str(file)
     reward = Reward.model_validate({"name": "reward", "evaluation": "reward", "from": "any"})
     return Recipe(policy=(Policy(name="policy"),), reward=(reward,)), "evaluations named 'reward'"
 

@@ -14,7 +14,7 @@ from ltrain_transforms.reports import (
     compare,
     read_scores,
 )
-from ltrain_transforms.show import Group, align_calls, compare_task, read_group, recipe_or_default
+from ltrain_transforms.show import Group, align_calls, compare_task, read_group, recipe_of_group
 from ltrain_ui.addresses import KeyLink, address_of, compare_address, task_address
 from ltrain_ui.listing import parse_number
 from ltrain_ui.pages.renderer import Renderer
@@ -39,7 +39,7 @@ class ComparisonPages:
         place = GroupReference(
             values.get("run", ""), values.get("mode", "train"), wave, values.get("task", "")
         )
-        recipe, label = recipe_or_default(sources.recipe)
+        recipe, label = recipe_of_group(sources.recipe)
         group = sources.read(lambda store: read_group(store, recipe, label, place))
         waves = task_address(place.run, place.task)
         links = [("This task in all waves", "w", waves)]
@@ -79,7 +79,7 @@ class ComparisonPages:
             return self._renderer.page(
                 "compare.html.j2", title=f"{b} against {a}", fields=fields, found=found
             )
-        recipe, label = recipe_or_default(sources.recipe)
+        recipe, label = recipe_of_group(sources.recipe)
         group = sources.read(lambda store: compare_task(store, recipe, label, rows, mode, task))
         links = [("All tasks", "u", compare_address(a, b, mode, name))]
         return self._group(request, group, f"task {task}: {b} against {a}", links)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from typing import Any
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import urlencode
 
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
@@ -94,7 +94,7 @@ class ExecutionPages:
         position = shown.attempts[attempt - 1].position(call)
         if position is None:
             raise NothingToShow(f"Attempt {attempt} of {shown.title} has no call #{call}.")
-        query = ListQuery.parse(dict(parse_qsl(values.get("list", ""))))
+        query = ListQuery.parse_text(values.get("list", ""))
         feedback = page_feedback(self._sources, query, shown)
         return HTMLResponse(self._renderer.body(shown, attempt, position, feedback))
 

@@ -75,7 +75,7 @@ class FeedbackForm(BaseModel):
 
     def page(self) -> str:
         """Return the address of the page that the form was on."""
-        query = ListQuery.parse(dict(parse_qsl(self.list)))
+        query = ListQuery.parse_text(self.list)
         page = query.page(Reference(Kind(self.kind), self.execution))
         return f"{page}#{self.anchor}" if self.anchor else page
 
