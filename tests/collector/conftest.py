@@ -88,6 +88,10 @@ class Up:
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
+        return self.wait()
+
+    def wait(self) -> int:
+        """Return the exit code when the process ends."""
         code = self.process.wait(20)
         assert self.process.stdout
         self.process.stdout.close()
