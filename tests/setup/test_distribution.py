@@ -1,5 +1,6 @@
-"""The wheel of a release: its metadata, its files, and the extra `collect` without other packages."""
+"""The wheel of a release: its metadata and files, and `collect` without other packages."""
 
+import json
 import os
 import re
 import subprocess
@@ -177,8 +178,9 @@ def test_collect_imports_what_its_commands_need(collecting: dict[str, str]) -> N
 
 def test_collect_queries_a_store(collecting: dict[str, str]) -> None:
     (Path(collecting["LTRAIN_HOME"]) / "store").mkdir(parents=True)
-    done = ltrain(collecting, "sql", "SELECT count() AS n FROM otel.spans", "--json")
-    assert (done.returncode, done.stdout.split()) == (0, ["[", '{"n":0}', "]"]), done.stderr
+    done = ltrain(collecting, "sql", "SELECT 1 AS one", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [{"one": 1}]
 
 
 @pytest.mark.parametrize(
