@@ -20,7 +20,7 @@ ARGS ?=
 LIGHT := tests $(patsubst %,--ignore=%,$(MODELS) $(FRAMEWORKS) $(EXAMPLE_RUNS))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-trl setup-examples model demo example test test-frameworks test-examples lint format docs site lock coverage clean
+.PHONY: help setup setup-trl setup-examples model demo example test test-frameworks test-examples lint format docs site lock dist coverage clean
 
 help: ## This list
 	@echo "make TARGET [ARGS=\"…\"] [PYTHON=python3.11] [DEVICE=cpu|cuda]"
@@ -90,6 +90,11 @@ site: ## The documentation as a site, in site/; a link that leads nowhere is an 
 
 lock: ## Resolve setup/*.in into setup/*.lock (a fresh pip, nothing is installed)
 	@$(PYTHON) -m setup.lock $(ARGS)
+
+dist: setup ## The wheel and the source of a release, in dist/: make dist PROJECT_URL=https://…
+	@rm -rf dist
+	@PROJECT_URL='$(PROJECT_URL)' $(BIN)/hatchling build
+	@cd dist && sha256sum *
 
 coverage: setup-trl setup-examples ## Run the tests that start no model, and print the lines that they cover
 	@$(BIN)/coverage erase

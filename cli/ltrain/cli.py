@@ -114,14 +114,16 @@ def doctor(
     raise typer.Exit(0 if is_healthy(findings) else 1)
 
 
-STORE = (
+COLLECT = (
     *("chdb", "jinja2", "jsonschema", "jwt", "numpy", "orjson", "polars", "pyarrow", "pydantic"),
     *("rich", "starlette", "tenacity", "uvicorn"),
 )
-EXTRAS = dict.fromkeys(STORE, "store")
+EXTRAS = dict.fromkeys(COLLECT, "collect")
 EXTRAS |= dict.fromkeys(("aiohttp", "httpx"), "serve")
 EXTRAS |= dict.fromkeys(("cloudpickle", "ray", "torch", "transformers", "verl"), "train")
 """Modules that the environment of an agent may lack, and the extra that installs each."""
+TRAINING = ("demo", "dpo", "run", "sft")
+"""Commands that need the extra `train`, whichever module is missed first."""
 
 
 def main() -> None:
@@ -135,9 +137,10 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name not in EXTRAS:
             raise
-        extra = EXTRAS[error.name]
+        command = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+        extra = "train" if command in TRAINING else EXTRAS[error.name]
         typer.echo(
-            f"ltrain: This command needs {error.name}, which is not installed. "
+            f"ltrain: This command needs the extra `{extra}`: {error.name} is not installed. "
             f"Install it with: {install_command(extra)}",
             err=True,
         )

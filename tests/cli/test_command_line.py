@@ -171,6 +171,6 @@ def test_a_missing_extra_is_named(tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stderr) == (
         1,
-        "ltrain: This command needs polars, which is not installed. "
-        f"Install it with: {install_command('store')}\n",
+        "ltrain: This command needs the extra `collect`: polars is not installed. "
+        f"Install it with: {install_command('collect')}\n",
     )
