@@ -166,7 +166,7 @@ def measure(folder: Path, place: Path, workers: int) -> dict[str, Any]:
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     counts = json.loads(output)["counts"]
     if not counts["samples"]:
-        sys.exit("No rollout of the store became a sample, so the build did only a part of its work.")
+        sys.exit("No rollout became a sample, so the build did only a part of its work.")
     written = sum(file.stat().st_size for file in out.rglob("*.parquet"))
     return {"seconds": seconds, "cpu": cpu, "peak": peak, "written": written} | {
         "transitions": counts["transitions"],
