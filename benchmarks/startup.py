@@ -1,45 +1,75 @@
-"""CPU seconds of `ltrain --help`, beside a Python process that only imports typer."""
+"""CPU seconds of `ltrain --help` and of `ltrain sql`, beside imports of the libraries they need."""
 
 import json
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from benchmarks.support.servers import LTRAIN, collector
+
 RUNS = 7
-LTRAIN = str(Path(sys.executable).with_name("ltrain"))
-PEER = "import typer; typer.main.get_command(typer.Typer(callback=lambda: None))"
 
 
-def cpu_seconds(*command: str) -> float:
+@dataclass(frozen=True)
+class Case:
+    """A command, and the statement of Python that it is compared with."""
+
+    command: tuple[str, ...]
+    imports: str
+
+    @property
+    def peer(self) -> tuple[str, ...]:
+        return (sys.executable, "-c", self.imports)
+
+
+CASES = (
+    Case(
+        ("--help",),
+        "import typer; typer.main.get_command(typer.Typer(callback=lambda: None))",
+    ),
+    Case(
+        ("sql", "SELECT 1"),
+        "import typer, rich.table, polars, pyarrow, clickhouse_connect.driver.httpclient",
+    ),
+)
+
+
+def cpu_seconds(command: tuple[str, ...], environment: Mapping[str, str]) -> float:
     """Run `command` and return its user and system time."""
     before = os.times()
-    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True, env=environment)
     after = os.times()
     return (
         after.children_user + after.children_system - before.children_user - before.children_system
     )
 
 
+def measure(case: Case, environment: Mapping[str, str]) -> dict[str, object]:
+    """Return the medians of a command and of its peer, in turns: other load affects both."""
+    command = (LTRAIN, *case.command)
+    cpu_seconds(command, environment)  # the first run compiles
+    own, peer = [], []
+    for _ in range(RUNS):
+        own.append(cpu_seconds(command, environment))
+        peer.append(cpu_seconds(case.peer, environment))
+    return {
+        "name": "startup",
+        "value": round(median(own), 3),
+        "unit": f"CPU s of `{' '.join(('ltrain', *case.command))}`, median",
+        "peer": round(median(peer), 3),
+        "ratio": round(median(own) / median(peer), 2),
+    }
+
+
 def main() -> None:
-    help_, peer = [], []
-    cpu_seconds(LTRAIN, "--help")  # the first run compiles
-    for _ in range(RUNS):  # alternating, so that other load affects both
-        help_.append(cpu_seconds(LTRAIN, "--help"))
-        peer.append(cpu_seconds(sys.executable, "-c", PEER))
-    value, base = median(help_), median(peer)
-    print(
-        json.dumps(
-            {
-                "name": "startup",
-                "value": round(value, 3),
-                "unit": "CPU s of `ltrain --help`, median",
-                "peer": round(base, 3),
-                "ratio": round(value / base, 2),
-            }
-        )
-    )
+    with tempfile.TemporaryDirectory() as folder, collector(Path(folder)) as variables:
+        for case in CASES:
+            print(json.dumps(measure(case, {**os.environ, **variables})))
 
 
 if __name__ == "__main__":

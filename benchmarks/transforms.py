@@ -53,9 +53,12 @@ WITH
         'ltrain.sample.index', toString(n % 8)) AS identity,
     arrayMap(i -> toString(cityHash64(n, i) % 49152), range(2100)) AS tokens,
     toUInt64(1790000000000000000 + n * 1000000000) AS began,
-    map('service.name', 'agent', 'service.instance.id', 'worker') AS worker,
-    map('service.name', 'ltrain.gateway', 'service.instance.id', 'gateway') AS gateway,
-    map('service.name', 'ltrain.runner', 'service.instance.id', 'runner') AS runner,
+    map('service.name', 'agent', 'service.instance.id', 'worker',
+        'ltrain.sender', 'ingest') AS worker,
+    map('service.name', 'ltrain.gateway', 'service.instance.id', 'gateway',
+        'ltrain.sender', 'service') AS gateway,
+    map('service.name', 'ltrain.runner', 'service.instance.id', 'runner',
+        'ltrain.sender', 'service') AS runner,
     turn -> 1050 + 300 * turn AS prompt_length,
     (first, count) -> arrayStringConcat(arraySlice(tokens, first + 1, count), ' ') AS words,
     text -> concat('"parts":[{"type":"text","content":"', text, '"}') AS part,
@@ -162,6 +165,8 @@ def measure(folder: Path, place: Path, workers: int) -> dict[str, Any]:
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     counts = json.loads(output)["counts"]
+    if not counts["samples"]:
+        sys.exit("No rollout became a sample, so the build did only a part of its work.")
     written = sum(file.stat().st_size for file in out.rglob("*.parquet"))
     return {"seconds": seconds, "cpu": cpu, "peak": peak, "written": written} | {
         "transitions": counts["transitions"],

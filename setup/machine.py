@@ -15,7 +15,7 @@ from pathlib import Path
 PYTHONS = ((3, 11), (3, 12))
 """The versions that every lock file installs on; the first one resolves them."""
 AGENT_PYTHONS = ((3, 13),)
-"""Further versions of an agent's environment, which has the instrumentation only."""
+"""Further versions of environments that do not train: of agents, and of the extra `collect`."""
 GLIBC = (2, 28)
 GIGABYTE = 1e9
 

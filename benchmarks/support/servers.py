@@ -72,20 +72,25 @@ def ltrain(place: Path, upstream: str) -> Iterator[Stack]:
 def gateway(place: Path, *arguments: str) -> Iterator[Stack]:
     """Start `ltrain up`, and `ltrain serve` with further arguments."""
     with ExitStack() as stack:
-        ports = ["--otlp-port", "0", "--grpc-port", "0", "--http-port", "0"]
-        home = {"LTRAIN_HOME": str(place / "home")}
-        up = [LTRAIN, "up", *ports]
-        _, line = stack.enter_context(started(up, r"(.*OTLP on .*SQL on .*)", **home))
+        environment = stack.enter_context(collector(place))
+        serve = [LTRAIN, "serve", *arguments, "--port", "0"]
+        ready = r"gateway ready at (http://\S+)/v1"
+        process, url = stack.enter_context(started(serve, ready, **environment))
+        yield Stack(url, process, environment["LTRAIN_STORE"], environment)
+
+
+@contextmanager
+def collector(place: Path) -> Iterator[dict[str, str]]:
+    """Start `ltrain up`; yield the variables of commands that use it."""
+    ports = ["--otlp-port", "0", "--grpc-port", "0", "--http-port", "0"]
+    home = {"LTRAIN_HOME": str(place / "home")}
+    with started([LTRAIN, "up", *ports], r"(.*OTLP on .*SQL on .*)", **home) as (_, line):
         addresses = re.findall(r"http://[\d.:]+\d", line)
-        environment = {
+        yield {
             **home,
             "LTRAIN_STORE": addresses[-1],
             "OTEL_EXPORTER_OTLP_ENDPOINT": addresses[0],
         }
-        serve = [LTRAIN, "serve", *arguments, "--port", "0"]
-        ready = r"gateway ready at (http://\S+)/v1"
-        process, url = stack.enter_context(started(serve, ready, **environment))
-        yield Stack(url, process, addresses[-1], environment)
 
 
 def write_model(folder: Path) -> Path:

@@ -42,7 +42,7 @@ _STORE_MODULES = {
     "show": "ltrain_transforms.show",
     "train": "ltrain_train.session",
 }
-"""The modules that import packages of a pip extra: `store`, or `train` for the last one."""
+"""The modules that import packages of a pip extra: `collect`, or `train` for the last one."""
 
 
 def __getattr__(name: str) -> Any:
@@ -63,7 +63,8 @@ def __getattr__(name: str) -> Any:
         package = (error.name or "").partition(".")[0]
         if name not in _STORE_MODULES or package.startswith("ltrain"):
             raise
-        raise MissingExtra(f"ltrain.{name}", package, EXTRAS.get(package, "store")) from error
+        extra = "train" if name == "train" else EXTRAS.get(package, "collect")
+        raise MissingExtra(f"ltrain.{name}", package, extra) from error
     globals()[name] = value
     return value
 

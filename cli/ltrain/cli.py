@@ -1,7 +1,6 @@
 """The `ltrain` command, with the commands of every package."""
 
 import sys
-from importlib import metadata
 from pathlib import Path
 from typing import Annotated
 
@@ -11,15 +10,19 @@ import ltrain_collector.cli
 import ltrain_train.cli
 import ltrain_transforms.cli
 import ltrain_ui.cli
+from ltrain_collector.command_group import CommandGroup
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.installation import install_command
 from ltrain_instrument.machine import visible
 
 app = typer.Typer(
+    cls=CommandGroup,
     help="Train the agent you already run, from the traces it already emits.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},  # every command inherits them
+    rich_markup_mode=None,  # the help in boxes imports rich's Markdown, half of the time of --help
+    # every command inherits them
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 for part in (
     ltrain_collector.cli.app,
@@ -32,6 +35,8 @@ for part in (
 
 def _print_version(requested: bool) -> None:
     if requested:
+        from importlib import metadata
+
         typer.echo(f"ltrain {metadata.version('ltrain')}")
         raise typer.Exit
 
@@ -109,14 +114,16 @@ def doctor(
     raise typer.Exit(0 if is_healthy(findings) else 1)
 
 
-STORE = (
+COLLECT = (
     *("chdb", "jinja2", "jsonschema", "jwt", "numpy", "orjson", "polars", "pyarrow", "pydantic"),
     *("rich", "starlette", "tenacity", "uvicorn"),
 )
-EXTRAS = dict.fromkeys(STORE, "store")
+EXTRAS = dict.fromkeys(COLLECT, "collect")
 EXTRAS |= dict.fromkeys(("aiohttp", "httpx"), "serve")
 EXTRAS |= dict.fromkeys(("cloudpickle", "ray", "torch", "transformers", "verl"), "train")
 """Modules that the environment of an agent may lack, and the extra that installs each."""
+TRAINING = ("demo", "dpo", "run", "sft")
+"""Commands that need the extra `train`, whichever module is missed first."""
 
 
 def main() -> None:
@@ -130,9 +137,10 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name not in EXTRAS:
             raise
-        extra = EXTRAS[error.name]
+        command = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+        extra = "train" if command in TRAINING else EXTRAS[error.name]
         typer.echo(
-            f"ltrain: This command needs {error.name}, which is not installed. "
+            f"ltrain: This command needs the extra `{extra}`: {error.name} is not installed. "
             f"Install it with: {install_command(extra)}",
             err=True,
         )

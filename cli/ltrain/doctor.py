@@ -39,7 +39,7 @@ SLACK = 2.0
 REPORT = "This is a bug in ltrain; please report it with this line"
 PYTHONS = ((3, 11), (3, 12))
 AGENT_PYTHONS = (*PYTHONS, (3, 13))
-"""Versions on which the instrumentation works; the store and training need one of `PYTHONS`."""
+"""Versions on which agents and the extra `collect` work; training needs one of `PYTHONS`."""
 
 Check = Callable[[], Finding | None]
 
@@ -135,11 +135,9 @@ def _python() -> Finding:
     if sys.version_info[:2] in PYTHONS:
         return Finding("python", State.OK, f"{running} at {sys.executable}")
     if sys.version_info[:2] in AGENT_PYTHONS:
-        detail = (
-            f"{running} at {sys.executable}: for agents; the store and training need 3.11 or 3.12"
-        )
+        detail = f"{running} at {sys.executable}: collects; training needs 3.11 or 3.12"
         return Finding("python", State.OK, detail)
-    fix = "Create an environment with Python 3.11, 3.12 or, for an agent, 3.13."
+    fix = "Create an environment with Python 3.11 or 3.12; 3.13 collects, but does not train."
     return Finding("python", State.FAULT, f"{running} is not supported", fix)
 
 
@@ -147,7 +145,7 @@ def _extras() -> Iterator[Finding]:
     wanted: dict[str, list[Requirement]] = {}
     for text in requires("ltrain") or ():
         requirement = Requirement(text)
-        for extra in ("langchain", "openai", "store", "serve", "train"):
+        for extra in ("langchain", "openai", "collect", "serve", "train"):
             marker = requirement.marker
             if marker and marker.evaluate({"extra": extra}) and not marker.evaluate({"extra": ""}):
                 wanted.setdefault(extra, []).append(requirement)

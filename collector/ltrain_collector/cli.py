@@ -7,10 +7,15 @@ from typing import Annotated
 import typer
 
 from ltrain_collector import store_cli
+from ltrain_collector.command_group import CommandGroup
 from ltrain_instrument.settings import ALLOW_HOSTS, HOME
 
 app = typer.Typer()
-key = typer.Typer(help="Make, list and revoke the keys of a store's folder.", no_args_is_help=True)
+key = typer.Typer(
+    cls=CommandGroup,
+    help="Make, list and revoke the keys of a store's folder.",
+    no_args_is_help=True,
+)
 app.add_typer(key, name="key")
 
 Directory = Annotated[

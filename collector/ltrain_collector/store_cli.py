@@ -6,8 +6,12 @@ from typing import Annotated
 
 import typer
 
+from ltrain_collector.command_group import CommandGroup
+
 app = typer.Typer()
-store_app = typer.Typer(no_args_is_help=True, help="Maintain a store: status, backups, pruning.")
+store_app = typer.Typer(
+    cls=CommandGroup, help="Maintain a store: status, backups, pruning.", no_args_is_help=True
+)
 app.add_typer(store_app, name="store")
 
 Where = Annotated[

@@ -5,7 +5,6 @@
 
 import json
 import shlex
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -31,6 +30,9 @@ def upgrade_advice() -> str:
 
 def _direct_url() -> dict[str, Any]:
     """Return what pip recorded of the installation (PEP 610); {}: it came from an index."""
+    # importing it takes a seventh of the time of `ltrain --help`
+    from importlib.metadata import PackageNotFoundError, distribution
+
     try:
         text = distribution("ltrain").read_text("direct_url.json")
         found = json.loads(text or "{}")

@@ -21,7 +21,7 @@ class Finder:
 
 sys.meta_path.insert(0, Finder())
 """
-"""A process in which the extra `store` is not installed."""
+"""A process in which the extra `collect` is not installed."""
 
 
 def run(code: str) -> subprocess.CompletedProcess[str]:
@@ -63,7 +63,8 @@ def test_missing_extra_is_named_with_the_command_that_installs_it(name: str) -> 
     last = done.stderr.splitlines()[-1]
     assert last.startswith("ltrain_instrument.errors.MissingExtra: ")
     assert f"ltrain.{name} needs the package polars, which is not installed here." in last
-    assert last.endswith(f"Install it with: {install_command('store')}")
+    extra = "train" if name == "train" else "collect"
+    assert last.endswith(f"Install it with: {install_command(extra)}")
 
 
 def test_missing_extra_is_an_import_error() -> None:

@@ -11,6 +11,7 @@ from typing import IO, Any
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from tests.otlp import open_empty_store
 
 from ltrain_collector.access import sign_owner, store_secret
 from ltrain_collector.store import Store
@@ -57,8 +58,7 @@ def request_of() -> RequestOf:
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Store]:
     """A store in a new folder."""
-    with Store.open(f"chdb://{tmp_path}/store") as store:
-        store.migrate()
+    with open_empty_store(tmp_path / "store") as store:
         yield store
 
 
@@ -88,7 +88,11 @@ class Up:
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
-        code = self.process.wait(20)
+        return self.wait()
+
+    def wait(self) -> int:
+        """Return the exit code when the process ends."""
+        code = self.process.wait(120)
         assert self.process.stdout
         self.process.stdout.close()
         return code

@@ -33,6 +33,8 @@ class NotRun:
 
 NOT_RUN = (
     NotRun("pip install", "installs packages", "Makefile"),
+    NotRun("python -m venv collect", "installs packages", "tests/setup/test_distribution.py"),
+    NotRun("collect/bin/pip install", "installs packages", "tests/setup/test_distribution.py"),
     NotRun("python3.11 -m venv .venv-agent", "installs packages", "Makefile"),
     NotRun(".venv-agent/bin/pip install", "installs packages", "Makefile"),
     NotRun(".venv/bin/pip install -r", "installs packages", "Makefile"),
@@ -87,6 +89,7 @@ NOT_RUN = (
     NotRun("CUDA_VISIBLE_DEVICES=", "needs GPUs", "tests/train/learner/test_device.py"),
     NotRun("sudo chown", "needs root", "tests/otel_config/test_compose.py"),
     NotRun("docker compose", "needs Docker", "tests/otel_config/test_compose.py"),
+    NotRun("docker ", "needs Docker", "tests/containers/test_containers.py"),
     NotRun("curl -f http://127.0.0.1:13133", "needs Docker", "tests/otel_config/test_compose.py"),
     NotRun("kubectl", "needs a cluster", "tests/otel_config/test_kubernetes.py"),
     NotRun("otelcol-contrib", "a binary of 300 MB", "tests/otel_config/test_collector.py"),

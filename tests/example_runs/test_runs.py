@@ -3,10 +3,12 @@
 An example is a folder of `examples/` with a recipe `ltrain.toml` that has tasks.
 """
 
+import json
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
 
 import pytest
@@ -20,8 +22,8 @@ ROOT = Path(__file__).parents[2]
 MODEL = ROOT / ".ltrain" / "models" / "smollm2"
 ELSEWHERE = {"air": "make bench-air trains its tiny policy"}
 """Examples that are not trained here, and why."""
-HELD_OUT = 24
-"""Held-out tasks, of all in the file: they are scored before and after the update."""
+WAVE, HELD_OUT = 8, 12
+"""Training tasks and held-out tasks, of all in the files: the wave of the update is short."""
 
 
 def examples() -> list[str]:
@@ -37,25 +39,32 @@ def home() -> Iterator[Path]:
         yield Path(folder)
 
 
-def held_out(recipe: Path, folder: Path) -> Path:
-    """Write some of the recipe's held-out tasks, from all parts of the file."""
-    rollout = Recipe.load(recipe).rollout
-    assert rollout is not None and rollout.validation is not None, f"{recipe}: no held-out tasks"
-    lines = (recipe.parent / rollout.validation).read_text().splitlines(keepends=True)
-    chosen = lines[:: max(1, len(lines) // HELD_OUT)][:HELD_OUT]
-    file = folder / "held-out.jsonl"
-    file.write_text("".join(chosen))
+def write_some(tasks: Path, count: int, file: Path) -> Path:
+    """Write so many tasks of a file, of its domains in turn, to another file; return that."""
+    domains: dict[str, list[str]] = {}
+    for line in tasks.read_text().splitlines(keepends=True):
+        domains.setdefault(json.loads(line).get("domain", ""), []).append(line)
+    spread = (lines[:: max(1, len(lines) // count)] for lines in domains.values())
+    chosen = [line for turn in zip_longest(*spread) for line in turn if line is not None]
+    file.write_text("".join(chosen[:count]))
     return file
 
 
 @pytest.mark.parametrize("name", examples())
 def test_an_example_trains_and_is_scored(name: str, home: Path, tmp_path: Path) -> None:
     recipe = ROOT / "examples" / name / "ltrain.toml"
-    tasks = held_out(recipe, tmp_path)
-    command = [sys.executable, "-m", "ltrain", "run", str(recipe), "--from-clickhouse"]
-    options = ["--model", str(MODEL), "--updates", "1", "--validation", str(tasks), "--json"]
+    rollout = Recipe.load(recipe).rollout
+    assert rollout is not None and rollout.validation is not None, f"{recipe}: no held-out tasks"
+    tasks = write_some(recipe.parent / rollout.tasks, WAVE, tmp_path / "tasks.jsonl")
+    held_out = write_some(recipe.parent / rollout.validation, HELD_OUT, tmp_path / "held-out.jsonl")
+    command = [sys.executable, "-m", "ltrain", "run", str(recipe), "--from-clickhouse", "--json"]
+    options = ["--tasks", str(tasks), "--validation", str(held_out), "--updates", "1"]
     done = subprocess.run(
-        [*command, *options], env=environment(home), capture_output=True, text=True, check=False
+        [*command, *options, "--model", str(MODEL)],
+        env=environment(home),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     journal = Journal.load(home / ".ltrain/runs" / str(Recipe.load(recipe).source.run))
@@ -68,5 +77,5 @@ def test_an_example_trains_and_is_scored(name: str, home: Path, tmp_path: Path) 
         scores = [wave for wave in journal.of(policy).waves if wave.mode == "val"]
         assert [wave.version for wave in scores] == [0, 1]
         for wave in scores:
-            assert len(wave.tasks) == len(tasks.read_text().splitlines())
+            assert len(wave.tasks) == HELD_OUT
             assert wave.score is not None and 0 <= wave.score <= 1

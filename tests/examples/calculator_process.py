@@ -29,7 +29,7 @@ async def solve(*expressions: str) -> dict[str, Any]:
 
 
 async def main() -> None:
-    calculator = Calculator(FAULTY, deadline=0.5)
+    calculator = Calculator(FAULTY, deadline=2)
     AGENT.calculator = lambda: calculator
     solved = [await solve("wrong"), await solve("hang", "right"), await solve("stop", "right")]
     solved += [await solve("last"), await solve("after", "right")]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests.frameworks.conftest import model as model
 from tests.frameworks.conftest import run as run
+from tests.otlp import open_empty_store
 
 from ltrain_collector.store import Store
 
@@ -21,8 +22,7 @@ FOLDER = ROOT / "examples" / "text_to_sql"
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
     """An empty store, closed after the test: a process can open one folder at a time."""
-    with Store.open(f"chdb://{tmp_path}/store") as store:
-        store.migrate()
+    with open_empty_store(tmp_path / "store") as store:
         yield store
 
 

@@ -35,7 +35,7 @@ def test_a_clone_is_named(record: Any, tmp_path: Path) -> None:
         f"Update the clone {clone}, then run: pip install --upgrade '{clone}'"
     )
     record(url=clone.as_uri(), dir_info={"editable": True})
-    assert install_command("store") == f"pip install --editable '{clone}[store]'"
+    assert install_command("collect") == f"pip install --editable '{clone}[collect]'"
     assert upgrade_advice().endswith(f"pip install --upgrade --editable '{clone}'")
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from tests.otlp import insert_otlp
+from tests.otlp import insert_otlp, open_empty_store
 
 from ltrain_collector.store import Store
 from ltrain_instrument.identity import Identity, rollout_id
@@ -292,8 +292,7 @@ def recipe(recipe_file: Path) -> Recipe:
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
     """An empty store in a folder."""
-    with Store.open(f"chdb://{tmp_path}/store") as opened:
-        opened.migrate()
+    with open_empty_store(tmp_path / "store") as opened:
         yield opened
 
 

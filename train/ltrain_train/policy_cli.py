@@ -5,8 +5,12 @@ from typing import Annotated
 
 import typer
 
+from ltrain_collector.command_group import CommandGroup
+
 app = typer.Typer(
-    no_args_is_help=True, help="Versions of policies: list, use, prune and export them."
+    cls=CommandGroup,
+    help="Versions of policies: list, use, prune and export them.",
+    no_args_is_help=True,
 )
 
 VersionArgument = Annotated[

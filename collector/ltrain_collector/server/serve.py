@@ -64,14 +64,13 @@ Grpc = tuple[aio.Server, int]
 class _Apps:
     """Passes each request to the app of its port."""
 
-    otlp: socket.socket
-    sql: socket.socket
+    otlp_port: int
     receiver: Receiver
     clickhouse_http: ClickHouseHttp
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         port = scope["server"][1]
-        app = self.receiver if port == self.otlp.getsockname()[1] else self.clickhouse_http
+        app = self.receiver if port == self.otlp_port else self.clickhouse_http
         await app(scope, receive, send)
 
 
@@ -161,7 +160,9 @@ def serve(
             store.migrate()
             intake = Intake(engine, metrics.meter)
             health = Health(Monitor(metrics, intake, engine, directory.absolute(), refusals))
-            apps = _Apps(otlp, sql, Receiver(intake, keys, health, store), clickhouse_http)
+            # not the sockets: uvicorn closes them before it finishes the open requests
+            otlp_port = otlp.getsockname()[1]
+            apps = _Apps(otlp_port, Receiver(intake, keys, health, store), clickhouse_http)
             app = BrowserGuard(apps, (host, *allow_hosts), refusals)
             config = server_config(app, tls, refusals, SHUTDOWN_SECONDS, loop="uvloop")
             _ignore_repeated_signals()

@@ -16,7 +16,6 @@ from typing import IO, Any
 
 import adbc_driver_chdb
 import adbc_driver_manager
-import chdb
 import pyarrow as pa
 
 from ltrain_collector.errors import RESTORE_HINT, QueryFailed, code_of
@@ -233,6 +232,9 @@ def _executed(connection: Any, sql: str) -> Iterator[pa.RecordBatchReader]:
 
 
 def _connect(address: str) -> Any:
+    # importing it takes 0.2 s, which a client of a server does not need
+    import chdb
+
     connect: Any = chdb.connect
     return connect(address)
 

@@ -5,7 +5,7 @@ the next migration finishes one that was killed. A store of 0.1.0 has no record 
 run and change nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Protocol
@@ -56,14 +56,15 @@ def migrate(store: Database, tables: Mapping[str, str]) -> MigrationResult:
         StoreNewer: a newer ltrain has changed the store.
         BadTable: a table of `tables` does not exist.
     """
-    _refuse_newer(store)
-    for statement in schema.read_statements(schema.DATABASE):
-        _run_statement(store, statement)
-    tables = _add_exporter_tables(store, tables)
     applied = _applied_steps(store)
+    _refuse_newer(store, applied)
+    added = _exporter_tables(tables)
+    columns = _read_columns(store, {*TABLES, *tables.values(), *added.values()})
+    tables = {**tables, **{key: table for key, table in added.items() if columns[table]}}
+    owned = {table.key for table in TABLES.values() if _is_owned(store, table, tables, columns)}
     required = [schema.DATABASE]
     for table in TABLES.values():
-        required += table.steps if _is_owned(store, table, tables) else ()
+        required += table.steps if table.key in owned else ()
     required.append(schema.RENAMED_VIEWS)
     new = tuple(step for step in dict.fromkeys(required) if step not in applied)
     for step in new:
@@ -72,7 +73,8 @@ def migrate(store: Database, tables: Mapping[str, str]) -> MigrationResult:
         _record_step(store, step, schema.steps().index(step) + 1)
     for table in TABLES.values():
         source = tables.get(table.key, table.name)
-        for view in schema.view_files(table, _has_own_columns(store, source)):
+        own = table.key in owned or schema.OWN_COLUMN in columns[source]
+        for view in schema.view_files(table, own):
             for statement in schema.read_statements(view, table=source, view=table.view):
                 _run_statement(store, statement)
     for view in schema.USER_VIEWS:
@@ -84,16 +86,18 @@ def migrate(store: Database, tables: Mapping[str, str]) -> MigrationResult:
     return MigrationResult(new, newest)
 
 
-def _refuse_newer(store: Database) -> None:
+def _refuse_newer(store: Database, applied: Set[str]) -> None:
     known = {*schema.steps(), schema.VIEWS}
-    if unknown := sorted(_applied_steps(store) - known):
+    if unknown := sorted(applied - known):
         raise StoreNewer(
             f"A newer ltrain changed the store {store.name} (steps {', '.join(unknown)}), and "
             f"ltrain {program_version()} does not know these steps. {upgrade_advice()}"
         )
 
 
-def _is_owned(store: Database, table: Table, tables: Mapping[str, str]) -> bool:
+def _is_owned(
+    store: Database, table: Table, tables: Mapping[str, str], columns: Mapping[str, Set[str]]
+) -> bool:
     """Return whether ltrain creates and changes a table.
 
     Raises:
@@ -101,8 +105,8 @@ def _is_owned(store: Database, table: Table, tables: Mapping[str, str]) -> bool:
     """
     source = tables.get(table.key)
     if source is None:
-        return _columns(store, table.name) == set() or _has_own_columns(store, table.name)
-    if not _columns(store, source):
+        return not columns[table.name] or schema.OWN_COLUMN in columns[table.name]
+    if not columns[source]:
         raise BadTable(
             f"There is no table {source} in the store {store.name}. Name the one that the "
             f"collector's exporter writes {table.key} to, e.g. {table.name}."
@@ -110,35 +114,35 @@ def _is_owned(store: Database, table: Table, tables: Mapping[str, str]) -> bool:
     return False
 
 
-def _has_own_columns(store: Database, table: str) -> bool:
-    return schema.OWN_COLUMN in _columns(store, table)
-
-
-def _add_exporter_tables(store: Database, tables: Mapping[str, str]) -> dict[str, str]:
-    """Add the exporter's other tables, which are in the database of its traces."""
+def _exporter_tables(tables: Mapping[str, str]) -> dict[str, str]:
+    """Return the exporter's other tables, in the database of its traces; some may not exist."""
     spans = TRACES.tables[0]
     database = tables.get(spans.key, spans.name).rpartition(".")[0]
     if database == "otel":
-        return dict(tables)
-    exporter_tables = {
+        return {}
+    return {
         table.key: f"{database or 'default'}.{table.name.rpartition('.')[2]}"
         for table in TABLES.values()
         if table.key not in tables
     }
+
+
+def _read_columns(store: Database, tables: Set[str]) -> dict[str, set[str]]:
+    """Return the columns of each table; none of a table that does not exist."""
+    names = {table: table.rpartition(".")[::2] for table in tables}
+    databases = sorted({database or "default" for database, _ in names.values()})
+    rows = store.query(
+        "SELECT database, table, name FROM system.columns "
+        "WHERE has({databases:Array(String)}, database)",
+        {"databases": databases},
+    ).rows()
+    columns: dict[tuple[str, str], set[str]] = {}
+    for database, table, name in rows:
+        columns.setdefault((database, table), set()).add(name)
     return {
-        **tables,
-        **{key: table for key, table in exporter_tables.items() if _columns(store, table)},
+        table: columns.get((database or "default", name), set())
+        for table, (database, name) in names.items()
     }
-
-
-def _columns(store: Database, table: str) -> set[str]:
-    database, _, name = table.rpartition(".")
-    columns = store.query(
-        "SELECT name FROM system.columns WHERE database = {database:String} "
-        "AND table = {name:String}",
-        {"database": database or "default", "name": name},
-    )
-    return set(columns["name"])
 
 
 def _applied_steps(store: Database) -> set[str]:

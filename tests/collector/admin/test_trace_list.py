@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from tests.otlp import insert_otlp
+from tests.otlp import insert_otlp, open_empty_store
 
 from ltrain_collector.admin import TraceFilter, find_line, list_traces, read_lines
 from ltrain_collector.admin.trace_list import _table
@@ -34,10 +34,8 @@ TRACE = f"{7:032x}"
 
 @pytest.fixture
 def address(tmp_path: Path) -> Iterator[str]:
-    dsn = f"chdb://{tmp_path}/store"
-    with Store.open(dsn) as store:
-        store.migrate()
-    yield dsn
+    open_empty_store(tmp_path / "store").close()
+    yield f"chdb://{tmp_path}/store"
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.collector.conftest import StartUp
-from tests.otlp import insert_otlp
+from tests.otlp import insert_otlp, open_empty_store
 
 from ltrain_collector.access import Keys, Role
 from ltrain_collector.admin import TraceFilter, read_lines
@@ -22,8 +22,7 @@ TARGET = Target("rollout", ROLLOUT)
 
 @pytest.fixture
 def store(tmp_path: Path, request_of: Any) -> Iterator[Store]:
-    with Store.open(f"chdb://{tmp_path}/store") as opened:
-        opened.migrate()
+    with open_empty_store(tmp_path / "store") as opened:
         fill(opened, request_of)
         yield opened
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.collector.server.test_kill import KILLS, RECORDS, begin, end, rows
+from tests.collector.server.test_kill import RECORDS, begin, end, rows
 from tests.http_requests import post
 
 from ltrain_collector.access import Keys, Role
@@ -118,6 +118,8 @@ def test_rotel_without_a_key_is_not_let_in(tmp_path: Path, start: Any, request_o
         assert store.query("SELECT count() AS n FROM otel.spans")["n"].item() == 0
 
 
+KILLS = 5
+"""More kills make Rotel's retries later: each waits twice as long as the one before."""
 DROPPED = re.compile(r"dropping data.*telemetry_type: \"(\w+)\"")
 
 

@@ -1,9 +1,11 @@
 import signal
+import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -74,21 +76,40 @@ def test_open_inserts_are_finished_before_the_end(
     number: signal.Signals,
 ) -> None:
     up = start(tmp_path / "store")
-    statuses: list[int] = []
     bodies = [request_of((trace, 1)) for trace in range(1, 9)]
-    threads = [
-        threading.Thread(target=lambda body=body: statuses.append(post(up.otlp, body).status))
-        for body in bodies
-    ]
-    for thread in threads:
-        thread.start()
-    time.sleep(0.01)
-    assert up.stop(number) == 0
-    for thread in threads:
-        thread.join()
+    connections = [_begin_insert(up.otlp, len(body)) for body in bodies]
+    up.process.send_signal(number)
+    _wait_until_closed(up.otlp)
+    for connection, body in zip(connections, bodies, strict=True):
+        connection.send(body)
+    for connection in connections:
+        assert connection.getresponse().status == 200
+        connection.close()
+    assert up.wait() == 0
     with Store.open(f"chdb://{tmp_path}/store") as store:
-        stored = store.query("SELECT count() AS n FROM otel.spans")["n"].item()
-    assert stored >= statuses.count(200)
+        assert store.query("SELECT count() AS n FROM otel.spans")["n"].item() == 8
+
+
+def _begin_insert(port: int, length: int) -> HTTPConnection:
+    """Return a connection whose server waits for a request's body of `length` bytes."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=30)
+    connection.putrequest("POST", "/v1/traces")
+    connection.putheader("Content-Type", "application/x-protobuf")
+    connection.putheader("Content-Length", str(length))
+    connection.putheader("Expect", "100-continue")
+    connection.endheaders()
+    with connection.sock.dup() as answer:
+        status = b"HTTP/1.1 100 Continue\r\n\r\n"
+        assert answer.recv(len(status), socket.MSG_WAITALL) == status
+    return connection
+
+
+def _wait_until_closed(port: int) -> None:
+    """Return when nothing listens on the port."""
+    with suppress(ConnectionError):
+        while True:
+            socket.create_connection(("127.0.0.1", port), timeout=30).close()
+            time.sleep(0.01)
 
 
 def test_what_was_stored_is_there_after_a_restart(

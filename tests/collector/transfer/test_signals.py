@@ -3,11 +3,10 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
@@ -162,22 +161,30 @@ def goes_round(store: Store, signal: Signal, file: Path) -> None:
             assert_frame_equal(after[view], frame)
 
 
-@settings(max_examples=20, deadline=None)
+EXAMPLES = settings(
+    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+"""The examples of a test share its store, which each of them empties first."""
+
+
+@EXAMPLES
 @given(made=log_requests())
-def test_import_of_exported_logs_is_the_same_rows(made: ExportLogsServiceRequest) -> None:
-    with TemporaryDirectory() as home, Store.open(f"chdb://{home}/one") as store:
-        store.migrate()
-        assert insert_otlp(store, made.SerializeToString(), LOGS).count > 0
-        goes_round(store, LOGS, Path(home, "out"))
+def test_import_of_exported_logs_is_the_same_rows(
+    folder: Store, tmp_path: Path, made: ExportLogsServiceRequest
+) -> None:
+    emptied(folder)
+    assert insert_otlp(folder, made.SerializeToString(), LOGS).count > 0
+    goes_round(folder, LOGS, tmp_path / "out")
 
 
-@settings(max_examples=20, deadline=None)
+@EXAMPLES
 @given(made=metric_requests())
-def test_import_of_exported_metrics_is_the_same_rows(made: ExportMetricsServiceRequest) -> None:
-    with TemporaryDirectory() as home, Store.open(f"chdb://{home}/one") as store:
-        store.migrate()
-        assert insert_otlp(store, made.SerializeToString(), METRICS).count > 0
-        goes_round(store, METRICS, Path(home, "out"))
+def test_import_of_exported_metrics_is_the_same_rows(
+    folder: Store, tmp_path: Path, made: ExportMetricsServiceRequest
+) -> None:
+    emptied(folder)
+    assert insert_otlp(folder, made.SerializeToString(), METRICS).count > 0
+    goes_round(folder, METRICS, tmp_path / "out")
 
 
 def measured() -> bytes:

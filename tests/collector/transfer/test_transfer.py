@@ -3,12 +3,11 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from polars.testing import assert_frame_equal
@@ -82,18 +81,21 @@ def request_of_spans(made: list[dict[str, Any]]) -> bytes:
     return bytes(request.SerializeToString())
 
 
-@settings(max_examples=25, deadline=None)
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(made=st.lists(spans, min_size=1, max_size=5), form=st.sampled_from(sorted(FORMATS)))
-def test_import_of_an_export_is_the_same_rows(made: list[dict[str, Any]], form: str) -> None:
-    with TemporaryDirectory() as home, Store.open(f"chdb://{home}/one") as store:
-        store.migrate()
-        assert insert_otlp(store, request_of_spans(made)).count == len(made)
-        before = store.query(ROWS)
-        Path(home, "out").write_bytes(exported(store, form))
-        store.command("TRUNCATE TABLE otel.otel_traces")
-        for _ in range(2):
-            assert imported(store, Path(home, "out"), trusted=True).stored == len(made)
-        assert_frame_equal(store.query(ROWS), before)
+def test_import_of_an_export_is_the_same_rows(
+    folder: Store, tmp_path: Path, made: list[dict[str, Any]], form: str
+) -> None:
+    folder.command("TRUNCATE TABLE otel.otel_traces")  # of the example before
+    assert insert_otlp(folder, request_of_spans(made)).count == len(made)
+    before = folder.query(ROWS)
+    (tmp_path / "out").write_bytes(exported(folder, form))
+    folder.command("TRUNCATE TABLE otel.otel_traces")
+    for _ in range(2):
+        assert imported(folder, tmp_path / "out", trusted=True).stored == len(made)
+    assert_frame_equal(folder.query(ROWS), before)
 
 
 def test_every_fixture_is_imported_and_exported(folder: Store, tmp_path: Path) -> None:

@@ -8,12 +8,11 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from tests.otlp import insert_otlp
+from tests.otlp import insert_otlp, open_empty_store
 from tests.train.loop.journals import TRAINED, changed, new_journal
 from tests.train.loop.test_online import ROLLOUT, Learning, add_policy, start_run, train_wave
 from tests.transforms.conftest import RECIPE, Scene
 
-from ltrain_collector.store import Store
 from ltrain_train.errors import AlarmRaised
 from ltrain_train.loop.journal import Journal, Stopped, Wave, new_alarms
 from ltrain_train.loop.report import wave_notes
@@ -40,8 +39,7 @@ def test_a_run_stops_after_the_wave_of_an_alarm_once_and_then_continues(tmp_path
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     journal = new_journal(tmp_path / "run")
-    with Store.open(f"chdb://{tmp_path}/store") as store:
-        store.migrate()
+    with open_empty_store(tmp_path / "store") as store:
         insert_otlp(store, scene.request())
         learning = Learning(tmp_path, version=None)  # so that wave 1 is of the same version
         learning.tracer = provider.get_tracer("ltrain.learner")
@@ -79,8 +77,7 @@ def test_a_run_that_is_killed_before_it_stops_stops_when_it_continues(tmp_path: 
     train = {"updates": 1, "stop_on": ["selective_drops"]}
     recipe = Recipe.model_validate(tomllib.loads(RECIPE) | {"rollout": ROLLOUT, "train": train})
     add_policy(tmp_path)
-    with Store.open(f"chdb://{tmp_path}/store") as store:
-        store.migrate()
+    with open_empty_store(tmp_path / "store") as store:
         insert_otlp(store, train_wave(Scene()).request())
         learning, journal = Learning(tmp_path), new_journal(tmp_path / "run")
         with pytest.raises(AlarmRaised):

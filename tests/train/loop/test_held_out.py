@@ -4,13 +4,12 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from tests.otlp import insert_otlp
+from tests.otlp import insert_otlp, open_empty_store
 from tests.train.loop.journals import new_journal
 from tests.train.loop.test_online import ONE, ROLLOUT, add_policy, start_run, train_wave
 from tests.train.loop.test_stopping import Serving
 from tests.transforms.conftest import RECIPE, Scene
 
-from ltrain_collector.store import Store
 from ltrain_instrument.identity import Mode
 from ltrain_train.loop.held_out import count_leaks, load_held_out
 from ltrain_train.loop.journal import Finished, Journal, Served, Wave, open_journal
@@ -78,8 +77,7 @@ def test_a_run_tests_its_first_and_its_served_version_and_goes_on_after_a_kill(
     recipe, journal = online_recipe(serve="best"), new_journal(tmp_path / "runs" / "demo")
     add_versions(tmp_path, 2)
     learning = Counting(tmp_path)
-    with Store.open(f"chdb://{tmp_path}/store") as store:
-        store.migrate()
+    with open_empty_store(tmp_path / "store") as store:
         insert_otlp(store, whole_run(updates=2).request())
         online, _, shown = start_run(
             tmp_path, store, recipe, journal, learning, validation=ONE, test=TEST
@@ -125,8 +123,7 @@ def test_a_run_tests_its_first_and_its_served_version_and_goes_on_after_a_kill(
 def test_a_run_that_serves_its_first_version_tests_it_once(tmp_path: Path) -> None:
     recipe, journal = online_recipe(updates=1, max_minutes=1e-9), new_journal(tmp_path / "run")
     add_policy(tmp_path)
-    with Store.open(f"chdb://{tmp_path}/store") as store:
-        store.migrate()
+    with open_empty_store(tmp_path / "store") as store:
         insert_otlp(store, whole_run(updates=1).request())
         online, _, shown = start_run(tmp_path, store, recipe, journal, Serving(tmp_path), test=TEST)
         online.run()

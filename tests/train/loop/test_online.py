@@ -12,7 +12,7 @@ from typing import Any, cast
 import polars as pl
 import pytest
 from opentelemetry.trace import NoOpTracer, Tracer
-from tests.otlp import insert_otlp
+from tests.otlp import insert_otlp, open_empty_store
 from tests.security.test_trust import sent
 from tests.train.loop.journals import new_journal, record_wave
 from tests.transforms.conftest import MS, NOON, RECIPE, Scene
@@ -191,8 +191,7 @@ def test_a_wave_of_trusted_senders_is_complete_and_has_its_alarms(
     train_wave(scene)
     journal = new_journal(tmp_path / "run")
     version = add_policy(tmp_path)
-    with Store.open(f"chdb://{tmp_path}/store") as store:
-        store.migrate()
+    with open_empty_store(tmp_path / "store") as store:
         insert_otlp(store, sent(scene, "ingest"))
         online, agents, shown = start_run(tmp_path, store, recipe, journal, Learning(tmp_path))
         online.run()
@@ -228,8 +227,7 @@ def test_a_wave_whose_rollouts_all_failed_ends_the_run_and_is_tried_again(
     logs = tmp_path / "logs"
     logs.mkdir()
     (logs / "worker-1.log").write_text("Traceback\nKeyError: 'gold0'\n")
-    with Store.open(f"chdb://{tmp_path}/store") as store:
-        store.migrate()
+    with open_empty_store(tmp_path / "store") as store:
         insert_otlp(store, sent(scene, "ingest"))
         online, agents, shown = start_run(tmp_path, store, recipe, journal, Learning(tmp_path))
         with pytest.raises(RolloutsFailed, match="Every rollout of wave train 0 failed") as failed:
@@ -269,8 +267,7 @@ def test_a_validation_that_fails_ends_the_run_only_if_no_rollout_was_ok_before(
         rollout = scene.attempt(mode="val", wave=wave)
         rollout.dispatch()
         rollout.close("timeout", reason="still running after 60 s")
-    with Store.open(f"chdb://{tmp_path}/store") as store:
-        store.migrate()
+    with open_empty_store(tmp_path / "store") as store:
         insert_otlp(store, sent(scene, "ingest"))
         learning = Learning(tmp_path)
         online, _, _ = start_run(tmp_path, store, recipe, journal, learning, validation=ONE)
@@ -298,8 +295,7 @@ def test_an_undone_update_publishes_nothing_and_the_third_in_a_row_ends_the_run(
     scene = Scene()
     for wave in range(3):
         train_wave(scene, wave)
-    with Store.open(f"chdb://{tmp_path}/store") as store:
-        store.migrate()
+    with open_empty_store(tmp_path / "store") as store:
         insert_otlp(store, scene.request())
         learning = Learning(tmp_path, version=None, undone=2)
         online, _, shown = start_run(tmp_path, store, recipe, journal, learning)
@@ -347,8 +343,7 @@ def test_a_continued_run_draws_the_tasks_that_the_killed_one_would_have_drawn(
     ]
     add_policy(tmp_path)
     done = set[tuple[int, str]]()
-    with Store.open(f"chdb://{tmp_path}/store") as store:
-        store.migrate()
+    with open_empty_store(tmp_path / "store") as store:
         journal = new_journal(tmp_path / "run")
         learning = Learning(tmp_path)
         whole, agents, shown = start_run(tmp_path, store, recipe, journal, learning, tasks=tasks)
@@ -372,7 +367,7 @@ def test_a_continued_run_draws_the_tasks_that_the_killed_one_would_have_drawn(
 
 
 def spare_recipe(**more: Any) -> Recipe:
-    """Return a recipe with four updates of two groups of two rollouts, and two spare ones."""
+    """Return a recipe of two groups of two rollouts and two spare ones, with four updates."""
     rollout = {**ROLLOUT, "rollouts_per_task": 2, "tasks_per_wave": 2, "spare_tasks": 2}
     train = {"updates": 4, "span_timeout": 0, **more}
     return Recipe.model_validate(tomllib.loads(RECIPE) | {"rollout": rollout, "train": train})
@@ -381,7 +376,7 @@ def spare_recipe(**more: Any) -> Recipe:
 def trained_groups(home: Path, journal: Journal) -> list[list[tuple[int, str]]]:
     """Return the groups of each wave's dataset, which are those of the journal."""
     groups = []
-    for number in range(4):
+    for number in range(journal.updates):
         dataset = Dataset.open(home / "datasets" / "demo" / f"train-{number}")
         built = dataset.table("executions").select("wave", "task_id").unique().rows()
         assert sorted(built) == sorted(journal.completed["train", number])
@@ -395,8 +390,7 @@ def test_a_slow_group_ends_in_the_next_wave_and_every_group_is_trained_once(
 ) -> None:
     add_policy(tmp_path)
     journal = new_journal(tmp_path / "run")
-    with Store.open(f"chdb://{tmp_path}/store") as store:
-        store.migrate()
+    with open_empty_store(tmp_path / "store") as store:
         online, agents, shown = start_run(
             *(tmp_path, store, spare_recipe(mode=mode), journal, Learning(tmp_path)), tasks=EIGHT
         )
@@ -416,14 +410,14 @@ def test_a_slow_group_ends_in_the_next_wave_and_every_group_is_trained_once(
 
 
 def test_a_run_that_is_killed_after_any_event_trains_every_group_once(tmp_path: Path) -> None:
+    recipe = spare_recipe(mode="async", updates=3)  # the first waves, one between, the last ones
     add_policy(tmp_path)
     done = set[tuple[int, str]]()
-    with Store.open(f"chdb://{tmp_path}/store") as store:
-        store.migrate()
+    with open_empty_store(tmp_path / "store") as store:
 
         def run(journal: Journal) -> Agents:
             online, agents, _ = start_run(
-                *(tmp_path, store, spare_recipe(mode="async"), journal, Learning(tmp_path)),
+                *(tmp_path, store, recipe, journal, Learning(tmp_path)),
                 tasks=EIGHT,
             )
             agents.work = lambda: add_drawn_groups(store, agents, done)
@@ -441,16 +435,15 @@ def test_a_run_that_is_killed_after_any_event_trains_every_group_once(tmp_path: 
             killed = Journal.load(folder)
             assert killed is not None
             agents = run(killed)
-            assert [sorted(killed.completed["train", wave]) for wave in range(4)] == expected
-            assert killed.finished and killed.updates == 4
+            assert [sorted(killed.completed["train", wave]) for wave in range(3)] == expected
+            assert killed.finished and killed.updates == 3
             assert all(len(each) % 2 == 0 for each in agents.finished)
 
 
 def test_an_asynchronous_run_samples_the_next_wave_before_it_trains(tmp_path: Path) -> None:
     add_policy(tmp_path)
     journal = new_journal(tmp_path / "run")
-    with Store.open(f"chdb://{tmp_path}/store") as store:
-        store.migrate()
+    with open_empty_store(tmp_path / "store") as store:
         learning = Learning(tmp_path)
         online, agents, _ = start_run(
             *(tmp_path, store, spare_recipe(mode="async"), journal, learning), tasks=EIGHT
@@ -477,8 +470,7 @@ def test_an_asynchronous_run_samples_the_next_wave_before_it_trains(tmp_path: Pa
 def test_an_error_of_the_rollouts_ends_the_run_with_that_error(tmp_path: Path) -> None:
     add_policy(tmp_path)
     journal = new_journal(tmp_path / "run")
-    with Store.open(f"chdb://{tmp_path}/store") as store:
-        store.migrate()
+    with open_empty_store(tmp_path / "store") as store:
         online, agents, _ = start_run(
             *(tmp_path, store, spare_recipe(), journal, Learning(tmp_path)), tasks=EIGHT
         )
@@ -497,8 +489,7 @@ def test_a_task_that_a_run_has_begun_and_the_file_lacks_is_named(tmp_path: Path)
     add_policy(tmp_path)
     journal = new_journal(tmp_path / "run")
     journal.add(Dispatched(mode="train", wave=0, tasks=("t1", "gone")))
-    with Store.open(f"chdb://{tmp_path}/store") as store:
-        store.migrate()
+    with open_empty_store(tmp_path / "store") as store:
         online, _, _ = start_run(tmp_path, store, spare_recipe(), journal, Learning(tmp_path))
         with pytest.raises(BadRun, match=r"wave 0 with task 'gone', which t\.jsonl no longer has"):
             online.run()
@@ -514,8 +505,7 @@ def test_a_wave_draws_more_tasks_for_groups_without_spread_and_counts_their_drop
     )
     add_policy(tmp_path)
     journal = new_journal(tmp_path / "run")
-    with Store.open(f"chdb://{tmp_path}/store") as store:
-        store.migrate()
+    with open_empty_store(tmp_path / "store") as store:
         learning = Learning(tmp_path)
         online, agents, shown = start_run(tmp_path, store, recipe, journal, learning, tasks=EIGHT)
         order = [task.id for task in random.Random("0/0").sample(EIGHT, 8)]
@@ -572,8 +562,7 @@ def test_a_run_updates_each_policy_on_its_own_calls_and_goes_on_between_them(
         rollout.evaluate(float(sample >= 8))
         rollout.close()
     sql, critic = Learning(tmp_path, "sql"), Learning(tmp_path, "critic")
-    with Store.open(f"chdb://{tmp_path}/store") as store:
-        store.migrate()
+    with open_empty_store(tmp_path / "store") as store:
         insert_otlp(store, scene.request())
         online, agents, shown = start_run(tmp_path, store, recipe, journal, sql, critic)
         online.run()

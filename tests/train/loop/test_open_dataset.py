@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.otlp import insert_otlp
+from tests.otlp import insert_otlp, open_empty_store
 from tests.train.policy.test_versions import write_model
 from tests.transforms.conftest import RECIPE, Scene
 from tests.transforms.datasets.test_lineage import add_group
 
-from ltrain_collector.store import Store
 from ltrain_train.errors import BadRun
 from ltrain_train.loop.once import build_dataset, open_dataset
 from ltrain_train.loop.plan import Plan
@@ -30,8 +29,7 @@ def plan(tmp_path: Path) -> Plan:
 def dataset(plan: Plan) -> Dataset:
     scene = Scene()
     add_group(scene, (0, 0, 0, 0))
-    with Store.open(f"chdb://{plan.home}/store") as store:
-        store.migrate()
+    with open_empty_store(plan.home / "store") as store:
         insert_otlp(store, scene.request())
         return build_dataset(plan, store, "before")
 

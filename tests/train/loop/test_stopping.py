@@ -5,12 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.otlp import insert_otlp
+from tests.otlp import insert_otlp, open_empty_store
 from tests.train.loop.journals import new_journal
 from tests.train.loop.test_online import ONE, ROLLOUT, Learning, add_policy, start_run, train_wave
 from tests.transforms.conftest import RECIPE, Scene
 
-from ltrain_collector.store import Store
 from ltrain_train.loop.journal import Journal
 from ltrain_transforms.recipe import Recipe
 
@@ -39,8 +38,7 @@ def run(tmp_path: Path, samples: int = 1, **train: Any) -> tuple[Journal, Servin
             rollout_.evaluate(0.5 if samples == 1 else float(sample == 0))
             rollout_.close()
     journal, learning, sentences = new_journal(tmp_path / "run"), Serving(tmp_path), list[str]()
-    with Store.open(f"chdb://{tmp_path}/store") as store:
-        store.migrate()
+    with open_empty_store(tmp_path / "store") as store:
         insert_otlp(store, scene.request())
         online, _, _ = start_run(tmp_path, store, recipe, journal, learning, validation=ONE)
         online.notify = sentences.append

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from tests.otlp import insert_otlp
+from tests.otlp import insert_otlp, open_empty_store
 from tests.train.loop.test_online import Learning
 from tests.train.policy.test_versions import write_model
 from tests.transforms.conftest import RECIPE, Scene
@@ -80,8 +80,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def scene(home: Path) -> Iterator[Scene]:
-    with Store.open(f"chdb://{home}/store") as store:
-        store.migrate()
+    open_empty_store(home / "store").close()
     yield Scene()
 
 

@@ -1,4 +1,4 @@
-"""Each process of 200 rollouts is killed in turn: no rollout and no call is lost or doubled."""
+"""Each process of 120 rollouts is killed in turn: no rollout and no call is lost or doubled."""
 
 import json
 import random
@@ -24,7 +24,7 @@ from ltrain_collector.store import Store
 from ltrain_train.processes import free_port
 
 TESTS = Path(__file__).parents[2]
-ROLLOUTS = 200
+ROLLOUTS = 120
 CALLS = 2
 """Calls of each rollout."""
 COUNTED = ("ok", "error", "timeout")

@@ -2,6 +2,7 @@
 
 import json
 from base64 import b64encode
+from itertools import accumulate
 from struct import pack, unpack
 from typing import Any
 
@@ -49,6 +50,28 @@ def test_what_is_no_list_of_ids_is_none_and_spoils_no_neighbour(
     text: str, read: list[int] | None
 ) -> None:
     assert id_lists(["[7]", text, "[8,9]"]).to_list() == [[7], read, [8, 9]]
+
+
+@settings(deadline=None)
+@given(st.lists(LISTS, min_size=1, max_size=5))
+def test_prompts_that_continue_each_other_are_read_whole(turns: list[list[int]]) -> None:
+    prompts = list(accumulate(turns))
+    texts = [json.dumps(prompt, separators=(",", ":")) for prompt in prompts]
+    assert id_lists(texts).to_list() == prompts
+
+
+@settings(deadline=None)
+@given(st.lists(st.text("[],12 ", max_size=6), max_size=6))
+def test_a_text_is_read_alike_whatever_stands_before_it(texts: list[str]) -> None:
+    longer = list(accumulate(texts, lambda before, text: f"{before[:-1]},{text}"))
+    every = [*texts, *longer]
+    assert id_lists(every).to_list() == [id_lists([text]).to_list()[0] for text in every]
+
+
+def test_an_invalid_end_makes_no_list_of_a_longer_text() -> None:
+    texts = ["[1]", "[1,]", "[]", "[,1]", "[ ]", "[ ,1]", "[2", "[2,3]", "[2,3,4],[5]", "[2,3,4]"]
+    read = [[1], None, [], None, [], None, None, [2, 3], None, [2, 3, 4]]
+    assert id_lists(texts).to_list() == read
 
 
 @settings(deadline=None)

@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.otlp import insert_otlp
-
-from ltrain_collector.store import Store
+from tests.otlp import insert_otlp, open_empty_store
 
 
 def ltrain(folder: Path, *arguments: str, columns: int = 160) -> "subprocess.CompletedProcess[str]":
@@ -33,8 +31,7 @@ def folder(scene: Any, recipe_file: Path) -> Path:
         rollout.tool(error="boom()" if sample == 0 else "", state={"query": "SELECT"})
         rollout.evaluate(float(sample), explanation=f"it has {sample}\nof 1 rows")
         rollout.close()
-    with Store.open(f"chdb://{recipe_file.parent}/store") as store:
-        store.migrate()
+    with open_empty_store(recipe_file.parent / "store") as store:
         insert_otlp(store, scene.request())
     return recipe_file.parent
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from rich.console import Console
-from tests.otlp import insert_otlp
+from tests.otlp import insert_otlp, open_empty_store
 
 from ltrain_collector.feedback import Feedback, to_request
 from ltrain_collector.store import Store
@@ -42,17 +42,15 @@ def address(tmp_path: Path, scene: Any, monkeypatch: pytest.MonkeyPatch) -> str:
                 ),
             ):
                 span.attributes.add(key=key).value.string_value = value
-    dsn = f"chdb://{tmp_path}/store"
     rollout = scene.attempt()
     rollout.llm()
     rollout.close()
-    with Store.open(dsn) as store:
-        store.migrate()
+    with open_empty_store(tmp_path / "store") as store:
         insert_otlp(store, request.SerializeToString())
         insert_otlp(store, scene.request())
         thumb = Feedback(trace=FIRST, value=1.0)
         insert_otlp(store, to_request([thumb], NOON + 10**12).SerializeToString())
-    return dsn
+    return f"chdb://{tmp_path}/store"
 
 
 def shown(identifier: str, dsn: str, tmp_path: Path) -> RolloutTree:

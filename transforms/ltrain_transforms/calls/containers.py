@@ -77,6 +77,8 @@ def _assign_to_outer(
 def _is_container(
     outer: DescribedSpan, inside: Sequence[DescribedSpan], apart: Sequence[DescribedSpan]
 ) -> bool:
+    if not inside and not apart:
+        return False
     if _are_several(inside) or (inside and outer.span.name.startswith(AGENT_SPAN)):
         return True
     # a stream's span may stay current while the agent goes on, so calls further inside count only
@@ -88,6 +90,8 @@ def _is_container(
 
 def _are_several(calls: Sequence[DescribedSpan]) -> bool:
     """Return whether spans with one LLM ancestor are different calls, not retries or duplicates."""
+    if len(calls) < 2:
+        return False
     by_scope: defaultdict[str, list[DescribedSpan]] = defaultdict(list)
     for one in calls:
         by_scope[one.span.scope].append(one)

@@ -138,13 +138,14 @@ def _agree(one: Partial, other: Partial) -> bool:
     Outputs that differ are no evidence by themselves: see `merging.compare_captures`.
     """
     outputs = comparable_output(one), comparable_output(other)
+    if outputs[0] is not None and outputs[0] == outputs[1]:
+        return True  # the inputs, which are longer, need not be parsed
     others = [
         (one.get("response_id"), other.get("response_id")),
         (last_input(one), last_input(other)),
     ]
     known = [left == right for left, right in others if left is not None and right is not None]
-    same_output = outputs[0] is not None and outputs[0] == outputs[1]
-    return same_output or any(known) or not known
+    return any(known) or not known
 
 
 def _same_tool(inner: DescribedSpan, outer: DescribedSpan) -> bool:

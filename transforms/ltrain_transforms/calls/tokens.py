@@ -6,6 +6,7 @@ several choices each is a list. Plain lists of numbers are decoded too. Other te
 
 from base64 import b64decode
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -24,17 +25,45 @@ Array = np.ndarray[Any, Any]
 
 
 def id_lists(texts: Texts) -> pl.Series:
-    """Decode `[1,2,3]`, one list of ids for each text, to `List(UInt32)`."""
-    lengths: list[int | None] = [None] * len(texts)
-    present = [index for index, text in enumerate(texts) if text]
-    values = [np.empty(0, np.uint32)]
-    for start in range(0, len(present), CHUNK):
-        chunk = present[start : start + CHUNK]
-        ids, counts = _ids([texts[index] or "" for index in chunk])
-        values.append(ids)
-        for index, count in zip(chunk, counts, strict=True):
-            lengths[index] = count
+    """Decode `[1,2,3]`, one list of ids for each text, to `List(UInt32)`.
+
+    Of a text that continues the one before it, as a chat's next prompt does, only the rest is
+    decoded.
+    """
+    present = [text for text in texts if text]
+    added = [_added(before, text) for before, text in pairwise(["", *present])]
+    decoded = _decode([new or text for new, text in zip(added, present, strict=True)])
+    lists: list[Array | None] = []
+    for new, ids in zip(added, decoded, strict=True):
+        lists.append(ids if new is None else _joined(lists[-1], ids))
+    by_text = iter(lists)
+    every = [next(by_text) if text else None for text in texts]
+    values = [np.empty(0, np.uint32), *(ids for ids in every if ids is not None)]
+    lengths = [None if ids is None else len(ids) for ids in every]
     return to_lists(pl.Series(np.concatenate(values)), lengths)
+
+
+def _added(before: str, text: str) -> str | None:
+    """Return the list of the ids that `text` adds to `before`; None where it does not begin so."""
+    start = before[:-1] + ","
+    continues = before.endswith("]") and text.startswith(start)
+    return "[" + text[len(start) :] if continues else None
+
+
+def _joined(before: Array | None, added: Array | None) -> Array | None:
+    """Return both lists as one; None where one cannot be read or is empty: `[1,]` is no JSON."""
+    if before is None or added is None or not len(before) or not len(added):
+        return None
+    return np.concatenate([before, added])
+
+
+def _decode(texts: Sequence[str]) -> Iterator[Array | None]:
+    for start in range(0, len(texts), CHUNK):
+        values, counts = _ids(texts[start : start + CHUNK])
+        end = 0
+        for count in counts:
+            begin, end = end, end + (count or 0)
+            yield None if count is None else values[begin:end]
 
 
 def id_choices(texts: Texts) -> pl.Series:

@@ -32,6 +32,7 @@ class AttributeMessages:
     """Instructions from another attribute; they come first."""
     _objects: Any = UNPARSED
     """The messages as JSON objects; None where `raw` is no JSON list."""
+    _messages: Any = UNPARSED
     _comparable: Any = UNPARSED
 
     @classmethod
@@ -42,7 +43,9 @@ class AttributeMessages:
     @property
     def messages(self) -> list[Message]:
         """The messages that are objects."""
-        return read_messages(self._parse() or [])
+        if self._messages is UNPARSED:
+            self._messages = read_messages(self._parse() or [])
+        return self._messages  # type: ignore[no-any-return]
 
     @property
     def broken(self) -> bool:

@@ -140,7 +140,7 @@ def _decoder(folder: Path) -> Decode:
     file = next(iter(sorted(folder.glob(f"v*/{TOKENIZER}"))), None)
     try:
         from tokenizers import Tokenizer
-    except ModuleNotFoundError:  # the store's extra has no tokenizer
+    except ModuleNotFoundError:  # the extra `collect` has no tokenizer
         file = None
     if file is None:
         return lambda ids: "".join(f"⟨{token}⟩" for token in ids)
