@@ -1,4 +1,4 @@
-"""No alarm fires on a run that learnt its task, and the farmed runs have theirs.
+"""No alarm fires on a run that learnt its task, and the runs that read on without end have theirs.
 
 `honest_runs.jsonl` has the figures of each wave of such runs, read from their datasets and journals
 with `read_figures`. The results of examples have the means of further runs.
@@ -21,6 +21,12 @@ HONEST = [
 ]
 RUNS = {run: list(rows) for run, rows in groupby(HONEST, lambda row: str(row["run"]))}
 AIR = sorted((EXAMPLES / "air" / "results").glob("*.json"))
+BONUS = {"page-read", "reads"}
+FARMED = {
+    **{f"farmed-{seed}": BONUS for seed in range(4)},  # farmed-4 falls in its last two waves only
+    "gated-3": {"reads"},  # its outcome stays near 0.4
+}
+"""What rises while the outcome does not, for the results of air with such an alarm."""
 OTHERS = [file for file in sorted(EXAMPLES.glob("*/results/**/*.json")) if file not in AIR]
 
 
@@ -53,11 +59,15 @@ def air_waves(result: Mapping[str, Any]) -> list[WaveFigures]:
 def test_the_alarms_of_air_are_those_that_the_run_printed(file: Path) -> None:
     result = json.loads(file.read_text())
     found = alarms_by_wave(air_waves(result))
-    printed = {wave["wave"] for wave in result["waves"] if wave["alarms"]}
+    printed = {
+        wave["wave"]
+        for wave in result["waves"]
+        if any("the policy may farm" in alarm for alarm in wave["alarms"])
+    }
     assert set(found) == printed
-    assert bool(found) == (result["variant"] == "plain bonus")
-    keys = {alarm.key for alarms in found.values() for alarm in alarms}
-    assert keys == ({("divergence", "page-read"), ("divergence", "reads")} if found else set())
+    alarms = [alarm for each in found.values() for alarm in each]
+    assert {alarm.name for alarm in alarms} <= {"divergence"}
+    assert {alarm.subject for alarm in alarms} == FARMED.get(file.stem, set())
 
 
 def other_waves(result: Mapping[str, Any]) -> Iterator[list[WaveFigures]]:
