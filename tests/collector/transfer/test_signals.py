@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from google.protobuf.message import Message
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
@@ -161,30 +162,26 @@ def goes_round(store: Store, signal: Signal, file: Path) -> None:
             assert_frame_equal(after[view], frame)
 
 
-EXAMPLES = settings(
+@pytest.mark.parametrize(
+    ("requests", "signal"),
+    [(log_requests(), LOGS), (metric_requests(), METRICS)],
+    ids=["logs", "metrics"],
+)
+@settings(
     max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-"""The examples of a test share its store, which each of them empties first."""
-
-
-@EXAMPLES
-@given(made=log_requests())
-def test_import_of_exported_logs_is_the_same_rows(
-    folder: Store, tmp_path: Path, made: ExportLogsServiceRequest
+@given(data=st.data())
+def test_import_of_exported_records_is_the_same_rows(
+    folder: Store,
+    tmp_path: Path,
+    requests: st.SearchStrategy[Message],
+    signal: Signal,
+    data: st.DataObject,
 ) -> None:
-    emptied(folder)
-    assert insert_otlp(folder, made.SerializeToString(), LOGS).count > 0
-    goes_round(folder, LOGS, tmp_path / "out")
-
-
-@EXAMPLES
-@given(made=metric_requests())
-def test_import_of_exported_metrics_is_the_same_rows(
-    folder: Store, tmp_path: Path, made: ExportMetricsServiceRequest
-) -> None:
-    emptied(folder)
-    assert insert_otlp(folder, made.SerializeToString(), METRICS).count > 0
-    goes_round(folder, METRICS, tmp_path / "out")
+    emptied(folder)  # of the example before
+    body = data.draw(requests).SerializeToString()
+    assert insert_otlp(folder, body, signal).count > 0
+    goes_round(folder, signal, tmp_path / "out")
 
 
 def measured() -> bytes:
