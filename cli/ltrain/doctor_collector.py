@@ -18,9 +18,11 @@ from ltrain_instrument.instrumentors import Finding, State
 
 MAX_LAG = 2.5
 """Seconds within which 95% of requests should be stored."""
-MIN_FREE = 1 << 30
+GIBIBYTE = 1 << 30
+MIN_FREE = 1 * GIBIBYTE
+"""Bytes of a disk that must be free: merges rewrite the parts of a table."""
 MIN_FREE_SHARE = 0.05
-"""Bytes and share of a disk that should be free: merges rewrite the parts of a table."""
+"""Share of a disk that should be free."""
 
 CHECKED_SPANS = 100_000
 """Spans that the check of doubled calls reads at most."""
@@ -76,10 +78,11 @@ def health_faults(answer: dict[str, Any]) -> Iterator[Fault]:
     if recent["lag"] > MAX_LAG:
         problem = f"requests are stored after up to {recent['lag']:g} s"
         yield State.FAULT, problem, "The machine is busy: move other work away, or send less."
-    if disk["free"] < MIN_FREE or disk["free"] < MIN_FREE_SHARE * disk["size"]:
-        problem = f"only {disk['free'] / MIN_FREE:.2f} GiB of the store's disk are free"
+    if disk["free"] < max(MIN_FREE, MIN_FREE_SHARE * disk["size"]):
+        state = State.FAULT if disk["free"] < MIN_FREE else State.NOTE
+        problem = f"only {disk['free'] / GIBIBYTE:.2f} GiB of the store's disk are free"
         fix = "Remove old traces with `ltrain store prune --older-than DAYS`, or use a larger disk."
-        yield State.FAULT, problem, fix
+        yield state, problem, fix
     if answer["version"] != version("ltrain"):
         problem = f"it is ltrain {answer['version']}, this is {version('ltrain')}"
         yield State.NOTE, problem, f"Where the older one is: {upgrade_advice()}"

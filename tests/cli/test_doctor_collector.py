@@ -73,14 +73,13 @@ def test_refused_requests_are_a_fault(tmp_path: Path, up: Up) -> None:
     otlp, sql = up()
     store = f"http://127.0.0.1:{sql}"
     found = doctor(tmp_path, otlp, store)
-    assert (found["health"]["state"], found["store"]["state"]) == ("ok", "ok")
-    none = "requests in five minutes, none refused"  # 1 if its own is counted already
-    assert found["health"]["detail"] in (f"0 {none}", f"1 {none}")
+    assert found["store"]["state"] == "ok"
+    assert found["health"]["state"] != "fault"  # a note if this machine's disk is nearly full
     assert [post(otlp, body).status for body in (b"\xff", b"\xfe")] == [400, 400]
     health = doctor(tmp_path, otlp, store)["health"]
     assert health["state"] == "fault"
-    assert health["detail"] == "requests refused in the last five minutes: 2 malformed"
-    assert health["fix"].endswith("are lost: fix their sender.")
+    assert health["detail"].startswith("requests refused in the last five minutes: 2 malformed")
+    assert "are lost: fix their sender." in health["fix"]
 
 
 def test_a_missing_or_wrong_key_is_a_fault(tmp_path: Path, up: Up) -> None:
@@ -92,7 +91,7 @@ def test_a_missing_or_wrong_key_is_a_fault(tmp_path: Path, up: Up) -> None:
     assert found["collector"]["fix"].startswith("Set OTEL_EXPORTER_OTLP_HEADERS")
     assert found["store"]["detail"] == f"http://127.0.0.1:{sql}: it requires a key"
     assert "ltrain key make query" in found["store"]["fix"]
-    assert found["health"]["state"] == "ok"
+    assert found["health"]["state"] != "fault"
 
     header = f"authorization=Bearer%20{made[Role.QUERY]}"
     wrong = f"http://any:{made[Role.INGEST]}@127.0.0.1:{sql}"
@@ -203,7 +202,7 @@ def test_a_store_that_was_removed_is_a_fault(tmp_path: Path, up: Up) -> None:
 
 
 def test_every_fault_of_health_is_reported() -> None:
-    answer = {
+    answer: dict[str, Any] = {
         "version": "0.0.1",
         "recent": {
             "requests": 9,
@@ -220,6 +219,10 @@ def test_every_fault_of_health_is_reported() -> None:
         (State.NOTE, "3 records rejected in the last five minutes"),
         (State.FAULT, "2 inserts failed in the last five minutes"),
         (State.FAULT, "requests are stored after up to 10 s"),
-        (State.FAULT, "only 40.00 GiB of the store's disk are free"),
+        (State.NOTE, "only 40.00 GiB of the store's disk are free"),
     ]
     assert found[5][1].startswith("it is ltrain 0.0.1, this is ")
+    answer["disk"]["free"] = 1 << 29
+    assert (State.FAULT, "only 0.50 GiB of the store's disk are free") in [
+        (state, what) for state, what, _ in health_faults(answer)
+    ]

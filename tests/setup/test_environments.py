@@ -46,10 +46,15 @@ def root(tmp_path: Path) -> Path:
 
 
 def set_up(
-    root: Path, *names: str, before: str = "", **environ: str
+    root: Path, *names: str, before: str = "", free: float = 1e12, **environ: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run the set-up after the code `before`, which may patch the standard library."""
-    code = f"import sys; sys.argv[1:] = {list(names)!r}\n{before}\n{RUN}"
+    """Run the set-up after the code `before`, which may patch the standard library.
+
+    Args:
+        free: free bytes of the disk, as the set-up sees it.
+    """
+    disk = f"import shutil, types; shutil.disk_usage = lambda _: types.SimpleNamespace(free={free})"
+    code = f"import sys; sys.argv[1:] = {list(names)!r}\n{disk}\n{before}\n{RUN}"
     return subprocess.run(
         [sys.executable, "-c", code],
         cwd=root,
@@ -77,14 +82,10 @@ def environment(root: Path, name: str = ".venv", device: str = "cpu") -> Path:
     [
         ("sys.version_info = (3, 13, 1)", "the locks are for CPython 3.11 and 3.12"),
         ("sys.modules['ensurepip'] = None", f"sudo apt install {PYTHON}-venv"),
-        (
-            "import shutil, types\nshutil.disk_usage = lambda _: types.SimpleNamespace(free=2e9)",
-            "2.0 GB are free",
-        ),
         ("import platform; platform.machine = lambda: 'arm64'", "Linux on arm64"),
         ("import platform; platform.libc_ver = lambda: ('', '')", "glibc 2.28 or newer"),
     ],
-    ids=["python", "venv", "disk", "machine", "libc"],
+    ids=["python", "venv", "machine", "libc"],
 )
 def test_machine_is_checked_before_anything_is_installed(
     root: Path, before: str, message: str
@@ -96,6 +97,12 @@ def test_machine_is_checked_before_anything_is_installed(
     assert not (root / ".venv").exists() and not (root / ".ltrain").exists()
 
 
+def test_the_disk_is_checked_before_anything_is_installed(root: Path) -> None:
+    done = set_up(root, free=2e9)
+    assert done.returncode == 1 and done.stderr.startswith("setup: Only 2.0 GB are free in ")
+    assert not (root / ".venv").exists() and not (root / ".ltrain").exists()
+
+
 def test_all_faults_are_printed_together(root: Path) -> None:
     done = set_up(root, before="sys.version_info = (3, 9); sys.modules['ensurepip'] = None")
     assert [line.split()[0] for line in done.stderr.splitlines()] == ["setup:", "setup:"]
@@ -104,8 +111,7 @@ def test_all_faults_are_printed_together(root: Path) -> None:
 def test_the_processor_is_checked_for_vllm_on_cpus_only(root: Path) -> None:
     text = "import pathlib; pathlib.Path.read_text = lambda *_, **__: 'flags : sse2'"
     assert "no AVX2" in set_up(root, before=text).stderr
-    full = "import shutil, types; shutil.disk_usage = lambda _: types.SimpleNamespace(free=1e9)"
-    done = set_up(root, "--device", "cuda", before=f"{text}\n{full}")
+    done = set_up(root, "--device", "cuda", before=text, free=1e9)
     assert "1.0 GB are free" in done.stderr and "AVX2" not in done.stderr
 
 
