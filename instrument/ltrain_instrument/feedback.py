@@ -21,6 +21,8 @@ TARGET_KINDS: tuple[TargetKind, ...] = ("rollout", "trace", "session")
 
 WITHDRAWN = "withdrawn"
 """The label of an evaluation that withdraws those before it, of the same name and target."""
+MAX_SCORE = 1e100
+"""Largest score that counts: the standard deviation of larger ones overflows."""
 
 TRACE_ID = re.compile(r"(?!0{32})[0-9a-f]{32}")
 

@@ -8,6 +8,7 @@ from ltrain_collector.admin.arrivals import (
     read_arrivals,
 )
 from ltrain_collector.admin.backup import backup, describe_records, restore
+from ltrain_collector.admin.counted_scores import counted_scores
 from ltrain_collector.admin.maintenance import PruneFilter, days_ago, prune, store_status
 from ltrain_collector.admin.query_output import (
     format_report,
@@ -37,6 +38,7 @@ __all__ = [
     "TraceFilter",
     "backup",
     "count_arrivals",
+    "counted_scores",
     "days_ago",
     "describe_records",
     "find_line",

@@ -13,11 +13,11 @@ from typing import Any
 import polars as pl
 
 from ltrain_collector.access import TRUSTED_SENDERS
+from ltrain_collector.admin.counted_scores import EVALUATED_UNIT_SQL, counted_scores
 from ltrain_collector.errors import BadTime
 from ltrain_collector.promoted_columns import MODE_SQL, SESSION_SQL, UNIT_SQL
 from ltrain_collector.store import Store
 from ltrain_instrument import attributes
-from ltrain_instrument.feedback import WITHDRAWN
 
 _KIND = "upper(SpanAttributes['openinference.span.kind'])"
 _OTHER_KINDS = (
@@ -61,29 +61,16 @@ EVALUATION_NAME = (
     f"if(SpanAttributes['{attributes.EVALUATION_NAME}'] = '', 'reward', "
     f"SpanAttributes['{attributes.EVALUATION_NAME}'])"
 )
-WITHDRAWS = (
-    f"(SpanAttributes['{attributes.EVALUATION_LABEL}'] = '{WITHDRAWN}' "
-    f"AND SpanAttributes['{attributes.EVALUATION_VALUE}'] = '')"
-)
-"""An evaluation that withdraws those before it."""
-EVALUATION = (
-    f"({EVALUATION_NAME}, Timestamp, SpanAttributes['{attributes.EVALUATION_VALUE}'], "
-    f"ScopeName, {WITHDRAWS})"
-)
 BY_PERSON = (
     f"{IS_EVALUATION} AND ScopeName = '{attributes.SCOPE_PERSON}' "
     f"AND Sender IN ({', '.join(repr(str(sender)) for sender in TRUSTED_SENDERS)})"
 )
 """Feedback by hand."""
-RATED = f"""(
-    SELECT {UNIT_SQL} FROM otel.spans
-    WHERE {BY_PERSON} AND {EVALUATION_NAME} = {{unrated:String}}
-        AND SpanAttributes['{attributes.REWARD_SCOPE}'] != 'call'
-        AND (SpanAttributes['{attributes.EVALUATION_VALUE}'] != '' OR {WITHDRAWS})
-    GROUP BY {UNIT_SQL}
-    HAVING NOT argMax({WITHDRAWS}, Timestamp)
-)"""
-"""Rollouts and traces with a value of a name by hand that was not withdrawn."""
+_BY_HAND = counted_scores(
+    "source = 'person' AND name = {unrated:String}", f"{EVALUATED_UNIT_SQL} AS unit"
+)
+RATED = f"(SELECT unit FROM ({_BY_HAND}))"
+"""Rollouts and traces with a score of a name by hand that counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +170,7 @@ class Line:
     errors: int
     seconds: float
     rewards: dict[str, str]
-    """The last value of each evaluation, by its name."""
+    """The last score that counts of each evaluation of the whole, by its name."""
 
     @property
     def position(self) -> Position:
@@ -273,11 +260,15 @@ FROM otel.spans
 WHERE NOT {IS_EVALUATION}
     AND {_LISTED}
 GROUP BY unit, scope"""
+_SCORES = counted_scores(
+    "rollout IN {units:Array(String)} OR rollout = '' AND trace IN {units:Array(String)}",
+    f"{EVALUATED_UNIT_SQL} AS unit, name",
+)
 _DETAILS = f"""WITH judged AS (
-    SELECT {UNIT_SQL} AS unit, groupArray({EVALUATION}) AS evaluations
-    FROM otel.spans
-    WHERE {IS_EVALUATION} AND {_LISTED}
-    GROUP BY unit
+    SELECT unit, groupArray((name, toString(last))) AS scores FROM (
+        SELECT unit, name, argMax(score, (moment, source)) AS last
+        FROM ({_SCORES}) GROUP BY unit, name
+    ) GROUP BY unit
 )
 SELECT
     parts.unit AS unit, min(began) AS started,
@@ -285,21 +276,12 @@ SELECT
     max(rollout) AS rollout, max(session) AS session, max(run) AS run, max(mode) AS mode,
     arraySort(groupUniqArrayArray(agents)) AS agents,
     max(llm) AS llm, max(tool) AS tool, max(tokens) AS tokens, max(failed) AS failed,
-    toJSONString(any(judged.evaluations)) AS evaluations
+    toJSONString(any(judged.scores)) AS scores
 FROM ({_PARTS}) AS parts LEFT JOIN judged ON judged.unit = parts.unit
 GROUP BY unit"""
 
 
 def _line(row: dict[str, Any], latest: int) -> Line:
-    newest: dict[tuple[str, str], tuple[str, str]] = {}
-    for name, time, value, scope, withdraws in json.loads(row["evaluations"]):
-        if value or withdraws:
-            place = (name, scope if scope == attributes.SCOPE_PERSON else "")
-            newest[place] = max(newest.get(place, ("", "")), (str(time), str(value)))
-    values: dict[str, tuple[str, str]] = {}
-    for (name, _), last in newest.items():
-        if last[1]:
-            values[name] = max(values.get(name, ("", "")), last)
     return Line(
         latest=latest,
         started=row["started"],
@@ -314,7 +296,7 @@ def _line(row: dict[str, Any], latest: int) -> Line:
         tokens=row["tokens"],
         errors=row["failed"],
         seconds=row["nanoseconds"] / 1e9,
-        rewards={name: value for name, (_, value) in sorted(values.items())},
+        rewards=dict(sorted(json.loads(row["scores"]))),
     )
 
 

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 import polars as pl
 
 from ltrain_collector.store import Store
-from ltrain_instrument.feedback import WITHDRAWN
 from ltrain_transforms.errors import NothingToShow
 from ltrain_transforms.reports.policy import IDENTIFIER
-from ltrain_transforms.reports.waves import COUNTING, OUTCOME, POLICIES
+from ltrain_transforms.reports.waves import COUNTING, OUTCOME, POLICIES, last_scores
 from ltrain_transforms.scores import Interval, mean, mean_interval, paired_differences
 from ltrain_transforms.traces import Role, sender_roles
 
@@ -28,17 +27,7 @@ ended AS (
     FROM otel.spans WHERE RolloutId IN (SELECT rollout FROM sampled) GROUP BY rollout
 ),
 judged AS (
-    SELECT rollout, argMax(last, (source = 'runner', moment)) AS score
-    FROM (
-        SELECT rollout, source, max(judged) AS moment,
-            argMax(tuple(value), (judged, span)).1 AS last
-        FROM otel.evaluations
-        WHERE rollout IN (SELECT rollout FROM sampled) AND name = {{{{name:String}}}}
-            AND scope != 'call' AND (isFinite(value) OR isNull(value) AND label = '{WITHDRAWN}')
-        GROUP BY rollout, source
-    )
-    WHERE isNotNull(last)
-    GROUP BY rollout
+    {last_scores("SELECT rollout FROM sampled", where="name = {{name:String}}")}
 )
 SELECT versions[1] AS version, run, wave, task, rollout, outcome,
     if(rollout IN (SELECT rollout FROM judged), score, 0.) AS score

@@ -8,9 +8,10 @@ from ltrain_collector.store import Store
 from ltrain_transforms.errors import NothingToShow
 from ltrain_transforms.reports.references import GroupReference, Kind, Reference
 from ltrain_transforms.reports.report import Cell, Chart, Facts, Grid, Report, format_cell
-from ltrain_transforms.reports.waves import LAST_SCORE, OUTCOME, POLICIES
+from ltrain_transforms.reports.waves import OUTCOME, POLICIES, last_scores
 from ltrain_transforms.traces import Role, sender_roles
 
+OF_RUN = "(run = '' OR run = {{run:String}}) AND name = {{name:String}}"
 ROLLOUTS = f"""
 WITH attempted AS (
     SELECT RolloutId AS rollout, max(toString(Mode)) AS mode, max(toInt64(Wave)) AS wave,
@@ -20,11 +21,7 @@ WITH attempted AS (
     GROUP BY rollout
 ),
 judged AS (
-    SELECT rollout, {LAST_SCORE} AS score
-    FROM otel.evaluations
-    WHERE run = {{{{run:String}}}} AND task = {{{{task:String}}}} AND name = {{{{name:String}}}}
-        AND scope != 'call' AND isFinite(value)
-    GROUP BY rollout
+    {last_scores("SELECT rollout FROM attempted", where=OF_RUN)}
 )
 SELECT wave, mode, rollout, outcome, policies,
     if(rollout IN (SELECT rollout FROM judged), score, NULL) AS score

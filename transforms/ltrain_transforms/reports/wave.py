@@ -11,7 +11,7 @@ from ltrain_transforms.errors import NothingToShow
 from ltrain_transforms.reports.dataset import drop_counts, trained_tokens
 from ltrain_transforms.reports.references import GroupReference, Kind, Reference, WaveReference
 from ltrain_transforms.reports.report import Cell, Facts, Grid, Report
-from ltrain_transforms.reports.waves import COUNTING, LAST_SCORE, OUTCOME, POLICIES
+from ltrain_transforms.reports.waves import COUNTING, OUTCOME, POLICIES, last_scores
 from ltrain_transforms.traces import Role, sender_roles
 
 ROLLOUTS = f"""
@@ -22,13 +22,12 @@ WHERE RunId = {{{{run:String}}}} AND Mode = {{{{mode:String}}}} AND Wave = {{{{w
     AND RolloutId != ''
 GROUP BY rollout ORDER BY task, rollout
 """
-SCORES = f"""
-SELECT rollout, name, {LAST_SCORE} AS score
-FROM otel.evaluations
-WHERE run = {{run:String}} AND mode = {{mode:String}} AND wave = {{wave:UInt32}}
-    AND rollout != '' AND scope != 'call' AND isFinite(value)
-GROUP BY rollout, name ORDER BY rollout, name
+SAMPLED = """
+    SELECT RolloutId FROM otel.spans
+    WHERE RunId = {run:String} AND Mode = {mode:String} AND Wave = {wave:UInt32} AND RolloutId != ''
 """
+OF_RUN = "(run = '' OR run = {run:String})"
+SCORES = last_scores(SAMPLED, "rollout, name", OF_RUN) + " ORDER BY rollout, name"
 
 
 def wave_report(

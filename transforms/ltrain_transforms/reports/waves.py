@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from ltrain_collector.admin import counted_scores
 from ltrain_collector.store import Store
 from ltrain_instrument import attributes
 from ltrain_transforms.calls import LATE
@@ -25,8 +26,6 @@ PROMPTS = f"""
 """
 """The prompts that an attempt may read, of its dispatch span."""
 
-LAST_SCORE = "argMax(value, (source = 'runner', judged, span))"
-"""The last value of an evaluation in `otel.evaluations`; the runner's comes before any other."""
 OUTCOME = f"""
     argMaxIf(
         SpanAttributes['{attributes.OUTCOME}'], Timestamp,
@@ -41,12 +40,17 @@ POLICIES = """
 """
 """The policy versions that answered a rollout, of its spans."""
 
+MODE, WAVE = (
+    "argMax(toString(Mode), ({placing}, Mode != ''))",
+    "toInt64(argMax(Wave, ({placing}, Wave)))",
+)
+"""Mode and wave of a rollout, of its spans; those that its runner names come first."""
+
 WAVES = f"""
 SELECT mode, wave, toInt64(count()) AS rollouts, min(first) AS began, max(last) AS ended,
     arraySort(groupUniqArrayArray(sampled)) AS policies
 FROM (
-    SELECT RolloutId, argMax(toString(Mode), ({{placing}}, Mode != '')) AS mode,
-        toInt64(argMax(Wave, ({{placing}}, Wave))) AS wave,
+    SELECT RolloutId, {MODE} AS mode, {WAVE} AS wave,
         min(toUnixTimestamp64Nano(Timestamp)) AS first,
         maxIf(
             toUnixTimestamp64Nano(Timestamp) + toInt64(Duration),
@@ -76,17 +80,32 @@ SELECT run, mode, wave, outcome, toInt64(count()) AS rollouts FROM ({closed})
 GROUP BY run, mode, wave, outcome ORDER BY run, wave, mode, outcome
 """
 
-EVALUATIONS = """
-SELECT run, mode, wave, name, source, sum(score) AS total, toInt64(count()) AS rollouts FROM (
-    SELECT toString(run) AS run, toString(mode) AS mode, toInt64(wave) AS wave, rollout, name,
-        source, argMax(value, (judged, span)) AS score
-    FROM otel.evaluations
-    WHERE run IN {{runs:Array(String)}} AND rollout != '' AND scope != 'call' AND isFinite(value)
-    GROUP BY run, mode, wave, rollout, name, source
-) WHERE (run, mode, wave, rollout) NOT IN (
-    SELECT run, mode, wave, rollout FROM ({closed}) WHERE outcome NOT IN {{counting:Array(String)}}
+OF_RUNS = counted_scores(
+    "rollout != '' AND (run = '' OR run IN {{runs:Array(String)}})", "rollout, name"
+)
+EVALUATIONS = f"""
+WITH unplaced AS (
+    SELECT RolloutId AS rollout,
+        (toString(max(RunId)), {MODE}, {WAVE}) AS found
+    FROM otel.spans
+    WHERE RunId IN {{{{runs:Array(String)}}}} AND RolloutId IN (
+        SELECT rollout FROM otel.evaluations WHERE run = '' AND rollout != ''
+    )
+    GROUP BY rollout
+),
+placed AS (
+    SELECT rollout, name, source, score, if(place.1 != '', place, found) AS place
+    FROM ({OF_RUNS}) AS scores LEFT JOIN unplaced USING rollout
+)
+SELECT place.1 AS run, place.2 AS mode, place.3 AS wave, name, source, sum(score) AS total,
+    toInt64(count()) AS rollouts
+FROM placed
+WHERE run != '' AND (run, mode, wave, rollout) NOT IN (
+    SELECT run, mode, wave, rollout FROM ({{closed}})
+    WHERE outcome NOT IN {{{{counting:Array(String)}}}}
 ) GROUP BY run, mode, wave, name, source ORDER BY run, wave, mode, name, source
 """
+"""The place of a rollout that only feedback without a run judges is that of its spans."""
 
 LEARNING = f"""
 SELECT toString(SpanName) AS name, toUnixTimestamp64Nano(Timestamp) AS start,
@@ -165,14 +184,27 @@ def query_means(
         counting: `run`, `mode`, `wave` and the number of rollouts that count, as `counting`: those
             without the evaluation count as 0.
     """
-    sums = store.query(
-        EVALUATIONS.format(closed=_closed(trust)), {"runs": list(runs), "counting": list(COUNTING)}
-    )
+    sql = EVALUATIONS.format(closed=_closed(trust), placing=runner_condition(trust))
+    sums = store.query(sql, {"runs": list(runs), "counting": list(COUNTING)})
     keys = ["run", "mode", "wave"]
     return sums.join(counting, keys, "left", maintain_order="left").select(
         *(*keys, "name", "source"),
         mean=pl.col("total") / pl.max_horizontal("counting", "rollouts"),
     )
+
+
+def last_scores(rollouts: str, by: str = "rollout", where: str = "true") -> str:
+    """Return a query of `by` and its `score` that counts; the runner's comes before any other.
+
+    Args:
+        rollouts: query of the ids of the rollouts.
+        by: `rollout`, and `name` if there are several names.
+        where: SQL condition on the run and the name in `otel.evaluations`.
+    """
+    scores = counted_scores(f"rollout IN ({rollouts}) AND {where}", by)
+    return f"""
+    SELECT {by}, argMax(score, (source = 'runner', moment, source)) AS score
+    FROM ({scores}) GROUP BY {by}"""
 
 
 def _closed(trust: Sequence[str]) -> str:

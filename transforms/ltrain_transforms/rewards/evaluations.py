@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from ltrain_instrument import attributes
-from ltrain_instrument.feedback import WITHDRAWN
+from ltrain_instrument.feedback import MAX_SCORE, WITHDRAWN
 from ltrain_transforms.tables import DROPS, EVALUATIONS
 from ltrain_transforms.traces import Role, Span, iter_spans, parse_index
 
@@ -50,9 +50,6 @@ FAULTS = {
     "withdrawn": "it withdraws earlier evaluations '{}' of the same target and source",
     "repeated": "a later evaluation '{}' of the same target takes its place",
 }
-
-MAX_SCORE = 1e100
-"""Largest score that counts: the standard deviation of larger ones overflows."""
 
 UNSUPPORTED = "json: unsupported value: "
 """The ClickHouse exporter's prefix of numbers that JSON lacks: NaN, +Inf, -Inf."""
