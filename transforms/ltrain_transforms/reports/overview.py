@@ -99,14 +99,21 @@ def _last_and_change(means: pl.DataFrame, run: str, mode: str) -> str | None:
 
 
 def _rewards(means: pl.DataFrame, run: str, mode: str) -> tuple[str, list[float]]:
-    """Return the mean reward by wave, and the name of another evaluation in place of it."""
+    """Return the mean reward by wave, and the evaluation and source that take its place, if any.
+
+    The runner's reward comes first, then another evaluation by the runner.
+    """
     own = means.filter(run=run, mode=mode)
-    names = own["name"].unique().sort().to_list()
-    if not names:
+    found = sorted(
+        own.select("source", "name").unique().rows(),
+        key=lambda one: (one[0] != "runner", one[1] != "reward", one),
+    )
+    if not found:
         return "", []
-    name = "reward" if "reward" in names else names[0]
-    values = own.filter(name=name).sort("wave")["mean"].to_list()
-    return "" if name == "reward" else f"{name} ", values
+    source, name = found[0]
+    values = own.filter(name=name, source=source).sort("wave")["mean"].to_list()
+    by = "" if source == "runner" else f"by the {source} "
+    return f"{'' if name == 'reward' else f'{name} '}{by}", values
 
 
 def _newest_datasets(home: Path) -> dict[str, tuple[int, Path]]:
