@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 
+from ltrain_collector.admin import EVALUATED_UNIT_SQL, counted_scores
 from ltrain_collector.errors import QueryFailed
 from ltrain_collector.store import Store
 
@@ -19,8 +20,9 @@ TIMEOUT = 159
 """ClickHouse's error code of a query that took too long."""
 
 NAMED = {
-    "reward by wave": "SELECT run, mode, wave, name, avg(value) AS mean, count() AS judged\n"
-    "FROM otel.evaluations WHERE isFinite(value)\n"
+    "reward by wave": "SELECT place.1 AS run, place.2 AS mode, place.3 AS wave, name,\n"
+    "    avg(score) AS mean, count() AS judged\n"
+    f"FROM ({counted_scores('true', f'{EVALUATED_UNIT_SQL} AS unit, name')}\n)\n"
     "GROUP BY run, mode, wave, name ORDER BY run, mode, wave, name",
     "failed tools": "SELECT run, tool, error, count() AS calls\n"
     "FROM otel.tool_calls WHERE status = 'error'\n"

@@ -8,7 +8,7 @@ from ltrain_collector.admin.arrivals import (
     read_arrivals,
 )
 from ltrain_collector.admin.backup import backup, describe_records, restore
-from ltrain_collector.admin.counted_scores import counted_scores
+from ltrain_collector.admin.counted_scores import EVALUATED_UNIT_SQL, counted_scores
 from ltrain_collector.admin.maintenance import PruneFilter, days_ago, prune, store_status
 from ltrain_collector.admin.query_output import (
     format_report,
@@ -29,6 +29,7 @@ from ltrain_collector.admin.trace_query import (
 
 __all__ = [
     "BY_PERSON",
+    "EVALUATED_UNIT_SQL",
     "EVALUATION_NAME",
     "OVERLAP",
     "Arrival",

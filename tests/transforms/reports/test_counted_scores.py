@@ -61,8 +61,8 @@ def judge(rollout: Attempt, moment: int, by: str, named: bool, judgement: dict[s
     """Emit an evaluation; one that is not `named` is as feedback: it names the rollout alone."""
     rollout.clock = rollout.spans[0].start + moment * SECOND
     more: dict[str, Any] = {"process": "feedback", "trace": f"{rollout.number + 1:032x}"}
-    judgement = {"ltrain.reward.scope": "rollout", **judgement, "ltrain.rollout.id": rollout.rollout}
-    rollout.emit("gen_ai.evaluation.result", by, judgement, named=named, **({} if named else more))
+    content = {**judgement, "ltrain.rollout.id": rollout.rollout}
+    rollout.emit("gen_ai.evaluation.result", by, content, named=named, **({} if named else more))
 
 
 def judge_at_random(scene: Scene, random: Random) -> None:
@@ -79,7 +79,8 @@ def judge_at_random(scene: Scene, random: Random) -> None:
             named = by != "ltrain.person" and random.random() < 0.7
             for _ in range(random.choice((1, 1, 1, 2))):
                 judge(rollout, random.choice((1, 2, 3)), by, named, judgement)
-        rollout.close("infra" if (wave, task, sample) == (0, "t1", 0) else random.choice(("ok", "timeout")))
+        is_first = (wave, task, sample) == (0, "t1", 0)
+        rollout.close("infra" if is_first else random.choice(("ok", "timeout")))
 
 
 def counted(rollout: Attempt, name: str) -> dict[str, Counted]:
@@ -214,7 +215,7 @@ def test_a_score_by_hand_counts_until_it_is_withdrawn(
         ]
 
     place = ("train", 0, "reward", "person")
-    nothing = [None, [], [0.0, 0.0], [], None, {}]
+    nothing: list[Any] = [None, [], [0.0, 0.0], [], None, {}]
     assert rate(comment="a note alone") == nothing
     one = [1.0, [1.0], [1.0, 0.0], [(*place, 0.5)], "by the person 0.500", {"reward": "1"}]
     assert rate(value=1) == one
