@@ -14,6 +14,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import md5
 from pathlib import Path
 from typing import Any
@@ -96,7 +97,9 @@ def measure_show(url: str, rollout: str) -> Cost:
 
 def measure_build(filled: FilledStore) -> Cost:
     """Return the cost of `ltrain build` of the whole store."""
-    cost = transforms.measure(filled.folder / "store", filled.folder, WORKERS)
+    place = filled.folder / "build"  # `measure` writes a recipe of its own
+    place.mkdir()
+    cost = transforms.measure(filled.folder / "store", place, WORKERS)
     return Cost(cost["cpu"], cost["peak"])
 
 
@@ -223,7 +226,7 @@ def measure_credit(spans: int) -> Costs:
     wave = credit.make_wave(spans // (2 * credit.TURNS + 2))
     credit.run({}, wave)  # the first run starts threads
     for name, section in credit.recipes():
-        yield f"credit: {name}", median_cost(lambda s=section: credit.run(s, wave))
+        yield f"credit: {name}", median_cost(partial(credit.run, section, wave))
 
 
 def measure_spans(spans: int, place: Path) -> Costs:
