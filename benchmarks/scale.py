@@ -27,8 +27,7 @@ from benchmarks.support.servers import LTRAIN, started, write_model
 from opentelemetry.trace import NoOpTracer
 
 from ltrain_collector.store import Store
-from ltrain_train.loop import TrainedVersion, publish_draft, summarize_groups
-from ltrain_train.loop.training_rows import select_rows
+from ltrain_train.loop import TrainedVersion, publish_draft, select_rows, summarize_groups
 from ltrain_train.policy import Policies
 from ltrain_train.rollout import Task, finished_rollouts
 from ltrain_train.schedule import TaskSampler, WindowedFifo
