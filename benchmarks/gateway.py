@@ -8,7 +8,6 @@ the same run, with its traces in SQLite.
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -21,6 +20,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 from statistics import median
 
+from benchmarks.support.process_cost import idle_cpu_seconds
 from benchmarks.support.servers import AGENTS, Stack, ltrain, policy_server
 
 from ltrain_collector.store import Store
@@ -37,9 +37,6 @@ CALLS_OF_MANY = 150
 WARM_UP = 4
 STREAMS = 40
 """Streams of one client."""
-TICKS = os.sysconf("SC_CLK_TCK")
-IDLE = 1.0
-"""Seconds without CPU use after which a process has finished its work."""
 CHUNKS = 128
 """Chunks of a stream that have a token."""
 MAX = {
@@ -75,23 +72,6 @@ class Measured:
     """Median milliseconds until the first token of a stream; 0 for complete responses."""
     rate: float
     """Calls per second."""
-
-
-def cpu_seconds(process: str) -> float:
-    """Return the CPU seconds of a process, by its folder in /proc."""
-    fields = Path(process, "stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
-
-
-def idle_cpu_seconds(process: str) -> float:
-    """Wait until the process is idle, and return its CPU seconds."""
-    before = cpu_seconds(process)
-    while True:
-        time.sleep(IDLE)
-        now = cpu_seconds(process)
-        if now - before < 0.05:
-            return now
-        before = now
 
 
 def measure(target: Target, clients: int, calls: int, kind: str = "complete") -> Measured:

@@ -1,7 +1,6 @@
 """OTLP over HTTP to durable rows: spans per CPU second of `ltrain up`, seconds per answer."""
 
 import json
-import os
 import re
 import struct
 import subprocess
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from benchmarks.support.process_cost import cpu_seconds, idle_cpu_seconds
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from ltrain_collector.signals import encode_traces
@@ -22,9 +22,6 @@ from ltrain_collector.store import Store
 AGENTS = Path(__file__).parent / "agents"
 LTRAIN = Path(sys.executable).with_name("ltrain")
 RUNS = 3
-TICKS = os.sysconf("SC_CLK_TCK")
-IDLE = 1.0
-"""Seconds without CPU use after which merges are finished."""
 
 
 @dataclass(frozen=True)
@@ -70,23 +67,6 @@ def collector(folder: Path) -> Iterator[tuple[int, str, str]]:
     finally:
         process.terminate()
         process.wait()
-
-
-def cpu_seconds(folder: str) -> float:
-    """Return the CPU seconds of a process or thread, by its folder in /proc."""
-    fields = Path(folder, "stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
-
-
-def idle_cpu_seconds(process: str) -> float:
-    """Wait until the process is idle, and return its CPU seconds."""
-    before = cpu_seconds(process)
-    while True:
-        time.sleep(IDLE)
-        now = cpu_seconds(process)
-        if now - before < 0.05:
-            return now
-        before = now
 
 
 def run(load: Load, place: Path, pause: float) -> tuple[float, float, float]:

@@ -10,7 +10,6 @@ time a rollout is that of the runner with its workers, and of the gateway.
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
+from benchmarks.support.process_cost import children_cpu_seconds, cpu_seconds
 from benchmarks.support.servers import LTRAIN, Stack, ltrain, policy_server
 
 from ltrain_collector.store import Store
@@ -27,7 +27,6 @@ from ltrain_collector.store import Store
 RUNS = 3
 FEW, MANY = 200, 3000
 """Rollouts of the two runs whose difference is measured."""
-TICKS = os.sysconf("SC_CLK_TCK")
 MIN_REMOTE = 0.8
 """Limit: rate with a remote worker, relative to that of local workers."""
 SHELL = 20
@@ -116,20 +115,18 @@ def interpreter_seconds() -> float:
     return median(seconds)
 
 
-def cpu_seconds(stack: Stack) -> tuple[float, float]:
+def both_cpu_seconds(stack: Stack) -> tuple[float, float]:
     """Return the CPU seconds of the commands that have ended, and of the gateway."""
-    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    fields = Path(stack.gateway_process, "stat").read_text().rpartition(")")[2].split()
-    return ended.ru_utime + ended.ru_stime, (int(fields[11]) + int(fields[12])) / TICKS
+    return children_cpu_seconds(), cpu_seconds(stack.gateway_process)
 
 
 def warm_rate(place: Path, stack: Stack, name: str, many: int, *agent: str) -> list[float]:
     """Return the rollouts a second without the start of the processes, and the CPU ms of each."""
-    began = cpu_seconds(stack)
+    began = both_cpu_seconds(stack)
     few_seconds = run(place, stack, f"few{name}", FEW, *agent)
-    between = cpu_seconds(stack)
+    between = both_cpu_seconds(stack)
     many_seconds = run(place, stack, f"many{name}", many, *agent)
-    ended = cpu_seconds(stack)
+    ended = both_cpu_seconds(stack)
     stored_rollouts(stack.store, f"many{name}", many)
     cpu = [
         (after - middle) - (middle - before)

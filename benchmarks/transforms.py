@@ -3,23 +3,22 @@
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from benchmarks.support.process_cost import run_measured
 
 from ltrain_collector.store import Store
 
 SPANS = 16
 """Spans of a rollout."""
 PEER_ROLLOUTS = 1_000
-WATCH = 0.5
-"""Seconds between two measurements of memory."""
+TASKS = 128
+"""Tasks of a wave; each has a group of eight rollouts."""
 CHUNK = 2_500
 """Rollouts per INSERT."""
 
@@ -48,8 +47,8 @@ WITH
     hex(MD5(toString(n))) AS rollout,
     intDiv(n, 8) AS group_number,
     map('ltrain.run.id', 'bench', 'ltrain.rollout.id', rollout, 'ltrain.attempt.id', '1',
-        'ltrain.task.id', concat('t', toString(group_number % 128)), 'ltrain.mode', 'train',
-        'ltrain.wave', toString(intDiv(group_number, 128)),
+        'ltrain.task.id', concat('t', toString(group_number % {tasks})), 'ltrain.mode', 'train',
+        'ltrain.wave', toString(intDiv(group_number, {tasks})),
         'ltrain.sample.index', toString(n % 8)) AS identity,
     arrayMap(i -> toString(cityHash64(n, i) % 49152), range(2100)) AS tokens,
     toUInt64(1790000000000000000 + n * 1000000000) AS began,
@@ -129,20 +128,30 @@ REWARD = """[(15, 950000000, 0, 'gen_ai.evaluation.result', 'ltrain.runner', 100
 CLOSING = """[(16, 0, 0, 'ltrain.rollout', 'ltrain.runner', 960000000, runner,
     map('ltrain.rollout.outcome', 'ok', 'ltrain.rollout.spans', '1'), 'Ok')]"""
 
+EVERY_KIND = (GRAPH, NODES, FRAMEWORK, GATEWAY, TOOL, REWARD, CLOSING)
+ONE_CALL = (GATEWAY.replace("range(4)", "range(1)"), REWARD, CLOSING)
+"""The spans of a rollout of one call, which only the gateway and the runner recorded."""
+
 COLUMNS = (
     "Timestamp, TraceId, SpanId, ParentSpanId, SpanName, ScopeName, Duration, ResourceAttributes, "
     "SpanAttributes, StatusCode"
 )
 
 
-def fill(folder: Path, spans: int) -> None:
-    """Write `spans` spans to a store."""
-    every = ", ".join((GRAPH, NODES, FRAMEWORK, GATEWAY, TOOL, REWARD, CLOSING))
-    source = SOURCE.replace("{spans}", every)
+def fill(
+    folder: Path, rollouts: int, *, tasks: int = TASKS, kinds: Sequence[str] = EVERY_KIND
+) -> None:
+    """Write rollouts to a store.
+
+    Args:
+        tasks: number of tasks of a wave.
+        kinds: the spans of a rollout.
+    """
+    source = SOURCE.replace("{spans}", ", ".join(kinds)).replace("{tasks}", str(tasks))
     with Store.open(f"chdb://{folder}") as store:
         store.migrate()
-        for first in range(0, spans // SPANS, CHUNK):
-            count = min(CHUNK, spans // SPANS - first)
+        for first in range(0, rollouts, CHUNK):
+            count = min(CHUNK, rollouts - first)
             sql = source.replace("{first}", str(first)).replace("{count}", str(count))
             store.command(f"INSERT INTO otel.otel_traces ({COLUMNS}) {sql}")
         store.command("OPTIMIZE TABLE otel.otel_traces FINAL")
@@ -153,51 +162,16 @@ def measure(folder: Path, place: Path, workers: int) -> dict[str, Any]:
     recipe, out = place / "ltrain.toml", place / "out"
     recipe.write_text(RECIPE)
     command = [sys.executable, "-m", "ltrain", "build", str(recipe), "--store", f"chdb://{folder}"]
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    start = time.monotonic()
     command += ["--out", str(out), "--workers", str(workers), "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as building:
-        peak = _peak_memory(building)
-        output = building.stdout.read() if building.stdout else ""
-    if building.returncode:
-        sys.exit(building.returncode)
-    seconds = time.monotonic() - start
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    counts = json.loads(output)["counts"]
+    cost = run_measured(command)
+    counts = json.loads(cost.output)["counts"]
     if not counts["samples"]:
         sys.exit("No rollout became a sample, so the build did only a part of its work.")
     written = sum(file.stat().st_size for file in out.rglob("*.parquet"))
-    return {"seconds": seconds, "cpu": cpu, "peak": peak, "written": written} | {
+    return {"seconds": cost.seconds, "cpu": cost.cpu, "peak": cost.peak, "written": written} | {
         "transitions": counts["transitions"],
         "samples": counts["samples"],
     }
-
-
-def _peak_memory(building: subprocess.Popen[str]) -> int:
-    """Wait for the process and return the peak memory of it and its descendants, in bytes."""
-    peak = 0
-    while building.poll() is None:
-        peak = max(peak, sum(map(_memory, _with_descendants(building.pid))))
-        time.sleep(WATCH)
-    return peak
-
-
-def _with_descendants(pid: int) -> Iterator[int]:
-    yield pid
-    with suppress(OSError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            for child in (task / "children").read_text().split():
-                yield from _with_descendants(int(child))
-
-
-def _memory(pid: int) -> int:
-    """Return the proportional set size of a process, in bytes."""
-    with suppress(OSError):
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) * 1024
-    return 0
 
 
 def run_size(
@@ -208,8 +182,8 @@ def run_size(
         folder = existing or Path(name) / "store"
         if existing is None:
             print(f"generating {spans} spans in {folder}", file=sys.stderr)
-            fill_command = [sys.executable, __file__, "--fill", str(folder), "--spans", str(spans)]
-            subprocess.run(fill_command, check=True)
+            command = [sys.executable, "-m", "benchmarks.transforms", "--fill", str(folder)]
+            subprocess.run([*command, "--spans", str(spans)], check=True)
         with Store.open(f"chdb://{folder}") as store:
             [size] = store.query(
                 "SELECT sum(byteSize(SpanAttributes)) AS size FROM otel.otel_traces"
@@ -251,7 +225,7 @@ def main() -> None:
     parser.add_argument("--dir", default=None, help="the folder for temporary stores")
     arguments = parser.parse_args()
     if arguments.fill:
-        fill(arguments.fill, arguments.spans[0])
+        fill(arguments.fill, arguments.spans[0] // SPANS)
         return
     options = (arguments.workers, arguments.dir, arguments.store)
     runs = [run_size(spans, *options) for spans in arguments.spans]

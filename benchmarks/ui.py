@@ -16,6 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.support.process_cost import idle_cpu_seconds
 from benchmarks.transforms import RECIPE
 from playwright.sync_api import Page, expect, sync_playwright
 
@@ -31,8 +32,6 @@ MAX = {"longest_task_ms": 100, "dom_nodes": 3_000, "page_gzip_kb": 250}
 """Limits on the page of the large rollout."""
 PATIENCE = 600_000
 """Milliseconds to wait for credit, which is derived from the whole group."""
-IDLE = 1.0
-"""Seconds without CPU use after which the server has finished its work."""
 WATCH = """
 window.tasks = [0];
 new PerformanceObserver((list) => tasks.push(...list.getEntries().map((one) => one.duration)))
@@ -178,20 +177,10 @@ class Ui:
     def open(self, calls: int, sample: int) -> float:
         """Open a rollout when the server is idle; return the seconds until its first row."""
         self.page.goto("about:blank")  # or the page would go on to read the last one
-        self._wait_until_idle()
+        idle_cpu_seconds(f"/proc/{self.server.pid}")
         self.page.goto(f"{self.address}/rollouts/{rollout_id(calls, sample)}")
         expect(self.page.locator("details.call").first).to_be_visible()
         return float(self.page.evaluate("firstRow")) / 1000
-
-    def _wait_until_idle(self) -> None:
-        before = -1
-        while (used := self._cpu_ticks()) != before:
-            before = used
-            time.sleep(IDLE)
-
-    def _cpu_ticks(self) -> int:
-        fields = Path(f"/proc/{self.server.pid}/stat").read_text().rpartition(")")[2].split()
-        return int(fields[11]) + int(fields[12])
 
 
 @contextmanager

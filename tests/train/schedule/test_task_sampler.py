@@ -11,6 +11,7 @@ from hypothesis.strategies import dictionaries, integers, lists, sampled_from
 
 from ltrain_train.errors import BadDomains
 from ltrain_train.schedule import TaskSampler
+from ltrain_train.schedule.task_order import DifficultyOrder
 
 MATH, CODE = "math", "code"
 
@@ -131,3 +132,25 @@ def test_tasks_near_the_target_score_come_more_often() -> None:
     counts = Counter(task.id for wave in waves(sampler, [2] * 1000) for task in wave)
     assert counts["4"] > 3 * max(counts["0"], counts["8"])
     assert min(counts.values()) > 0 and counts.keys() == {str(number) for number in range(9)}
+
+
+class CountedTasks(set[str]):
+    """Excluded tasks, and how often one was looked for among them."""
+
+    looked = 0
+
+    def __contains__(self, task: object) -> bool:
+        self.looked += 1
+        return super().__contains__(task)
+
+
+def test_a_wave_by_difficulty_looks_at_each_task_a_few_times_however_many_there_are() -> None:
+    ids = [str(number) for number in range(2_000)]
+    order, excluded = DifficultyOrder(ids, "0", 0.5), CountedTasks()
+    order.begin_wave(0, {})
+    drawn = []
+    while (task := order.next(excluded)) is not None:
+        drawn.append(task)
+        excluded.add(task)
+    assert sorted(drawn) == sorted(ids)
+    assert excluded.looked <= 3 * len(ids)

@@ -219,3 +219,22 @@ def test_the_page_of_a_rollout_has_its_task_and_result(
     for text in ("task input", "How many?", "task gold", visible(EVIL), "result", "7"):
         assert text in page.text
     assert not [tag for tag, _ in page.tags if tag == "img"]
+
+
+class CountedGrid(Grid):
+    """A table that counts how often its page reads all its rows for the alignment of a column."""
+
+    reads = 0
+
+    @property
+    def numeric(self) -> tuple[bool, ...]:
+        CountedGrid.reads += 1
+        return super().numeric
+
+
+def test_a_page_reads_the_rows_of_a_table_for_its_alignment_once() -> None:
+    rows = tuple((f"t{number}", number) for number in range(200))
+    page = Page(render_page(Report("r", "", (CountedGrid("groups", ("task", "count"), rows),), {})))
+    cells = [attributes for tag, attributes in page.tags if tag == "td"]
+    assert [cell.get("class") for cell in cells] == [None, "right"] * 200
+    assert CountedGrid.reads == 1

@@ -40,6 +40,7 @@ from ltrain_train.loop.report import WaveRows, count_left_out, split_time, test_
 from ltrain_train.loop.retry import retry_publish, retry_store
 from ltrain_train.loop.run import make_runner
 from ltrain_train.loop.services import Services
+from ltrain_train.loop.training_rows import select_rows
 from ltrain_train.loop.wave_summary import (
     CountedRollout,
     WaveSummary,
@@ -91,6 +92,7 @@ __all__ = [
     "retry_publish",
     "retry_store",
     "run_folder",
+    "select_rows",
     "serve_arguments",
     "split_time",
     "summarize_groups",

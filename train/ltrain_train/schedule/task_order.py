@@ -11,7 +11,7 @@ because a later policy may have another score."""
 
 
 class TaskOrder(Protocol):
-    """Returns the ids of tasks one by one."""
+    """Returns the ids of tasks one by one; a task that is excluded stays so until the next wave."""
 
     def begin_wave(self, wave: int, scores: Mapping[str, float]) -> None:
         """Begin a wave; `scores` has the mean score of each task in earlier waves."""
@@ -58,18 +58,20 @@ class DifficultyOrder:
     def __init__(self, ids: Sequence[str], seed: str, target: float) -> None:
         """Prepare the order of `ids`."""
         self._ids, self._seed, self._target = ids, seed, target
-        self._waiting: list[str] = []
+        self._waiting: deque[str] = deque()
 
     def begin_wave(self, wave: int, scores: Mapping[str, float]) -> None:
         """Sort the tasks by random keys, which depend on the seed, the wave and the scores."""
         weights = difficulty_weights(self._ids, scores, self._target)
         draw = random.Random(f"{self._seed}/{wave}")
         keys = {task: draw.random() ** (1 / weights[task]) for task in self._ids}
-        self._waiting = sorted(self._ids, key=lambda task: -keys[task])
+        self._waiting = deque(sorted(self._ids, key=lambda task: -keys[task]))
 
     def next(self, excluded: Collection[str]) -> str | None:
         """Return the first task of the wave's order that is not excluded."""
-        return next((task for task in self._waiting if task not in excluded), None)
+        while self._waiting and self._waiting[0] in excluded:
+            self._waiting.popleft()
+        return self._waiting[0] if self._waiting else None
 
 
 def difficulty_weights(

@@ -10,6 +10,7 @@ With a queue of N running items, and a window of W of them from the oldest on:
 * W = 1 is a FIFO queue; with W = N the oldest item can delay only the N - 1 after it.
 """
 
+from collections import OrderedDict
 from collections.abc import Hashable, Iterator
 from typing import Generic, TypeVar
 
@@ -37,7 +38,7 @@ class WindowedFifo(Generic[T]):
                 "size; Forge's is 0.3 of it."
             )
         self._size, self._window = size, window
-        self._places: dict[T, int] = {}
+        self._places = OrderedDict[T, int]()
         """The place of each unfetched item, oldest first; places are never used twice."""
         self._started = 0
         self._finished: set[T] = set()
