@@ -155,16 +155,22 @@ def _interrupt_twice(project: Any, run: Any) -> None:
     assert project.left() == []
 
 
-@waves(2)
-@pytest.mark.parametrize(
-    "harm", [_kill_learner, _kill_rank, _kill_run, _interrupt, _interrupt_twice]
-)
-def test_the_same_command_finishes_a_run_that_was_killed(
-    project: Any, harm: Callable[[Any, Any], None]
-) -> None:
-    run = project.start()
-    project.await_wave(run, 1)
-    harm(project, run)
+ENDS: list[Callable[[Any, Any], None]] = [
+    _kill_learner,
+    _kill_rank,
+    _interrupt_twice,
+    _interrupt,
+    _kill_run,
+]
+"""Ends of a run; the last two may leave processes when the next command starts."""
+
+
+@waves(len(ENDS) + 1)
+def test_the_same_command_finishes_a_run_that_ended_in_any_way(project: Any) -> None:
+    for wave, end in enumerate(ENDS, 1):
+        run = project.start()
+        project.await_wave(run, wave)
+        end(project, run)
     project.start().finish()
     project.check()
 
