@@ -55,7 +55,7 @@ example: model setup-examples ## Train an example of examples/ from its own trac
 
 test: setup-trl setup-examples ## All tests, including the whole loop with a tiny policy
 ifeq ($(strip $(ARGS)),)
-	@$(BIN)/python -m pytest -n 3 $(LIGHT)
+	@$(BIN)/python -m pytest -n 4 $(LIGHT)
 	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(MODELS)
 else
 	@$(BIN)/python -m pytest $(ARGS)
@@ -98,7 +98,7 @@ dist: setup ## The wheel and the source of a release, in dist/: make dist PROJEC
 
 coverage: setup-trl setup-examples ## Run the tests that start no model, and print the lines that they cover
 	@$(BIN)/coverage erase
-	@$(BIN)/coverage run -m pytest -n 3 $(or $(ARGS),$(LIGHT)); status=$$?; \
+	@$(BIN)/coverage run -m pytest -n 4 $(or $(ARGS),$(LIGHT)); status=$$?; \
 	  $(BIN)/coverage combine --quiet && $(BIN)/coverage report && exit $$status
 
 bench-%: setup
