@@ -5,10 +5,10 @@ MODEL := .ltrain/models/smollm2
 PACKAGES := instrument collector transforms train episodes ui cli
 TYPED := $(PACKAGES) setup tests examples benchmarks
 BIN := .venv/bin
-# These tests start vLLM or a learner: two files at a time, each file in one process
+# These tests start vLLM or a learner: two files at a time, each in one process, long files first
 MODELS := tests/end_to_end tests/chaos tests/train/learner tests/train/gateway/test_real_vllm.py \
   tests/train/gateway/test_real_adapters.py
-# Agents of common frameworks, in their own environments
+# Agents of common frameworks, in their own environments, two at a time; one process rewrites a page
 FRAMEWORKS := tests/frameworks
 # Each example with the real model
 EXAMPLE_RUNS := tests/example_runs
@@ -55,15 +55,15 @@ example: model setup-examples ## Train an example of examples/ from its own trac
 
 test: setup-trl setup-examples ## All tests, including the whole loop with a tiny policy
 ifeq ($(strip $(ARGS)),)
-	@$(BIN)/python -m pytest -n 3 $(LIGHT)
-	@$(BIN)/python -m pytest -n 2 --dist loadfile $(MODELS)
+	@$(BIN)/python -m pytest -n 4 $(LIGHT)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(MODELS)
 else
 	@$(BIN)/python -m pytest $(ARGS)
 endif
 
 test-frameworks: setup ## Real agents of every supported framework, traced (three more environments, 3 GB)
 	@$(PYTHON) -m setup.environments frameworks openai2 otel144
-	@$(BIN)/python -m pytest $(FRAMEWORKS) $(ARGS)
+	@$(BIN)/python -m pytest $(if $(COMPLETENESS),,-n 2) $(FRAMEWORKS) $(ARGS)
 
 test-examples: model setup-examples ## One update of every example with the real model, scored before and after
 	@$(BIN)/python -m pytest $(EXAMPLE_RUNS) $(ARGS)
@@ -98,7 +98,7 @@ dist: setup ## The wheel and the source of a release, in dist/: make dist PROJEC
 
 coverage: setup-trl setup-examples ## Run the tests that start no model, and print the lines that they cover
 	@$(BIN)/coverage erase
-	@$(BIN)/coverage run -m pytest -n 3 $(or $(ARGS),$(LIGHT)); status=$$?; \
+	@$(BIN)/coverage run -m pytest -n 4 $(or $(ARGS),$(LIGHT)); status=$$?; \
 	  $(BIN)/coverage combine --quiet && $(BIN)/coverage report && exit $$status
 
 bench-%: setup

@@ -122,17 +122,8 @@ def _kill_collector(project: Any) -> None:
 
 def _kill_learner(project: Any, run: Any) -> None:
     project.kill("-m ltrain_train.learner")
-    _ended_in_words(project, run)
-
-
-def _kill_rank(project: Any, run: Any) -> None:
-    project.kill("ray::RankWorker")
-    _ended_in_words(project, run)
-
-
-def _ended_in_words(project: Any, run: Any) -> None:
     assert run.end() == 1
-    assert "ltrain: The learner failed" in run.text or "ltrain: learner ended" in run.text
+    assert "ltrain: learner ended" in run.text
     assert project.left() == []
 
 
@@ -155,16 +146,21 @@ def _interrupt_twice(project: Any, run: Any) -> None:
     assert project.left() == []
 
 
-@waves(2)
-@pytest.mark.parametrize(
-    "harm", [_kill_learner, _kill_rank, _kill_run, _interrupt, _interrupt_twice]
-)
-def test_the_same_command_finishes_a_run_that_was_killed(
-    project: Any, harm: Callable[[Any, Any], None]
-) -> None:
-    run = project.start()
-    project.await_wave(run, 1)
-    harm(project, run)
+ENDS: list[Callable[[Any, Any], None]] = [
+    _kill_learner,
+    _interrupt_twice,
+    _interrupt,
+    _kill_run,
+]
+"""Ends of a run; the last two may leave processes when the next command starts."""
+
+
+@waves(len(ENDS) + 1)
+def test_the_same_command_finishes_a_run_that_ended_in_any_way(project: Any) -> None:
+    for wave, end in enumerate(ENDS, 1):
+        run = project.start()
+        project.await_wave(run, wave)
+        end(project, run)
     project.start().finish()
     project.check()
 

@@ -62,4 +62,5 @@ def test_a_killed_run_has_the_curve_of_one_that_was_not(projects: list[OfflinePr
     for number, metrics in killed.metrics().items():
         assert metrics == whole.metrics()[number]
     # where all processes died, the next learner removes the scratch folder of the dead one
-    assert (whole.left(), [each for each in killed.left() if "ltrain-ray-" not in each]) == ([], [])
+    left = [each for each in killed.left() if "ltrain-learner-" not in each]
+    assert (whole.left(), left) == ([], [])

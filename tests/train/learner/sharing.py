@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 
-from ltrain_train.learner import batch, cluster, engine, loss
+from ltrain_train.learner import batch, cluster, engine, loss, rank
 from ltrain_train.learner.objective import Objective
 from ltrain_train.learner.protocol import Job
 from ltrain_train.learner.samples import read_rows
@@ -37,7 +37,7 @@ def start(job: Job) -> Any:
     os.environ.pop("VERL_ENGINE_VENDOR", None)
     port = free_port()
     os.environ.update(cluster.rank_environment(0, 1, port), MASTER_PORT=str(port))
-    worker: Any = engine.RankWorker(job)
+    worker: Any = rank.RankWorker(job)
     worker.reset()
     worker.set_loss_fn(loss.objective_loss)
     return worker
@@ -51,7 +51,7 @@ def flat(tensors: Iterable[Tensor]) -> Tensor:
 def measure(base: Path, samples: Path, train: Train) -> tuple[dict[str, Tensor], dict[str, Any]]:
     job = Job.from_train(train, base=base, policy="p", recipe="")
     rows = read_rows(samples, vocab_size=read_vocab_size(base))
-    tokens, shared = train.tokens_per_micro_batch, engine.shares_prefixes(job)
+    tokens, shared = train.tokens_per_micro_batch, rank.shares_prefixes(job)
     made = batch.make_batch(rows, ranks=1, tokens=tokens, shared=shared)
     worker = start(job)
     trained = [x for x in worker.engine.module.parameters() if x.requires_grad]

@@ -198,6 +198,9 @@ def test_two_ranks_with_every_term_of_the_loss_equal_one_full_batch(
         reports = [learner.step(samples, objective, version=0) for _ in range(2)]
         learner.export(tmp_path / "v2")
         result = learner.log_probs(samples)
+        _ranks_below(psutil.Process())[1].kill()
+        with pytest.raises(LearnerFailed, match=r"The learner failed: .*died"):
+            learner.log_probs(samples)
     for name in ("loss", "grad_norm"):
         numbers = [report.metrics[name] for report in reports]
         assert numbers == pytest.approx(expected[name], rel=1e-5, abs=1e-6)
@@ -280,7 +283,11 @@ from pathlib import Path
 from ltrain_train.learner.client import LearnerClient
 from ltrain_transforms.recipe import Train
 learner = LearnerClient(
-    Train(lora_rank=0, dtype="fp32"), Path(sys.argv[1]), directory=Path(sys.argv[2]), policy="p"
+    Train(lora_rank=0, dtype="fp32"),
+    Path(sys.argv[1]),
+    directory=Path(sys.argv[2]),
+    policy="p",
+    ranks=int(sys.argv[3]),
 )
 learner.start()
 learner.wait(timeout=180)
@@ -289,21 +296,21 @@ time.sleep(600)
 """
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
 def test_the_learner_listens_on_loopback_and_ends_with_a_killed_owner(
-    tiny: Path, tmp_path: Path
+    tiny: Path, tmp_path: Path, ranks: int
 ) -> None:
-    owner = subprocess.Popen(
-        [sys.executable, "-c", OWNER, tiny, tmp_path], stdout=subprocess.PIPE, text=True
-    )
+    command = [sys.executable, "-c", OWNER, tiny, tmp_path, str(ranks)]
+    owner = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert owner.stdout is not None
     with owner.stdout:
         assert owner.stdout.readline() == "ready\n"
         family = psutil.Process(owner.pid).children(recursive=True)
-        assert any("raylet" in child.name() for child in family)
         listening = [address for child in family for address in _listening(child)]
-        assert len(listening) > 3
+        assert any("raylet" in child.name() for child in family) == (ranks > 1)
+        assert len(listening) > 3 if ranks > 1 else len(listening) <= 1  # gloo's own
         assert all(ip_address(address).is_loopback for address in listening), listening
-        [scratch] = Path(tempfile.gettempdir()).glob(f"ltrain-ray-{owner.pid}-*")
+        [scratch] = Path(tempfile.gettempdir()).glob(f"ltrain-learner-{owner.pid}-*")
         assert scratch.stat().st_mode & 0o777 == 0o700
         os.kill(owner.pid, signal.SIGKILL)
     owner.wait()
@@ -325,21 +332,17 @@ def test_a_learner_that_hangs_is_stopped_and_named(
     samples = write(make_rows(4))
     with LearnerClient(ADAPTER, tiny, directory=tmp_path, policy="p") as learner:
         learner.step(samples, OBJECTIVE, version=0)
-        beat = next(Path(tempfile.gettempdir()).glob(f"ltrain-ray-{os.getpid()}-*/heartbeat"))
+        beat = next(Path(tempfile.gettempdir()).glob(f"ltrain-learner-{os.getpid()}-*/heartbeat"))
         first = beat.stat().st_mtime_ns
         time.sleep(1.1)
         learner.step(samples, OBJECTIVE, version=1)
         assert beat.stat().st_mtime_ns > first, "a rank shows progress while it computes"
-        rank = next(
-            each
-            for each in psutil.Process().children(recursive=True)
-            if "ray::" in " ".join(each.cmdline()) and "RankWorker" in " ".join(each.cmdline())
-        )
-        rank.suspend()
+        process = _learner_below(psutil.Process())
+        process.suspend()
         learner.hang_timeout = 3.0
         with pytest.raises(LearnerFailed, match=r"no progress for \d+ s in the request 'step'"):
             learner.step(samples, OBJECTIVE, version=2)
-        assert not rank.is_running()
+        assert not process.is_running()
 
 
 def _listening(process: psutil.Process) -> list[str]:
@@ -347,6 +350,12 @@ def _listening(process: psutil.Process) -> list[str]:
     connections = process.net_connections("inet")
     result = [each.laddr.ip for each in connections if each.status == psutil.CONN_LISTEN]
     return [address.removeprefix("::ffff:") for address in result]
+
+
+def _ranks_below(owner: psutil.Process) -> list[psutil.Process]:
+    """Return the processes of the ranks that Ray runs."""
+    family = owner.children(recursive=True)
+    return [each for each in family if each.name().startswith("ray::RankWorker")]
 
 
 def _learner_below(owner: psutil.Process) -> psutil.Process:

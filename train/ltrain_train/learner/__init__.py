@@ -1,4 +1,4 @@
-"""Training: rows in, optimizer steps under verl and Ray, model directories and checkpoints out."""
+"""Training: rows in, optimizer steps with verl, model directories and checkpoints out."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -323,7 +323,7 @@ class LearnerClient(ExitStack):
 def _scratch_path(shared: Path | None) -> Path:
     """Return a path for the process's scratch folder, in the folder that all nodes share."""
     if shared is None:
-        return scratch_path("ray", parent=None, max_socket_name=RAY_SOCKET_BYTES)
+        return scratch_path("learner", parent=None, max_socket_name=RAY_SOCKET_BYTES)
     return shared / f"learner-{os.getpid()}-{token_hex(4)}"
 
 

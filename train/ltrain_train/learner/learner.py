@@ -1,6 +1,6 @@
 """Trains one policy: makes optimizer steps from rows, and writes weights and checkpoints.
 
-It needs a running Ray cluster; `ltrain_train.learner.service` runs it in a process.
+`ltrain_train.learner.service` runs it in a process. Several ranks need a running Ray cluster.
 """
 
 import time
@@ -24,6 +24,7 @@ from ltrain_train.learner.drift import check_drift, measure_drift
 from ltrain_train.learner.objective import Objective
 from ltrain_train.learner.placement import Placement
 from ltrain_train.learner.protocol import Job, StepReport
+from ltrain_train.learner.rank import shares_prefixes
 from ltrain_train.learner.samples import Kind, read_rows, split_into_steps
 from ltrain_train.learner.weights import (
     adapter_size,
@@ -55,10 +56,10 @@ SMALLER = (
 class Learner:
     """One policy in training, in a group of workers."""
 
-    def __init__(self, job: Job, placement: Placement, tracer: Tracer) -> None:
+    def __init__(self, job: Job, placement: Placement | None, tracer: Tracer) -> None:
         self.job, self.tracer = job, tracer
         self.base, self.vocab_size = fingerprint(job.base), read_vocab_size(job.base)
-        self.shared = engine.shares_prefixes(job)
+        self.shared = shares_prefixes(job)
         self.steps = self.updates = 0
         self.saved: Path | None = None
         """The checkpoint that was written or loaded last."""

@@ -54,7 +54,7 @@ class Job:
     ranks: int = 1
     """Data-parallel worker processes."""
     ray_address: str | None = None
-    """The Ray cluster that the ranks run on; None: one of the process's own."""
+    """The Ray cluster that the ranks run on; None: they run on this machine."""
 
     @classmethod
     def from_train(cls, train: Train, **settings: Any) -> Self:

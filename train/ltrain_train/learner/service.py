@@ -99,7 +99,7 @@ class LearnerService:
         return methods[name]()
 
     def _start(self, job: Job) -> None:
-        """Start or join Ray, import verl, then load the model.
+        """Start or join Ray if the ranks need it, import verl, then load the model.
 
         Ray starts before the import: it copies the environment, which verl's import changes.
         """
@@ -121,20 +121,25 @@ class LearnerService:
         return self.provider.get_tracer(attributes.SCOPE_LEARNER)
 
 
-def _find_placement(job: Job) -> Placement:
-    """Start Ray or join the user's cluster, and return where the ranks run."""
+def _find_placement(job: Job) -> Placement | None:
+    """Start Ray or join the user's cluster, and return where the ranks run.
+
+    None: one rank on this machine's CPU runs in this process, without Ray.
+    """
+    device = current_device()
     if job.ray_address is not None:
-        device = current_device()
         cluster.join_ray(job.ray_address, shared_environment(device))
         return Placement.reserve(job, device)
+    if job.ranks == 1 and not device.one_rank_each:
+        return None
     cluster.start_ray(job.ranks, job.scratch)
     port = free_port()
-    cluster.preimport(ENGINE_MODULE, job.ranks, port)  # while this process imports it too
+    cluster.preimport(RANK_MODULE, job.ranks, port)  # while this process imports it too
     return Placement(address=cluster.LOOPBACK, port=port)
 
 
 LEARNER_MODULE = "ltrain_train.learner.learner"
-ENGINE_MODULE = "ltrain_train.learner.engine"
+RANK_MODULE = "ltrain_train.learner.rank"
 LEARNER_FAILED = LearnerFailed.__name__
 
 

@@ -34,6 +34,8 @@ LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """The values of vLLM's --max-lora-rank."""
 SOCKET_FILE = "http"
 """Name of the socket on which vLLM answers, in its folder."""
+FEW_CORES = 2
+"""Cores of which vLLM would compute on one only."""
 MAX_SOCKET_NAME = 36
 """Maximum bytes of a socket's name in that folder: vLLM names its own sockets by UUIDs."""
 
@@ -167,6 +169,7 @@ class Vllm:
     def _environment(self) -> dict[str, str | None]:
         return {
             **OFFLINE_ENVIRONMENT,
+            **_engine_environment(len(os.sched_getaffinity(0))),
             "VLLM_CPU_KVCACHE_SPACE": str(self._options.kv_cache_gib),
             "VLLM_SERVER_DEV_MODE": "1",  # the routes that replace weights
             "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1" if self._options.max_adapters else None,
@@ -177,6 +180,15 @@ class Vllm:
             "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": "60",  # the gateway closes idle connections first
             "VLLM_RPC_BASE_PATH": str(self._folder),
         }
+
+
+def _engine_environment(cores: int) -> dict[str, str]:
+    """Return variables that run vLLM's worker in the process of its engine, on few cores.
+
+    vLLM binds the threads of a worker process to all cores but one. With one thread that process is
+    no faster; its start imports vLLM once more, and its core may be that of another worker.
+    """
+    return {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"} if cores <= FEW_CORES else {}
 
 
 def _first_error(log: Path, start: int) -> str | None:

@@ -1,0 +1,280 @@
+"""One rank of the trainer, and the group of a learner that has one rank in its own process.
+
+`RankWorker` is verl's FSDP2 engine with verl's remote methods, and `export`.
+"""
+
+import os
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import distributed
+from verl.single_controller.base import decorator
+from verl.trainer.config import CheckpointConfig
+from verl.utils.fsdp_utils import (
+    collect_lora_params,
+    merged_lora_context,
+    normalize_peft_param_name,
+)
+from verl.utils.model import convert_weight_keys
+from verl.workers.config import (
+    FSDPEngineConfig,
+    FSDPOptimizerConfig,
+    HFModelConfig,
+    TrainingWorkerConfig,
+)
+from verl.workers.engine_workers import TrainingWorker
+
+from ltrain_train.learner import cluster
+from ltrain_train.learner.adapter import write_adapter
+from ltrain_train.learner.critic import engine as critic_engine
+from ltrain_train.learner.device import current_device
+from ltrain_train.learner.heartbeat import beat_on_forward
+from ltrain_train.learner.objective import Objective
+from ltrain_train.learner.prefix_tree import engine as prefix_tree_engine
+from ltrain_train.learner.prefix_tree import supports_prefix_tree
+from ltrain_train.learner.protocol import Job
+from ltrain_train.learner.weights import write_weights
+from ltrain_train.policy import read_adapter_config, read_config
+from ltrain_train.processes import free_port
+
+verl_decorator: Any = decorator
+Method = TypeVar("Method", bound=Callable[..., Any])
+ENGINE_DEFAULTS = {"use_torch_compile": False, "entropy_from_logits_with_chunking": True}
+OPTIMIZER_DEFAULTS = {"weight_decay": 0.0}
+"""Options whose defaults are not verl's."""
+LORA_TARGETS = "all-linear"
+"""Modules that get a LoRA adapter."""
+
+
+def shares_prefixes(job: Job) -> bool:
+    """Return whether this job's model computes the common prefix of rows once."""
+    return supports_prefix_tree(read_config(job.base))
+
+
+def on_every_rank(method: Method) -> Method:
+    """Register a worker's method with its group: each rank runs it with the same arguments."""
+    registered: Method = verl_decorator.register(dispatch_mode=verl_decorator.Dispatch.ONE_TO_ALL)(
+        method
+    )
+    return registered
+
+
+def on_parts_of_a_batch(method: Method) -> Method:
+    """Register a worker's method with its group: each rank runs it with its part of the batch."""
+    dispatch = verl_decorator.make_nd_compute_dataproto_dispatch_fn(mesh_name="train")
+    registered: Method = verl_decorator.register(dispatch_mode=dispatch, blocking=False)(method)
+    return registered
+
+
+class RankWorker(TrainingWorker):
+    """One rank of the trainer."""
+
+    def __init__(self, job: Job) -> None:
+        torch.manual_seed(job.seed)
+        if job.ray_address is not None:
+            cluster.use_node_interface()
+        if backend := current_device().process_group:
+            rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+            init_method = os.environ.get("DIST_INIT_METHOD")
+            distributed.init_process_group(backend, init_method, rank=rank, world_size=world)
+        if shares_prefixes(job):
+            os.environ["VERL_ENGINE_VENDOR"] = prefix_tree_engine.VENDOR
+        self.job = job
+        self.reference: TrainingWorker | None = None
+        self.critic: Any = None
+        super().__init__(_worker_config(job))
+        if job.scratch is not None:
+            beat_on_forward(job.scratch)
+
+    @on_every_rank
+    def restart(self) -> None:
+        """Load the base model again, with the adapter and the optimizer of the start."""
+        self._initialize(self.engine)
+
+    @on_every_rank
+    def restart_critic(self) -> None:
+        """Load the base model with a new value head and optimizer."""
+        self._initialize(self.critic.engine)
+
+    def _initialize(self, engine: Any) -> None:
+        # the old ones are freed first, because two models may not fit into memory
+        engine.module = engine.optimizer = engine.lr_scheduler = engine.checkpoint_manager = None
+        torch.manual_seed(self.job.seed)
+        engine.initialize()
+
+    @on_every_rank
+    def free_memory(self) -> int:
+        """Return the free bytes for a model that all ranks share."""
+        return current_device().free_memory(self.job.ranks)
+
+    @on_every_rank
+    def load_reference(self) -> None:
+        """Load the job's reference beside the trained model."""
+        reference = self.job.reference
+        if reference is None:
+            return
+        rank = read_adapter_config(reference.adapter).r if reference.adapter is not None else 0
+        job = replace(self.job, base=reference.weights, adapter=reference.adapter, lora_rank=rank)
+        self.reference = TrainingWorker(_worker_config(job))
+        self.reference.reset()
+
+    @on_parts_of_a_batch
+    def infer_reference(self, data: Any) -> Any:
+        """Return what `infer_batch` returns, under the reference that was loaded."""
+        reference: Any = self.reference
+        return reference.infer_batch(data)
+
+    @on_every_rank
+    def load_critic(self) -> None:
+        """Load the base with a value head beside the trained model."""
+        if not shares_prefixes(self.job):
+            os.environ["VERL_ENGINE_VENDOR"] = critic_engine.ROWS_VENDOR
+        self.critic = TrainingWorker(_worker_config(replace(self.job, adapter=None), critic=True))
+        self.critic.reset()
+        self.critic.set_loss_fn(critic_engine.value_loss)
+
+    @on_parts_of_a_batch
+    def infer_values(self, data: Any) -> Any:
+        """Return the critic's values of the batch."""
+        return self.critic.infer_batch(data)
+
+    @on_every_rank
+    def save_critic(self, directory: Path) -> None:
+        """Write the critic's part of a checkpoint."""
+        self.critic.save_checkpoint(str(directory))
+        if self.job.lora_rank:
+            critic_engine.save_head(self.critic.engine.module, directory)
+
+    @on_every_rank
+    def load_critic_checkpoint(self, directory: Path) -> None:
+        """Load what `save_critic` wrote."""
+        self.critic.load_checkpoint(str(directory))
+        if self.job.lora_rank:
+            critic_engine.load_head(self.critic.engine.module, directory)
+
+    @on_parts_of_a_batch
+    def train_batch(self, data: Any) -> Any:
+        """Make one optimizer step, with the settings of the batch's objective."""
+        objective: Objective = data["objective"]
+        _set_optimizer(self.engine, objective.learning_rate, objective.gradient_clip)
+        return super().train_batch(data)
+
+    @on_parts_of_a_batch
+    def train_critic(self, data: Any) -> Any:
+        """Make one optimizer step of the critic, with the settings of the batch's objective."""
+        objective: Objective = data["objective"]
+        _set_optimizer(self.critic.engine, objective.critic_rate, objective.gradient_clip)
+        return self.critic.train_batch(data)
+
+    @on_every_rank
+    def export(self, directory: Path, dtype: str) -> list[str]:
+        """Write the weights, with a merged adapter, as safetensors in `directory`.
+
+        Every rank gathers every tensor; only the first rank writes.
+
+        Returns:
+            the names of the tensors with a number that is not finite.
+        """
+        engine: Any = self.engine
+        module = engine.module
+        lora = hasattr(module, "peft_config")
+        with merged_lora_context(module, backup_adapters=True) if lora else nullcontext():
+            state = normalize_peft_param_name(module.state_dict())
+            tensors = ((k, _gather(x)) for k, x in convert_weight_keys(state, module).items())
+            bad = write_weights(directory, tensors, dtype=dtype, write=distributed.get_rank() == 0)
+        distributed.barrier()
+        return bad
+
+    @on_every_rank
+    def export_adapter(self, directory: Path) -> list[str]:
+        """Write the adapter as it is, in PEFT's layout.
+
+        Returns:
+            the names of the tensors with a number that is not finite.
+        """
+        engine: Any = self.engine
+        module = engine.module
+        tensors = collect_lora_params(module, layered_summon=False, base_sync_done=True)
+        whole = [(name, _gather(tensor)) for name, tensor in tensors.items()]
+        bad: list[str] = []
+        if distributed.get_rank() == 0:
+            bad = write_adapter(directory, whole, module.peft_config["default"].to_dict())
+        distributed.barrier()
+        return bad
+
+
+def _set_optimizer(engine: Any, learning_rate: float, gradient_clip: float) -> None:
+    for group in engine.optimizer.param_groups:
+        group["lr"] = learning_rate
+    engine.optimizer_config.clip_grad = gradient_clip
+
+
+def _gather(tensor: torch.Tensor) -> torch.Tensor:
+    gather = getattr(tensor, "full_tensor", None)
+    return gather() if gather else tensor
+
+
+def _worker_config(job: Job, *, critic: bool = False) -> Any:
+    device = current_device()
+    dtype = device.compute_dtype(job.dtype)
+    precision = {"param_dtype": dtype, "reduce_dtype": "fp32", "buffer_dtype": "fp32"}
+    return TrainingWorkerConfig(
+        model_type=critic_engine.MODEL_TYPE if critic else "language_model",
+        model_config=HFModelConfig(
+            path=str(job.base),
+            load_tokenizer=False,
+            override_config={
+                "attn_implementation": device.tree_attention if shares_prefixes(job) else "sdpa"
+            },
+            use_remove_padding=True,
+            enable_gradient_checkpointing=device.gradient_checkpointing,
+            lora_rank=job.lora_rank,
+            lora_alpha=job.lora_alpha,
+            target_modules=LORA_TARGETS,
+            lora_adapter_path=None if job.adapter is None else str(job.adapter),
+        ),
+        engine_config=FSDPEngineConfig(
+            strategy="fsdp2",
+            seed=job.seed,
+            use_dynamic_bsz=False,
+            mixed_precision=precision,
+            **(ENGINE_DEFAULTS | job.verl.engine.options()),
+        ),
+        # each batch's objective has the learning rate and the bound of the gradient
+        optimizer_config=FSDPOptimizerConfig(
+            total_training_steps=1, **(OPTIMIZER_DEFAULTS | job.verl.optimizer.options())
+        ),
+        checkpoint_config=CheckpointConfig(save_lora_only=True),
+    )
+
+
+class LocalGroup:
+    """A group of one rank in this process, which needs no Ray.
+
+    Its methods are those of `RankWorker`, with the arguments and results of verl's worker group.
+    """
+
+    def __init__(self, job: Job) -> None:
+        os.environ |= cluster.rank_environment(rank=0, ranks=1, port=free_port())
+        self._rank = RankWorker(job)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method = getattr(self._rank, name)
+        if getattr(method, verl_decorator.MAGIC_ATTR)["blocking"]:
+            return lambda *arguments: [method(*arguments)]
+        # the rank adds entries to its batch, and the caller may use it again
+        return lambda data: _Done(method(data.copy()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """A result, in the place of verl's future."""
+
+    result: Any
+
+    def get(self) -> Any:
+        return self.result
