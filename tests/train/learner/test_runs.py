@@ -300,7 +300,7 @@ time.sleep(600)
 def test_the_learner_listens_on_loopback_and_ends_with_a_killed_owner(
     tiny: Path, tmp_path: Path, ranks: int
 ) -> None:
-    command = [sys.executable, "-c", OWNER, tiny, tmp_path, str(ranks)]
+    command = [sys.executable, "-c", OWNER, str(tiny), str(tmp_path), str(ranks)]
     owner = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert owner.stdout is not None
     with owner.stdout:
