@@ -2,7 +2,7 @@
 
 import ray
 
-from ltrain_train.learner.cluster import describe_error
+from ltrain_train.learner.ranks.cluster import describe_error
 
 
 def test_an_out_of_memory_error_is_named() -> None:

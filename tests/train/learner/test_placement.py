@@ -7,7 +7,7 @@ import pytest
 
 from ltrain_train.errors import BadRun
 from ltrain_train.learner.device import CPU, CUDA
-from ltrain_train.learner.placement import check_size, judge_probe
+from ltrain_train.learner.ranks.placement import check_size, judge_probe
 
 ADDRESS = "10.0.0.1:6379"
 SHARED = Path("/shared/logs/learner-1")

@@ -22,9 +22,9 @@ from ltrain_train.learner.checkpoint import fingerprint, make_record, read_recor
 from ltrain_train.learner.critic.training import CriticTraining
 from ltrain_train.learner.drift import check_drift, measure_drift
 from ltrain_train.learner.objective import Objective
-from ltrain_train.learner.placement import Placement
 from ltrain_train.learner.protocol import Job, StepReport
-from ltrain_train.learner.rank import shares_prefixes
+from ltrain_train.learner.ranks.placement import Placement
+from ltrain_train.learner.ranks.rank import shares_prefixes
 from ltrain_train.learner.samples import Kind, read_rows, split_into_steps
 from ltrain_train.learner.weights import (
     adapter_size,

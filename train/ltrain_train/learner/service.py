@@ -21,13 +21,14 @@ from opentelemetry.sdk.trace import TracerProvider
 from ltrain_instrument import attributes
 from ltrain_instrument.errors import LtrainError
 from ltrain_train.errors import LearnerFailed
-from ltrain_train.learner import cluster, protocol
+from ltrain_train.learner import protocol
 from ltrain_train.learner.checkpoint import check_fit
 from ltrain_train.learner.device import current_device
 from ltrain_train.learner.environment import shared_environment
 from ltrain_train.learner.objective import decode_objective
-from ltrain_train.learner.placement import Placement
 from ltrain_train.learner.protocol import Job, decode_job
+from ltrain_train.learner.ranks import cluster
+from ltrain_train.learner.ranks.placement import Placement
 from ltrain_train.learner.weights import check_base
 from ltrain_train.processes import free_port
 
@@ -139,7 +140,7 @@ def _find_placement(job: Job) -> Placement | None:
 
 
 LEARNER_MODULE = "ltrain_train.learner.learner"
-RANK_MODULE = "ltrain_train.learner.rank"
+RANK_MODULE = "ltrain_train.learner.ranks.rank"
 LEARNER_FAILED = LearnerFailed.__name__
 
 

@@ -28,7 +28,6 @@ from verl.workers.config import (
 )
 from verl.workers.engine_workers import TrainingWorker
 
-from ltrain_train.learner import cluster
 from ltrain_train.learner.adapter import write_adapter
 from ltrain_train.learner.critic import engine as critic_engine
 from ltrain_train.learner.device import current_device
@@ -37,6 +36,7 @@ from ltrain_train.learner.objective import Objective
 from ltrain_train.learner.prefix_tree import engine as prefix_tree_engine
 from ltrain_train.learner.prefix_tree import supports_prefix_tree
 from ltrain_train.learner.protocol import Job
+from ltrain_train.learner.ranks import cluster
 from ltrain_train.learner.weights import write_weights
 from ltrain_train.policy import read_adapter_config, read_config
 from ltrain_train.processes import free_port
