@@ -13,6 +13,8 @@ from statistics import median
 from benchmarks.support.servers import LTRAIN, collector
 
 RUNS = 7
+NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
+"""With this variable every run would compile ltrain again; an installed one is compiled."""
 
 
 @dataclass(frozen=True)
@@ -67,9 +69,10 @@ def measure(case: Case, environment: Mapping[str, str]) -> dict[str, object]:
 
 
 def main() -> None:
+    inherited = {name: value for name, value in os.environ.items() if name != NO_BYTECODE}
     with tempfile.TemporaryDirectory() as folder, collector(Path(folder)) as variables:
         for case in CASES:
-            print(json.dumps(measure(case, {**os.environ, **variables})))
+            print(json.dumps(measure(case, {**inherited, **variables})))
 
 
 if __name__ == "__main__":
