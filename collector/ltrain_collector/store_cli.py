@@ -73,7 +73,7 @@ def export(
 
     Example: ltrain export demo.jsonl.zst --run demo
     """
-    from ltrain_collector.admin import ignore_closed_pipe
+    from ltrain_collector.query_output import ignore_closed_pipe
     from ltrain_collector.transfer import export_records
 
     with ignore_closed_pipe():
@@ -108,7 +108,8 @@ def status(store: Where = None, as_json: Json = False) -> None:
 
     Example: ltrain store status
     """
-    from ltrain_collector.admin import format_report, store_status
+    from ltrain_collector.admin import store_status
+    from ltrain_collector.query_output import format_report
     from ltrain_collector.store import Store
 
     with Store.open(store, create=False) as opened:

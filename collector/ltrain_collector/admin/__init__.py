@@ -10,12 +10,6 @@ from ltrain_collector.admin.arrivals import (
 from ltrain_collector.admin.backup import backup, describe_records, restore
 from ltrain_collector.admin.counted_scores import EVALUATED_UNIT_SQL, counted_scores
 from ltrain_collector.admin.maintenance import PruneFilter, days_ago, prune, store_status
-from ltrain_collector.admin.query_output import (
-    format_report,
-    ignore_closed_pipe,
-    parse_parameters,
-    write_result,
-)
 from ltrain_collector.admin.trace_list import list_traces
 from ltrain_collector.admin.trace_query import (
     BY_PERSON,
@@ -43,15 +37,11 @@ __all__ = [
     "days_ago",
     "describe_records",
     "find_line",
-    "format_report",
-    "ignore_closed_pipe",
     "latest_arrival",
     "list_traces",
-    "parse_parameters",
     "prune",
     "read_arrivals",
     "read_lines",
     "restore",
     "store_status",
-    "write_result",
 ]

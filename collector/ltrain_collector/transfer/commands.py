@@ -12,8 +12,8 @@ from typing import IO, Any
 from backports import zstd
 from rich.console import Console
 
-from ltrain_collector.admin import format_report
 from ltrain_collector.errors import BadFormat, NothingToExport
+from ltrain_collector.query_output import format_report
 from ltrain_collector.signals import SIGNALS, Signal
 from ltrain_collector.store import Store
 from ltrain_collector.transfer.exporting import (

@@ -12,8 +12,8 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from ltrain.cli import app
-from ltrain_collector.admin.query_output import print_table
 from ltrain_collector.errors import BadDsn, NoStore, QueryFailed
+from ltrain_collector.query_output import print_table
 
 TWO = "SELECT number AS n, concat('a,', toString(number)) AS s, map('k', 1.5) AS m FROM numbers(2)"
 
