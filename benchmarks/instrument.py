@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
 
+from benchmarks.support.process_cost import children_cpu_seconds
+
 AGENTS = Path(__file__).parent / "agents"
 LAUNCHER = str(Path(sys.executable).with_name("opentelemetry-instrument"))
 RUNS = 3
@@ -71,12 +73,10 @@ def startup_seconds(place: Path, port: int) -> dict[str, dict[str, float]]:
     for _ in range(RUNS):
         for client, imports in IMPORTS.items():
             for way, (command, extra) in WAYS.items():
-                before = os.times()
+                before = children_cpu_seconds()
                 environ = environment(place, port, extra)
                 subprocess.run([*command, "-c", imports], env=environ, check=True)
-                after = os.times()
-                seconds = after.children_user + after.children_system
-                seconds -= before.children_user + before.children_system
+                seconds = children_cpu_seconds() - before
                 measured.setdefault(client, {}).setdefault(way, []).append(seconds)
     return {what: {way: median(all_) for way, all_ in by.items()} for what, by in measured.items()}
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from benchmarks.support.process_cost import children_cpu_seconds
 from benchmarks.support.servers import LTRAIN, collector
 
 RUNS = 7
@@ -41,24 +42,21 @@ CASES = (
 )
 
 
-def cpu_seconds(command: tuple[str, ...], environment: Mapping[str, str]) -> float:
-    """Run `command` and return its user and system time."""
-    before = os.times()
+def cost(command: tuple[str, ...], environment: Mapping[str, str]) -> float:
+    """Run `command` and return its CPU seconds."""
+    before = children_cpu_seconds()
     subprocess.run(command, stdout=subprocess.DEVNULL, check=True, env=environment)
-    after = os.times()
-    return (
-        after.children_user + after.children_system - before.children_user - before.children_system
-    )
+    return children_cpu_seconds() - before
 
 
 def measure(case: Case, environment: Mapping[str, str]) -> dict[str, object]:
     """Return the medians of a command and of its peer, in turns: other load affects both."""
     command = (LTRAIN, *case.command)
-    cpu_seconds(command, environment)  # the first run compiles
+    cost(command, environment)  # the first run compiles
     own, peer = [], []
     for _ in range(RUNS):
-        own.append(cpu_seconds(command, environment))
-        peer.append(cpu_seconds(case.peer, environment))
+        own.append(cost(command, environment))
+        peer.append(cost(case.peer, environment))
     return {
         "name": "startup",
         "value": round(median(own), 3),

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from math import log
-from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
 from statistics import median
 
+from benchmarks.support.process_cost import own_cpu_seconds
 from setup.markdown import table
 
 LONG = 1.0
@@ -44,14 +44,9 @@ def median_cost(run: Callable[[], object]) -> Cost:
 
 
 def _cpu_of(run: Callable[[], object]) -> float:
-    before = _own_cpu()
+    before = own_cpu_seconds()
     run()
-    return _own_cpu() - before
-
-
-def _own_cpu() -> float:
-    both = (getrusage(RUSAGE_SELF), getrusage(RUSAGE_CHILDREN))
-    return sum(each.ru_utime + each.ru_stime for each in both)
+    return own_cpu_seconds() - before
 
 
 def exponents(costs: Mapping[int, Cost]) -> Iterator[tuple[int, float | None]]:

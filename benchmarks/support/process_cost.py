@@ -49,8 +49,17 @@ def idle_cpu_seconds(process: str) -> float:
 
 def children_cpu_seconds() -> float:
     """Return the CPU seconds of the children that have ended, and of their descendants."""
-    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return ended.ru_utime + ended.ru_stime
+    return _usage(resource.RUSAGE_CHILDREN)
+
+
+def own_cpu_seconds() -> float:
+    """Return the CPU seconds of this process, and those of `children_cpu_seconds`."""
+    return _usage(resource.RUSAGE_SELF) + children_cpu_seconds()
+
+
+def _usage(whose: int) -> float:
+    used = resource.getrusage(whose)
+    return used.ru_utime + used.ru_stime
 
 
 def run_measured(command: Sequence[str]) -> CommandCost:

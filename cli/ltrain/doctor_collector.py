@@ -19,7 +19,7 @@ from ltrain_instrument.instrumentors import Finding, State
 MAX_LAG = 2.5
 """Seconds within which 95% of requests should be stored."""
 GIBIBYTE = 1 << 30
-MIN_FREE = 1 * GIBIBYTE
+MIN_FREE = GIBIBYTE
 """Bytes of a disk that must be free: merges rewrite the parts of a table."""
 MIN_FREE_SHARE = 0.05
 """Share of a disk that should be free."""

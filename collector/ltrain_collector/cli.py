@@ -104,11 +104,7 @@ def sql(
 
     Example: ltrain sql "SELECT wave, avg(value) FROM otel.evaluations GROUP BY wave ORDER BY wave"
     """
-    from ltrain_collector.query_output import (
-        ignore_closed_pipe,
-        parse_parameters,
-        write_result,
-    )
+    from ltrain_collector.query_output import ignore_closed_pipe, parse_parameters, write_result
 
     if (query is None) == (file is None):
         raise typer.BadParameter(

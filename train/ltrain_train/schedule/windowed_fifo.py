@@ -38,6 +38,7 @@ class WindowedFifo(Generic[T]):
                 "size; Forge's is 0.3 of it."
             )
         self._size, self._window = size, window
+        # the first key of a plain dict is slow to find after many removals
         self._places = OrderedDict[T, int]()
         """The place of each unfetched item, oldest first; places are never used twice."""
         self._started = 0
