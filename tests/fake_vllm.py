@@ -76,6 +76,8 @@ class FakeVllm:
         """Whether it takes requests that ask for them."""
         self.knows_logprobs = True
         """Whether its chats have log-probabilities; else requests for them are refused."""
+        self.delays = (0.0, 0.0)
+        """Seconds before it answers a call without an adapter, and with one."""
         self.adapters: dict[str, str] = {}
         """The folders of the loaded adapters, by name."""
         self.refuse_adapters = 0
@@ -143,7 +145,7 @@ def _handler(fake: FakeVllm, nagle: bool = False) -> type[BaseHTTPRequestHandler
             if "@" in model and model not in fake.adapters:
                 error = {"message": f"The model `{model}` does not exist.", "code": 404}
                 return self._json(404, {"error": error})
-            time.sleep(DELAYS[model in fake.adapters])
+            time.sleep(fake.delays[model in fake.adapters])
             loaded = model.replace("@", "/v") if "@" in model else fake.weights
             version = f"w{loaded.rpartition('/v')[2]}"
             words = [version if word == "weights" else word for word in _words(body)]
@@ -314,8 +316,6 @@ def _logprobs(tokens: list[int], body: dict[str, Any]) -> dict[str, Any] | None:
 
 FIRST_ID = int(os.environ.get("FAKE_VLLM_FIRST_ID", "1000"))
 """The first token id of a prompt."""
-DELAYS = [float(each) for each in os.environ.get("FAKE_VLLM_DELAYS", "0 0").split()]
-"""Seconds before each answer, without and with an adapter."""
 RELOAD = float(os.environ.get("FAKE_VLLM_RELOAD", "0"))
 """Seconds that new weights take; with any, each beginning is printed."""
 

@@ -30,7 +30,7 @@ def serve(
         Publish,
         typer.Option(
             help="What a learner publishes of LoRA adapters: adapter or merged (weights); auto: "
-            "what a trial at the start shows."
+            "what a trial at the start shows, and merged for a vLLM on a CPU."
         ),
     ] = "auto",
     lora_rank: Annotated[

@@ -471,23 +471,28 @@ def _anyone_runs(text: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("delays", "choice"), [("0 0.5", "merged"), ("0.5 0", "adapter")], ids=["slow", "fast"]
+    ("delays", "choice"), [((0, 0.5), "merged"), ((0.5, 0), "adapter")], ids=["slow", "fast"]
 )
-def test_a_trial_at_the_start_decides_what_is_published(
-    tmp_path: Path,
-    model: Path,
-    python: Path,
-    write_adapter: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    delays: str,
-    choice: str,
+def test_a_trial_on_a_running_server_decides_what_is_published(
+    tmp_path: Path, model: Path, vllm: Any, delays: tuple[float, float], choice: str
 ) -> None:
-    monkeypatch.setenv("FAKE_VLLM_DELAYS", delays)
+    vllm.delays = delays
     home = tmp_path / "home"
-    with serving(home, python, str(model), "--lora-rank", "12", "--max-adapters", "2") as served:
+    arguments = (str(model), "--lora-rank", "12", "--upstream", vllm.url)
+    with serving(home, "none", *arguments) as served:
         client = GatewayClient(served.url, gateway_secret(home))
         line = served.line(f"ltrain: publish = {choice}: with an adapter this server samples ")
         assert line == f"ltrain: {client.publish_choice('policy').describe()}"
+        client.close()
+
+
+def test_vllm_starts_again_with_its_adapter(
+    tmp_path: Path, model: Path, python: Path, write_adapter: Any
+) -> None:
+    home = tmp_path / "home"
+    options = ("--publish", "adapter", "--lora-rank", "12", "--max-adapters", "2")
+    with serving(home, python, str(model), *options) as served:
+        client = GatewayClient(served.url, gateway_secret(home))
         arguments = (home / "logs" / "vllm.log").read_text().splitlines()[0]
         limits = "--enable-lora --max-loras 2 --max-cpu-loras 2 --max-lora-rank 16"
         assert limits in arguments

@@ -47,6 +47,7 @@ from ltrain_train.gateway.serving.plan import (
     AdapterOptions,
     BadUpstream,
     PlannedServer,
+    choose_untried,
     parse_upstreams,
     plan_servers,
     prepare_version,
@@ -70,8 +71,6 @@ GC_THRESHOLD = 20_000
 """Objects that are created between two searches for cycles; Python's default is 700."""
 SHUTDOWN_TIMEOUT = 3
 """Seconds that calls in flight may take after the gateway was stopped."""
-SHARED = "several policies share a server, and merged weights would be those of all"
-"""Why adapters are published without a trial."""
 
 
 class PortTaken(LtrainError, OSError):
@@ -218,28 +217,24 @@ class GatewayServer:
         return hosts
 
     async def _choose_artifact(self, hosts: Sequence[PolicyHost]) -> PublishChoice:
-        """Return what learners publish: what the options say, or what a trial shows."""
+        """Return what learners publish, after a trial if it is needed to know it."""
         adapters = self._options.adapters
-        option = f"the gateway was started with --publish {adapters.publish}"
-        if not hosts or not adapters.lora_rank:
-            return PublishChoice("merged", "the gateway was started without --lora-rank")
-        if adapters.publish == "merged":
-            return PublishChoice("merged", option)
-        server, shared = hosts[0].server, any(len(host.publications) > 1 for host in hosts)
-        path = self._policies.path(server.weights.policy, server.weights.version)
-        try:
-            if adapters.publish == "adapter" or shared:
-                await warm_up(server.upstream, path, adapters.lora_rank)
-                reason = option if adapters.publish == "adapter" else SHARED
-                return PublishChoice("adapter", reason)
-            trial = await measure_adapter(server.upstream, path, adapters.lora_rank)
-        except UpstreamFailed as error:
-            if adapters.publish == "adapter":
-                raise
-            choice = PublishChoice("merged", f"the server takes no adapter: {error}")
-        else:
-            choice = trial.choice
-        self._log(choice.describe())
+        choice = choose_untried(self._planned, adapters)
+        if choice is None or choice.artifact == "adapter":
+            server = hosts[0].server
+            path = self._policies.path(server.weights.policy, server.weights.version)
+            try:
+                if choice is None:
+                    trial = await measure_adapter(server.upstream, path, adapters.lora_rank)
+                    choice = trial.choice
+                else:
+                    await warm_up(server.upstream, path, adapters.lora_rank)
+            except UpstreamFailed as error:
+                if adapters.publish == "adapter":
+                    raise
+                choice = PublishChoice("merged", f"the server takes no adapter: {error}")
+        if adapters.lora_rank and adapters.publish == "auto":
+            self._log(choice.describe())
         return choice
 
     def _warn_of_template(self) -> None:

@@ -6,11 +6,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ltrain_instrument.errors import LtrainError
+from ltrain_train.gateway.serving.adapter_trial import PublishChoice
 from ltrain_train.gateway.serving.policy_server import Weights, read_weights
+from ltrain_train.gpu import CONTROL_DEVICE
 from ltrain_train.policy import BadModel, Policies, read_adapter_config
 from ltrain_transforms.artifacts import Publish
 
 _NAMED_UPSTREAM = re.compile(r"([^=:/]+)=(.*)")
+NO_RANK = "the gateway was started without --lora-rank"
+OPTION = "the gateway was started with --publish {}"
+SHARED = "several policies share a server, and merged weights would be those of all"
+ON_CPU = "vLLM on a CPU samples slower with an adapter"
+"""Why `adapter` or `merged` is published without a trial."""
 
 
 class SeveralWeights(LtrainError, ValueError):
@@ -54,10 +61,13 @@ class PlannedServer:
     def add(self, policies: Policies, policy: str, version: int) -> None:
         """Add a policy whose version has the server's weights."""
         self.versions[policy] = version
-        if self.adapters.publish != "merged" or len(self.versions) > 1:
-            self.rank = max(self.rank, self.adapters.lora_rank)
         if policies.read_version(policy, version).artifact == "adapter":
             self.rank = max(self.rank, read_adapter_config(policies.path(policy, version)).r)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several policies have its weights."""
+        return len(self.versions) > 1
 
 
 def parse_upstreams(texts: Sequence[str], names: Sequence[str]) -> dict[str, str]:
@@ -130,7 +140,27 @@ def plan_servers(
                 f"The policies {'; '.join(groups)} have different weights, and --upstream names "
                 f"one server for them: {url}. Name one for each group, as POLICY=URL."
             )
-    return list(planned.values())
+    servers = list(planned.values())
+    choice = choose_untried(servers, adapters)
+    for server in servers:
+        if choice is None or choice.artifact == "adapter" or server.is_shared:
+            server.rank = max(server.rank, adapters.lora_rank)
+    return servers
+
+
+def choose_untried(
+    servers: Sequence[PlannedServer], adapters: AdapterOptions
+) -> PublishChoice | None:
+    """Return what learners publish; None: a trial on the first server decides."""
+    if not servers or not adapters.lora_rank:
+        return PublishChoice("merged", NO_RANK)
+    if adapters.publish != "auto":
+        return PublishChoice(adapters.publish, OPTION.format(adapters.publish))
+    if any(server.is_shared for server in servers):
+        return PublishChoice("adapter", SHARED)
+    if servers[0].upstream is None and not CONTROL_DEVICE.exists():
+        return PublishChoice("merged", ON_CPU)
+    return None
 
 
 def prepare_version(
