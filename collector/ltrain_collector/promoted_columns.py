@@ -71,6 +71,8 @@ class PromotedColumn:
 BOTH = ("traces", "logs")
 RESOURCE_STEP = "10_resource"
 """The step after which task, domain, mode and wave of a resource count like those of a span."""
+REPORT_STEP = "11_reports"
+"""The step that adds what reports read of every span; attributes take ten times as long to read."""
 
 PROMOTED = (
     PromotedColumn(
@@ -201,6 +203,56 @@ PROMOTED = (
         type=WORD,
         doc="The tool.",
         record=("gen_ai.tool.name",),
+    ),
+    PromotedColumn(
+        name="GenAiKind",
+        type=WORD,
+        doc="What an instrumentation calls the span, such as LLM, TOOL or chat.",
+        record=(
+            "llm.request.type",
+            "openinference.span.kind",
+            "langsmith.span.kind",
+            "langfuse.observation.type",
+            "agentops.span.kind",
+            "traceloop.span.kind",
+            "ai.operationId",
+        ),
+        since=REPORT_STEP,
+    ),
+    PromotedColumn(
+        name="Outcome",
+        type=WORD,
+        doc="How the attempt ended that the span closes.",
+        record=(attributes.OUTCOME,),
+        since=REPORT_STEP,
+    ),
+    PromotedColumn(
+        name="EvaluationName",
+        type=WORD,
+        doc="What an evaluation judges.",
+        record=(attributes.EVALUATION_NAME,),
+        since=REPORT_STEP,
+    ),
+    PromotedColumn(
+        name="EvaluationValue",
+        type=ID,
+        doc="The score of an evaluation, as text.",
+        record=(attributes.EVALUATION_VALUE,),
+        since=REPORT_STEP,
+    ),
+    PromotedColumn(
+        name="EvaluationLabel",
+        type=WORD,
+        doc="The label of an evaluation.",
+        record=(attributes.EVALUATION_LABEL,),
+        since=REPORT_STEP,
+    ),
+    PromotedColumn(
+        name="EvaluationScope",
+        type=WORD,
+        doc="What an evaluation is about: rollout or call.",
+        record=(attributes.REWARD_SCOPE,),
+        since=REPORT_STEP,
     ),
 )
 

@@ -19,23 +19,16 @@ from ltrain_collector.promoted_columns import MODE_SQL, SESSION_SQL, UNIT_SQL
 from ltrain_collector.store import Store
 from ltrain_instrument import attributes
 
-_KIND = "upper(SpanAttributes['openinference.span.kind'])"
-_OTHER_KINDS = (
-    "[SpanAttributes['langsmith.span.kind'], SpanAttributes['langfuse.observation.type'], "
-    "SpanAttributes['agentops.span.kind'], SpanAttributes['traceloop.span.kind'], "
-    "extract(SpanAttributes['ai.operationId'], '[^.]+$')]"
-)
+_KIND = "lower(extract(toString(GenAiKind), '[^.]+$'))"
+"""The last part of a dotted kind: doGenerate of ai.generateText.doGenerate."""
+_LLM_KINDS = "('llm', 'generation', 'dogenerate', 'dostream', 'chat', 'completion')"
 LLM = (
     f"(ScopeName != '{attributes.SCOPE_RUNNER}' AND ("
     "GenAiOp IN ('chat', 'text_completion', 'generate_content') "
-    f"OR {_KIND} = 'LLM' OR SpanAttributes['llm.request.type'] IN ('chat', 'completion') "
-    f"OR hasAny({_OTHER_KINDS}, ['llm', 'generation', 'doGenerate', 'doStream'])))"
+    f"OR {_KIND} IN {_LLM_KINDS}))"
 )
 """A model's call of the agent; those of a runner are of its judges."""
-TOOL = (
-    f"(GenAiOp = 'execute_tool' OR {_KIND} = 'TOOL' "
-    f"OR hasAny({_OTHER_KINDS}, ['tool', 'toolCall']))"
-)
+TOOL = f"(GenAiOp = 'execute_tool' OR {_KIND} IN ('tool', 'toolcall'))"
 TOOL_NAME = (
     "arrayFirst(one -> one != '', [toString(ToolName), SpanAttributes['tool.name'], "
     "SpanAttributes['traceloop.entity.name'], SpanAttributes['mcp.tool.name'], "
@@ -57,10 +50,7 @@ CONTAINS_TEXT = (
     "mapValues(SpanAttributes))"
 )
 IS_EVALUATION = f"SpanName = '{attributes.SPAN_EVALUATION}'"
-EVALUATION_NAME = (
-    f"if(SpanAttributes['{attributes.EVALUATION_NAME}'] = '', 'reward', "
-    f"SpanAttributes['{attributes.EVALUATION_NAME}'])"
-)
+EVALUATION_NAME = "if(EvaluationName = '', 'reward', toString(EvaluationName))"
 BY_PERSON = (
     f"{IS_EVALUATION} AND ScopeName = '{attributes.SCOPE_PERSON}' "
     f"AND Sender IN ({', '.join(repr(str(sender)) for sender in TRUSTED_SENDERS)})"

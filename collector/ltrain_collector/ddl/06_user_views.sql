@@ -6,7 +6,7 @@ SELECT
     RunId AS run, Mode AS mode, Wave AS wave, TaskId AS task,
     SampleIndex AS sample,
     RolloutId AS rollout, Attempt AS attempt,
-    SpanAttributes['ltrain.rollout.outcome'] AS outcome,
+    Outcome AS outcome,
     SpanAttributes['ltrain.rollout.reason'] AS reason,
     toUInt32OrZero(SpanAttributes['ltrain.rollout.llm_calls']) AS llm_calls,
     Duration / 1e9 AS duration
@@ -17,11 +17,9 @@ WHERE SpanName = 'ltrain.rollout' AND Sender IN ('service', 'admin', 'local');
 CREATE OR REPLACE VIEW otel.evaluations AS
 SELECT
     judged, run, mode, wave, task, rollout, attempt,
-    if(fields['gen_ai.evaluation.name'] != '', fields['gen_ai.evaluation.name'], 'reward') AS name,
-    toFloat64OrNull(fields['gen_ai.evaluation.score.value']) AS value,
-    fields['gen_ai.evaluation.score.label'] AS label,
-    fields['gen_ai.evaluation.explanation'] AS explanation,
-    fields['ltrain.reward.scope'] AS scope,
+    if(named != '', named, 'reward') AS name,
+    toFloat64OrNull(score) AS value,
+    label, explanation, scope,
     multiIf(
         sender NOT IN ('service', 'admin', 'local'), 'agent',
         scope_name = 'ltrain.runner', 'runner',
@@ -34,13 +32,17 @@ FROM (
     SELECT
         Timestamp AS judged,
         RunId AS run, Mode AS mode, Wave AS wave, TaskId AS task, RolloutId AS rollout, Attempt AS attempt,
-        SpanAttributes AS fields, toString(Sender) AS sender, ScopeName AS scope_name,
+        toString(EvaluationName) AS named, EvaluationValue AS score, toString(EvaluationLabel) AS label,
+        SpanAttributes['gen_ai.evaluation.explanation'] AS explanation, toString(EvaluationScope) AS scope,
+        toString(Sender) AS sender, ScopeName AS scope_name,
         TraceId AS trace, SpanId AS span, ParentSpanId AS parent
     FROM otel.spans WHERE SpanName = 'gen_ai.evaluation.result'
     UNION ALL
     SELECT
         event.1, RunId, Mode, Wave, TaskId, RolloutId, Attempt,
-        event.3, toString(Sender), ScopeName, TraceId, SpanId, SpanId
+        event.3['gen_ai.evaluation.name'], event.3['gen_ai.evaluation.score.value'], event.3['gen_ai.evaluation.score.label'],
+        event.3['gen_ai.evaluation.explanation'], event.3['ltrain.reward.scope'],
+        toString(Sender), ScopeName, TraceId, SpanId, SpanId
     FROM otel.spans
     ARRAY JOIN arrayZip(`Events.Timestamp`, `Events.Name`, `Events.Attributes`) AS event
     WHERE has(`Events.Name`, 'gen_ai.evaluation.result') AND event.2 = 'gen_ai.evaluation.result'
@@ -48,7 +50,9 @@ FROM (
     SELECT
         Timestamp, RunId, LogAttributes['ltrain.mode'], toUInt32OrZero(LogAttributes['ltrain.wave']),
         LogAttributes['ltrain.task.id'], RolloutId, Attempt,
-        LogAttributes, toString(Sender), ScopeName, TraceId, SpanId, SpanId
+        LogAttributes['gen_ai.evaluation.name'], LogAttributes['gen_ai.evaluation.score.value'], LogAttributes['gen_ai.evaluation.score.label'],
+        LogAttributes['gen_ai.evaluation.explanation'], LogAttributes['ltrain.reward.scope'],
+        toString(Sender), ScopeName, TraceId, SpanId, SpanId
     FROM otel.logs
     WHERE EventName = 'gen_ai.evaluation.result' OR LogAttributes['event.name'] = 'gen_ai.evaluation.result'
 );

@@ -30,11 +30,11 @@ _COLUMNS: dict[str, str] = {"rollout": "RolloutId", "trace": "TraceId", "session
 _GIVEN = f"""
 SELECT SpanId AS span, toUnixTimestamp64Nano(Timestamp) AS time,
     {EVALUATION_NAME} AS name,
-    toFloat64OrNull(SpanAttributes['{attributes.EVALUATION_VALUE}']) AS value,
+    toFloat64OrNull(EvaluationValue) AS value,
     SpanAttributes['{attributes.EVALUATION_EXPLANATION}'] AS note,
-    SpanAttributes['{attributes.EVALUATION_LABEL}'] AS label,
+    EvaluationLabel AS label,
     SpanAttributes['{attributes.USER_NAME}'] AS person,
-    if(SpanAttributes['{attributes.REWARD_SCOPE}'] = 'call', ParentSpanId, '') AS call
+    if(EvaluationScope = 'call', ParentSpanId, '') AS call
 FROM otel.spans
 WHERE {BY_PERSON} AND (
     {{column}} = {{{{id:String}}}}

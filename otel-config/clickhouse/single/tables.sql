@@ -17,16 +17,17 @@ SETTINGS index_granularity = 8192;
 
 INSERT INTO otel.ltrain_migrations (step, version, program) VALUES
 ('01_database',1,'0.1.0'),
-('02_logs',7,'0.1.0'),
-('02_metrics',9,'0.1.0'),
+('02_logs',8,'0.1.0'),
+('02_metrics',10,'0.1.0'),
 ('02_traces',2,'0.1.0'),
 ('03_trace_executions',3,'0.1.0'),
 ('04_domain',4,'0.1.0'),
-('08_sender_logs',8,'0.1.0'),
+('08_sender_logs',9,'0.1.0'),
 ('08_sender_traces',5,'0.1.0'),
-('09_renamed_views',10,'0.1.0'),
+('09_renamed_views',11,'0.1.0'),
 ('10_resource_traces',6,'0.1.0'),
-('views',10,'0.1.0');
+('11_reports_traces',7,'0.1.0'),
+('views',11,'0.1.0');
 
 CREATE TABLE IF NOT EXISTS otel.otel_logs
 (
@@ -325,6 +326,12 @@ CREATE TABLE IF NOT EXISTS otel.otel_traces
     `InTokens` UInt32 MATERIALIZED toUInt32OrZero(SpanAttributes['gen_ai.usage.input_tokens']) CODEC(T64, ZSTD(1)),
     `OutTokens` UInt32 MATERIALIZED toUInt32OrZero(SpanAttributes['gen_ai.usage.output_tokens']) CODEC(T64, ZSTD(1)),
     `ToolName` LowCardinality(String) MATERIALIZED SpanAttributes['gen_ai.tool.name'],
+    `GenAiKind` LowCardinality(String) MATERIALIZED multiIf((SpanAttributes['llm.request.type']) != '', SpanAttributes['llm.request.type'], (SpanAttributes['openinference.span.kind']) != '', SpanAttributes['openinference.span.kind'], (SpanAttributes['langsmith.span.kind']) != '', SpanAttributes['langsmith.span.kind'], (SpanAttributes['langfuse.observation.type']) != '', SpanAttributes['langfuse.observation.type'], (SpanAttributes['agentops.span.kind']) != '', SpanAttributes['agentops.span.kind'], (SpanAttributes['traceloop.span.kind']) != '', SpanAttributes['traceloop.span.kind'], SpanAttributes['ai.operationId']),
+    `Outcome` LowCardinality(String) MATERIALIZED SpanAttributes['ltrain.rollout.outcome'],
+    `EvaluationName` LowCardinality(String) MATERIALIZED SpanAttributes['gen_ai.evaluation.name'],
+    `EvaluationValue` String MATERIALIZED SpanAttributes['gen_ai.evaluation.score.value'] CODEC(ZSTD(1)),
+    `EvaluationLabel` LowCardinality(String) MATERIALIZED SpanAttributes['gen_ai.evaluation.score.label'],
+    `EvaluationScope` LowCardinality(String) MATERIALIZED SpanAttributes['ltrain.reward.scope'],
     `IngestedAt` DateTime64(3) MATERIALIZED now64(3) CODEC(Delta(8), ZSTD(1)),
     `Precedence` UInt64 MATERIALIZED if(((SpanAttributes['ltrain.truncated']) NOT IN ('', 'false')), 0, bitShiftLeft(toUInt64(1), 62)) + (bitShiftLeft(toUInt64(1), 61) - toUInt64(toUnixTimestamp64Milli(now64(3)))) CODEC(ZSTD(1)),
     INDEX idx_trace_id TraceId TYPE bloom_filter(0.001) GRANULARITY 1,
@@ -351,6 +358,12 @@ ALTER TABLE otel.otel_traces
     ADD COLUMN IF NOT EXISTS `InTokens` UInt32 MATERIALIZED toUInt32OrZero(SpanAttributes['gen_ai.usage.input_tokens']) CODEC(T64, ZSTD(1)),
     ADD COLUMN IF NOT EXISTS `OutTokens` UInt32 MATERIALIZED toUInt32OrZero(SpanAttributes['gen_ai.usage.output_tokens']) CODEC(T64, ZSTD(1)),
     ADD COLUMN IF NOT EXISTS `ToolName` LowCardinality(String) MATERIALIZED SpanAttributes['gen_ai.tool.name'],
+    ADD COLUMN IF NOT EXISTS `GenAiKind` LowCardinality(String) MATERIALIZED multiIf((SpanAttributes['llm.request.type']) != '', SpanAttributes['llm.request.type'], (SpanAttributes['openinference.span.kind']) != '', SpanAttributes['openinference.span.kind'], (SpanAttributes['langsmith.span.kind']) != '', SpanAttributes['langsmith.span.kind'], (SpanAttributes['langfuse.observation.type']) != '', SpanAttributes['langfuse.observation.type'], (SpanAttributes['agentops.span.kind']) != '', SpanAttributes['agentops.span.kind'], (SpanAttributes['traceloop.span.kind']) != '', SpanAttributes['traceloop.span.kind'], SpanAttributes['ai.operationId']),
+    ADD COLUMN IF NOT EXISTS `Outcome` LowCardinality(String) MATERIALIZED SpanAttributes['ltrain.rollout.outcome'],
+    ADD COLUMN IF NOT EXISTS `EvaluationName` LowCardinality(String) MATERIALIZED SpanAttributes['gen_ai.evaluation.name'],
+    ADD COLUMN IF NOT EXISTS `EvaluationValue` String MATERIALIZED SpanAttributes['gen_ai.evaluation.score.value'] CODEC(ZSTD(1)),
+    ADD COLUMN IF NOT EXISTS `EvaluationLabel` LowCardinality(String) MATERIALIZED SpanAttributes['gen_ai.evaluation.score.label'],
+    ADD COLUMN IF NOT EXISTS `EvaluationScope` LowCardinality(String) MATERIALIZED SpanAttributes['ltrain.reward.scope'],
     ADD COLUMN IF NOT EXISTS `IngestedAt` DateTime64(3) MATERIALIZED now64(3) CODEC(Delta(8), ZSTD(1)),
     ADD COLUMN IF NOT EXISTS `Precedence` UInt64 MATERIALIZED if(((SpanAttributes['ltrain.truncated']) NOT IN ('', 'false')), 0, bitShiftLeft(toUInt64(1), 62)) + (bitShiftLeft(toUInt64(1), 61) - toUInt64(toUnixTimestamp64Milli(now64(3)))) CODEC(ZSTD(1));
 
@@ -359,7 +372,13 @@ ALTER TABLE otel.otel_traces
     MODIFY COLUMN `Domain` LowCardinality(String) MATERIALIZED if((SpanAttributes['ltrain.domain']) != '', SpanAttributes['ltrain.domain'], ResourceAttributes['ltrain.domain']),
     MODIFY COLUMN `Mode` LowCardinality(String) MATERIALIZED if((SpanAttributes['ltrain.mode']) != '', SpanAttributes['ltrain.mode'], ResourceAttributes['ltrain.mode']),
     MODIFY COLUMN `Wave` UInt32 MATERIALIZED toUInt32OrZero(if((SpanAttributes['ltrain.wave']) != '', SpanAttributes['ltrain.wave'], ResourceAttributes['ltrain.wave'])) CODEC(T64, ZSTD(1)),
-    MODIFY COLUMN `SampleIndex` UInt32 MATERIALIZED toUInt32OrZero(if((SpanAttributes['ltrain.sample.index']) != '', SpanAttributes['ltrain.sample.index'], ResourceAttributes['ltrain.sample.index'])) CODEC(T64, ZSTD(1));
+    MODIFY COLUMN `SampleIndex` UInt32 MATERIALIZED toUInt32OrZero(if((SpanAttributes['ltrain.sample.index']) != '', SpanAttributes['ltrain.sample.index'], ResourceAttributes['ltrain.sample.index'])) CODEC(T64, ZSTD(1)),
+    MODIFY COLUMN `GenAiKind` LowCardinality(String) MATERIALIZED multiIf((SpanAttributes['llm.request.type']) != '', SpanAttributes['llm.request.type'], (SpanAttributes['openinference.span.kind']) != '', SpanAttributes['openinference.span.kind'], (SpanAttributes['langsmith.span.kind']) != '', SpanAttributes['langsmith.span.kind'], (SpanAttributes['langfuse.observation.type']) != '', SpanAttributes['langfuse.observation.type'], (SpanAttributes['agentops.span.kind']) != '', SpanAttributes['agentops.span.kind'], (SpanAttributes['traceloop.span.kind']) != '', SpanAttributes['traceloop.span.kind'], SpanAttributes['ai.operationId']),
+    MODIFY COLUMN `Outcome` LowCardinality(String) MATERIALIZED SpanAttributes['ltrain.rollout.outcome'],
+    MODIFY COLUMN `EvaluationName` LowCardinality(String) MATERIALIZED SpanAttributes['gen_ai.evaluation.name'],
+    MODIFY COLUMN `EvaluationValue` String MATERIALIZED SpanAttributes['gen_ai.evaluation.score.value'] CODEC(ZSTD(1)),
+    MODIFY COLUMN `EvaluationLabel` LowCardinality(String) MATERIALIZED SpanAttributes['gen_ai.evaluation.score.label'],
+    MODIFY COLUMN `EvaluationScope` LowCardinality(String) MATERIALIZED SpanAttributes['ltrain.reward.scope'];
 
 CREATE MATERIALIZED VIEW IF NOT EXISTS otel.otel_trace_executions_mv
 TO otel.otel_trace_executions
@@ -477,6 +496,12 @@ SELECT
     InTokens,
     OutTokens,
     ToolName,
+    GenAiKind,
+    Outcome,
+    EvaluationName,
+    EvaluationValue,
+    EvaluationLabel,
+    EvaluationScope,
     IngestedAt
 FROM otel.otel_traces
 FINAL;
@@ -490,11 +515,11 @@ SELECT
     task,
     rollout,
     attempt,
-    if((fields['gen_ai.evaluation.name']) != '', fields['gen_ai.evaluation.name'], 'reward') AS name,
-    toFloat64OrNull(fields['gen_ai.evaluation.score.value']) AS value,
-    fields['gen_ai.evaluation.score.label'] AS label,
-    fields['gen_ai.evaluation.explanation'] AS explanation,
-    fields['ltrain.reward.scope'] AS scope,
+    if(named != '', named, 'reward') AS name,
+    toFloat64OrNull(score) AS value,
+    label,
+    explanation,
+    scope,
     multiIf((sender NOT IN ('service', 'admin', 'local')), 'agent', scope_name = 'ltrain.runner', 'runner', scope_name = 'ltrain.gateway', 'gateway', scope_name = 'ltrain.person', 'person', 'agent') AS source,
     trace,
     span,
@@ -509,7 +534,11 @@ FROM
         TaskId AS task,
         RolloutId AS rollout,
         Attempt AS attempt,
-        SpanAttributes AS fields,
+        toString(EvaluationName) AS named,
+        EvaluationValue AS score,
+        toString(EvaluationLabel) AS label,
+        SpanAttributes['gen_ai.evaluation.explanation'] AS explanation,
+        toString(EvaluationScope) AS scope,
         toString(Sender) AS sender,
         ScopeName AS scope_name,
         TraceId AS trace,
@@ -526,7 +555,11 @@ FROM
         TaskId,
         RolloutId,
         Attempt,
-        event.3,
+        (event.3)['gen_ai.evaluation.name'],
+        (event.3)['gen_ai.evaluation.score.value'],
+        (event.3)['gen_ai.evaluation.score.label'],
+        (event.3)['gen_ai.evaluation.explanation'],
+        (event.3)['ltrain.reward.scope'],
         toString(Sender),
         ScopeName,
         TraceId,
@@ -544,7 +577,11 @@ FROM
         LogAttributes['ltrain.task.id'],
         RolloutId,
         Attempt,
-        LogAttributes,
+        LogAttributes['gen_ai.evaluation.name'],
+        LogAttributes['gen_ai.evaluation.score.value'],
+        LogAttributes['gen_ai.evaluation.score.label'],
+        LogAttributes['gen_ai.evaluation.explanation'],
+        LogAttributes['ltrain.reward.scope'],
         toString(Sender),
         ScopeName,
         TraceId,
@@ -614,7 +651,7 @@ SELECT
     SampleIndex AS sample,
     RolloutId AS rollout,
     Attempt AS attempt,
-    SpanAttributes['ltrain.rollout.outcome'] AS outcome,
+    Outcome AS outcome,
     SpanAttributes['ltrain.rollout.reason'] AS reason,
     toUInt32OrZero(SpanAttributes['ltrain.rollout.llm_calls']) AS llm_calls,
     Duration / 1000000000. AS duration

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from ltrain_collector.store import Store
-from ltrain_instrument.attributes import OUTCOME, OUTCOME_REASON, SPAN_ROLLOUT
+from ltrain_instrument.attributes import OUTCOME_REASON, SPAN_ROLLOUT
 from ltrain_train.loop.journal import Group
 from ltrain_train.rollout import Failure, find_failures
 from ltrain_train.workers import COUNTED_OUTCOMES, WaveResult
@@ -16,8 +16,7 @@ from ltrain_transforms.recipe import Reward
 from ltrain_transforms.traces import Role, sender_roles
 
 CLOSED_SQL = f"""
-SELECT RolloutId AS rollout, argMax(SpanAttributes['{OUTCOME}'], Timestamp) AS outcome,
-    argMax(SpanAttributes['{OUTCOME_REASON}'], Timestamp) AS reason,
+SELECT RolloutId AS rollout, argMax(toString(Outcome), Timestamp) AS outcome,
     argMax(Attempt, Timestamp) AS attempt,
     any(TaskId) AS task, any(Wave) AS wave
 FROM otel.spans
@@ -25,6 +24,15 @@ WHERE RunId = {{run:String}} AND Mode = {{mode:String}} AND Wave IN {{waves:Arra
     AND SpanName = '{SPAN_ROLLOUT}' AND %s
 GROUP BY rollout
 """
+
+REASONS_SQL = f"""
+SELECT RolloutId AS rollout, argMax(SpanAttributes['{OUTCOME_REASON}'], Timestamp) AS reason
+FROM otel.spans
+WHERE RunId = {{run:String}} AND RolloutId IN {{rollouts:Array(String)}}
+    AND SpanName = '{SPAN_ROLLOUT}' AND %s
+GROUP BY rollout
+"""
+"""The attributes are read only of the rollouts that failed."""
 
 EVALUATED_SQL = """
 SELECT rollout, attempt, name, argMax(value, (judged, span)) AS value
@@ -128,6 +136,9 @@ def summarize_groups(
         for wave, row in zip(closed["wave"], closed.drop("wave").to_dicts(), strict=True)
         if (wave, row["task"]) in groups
     ]
+    failed = [row for row in rows if row["outcome"] != "ok"]
+    parameters["rollouts"] = [row["rollout"] for row in failed]
+    reasons = dict(store.query(REASONS_SQL % from_runner, parameters).iter_rows()) if failed else {}
     return WaveSummary(
         dict(Counter(row["outcome"] for row in rows)),
         [
@@ -136,8 +147,7 @@ def summarize_groups(
             if row["outcome"] in COUNTED_OUTCOMES
         ],
         [
-            Failure(**{**row, "attempt": int(row["attempt"])})
-            for row in rows
-            if row["outcome"] != "ok"
+            Failure(**{**row, "attempt": int(row["attempt"]), "reason": reasons[row["rollout"]]})
+            for row in failed
         ],
     )

@@ -6,7 +6,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from ltrain_instrument.attributes import LEASE_UNTIL, OUTCOME, SPAN_DISPATCH, SPAN_ROLLOUT
+from ltrain_instrument.attributes import LEASE_UNTIL, SPAN_DISPATCH, SPAN_ROLLOUT
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.identity import Mode
 from ltrain_train.errors import RunInUse
@@ -17,11 +17,11 @@ if TYPE_CHECKING:  # its import takes seconds, which a runner without a store sa
     from ltrain_collector.store import Store
 
 _FINISHED_SQL = f"""
-SELECT RolloutId AS rollout, argMax(SpanAttributes['{OUTCOME}'], Timestamp) AS outcome
+SELECT RolloutId AS rollout, argMax(toString(Outcome), Timestamp) AS outcome
 FROM otel.spans
 WHERE RunId = {{run:String}} AND SpanName = '{SPAN_ROLLOUT}' AND %s
   AND Mode = {{mode:String}} AND Wave = {{wave:UInt32}}
-  AND has({{outcomes:Array(String)}}, SpanAttributes['{OUTCOME}'])
+  AND Outcome IN {{outcomes:Array(String)}}
   AND toUnixTimestamp64Nano(Timestamp) >= {{since:Int64}}
 GROUP BY rollout
 """

@@ -25,14 +25,16 @@ SELECT wave, policy, name, subject, argMax(message, time) AS message, argMax(sin
 FROM (
     SELECT toInt64(Wave) AS wave, toString(PolicyName) AS policy, Timestamp AS time, {_FIELDS}
     FROM otel.spans
-    WHERE RunId = {{{{run:String}}}} AND SpanName = '{attributes.SPAN_ALARM}' AND {{learner}}
+    WHERE RunId = {{{{run:String}}}} AND RolloutId = ''
+        AND SpanName = '{attributes.SPAN_ALARM}' AND {{learner}}
 ) GROUP BY wave, policy, name, subject ORDER BY wave, policy, name, subject
 """
 """A wave whose update was repeated after a kill may have recorded an alarm twice."""
 
 COUNTS = f"""
 SELECT toString(RunId) AS run, toInt64(uniqExact(Wave)) AS waves FROM otel.spans
-WHERE RunId IN {{{{runs:Array(String)}}}} AND SpanName = '{attributes.SPAN_ALARM}' AND {{learner}}
+WHERE RunId IN {{{{runs:Array(String)}}}} AND RolloutId = ''
+    AND SpanName = '{attributes.SPAN_ALARM}' AND {{learner}}
 GROUP BY run
 """
 

@@ -295,7 +295,6 @@ _SELECT = f"""SELECT
     toString(SpanName) AS name,
     toUnixTimestamp64Nano(Timestamp) AS start, start + toInt64(Duration) AS end,
     toString(StatusCode) AS status, StatusMessage AS message,
-    SpanAttributes['{attributes.OUTCOME}'] AS outcome,
     SpanAttributes['{attributes.SPANS}'] AS reported,
     SpanAttributes AS attributes,
     toJSONString(arrayZip(`Events.Name`, `Events.Attributes`)) AS events,
