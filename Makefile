@@ -16,7 +16,7 @@ EXAMPLE_RUNS := tests/example_runs
 DEVICE ?=
 # Arguments of the command of a target: make test ARGS="-k gateway", make demo ARGS="--seed 1"
 ARGS ?=
-# Tests that start no model, in parallel
+# Tests that start no model, in parallel; each file in one process, which starts its servers once
 LIGHT := tests $(patsubst %,--ignore=%,$(MODELS) $(FRAMEWORKS) $(EXAMPLE_RUNS))
 
 .DEFAULT_GOAL := help
@@ -55,7 +55,7 @@ example: model setup-examples ## Train an example of examples/ from its own trac
 
 test: setup-trl setup-examples ## All tests, including the whole loop with a tiny policy
 ifeq ($(strip $(ARGS)),)
-	@$(BIN)/python -m pytest -n 4 $(LIGHT)
+	@$(BIN)/python -m pytest -n 4 --dist loadfile $(LIGHT)
 	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(MODELS)
 else
 	@$(BIN)/python -m pytest $(ARGS)

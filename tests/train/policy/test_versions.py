@@ -264,6 +264,16 @@ def test_a_directory_without_a_model_is_refused(
     assert Policies(tmp_path / "home").names() == []
 
 
+def test_a_model_that_is_not_needed_must_exist_too(tmp_path: Path) -> None:
+    policies = Policies(tmp_path / "home")
+    model = write_model(tmp_path / "model")
+    policies.register_new("sql", model)
+    policies.register_new("sql", write_model(tmp_path / "other", fill=1))  # it is not read
+    assert policies.versions("sql") == [0]
+    with pytest.raises(BadModel, match=r"nowhere' does not exist. Policy 'sql' has versions"):
+        policies.register_new("sql", tmp_path / "nowhere")
+
+
 def test_a_missing_shard_is_named(tmp_path: Path) -> None:
     model = write_model(tmp_path / "model")
     index = {"weight_map": {"w": "model.safetensors", "v": "model-2.safetensors"}}

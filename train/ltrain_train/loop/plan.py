@@ -72,9 +72,10 @@ class Plan:
         """
         policies = Policies(self.home)
         for policy in self.recipe.policy:
-            model = self.model if policy.model is None else self.folder / policy.model
-            if model is not None and not policies.versions(policy.name):
-                policies.register(policy.name, model)
+            if policy.model is None and self.model is not None:
+                policies.register_new(policy.name, self.model)
+            elif policy.model is not None and not policies.versions(policy.name):
+                policies.register(policy.name, self.folder / policy.model)
         prompts = current_prompts(policies)
         if prompt := next((each.name for each in self.recipe.policy if each.name in prompts), None):
             raise BadRun(

@@ -82,6 +82,20 @@ class Policies:
         self.set_current(name, 0)
         return 0
 
+    def register_new(self, name: str, source: Path) -> None:
+        """Register a source of the command line, unless the policy has versions.
+
+        Raises:
+            BadModel: when the source is incomplete, or does not exist.
+        """
+        if not self.versions(name):
+            self.register(name, source)
+        elif not source.exists():
+            raise BadModel(
+                f"The model '{source}' does not exist. Policy '{name}' has versions already: leave "
+                "the model out, or correct its path."
+            )
+
     def add(self, name: str, source: Path, *, parent: int | None = None) -> int:
         """Copy a model, an adapter or a prompt as the policy's next version; return its number.
 

@@ -172,8 +172,8 @@ def prepare_version(
         BadModel: when the model or the version is incomplete, or is a prompt.
         UnknownVersion: when there is neither a model nor a version.
     """
-    if model is not None and not policies.versions(name):
-        policies.register(name, model)
+    if model is not None:
+        policies.register_new(name, model)
     version = policies.current(name)
     policies.verify(name, version)
     if policies.read_version(name, version).artifact == "prompt":
