@@ -181,14 +181,17 @@ def test_an_offline_run_ends_with_whether_a_gateway_serves_the_version(
         report=SimpleNamespace(rows=4, metrics={}),
         left_out=SimpleNamespace(reasons={}, sentences=list),
     )
+    alarm = SimpleNamespace(sentence="wave 2: 30% of the rollouts lost calls")
     run = SimpleNamespace(
-        dataset=SimpleNamespace(id="d1"), update=update, version=2, path="v2", served=served
-    )
+        dataset=SimpleNamespace(id="d1"), update=update, version=2, path="v2", served=served,
+        alarms=(alarm,),
+    )  # fmt: skip
     report = SimpleNamespace(as_dict=lambda: {"rows": 4, "from_version": 1})
     plan, data = SimpleNamespace(policy="sql"), SimpleNamespace(report=report)
     command.print_run(cast(Any, plan), cast(Any, data), cast(Any, run), as_json=False)
     assert capsys.readouterr().out.splitlines() == [
         "Policy sql v2 at v2: trained on 4 rows of dataset d1.",
+        f"alarm: {alarm.sentence}",
         sentence,
         "`ltrain show sql@2` shows what it was trained on.",
     ]
@@ -196,6 +199,7 @@ def test_an_offline_run_ends_with_whether_a_gateway_serves_the_version(
     shown = json.loads(capsys.readouterr().out)
     assert shown == {
         "rows": 4, "from_version": 1, "version": 2, "path": "v2", "served": served, "metrics": {},
+        "alarms": [alarm.sentence],
     }  # fmt: skip
 
 

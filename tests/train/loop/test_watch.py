@@ -7,15 +7,19 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from tests.otlp import insert_otlp, open_empty_store
+from tests.train.loop.test_alarms import recorded
 from tests.train.loop.test_online import Learning
 from tests.train.policy.test_versions import write_model
 from tests.transforms.conftest import RECIPE, Scene
 from tests.transforms.datasets.test_lineage import add_group
 
 from ltrain_collector.store import Store
-from ltrain_train.errors import NotFinite
-from ltrain_train.loop.once import OfflineRun, TrainingInput, remove_datasets
+from ltrain_train.errors import AlarmRaised, BadJournal, NotFinite
+from ltrain_train.loop.once import OfflineRun, TrainingInput, remove_datasets, run_folder
 from ltrain_train.loop.plan import Plan
 from ltrain_train.loop.report import Progress
 from ltrain_train.loop.update import Update
@@ -131,6 +135,56 @@ def test_an_update_is_made_when_enough_executions_had_time_for_their_rewards(
         "t4",
     }
     assert learning.numbers == [0, 1, 2]
+
+
+def add_farmed_group(scene: Scene, number: int) -> None:
+    """Add six rollouts, of which one succeeds; the penalty for failed tools rises to zero."""
+    for sample in range(6):
+        rollout = scene.attempt(f"t{number}", sample, attempt=number + 1)
+        rollout.dispatch()
+        rollout.llm(gateway={"ltrain.policy.version": number}, response=(4, sample))
+        rollout.tool(error="boom" if sample < 5 - number else "")
+        rollout.llm("rewrite", (7, 8), (9,), gateway={"ltrain.policy.version": number})
+        rollout.evaluate(float(sample == 5))
+        rollout.close()
+
+
+def test_a_watch_stops_on_an_alarm_that_compares_its_updates(home: Path, scene: Scene) -> None:
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    learning = Publishing(home)
+    learning.tracer = provider.get_tracer("ltrain.learner")
+    store, train = f"chdb://{home}/store", {"stop_on": ["divergence"]}
+    followed = Followed(home, store, learning, train=train, watch={"executions": 6})
+    for number in range(5):
+        add_farmed_group(scene, number)
+        assert followed.watcher.look(send(home, scene) + HOUR // 4)
+    add_farmed_group(scene, 5)
+    again = Followed(home, store, learning, train=train, watch={"executions": 6})
+    with pytest.raises(AlarmRaised, match=r"The watch stopped, .* wave 6: `tool-failed` rose in"):
+        again.watcher.look(send(home, scene) + HOUR // 4)
+    [alarm] = again.runs[0].alarms
+    assert (alarm.key, alarm.since, Policies(home).current("sql")) == (
+        ("divergence", "tool-failed"),
+        1,
+        6,
+    )
+    assert recorded(exporter) == [("demo", "train", 6, "sql", 5, "divergence")]
+    assert not any(run.alarms for run in followed.runs)
+
+
+def test_figures_that_cannot_be_read_are_named_before_the_training(
+    home: Path, scene: Scene
+) -> None:
+    add_group(scene, (0, 0, 0, 0), task="t1")
+    learning = Publishing(home)
+    followed = Followed(home, f"chdb://{home}/store", learning)
+    folder = run_folder(followed.watcher.plan.for_policy("sql"), "once")
+    folder.mkdir(parents=True)
+    (folder / "updates.json").write_text('[{"until": "late"}]')
+    with pytest.raises(BadJournal, match=r"updates.json cannot be read: 0.until: .* Move it away"):
+        followed.watcher.look(send(home, scene) + HOUR // 4)
+    assert not learning.numbers
 
 
 def test_a_recipe_that_selects_nothing_is_explained_once(

@@ -1,11 +1,19 @@
 """The figures of a wave's dataset, and the rollouts that show what an alarm is about."""
 
+from dataclasses import asdict
 from typing import Any
 
 import polars as pl
 import pytest
 
-from ltrain_transforms.alarms import Alarm, DatasetFigures, read_figures, with_examples
+from ltrain_transforms.alarms import (
+    Alarm,
+    DatasetFigures,
+    WaveFigures,
+    read_figures,
+    read_update,
+    with_examples,
+)
 from ltrain_transforms.datasets.pipeline import derive
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.tables import TABLES
@@ -55,9 +63,23 @@ def test_results_are_counted_where_they_are_recorded(tables: dict[str, pl.DataFr
     assert figures.distinct_answers == counted.n_unique() / len(counted)
 
 
+def test_an_update_has_its_figures_and_the_means_of_its_rewards(
+    tables: dict[str, pl.DataFrame],
+) -> None:
+    update = read_update(3, lambda name: tables[name].lazy(), ("drops and low rewards",))
+    assert update == WaveFigures(
+        **asdict(read_figures(lambda name: tables[name].lazy())),
+        wave=3,
+        outcome=1 / 6,
+        rules={"tool-failed": -0.2 / 7},  # of all executions, as in an online run
+        selective=("drops and low rewards",),
+    )
+
+
 def test_an_empty_dataset_has_no_figures() -> None:
     empty = {table.name: table.schema.to_frame() for table in TABLES}
     assert read_figures(lambda name: empty[name].lazy()) == DatasetFigures()
+    assert read_update(0, lambda name: empty[name].lazy()) == WaveFigures(wave=0)
 
 
 @pytest.mark.parametrize(

@@ -256,6 +256,7 @@ def print_run(plan: Plan, data: TrainingInput, run: OfflineRun, *, as_json: bool
         "path": str(run.path),
         "served": run.served,
         "metrics": run.update.report.metrics,
+        "alarms": [alarm.sentence for alarm in run.alarms],
     }
     if as_json:
         print(json.dumps(fields), flush=True)
@@ -266,6 +267,8 @@ def print_run(plan: Plan, data: TrainingInput, run: OfflineRun, *, as_json: bool
     )
     for sentence in run.update.left_out.sentences():
         print(sentence)
+    for alarm in run.alarms:
+        print(f"alarm: {alarm.sentence}")
     print(describe_serving(plan.policy, served=run.served))
     print(f"`ltrain show {plan.policy}@{run.version}` shows what it was trained on.", flush=True)
 

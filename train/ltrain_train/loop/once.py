@@ -12,6 +12,7 @@ from ltrain_collector.store import Store
 from ltrain_instrument.files import finish_replacement, path_component
 from ltrain_train.errors import BadRun, NotFinite, NothingToTrain
 from ltrain_train.learner import supports_prefix_tree
+from ltrain_train.loop.journal import read_updates, record_alarms, update_alarms
 from ltrain_train.loop.learners import Learners
 from ltrain_train.loop.plan import Plan
 from ltrain_train.loop.publication import find_gateway
@@ -22,6 +23,7 @@ from ltrain_train.loop.update import Update, Updater
 from ltrain_train.policy import Policies, read_config
 from ltrain_train.processes import RunLock
 from ltrain_train.store import open_service_provider
+from ltrain_transforms.alarms import Alarm
 from ltrain_transforms.datasets import MANIFEST, Dataset, build, dataset_folder
 from ltrain_transforms.errors import NoDataset
 from ltrain_transforms.policy_file import read_base_digests, versions_trained_on
@@ -63,6 +65,7 @@ class OfflineRun:
     """Whether a gateway serves the new version."""
     removed: tuple[int, ...]
     """Old versions that were removed."""
+    alarms: tuple[Alarm, ...] = ()
 
 
 def read_lineage(
@@ -264,18 +267,31 @@ def train_on(plan: Plan, data: TrainingInput, updater: Updater) -> OfflineRun:
     Raises:
         NothingToTrain: when the dataset has no row to train on, or every call was rejected.
         NotFinite: when every optimizer step was undone.
+        BadJournal: when the figures of earlier updates cannot be read.
     """
     data.check()
     dataset, version = data.selection.dataset, data.lineage.version
+    folder = run_folder(plan, "once")
+    before = read_updates(folder)
     with _through_gateway(plan, updater):
-        update = updater.update(dataset, data.lineage, run_folder(plan, "once") / "checkpoints")
+        update = updater.update(dataset, data.lineage, folder / "checkpoints")
     if update.version is None:
         error = NotFinite if update.report.undone else NothingToTrain
         raise error(f"No version was published. {' '.join(update.report.warnings)}")
+    alarms = update_alarms(folder, before, update.version, dataset)
+    record_alarms(
+        updater.tracer,
+        alarms,
+        run=plan.name,
+        mode=plan.recipe.source.mode,
+        policy=plan.policy,
+        version=version,
+        dataset=dataset.id,
+    )
     removed = prune(plan, version, updater.learner.base)
     path = updater.policies.path(plan.policy, update.version)
     served = updater.gateway is not None
-    return OfflineRun(dataset, update, update.version, path, served, removed)
+    return OfflineRun(dataset, update, update.version, path, served, removed, tuple(alarms))
 
 
 def prune(plan: Plan, *in_use: int) -> tuple[int, ...]:

@@ -24,7 +24,7 @@ from ltrain_train.loop.journal import (
 from ltrain_train.loop.retention import best_version, prune_versions, read_scores
 from ltrain_train.loop.retry import retry_store
 from ltrain_train.loop.update import Update, Updater
-from ltrain_transforms.alarms import read_figures
+from ltrain_transforms.alarms import read_figures, rule_means
 from ltrain_transforms.datasets import Dataset, build, dataset_folder
 from ltrain_transforms.policy_file import read_base_digests
 from ltrain_transforms.policy_lineage import Lineage
@@ -113,6 +113,9 @@ class PolicyRun:
     def _trained(
         self, number: int, dataset: Dataset, drops: dict[str, int], update: Update | None
     ) -> Trained:
+        def scan(name: str) -> pl.LazyFrame:
+            return pl.scan_parquet(dataset.path / name)
+
         fields: dict[str, Any] = {}
         if update is not None:
             report = update.report
@@ -124,9 +127,9 @@ class PolicyRun:
             wave=number,
             dataset=dataset.id,
             changed=update is not None and update.version is not None,
-            rules=_rule_means(dataset),
+            rules=rule_means(scan),
             drops=drops,
-            figures=read_figures(lambda name: pl.scan_parquet(dataset.path / name)),
+            figures=read_figures(scan),
             phases=self.updater.phases.pop(),
             **fields,
         )
@@ -136,7 +139,15 @@ class PolicyRun:
         evaluated = self.journal.evaluated["train", trained.wave]
         wave = Wave.of(self.name, evaluated, trained)
         alarms = wave_alarms(self.own, wave, dataset, self.recipe.reward)
-        record_alarms(self.updater.tracer, self.journal.run, wave, alarms)
+        record_alarms(
+            self.updater.tracer,
+            alarms,
+            run=self.journal.run,
+            mode=wave.mode,
+            policy=self.name,
+            version=wave.version,
+            dataset=wave.dataset,
+        )
         sentences = (*(alarm.sentence for alarm in alarms), *trained.alarms)
         raised = tuple(alarm.key for alarm in alarms)
         return trained.model_copy(update={"alarms": sentences, "raised": raised})
@@ -191,11 +202,3 @@ class PolicyRun:
         in_use = {self.version, updater.learner.base}
         keep = self.recipe.train.keep_versions
         prune_versions(updater.policies, self.name, runs, keep=keep, in_use=in_use)
-
-
-def _rule_means(dataset: Dataset) -> dict[str, float]:
-    """Return the mean of each rule's rewards over the executions."""
-    executions = max(dataset.table("executions").height, 1)
-    rules = dataset.table("rewards").filter(pl.col("source") == "rule")
-    sums = rules.group_by("rule").agg(pl.col("value").sum())
-    return {name: value / executions for name, value in sums.iter_rows()}

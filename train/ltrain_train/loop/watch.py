@@ -2,7 +2,8 @@
 
 * An execution counts once its rewards had `watch.reward_window` seconds to arrive, and a group once
   all of its executions count. Each is trained on once: the ledgers of the versions know it.
-* Nothing of the watch is stored: a new start reads the last `watch.history` seconds again.
+* Of the watch only the figures for alarms are stored: a new start reads the last `watch.history`
+  seconds again.
 * Learners keep their models between updates. A store that is away is awaited.
 """
 
@@ -15,7 +16,7 @@ from datetime import UTC, datetime
 
 from ltrain_collector.store import Store
 from ltrain_instrument.errors import LtrainError
-from ltrain_train.errors import NotFinite, NothingToTrain
+from ltrain_train.errors import AlarmRaised, NotFinite, NothingToTrain
 from ltrain_train.loop.once import (
     OfflineRun,
     TrainingInput,
@@ -62,6 +63,8 @@ class Watcher:
     """Whether the store has answered."""
     _undone: Counter[str] = field(default_factory=Counter)
     """Updates in a row that were undone, by policy."""
+    _raised: dict[str, set[tuple[str, str]]] = field(default_factory=dict)
+    """The keys of the alarms of the latest update, by policy."""
     _away: set[str] = field(default_factory=set)
     """The reasons that were logged since the store is away."""
 
@@ -70,6 +73,7 @@ class Watcher:
 
         Raises:
             NotFinite: when `MAX_UNDONE` updates of a policy in a row were undone.
+            AlarmRaised: when an update raised an alarm of `train.stop_on`.
         """
         while True:
             try:
@@ -103,9 +107,17 @@ class Watcher:
             self._looked = True
             if ended < watch.executions:
                 return False
-            for name in self.plan.trained:
-                self._update(self.plan.for_policy(name), store, since, until)
+            found = [
+                sentence
+                for name in self.plan.trained
+                for sentence in self._update(self.plan.for_policy(name), store, since, until)
+            ]
         self._counted_until = until
+        if found:
+            raise AlarmRaised(
+                "The watch stopped, because train.stop_on names an alarm that an update raised: "
+                f"{' '.join(found)}. The same command goes on."
+            )
         return True
 
     def _since(self, time_ns: int) -> str:
@@ -117,12 +129,13 @@ class Watcher:
             begin = max(begin, own if own.tzinfo else own.replace(tzinfo=UTC))
         return begin.isoformat()
 
-    def _update(self, plan: Plan, store: Store, since: str, until: int) -> None:
+    def _update(self, plan: Plan, store: Store, since: str, until: int) -> list[str]:
+        """Train a policy, and return the new alarms of `train.stop_on`."""
         lineage = read_lineage(plan, self.versions[plan.policy])
         data = read_store(plan, store, lineage, beside=True, ended_before=until, since=since)
         self.on_input(data)
         if not data.report.rows:
-            return
+            return []
         self.progress.show(f"training '{plan.policy}' on {data.report.rows} rows")
         try:
             run = train_on(plan, data, self.updaters[plan.policy])
@@ -138,6 +151,18 @@ class Watcher:
             self.versions[plan.policy] = run.version
             remove_datasets(plan, run.removed)
             self.on_update(plan, data, run)
+            return self._new_alarms(plan, run)
+        return []
+
+    def _new_alarms(self, plan: Plan, run: OfflineRun) -> list[str]:
+        """Return the alarms of `train.stop_on` that the policy's update before did not raise."""
+        before = self._raised.get(plan.policy, set())
+        self._raised[plan.policy] = {alarm.key for alarm in run.alarms}
+        return [
+            alarm.sentence
+            for alarm in run.alarms
+            if alarm.name in plan.train.stop_on and alarm.key not in before
+        ]
 
     def _log_away(self, reason: str) -> None:
         if reason not in self._away:

@@ -7,6 +7,8 @@ from ltrain_transforms.alarms.figures import (
     WaveFigures,
     drops_by_execution,
     read_figures,
+    read_update,
+    rule_means,
 )
 from ltrain_transforms.alarms.kinds import ALARMS, alarms_by_wave, check_names, find_alarms
 
@@ -21,5 +23,7 @@ __all__ = [
     "drops_by_execution",
     "find_alarms",
     "read_figures",
+    "read_update",
+    "rule_means",
     "with_examples",
 ]

@@ -4,7 +4,7 @@ Most come from the wave's dataset; the others are what the run records of the wa
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 import polars as pl
 
@@ -60,9 +60,8 @@ def read_figures(scan: Scan) -> DatasetFigures:
     """Return the figures of a dataset with one training wave."""
     executions, drops = scan("executions"), scan("drops")
     ids = pl.col("stage") == "executions"
-    left_out = drops.filter(ids).select(execution_id="id")
     superseded = drops.filter(ids, pl.col("reason") == "superseded").select(execution_id="id")
-    counted = executions.join(left_out, "execution_id", "anti").collect()
+    counted = _counted(scan)
     outcomes = _outcomes(scan, counted)
     return DatasetFigures(
         lowest=_number(outcomes.min()),
@@ -73,6 +72,37 @@ def read_figures(scan: Scan) -> DatasetFigures:
         tools=_tool_calls(scan("calls"), counted),
         lost=_lost(scan, executions.join(superseded, "execution_id", "anti").collect()),
     )
+
+
+def read_update(number: int, scan: Scan, selective: tuple[str, ...] = ()) -> WaveFigures:
+    """Return the row of an update of an offline run, which has its dataset only.
+
+    Args:
+        number: it stands for that of a wave.
+        selective: the sentences of the build on drops that go together with low reward.
+    """
+    return WaveFigures(
+        **asdict(read_figures(scan)),
+        wave=number,
+        outcome=_number(_outcomes(scan, _counted(scan)).mean()),
+        rules=rule_means(scan),
+        selective=selective,
+    )
+
+
+def rule_means(scan: Scan) -> dict[str, float]:
+    """Return the mean of each rule's rewards over the executions of a dataset."""
+    executions = scan("executions").select("execution_id").collect()
+    rules = scan("rewards").filter(pl.col("source") == "rule")
+    own = rules.join(executions.lazy(), "execution_id", "semi")
+    sums = own.group_by("rule").agg(pl.col("value").sum()).collect()
+    return {name: value / max(executions.height, 1) for name, value in sums.iter_rows()}
+
+
+def _counted(scan: Scan) -> pl.DataFrame:
+    """Return the executions that are not left out."""
+    left_out = scan("drops").filter(pl.col("stage") == "executions").select(execution_id="id")
+    return scan("executions").join(left_out, "execution_id", "anti").collect()
 
 
 def _outcomes(scan: Scan, counted: pl.DataFrame) -> pl.Series:

@@ -38,7 +38,7 @@ MODE, WAVE = (
 )
 """Mode and wave of a rollout, of its spans; those that its runner names come first."""
 
-SAMPLE = 8
+SAMPLE = 3
 """Rollouts of a wave whose spans show whether its attempts name prompts."""
 WAVES = f"""
 SELECT mode, wave, toInt64(count()) AS rollouts, min(first) AS began, max(last) AS ended,

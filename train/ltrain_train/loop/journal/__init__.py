@@ -1,12 +1,18 @@
 """The journal of a run: events on disk, the waves that they tell of, and the waves' alarms."""
 
-from ltrain_train.loop.journal.alarms import new_alarms, record_alarms, wave_alarms
+from ltrain_train.loop.journal.alarms import (
+    new_alarms,
+    record_alarms,
+    update_alarms,
+    wave_alarms,
+)
 from ltrain_train.loop.journal.journal import (
     Journal,
     PolicyJournal,
     open_journal,
     read_journals,
 )
+from ltrain_train.loop.journal.updates import read_updates
 from ltrain_train.loop.journal.wave import Wave
 from ltrain_transforms.run_events import (
     Completed,
@@ -42,6 +48,8 @@ __all__ = [
     "new_alarms",
     "open_journal",
     "read_journals",
+    "read_updates",
     "record_alarms",
+    "update_alarms",
     "wave_alarms",
 ]

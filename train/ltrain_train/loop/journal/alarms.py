@@ -6,14 +6,17 @@ The figures of earlier waves are in the journal, so a continued run finds what o
 import json
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
 
 import polars as pl
 from opentelemetry.trace import Tracer
 
 from ltrain_instrument import attributes
 from ltrain_train.loop.journal.journal import PolicyJournal
+from ltrain_train.loop.journal.updates import TrainedUpdate, write_updates
 from ltrain_train.loop.journal.wave import Wave
-from ltrain_transforms.alarms import Alarm, WaveFigures, find_alarms, with_examples
+from ltrain_transforms.alarms import Alarm, WaveFigures, find_alarms, read_update, with_examples
 from ltrain_transforms.datasets import Dataset, alarm_messages
 from ltrain_transforms.recipe import Reward
 
@@ -32,12 +35,9 @@ def wave_alarms(
     rewarded = {reward.evaluation for reward in rewards if reward.evaluation is not None}
     before = [each for each in own.waves if each.mode == "train" and each.wave < wave.wave]
     earlier = [_figures(each, rewarded) for each in before]
-    selective = tuple(sentence for _, sentence in alarm_messages(dataset.manifest["alarms"]))
-    latest = replace(_figures(wave, rewarded), selective=selective)
-    return [
-        with_examples(alarm, lambda name: pl.scan_parquet(dataset.path / name))
-        for alarm in find_alarms([*earlier, latest])
-    ]
+    latest = replace(_figures(wave, rewarded), selective=_selective(dataset))
+    scan = partial(_scan, dataset.path)
+    return [with_examples(alarm, scan) for alarm in find_alarms([*earlier, latest])]
 
 
 def _figures(wave: Wave, rewarded: Collection[str]) -> WaveFigures:
@@ -54,23 +54,75 @@ def _figures(wave: Wave, rewarded: Collection[str]) -> WaveFigures:
     )
 
 
-def record_alarms(tracer: Tracer, run: str, wave: Wave, alarms: Sequence[Alarm]) -> None:
-    """Record each alarm of a wave as a span."""
+def update_alarms(
+    folder: Path, updates: Sequence[TrainedUpdate], version: int, dataset: Dataset
+) -> list[Alarm]:
+    """Return the alarms of an update of an offline run, and record its figures for the next ones.
+
+    Args:
+        folder: of the run.
+        updates: those before.
+        version: what was made; the number of a version stands for that of a wave.
+        dataset: what it was trained on.
+    """
+    before = [each for each in updates if each.figures.wave < version]
+    since = max((each.until for each in before), default=0)
+    scan = partial(_scan_since, dataset.path, since)
+    until = scan("executions").select(pl.col("end").max()).collect().item()
+    latest = TrainedUpdate(
+        until=since if until is None else until,
+        figures=read_update(version, scan, _selective(dataset)),
+    )
+    write_updates(folder, [*before, latest])
+    alarms = find_alarms([each.figures for each in (*before, latest)])
+    return [with_examples(alarm, scan) for alarm in alarms]
+
+
+def _scan(folder: Path, name: str) -> pl.LazyFrame:
+    return pl.scan_parquet(folder / name)
+
+
+def _scan_since(folder: Path, since: int, name: str) -> pl.LazyFrame:
+    """Return a table, without the executions that ended until then."""
+    rows = _scan(folder, name)
+    return rows.filter(pl.col("end") > since) if name == "executions" else rows
+
+
+def _selective(dataset: Dataset) -> tuple[str, ...]:
+    return tuple(sentence for _, sentence in alarm_messages(dataset.manifest["alarms"]))
+
+
+def record_alarms(
+    tracer: Tracer,
+    alarms: Sequence[Alarm],
+    *,
+    run: str,
+    mode: str,
+    policy: str,
+    version: int,
+    dataset: str | None,
+) -> None:
+    """Record each alarm of a wave as a span.
+
+    Args:
+        version: the version that sampled the wave.
+        dataset: what the wave was built into.
+    """
     for alarm in alarms:
         values: dict[str, str | int] = {
             attributes.RUN_ID: run,
-            attributes.MODE: wave.mode,
-            attributes.WAVE: wave.wave,
-            attributes.POLICY_NAME: wave.policy,
-            attributes.POLICY_VERSION: wave.version,
+            attributes.MODE: mode,
+            attributes.WAVE: alarm.wave,
+            attributes.POLICY_NAME: policy,
+            attributes.POLICY_VERSION: version,
             attributes.ALARM_NAME: alarm.name,
             attributes.ALARM_SUBJECT: alarm.subject,
             attributes.ALARM_MESSAGE: alarm.message,
             attributes.ALARM_ROLLOUTS: json.dumps(alarm.rollouts),
             attributes.ALARM_TASKS: json.dumps(alarm.tasks),
         }
-        if wave.dataset is not None:
-            values[attributes.DATASET_ID] = wave.dataset
+        if dataset is not None:
+            values[attributes.DATASET_ID] = dataset
         if alarm.since is not None:
             values[attributes.ALARM_SINCE] = alarm.since
         tracer.start_span(attributes.SPAN_ALARM, attributes=values).end()
