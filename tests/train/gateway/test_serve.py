@@ -509,6 +509,18 @@ def test_vllm_starts_again_with_its_adapter(
         assert "policy v1" in served.line("ltrain: gateway ready")
 
 
+def test_vllm_has_the_variables_of_the_user(
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "1")  # on two cores the default is 0
+    show = 'echo "in processes: $VLLM_ENABLE_V1_MULTIPROCESSING"'
+    python = program(tmp_path / "python", f'{show}; exec {sys.executable} {FAKE_VLLM} "$@"')
+    home = tmp_path / "home"
+    with serving(home, python, str(model)) as served:
+        served.line("ltrain: gateway ready at ")
+    assert "in processes: 1" in (home / "logs" / "vllm.log").read_text().splitlines()
+
+
 def test_policies_of_other_weights_have_servers_of_their_own(
     tmp_path: Path, model: Path, python: Path, write_model: Any, write_adapter: Any
 ) -> None:

@@ -36,6 +36,8 @@ SOCKET_FILE = "http"
 """Name of the socket on which vLLM answers, in its folder."""
 FEW_CORES = 2
 """Cores of which vLLM would compute on one only."""
+PROCESSES = "VLLM_ENABLE_V1_MULTIPROCESSING"
+"""The variable that gives vLLM's worker a process of its own."""
 MAX_SOCKET_NAME = 36
 """Maximum bytes of a socket's name in that folder: vLLM names its own sockets by UUIDs."""
 
@@ -186,9 +188,10 @@ def _engine_environment(cores: int) -> dict[str, str]:
     """Return variables that run vLLM's worker in the process of its engine, on few cores.
 
     vLLM binds the threads of a worker process to all cores but one. With one thread that process is
-    no faster; its start imports vLLM once more, and its core may be that of another worker.
+    no faster; its start imports vLLM once more, and its core may be that of another worker. The
+    user's own variable comes first.
     """
-    return {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"} if cores <= FEW_CORES else {}
+    return {PROCESSES: os.environ.get(PROCESSES, "0")} if cores <= FEW_CORES else {}
 
 
 def _first_error(log: Path, start: int) -> str | None:
