@@ -16,10 +16,10 @@ from ltrain_collector.store import Store
 from ltrain_transforms.calls import calls
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.reports import (
+    RunTable,
     WaveReference,
     query_waves,
     read_scores,
-    run_table,
     task_report,
     wave_report,
 )
@@ -195,6 +195,8 @@ def test_a_score_by_hand_counts_until_it_is_withdrawn(
         rollout.close()
     insert_otlp(store, scene.request())
 
+    table = RunTable()
+
     def rate(**content: Any) -> list[Any]:
         """Return what the pages show after feedback on the first rollout."""
         fields = {"rollout": rollouts[0].rollout, "name": "reward", **content}
@@ -203,7 +205,7 @@ def test_a_score_by_hand_counts_until_it_is_withdrawn(
         wave = wave_report(store, tmp_path, WaveReference("demo", "train", 0)).data["scores"]
         compared = read_scores(store, "sql@0", "sql@1", "train", "reward", TRUSTED)
         means = query_waves(store, "demo", TRUSTED).evaluations.rows()
-        [run] = run_table(store, tmp_path, TRUSTED).rows
+        [run] = table.read(store, tmp_path, TRUSTED).rows
         lines = {line.id: line.rewards for line in read_lines(store, TraceFilter(), 10)}
         return [
             {row["rollout"]: row["score"] for row in task}[rollouts[0].rollout],

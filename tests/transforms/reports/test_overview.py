@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 from tests.otlp import insert_otlp
+from tests.transforms.conftest import Scene
 from tests.transforms.reports.test_policy import publish
 
+from ltrain_collector.feedback import Feedback, save_feedback
 from ltrain_collector.store import Store
 from ltrain_transforms.datasets import Dataset, build, dataset_folder
 from ltrain_transforms.errors import NothingToShow
@@ -16,11 +18,12 @@ from ltrain_transforms.reports import (
     Kind,
     Reference,
     Report,
+    RunTable,
     WaveReference,
     dataset_table,
     home_runs,
     policy_table,
-    run_table,
+    run_watermark,
     wave_report,
 )
 from ltrain_transforms.reports.report import Chart, Facts, Grid
@@ -62,9 +65,9 @@ def grid(found: Report, title: str) -> Grid:
 def test_runs_with_their_first_and_last_reward(
     waves: list[Dataset], store: Store, tmp_path: Path
 ) -> None:
-    ((run, state, count, rollouts, train, val, alarms, dropped, *times),) = run_table(
-        store, tmp_path
-    ).rows
+    ((run, state, count, rollouts, train, val, alarms, dropped, *times),) = (
+        RunTable().read(store, tmp_path).rows
+    )
     assert run == Reference(Kind.RUN, "demo")
     assert (count, rollouts) == (3, 13)
     # (0 + 0 + 0 + 1) / 4, and (1 + 1 + 0 + 1) / 4 without the rollout that did not start
@@ -73,8 +76,44 @@ def test_runs_with_their_first_and_last_reward(
     assert len(times) == 2
 
 
+def test_only_runs_that_have_changed_are_read_again(
+    waves: list[Dataset], store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = Scene("other")
+    other.attempt().close()
+    insert_otlp(store, other.request())
+    read: list[list[str]] = []
+    query = store.query
+
+    def counting(sql: str, params: Any = None) -> Any:
+        if params and "runs" in params:
+            read.append(params["runs"])
+        return query(sql, params)
+
+    monkeypatch.setattr(store, "query", counting)
+    table = RunTable()
+    first = table.read(store, tmp_path)
+    assert {tuple(sorted(runs)) for runs in read} == {("demo", "other")}
+    read.clear()
+    assert table.read(store, tmp_path) == first and not read
+    etag = run_watermark(store, tmp_path, "demo")
+    late = other.attempt(sample=1)
+    late.close()
+    insert_otlp(store, other.request())
+    again = table.read(store, tmp_path)
+    assert {tuple(runs) for runs in read} == {("other",)}
+    assert len(again.rows) == 2
+    assert run_watermark(store, tmp_path, "demo") == etag
+    feedback = Feedback.model_validate({"trace": late.trace, "name": "reward", "value": 1})
+    save_feedback(store, feedback, "alice")  # it names no run, so it may be of any
+    assert run_watermark(store, tmp_path, "demo") != etag
+    read.clear()
+    table.read(store, tmp_path, ("admin",))
+    assert {tuple(sorted(runs)) for runs in read} == {("demo", "other")}
+
+
 def test_an_empty_store_and_home_have_no_rows(store: Store, tmp_path: Path) -> None:
-    assert run_table(store, tmp_path).rows == home_runs(tmp_path).rows == ()
+    assert RunTable().read(store, tmp_path).rows == home_runs(tmp_path).rows == ()
     assert policy_table(tmp_path / "none").rows == dataset_table(tmp_path / "none").rows == ()
 
 

@@ -8,7 +8,7 @@ from tests.otlp import insert_otlp
 
 from ltrain_collector.store import Store
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.reports.overview import RUN_COLUMNS, run_table
+from ltrain_transforms.reports.overview import RUN_COLUMNS, RunTable
 from ltrain_transforms.reports.references import GroupReference, Kind, Reference, WaveReference
 from ltrain_transforms.reports.report import Chart, Facts, Grid, Report
 from ltrain_transforms.reports.run import run_report
@@ -238,7 +238,7 @@ def test_a_run_shows_the_alarms_that_its_loop_recorded(
         | {"name": "no_spread", "subject": "", "since": 0}
         | {"rollouts": [], "tasks": ["t1"]},
     ]
-    [row] = run_table(store, recipe_file.parent).rows
+    [row] = RunTable().read(store, recipe_file.parent).rows
     assert row[RUN_COLUMNS.index("waves with alarms")] == 2
     # an alarm is no call and no rollout of the run
     assert [(wave["mode"], wave["rollouts"]) for wave in found.data["waves"]] == [("train", 1)]
@@ -253,5 +253,5 @@ def test_a_run_without_alarms_has_no_table_of_them(
     insert_otlp(store, scene.request())
     found = run_of(store, recipe_file)
     assert "Alarms" not in [part.title for part in found.parts]
-    [row] = run_table(store, recipe_file.parent).rows
+    [row] = RunTable().read(store, recipe_file.parent).rows
     assert row[RUN_COLUMNS.index("waves with alarms")] is None

@@ -15,7 +15,7 @@ from tests.transforms.reports.test_overview import waves
 from ltrain_collector.store import Store
 from ltrain_instrument.files import hold_file
 from ltrain_transforms.datasets import Dataset
-from ltrain_transforms.reports import home_runs, list_runs, run_state, run_table, run_watermark
+from ltrain_transforms.reports import RunTable, home_runs, list_runs, run_state, run_watermark
 from ltrain_transforms.reports.run_state import dropped_share
 from ltrain_transforms.run_events import (
     JOURNAL,
@@ -118,9 +118,9 @@ def test_a_run_without_spans_is_listed_and_the_watermark_follows_journal_and_spa
     store: Store, tmp_path: Path
 ) -> None:
     folder = write(tmp_path, UPDATES[:2])
-    ((run, state, *cells),) = run_table(store, tmp_path).rows
+    ((run, state, *cells),) = RunTable().read(store, tmp_path).rows
     assert (run, state, set(cells)) == ("demo", "stopped, 0 of 3 updates", {None})
-    assert home_runs(tmp_path).rows == run_table(store, tmp_path).rows
+    assert home_runs(tmp_path).rows == RunTable().read(store, tmp_path).rows
     before = run_watermark(store, tmp_path, "demo")
     assert before == run_watermark(store, tmp_path, "demo")
     write(tmp_path, UPDATES[:3])
@@ -148,6 +148,6 @@ def test_the_share_of_executions_without_a_row(tmp_path: Path) -> None:
 def test_a_stored_run_is_listed_once(waves: list[Dataset], store: Store, tmp_path: Path) -> None:
     before = run_watermark(store, tmp_path, "demo")
     write(tmp_path, UPDATES)
-    ((_, state, *_),) = run_table(store, tmp_path).rows
+    ((_, state, *_),) = RunTable().read(store, tmp_path).rows
     assert state == "stopped, 2 of 3 updates"
     assert run_watermark(store, tmp_path, "demo") != before

@@ -5,10 +5,10 @@ from ltrain_transforms.reports.comparison import compare, read_scores
 from ltrain_transforms.reports.dataset import dataset_report
 from ltrain_transforms.reports.difference import difference_report
 from ltrain_transforms.reports.overview import (
+    RunTable,
     dataset_table,
     home_runs,
     policy_table,
-    run_table,
 )
 from ltrain_transforms.reports.policy import IDENTIFIER, policy_names, policy_report
 from ltrain_transforms.reports.references import (
@@ -59,6 +59,7 @@ __all__ = [
     "Report",
     "RunState",
     "RunStatus",
+    "RunTable",
     "WaveReference",
     "apply_recipe",
     "collector_health",
@@ -81,7 +82,6 @@ __all__ = [
     "rules_comparison",
     "run_report",
     "run_state",
-    "run_table",
     "run_watermark",
     "task_report",
     "wave_report",

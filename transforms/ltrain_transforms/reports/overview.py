@@ -1,7 +1,8 @@
 """What a store and a home contain: tables of runs, of policies and of datasets."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from ltrain_transforms.datasets import list_manifests
 from ltrain_transforms.errors import BadPolicyFile
 from ltrain_transforms.policy_file import POLICY_MANIFEST, PolicyVersion, read_version
 from ltrain_transforms.reports.alarms import count_alarms
+from ltrain_transforms.reports.changes import Change, latest_changes
 from ltrain_transforms.reports.policy import current_version, list_versions, policy_names
 from ltrain_transforms.reports.references import Kind, Reference
 from ltrain_transforms.reports.report import Cell, Grid, format_cell, join_names
@@ -21,12 +23,14 @@ from ltrain_transforms.traces import sender_roles
 
 MAX_RUNS = 100
 """Number of runs that are listed: those with the newest spans."""
-RUNS = f"""
+RUNS = """
 SELECT toString(RunId) AS run, toInt64(uniqExactIf(RolloutId, RolloutId != '')) AS rollouts,
     toInt64(uniqExactIf((Mode, Wave), RolloutId != '')) AS waves,
     min(Timestamp) AS began, max(Timestamp) AS ended
-FROM otel.spans WHERE RunId != '' GROUP BY run ORDER BY ended DESC, run LIMIT {MAX_RUNS}
+FROM otel.spans WHERE RunId IN {runs:Array(String)} GROUP BY run
 """
+WaveDataset = tuple[int, Path, str]
+"""A wave, and the folder and the id of its dataset."""
 RUN_COLUMNS = (
     *("run", "state", "waves", "rollouts", "reward in training", "validation"),
     *("waves with alarms", "dropped"),
@@ -36,33 +40,90 @@ POLICY_COLUMNS = ("policy", "served", "versions", "trained on", "created (UTC)")
 DATASET_COLUMNS = ("dataset", "waves", "executions", "rows", "drops", "folder")
 
 
-def run_table(store: Store, home: Path, trust: Sequence[str] = sender_roles.TRUSTED) -> Grid:
-    """Return the runs with the newest spans: their state, rewards and drops.
+@dataclass(frozen=True, slots=True)
+class RunFigures:
+    """What the store has of a run."""
 
-    The runs of the home that have no span yet come first.
-    """
-    runs = store.query(RUNS).to_dicts()
-    names = [row["run"] for row in runs]
+    change: Change
+    """What it had when it was read."""
+    trust: tuple[str, ...]
+    cells: tuple[Cell, ...]
+    """Waves, rollouts, rewards in training and validation, and waves with alarms."""
+    times: tuple[Cell, ...]
+    """The first and the last span."""
+
+
+class RunTable:
+    """The table of runs. It reads a run again after spans or evaluations of it have arrived."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, RunFigures] = {}
+        self._shares: dict[tuple[Path, str], float | None] = {}
+        """The shares of dropped rollouts, by folder and id of the dataset."""
+
+    def read(self, store: Store, home: Path, trust: Sequence[str] = sender_roles.TRUSTED) -> Grid:
+        """Return the runs with the newest spans: their state, rewards and drops.
+
+        The runs of the home that have no span yet come first.
+        """
+        changes = latest_changes(store, MAX_RUNS)
+        known = {
+            run: figures
+            for run, figures in self._known.items()
+            if (figures.change, figures.trust) == (changes.get(run), tuple(trust))
+        }
+        changed = {run: change for run, change in changes.items() if run not in known}
+        self._known = known = known | _read_figures(store, changed, trust)
+        newest = _newest_datasets(home)
+        rows = _home_rows(home, set(changes)) + tuple(
+            (
+                Reference(Kind.RUN, run),
+                run_state(home, run).progress,
+                *known[run].cells,
+                self._dropped(newest.get(run)),
+                *known[run].times,
+            )
+            for run in changes
+            if run in known  # else its spans were removed meanwhile
+        )
+        empty = "none: start the store with `ltrain up`, and a run with `ltrain run`"
+        return Grid("Runs", RUN_COLUMNS, rows, empty)
+
+    def _dropped(self, newest: WaveDataset | None) -> str | None:
+        """Return the share of the rollouts of a wave that no row is of, as text."""
+        if newest is None:
+            return None
+        wave, path, dataset = newest
+        if (path, dataset) not in self._shares:
+            self._shares[path, dataset] = dropped_share(path)
+        share = self._shares[path, dataset]
+        return None if share is None else f"{share:.0%} of wave {wave}"
+
+
+def _read_figures(
+    store: Store, changes: Mapping[str, Change], trust: Sequence[str]
+) -> dict[str, RunFigures]:
+    names = list(changes)
+    if not names:
+        return {}
     outcomes = query_outcomes(store, names, trust)
     means = query_means(store, names, counting_rollouts(outcomes), trust)
     alarms = count_alarms(store, names, trust)
-    newest = _newest_datasets(home)
-    rows = _home_rows(home, set(names)) + tuple(
-        (
-            Reference(Kind.RUN, row["run"]),
-            run_state(home, row["run"]).progress,
-            row["waves"],
-            row["rollouts"],
-            _first_and_last(means, row["run"], "train"),
-            _last_and_change(means, row["run"], "val"),
-            alarms.get(row["run"]),
-            _dropped(newest.get(row["run"])),
-            *(_minute(row[time]) for time in ("began", "ended")),
+    return {
+        row["run"]: RunFigures(
+            changes[row["run"]],
+            tuple(trust),
+            (
+                row["waves"],
+                row["rollouts"],
+                _first_and_last(means, row["run"], "train"),
+                _last_and_change(means, row["run"], "val"),
+                alarms.get(row["run"]),
+            ),
+            tuple(_minute(row[time]) for time in ("began", "ended")),
         )
-        for row in runs
-    )
-    empty = "none: start the store with `ltrain up`, and a run with `ltrain run`"
-    return Grid("Runs", RUN_COLUMNS, rows, empty)
+        for row in store.query(RUNS, {"runs": names}).to_dicts()
+    }
 
 
 def home_runs(home: Path) -> Grid:
@@ -116,22 +177,16 @@ def _rewards(means: pl.DataFrame, run: str, mode: str) -> tuple[str, list[float]
     return f"{'' if name == 'reward' else f'{name} '}{by}", values
 
 
-def _newest_datasets(home: Path) -> dict[str, tuple[int, Path]]:
-    """Return the last training wave of each run that has a dataset, and its folder."""
-    newest: dict[str, tuple[int, Path]] = {}
+def _newest_datasets(home: Path) -> dict[str, WaveDataset]:
+    """Return the dataset of the last training wave of each run that has one."""
+    newest: dict[str, WaveDataset] = {}
     for path, manifest in list_manifests(home):
         for key in manifest.get("waves", {}):
             run, _, wave = key.rpartition("/train/")
             if run and wave.isdigit():
-                place = (int(wave), path)
-                newest[run] = max(newest.get(run, place), place)
+                found = (int(wave), path, str(manifest["id"]))
+                newest[run] = max(newest.get(run, found), found)
     return newest
-
-
-def _dropped(newest: tuple[int, Path] | None) -> str | None:
-    """Return the share of the rollouts of a wave that no row is of, as text."""
-    share = dropped_share(newest[1]) if newest else None
-    return None if share is None or newest is None else f"{share:.0%} of wave {newest[0]}"
 
 
 def policy_table(home: Path) -> Grid:

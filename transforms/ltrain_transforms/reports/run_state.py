@@ -19,6 +19,7 @@ from ltrain_collector.store import Store
 from ltrain_instrument.files import is_held, path_component
 from ltrain_transforms.datasets import Dataset
 from ltrain_transforms.errors import NoDataset
+from ltrain_transforms.reports.changes import run_change
 from ltrain_transforms.run_events import (
     JOURNAL,
     AnyEvent,
@@ -33,10 +34,6 @@ from ltrain_transforms.run_events import (
 
 ROLLOUTS_ONLY = "run.json"
 """The file of a run of `ltrain rollout`, in the folder of the run."""
-WATERMARK = """
-SELECT toInt64(count()) AS spans, toUnixTimestamp64Nano(max(Timestamp)) AS latest
-FROM otel.spans WHERE RunId = {run:String}
-"""
 
 
 class RunStatus(StrEnum):
@@ -107,12 +104,12 @@ def run_state(home: Path, run: str) -> RunState:
 
 
 def run_watermark(store: Store, home: Path, run: str) -> str:
-    """Return an ETag that changes with the spans, the journal and the state of a run."""
-    (spans,) = store.query(WATERMARK, {"run": run}).rows()
+    """Return an ETag that changes with the spans, evaluations, journal and state of a run."""
+    change = run_change(store, run)
     with suppress(OSError):
         stat = (home / "runs" / path_component(run) / JOURNAL).stat()
-        spans = (*spans, stat.st_mtime_ns, stat.st_size)
-    place = repr((spans, run_state(home, run)))
+        change = (*change, stat.st_mtime_ns, stat.st_size)
+    place = repr((change, run_state(home, run)))
     return f'"{sha256(place.encode()).hexdigest()[:16]}"'
 
 

@@ -9,6 +9,7 @@ from ltrain_transforms.reports import (
     Facts,
     Report,
     RunStatus,
+    RunTable,
     WaveReference,
     collector_health,
     dataset_table,
@@ -16,7 +17,6 @@ from ltrain_transforms.reports import (
     policy_table,
     rules_comparison,
     run_state,
-    run_table,
     run_watermark,
     task_report,
     wave_report,
@@ -33,6 +33,7 @@ class RunPages:
     def __init__(self, sources: Sources, renderer: Renderer) -> None:
         self._sources = sources
         self._renderer = renderer
+        self._runs = RunTable()
 
     def routes(self) -> list[Route]:
         """Return the addresses and their functions."""
@@ -49,7 +50,7 @@ class RunPages:
         sources = self._sources
         try:
             trust = sources.trusted_senders()
-            store = sources.read(lambda store: run_table(store, sources.home, trust))
+            store = sources.read(lambda store: self._runs.read(store, sources.home, trust))
             health = sources.read(collector_health)
         except (NoStore, StoreUnreachable) as error:
             store, health = home_runs(sources.home), Facts("Store", (("store", str(error)),))

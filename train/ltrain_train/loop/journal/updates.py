@@ -43,8 +43,8 @@ def read_updates(folder: Path) -> tuple[TrainedUpdate, ...]:
         return ()
     except ValidationError as error:
         raise BadJournal(
-            f"{file} cannot be read: {describe_fault(error)} Move it away: the next update is then "
-            "the first that alarms compare."
+            f"{file} cannot be read: {describe_fault(error)}. Move it away: the next update is "
+            "then the first that alarms compare."
         ) from error
 
 
