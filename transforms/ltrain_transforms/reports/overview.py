@@ -58,7 +58,7 @@ class RunTable:
 
     def __init__(self) -> None:
         self._known: dict[str, RunFigures] = {}
-        self._shares: dict[tuple[Path, str], float | None] = {}
+        self._shares: dict[tuple[Path, str], float] = {}
         """The shares of dropped rollouts, by folder and id of the dataset."""
 
     def read(self, store: Store, home: Path, trust: Sequence[str] = sender_roles.TRUSTED) -> Grid:
@@ -94,10 +94,13 @@ class RunTable:
         if newest is None:
             return None
         wave, path, dataset = newest
-        if (path, dataset) not in self._shares:
-            self._shares[path, dataset] = dropped_share(path)
-        share = self._shares[path, dataset]
-        return None if share is None else f"{share:.0%} of wave {wave}"
+        share = self._shares.get((path, dataset))
+        if share is None:
+            share = dropped_share(path)
+            if share is None:  # it has no executions, or cannot be read now
+                return None
+            self._shares[path, dataset] = share
+        return f"{share:.0%} of wave {wave}"
 
 
 def _read_figures(
