@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-
 from ltrain_collector.store import Store
 from ltrain_train.errors import NotFinite
 from ltrain_train.loop.journal import (
@@ -113,9 +111,6 @@ class PolicyRun:
     def _trained(
         self, number: int, dataset: Dataset, drops: dict[str, int], update: Update | None
     ) -> Trained:
-        def scan(name: str) -> pl.LazyFrame:
-            return pl.scan_parquet(dataset.path / name)
-
         fields: dict[str, Any] = {}
         if update is not None:
             report = update.report
@@ -127,9 +122,9 @@ class PolicyRun:
             wave=number,
             dataset=dataset.id,
             changed=update is not None and update.version is not None,
-            rules=rule_means(scan),
+            rules=rule_means(dataset.scan),
             drops=drops,
-            figures=read_figures(scan),
+            figures=read_figures(dataset.scan),
             phases=self.updater.phases.pop(),
             **fields,
         )

@@ -66,7 +66,7 @@ class RowSelection:
         """Return the rows, which are read when the frame is collected."""
         own = pl.col("policy") == self.policy
         kept = ~GROUP.is_in(self.groups.implode())
-        return pl.scan_parquet(self.dataset.path / "samples").filter(own, kept)
+        return self.dataset.scan("samples").filter(own, kept)
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,11 +58,14 @@ class WaveFigures(DatasetFigures):
 
 def read_figures(scan: Scan) -> DatasetFigures:
     """Return the figures of a dataset with one training wave."""
+    counted = _counted(scan)
+    return _figures(scan, counted, _outcomes(scan, counted))
+
+
+def _figures(scan: Scan, counted: pl.DataFrame, outcomes: pl.Series) -> DatasetFigures:
     executions, drops = scan("executions"), scan("drops")
     ids = pl.col("stage") == "executions"
     superseded = drops.filter(ids, pl.col("reason") == "superseded").select(execution_id="id")
-    counted = _counted(scan)
-    outcomes = _outcomes(scan, counted)
     return DatasetFigures(
         lowest=_number(outcomes.min()),
         best=_number(outcomes.max()),
@@ -81,10 +84,12 @@ def read_update(number: int, scan: Scan, selective: tuple[str, ...] = ()) -> Wav
         number: it stands for that of a wave.
         selective: the sentences of the build on drops that go together with low reward.
     """
+    counted = _counted(scan)
+    outcomes = _outcomes(scan, counted)
     return WaveFigures(
-        **asdict(read_figures(scan)),
+        **asdict(_figures(scan, counted, outcomes)),
         wave=number,
-        outcome=_number(_outcomes(scan, _counted(scan)).mean()),
+        outcome=_number(outcomes.mean()),
         rules=rule_means(scan),
         selective=selective,
     )

@@ -31,6 +31,10 @@ class Dataset:
             raise UnknownName("table", name, self.counts)
         return pl.read_parquet(self.path / name)
 
+    def scan(self, name: str) -> pl.LazyFrame:
+        """Return a table that is read when the frame is collected."""
+        return pl.scan_parquet(self.path / name)
+
     @property
     def batches(self) -> list["DatasetBatch"]:
         """The batches of whole executions that it was built from."""
@@ -42,7 +46,7 @@ class Dataset:
         """Whether its files can be read and hold as many rows as the manifest counts."""
         try:
             return all(
-                pl.scan_parquet(self.path / name).select(pl.len()).collect().item() == rows
+                self.scan(name).select(pl.len()).collect().item() == rows
                 for name, rows in self.counts.items()
             )
         except (OSError, pl.exceptions.PolarsError):

@@ -74,7 +74,7 @@ def _executions(dataset: Dataset) -> Grid:
     """Count executions by run, mode, wave and outcome."""
     keys = ["run_id", "mode", "wave", "outcome"]
     counted = (
-        _scan(dataset, "executions")
+        dataset.scan("executions")
         .group_by(keys)
         .agg(count=pl.len())
         .sort(keys, nulls_last=True)
@@ -91,13 +91,13 @@ def _numbers(dataset: Dataset) -> Iterator[tuple[Cell, ...]]:
     """Yield the distributions of rewards, advantages and lengths."""
     on_execution = pl.col("call_id").is_null()
     outcome = pl.col("value").sum()
-    outcomes = _scan(dataset, "rewards").filter(on_execution).group_by("execution_id").agg(outcome)
-    samples = _scan(dataset, "samples")
+    outcomes = dataset.scan("rewards").filter(on_execution).group_by("execution_id").agg(outcome)
+    samples = dataset.scan("samples")
     mask = pl.col("response_mask")
     columns = {
         "outcome of an execution": outcomes.select("value"),
-        "reward of a call": _scan(dataset, "transitions").select("reward"),
-        "advantage of a call": _scan(dataset, "transitions").select("advantage"),
+        "reward of a call": dataset.scan("transitions").select("reward"),
+        "advantage of a call": dataset.scan("transitions").select("advantage"),
         "prompt tokens of a row": samples.select(pl.col("prompt_ids").list.len()),
         "response tokens of a row": samples.select(mask.list.len()),
         "trained tokens of a row": samples.select(mask.list.sum().cast(pl.Int64)),
@@ -139,11 +139,7 @@ def _number(value: Any) -> float | None:
 def trained_tokens(dataset: Dataset) -> int:
     """Return the number of tokens with a loss."""
     mask = pl.col("response_mask").list.sum()
-    return int(_scan(dataset, "samples").select(mask.sum()).collect().item() or 0)
-
-
-def _scan(dataset: Dataset, table: str) -> pl.LazyFrame:
-    return pl.scan_parquet(dataset.path / table)
+    return int(dataset.scan("samples").select(mask.sum()).collect().item() or 0)
 
 
 def unknown_names(dataset: Dataset) -> Iterator[tuple[str, str]]:
@@ -152,7 +148,7 @@ def unknown_names(dataset: Dataset) -> Iterator[tuple[str, str]]:
     These are warnings: a name may be absent from one wave and present in the next.
     """
     recipe: dict[str, Any] = dataset.manifest["recipe"]
-    llm_calls = pl.scan_parquet(dataset.path / "calls").filter(kind="llm")
+    llm_calls = dataset.scan("calls").filter(kind="llm")
     known = {name: _unique(llm_calls, name) for name in ("policy", "agent", "node")}
     for policy in recipe["policy"]:
         if known["policy"]:  # empty if no call passed the gateway
@@ -162,7 +158,7 @@ def unknown_names(dataset: Dataset) -> Iterator[tuple[str, str]]:
         yield from _unknown("policy.nodes", "node", policy["nodes"], known["node"])
     step = recipe["credit"]["step"] or {"state": []}
     if step["state"]:
-        variables = _unique(pl.scan_parquet(dataset.path / "states"), "variable")
+        variables = _unique(dataset.scan("states"), "variable")
         yield from _unknown("credit.step.state", "variable", step["state"], variables)
 
 

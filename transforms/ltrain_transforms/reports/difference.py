@@ -76,7 +76,7 @@ def advantage_differences(first: Dataset, second: Dataset) -> pl.DataFrame:
     in it. `by` is their distance; the largest comes first.
     """
     mine, theirs = (
-        pl.scan_parquet(dataset.path / "transitions").select(
+        dataset.scan("transitions").select(
             "execution_id", "call_id", pl.col("advantage").alias(name)
         )
         for dataset, name in ((first, "mine"), (second, "theirs"))
@@ -105,8 +105,7 @@ def _advantages(changed: pl.DataFrame, names: tuple[str, str]) -> Iterator[Grid]
 def _executions_in_one(first: Dataset, second: Dataset) -> tuple[tuple[Cell, ...], ...]:
     """Return for each dataset its id, and the count and examples of executions only in it."""
     mine, theirs = (
-        pl.scan_parquet(dataset.path / "executions").select("execution_id")
-        for dataset in (first, second)
+        dataset.scan("executions").select("execution_id") for dataset in (first, second)
     )
     rows: list[tuple[Cell, ...]] = []
     for name, left, right in ((first.id, mine, theirs), (second.id, theirs, mine)):

@@ -36,8 +36,7 @@ def wave_alarms(
     before = [each for each in own.waves if each.mode == "train" and each.wave < wave.wave]
     earlier = [_figures(each, rewarded) for each in before]
     latest = replace(_figures(wave, rewarded), selective=_selective(dataset))
-    scan = partial(_scan, dataset.path)
-    return [with_examples(alarm, scan) for alarm in find_alarms([*earlier, latest])]
+    return [with_examples(alarm, dataset.scan) for alarm in find_alarms([*earlier, latest])]
 
 
 def _figures(wave: Wave, rewarded: Collection[str]) -> WaveFigures:
@@ -67,7 +66,7 @@ def update_alarms(
     """
     before = [each for each in updates if each.figures.wave < version]
     since = max((each.until for each in before), default=0)
-    scan = partial(_scan_since, dataset.path, since)
+    scan = partial(_scan_since, dataset, since)
     until = scan("executions").select(pl.col("end").max()).collect().item()
     latest = TrainedUpdate(
         until=since if until is None else until,
@@ -78,13 +77,9 @@ def update_alarms(
     return [with_examples(alarm, scan) for alarm in alarms]
 
 
-def _scan(folder: Path, name: str) -> pl.LazyFrame:
-    return pl.scan_parquet(folder / name)
-
-
-def _scan_since(folder: Path, since: int, name: str) -> pl.LazyFrame:
+def _scan_since(dataset: Dataset, since: int, name: str) -> pl.LazyFrame:
     """Return a table, without the executions that ended until then."""
-    rows = _scan(folder, name)
+    rows = dataset.scan(name)
     return rows.filter(pl.col("end") > since) if name == "executions" else rows
 
 
