@@ -222,14 +222,14 @@ PROMOTED = (
     PromotedColumn(
         name="Outcome",
         type=WORD,
-        doc="How the attempt ended that the span closes.",
+        doc="The outcome of the attempt that the span closes.",
         record=(attributes.OUTCOME,),
         since=REPORT_STEP,
     ),
     PromotedColumn(
         name="EvaluationName",
         type=WORD,
-        doc="What an evaluation judges.",
+        doc="The name of an evaluation.",
         record=(attributes.EVALUATION_NAME,),
         since=REPORT_STEP,
     ),

@@ -116,7 +116,7 @@ class Watcher:
         if found:
             raise AlarmRaised(
                 "The watch stopped, because train.stop_on names an alarm that an update raised: "
-                f"{' '.join(found)}. The same command goes on."
+                f"{' '.join(found)}. The same command continues."
             )
         return True
 

@@ -14,7 +14,7 @@ FROM otel.evaluations WHERE {where} GROUP BY run
 """
 
 Change = tuple[int, ...]
-"""Is another one when spans or evaluations of a run have arrived; empty without a span."""
+"""Differs after spans or evaluations of the run have arrived; empty without a span."""
 
 
 def latest_changes(store: Store, limit: int) -> dict[str, Change]:
