@@ -19,6 +19,8 @@ SPANS = 16
 PEER_ROLLOUTS = 1_000
 TASKS = 128
 """Tasks of a wave; each has a group of eight rollouts."""
+TOKENS = 2_100
+"""Tokens of a rollout's last chat."""
 CHUNK = 2_500
 """Rollouts per INSERT."""
 
@@ -45,12 +47,15 @@ SOURCE = """
 WITH
     {first} + number AS n,
     hex(MD5(toString(n))) AS rollout,
-    intDiv(n, 8) AS group_number,
-    map('ltrain.run.id', 'bench', 'ltrain.rollout.id', rollout, 'ltrain.attempt.id', '1',
+    n % {run_rollouts} AS of_run,
+    intDiv(of_run, 8) AS group_number,
+    map('ltrain.run.id', if(n < {run_rollouts}, 'bench',
+            concat('bench-', toString(intDiv(n, {run_rollouts})))),
+        'ltrain.rollout.id', rollout, 'ltrain.attempt.id', '1',
         'ltrain.task.id', concat('t', toString(group_number % {tasks})), 'ltrain.mode', 'train',
         'ltrain.wave', toString(intDiv(group_number, {tasks})),
-        'ltrain.sample.index', toString(n % 8)) AS identity,
-    arrayMap(i -> toString(cityHash64(n, i) % 49152), range(2100)) AS tokens,
+        'ltrain.sample.index', toString(of_run % 8)) AS identity,
+    arrayMap(i -> toString(cityHash64(n, i) % 49152), range({tokens})) AS tokens,
     toUInt64(1790000000000000000 + n * 1000000000) AS began,
     map('service.name', 'agent', 'service.instance.id', 'worker',
         'ltrain.sender', 'ingest') AS worker,
@@ -139,15 +144,26 @@ COLUMNS = (
 
 
 def fill(
-    folder: Path, rollouts: int, *, tasks: int = TASKS, kinds: Sequence[str] = EVERY_KIND
+    folder: Path,
+    rollouts: int,
+    *,
+    tasks: int = TASKS,
+    kinds: Sequence[str] = EVERY_KIND,
+    runs: int = 1,
+    tokens: int = TOKENS,
 ) -> None:
     """Write rollouts to a store.
 
     Args:
         tasks: number of tasks of a wave.
         kinds: the spans of a rollout.
+        runs: number of runs, each with as many rollouts.
+        tokens: largest number of tokens of a chat; a smaller one cuts the texts.
     """
-    source = SOURCE.replace("{spans}", ", ".join(kinds)).replace("{tasks}", str(tasks))
+    source = SOURCE.replace("{spans}", ", ".join(kinds))
+    sizes = {"tasks": tasks, "run_rollouts": rollouts // runs, "tokens": tokens}
+    for name, size in sizes.items():
+        source = source.replace(f"{{{name}}}", str(size))
     with Store.open(f"chdb://{folder}") as store:
         store.migrate()
         for first in range(0, rollouts, CHUNK):

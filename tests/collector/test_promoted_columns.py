@@ -191,7 +191,7 @@ for folder, older in (("new", ""), ("old", sys.argv[2])):
         insert(store, LOGS, logs)
         assert store.query("SELECT AcmeTenant FROM otel.spans").rows() == [("one",)]
         assert store.query("SELECT AcmeTenant FROM otel.logs").rows() == [("two",)]
-        frame = read_spans(store, Source(), Selection(rollout="r"))[0]
+        frame = read_spans(store, Source(), Selection(rollouts=("r",)))[0]
         assert frame["acme_tenant"].to_list() == ["one"]
 assert "| `AcmeTenant` | `otel.spans`, `otel.logs` | `acme.tenant`" in attributes_page()
 """

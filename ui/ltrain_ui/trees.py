@@ -21,6 +21,7 @@ from ltrain_transforms.show import (
     RolloutTree,
     SpansState,
     StoredExecution,
+    StoredGroup,
     TrainedDataset,
     find_execution,
     find_reference,
@@ -79,8 +80,8 @@ class _Request:
     """A label of the recipe, for the reader."""
     dataset: TrainedDataset | None
     """The dataset that is shown in place of what the recipe gives."""
-    group_state: Callable[[], SpansState]
-    """Returns what the store has of its group, which is read once."""
+    group: Callable[[], StoredGroup]
+    """Returns its group, which is read once."""
 
     @property
     def final(self) -> Extent:
@@ -114,9 +115,7 @@ class Trees:
         dataset = execution.trained(self._sources.home)
         own = self._sources.read(execution.state)
         shown = None if address.by_recipe else dataset
-        group = cache(
-            lambda: self._sources.read(lambda store: execution.group_state(store, recipe))
-        )
+        group = cache(lambda: self._sources.read(lambda store: execution.group(store, recipe)))
         request = _Request(execution, own, recipe, label, shown, group)
         extent = address.extent or self._extent(request, address.is_whole)
         key = self._key(request, extent)
@@ -148,7 +147,7 @@ class Trees:
         if own > FEW and not is_whole:
             return Extent.FIRST
         final = request.final
-        needed = own if final == Extent.TRAINED else request.group_state().spans
+        needed = own if final == Extent.TRAINED else request.group().state.spans
         kept = self._kept_tree(self._key(request, final))
         if needed <= SMALL or (kept is not None and kept.done()):
             return final
@@ -156,7 +155,7 @@ class Trees:
 
     def _key(self, request: _Request, extent: Extent) -> str:
         is_of_group = extent == Extent.CREDIT
-        state = request.group_state() if is_of_group else request.own
+        state = request.group().state if is_of_group else request.own
         execution, recipe = request.execution, request.recipe
         dataset = request.dataset if extent == Extent.TRAINED else None
         parts = (execution.kind, execution.id, extent, recipe.digest, request.label, state, dataset)
@@ -169,7 +168,9 @@ class Trees:
             tree = read(lambda store: execution.read_trained(store, dataset))
         if tree is None:  # by the recipe, also where the dataset is damaged
             part = Extent.CREDIT if extent == Extent.TRAINED else extent
-            tree = read(lambda store: execution.read(store, request.recipe, request.label, part))
+            group = request.group() if part == Extent.CREDIT else None
+            recipe, label = request.recipe, request.label
+            tree = read(lambda store: execution.read(store, recipe, label, part, group))
         if tree is None:
             name = f"{execution.kind}:{execution.id}"
             raise NothingToShow(f"The spans of {name} are of no execution that can be shown.")

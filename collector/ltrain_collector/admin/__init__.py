@@ -10,16 +10,14 @@ from ltrain_collector.admin.arrivals import (
 from ltrain_collector.admin.backup import backup, describe_records, restore
 from ltrain_collector.admin.counted_scores import EVALUATED_UNIT_SQL, counted_scores
 from ltrain_collector.admin.maintenance import PruneFilter, days_ago, prune, store_status
-from ltrain_collector.admin.trace_list import list_traces
-from ltrain_collector.admin.trace_query import (
+from ltrain_collector.admin.trace_filter import (
     BY_PERSON,
     EVALUATION_NAME,
-    Line,
     Position,
     TraceFilter,
-    find_line,
-    read_lines,
 )
+from ltrain_collector.admin.trace_list import list_traces
+from ltrain_collector.admin.trace_query import Line, find_line, read_lines
 
 __all__ = [
     "BY_PERSON",

@@ -6,7 +6,8 @@ it. A reader therefore goes back `OVERLAP` from the newest arrival, and ignores 
 
 from dataclasses import dataclass
 
-from ltrain_collector.admin.trace_query import AGENT, TOOL
+from ltrain_collector.admin.trace_filter import TOOL
+from ltrain_collector.admin.trace_query import AGENT
 from ltrain_collector.errors import NotMigrated, QueryFailed
 from ltrain_collector.store import Store
 

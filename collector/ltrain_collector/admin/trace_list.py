@@ -6,13 +6,8 @@ from dataclasses import asdict
 from rich.console import Console
 from rich.table import Table
 
-from ltrain_collector.admin.trace_query import (
-    Line,
-    Totals,
-    TraceFilter,
-    read_lines,
-    read_totals,
-)
+from ltrain_collector.admin.trace_filter import TraceFilter
+from ltrain_collector.admin.trace_query import Line, Totals, read_lines, read_totals
 from ltrain_collector.store import Store
 from ltrain_instrument.machine import visible
 

@@ -204,7 +204,7 @@ def test_spans_without_rollout_and_linked_rewards_are_read_from_the_store(
     rollout.emit("POST", "httpx", {}, parent=job, **own)
     scene.attempt("other").llm()
     insert_otlp(store, scene.request())
-    for selection in (Selection(run="demo", task="t1"), Selection(rollout=rollout.rollout)):
+    for selection in (Selection(run="demo", task="t1"), Selection(rollouts=(rollout.rollout,))):
         resolved, drops = read_spans(store, Source(), selection)
         assert drops.is_empty()
         assert set(resolved["execution_id"]) == {rollout.execution}

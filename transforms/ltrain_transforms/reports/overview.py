@@ -18,17 +18,24 @@ from ltrain_transforms.reports.policy import current_version, list_versions, pol
 from ltrain_transforms.reports.references import Kind, Reference
 from ltrain_transforms.reports.report import Cell, Grid, format_cell, join_names
 from ltrain_transforms.reports.run_state import dropped_share, list_runs, run_state
-from ltrain_transforms.reports.waves import counting_rollouts, query_means, query_outcomes
+from ltrain_transforms.reports.waves import (
+    counting_rollouts,
+    mean_scores,
+    query_outcomes,
+    query_sums,
+)
 from ltrain_transforms.traces import sender_roles
 
 MAX_RUNS = 100
 """Number of runs that are listed: those with the newest spans."""
 RUNS = """
-SELECT toString(RunId) AS run, toInt64(uniqExactIf(RolloutId, RolloutId != '')) AS rollouts,
-    toInt64(uniqExactIf((Mode, Wave), RolloutId != '')) AS waves,
+SELECT toString(RunId) AS run,
+    toInt64(uniqExactIf(cityHash64(RolloutId), RolloutId != '')) AS rollouts,
+    toInt64(uniqExactIf(cityHash64(Mode, Wave), RolloutId != '')) AS waves,
     min(Timestamp) AS began, max(Timestamp) AS ended
 FROM otel.spans WHERE RunId IN {runs:Array(String)} GROUP BY run
 """
+"""Hashes take a third of the time of the texts."""
 WaveDataset = tuple[int, Path, str]
 """A wave, and the folder and the id of its dataset."""
 RUN_COLUMNS = (
@@ -110,7 +117,7 @@ def _read_figures(
     if not names:
         return {}
     outcomes = query_outcomes(store, names, trust)
-    means = query_means(store, names, counting_rollouts(outcomes), trust)
+    means = mean_scores(query_sums(store, names, trust), counting_rollouts(outcomes))
     alarms = count_alarms(store, names, trust)
     return {
         row["run"]: RunFigures(

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,10 +80,18 @@ CLOSED = f"""
     SELECT toString(RunId) AS run, toString(Mode) AS mode, toInt64(Wave) AS wave,
         RolloutId AS rollout, argMax(toString(Outcome), Timestamp) AS outcome
     FROM otel.spans
-    WHERE RunId IN {{{{runs:Array(String)}}}} AND SpanName = '{attributes.SPAN_ROLLOUT}'
-        AND {{runner}}
+    WHERE {{of}} AND RunId IN {{{{runs:Array(String)}}}}
+        AND SpanName = '{attributes.SPAN_ROLLOUT}' AND {{runner}}
     GROUP BY run, mode, wave, rollout
 """
+NOT_COUNTED = f"""
+    RolloutId IN (
+        SELECT RolloutId FROM otel.spans
+        WHERE RunId IN {{{{runs:Array(String)}}}} AND SpanName = '{attributes.SPAN_ROLLOUT}'
+            AND Outcome NOT IN {{{{counting:Array(String)}}}}
+    )
+"""
+"""The few rollouts that a span closes with another outcome: only these are aggregated."""
 
 OUTCOMES = """
 SELECT run, mode, wave, outcome, toInt64(count()) AS rollouts FROM ({closed})
@@ -167,23 +176,26 @@ def query_waves(store: Store, run: str, trust: Sequence[str] = sender_roles.TRUS
     Args:
         trust: the senders whose spans count as spans of a runner or a learner.
     """
-    rollouts = _with_prompts(
-        store, run, trust, store.query(WAVES.format(placing=runner_condition(trust)), {"run": run})
-    )
-    outcomes = query_outcomes(store, [run], trust).drop("run")
-    # rollouts of production traffic have no closing span: all of them count
-    waves = rollouts.join(
-        counting_rollouts(outcomes), ["mode", "wave"], "left", maintain_order="left"
-    ).with_columns(pl.coalesce("counting", "rollouts").alias("counting"))
-    counts = waves.select("mode", "wave", "counting").with_columns(run=pl.lit(run))
-    means = query_means(store, [run], counts, trust).drop("run")
-    updates, alarms = _updates(store, run, trust, waves), query_alarms(store, run, trust)
-    return RunWaves(waves, outcomes, means, updates, alarms)
+    # each query takes one thread
+    with ThreadPoolExecutor() as pool:
+        sums = pool.submit(query_sums, store, [run], trust)
+        closed = pool.submit(query_outcomes, store, [run], trust)
+        raised = pool.submit(query_alarms, store, run, trust)
+        placing = runner_condition(trust)
+        found = store.query(WAVES.format(placing=placing), {"run": run})
+        rollouts = _with_prompts(store, run, placing, found)
+        outcomes = closed.result().drop("run")
+        # rollouts of production traffic have no closing span: all of them count
+        waves = rollouts.join(
+            counting_rollouts(outcomes), ["mode", "wave"], "left", maintain_order="left"
+        ).with_columns(pl.coalesce("counting", "rollouts").alias("counting"))
+        updates = _updates(store, run, trust, waves)
+        counts = waves.select("mode", "wave", "counting").with_columns(run=pl.lit(run))
+        means = mean_scores(sums.result(), counts).drop("run")
+        return RunWaves(waves, outcomes, means, updates, raised.result())
 
 
-def _with_prompts(
-    store: Store, run: str, trust: Sequence[str], waves: pl.DataFrame
-) -> pl.DataFrame:
+def _with_prompts(store: Store, run: str, placing: str, waves: pl.DataFrame) -> pl.DataFrame:
     """Return the waves with the prompts of their attempts among their policies.
 
     All attempts of a wave name prompts or none does, so a few of each wave are read first: the
@@ -191,7 +203,7 @@ def _with_prompts(
     """
     parameters = {"run": run, "some": waves["some"].explode().to_list()}
     for of in ("RolloutId IN {some:Array(String)}", "RolloutId != ''"):
-        sql = PROMPTS.format(placing=runner_condition(trust), of=of)
+        sql = PROMPTS.format(placing=placing, of=of)
         prompts = store.query(sql, parameters)
         if prompts.is_empty():
             return waves.drop("some")
@@ -205,17 +217,21 @@ def query_outcomes(store: Store, runs: Sequence[str], trust: Sequence[str]) -> p
     return store.query(OUTCOMES.format(closed=_closed(trust)), {"runs": list(runs)})
 
 
-def query_means(
-    store: Store, runs: Sequence[str], counting: pl.DataFrame, trust: Sequence[str]
-) -> pl.DataFrame:
+def query_sums(store: Store, runs: Sequence[str], trust: Sequence[str]) -> pl.DataFrame:
+    """Return `run`, `mode`, `wave`, `name`, `source`, `total` and `rollouts` of each evaluation."""
+    closed = _closed(trust, NOT_COUNTED.format())
+    sql = EVALUATIONS.format(closed=closed, placing=runner_condition(trust))
+    return store.query(sql, {"runs": list(runs), "counting": list(COUNTING)})
+
+
+def mean_scores(sums: pl.DataFrame, counting: pl.DataFrame) -> pl.DataFrame:
     """Return `run`, `mode`, `wave`, `name`, `source` and the `mean` of each evaluation.
 
     Args:
+        sums: the result of `query_sums`.
         counting: `run`, `mode`, `wave` and the number of rollouts that count, as `counting`: those
             without the evaluation count as 0.
     """
-    sql = EVALUATIONS.format(closed=_closed(trust), placing=runner_condition(trust))
-    sums = store.query(sql, {"runs": list(runs), "counting": list(COUNTING)})
     keys = ["run", "mode", "wave"]
     return sums.join(counting, keys, "left", maintain_order="left").select(
         *(*keys, "name", "source"),
@@ -237,8 +253,8 @@ def last_scores(rollouts: str, by: str = "rollout", where: str = "true") -> str:
     FROM ({scores}) GROUP BY {by}"""
 
 
-def _closed(trust: Sequence[str]) -> str:
-    return CLOSED.format(runner=sender_roles.role_condition(Role.RUNNER, trust))
+def _closed(trust: Sequence[str], of: str = "true") -> str:
+    return CLOSED.format(runner=sender_roles.role_condition(Role.RUNNER, trust), of=of)
 
 
 def counting_rollouts(outcomes: pl.DataFrame) -> pl.DataFrame:

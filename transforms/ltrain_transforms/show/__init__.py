@@ -21,7 +21,12 @@ from ltrain_transforms.show.page import (
     write_page,
 )
 from ltrain_transforms.show.rollout import Extent, recipe_of_group, recipe_or_default
-from ltrain_transforms.show.stored_execution import SpansState, StoredExecution, find_execution
+from ltrain_transforms.show.stored_execution import (
+    SpansState,
+    StoredExecution,
+    StoredGroup,
+    find_execution,
+)
 from ltrain_transforms.show.terminal import print_shown
 from ltrain_transforms.show.trained_rows import SHADES, trained_rows
 from ltrain_transforms.show.trained_tables import TrainedDataset
@@ -36,6 +41,7 @@ __all__ = [
     "Shown",
     "SpansState",
     "StoredExecution",
+    "StoredGroup",
     "TrainedDataset",
     "align_calls",
     "compare_task",

@@ -12,7 +12,7 @@ from ltrain_collector.store import Store
 from ltrain_transforms.datasets import derive, parse_spans
 from ltrain_transforms.recipe import DEFAULT, Policy, Recipe, Reward, Source
 from ltrain_transforms.rewards import explained_scores
-from ltrain_transforms.source import Selection, read_spans, runner_condition
+from ltrain_transforms.source import Selection, list_rollouts, read_spans, runner_condition
 from ltrain_transforms.tables import TABLES
 from ltrain_transforms.traces import sender_roles
 
@@ -120,10 +120,20 @@ def parsed_tables(
 
 
 def read_rollout(
-    store: Store, recipe: Recipe, recipe_label: str, row: dict[str, Any]
+    store: Store,
+    recipe: Recipe,
+    recipe_label: str,
+    row: dict[str, Any],
+    group: Selection | None = None,
 ) -> RolloutTables:
-    """Read all tables of a rollout; `row` is a result of `candidates`."""
-    spans, unresolved = read_spans(store, Source(trust=recipe.source.trust), group_selection(row))
+    """Read all tables of a rollout.
+
+    Args:
+        row: a result of `candidates`.
+        group: the result of `select_group`, if it is known.
+    """
+    source = Source(trust=recipe.source.trust)
+    spans, unresolved = read_spans(store, source, group or select_group(store, source, row))
     derived = derive(spans, recipe, named_modes=(row["mode"],))
     executions = derived.tables["executions"]
     own = executions.filter(pl.col("rollout_id") == row["rollout"])
@@ -147,16 +157,15 @@ def explain_scores(spans: pl.DataFrame) -> dict[str, str]:
     }
 
 
-def group_selection(row: dict[str, Any]) -> Selection:
+def select_group(store: Store, source: Source, row: dict[str, Any]) -> Selection:
     """Select the group of a rollout, or the rollout alone if its run or task is not known."""
     if not row["run"] or not row["task"]:
-        return Selection(rollout=str(row["rollout"]))
-    return Selection(
-        run=str(row["run"]),
-        mode=str(row["mode"]) if row["mode"] else None,
-        wave=int(row["wave"]),
-        task=str(row["task"]),
+        return Selection(rollouts=(str(row["rollout"]),))
+    run = str(row["run"])
+    place = Selection(
+        run=run, mode=row["mode"] or None, wave=int(row["wave"]), task=str(row["task"])
     )
+    return Selection(run=run, rollouts=list_rollouts(store, source, place))
 
 
 def own_tables(

@@ -20,9 +20,9 @@ from ltrain_transforms.show.rollout import (
     Extent,
     RolloutTables,
     candidates,
-    group_selection,
     parsed_tables,
     read_rollout,
+    select_group,
 )
 from ltrain_transforms.show.traffic import (
     TrafficKind,
@@ -50,6 +50,15 @@ class SpansState:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredGroup:
+    """The rollouts with which credit compares an execution."""
+
+    selection: Selection
+    state: SpansState
+    """With the spans that name no rollout."""
+
+
+@dataclass(frozen=True, slots=True)
 class StoredExecution:
     """A rollout, trace or session in the store."""
 
@@ -73,25 +82,32 @@ class StoredExecution:
         """
         return SpansState(*store.query(sql, params).row(0))
 
-    def group_state(self, store: Store, recipe: Recipe) -> SpansState:
-        """Return what the store has of its group, with the spans that name no rollout."""
+    def group(self, store: Store, recipe: Recipe) -> "StoredGroup":
+        """Return its group; of a trace or session itself."""
         if self.kind == "rollout":
-            source, selection = _source(recipe), group_selection(self.place)
+            source = _source(recipe)
+            selection = select_group(store, source, self.place)
         else:
             source, selection = traffic_source(recipe, self._traffic, self.id), Selection()
-        return SpansState(*read_spans_state(store, source, selection))
+        return StoredGroup(selection, SpansState(*read_spans_state(store, source, selection)))
 
     def trained(self, home: Path) -> TrainedDataset | None:
         """Return the dataset with the rollout, if there is one."""
         return find_trained(home, self.place) if self.kind == "rollout" else None
 
     def read(
-        self, store: Store, recipe: Recipe, recipe_label: str, extent: Extent = Extent.CREDIT
+        self,
+        store: Store,
+        recipe: Recipe,
+        recipe_label: str,
+        extent: Extent = Extent.CREDIT,
+        group: "StoredGroup | None" = None,
     ) -> RolloutTree | None:
         """Return the tree; None if no execution has this id.
 
         Args:
             extent: any but `TRAINED`.
+            group: its group, if it is known.
         """
         match extent, self.kind:
             case (Extent.FIRST, _):
@@ -99,7 +115,8 @@ class StoredExecution:
             case (Extent.CALLS, "rollout"):
                 tables = self._read_calls(store, recipe)
             case (_, "rollout"):
-                tables = read_rollout(store, recipe, recipe_label, self.place)
+                selection = None if group is None else group.selection
+                tables = read_rollout(store, recipe, recipe_label, self.place, selection)
             case _:
                 found = read_traffic(store, recipe, recipe_label, self._traffic, self.id)
                 return None if found is None else build_tree(found)
@@ -133,7 +150,7 @@ class StoredExecution:
         return own, params
 
     def _read_calls(self, store: Store, recipe: Recipe) -> RolloutTables:
-        selection = Selection(rollout=self.id, run=self.place["run"] or None)
+        selection = Selection(rollouts=(self.id,), run=self.place["run"] or None)
         spans, _ = read_spans(store, _source(recipe), selection)
         tables = parsed_tables(spans, recipe, self.id)
         return RolloutTables(self.id, tables, _no_group(), "", self.kind, extent=Extent.CALLS)

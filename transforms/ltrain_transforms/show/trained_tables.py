@@ -83,7 +83,7 @@ def read_trained(
         row: a result of `candidates`.
     """
     rollout = str(row["rollout"])
-    spans, _ = read_spans(store, Source(), Selection(rollout=rollout, run=row["run"] or None))
+    spans, _ = read_spans(store, Source(), Selection(rollouts=(rollout,), run=row["run"] or None))
     try:
         executions = pl.scan_parquet(dataset.path / "executions")
         own = executions.filter(pl.col("rollout_id") == rollout).collect()

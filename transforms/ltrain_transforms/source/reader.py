@@ -35,7 +35,8 @@ class Selection:
     groups: tuple[str, ...] | None = None
     """Tasks of waves, each as `<wave>/<task>`: the rollouts of a task in a wave are a group."""
     task: str | None = None
-    rollout: str | None = None
+    rollouts: tuple[str, ...] | None = None
+    """Their ids."""
     since: str | None = None
     """Earliest start of a span, ISO 8601, instead of the source's."""
     without: tuple[str, ...] = ()
@@ -142,6 +143,16 @@ def read_spans_state(store: Store, source: Source, selection: Selection) -> tupl
     return int(spans), str(latest)
 
 
+def list_rollouts(store: Store, source: Source, selection: Selection) -> tuple[str, ...]:
+    """Return the ids of the selected rollouts.
+
+    Several queries of a few rollouts take less time by their ids: spans are stored in their order.
+    """
+    where, params = selection_condition(source, selection)
+    sql = f"SELECT DISTINCT RolloutId AS rollout FROM otel.spans WHERE {where} ORDER BY rollout"
+    return tuple(store.query(sql, params)["rollout"])
+
+
 def watermark(store: Store, source: Source, selection: Selection) -> tuple[str, int | None]:
     """Return when the latest selected span was ingested, and when the newest of them ended.
 
@@ -236,7 +247,7 @@ def selection_conditions(
         "wave": ("Wave = {wave:UInt32}", selection.wave),
         "groups": (f"{GROUP_SQL} IN {{groups:Array(String)}}", selection.groups),
         "task": ("TaskId = {task:String}", selection.task),
-        "rollout": ("RolloutId = {rollout:String}", selection.rollout),
+        "rollouts": ("RolloutId IN {rollouts:Array(String)}", selection.rollouts),
         "since": ("Timestamp >= parseDateTime64BestEffort({since:String}, 9)", since),
         "until": ("Timestamp <= parseDateTime64BestEffort({until:String}, 9)", source.until),
     }
