@@ -1,5 +1,7 @@
 """The tables of a store's runs and a home's policies and datasets, and the report on a wave."""
 
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,7 @@ from tests.otlp import insert_otlp
 from tests.transforms.conftest import Scene
 from tests.transforms.reports.test_policy import publish
 
+from ltrain_collector.errors import QueryFailed
 from ltrain_collector.feedback import Feedback, save_feedback
 from ltrain_collector.store import Store
 from ltrain_transforms.datasets import Dataset, build, dataset_folder
@@ -22,6 +25,7 @@ from ltrain_transforms.reports import (
     WaveReference,
     dataset_table,
     home_runs,
+    overview,
     policy_table,
     run_watermark,
     wave_report,
@@ -110,6 +114,47 @@ def test_only_runs_that_have_changed_are_read_again(
     read.clear()
     table.read(store, tmp_path, ("admin",))
     assert {tuple(sorted(runs)) for runs in read} == {("demo", "other")}
+
+
+def test_the_table_of_a_large_store_comes_before_its_figures(
+    waves: list[Dataset], store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    complete = RunTable().read(store, tmp_path)
+    may_read, query = threading.Event(), store.query
+
+    def waiting(sql: str, params: Any = None) -> Any:
+        if params and "runs" in params:
+            may_read.wait()
+        return query(sql, params)
+
+    monkeypatch.setattr(store, "query", waiting)
+    monkeypatch.setattr(overview, "LARGE", 1)
+    table = RunTable()
+    ((run, _, *cells),) = table.read(store, tmp_path).rows
+    assert (run, set(cells)) == (Reference(Kind.RUN, "demo"), {"…", "0% of wave 1"})
+    assert table.read(store, tmp_path).rows[0][2] == "…"  # the first reading goes on
+    assert table.is_reading
+    may_read.set()
+    while table.is_reading:
+        time.sleep(0.01)
+    assert table.read(store, tmp_path) == complete
+
+
+def test_figures_that_cannot_be_read_are_an_error_and_read_again(
+    waves: list[Dataset], store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, query = RunTable(), store.query
+
+    def failing(sql: str, params: Any = None) -> Any:
+        if params and "runs" in params:
+            raise QueryFailed("no memory", 241)
+        return query(sql, params)
+
+    monkeypatch.setattr(store, "query", failing)
+    with pytest.raises(QueryFailed, match="no memory"):
+        table.read(store, tmp_path)
+    monkeypatch.setattr(store, "query", query)
+    assert table.read(store, tmp_path) == RunTable().read(store, tmp_path)
 
 
 def test_an_empty_store_and_home_have_no_rows(store: Store, tmp_path: Path) -> None:

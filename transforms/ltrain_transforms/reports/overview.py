@@ -1,6 +1,8 @@
 """What a store and a home contain: tables of runs, of policies and of datasets."""
 
+import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,6 +28,10 @@ from ltrain_transforms.reports.waves import (
 )
 from ltrain_transforms.traces import sender_roles
 
+LARGE = 1_000_000
+"""Spans of runs whose figures take more than a quarter of a second."""
+PATIENCE = 0.02
+"""Seconds to wait for the figures of a large store; most often they are known."""
 MAX_RUNS = 100
 """Number of runs that are listed: those with the newest spans."""
 RUNS = """
@@ -60,28 +66,43 @@ class RunFigures:
     """The first and the last span."""
 
 
+UNREAD = RunFigures((), (), ("…",) * 5, ("…",) * 2)
+"""In the place of figures that are still being read."""
+
+
 class RunTable:
-    """The table of runs. It reads a run again after spans or evaluations of it have arrived."""
+    """The table of runs. It reads a run again after spans or evaluations of it have arrived.
+
+    A table can come before its figures: those of ten million spans take two seconds.
+    """
 
     def __init__(self) -> None:
         self._known: dict[str, RunFigures] = {}
+        self._reader = ThreadPoolExecutor(1)
+        self._reading: Future[None] | None = None
+        self._lock = threading.Lock()
         self._shares: dict[tuple[Path, str], float] = {}
         """The shares of dropped rollouts, by folder and id of the dataset."""
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether figures of the last table are still being read."""
+        return self._reading is not None and not self._reading.done()
 
     def read(self, store: Store, home: Path, trust: Sequence[str] = sender_roles.TRUSTED) -> Grid:
         """Return the runs with the newest spans: their state, rewards and drops.
 
-        The runs of the home that have no span yet come first.
+        The runs of the home that have no span yet come first. In a large store the figures of runs
+        that have changed are the earlier ones or `UNREAD`, while `is_reading`.
         """
         changes = latest_changes(store, MAX_RUNS)
-        known = {
-            run: figures
-            for run, figures in self._known.items()
-            if (figures.change, figures.trust) == (changes.get(run), tuple(trust))
-        }
-        changed = {run: change for run, change in changes.items() if run not in known}
-        self._known = known = known | _read_figures(store, changed, trust)
-        newest = _newest_datasets(home)
+        spans = sum(change[0] for change in changes.values())
+        with suppress(TimeoutError):
+            reading = self._refresh(store, changes, tuple(trust))
+            reading.result(PATIENCE if spans > LARGE else None)
+        known, newest = self._known, _newest_datasets(home)
+        if self.is_reading:
+            known = {run: known.get(run, UNREAD) for run in changes}
         rows = _home_rows(home, set(changes)) + tuple(
             (
                 Reference(Kind.RUN, run),
@@ -95,6 +116,24 @@ class RunTable:
         )
         empty = "none: start the store with `ltrain up`, and a run with `ltrain run`"
         return Grid("Runs", RUN_COLUMNS, rows, empty)
+
+    def _refresh(
+        self, store: Store, changes: Mapping[str, Change], trust: tuple[str, ...]
+    ) -> "Future[None]":
+        """Return the reading of the runs that have changed, or the one that has not ended."""
+        with self._lock:
+            if self._reading is None or self._reading.done():
+                self._reading = self._reader.submit(self._update, store, changes, trust)
+            return self._reading
+
+    def _update(self, store: Store, changes: Mapping[str, Change], trust: tuple[str, ...]) -> None:
+        known = {
+            run: figures
+            for run, figures in self._known.items()
+            if (figures.change, figures.trust) == (changes.get(run), trust)
+        }
+        changed = {run: change for run, change in changes.items() if run not in known}
+        self._known = known | _read_figures(store, changed, trust)
 
     def _dropped(self, newest: WaveDataset | None) -> str | None:
         """Return the share of the rollouts of a wave that no row is of, as text."""
@@ -111,7 +150,7 @@ class RunTable:
 
 
 def _read_figures(
-    store: Store, changes: Mapping[str, Change], trust: Sequence[str]
+    store: Store, changes: Mapping[str, Change], trust: tuple[str, ...]
 ) -> dict[str, RunFigures]:
     names = list(changes)
     if not names:
@@ -122,7 +161,7 @@ def _read_figures(
     return {
         row["run"]: RunFigures(
             changes[row["run"]],
-            tuple(trust),
+            trust,
             (
                 row["waves"],
                 row["rollouts"],

@@ -1,5 +1,7 @@
 """Pages of runs: all of them, one, a wave, the rules on a wave, and a task."""
 
+from hashlib import sha256
+
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -50,12 +52,14 @@ class RunPages:
         sources = self._sources
         try:
             trust = sources.trusted_senders()
-            store = sources.read(lambda store: self._runs.read(store, sources.home, trust))
             health = sources.read(collector_health)
+            store = sources.read(lambda store: self._runs.read(store, sources.home, trust))
         except (NoStore, StoreUnreachable) as error:
             store, health = home_runs(sources.home), Facts("Store", (("store", str(error)),))
         parts = (health, store, policy_table(sources.home), dataset_table(sources.home))
-        return self._renderer.show(Report("Runs, policies and datasets", "", parts, {}))
+        report = Report("Runs, policies and datasets", "", parts, {})
+        version = f'"{sha256(repr(report).encode()).hexdigest()[:16]}"'
+        return self._renderer.show_live(report, version, self._runs.is_reading)
 
     def run(self, request: Request) -> Response:
         """Show a run: curves by evaluation and rule, and its waves."""
