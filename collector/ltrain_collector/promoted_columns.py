@@ -73,6 +73,19 @@ RESOURCE_STEP = "10_resource"
 """The step after which task, domain, mode and wave of a resource count like those of a span."""
 REPORT_STEP = "11_reports"
 """The step that adds what reports read of every span; attributes take ten times as long to read."""
+LIST_STEP = "12_lists"
+"""The step that adds what lists and totals read, whichever instrumentation names it."""
+
+SESSION_NAMES = (
+    "session.id",
+    attributes.CONVERSATION_ID,
+    "traceloop.association.properties.session_id",
+    "traceloop.association.properties.thread_id",
+    "langsmith.metadata.session_id",
+    "langsmith.metadata.thread_id",
+    "ai.telemetry.metadata.sessionId",
+)
+"""Attributes of several instrumentations that name a session, the strongest first."""
 
 PROMOTED = (
     PromotedColumn(
@@ -190,19 +203,41 @@ PROMOTED = (
         name="InTokens",
         type=NUMBER,
         doc="Number of prompt tokens.",
-        record=("gen_ai.usage.input_tokens",),
+        record=("gen_ai.usage.input_tokens", "llm.token_count.prompt"),
+        since=LIST_STEP,
     ),
     PromotedColumn(
         name="OutTokens",
         type=NUMBER,
         doc="Number of response tokens.",
-        record=("gen_ai.usage.output_tokens",),
+        record=("gen_ai.usage.output_tokens", "llm.token_count.completion"),
+        since=LIST_STEP,
     ),
     PromotedColumn(
         name="ToolName",
         type=WORD,
         doc="The tool.",
-        record=("gen_ai.tool.name",),
+        record=("gen_ai.tool.name", "tool.name", "mcp.tool.name", "ai.toolCall.name"),
+        since=LIST_STEP,
+    ),
+    PromotedColumn(
+        name="AgentName",
+        type=WORD,
+        doc="The agent, or the node of its graph.",
+        record=(
+            "gen_ai.agent.name",
+            "langgraph.node",
+            "langsmith.metadata.langgraph_node",
+            "graph.node.id",
+        ),
+        since=LIST_STEP,
+    ),
+    PromotedColumn(
+        name="SessionId",
+        type=ID,
+        doc="The session, or the conversation.",
+        record=SESSION_NAMES,
+        since=LIST_STEP,
     ),
     PromotedColumn(
         name="GenAiKind",
@@ -312,24 +347,6 @@ def step_statements(step: str) -> Iterator[str]:
         materialized = ", ".join(f"MATERIALIZE COLUMN {each.name}" for each in changed)
         yield f"{table} {materialized} SETTINGS mutations_sync = 2"
 
-
-SESSION_NAMES = (
-    "session.id",
-    attributes.CONVERSATION_ID,
-    "traceloop.association.properties.session_id",
-    "traceloop.association.properties.thread_id",
-    "langsmith.metadata.session_id",
-    "langsmith.metadata.thread_id",
-    "ai.telemetry.metadata.sessionId",
-)
-"""Attributes of several instrumentations that name a session, the strongest first."""
-
-SESSION_SQL = (
-    "arrayFirst(one -> one != '', ["
-    + ", ".join(f"SpanAttributes['{name}']" for name in SESSION_NAMES)
-    + "])"
-)
-"""SQL expression: the session that a span names, or an empty string."""
 
 UNIT_SQL = "if(RolloutId != '', RolloutId, TraceId)"
 """SQL expression: the rollout of a span, else its trace."""

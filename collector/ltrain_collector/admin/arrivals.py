@@ -7,7 +7,6 @@ it. A reader therefore goes back `OVERLAP` from the newest arrival, and ignores 
 from dataclasses import dataclass
 
 from ltrain_collector.admin.trace_filter import TOOL
-from ltrain_collector.admin.trace_query import AGENT
 from ltrain_collector.errors import NotMigrated, QueryFailed
 from ltrain_collector.store import Store
 
@@ -18,7 +17,7 @@ MAX_TEXT = 200
 UNKNOWN_COLUMN = 47
 """ClickHouse's error code."""
 ACTOR = (
-    f"multiIf({TOOL} AND ToolName != '', toString(ToolName), {AGENT} != '', {AGENT}, "
+    f"multiIf({TOOL} AND ToolName != '', toString(ToolName), AgentName != '', toString(AgentName), "
     "toString(GenAiModel))"
 )
 SINCE = "FROM otel.otel_traces WHERE IngestedAt > fromUnixTimestamp64Milli({since:Int64})"

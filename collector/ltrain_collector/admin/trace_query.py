@@ -15,25 +15,13 @@ import polars as pl
 from ltrain_collector.admin.counted_scores import EVALUATED_UNIT_SQL, counted_scores
 from ltrain_collector.admin.newest_units import UnitSearch, units_condition
 from ltrain_collector.admin.trace_filter import IS_EVALUATION, LLM, TOOL, Position, TraceFilter
-from ltrain_collector.promoted_columns import SESSION_SQL, UNIT_SQL
+from ltrain_collector.promoted_columns import UNIT_SQL
 from ltrain_collector.store import Store
 
 TOOL_NAME = (
-    "arrayFirst(one -> one != '', [toString(ToolName), SpanAttributes['tool.name'], "
-    "SpanAttributes['traceloop.entity.name'], SpanAttributes['mcp.tool.name'], "
-    "SpanAttributes['ai.toolCall.name'], toString(SpanName)])"
+    "if(ToolName != '', toString(ToolName), replaceRegexpOne(toString(SpanName), '[.]tool$', ''))"
 )
-AGENT = (
-    "arrayFirst(one -> one != '', [SpanAttributes['gen_ai.agent.name'], "
-    "SpanAttributes['langgraph.node'], SpanAttributes['langsmith.metadata.langgraph_node'], "
-    "SpanAttributes['graph.node.id']])"
-)
-TOKENS = (
-    "if(InTokens + OutTokens > 0, InTokens + OutTokens, "
-    "toUInt32OrZero(SpanAttributes['llm.token_count.prompt']) "
-    "+ toUInt32OrZero(SpanAttributes['llm.token_count.completion']))"
-)
-"""Some instrumentations write both names of the counts."""
+"""A span of traceloop's SDK is named `<tool>.tool`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +122,10 @@ FROM (
     SELECT {UNIT_SQL} AS unit, ScopeName AS scope,
         min(Timestamp) AS began,
         max(toUnixTimestamp64Nano(Timestamp) + toInt64(Duration)) AS ended,
-        max({SESSION_SQL}) AS session, max(toString(RunId)) AS run, max(toString(Mode)) AS mode,
-        groupUniqArrayIf({AGENT}, {AGENT} != '') AS agents,
-        countIf({LLM}) AS llm, countIf({TOOL}) AS tool, sumIf({TOKENS}, {LLM}) AS tokens,
-        countIf(StatusCode = 'Error') AS failed
+        max(SessionId) AS session, max(toString(RunId)) AS run, max(toString(Mode)) AS mode,
+        groupUniqArrayIf(toString(AgentName), AgentName != '') AS agents,
+        countIf({LLM}) AS llm, sumIf(InTokens + OutTokens, {LLM}) AS tokens,
+        countIf({TOOL}) AS tool, countIf(StatusCode = 'Error') AS failed
     FROM otel.spans WHERE NOT {IS_EVALUATION} AND {{spans}}
     GROUP BY unit, scope
 ) GROUP BY unit
@@ -172,8 +160,9 @@ def read_totals(store: Store, selection: TraceFilter) -> Totals:
     """Return what all selected rollouts and traces add up to."""
     where, params = selection.condition()
     by_scope = (
-        f"SELECT ScopeName AS scope, {UNIT_SQL} AS unit, max({SESSION_SQL}) AS session, "
-        f"countIf({LLM}) AS llm, sumIf({TOKENS}, {LLM}) AS tokens, countIf({TOOL}) AS tool, "
+        f"SELECT ScopeName AS scope, {UNIT_SQL} AS unit, max(SessionId) AS session, "
+        f"countIf({LLM}) AS llm, sumIf(InTokens + OutTokens, {LLM}) AS tokens, "
+        f"countIf({TOOL}) AS tool, "
         "groupUniqArrayIf(toString(GenAiModel), GenAiModel != '') AS models, "
         f"groupUniqArrayIf({TOOL_NAME}, {TOOL}) AS tools, "
         f"countIf(StatusCode = 'Error') AS failed FROM otel.spans WHERE {where} "

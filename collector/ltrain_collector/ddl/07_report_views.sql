@@ -3,21 +3,13 @@ CREATE OR REPLACE VIEW otel.tool_calls AS
 SELECT
     Timestamp AS started,
     RunId AS run, Mode AS mode, Wave AS wave, TaskId AS task, RolloutId AS rollout, Attempt AS attempt,
-    multiIf(
-        ToolName != '', ToolName,
-        SpanAttributes['tool.name'] != '', SpanAttributes['tool.name'],
-        SpanAttributes['traceloop.entity.name'] != '', SpanAttributes['traceloop.entity.name'],
-        SpanAttributes['mcp.tool.name'] != '', SpanAttributes['mcp.tool.name'],
-        toString(SpanName)
-    ) AS tool,
+    if(ToolName != '', toString(ToolName), replaceRegexpOne(toString(SpanName), '[.]tool$', '')) AS tool,
     if(StatusCode = 'Error' OR SpanAttributes['error.type'] != '', 'error', 'ok') AS status,
     if(SpanAttributes['error.type'] != '', SpanAttributes['error.type'], splitByChar('\n', StatusMessage)[1]) AS error,
     Duration / 1e9 AS duration,
     TraceId AS trace, SpanId AS span
 FROM otel.spans
-WHERE GenAiOp = 'execute_tool'
-    OR SpanAttributes['openinference.span.kind'] = 'TOOL'
-    OR SpanAttributes['traceloop.span.kind'] = 'tool';
+WHERE GenAiOp = 'execute_tool' OR lower(extract(toString(GenAiKind), '[^.]+$')) IN ('tool', 'toolcall');
 
 CREATE OR REPLACE VIEW otel.tool_status AS
 SELECT

@@ -16,7 +16,6 @@ from ltrain_collector import schema
 from ltrain_collector.admin import BY_PERSON, EVALUATION_NAME
 from ltrain_collector.errors import ACCESS_DENIED, NotSaved, QueryFailed
 from ltrain_collector.feedback.record import Feedback, to_request
-from ltrain_collector.promoted_columns import SESSION_SQL
 from ltrain_collector.signals import TRACES, Rows
 from ltrain_collector.store import Store
 from ltrain_instrument import attributes
@@ -25,7 +24,7 @@ from ltrain_instrument.feedback import WITHDRAWN, Target
 _WRITING = threading.Lock()
 """Held while feedback is compared with the latest and written: a repeated click is stored once."""
 
-_COLUMNS: dict[str, str] = {"rollout": "RolloutId", "trace": "TraceId", "session": SESSION_SQL}
+_COLUMNS: dict[str, str] = {"rollout": "RolloutId", "trace": "TraceId", "session": "SessionId"}
 
 _GIVEN = f"""
 SELECT SpanId AS span, toUnixTimestamp64Nano(Timestamp) AS time,

@@ -8,7 +8,6 @@ from pydantic import ValidationError
 from ltrain_collector.errors import BadFeedback, NoTarget
 from ltrain_collector.feedback.person import local_person, save_feedback
 from ltrain_collector.feedback.record import Feedback
-from ltrain_collector.promoted_columns import SESSION_SQL
 from ltrain_collector.store import Store
 from ltrain_instrument.feedback import TARGET_KINDS, Target, TargetKind
 
@@ -18,7 +17,7 @@ MAX_CANDIDATES = 5
 _COLUMNS: dict[TargetKind, str] = {
     "rollout": "RolloutId",
     "trace": "TraceId",
-    "session": SESSION_SQL,
+    "session": "SessionId",
 }
 
 

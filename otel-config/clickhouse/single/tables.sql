@@ -17,17 +17,18 @@ SETTINGS index_granularity = 8192;
 
 INSERT INTO otel.ltrain_migrations (step, version, program) VALUES
 ('01_database',1,'0.1.0'),
-('02_logs',8,'0.1.0'),
-('02_metrics',10,'0.1.0'),
+('02_logs',9,'0.1.0'),
+('02_metrics',11,'0.1.0'),
 ('02_traces',2,'0.1.0'),
 ('03_trace_executions',3,'0.1.0'),
 ('04_domain',4,'0.1.0'),
-('08_sender_logs',9,'0.1.0'),
+('08_sender_logs',10,'0.1.0'),
 ('08_sender_traces',5,'0.1.0'),
-('09_renamed_views',11,'0.1.0'),
+('09_renamed_views',12,'0.1.0'),
 ('10_resource_traces',6,'0.1.0'),
-('11_reports_traces',7,'0.1.0'),
-('views',11,'0.1.0');
+('11_reports_traces',8,'0.1.0'),
+('12_lists_traces',7,'0.1.0'),
+('views',12,'0.1.0');
 
 CREATE TABLE IF NOT EXISTS otel.otel_logs
 (
@@ -323,9 +324,11 @@ CREATE TABLE IF NOT EXISTS otel.otel_traces
     `PolicyVersion` UInt32 MATERIALIZED toUInt32OrZero(SpanAttributes['ltrain.policy.version']) CODEC(T64, ZSTD(1)),
     `GenAiOp` LowCardinality(String) MATERIALIZED SpanAttributes['gen_ai.operation.name'],
     `GenAiModel` LowCardinality(String) MATERIALIZED if((SpanAttributes['gen_ai.response.model']) != '', SpanAttributes['gen_ai.response.model'], SpanAttributes['gen_ai.request.model']),
-    `InTokens` UInt32 MATERIALIZED toUInt32OrZero(SpanAttributes['gen_ai.usage.input_tokens']) CODEC(T64, ZSTD(1)),
-    `OutTokens` UInt32 MATERIALIZED toUInt32OrZero(SpanAttributes['gen_ai.usage.output_tokens']) CODEC(T64, ZSTD(1)),
-    `ToolName` LowCardinality(String) MATERIALIZED SpanAttributes['gen_ai.tool.name'],
+    `InTokens` UInt32 MATERIALIZED toUInt32OrZero(if((SpanAttributes['gen_ai.usage.input_tokens']) != '', SpanAttributes['gen_ai.usage.input_tokens'], SpanAttributes['llm.token_count.prompt'])) CODEC(T64, ZSTD(1)),
+    `OutTokens` UInt32 MATERIALIZED toUInt32OrZero(if((SpanAttributes['gen_ai.usage.output_tokens']) != '', SpanAttributes['gen_ai.usage.output_tokens'], SpanAttributes['llm.token_count.completion'])) CODEC(T64, ZSTD(1)),
+    `ToolName` LowCardinality(String) MATERIALIZED multiIf((SpanAttributes['gen_ai.tool.name']) != '', SpanAttributes['gen_ai.tool.name'], (SpanAttributes['tool.name']) != '', SpanAttributes['tool.name'], (SpanAttributes['mcp.tool.name']) != '', SpanAttributes['mcp.tool.name'], SpanAttributes['ai.toolCall.name']),
+    `AgentName` LowCardinality(String) MATERIALIZED multiIf((SpanAttributes['gen_ai.agent.name']) != '', SpanAttributes['gen_ai.agent.name'], (SpanAttributes['langgraph.node']) != '', SpanAttributes['langgraph.node'], (SpanAttributes['langsmith.metadata.langgraph_node']) != '', SpanAttributes['langsmith.metadata.langgraph_node'], SpanAttributes['graph.node.id']),
+    `SessionId` String MATERIALIZED multiIf((SpanAttributes['session.id']) != '', SpanAttributes['session.id'], (SpanAttributes['gen_ai.conversation.id']) != '', SpanAttributes['gen_ai.conversation.id'], (SpanAttributes['traceloop.association.properties.session_id']) != '', SpanAttributes['traceloop.association.properties.session_id'], (SpanAttributes['traceloop.association.properties.thread_id']) != '', SpanAttributes['traceloop.association.properties.thread_id'], (SpanAttributes['langsmith.metadata.session_id']) != '', SpanAttributes['langsmith.metadata.session_id'], (SpanAttributes['langsmith.metadata.thread_id']) != '', SpanAttributes['langsmith.metadata.thread_id'], SpanAttributes['ai.telemetry.metadata.sessionId']) CODEC(ZSTD(1)),
     `GenAiKind` LowCardinality(String) MATERIALIZED multiIf((SpanAttributes['llm.request.type']) != '', SpanAttributes['llm.request.type'], (SpanAttributes['openinference.span.kind']) != '', SpanAttributes['openinference.span.kind'], (SpanAttributes['langsmith.span.kind']) != '', SpanAttributes['langsmith.span.kind'], (SpanAttributes['langfuse.observation.type']) != '', SpanAttributes['langfuse.observation.type'], (SpanAttributes['agentops.span.kind']) != '', SpanAttributes['agentops.span.kind'], (SpanAttributes['traceloop.span.kind']) != '', SpanAttributes['traceloop.span.kind'], SpanAttributes['ai.operationId']),
     `Outcome` LowCardinality(String) MATERIALIZED SpanAttributes['ltrain.rollout.outcome'],
     `EvaluationName` LowCardinality(String) MATERIALIZED SpanAttributes['gen_ai.evaluation.name'],
@@ -355,9 +358,11 @@ ALTER TABLE otel.otel_traces
     ADD COLUMN IF NOT EXISTS `PolicyVersion` UInt32 MATERIALIZED toUInt32OrZero(SpanAttributes['ltrain.policy.version']) CODEC(T64, ZSTD(1)),
     ADD COLUMN IF NOT EXISTS `GenAiOp` LowCardinality(String) MATERIALIZED SpanAttributes['gen_ai.operation.name'],
     ADD COLUMN IF NOT EXISTS `GenAiModel` LowCardinality(String) MATERIALIZED if((SpanAttributes['gen_ai.response.model']) != '', SpanAttributes['gen_ai.response.model'], SpanAttributes['gen_ai.request.model']),
-    ADD COLUMN IF NOT EXISTS `InTokens` UInt32 MATERIALIZED toUInt32OrZero(SpanAttributes['gen_ai.usage.input_tokens']) CODEC(T64, ZSTD(1)),
-    ADD COLUMN IF NOT EXISTS `OutTokens` UInt32 MATERIALIZED toUInt32OrZero(SpanAttributes['gen_ai.usage.output_tokens']) CODEC(T64, ZSTD(1)),
-    ADD COLUMN IF NOT EXISTS `ToolName` LowCardinality(String) MATERIALIZED SpanAttributes['gen_ai.tool.name'],
+    ADD COLUMN IF NOT EXISTS `InTokens` UInt32 MATERIALIZED toUInt32OrZero(if((SpanAttributes['gen_ai.usage.input_tokens']) != '', SpanAttributes['gen_ai.usage.input_tokens'], SpanAttributes['llm.token_count.prompt'])) CODEC(T64, ZSTD(1)),
+    ADD COLUMN IF NOT EXISTS `OutTokens` UInt32 MATERIALIZED toUInt32OrZero(if((SpanAttributes['gen_ai.usage.output_tokens']) != '', SpanAttributes['gen_ai.usage.output_tokens'], SpanAttributes['llm.token_count.completion'])) CODEC(T64, ZSTD(1)),
+    ADD COLUMN IF NOT EXISTS `ToolName` LowCardinality(String) MATERIALIZED multiIf((SpanAttributes['gen_ai.tool.name']) != '', SpanAttributes['gen_ai.tool.name'], (SpanAttributes['tool.name']) != '', SpanAttributes['tool.name'], (SpanAttributes['mcp.tool.name']) != '', SpanAttributes['mcp.tool.name'], SpanAttributes['ai.toolCall.name']),
+    ADD COLUMN IF NOT EXISTS `AgentName` LowCardinality(String) MATERIALIZED multiIf((SpanAttributes['gen_ai.agent.name']) != '', SpanAttributes['gen_ai.agent.name'], (SpanAttributes['langgraph.node']) != '', SpanAttributes['langgraph.node'], (SpanAttributes['langsmith.metadata.langgraph_node']) != '', SpanAttributes['langsmith.metadata.langgraph_node'], SpanAttributes['graph.node.id']),
+    ADD COLUMN IF NOT EXISTS `SessionId` String MATERIALIZED multiIf((SpanAttributes['session.id']) != '', SpanAttributes['session.id'], (SpanAttributes['gen_ai.conversation.id']) != '', SpanAttributes['gen_ai.conversation.id'], (SpanAttributes['traceloop.association.properties.session_id']) != '', SpanAttributes['traceloop.association.properties.session_id'], (SpanAttributes['traceloop.association.properties.thread_id']) != '', SpanAttributes['traceloop.association.properties.thread_id'], (SpanAttributes['langsmith.metadata.session_id']) != '', SpanAttributes['langsmith.metadata.session_id'], (SpanAttributes['langsmith.metadata.thread_id']) != '', SpanAttributes['langsmith.metadata.thread_id'], SpanAttributes['ai.telemetry.metadata.sessionId']) CODEC(ZSTD(1)),
     ADD COLUMN IF NOT EXISTS `GenAiKind` LowCardinality(String) MATERIALIZED multiIf((SpanAttributes['llm.request.type']) != '', SpanAttributes['llm.request.type'], (SpanAttributes['openinference.span.kind']) != '', SpanAttributes['openinference.span.kind'], (SpanAttributes['langsmith.span.kind']) != '', SpanAttributes['langsmith.span.kind'], (SpanAttributes['langfuse.observation.type']) != '', SpanAttributes['langfuse.observation.type'], (SpanAttributes['agentops.span.kind']) != '', SpanAttributes['agentops.span.kind'], (SpanAttributes['traceloop.span.kind']) != '', SpanAttributes['traceloop.span.kind'], SpanAttributes['ai.operationId']),
     ADD COLUMN IF NOT EXISTS `Outcome` LowCardinality(String) MATERIALIZED SpanAttributes['ltrain.rollout.outcome'],
     ADD COLUMN IF NOT EXISTS `EvaluationName` LowCardinality(String) MATERIALIZED SpanAttributes['gen_ai.evaluation.name'],
@@ -373,6 +378,11 @@ ALTER TABLE otel.otel_traces
     MODIFY COLUMN `Mode` LowCardinality(String) MATERIALIZED if((SpanAttributes['ltrain.mode']) != '', SpanAttributes['ltrain.mode'], ResourceAttributes['ltrain.mode']),
     MODIFY COLUMN `Wave` UInt32 MATERIALIZED toUInt32OrZero(if((SpanAttributes['ltrain.wave']) != '', SpanAttributes['ltrain.wave'], ResourceAttributes['ltrain.wave'])) CODEC(T64, ZSTD(1)),
     MODIFY COLUMN `SampleIndex` UInt32 MATERIALIZED toUInt32OrZero(if((SpanAttributes['ltrain.sample.index']) != '', SpanAttributes['ltrain.sample.index'], ResourceAttributes['ltrain.sample.index'])) CODEC(T64, ZSTD(1)),
+    MODIFY COLUMN `InTokens` UInt32 MATERIALIZED toUInt32OrZero(if((SpanAttributes['gen_ai.usage.input_tokens']) != '', SpanAttributes['gen_ai.usage.input_tokens'], SpanAttributes['llm.token_count.prompt'])) CODEC(T64, ZSTD(1)),
+    MODIFY COLUMN `OutTokens` UInt32 MATERIALIZED toUInt32OrZero(if((SpanAttributes['gen_ai.usage.output_tokens']) != '', SpanAttributes['gen_ai.usage.output_tokens'], SpanAttributes['llm.token_count.completion'])) CODEC(T64, ZSTD(1)),
+    MODIFY COLUMN `ToolName` LowCardinality(String) MATERIALIZED multiIf((SpanAttributes['gen_ai.tool.name']) != '', SpanAttributes['gen_ai.tool.name'], (SpanAttributes['tool.name']) != '', SpanAttributes['tool.name'], (SpanAttributes['mcp.tool.name']) != '', SpanAttributes['mcp.tool.name'], SpanAttributes['ai.toolCall.name']),
+    MODIFY COLUMN `AgentName` LowCardinality(String) MATERIALIZED multiIf((SpanAttributes['gen_ai.agent.name']) != '', SpanAttributes['gen_ai.agent.name'], (SpanAttributes['langgraph.node']) != '', SpanAttributes['langgraph.node'], (SpanAttributes['langsmith.metadata.langgraph_node']) != '', SpanAttributes['langsmith.metadata.langgraph_node'], SpanAttributes['graph.node.id']),
+    MODIFY COLUMN `SessionId` String MATERIALIZED multiIf((SpanAttributes['session.id']) != '', SpanAttributes['session.id'], (SpanAttributes['gen_ai.conversation.id']) != '', SpanAttributes['gen_ai.conversation.id'], (SpanAttributes['traceloop.association.properties.session_id']) != '', SpanAttributes['traceloop.association.properties.session_id'], (SpanAttributes['traceloop.association.properties.thread_id']) != '', SpanAttributes['traceloop.association.properties.thread_id'], (SpanAttributes['langsmith.metadata.session_id']) != '', SpanAttributes['langsmith.metadata.session_id'], (SpanAttributes['langsmith.metadata.thread_id']) != '', SpanAttributes['langsmith.metadata.thread_id'], SpanAttributes['ai.telemetry.metadata.sessionId']) CODEC(ZSTD(1)),
     MODIFY COLUMN `GenAiKind` LowCardinality(String) MATERIALIZED multiIf((SpanAttributes['llm.request.type']) != '', SpanAttributes['llm.request.type'], (SpanAttributes['openinference.span.kind']) != '', SpanAttributes['openinference.span.kind'], (SpanAttributes['langsmith.span.kind']) != '', SpanAttributes['langsmith.span.kind'], (SpanAttributes['langfuse.observation.type']) != '', SpanAttributes['langfuse.observation.type'], (SpanAttributes['agentops.span.kind']) != '', SpanAttributes['agentops.span.kind'], (SpanAttributes['traceloop.span.kind']) != '', SpanAttributes['traceloop.span.kind'], SpanAttributes['ai.operationId']),
     MODIFY COLUMN `Outcome` LowCardinality(String) MATERIALIZED SpanAttributes['ltrain.rollout.outcome'],
     MODIFY COLUMN `EvaluationName` LowCardinality(String) MATERIALIZED SpanAttributes['gen_ai.evaluation.name'],
@@ -496,6 +506,8 @@ SELECT
     InTokens,
     OutTokens,
     ToolName,
+    AgentName,
+    SessionId,
     GenAiKind,
     Outcome,
     EvaluationName,
@@ -686,14 +698,14 @@ SELECT
     TaskId AS task,
     RolloutId AS rollout,
     Attempt AS attempt,
-    multiIf(ToolName != '', ToolName, (SpanAttributes['tool.name']) != '', SpanAttributes['tool.name'], (SpanAttributes['traceloop.entity.name']) != '', SpanAttributes['traceloop.entity.name'], (SpanAttributes['mcp.tool.name']) != '', SpanAttributes['mcp.tool.name'], toString(SpanName)) AS tool,
+    if(ToolName != '', toString(ToolName), replaceRegexpOne(toString(SpanName), '[.]tool$', '')) AS tool,
     if((StatusCode = 'Error') OR ((SpanAttributes['error.type']) != ''), 'error', 'ok') AS status,
     if((SpanAttributes['error.type']) != '', SpanAttributes['error.type'], splitByChar('\n', StatusMessage)[1]) AS error,
     Duration / 1000000000. AS duration,
     TraceId AS trace,
     SpanId AS span
 FROM otel.spans
-WHERE (GenAiOp = 'execute_tool') OR ((SpanAttributes['openinference.span.kind']) = 'TOOL') OR ((SpanAttributes['traceloop.span.kind']) = 'tool');
+WHERE (GenAiOp = 'execute_tool') OR (lower(extract(toString(GenAiKind), '[^.]+$')) IN ('tool', 'toolcall'));
 
 CREATE OR REPLACE VIEW otel.slow_tools AS
 SELECT

@@ -142,7 +142,7 @@ def test_an_llm_call_of_each_dialect_is_counted(
     [
         {"gen_ai__operation__name": "execute_tool", "gen_ai__tool__name": "search"},
         {"openinference__span__kind": "TOOL", "tool__name": "search"},
-        {"traceloop__span__kind": "tool", "traceloop__entity__name": "search"},
+        {"traceloop__span__kind": "tool", "name": "search.tool"},
         {"ai__operationId": "ai.toolCall", "ai__toolCall__name": "search"},
     ],
 )

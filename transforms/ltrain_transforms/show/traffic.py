@@ -4,7 +4,6 @@ from typing import Literal
 
 import polars as pl
 
-from ltrain_collector.promoted_columns import SESSION_SQL
 from ltrain_collector.store import Store, quote_literal
 from ltrain_instrument.identity import HELD_OUT_MODES
 from ltrain_transforms.datasets import derive
@@ -14,7 +13,7 @@ from ltrain_transforms.source import Selection, read_spans
 
 TrafficKind = Literal["trace", "session"]
 
-_COLUMNS: dict[TrafficKind, str] = {"trace": "TraceId", "session": SESSION_SQL}
+_COLUMNS: dict[TrafficKind, str] = {"trace": "TraceId", "session": "SessionId"}
 
 
 def traffic_ids(store: Store, kind: TrafficKind, prefix: str, limit: int) -> list[str]:

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import polars as pl
 
-from ltrain_collector.promoted_columns import SESSION_SQL
 from ltrain_collector.store import Store
 from ltrain_transforms.recipe import Source
 from ltrain_transforms.source.call_keys import related_traces
@@ -53,7 +52,7 @@ def _related_units(source: Source, where: str) -> Iterator[str]:
     units = "SELECT groupUniqArray(TraceId) AS units"
     yield f"{units} {traces} AND RolloutId != '' GROUP BY RolloutId {several}"
     if source.execution == "session":
-        yield f"{units} {traces} AND {SESSION_SQL} != '' GROUP BY {SESSION_SQL} {several}"
+        yield f"{units} {traces} AND SessionId != '' GROUP BY SessionId {several}"
     linked = f"SELECT arrayDistinct([TraceId, {LINKED_TRACE_SQL}]) AS units"
     yield f"{linked} {traces} AND {LINKED_TRACE_SQL} != ''"
     yield related_traces(traces)

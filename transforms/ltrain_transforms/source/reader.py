@@ -224,10 +224,8 @@ def spans_query(
 
 def _columns(source: Source) -> str:
     """Return the SQL that reads the columns of `SPANS`, before its condition."""
-    # the session takes seven look-ups in each span's map: a sixth of the cost of reading rollouts
-    if source.execution == "rollout":
-        return _SELECT.format(session="''", keys="emptyArrayString()")
-    return _SELECT.format(session=promoted_columns.SESSION_SQL, keys=CALL_KEYS_SQL)
+    keys = "emptyArrayString()" if source.execution == "rollout" else CALL_KEYS_SQL
+    return _SELECT.format(keys=keys)
 
 
 def selection_condition(source: Source, selection: Selection) -> tuple[str, dict[str, object]]:
@@ -300,7 +298,7 @@ LINKED_TRACE_SQL = "arrayElement(`Links.TraceId`, 1)"
 
 _SELECT = f"""SELECT
     {", ".join(_promoted(promoted_columns.PROMOTED))},
-    {{session}} AS session_id, {{keys}} AS call_keys,
+    {{keys}} AS call_keys,
     TraceId AS trace_id, SpanId AS span_id, ParentSpanId AS parent_id,
     {PROCESS_SQL} AS process, ScopeName AS scope,
     toString(SpanName) AS name,

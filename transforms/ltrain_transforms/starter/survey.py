@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import polars as pl
 
-from ltrain_collector.promoted_columns import MODE_SQL, SESSION_SQL, UNIT_SQL
+from ltrain_collector.promoted_columns import MODE_SQL, UNIT_SQL
 from ltrain_collector.store import Store
 from ltrain_instrument import attributes
 from ltrain_instrument.errors import UnknownName
@@ -139,7 +139,7 @@ def _execution(store: Store, run: str | None) -> Literal["rollout", "session", "
     sql = (
         f"SELECT countIf(RolloutId != '' AND NOT {judged}) AS rollouts, "
         f"countIf(NOT {judged}) AS spans, "
-        f"countIf({judged} AND {SESSION_SQL} != '') AS judged_sessions FROM otel.spans"
+        f"countIf({judged} AND SessionId != '') AS judged_sessions FROM otel.spans"
     )
     row = store.query(f"{sql} WHERE {MODE_SQL} = 'prod'").row(0, named=True)
     if row["judged_sessions"]:

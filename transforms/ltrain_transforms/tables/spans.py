@@ -32,7 +32,7 @@ SPANS = Table(
             for each in promoted_columns.PROMOTED
             if each.in_transforms
         ),
-        Column("session_id", STRING, "The conversation id; null where rollouts are read."),
+        Column("session_id", STRING, "The conversation id."),
         Column("trace_id", STRING, "Its trace."),
         Column("span_id", STRING, "Its id."),
         Column(
