@@ -13,7 +13,8 @@ SELECT
 FROM otel.spans
 WHERE SpanName = 'ltrain.rollout' AND Sender IN ('service', 'admin', 'local');
 
--- An evaluation is a span, an event of the span that it judges, or a log record.
+-- An evaluation is a span, an event of the span that it judges, or a log record. An event without a
+-- scope judges the call if its span is one, as in a dataset.
 CREATE OR REPLACE VIEW otel.evaluations AS
 SELECT
     judged, run, mode, wave, task, rollout, attempt,
@@ -41,7 +42,16 @@ FROM (
     SELECT
         event.1, RunId, Mode, Wave, TaskId, RolloutId, Attempt,
         event.3['gen_ai.evaluation.name'], event.3['gen_ai.evaluation.score.value'], event.3['gen_ai.evaluation.score.label'],
-        event.3['gen_ai.evaluation.explanation'], event.3['ltrain.reward.scope'],
+        event.3['gen_ai.evaluation.explanation'],
+        multiIf(
+            event.3['ltrain.reward.scope'] != '', event.3['ltrain.reward.scope'],
+            GenAiOp IN ('chat', 'text_completion', 'generate_content', 'execute_tool', 'retrieval', 'embeddings')
+                OR lower(extract(toString(GenAiKind), '[^.]+$')) IN (
+                    'llm', 'generation', 'dogenerate', 'dostream', 'chat', 'completion', 'tool', 'toolcall',
+                    'retriever', 'retrieval', 'embedding'
+                ), 'call',
+            ''
+        ),
         toString(Sender), ScopeName, TraceId, SpanId, SpanId
     FROM otel.spans
     ARRAY JOIN arrayZip(`Events.Timestamp`, `Events.Name`, `Events.Attributes`) AS event

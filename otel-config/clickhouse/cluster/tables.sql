@@ -675,7 +675,7 @@ FROM
         (event.3)['gen_ai.evaluation.score.value'],
         (event.3)['gen_ai.evaluation.score.label'],
         (event.3)['gen_ai.evaluation.explanation'],
-        (event.3)['ltrain.reward.scope'],
+        multiIf(((event.3)['ltrain.reward.scope']) != '', (event.3)['ltrain.reward.scope'], (GenAiOp IN ('chat', 'text_completion', 'generate_content', 'execute_tool', 'retrieval', 'embeddings')) OR (lower(extract(toString(GenAiKind), '[^.]+$')) IN ('llm', 'generation', 'dogenerate', 'dostream', 'chat', 'completion', 'tool', 'toolcall', 'retriever', 'retrieval', 'embedding')), 'call', ''),
         toString(Sender),
         ScopeName,
         TraceId,

@@ -226,3 +226,32 @@ def test_a_score_by_hand_counts_until_it_is_withdrawn(
     assert rate(withdrawn=True) == nothing
     assert rate(comment="a note again") == nothing
     assert rate(value=1) == one
+
+
+def test_an_event_judges_its_call_or_the_rollout(
+    scene: Scene, store: Store, recipe: Recipe
+) -> None:
+    rollout = scene.attempt()
+    rollout.dispatch()
+    kinds = {"call": "LLM", "tool": "TOOL", "node": "CHAIN", "whole": "LLM"}
+    for name, kind in kinds.items():
+        judgement: dict[str, Any] = {
+            "gen_ai.evaluation.name": name,
+            "gen_ai.evaluation.score.value": 0.5,
+        }
+        if name == "whole":
+            judgement["ltrain.reward.scope"] = "rollout"
+        own: dict[str, Any] = {
+            "openinference.span.kind": kind,
+            "llm.model_name": "sql",
+            "tool.name": "look",
+        }
+        events = [("gen_ai.evaluation.result", judgement)]
+        rollout.emit(name, "openinference.instrumentation.langchain", own, events=events)
+    rollout.close()
+    insert_otlp(store, scene.request())
+    spans, _ = read_spans(store, recipe.source, Selection(run="demo"))
+    trained, _ = read_evaluations(spans, calls(spans)[0])
+    of_build = trained.filter(trained["call_id"].is_null())["name"]
+    assert set(of_build) == {"node", "whole"}
+    assert set(query_waves(store, "demo", TRUSTED).evaluations["name"]) == set(of_build)

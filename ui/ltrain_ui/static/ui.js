@@ -16,6 +16,7 @@ document.addEventListener("keydown", (event) => {
 
 // A page that changes is requested again. Elements that stay keep focus, scroll and open state.
 const INTERVAL = 3000; // milliseconds
+const PAUSE = 40; // A page that took long to make is requested again after this many times as long.
 const key = (node) => (node.nodeName === "TR" ? node.querySelector("a[href]")?.getAttribute("href") : undefined);
 
 /** Make a node equal to another one of the same name, with as few new nodes as possible. */
@@ -63,6 +64,7 @@ async function refresh() {
   const main = document.querySelector("main[data-live]");
   if (!main || document.hidden || busy) return;
   busy = true;
+  const began = performance.now();
   try {
     const headers = { "If-None-Match": main.dataset.live };
     const response = await fetch(location.href, { headers, cache: "no-store" });
@@ -76,7 +78,7 @@ async function refresh() {
   } finally {
     busy = false;
   }
-  timer = setTimeout(refresh, INTERVAL);
+  timer = setTimeout(refresh, Math.max(INTERVAL, PAUSE * (performance.now() - began)));
 }
 
 let busy = false;
