@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
 
-from benchmarks.support.process_cost import children_cpu_seconds
+from benchmarks.support.process_cost import NO_BYTECODE, children_cpu_seconds
 
 AGENTS = Path(__file__).parent / "agents"
 LAUNCHER = str(Path(sys.executable).with_name("opentelemetry-instrument"))
@@ -38,7 +38,8 @@ WAYS: Mapping[str, tuple[list[str], Mapping[str, str]]] = {
 
 
 def environment(place: Path, port: int, extra: Mapping[str, str]) -> dict[str, str]:
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("OTEL_", "LTRAIN_"))}
+    removed = ("OTEL_", "LTRAIN_", NO_BYTECODE)
+    inherited = {name: text for name, text in os.environ.items() if not name.startswith(removed)}
     addresses = {
         "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{port}",
         "OPENAI_BASE_URL": f"http://127.0.0.1:{port}/v1",

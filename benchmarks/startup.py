@@ -10,12 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from benchmarks.support.process_cost import children_cpu_seconds
+from benchmarks.support.process_cost import NO_BYTECODE, children_cpu_seconds
 from benchmarks.support.servers import LTRAIN, collector
 
 RUNS = 7
-NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
-"""With this variable every run would compile ltrain again; an installed one is compiled."""
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,10 @@ WATCH = 0.5
 """Seconds between two measurements of memory."""
 
 
+NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
+"""With this variable every process would compile ltrain again; an installed one is compiled."""
+
+
 @dataclass(frozen=True, slots=True)
 class CommandCost:
     """The cost of a command that has ended."""

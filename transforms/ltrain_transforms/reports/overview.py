@@ -1,6 +1,5 @@
 """What a store and a home contain: tables of runs, of policies and of datasets."""
 
-import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -79,8 +78,8 @@ class RunTable:
     def __init__(self) -> None:
         self._known: dict[str, RunFigures] = {}
         self._reader = ThreadPoolExecutor(1)
+        """One reading follows another, so a run is read once."""
         self._reading: Future[None] | None = None
-        self._lock = threading.Lock()
         self._shares: dict[tuple[Path, str], float] = {}
         """The shares of dropped rollouts, by folder and id of the dataset."""
 
@@ -97,11 +96,12 @@ class RunTable:
         """
         changes = latest_changes(store, MAX_RUNS)
         spans = sum(change[0] for change in changes.values())
+        reading = self._reader.submit(self._update, store, changes, tuple(trust))
+        self._reading = reading
         with suppress(TimeoutError):
-            reading = self._refresh(store, changes, tuple(trust))
             reading.result(PATIENCE if spans > LARGE else None)
         known, newest = self._known, _newest_datasets(home)
-        if self.is_reading:
+        if not reading.done():
             known = {run: known.get(run, UNREAD) for run in changes}
         rows = _home_rows(home, set(changes)) + tuple(
             (
@@ -116,15 +116,6 @@ class RunTable:
         )
         empty = "none: start the store with `ltrain up`, and a run with `ltrain run`"
         return Grid("Runs", RUN_COLUMNS, rows, empty)
-
-    def _refresh(
-        self, store: Store, changes: Mapping[str, Change], trust: tuple[str, ...]
-    ) -> "Future[None]":
-        """Return the reading of the runs that have changed, or the one that has not ended."""
-        with self._lock:
-            if self._reading is None or self._reading.done():
-                self._reading = self._reader.submit(self._update, store, changes, trust)
-            return self._reading
 
     def _update(self, store: Store, changes: Mapping[str, Change], trust: tuple[str, ...]) -> None:
         known = {
