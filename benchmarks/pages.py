@@ -7,13 +7,12 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from hashlib import md5
 from pathlib import Path
 from statistics import median
 
 import httpx
 from benchmarks import transforms
-from benchmarks.support.servers import LTRAIN, started
+from benchmarks.support.servers import ui_pages
 from setup.markdown import table
 
 SPANS = 10_000_000
@@ -43,7 +42,7 @@ class PageBar:
 
 def list_pages(rollouts: int) -> Iterator[PageBar]:
     """Yield the pages of a store with so many rollouts."""
-    ids = [md5(str(number).encode()).hexdigest().upper() for number in range(0, rollouts, 997)]
+    ids = [transforms.rollout_id(number) for number in range(0, rollouts, 997)]
     last = rollouts // RUNS // (8 * WAVE_TASKS) - 1
     yield PageBar("runs again", ["/"], 0.3)
     yield PageBar("run", [f"/runs/bench-{number}" for number in range(1, 9)], 0.3)
@@ -95,15 +94,10 @@ def measure_first_runs(client: httpx.Client) -> Times:
 
 def measure_pages(store: Path, home: Path, rollouts: int) -> Iterator[Times]:
     """Serve a store, and yield the times of its pages."""
-    command = [LTRAIN, "ui", "--port", "0", "--store", f"chdb://{store}"]
-    environment = {"LTRAIN_HOME": str(home), "PYTHONUNBUFFERED": "1"}
-    with started(command, r"open (http\S+)", **environment) as (_, link):
-        address, _, code = link.partition("/#")
-        with httpx.Client(base_url=address, timeout=600) as client:
-            client.post("/session", content=code).raise_for_status()
-            client.get("/sql", params={"query": "SELECT 1"}).raise_for_status()  # opens the store
-            yield measure_first_runs(client)
-            yield from (measure(client, page) for page in list_pages(rollouts))
+    with ui_pages(f"chdb://{store}", home) as (_, client):
+        client.get("/sql", params={"query": "SELECT 1"}).raise_for_status()  # opens the store
+        yield measure_first_runs(client)
+        yield from (measure(client, page) for page in list_pages(rollouts))
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -12,9 +13,8 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from statistics import median
 
-import httpx
-from benchmarks.ingest import AGENTS, LTRAIN, collector
-from benchmarks.support.servers import started
+from benchmarks.ingest import AGENTS, collector
+from benchmarks.support.servers import ui_pages
 
 from ltrain_collector.store import Store
 
@@ -29,34 +29,31 @@ PAGE = "/runs/bench"
 @contextmanager
 def polled(sql: str, home: Path) -> Iterator[list[float]]:
     """Serve the pages of a store, and request one as a browser does; yield its seconds."""
-    command = ["taskset", "-c", "1", str(LTRAIN), "ui", "--port", "0", "--store", sql]
-    environment = {"LTRAIN_HOME": str(home), "PYTHONUNBUFFERED": "1"}
     ended, seconds = threading.Event(), list[float]()
-    with started(command, r"open (http\S+)", **environment) as (_, link):
-        address, _, code = link.partition("/#")
-        with httpx.Client(base_url=address, timeout=60) as client:
-            client.post("/session", content=code).raise_for_status()
-            client.get("/")  # imports what pages need
-            client.get(PAGE)
+    with ui_pages(sql, home) as (process, client):
+        for task in Path(process, "task").iterdir():  # off the core of the collector
+            os.sched_setaffinity(int(task.name), {1})
+        client.get("/")  # imports what pages need
+        client.get(PAGE)
 
-            def poll() -> None:
-                tag, pause = "", float(INTERVAL)
-                while not ended.wait(pause):
-                    began = time.monotonic()
-                    response = client.get(PAGE, headers={"If-None-Match": tag})
-                    seconds.append(time.monotonic() - began)
-                    pause = max(INTERVAL, PAUSE * seconds[-1])
-                    tag = response.headers.get("etag", "")
-                    if response.status_code not in (200, 304):
-                        sys.exit(f"{PAGE} failed: {response.text}")
+        def poll() -> None:
+            tag, pause = "", float(INTERVAL)
+            while not ended.wait(pause):
+                began = time.monotonic()
+                response = client.get(PAGE, headers={"If-None-Match": tag})
+                seconds.append(time.monotonic() - began)
+                pause = max(INTERVAL, PAUSE * seconds[-1])
+                tag = response.headers.get("etag", "")
+                if response.status_code not in (200, 304):
+                    sys.exit(f"{PAGE} failed: {response.text}")
 
-            thread = threading.Thread(target=poll)
-            thread.start()
-            try:
-                yield seconds
-            finally:
-                ended.set()
-                thread.join()
+        thread = threading.Thread(target=poll)
+        thread.start()
+        try:
+            yield seconds
+        finally:
+            ended.set()
+            thread.join()
 
 
 def ingest(file: Path, place: Path, is_polled: bool) -> tuple[float, list[float]]:

@@ -15,7 +15,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from hashlib import md5
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ import httpx
 from benchmarks import credit, transforms, ui
 from benchmarks.support.growth import Cost, above_linear, draw_table, median_cost
 from benchmarks.support.process_cost import cpu_seconds, idle_cpu_seconds, run_measured
-from benchmarks.support.servers import LTRAIN, started, write_model
+from benchmarks.support.servers import LTRAIN, ui_pages, write_model
 from opentelemetry.trace import NoOpTracer
 
 from ltrain_collector.store import Store
@@ -84,7 +83,7 @@ class FilledStore:
         """Return the ids of the rollouts of a wave."""
         size = self.tasks * GROUP
         numbers = range(wave * size, min((wave + 1) * size, self.rollouts))
-        return [md5(str(number).encode()).hexdigest().upper() for number in numbers]
+        return [transforms.rollout_id(number) for number in numbers]
 
 
 def measure_show(url: str, rollout: str) -> Cost:
@@ -116,15 +115,10 @@ def measure_pages(filled: FilledStore) -> Costs:
         "find": [f"/find?id={name}" for name in ids],
         "tree": [f"/rollouts/{name}" for name in ids],
     }
-    command = [LTRAIN, "ui", "--port", "0", "--store", filled.url]
-    command += ["--recipe", str(filled.folder / "ltrain.toml")]
-    environment = {"LTRAIN_HOME": str(filled.folder / "home"), "PYTHONUNBUFFERED": "1"}
-    with started(command, r"open (http\S+)", **environment) as (process, link):
-        address, _, code = link.partition("/#")
-        with httpx.Client(base_url=address, timeout=600) as client:
-            client.post("/session", content=code).raise_for_status()
-            for name, addresses in pages.items():
-                yield f"page: {name}", _measure_page(client, process, addresses)
+    recipe = ("--recipe", str(filled.folder / "ltrain.toml"))
+    with ui_pages(filled.url, filled.folder / "home", *recipe) as (process, client):
+        for name, addresses in pages.items():
+            yield f"page: {name}", _measure_page(client, process, addresses)
 
 
 def _measure_page(client: httpx.Client, process: str, addresses: Sequence[str]) -> Cost:

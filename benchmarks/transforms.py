@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from hashlib import md5
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,11 @@ COLUMNS = (
     "Timestamp, TraceId, SpanId, ParentSpanId, SpanName, ScopeName, Duration, ResourceAttributes, "
     "SpanAttributes, StatusCode"
 )
+
+
+def rollout_id(number: int) -> str:
+    """Return the id of a rollout that `fill` writes."""
+    return md5(str(number).encode()).hexdigest().upper()
 
 
 def fill(

@@ -11,6 +11,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
+
 AGENTS = Path(__file__).parents[1] / "agents"
 LTRAIN = str(Path(sys.executable).with_name("ltrain"))
 
@@ -91,6 +93,18 @@ def collector(place: Path) -> Iterator[dict[str, str]]:
             "LTRAIN_STORE": addresses[-1],
             "OTEL_EXPORTER_OTLP_ENDPOINT": addresses[0],
         }
+
+
+@contextmanager
+def ui_pages(store: str, home: Path, *options: str) -> Iterator[tuple[str, httpx.Client]]:
+    """Start `ltrain ui` and sign in; yield its folder in /proc and a client of its pages."""
+    command = [LTRAIN, "ui", "--port", "0", "--store", store, *options]
+    environment = {"LTRAIN_HOME": str(home), "PYTHONUNBUFFERED": "1"}
+    with started(command, r"open (http\S+)", **environment) as (process, link):
+        address, _, code = link.partition("/#")
+        with httpx.Client(base_url=address, timeout=600) as client:
+            client.post("/session", content=code).raise_for_status()
+            yield process, client
 
 
 def write_model(folder: Path) -> Path:

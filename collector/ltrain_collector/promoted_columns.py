@@ -314,7 +314,30 @@ IDENTITY_ATTRIBUTES = {
 }
 """Every attribute from which readers take an identity, and the identity attribute it stands for."""
 
-PLACEHOLDERS = {**placeholders("traces"), **placeholders("logs")}
+_KIND = "lower(extract(toString(GenAiKind), '[^.]+$'))"
+"""The last part of a dotted kind: doGenerate of ai.generateText.doGenerate."""
+_LLM_KINDS = "('llm', 'generation', 'dogenerate', 'dostream', 'chat', 'completion')"
+LLM_SQL = f"(GenAiOp IN ('chat', 'text_completion', 'generate_content') OR {_KIND} IN {_LLM_KINDS})"
+"""SQL condition: the span is a model's call."""
+TOOL_SQL = f"(GenAiOp = 'execute_tool' OR {_KIND} IN ('tool', 'toolcall'))"
+"""SQL condition: the span is a tool's call."""
+TOOL_NAME_SQL = (
+    "if(ToolName != '', toString(ToolName), replaceRegexpOne(toString(SpanName), '[.]tool$', ''))"
+)
+"""SQL expression: the tool of a tool's call; a span of traceloop's SDK is named `<tool>.tool`."""
+COMPONENT_SQL = (
+    f"({LLM_SQL} OR {TOOL_SQL} OR GenAiOp IN ('retrieval', 'embeddings') "
+    f"OR {_KIND} IN ('retriever', 'retrieval', 'embedding'))"
+)
+"""SQL condition: the span is a call that an evaluation on it judges, not an agent or a node."""
+
+PLACEHOLDERS = {
+    **placeholders("traces"),
+    **placeholders("logs"),
+    "tool": TOOL_SQL,
+    "tool_name": TOOL_NAME_SQL,
+    "component": COMPONENT_SQL,
+}
 
 
 def step_names(signal: str) -> tuple[str, ...]:

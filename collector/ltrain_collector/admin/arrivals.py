@@ -6,8 +6,8 @@ it. A reader therefore goes back `OVERLAP` from the newest arrival, and ignores 
 
 from dataclasses import dataclass
 
-from ltrain_collector.admin.trace_filter import TOOL
 from ltrain_collector.errors import NotMigrated, QueryFailed
+from ltrain_collector.promoted_columns import TOOL_SQL
 from ltrain_collector.store import Store
 
 OVERLAP = 10_000
@@ -17,8 +17,8 @@ MAX_TEXT = 200
 UNKNOWN_COLUMN = 47
 """ClickHouse's error code."""
 ACTOR = (
-    f"multiIf({TOOL} AND ToolName != '', toString(ToolName), AgentName != '', toString(AgentName), "
-    "toString(GenAiModel))"
+    f"multiIf({TOOL_SQL} AND ToolName != '', toString(ToolName), "
+    "AgentName != '', toString(AgentName), toString(GenAiModel))"
 )
 SINCE = "FROM otel.otel_traces WHERE IngestedAt > fromUnixTimestamp64Milli({since:Int64})"
 """The table, not its view: to remove duplicates, the view reads all of it."""

@@ -33,6 +33,10 @@ _UNITS = f"""
 SELECT {UNIT_SQL} AS unit, {_PLACE}, toUnixTimestamp64Nano(max(Timestamp)) AS latest
 FROM otel.spans WHERE {{where}} GROUP BY unit HAVING {{having}} ORDER BY {{order}} LIMIT {{limit}}
 """
+_NAMED = f"""
+SELECT {UNIT_SQL} AS unit, {_PLACE} FROM otel.spans
+WHERE RolloutId = {{unit:String}} OR RolloutId = '' AND TraceId = {{unit:String}} GROUP BY unit
+"""
 
 
 def units_condition(
@@ -97,7 +101,7 @@ class UnitSearch:
             is_all = window["spans"].sum() < limit * spans
             if window.height > MAX_UNITS:
                 break
-            found = self.among(window, limit)
+            found = self._query(*units_condition(window), limit)
             if is_all:
                 return found
             # a unit beyond the window may have more of its spans before than this one
@@ -107,13 +111,10 @@ class UnitSearch:
                 return near
         return self._query("true", {}, limit)
 
-    def among(self, units: pl.DataFrame, limit: int) -> pl.DataFrame:
-        """Return which of some units the search finds.
-
-        Args:
-            units: `unit`, `is_rollout` and `runs`.
-        """
-        return self._query(*units_condition(units), limit)
+    def find_one(self, unit: str) -> pl.DataFrame:
+        """Return the unit of this id, if the search finds it."""
+        named = self._store.query(_NAMED, {"unit": unit})
+        return self._query(*units_condition(named), 1)
 
     def _window(self, spans: int) -> pl.DataFrame:
         """Return the units of so many spans, and the runs and the furthest span of each."""

@@ -6,19 +6,11 @@ from datetime import datetime
 from ltrain_collector.access import TRUSTED_SENDERS
 from ltrain_collector.admin.counted_scores import EVALUATED_UNIT_SQL, counted_scores
 from ltrain_collector.errors import BadTime
-from ltrain_collector.promoted_columns import MODE_SQL
+from ltrain_collector.promoted_columns import LLM_SQL, MODE_SQL
 from ltrain_instrument import attributes
 
-_KIND = "lower(extract(toString(GenAiKind), '[^.]+$'))"
-"""The last part of a dotted kind: doGenerate of ai.generateText.doGenerate."""
-_LLM_KINDS = "('llm', 'generation', 'dogenerate', 'dostream', 'chat', 'completion')"
-LLM = (
-    f"(ScopeName != '{attributes.SCOPE_RUNNER}' AND ("
-    "GenAiOp IN ('chat', 'text_completion', 'generate_content') "
-    f"OR {_KIND} IN {_LLM_KINDS}))"
-)
+LLM = f"(ScopeName != '{attributes.SCOPE_RUNNER}' AND {LLM_SQL})"
 """A model's call of the agent; those of a runner are of its judges."""
-TOOL = f"(GenAiOp = 'execute_tool' OR {_KIND} IN ('tool', 'toolcall'))"
 CONTAINS_TEXT = (
     "arrayExists(value -> positionCaseInsensitiveUTF8(value, {text:String}) > 0, "
     "mapValues(SpanAttributes))"

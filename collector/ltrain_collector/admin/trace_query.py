@@ -14,14 +14,9 @@ import polars as pl
 
 from ltrain_collector.admin.counted_scores import EVALUATED_UNIT_SQL, counted_scores
 from ltrain_collector.admin.newest_units import UnitSearch, units_condition
-from ltrain_collector.admin.trace_filter import IS_EVALUATION, LLM, TOOL, Position, TraceFilter
-from ltrain_collector.promoted_columns import UNIT_SQL
+from ltrain_collector.admin.trace_filter import IS_EVALUATION, LLM, Position, TraceFilter
+from ltrain_collector.promoted_columns import TOOL_NAME_SQL, TOOL_SQL, UNIT_SQL
 from ltrain_collector.store import Store
-
-TOOL_NAME = (
-    "if(ToolName != '', toString(ToolName), replaceRegexpOne(toString(SpanName), '[.]tool$', ''))"
-)
-"""A span of traceloop's SDK is named `<tool>.tool`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +83,7 @@ def read_lines(
 
 def find_line(store: Store, selection: TraceFilter, unit: str) -> Line | None:
     """Return the rollout or trace of that id, if the filter selects it."""
-    named = store.query(_NAMED, {"unit": unit})
-    return next(iter(_read_details(store, UnitSearch(store, selection).among(named, 1))), None)
+    return next(iter(_read_details(store, UnitSearch(store, selection).find_one(unit))), None)
 
 
 def _read_details(store: Store, units: pl.DataFrame) -> list[Line]:
@@ -107,12 +101,6 @@ def _read_details(store: Store, units: pl.DataFrame) -> list[Line]:
     return [_line(row, scores[row["unit"]]) for row in rows]
 
 
-_NAMED = f"""
-SELECT {UNIT_SQL} AS unit, toBool(any(RolloutId) != '') AS is_rollout,
-    groupUniqArray(toString(RunId)) AS runs
-FROM otel.spans
-WHERE RolloutId = {{unit:String}} OR RolloutId = '' AND TraceId = {{unit:String}} GROUP BY unit
-"""
 _DETAILS = f"""
 SELECT unit, min(began) AS started, max(ended) - toUnixTimestamp64Nano(started) AS nanoseconds,
     max(session) AS session, max(run) AS run, max(mode) AS mode,
@@ -125,7 +113,7 @@ FROM (
         max(SessionId) AS session, max(toString(RunId)) AS run, max(toString(Mode)) AS mode,
         groupUniqArrayIf(toString(AgentName), AgentName != '') AS agents,
         countIf({LLM}) AS llm, sumIf(InTokens + OutTokens, {LLM}) AS tokens,
-        countIf({TOOL}) AS tool, countIf(StatusCode = 'Error') AS failed
+        countIf({TOOL_SQL}) AS tool, countIf(StatusCode = 'Error') AS failed
     FROM otel.spans WHERE NOT {IS_EVALUATION} AND {{spans}}
     GROUP BY unit, scope
 ) GROUP BY unit
@@ -162,9 +150,9 @@ def read_totals(store: Store, selection: TraceFilter) -> Totals:
     by_scope = (
         f"SELECT ScopeName AS scope, {UNIT_SQL} AS unit, max(SessionId) AS session, "
         f"countIf({LLM}) AS llm, sumIf(InTokens + OutTokens, {LLM}) AS tokens, "
-        f"countIf({TOOL}) AS tool, "
+        f"countIf({TOOL_SQL}) AS tool, "
         "groupUniqArrayIf(toString(GenAiModel), GenAiModel != '') AS models, "
-        f"groupUniqArrayIf({TOOL_NAME}, {TOOL}) AS tools, "
+        f"groupUniqArrayIf({TOOL_NAME_SQL}, {TOOL_SQL}) AS tools, "
         f"countIf(StatusCode = 'Error') AS failed FROM otel.spans WHERE {where} "
         "GROUP BY scope, unit"
     )

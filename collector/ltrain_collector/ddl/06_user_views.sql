@@ -45,11 +45,7 @@ FROM (
         event.3['gen_ai.evaluation.explanation'],
         multiIf(
             event.3['ltrain.reward.scope'] != '', event.3['ltrain.reward.scope'],
-            GenAiOp IN ('chat', 'text_completion', 'generate_content', 'execute_tool', 'retrieval', 'embeddings')
-                OR lower(extract(toString(GenAiKind), '[^.]+$')) IN (
-                    'llm', 'generation', 'dogenerate', 'dostream', 'chat', 'completion', 'tool', 'toolcall',
-                    'retriever', 'retrieval', 'embedding'
-                ), 'call',
+            {component}, 'call',
             ''
         ),
         toString(Sender), ScopeName, TraceId, SpanId, SpanId

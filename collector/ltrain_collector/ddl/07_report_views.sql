@@ -3,13 +3,13 @@ CREATE OR REPLACE VIEW otel.tool_calls AS
 SELECT
     Timestamp AS started,
     RunId AS run, Mode AS mode, Wave AS wave, TaskId AS task, RolloutId AS rollout, Attempt AS attempt,
-    if(ToolName != '', toString(ToolName), replaceRegexpOne(toString(SpanName), '[.]tool$', '')) AS tool,
+    {tool_name} AS tool,
     if(StatusCode = 'Error' OR SpanAttributes['error.type'] != '', 'error', 'ok') AS status,
     if(SpanAttributes['error.type'] != '', SpanAttributes['error.type'], splitByChar('\n', StatusMessage)[1]) AS error,
     Duration / 1e9 AS duration,
     TraceId AS trace, SpanId AS span
 FROM otel.spans
-WHERE GenAiOp = 'execute_tool' OR lower(extract(toString(GenAiKind), '[^.]+$')) IN ('tool', 'toolcall');
+WHERE {tool};
 
 CREATE OR REPLACE VIEW otel.tool_status AS
 SELECT

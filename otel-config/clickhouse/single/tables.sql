@@ -571,7 +571,7 @@ FROM
         (event.3)['gen_ai.evaluation.score.value'],
         (event.3)['gen_ai.evaluation.score.label'],
         (event.3)['gen_ai.evaluation.explanation'],
-        multiIf(((event.3)['ltrain.reward.scope']) != '', (event.3)['ltrain.reward.scope'], (GenAiOp IN ('chat', 'text_completion', 'generate_content', 'execute_tool', 'retrieval', 'embeddings')) OR (lower(extract(toString(GenAiKind), '[^.]+$')) IN ('llm', 'generation', 'dogenerate', 'dostream', 'chat', 'completion', 'tool', 'toolcall', 'retriever', 'retrieval', 'embedding')), 'call', ''),
+        multiIf(((event.3)['ltrain.reward.scope']) != '', (event.3)['ltrain.reward.scope'], (((GenAiOp IN ('chat', 'text_completion', 'generate_content')) OR (lower(extract(toString(GenAiKind), '[^.]+$')) IN ('llm', 'generation', 'dogenerate', 'dostream', 'chat', 'completion'))) OR ((GenAiOp = 'execute_tool') OR (lower(extract(toString(GenAiKind), '[^.]+$')) IN ('tool', 'toolcall'))) OR (GenAiOp IN ('retrieval', 'embeddings')) OR (lower(extract(toString(GenAiKind), '[^.]+$')) IN ('retriever', 'retrieval', 'embedding'))), 'call', ''),
         toString(Sender),
         ScopeName,
         TraceId,
@@ -705,7 +705,7 @@ SELECT
     TraceId AS trace,
     SpanId AS span
 FROM otel.spans
-WHERE (GenAiOp = 'execute_tool') OR (lower(extract(toString(GenAiKind), '[^.]+$')) IN ('tool', 'toolcall'));
+WHERE ((GenAiOp = 'execute_tool') OR (lower(extract(toString(GenAiKind), '[^.]+$')) IN ('tool', 'toolcall')));
 
 CREATE OR REPLACE VIEW otel.slow_tools AS
 SELECT
