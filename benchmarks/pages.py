@@ -22,9 +22,9 @@ WAVE_TASKS = 16
 TOKENS = 40
 """Tokens of a chat: pages of many rollouts read no messages."""
 LIVE = "data-live"
-"""In a page that the browser requests again,"""
+"""A page with this text is requested again by the browser."""
 INTERVAL = 3
-"""after these seconds."""
+"""Seconds until the browser requests a page again."""
 REQUESTS = 5
 """Requests of each page after the first."""
 HEAD = ("page", "first", "then", "bar")

@@ -11,10 +11,10 @@ from ltrain_collector.promoted_columns import UNIT_SQL
 from ltrain_collector.store import Store
 
 WINDOWS = (32, 512)
-"""Spans that are read first, for each rollout or trace that is wanted; the second if the first are
-of too few."""
+"""Spans that a search reads for each wanted rollout or trace; the second number if the first finds
+too few."""
 MAX_UNITS = 5_000
-"""Maximum rollouts and traces that one query names."""
+"""Maximum number of rollouts and traces in one query."""
 
 _PLACE = "toBool(any(RolloutId) != '') AS is_rollout, groupUniqArray(toString(RunId)) AS runs"
 _WINDOW = f"""
@@ -104,7 +104,7 @@ class UnitSearch:
             found = self._query(*units_condition(window), limit)
             if is_all:
                 return found
-            # a unit beyond the window may have more of its spans before than this one
+            # the window lacks units whose latest span is beyond its end
             end = window["furthest"].max() if self._backwards else window["furthest"].min()
             is_near = pl.col("latest") <= end if self._backwards else pl.col("latest") >= end
             if (near := found.filter(is_near)).height == limit:

@@ -22,9 +22,9 @@ FRAME_SETTINGS = {
     "preferred_block_size_bytes": str(4 << 20),
     "optimize_move_to_prewhere_if_final": "1",
 }
-"""ClickHouse's blocks of 1 MB are 200 wide spans, where a frame costs as much as its rows. Where it
-removes duplicates, it would read all columns of a span before it looks at its run, rollout, trace
-and time, which are equal in duplicates."""
+"""ClickHouse's default blocks of 1 MB hold 200 wide spans, where a frame costs as much as its rows.
+By default a query that removes duplicates reads all its columns of every span; with the second
+setting it first checks the conditions on run, rollout, trace and time, which duplicates share."""
 
 INSERT_ROWS = 8192
 

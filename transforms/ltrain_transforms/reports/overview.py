@@ -28,9 +28,9 @@ from ltrain_transforms.reports.waves import (
 from ltrain_transforms.traces import sender_roles
 
 LARGE = 1_000_000
-"""Spans of runs whose figures take more than a quarter of a second."""
+"""Number of spans above which the figures of all runs take more than a quarter of a second."""
 PATIENCE = 0.02
-"""Seconds to wait for the figures of a large store; most often they are known."""
+"""Seconds to wait for the figures of a large store, which are known unless a run has changed."""
 MAX_RUNS = 100
 """Number of runs that are listed: those with the newest spans."""
 RUNS = """
