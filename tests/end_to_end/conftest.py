@@ -25,8 +25,8 @@ TRAIN = HERE.parent / "train"
 TASKS = 480
 ENOUGH = 0.95
 """Share of the attainable reward that ends the training of `learned`."""
-MORE_UPDATES, MOST_UPDATES = 14, 56
-"""Updates that extend it, and all after which it ends; most policies need 20 to 28, a few 40."""
+MORE_UPDATES, MOST_UPDATES = 12, 60
+"""Updates that extend it, and all after which it ends; most policies need 29 to 33."""
 WAIT = 120.0
 """Seconds for a start that takes five on an idle machine."""
 

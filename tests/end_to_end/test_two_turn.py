@@ -122,7 +122,7 @@ def test_shuffled_rewards_teach_nothing_and_kills_lose_no_span(learned: Any, pro
     assert [wave["rollouts"] for wave in waves] == [WAVE] * UPDATES
     best = max(wave["evaluations"]["true"] for wave in waves[-5:])
     learned_by_then = max(wave["evaluations"]["true"] for wave in learned.waves[:UPDATES])
-    assert best < 0.5 < learned_by_then
+    assert best < 0.4 < learned_by_then
     _nothing_lost_or_doubled(made, WAVE * UPDATES)
 
 

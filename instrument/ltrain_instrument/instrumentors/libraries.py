@@ -23,6 +23,8 @@ class Instrumentor:
     """module:function that switches a built-in instrumentor on; '' if it is on by default."""
     unneeded_packages: tuple[str, ...] = ()
     """Packages that it declares as instrumented but does not need."""
+    unneeded_modules: tuple[str, ...] = ()
+    """Modules that it would import and does not need, if another module takes their absence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,17 +337,25 @@ LIBRARIES = (
             name,
             library,
             modules,
-            (Instrumentor(OFFICIAL, f"opentelemetry-instrumentation-{package}", _ALONE),),
+            (
+                Instrumentor(
+                    OFFICIAL,
+                    f"opentelemetry-instrumentation-{package}",
+                    _ALONE,
+                    unneeded_modules=unneeded,
+                ),
+            ),
             entry=name,
             required=False,
         )
-        for name, library, modules, package in (
-            ("httpx", "httpx", ("httpx",), "httpx"),
-            ("httpx2", "httpx2", ("httpx2",), "httpx"),
-            ("aiohttp-client", "aiohttp", ("aiohttp",), "aiohttp-client"),
-            ("requests", "requests", ("requests",), "requests"),
-            ("urllib3", "urllib3", ("urllib3",), "urllib3"),
-            ("threading", "", (), "threading"),
+        for name, library, modules, package, unneeded in (
+            ("httpx", "httpx", ("httpx",), "httpx", ()),
+            # for httpx2 it imports httpx too, whose command line imports rich and click: 0.1 s
+            ("httpx2", "httpx2", ("httpx2",), "httpx", ("httpx._main",)),
+            ("aiohttp-client", "aiohttp", ("aiohttp",), "aiohttp-client", ()),
+            ("requests", "requests", ("requests",), "requests", ()),
+            ("urllib3", "urllib3", ("urllib3",), "urllib3", ()),
+            ("threading", "", (), "threading", ()),
         )
     ),
 )

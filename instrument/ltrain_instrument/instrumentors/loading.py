@@ -5,7 +5,9 @@ when the agent imports that library.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from importlib.metadata import EntryPoint
@@ -66,23 +68,37 @@ class InstrumentorLoader:
             for module_name in library.modules:
                 wrapt.when_imported(module_name)(partial(self._on_import, entry.module))
 
-    def _on_import(self, instrumentor: str, module: ModuleType) -> None:
+    def _on_import(self, module_name: str, module: ModuleType) -> None:
         """Load what waits for a library; that may import another library and call this again."""
-        if instrumentor in self._loading:
+        if module_name in self._loading:
             return
-        self._loading.add(instrumentor)
+        self._loading.add(module_name)
         try:
-            while ready := self._ready(instrumentor):
-                for _, entry, load in ready:
-                    _try(entry, load)
+            while ready := self._ready(module_name):
+                for library, entry, load in ready:
+                    instrumentor = self._choices[library.name].instrumentor
+                    with _absent(instrumentor.unneeded_modules if instrumentor else ()):
+                        _try(entry, load)
         finally:
-            self._loading.discard(instrumentor)
+            self._loading.discard(module_name)
 
-    def _ready(self, instrumentor: str) -> list[tuple[Library, EntryPoint, Load]]:
-        waiting = self._waiting.get(instrumentor, [])
+    def _ready(self, module_name: str) -> list[tuple[Library, EntryPoint, Load]]:
+        waiting = self._waiting.get(module_name, [])
         ready = [each for each in waiting if each[0].is_imported]
-        self._waiting[instrumentor] = [each for each in waiting if each not in ready]
+        self._waiting[module_name] = [each for each in waiting if each not in ready]
         return ready
+
+
+@contextmanager
+def _absent(modules: Iterable[str]) -> Iterator[None]:
+    """Let an import of these modules fail, where they are not imported."""
+    blocked = [name for name in modules if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(blocked))  # type: ignore[arg-type]  # None blocks an import
+    try:
+        yield
+    finally:
+        for name in blocked:
+            sys.modules.pop(name, None)
 
 
 def _try(entry: EntryPoint, load: Load, *, quiet: bool = False) -> None:

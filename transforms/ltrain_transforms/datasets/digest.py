@@ -6,11 +6,9 @@ and numeric lists; the first 128 bits are added up. A row that occurs twice coun
 
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
-from itertools import pairwise
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 
 BITS = 128
 TEXTS = frozenset({"input", "output"})
@@ -22,7 +20,7 @@ def rows_digest(frame: pl.DataFrame) -> int:
     long = [n for n, dtype in frame.schema.items() if n in TEXTS or _numeric_list(dtype)]
     lengths = (_lengths(name, frame.schema[name]) for name in long)
     cells = pl.struct(pl.exclude(long), *lengths).struct.json_encode()
-    plain = frame.select(cells.alias("text"))["text"]
+    plain = frame.select(cells.alias("text"))["text"].to_list()
     total = 0
     for text, *parts in zip(plain, *(_bytes(frame[name]) for name in long), strict=True):
         row = sha256(text.encode())
@@ -56,18 +54,13 @@ def _lengths(name: str, dtype: pl.DataType) -> pl.Expr:
     return (column.list.eval(pl.element().list.len()) if nested else column.list.len()).alias(name)
 
 
-def _bytes(cells: pl.Series) -> Iterator[memoryview]:
+def _bytes(cells: pl.Series) -> Iterator[bytes | memoryview]:
     """Yield the bytes of each cell: UTF-8 of a text, little-endian numbers of a list."""
     return _texts(cells) if cells.dtype == pl.String else _numbers(cells)
 
 
-def _texts(texts: pl.Series) -> Iterator[memoryview]:
-    # `pa.array` would import pandas
-    array = texts.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(pa.large_string())
-    _, offsets, content = array.buffers()
-    memory = memoryview(content or b"")
-    bounds = np.frombuffer(offsets, np.int64)[array.offset :].tolist()
-    return (memory[begin:end] for begin, end in pairwise(bounds[: len(array) + 1]))
+def _texts(texts: pl.Series) -> Iterator[bytes]:
+    return (text or b"" for text in texts.cast(pl.Binary).to_list())
 
 
 def _numbers(lists: pl.Series) -> Iterator[memoryview]:
@@ -79,10 +72,10 @@ def _numbers(lists: pl.Series) -> Iterator[memoryview]:
     flat = lists
     while isinstance(flat.dtype, pl.List):
         flat = flat.explode(empty_as_null=False, keep_nulls=False)
-    numbers = flat.to_numpy()
-    width, memory = numbers.itemsize, memoryview(numbers.tobytes())
+    numbers = np.ascontiguousarray(flat.to_numpy())
+    width, memory = numbers.itemsize, memoryview(numbers.view(np.uint8))
     begin = 0
-    for length in bounds.to_series():
+    for length in bounds.to_series().to_list():
         end = begin + length * width
         yield memory[begin:end]
         begin = end
