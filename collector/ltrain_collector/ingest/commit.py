@@ -18,7 +18,7 @@ from ltrain_collector.signals import Block
 WINDOW = 0.03
 """Seconds that a commit waits for further requests."""
 
-PACE = 0.1
+PACE = 0.3
 """Seconds between the starts of two inserts: any insert and the merge that it causes take about
 20 ms of CPU, which trainer and policy server need."""
 

@@ -105,6 +105,7 @@ def run_online(
         on_start(describe_places(plan.home, services.store_url, services.gateway_url))
         if gpus := gpu.describe_use():
             on_start(gpus)
+        record = stack.enter_context(open_trackers(plan.train.trackers, journal, on_start))
         learners = stack.enter_context(Learners(plans, policies, journal.latest, lock))
         stack.callback(services.stop_gateway)  # it ends while the learner ends
         services.start()
@@ -116,10 +117,11 @@ def run_online(
                 "ltrain: [serve] has no effect, because the gateway at %s runs already",
                 services.gateway_url,
             )
-        while not services.ready():
-            learners.ready()  # raises their errors; they may load on while the first rollouts run
-            time.sleep(POLL)
         secret = gateway_secret(plan.home)
+        runner = _await_services(
+            *(services, learners, rollout),
+            lambda: stack.enter_context(make_runner(plan, journal.run, services, secret, lock)),
+        )
         given_up = services.gateway_given_up
         gateway = GatewayClient(services.gateway_url, secret, given_up=given_up)
         stack.callback(gateway.close)
@@ -130,7 +132,6 @@ def run_online(
         stack.callback(provider.shutdown)
         store = stack.enter_context(Store.open(services.store_url))
         warn_of_long_prompts(store, gateway.max_model_len())
-        record = stack.enter_context(open_trackers(plan.train.trackers, journal, on_start))
 
         def report(wave: Wave) -> None:
             record(wave)
@@ -155,7 +156,7 @@ def run_online(
             rewards={each.policy: each.recipe.reward for each in plans},
             journal=journal,
             store=store,
-            runner=stack.enter_context(make_runner(plan, journal.run, services, secret, lock)),
+            runner=runner,
             tasks=tasks,
             held_out=held_out,
             versions=lambda: {each.name: each.version for each in policy_runs},
@@ -171,6 +172,26 @@ def run_online(
             on_wave=report,
             notify=on_start,
         ).run()
+
+
+def _await_services(
+    services: Services, learners: Learners, rollout: Rollout, open_runner: Callable[[], Runner]
+) -> Runner:
+    """Wait until store and gateway are ready, and return the opened runner.
+
+    The agent's processes start while vLLM loads its model, when the learner has loaded its own:
+    vLLM then uses one core. Learners may load on while the first rollouts run.
+
+    Raises:
+        LtrainError: when a service, a learner or the runner cannot start.
+    """
+    runner = None
+    while not services.ready():
+        is_early = learners.ready() and rollout.agent is not None and services.store_ready()
+        if is_early and runner is None:
+            runner = open_runner()
+        time.sleep(POLL)
+    return runner or open_runner()
 
 
 def check_spare(tasks: int, rollout: Rollout) -> None:

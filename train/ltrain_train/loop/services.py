@@ -130,6 +130,11 @@ class Services(ExitStack):
             self._watcher.start()
         return True
 
+    def store_ready(self) -> bool:
+        """Return whether the store is ready."""
+        store = self._required[0]
+        return responds(store.health, text=store.ready_text)
+
     def _check_start(self, service: RequiredService) -> None:
         self.children.check()
         if time.monotonic() - self._began > service.timeout:
