@@ -1,4 +1,4 @@
-"""An instrumentor that two libraries share is loaded as OpenTelemetry ships it."""
+"""The instrumentor that httpx and httpx2 share is loaded as OpenTelemetry ships it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ if TYPE_CHECKING:
     from tests.instrument.conftest import Model, Sink, Start
 
 LIBRARIES = ("httpx", "httpx2")
+
+
+def test_for_httpx2_the_command_line_of_httpx_is_not_imported(start: Start) -> None:
+    modules = ["httpx2", "httpx", "httpx._main", "rich", "click"]
+    assert start("loaded", "--import", "httpx2", *modules).wait() == (0, "httpx2 httpx\n", "")
 
 
 @pytest.mark.parametrize("order", [LIBRARIES, LIBRARIES[::-1]], ids="-".join)

@@ -73,7 +73,7 @@ def _numbers(lists: pl.Series) -> Iterator[memoryview]:
     while isinstance(flat.dtype, pl.List):
         flat = flat.explode(empty_as_null=False, keep_nulls=False)
     numbers = np.ascontiguousarray(flat.to_numpy())
-    width, memory = numbers.itemsize, memoryview(numbers.view(np.uint8))
+    width, memory = numbers.itemsize, numbers.view(np.uint8).data
     begin = 0
     for length in bounds.to_series().to_list():
         end = begin + length * width
