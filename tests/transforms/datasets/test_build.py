@@ -16,7 +16,7 @@ from tests.otlp import insert_otlp
 from ltrain_collector.store import Store
 from ltrain_transforms.datasets.build import build
 from ltrain_transforms.datasets.dataset import Dataset
-from ltrain_transforms.datasets.workers import open_workers
+from ltrain_transforms.datasets.workers import ENVIRONMENT, open_workers
 from ltrain_transforms.errors import NoCluster, NoDataset, Unwritable
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.tables import TABLES
@@ -285,6 +285,15 @@ def test_a_job_that_is_the_only_one_needs_no_other_process() -> None:
     with open_workers(2) as two:
         assert list(two.map(os.readlink, ["/proc/self"])) == [str(os.getpid())]
         assert str(os.getpid()) not in two.map(os.readlink, ["/proc/self"] * 3)
+
+
+def test_the_variables_of_workers_are_theirs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POLARS_MAX_THREADS", "3")
+    with open_workers(2) as two:
+        for name, text in ENVIRONMENT.items():
+            assert set(two.map(os.getenv, [name] * 3)) == {text}
+    assert os.environ["POLARS_MAX_THREADS"] == "3"
+    assert "_RJEM_MALLOC_CONF" not in os.environ
 
 
 BUILD = """
