@@ -19,7 +19,7 @@ SPANS = 10_000_000
 RUNS = 40
 WAVE_TASKS = 16
 """Tasks of a wave; each has eight rollouts of 16 spans."""
-TOKENS = 40
+TOKENS = 80
 """Tokens of a chat: pages of many rollouts read no messages."""
 LIVE = "data-live"
 """A page with this text is requested again by the browser."""

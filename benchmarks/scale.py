@@ -42,6 +42,8 @@ WAVE_TASKS = 16
 """Tasks of a wave of the stores that differ in their spans."""
 GROUP = 8
 """Rollouts of a task."""
+MAX_WAVE_SPANS = 1_000_000
+"""Spans of the largest wave whose credit is measured."""
 WORKERS = 2
 """Processes of `ltrain build`."""
 REQUESTS = 5
@@ -63,9 +65,11 @@ class FilledStore:
     """Tasks of a wave."""
 
     @classmethod
-    def fill(cls, folder: Path, rollouts: int, tasks: int, kinds: Sequence[str]) -> "FilledStore":
+    def fill(
+        cls, folder: Path, rollouts: int, tasks: int, kinds: Sequence[str], tokens: int
+    ) -> "FilledStore":
         """Write the rollouts, and a recipe that trains on every call."""
-        transforms.fill(folder / "store", rollouts, tasks=tasks, kinds=kinds)
+        transforms.fill(folder / "store", rollouts, tasks=tasks, kinds=kinds, tokens=tokens)
         every_call = transforms.RECIPE.replace(', agents = ["write"]', "")
         (folder / "ltrain.toml").write_text(f"{every_call}\n[train]\nmax_staleness = {FAR}\n")
         return cls(folder, rollouts, tasks)
@@ -222,27 +226,28 @@ def measure_credit(spans: int) -> Costs:
         yield f"credit: {name}", median_cost(partial(credit.run, section, wave))
 
 
-def measure_spans(spans: int, place: Path) -> Costs:
+def measure_spans(spans: int, place: Path, tokens: int) -> Costs:
     """Yield the costs that are measured with a store of this number of spans."""
     rollouts = spans // transforms.SPANS
-    filled = FilledStore.fill(place, rollouts, WAVE_TASKS, transforms.EVERY_KIND)
+    filled = FilledStore.fill(place, rollouts, WAVE_TASKS, transforms.EVERY_KIND, tokens)
     yield "`ltrain build`", measure_build(filled)
     yield "`ltrain show` of 16 spans", measure_show(filled.url, filled.rollouts_of(0)[0])
     yield from measure_pages(filled)
     yield from measure_wave(filled)
-    yield from measure_credit(spans)
+    if spans <= MAX_WAVE_SPANS:
+        yield from measure_credit(spans)
 
 
-def measure_tasks(tasks: int, place: Path) -> Costs:
+def measure_tasks(tasks: int, place: Path, tokens: int) -> Costs:
     """Yield the costs that are measured with a wave of this number of tasks."""
     yield from measure_schedule(tasks)
-    filled = FilledStore.fill(place, tasks * GROUP, tasks, transforms.ONE_CALL)
+    filled = FilledStore.fill(place, tasks * GROUP, tasks, transforms.ONE_CALL, tokens)
     yield from measure_wave(filled)
     yield from measure_pages(filled)
 
 
-def measure_calls(calls: int, place: Path) -> Costs:
-    """Yield the cost of `ltrain show` of one rollout with this number of calls."""
+def measure_calls(calls: int, place: Path, tokens: int) -> Costs:
+    """Yield the cost of `ltrain show` of one rollout with this number of calls of a fixed size."""
     url = f"chdb://{place / 'store'}"
     with Store.open(url) as store:
         store.migrate()
@@ -250,7 +255,7 @@ def measure_calls(calls: int, place: Path) -> Costs:
     yield "`ltrain show`", measure_show(url, ui.rollout_id(calls, 0))
 
 
-MEASURES: dict[str, Callable[[int, Path], Costs]] = {
+MEASURES: dict[str, Callable[[int, Path, int], Costs]] = {
     "spans": measure_spans,
     "tasks": measure_tasks,
     "calls": measure_calls,
@@ -261,6 +266,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     for name, sizes in (("spans", SPANS), ("tasks", TASKS), ("calls", CALLS)):
         parser.add_argument(f"--{name}", type=int, nargs="*", default=sizes)
+    parser.add_argument(
+        "--tokens", type=int, default=transforms.TOKENS, help="tokens of a rollout's last chat"
+    )
     parser.add_argument("--dir", help="the folder for temporary stores")
     arguments = parser.parse_args()
     faster = list[str]()
@@ -268,7 +276,7 @@ def main() -> None:
         costs: defaultdict[str, dict[int, Cost]] = defaultdict(dict)
         for size in sorted(getattr(arguments, unit)):
             with tempfile.TemporaryDirectory(prefix="ltrain-scale-", dir=arguments.dir) as name:
-                for operation, cost in measure(size, Path(name)):
+                for operation, cost in measure(size, Path(name), arguments.tokens):
                     print(f"{unit} {size}: {operation} {cost.cpu:.3f}", file=sys.stderr, flush=True)
                     costs[operation][size] = cost
         if costs:

@@ -21,7 +21,7 @@ PEER_ROLLOUTS = 1_000
 TASKS = 128
 """Tasks of a wave; each has a group of eight rollouts."""
 TOKENS = 2_100
-"""Tokens of a rollout's last chat."""
+"""Tokens of a rollout's last chat: half are its first prompt, and a message has a fourteenth."""
 CHUNK = 2_500
 """Rollouts per INSERT."""
 
@@ -43,7 +43,7 @@ credit_to = "requester"
 
 # A rollout: a LangGraph agent with four turns and one tool, which the first turn calls. The prompt
 # of a turn is the chat so far: the previous prompt, its answer and a message of 150 tokens. That is
-# 1,050, 1,350, 1,650 and 1,950 tokens; each turn samples 150.
+# 1,050, 1,350, 1,650 and 1,950 tokens; each turn samples 150. Fewer `TOKENS` shorten all of them.
 SOURCE = """
 WITH
     {first} + number AS n,
@@ -64,17 +64,17 @@ WITH
         'ltrain.sender', 'service') AS gateway,
     map('service.name', 'ltrain.runner', 'service.instance.id', 'runner',
         'ltrain.sender', 'service') AS runner,
-    turn -> 1050 + 300 * turn AS prompt_length,
+    turn -> {prompt} + 2 * {message} * turn AS prompt_length,
     (first, count) -> arrayStringConcat(arraySlice(tokens, first + 1, count), ' ') AS words,
     text -> concat('"parts":[{"type":"text","content":"', text, '"}') AS part,
-    turn -> concat('{"role":"assistant",', part(words(prompt_length(turn), 150)),
+    turn -> concat('{"role":"assistant",', part(words(prompt_length(turn), {message})),
         if(turn > 0, ']', concat(',{"type":"tool_call","id":"1","name":"execute_query",',
             '"arguments":{"query":"SELECT 1"}}]'))) AS answer,
-    turn -> words(prompt_length(turn) + 150, 150) AS next,
+    turn -> words(prompt_length(turn) + {message}, {message}) AS next,
     turn -> concat(if(turn > 0, concat('{"role":"user",', part(next(turn))),
         concat('{"role":"tool","parts":[{"type":"tool_call_response","id":"1","response":"',
             next(turn), '"}')), ']}') AS reply,
-    turn -> concat('[{"role":"user",', part(words(0, 1050)), ']}', arrayStringConcat(arrayMap(
+    turn -> concat('[{"role":"user",', part(words(0, {prompt})), ']}', arrayStringConcat(arrayMap(
         before -> concat(',', answer(before), '},', reply(before)), range(turn))), ']') AS asked,
     turn -> concat('[', answer(turn), ',"finish_reason":"stop"}]') AS answered,
     concat('{"question":"q', toString(group_number), '","steps":') AS state
@@ -113,17 +113,18 @@ GATEWAY = """arrayMap(turn -> (10 + turn, turn * 200000000 + 2000000, 6 + turn, 
         'gen_ai.response.id', concat('chatcmpl-', rollout, toString(turn)),
         'gen_ai.response.finish_reasons', '["stop"]', 'gen_ai.request.temperature', '1.0',
         'gen_ai.usage.input_tokens', toString(prompt_length(turn)),
-        'gen_ai.usage.output_tokens', '150',
+        'gen_ai.usage.output_tokens', '{message}',
         'gen_ai.input.messages', asked(turn), 'gen_ai.output.messages', answered(turn),
         'ltrain.policy.name', 'sql', 'ltrain.policy.version', '0',
         'ltrain.prompt_token_ids', concat('[',
             arrayStringConcat(arraySlice(tokens, 1, prompt_length(turn)), ','), ']'),
         'ltrain.prompt_token_count', toString(prompt_length(turn)),
         'ltrain.response_token_ids', concat('[',
-            arrayStringConcat(arraySlice(tokens, prompt_length(turn) + 1, 150), ','), ']'),
-        'ltrain.response_token_count', '150',
+            arrayStringConcat(arraySlice(tokens, prompt_length(turn) + 1, {message}), ','), ']'),
+        'ltrain.response_token_count', '{message}',
         'ltrain.response_logprobs',
-            base64Encode(repeat(reinterpretAsString(toFloat32(-0.7132)), 150))), 'Ok'), range(4))"""
+            base64Encode(repeat(reinterpretAsString(toFloat32(-0.7132)), {message}))), 'Ok'),
+    range(4))"""
 TOOL = """[(14, 151000000, 2, 'execute_query', 'openinference.instrumentation.langchain', 20000000,
     worker, map('openinference.span.kind', 'TOOL', 'tool.name', 'execute_query', 'tool.id', '1',
         'input.value', '{"query":"SELECT 1"}', 'output.value', next(0)),
@@ -164,10 +165,12 @@ def fill(
         tasks: number of tasks of a wave.
         kinds: the spans of a rollout.
         runs: number of runs, each with as many rollouts.
-        tokens: largest number of tokens of a chat; a smaller one cuts the texts.
+        tokens: number of tokens of a rollout's last chat, at least 14.
     """
     source = SOURCE.replace("{spans}", ", ".join(kinds))
+    message = tokens // 14
     sizes = {"tasks": tasks, "run_rollouts": rollouts // runs, "tokens": tokens}
+    sizes |= {"message": message, "prompt": 7 * message}
     for name, size in sizes.items():
         source = source.replace(f"{{{name}}}", str(size))
     with Store.open(f"chdb://{folder}") as store:

@@ -26,6 +26,12 @@ OTHER_CHANGES = (
         LIBRARY_SWITCHES,
     ),
     (
+        "Where the agent imports httpx2 and not httpx, httpx is imported without its command line "
+        "(`httpx.main`).",
+        "The instrumentor of httpx2 imports httpx, whose command line imports rich and click.",
+        LIBRARY_SWITCHES.replace("NAME", "httpx2"),
+    ),
+    (
         "`Agent.instrument_all()` of pydantic-ai is called.",
         "Without it, pydantic-ai records nothing.",
         LIBRARY_SWITCHES.replace("NAME", "pydantic-ai"),

@@ -24,7 +24,7 @@ class Instrumentor:
     unneeded_packages: tuple[str, ...] = ()
     """Packages that it declares as instrumented but does not need."""
     unneeded_modules: tuple[str, ...] = ()
-    """Modules that it would import and does not need, if another module takes their absence."""
+    """Modules that it would import and does not need; their importer handles an ImportError."""
 
 
 @dataclass(frozen=True, slots=True)
