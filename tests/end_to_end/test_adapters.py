@@ -97,7 +97,7 @@ def _train_and_continue(made: Any, judge: Any) -> None:
     assert [wave["version"] for wave in trained] == [0, 1, 2]
     # the learner's log-probabilities are those of the adapter that the server sampled with
     assert all(wave["metrics"]["drift_k3"] < 1e-6 for wave in trained), trained
-    assert [wave["metrics"]["learning_rate"] for wave in trained] == [0.005, 0.01, 0.01]
+    assert [wave["metrics"]["learning_rate"] for wave in trained] == [0.0035, 0.007, 0.007]
     # a new adapter changes nothing
     assert [wave["metrics"]["kl_reference"] > 1e-9 for wave in trained] == [False, True, True]
     assert all(wave["outcomes"] == {"ok": wave["rollouts"]} for wave in trained)
