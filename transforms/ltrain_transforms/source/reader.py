@@ -200,7 +200,7 @@ def spans_query(
     Args:
         columns: what is read of each, `SELECT … FROM otel.spans`; None: the columns of `SPANS`.
     """
-    where, params = selection_condition(source, selection)
+    where, params = selection_condition(source, selection, batch)
     within = "true"
     if batch is not None:
         within, limits = batch.condition(batch_column(source))
@@ -228,16 +228,22 @@ def _columns(source: Source) -> str:
     return _SELECT.format(keys=keys)
 
 
-def selection_condition(source: Source, selection: Selection) -> tuple[str, dict[str, object]]:
+def selection_condition(
+    source: Source, selection: Selection, batch: ExecutionBatch | None = None
+) -> tuple[str, dict[str, object]]:
     """Return the condition on the spans that select an execution, and its parameters."""
-    named, params = selection_conditions(source, selection)
+    named, params = selection_conditions(source, selection, batch)
     return " AND ".join(named.values()) or "true", params
 
 
 def selection_conditions(
-    source: Source, selection: Selection
+    source: Source, selection: Selection, batch: ExecutionBatch | None = None
 ) -> tuple[dict[str, str], dict[str, object]]:
-    """Return each condition by the name of its option, and the parameters of all."""
+    """Return each condition by the name of its option, and the parameters of all.
+
+    Args:
+        batch: the executions that are read: the runner's spans of other rollouts are not searched.
+    """
     run, since = selection.run or source.run, selection.since or source.since
     columns = {
         "run": ("RunId = {run:String}", run),
@@ -265,6 +271,9 @@ def selection_conditions(
         named["where"] = f"({source.where})"
     # any span may name mode, wave and task; where a runner names them, only the runner counts
     within = "RunId = {run:String} AND " if run is not None else ""
+    if batch is not None and source.execution == "rollout":
+        of_batch, limits = batch.condition("RolloutId")
+        within, params = f"{of_batch} AND {within}", params | limits
     runner = runner_condition(sender_roles.trusted_senders(source.trust))
     by_runner = f"FROM otel.spans WHERE {within}{runner}"
     if places := [named[name] for name in PLACES if name in named]:
