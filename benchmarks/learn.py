@@ -34,8 +34,8 @@ LOSSES = {
     "ppo with a critic": 'loss = "vanilla"',
 }
 """The lines of [train] of each loss."""
-PACE = "learning_rate = 1e-2"
-"""Faster than in the tests, which must not lose what they learned in any run."""
+LEARNING_RATE = "learning_rate = 1e-2"
+"""The line in place of those of the tests, with which learning is slower and no policy loses it."""
 PPO = "ppo with a critic"
 SHUFFLED = "rewards shuffled"
 CONTROLS = (SHUFFLED, *CORRUPTIONS)
@@ -72,7 +72,7 @@ def write_project(cell: Cell, folder: Path) -> Path:
             tasks.write(json.dumps({"id": f"t{number}", "input": text}) + "\n")
     recipe = folder / ("control.toml" if cell.control == SHUFFLED else "ltrain.toml")
     text = re.sub(r"updates = \d+", f"updates = {UPDATES}", recipe.read_text())
-    text = re.sub(r"learning_rate = .*\nentropy_coefficient = .*", PACE, text)
+    text = re.sub(r"learning_rate = .*\nentropy_coefficient = .*", LEARNING_RATE, text)
     own = f'{LOSSES[cell.loss]}\nmode = "{cell.mode}"\nmax_staleness = 2'
     text = text.replace('loss = "vanilla"', own)
     if cell.loss == PPO:  # it compares no rollouts of a task with each other

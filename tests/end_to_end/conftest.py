@@ -26,7 +26,7 @@ TASKS = 480
 ENOUGH = 0.95
 """Share of the attainable reward that ends the training of `learned`."""
 MORE_UPDATES, MOST_UPDATES = 12, 60
-"""Updates that extend it, and all after which it ends; most policies need 29 to 33."""
+"""Updates of an extension, and the maximum of all updates; most policies need 29 to 33."""
 WAIT = 120.0
 """Seconds for a start that takes five on an idle machine."""
 

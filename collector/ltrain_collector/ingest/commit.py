@@ -20,7 +20,7 @@ WINDOW = 0.03
 
 PACE = 0.3
 """Seconds between the starts of two inserts after one of few rows: any insert and the merge that it
-causes take 30 to 50 ms of CPU, which trainer and policy server need. Senders do not wait for it."""
+causes take 30 to 50 ms of CPU, which trainer and policy server need."""
 
 BUSY_PACE = 0.1
 """Seconds between the starts of two inserts after one of `MANY_ROWS` or more."""
@@ -89,8 +89,7 @@ class GroupCommit:
             await self._arrived.wait()
             await asyncio.sleep(max(self._window, next_start - clock()))
             group = self._take()
-            rows = sum(one.block.rows for one in group)
-            next_start = clock() + (PACE if rows < MANY_ROWS else BUSY_PACE)
+            next_start = clock() + (PACE if _count_rows(group) < MANY_ROWS else BUSY_PACE)
             if not self._waiting:
                 self._arrived.clear()
             await self._commit(group)
@@ -119,7 +118,7 @@ class GroupCommit:
             for one in group:
                 await self._commit([one])
             return
-        rows = sum(one.block.rows for one in group)
+        rows = _count_rows(group)
         self._instruments.inserted.add(rows, self._labels)
         self._instruments.rows_per_insert.record(rows, self._labels)
         for one in group:
@@ -131,6 +130,10 @@ class GroupCommit:
         logger.warning("ltrain: %d rows could not be inserted: %s", one.block.rows, error)
         if not one.done.done():
             one.done.set_exception(_refusal(error))
+
+
+def _count_rows(group: list[_Waiting]) -> int:
+    return sum(one.block.rows for one in group)
 
 
 def _refusal(error: Exception) -> OtlpError:

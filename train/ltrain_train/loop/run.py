@@ -179,16 +179,16 @@ def _await_services(
 ) -> Runner:
     """Wait until store and gateway are ready, and return the opened runner.
 
-    The agent's processes start while vLLM loads its model, when the learner has loaded its own:
-    vLLM then uses one core. Learners may load on while the first rollouts run.
+    The agent's processes start while vLLM loads its model, after the learner has loaded its own:
+    until then the learner and vLLM use a core each.
 
     Raises:
         LtrainError: when a service, a learner or the runner cannot start.
     """
     runner = None
     while not services.ready():
-        is_early = learners.ready() and rollout.agent is not None and services.store_ready()
-        if is_early and runner is None:
+        loaded = learners.ready()  # raises their errors; they may load on beside the first rollouts
+        if runner is None and loaded and rollout.agent is not None and services.store_ready():
             runner = open_runner()
         time.sleep(POLL)
     return runner or open_runner()

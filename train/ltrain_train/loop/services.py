@@ -47,6 +47,10 @@ class RequiredService:
     answers: tuple[HTTPStatus, ...] = (HTTPStatus.OK,)
     """Statuses of `health` with which the service runs, ready or not."""
 
+    def is_ready(self) -> bool:
+        """Return whether the service answers that it is ready."""
+        return responds(self.health, text=self.ready_text)
+
 
 class Services(ExitStack):
     """Owns the services that it started; `keep_open` stays open until they have ended."""
@@ -122,7 +126,7 @@ class Services(ExitStack):
             NotReachable: when a service is not ready in time.
         """
         for service in self._required:
-            if not responds(service.health, text=service.ready_text):
+            if not service.is_ready():
                 self._check_start(service)
                 return False
         if self._watcher is None and self._started:
@@ -132,8 +136,7 @@ class Services(ExitStack):
 
     def store_ready(self) -> bool:
         """Return whether the store is ready."""
-        store = self._required[0]
-        return responds(store.health, text=store.ready_text)
+        return self._required[0].is_ready()
 
     def _check_start(self, service: RequiredService) -> None:
         self.children.check()

@@ -31,9 +31,9 @@ ENVIRONMENT = {
     "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
     "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
 }
-"""Variables of a worker process: its cores are the processes, and polars' allocator (jemalloc) and
-Python's (glibc) keep the memory of a batch for the next one. Without them the kernel clears the
-same pages for each batch, a tenth of a build's CPU."""
+"""Variables of a worker process. Polars computes in one thread, because each process has a core.
+The allocators of polars (jemalloc) and of Python (glibc) keep the memory of a batch for the next
+one; otherwise the kernel clears the same pages for each batch, a tenth of a build's CPU."""
 
 MAX_QUEUED = 2
 """Jobs that may wait for each worker; a job is a batch of spans in memory."""
@@ -141,4 +141,4 @@ def _run_collected(function: Callable[[Job], Result], job: Job) -> Result:
         return function(job)
     finally:
         gc.collect()
-        gc.freeze()  # what is left are modules, which no later search needs to visit
+        gc.freeze()  # the objects that are left are those of modules: later searches skip them

@@ -201,10 +201,7 @@ def spans_query(
         columns: what is read of each, `SELECT … FROM otel.spans`; None: the columns of `SPANS`.
     """
     where, params = selection_condition(source, selection, batch)
-    within = "true"
-    if batch is not None:
-        within, limits = batch.condition(batch_column(source))
-        where, params = f"{where} AND {within}", params | limits
+    within = "true" if batch is None else batch.condition(batch_column(source))[0]
     selected = f"FROM otel.spans WHERE {where}"
     columns = columns or _columns(source)
     traces = f"(SELECT TraceId {selected})"
@@ -242,7 +239,7 @@ def selection_conditions(
     """Return each condition by the name of its option, and the parameters of all.
 
     Args:
-        batch: the executions that are read: the runner's spans of other rollouts are not searched.
+        batch: part of the executions; the runner's spans of other rollouts are not searched.
     """
     run, since = selection.run or source.run, selection.since or source.since
     columns = {
@@ -271,9 +268,11 @@ def selection_conditions(
         named["where"] = f"({source.where})"
     # any span may name mode, wave and task; where a runner names them, only the runner counts
     within = "RunId = {run:String} AND " if run is not None else ""
-    if batch is not None and source.execution == "rollout":
-        of_batch, limits = batch.condition("RolloutId")
-        within, params = f"{of_batch} AND {within}", params | limits
+    if batch is not None:
+        named["batch"], limits = batch.condition(batch_column(source))
+        params |= limits
+        if source.execution == "rollout":
+            within = f"{named['batch']} AND {within}"
     runner = runner_condition(sender_roles.trusted_senders(source.trust))
     by_runner = f"FROM otel.spans WHERE {within}{runner}"
     if places := [named[name] for name in PLACES if name in named]:
