@@ -8,6 +8,7 @@ from pathlib import Path
 from secrets import token_hex
 
 from ltrain_train.learner.device import Device, detect_device
+from ltrain_train.processes import compile_cache
 
 FIXED_ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
@@ -40,7 +41,11 @@ def learner_environment(
     because torch's own server would listen on every interface.
     """
     threads = max(1, len(os.sched_getaffinity(0)) // ranks)
-    variables = {"OMP_NUM_THREADS": str(threads), "RAY_AUTH_TOKEN": token_hex(32)}
+    variables = {
+        "OMP_NUM_THREADS": str(threads),
+        "RAY_AUTH_TOKEN": token_hex(32),
+        "TORCHINDUCTOR_CACHE_DIR": compile_cache(),  # of flex attention's kernels
+    }
     if scratch is not None:
         variables |= {"DIST_INIT_METHOD": (scratch / "ranks").as_uri(), "TMPDIR": str(scratch)}
     return shared_environment(device or detect_device()) | PRIVATE_CLUSTER | variables

@@ -125,13 +125,13 @@ class LearnerService:
 def _find_placement(job: Job) -> Placement | None:
     """Start Ray or join the user's cluster, and return where the ranks run.
 
-    None: one rank on this machine's CPU runs in this process, without Ray.
+    None: the only rank on this machine runs in this process, without Ray.
     """
-    device = current_device()
     if job.ray_address is not None:
+        device = current_device()
         cluster.join_ray(job.ray_address, shared_environment(device))
         return Placement.reserve(job, device)
-    if job.ranks == 1 and not device.one_rank_each:
+    if job.ranks == 1:
         return None
     cluster.start_ray(job.ranks, job.scratch)
     port = free_port()

@@ -5,8 +5,12 @@ from pathlib import Path
 from typing import Self
 
 from ltrain_train.errors import BadRun
+from ltrain_train.gpu import is_usable
 from ltrain_train.policy import VLLM_DTYPES, Policies, current_prompts, resolve_dtype
 from ltrain_transforms.recipe import Recipe, Rollout, Serve, Train
+
+SHARED_GPU = ("--gpu-memory-utilization", "0.4")
+"""Options of a vLLM that leaves a learner its part of the GPU; by default it takes 92 %."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +58,8 @@ class Plan:
     def serve_arguments(self) -> list[str]:
         """The arguments of `ltrain serve` that the recipe's [serve] sets.
 
+        vLLM and a learner on this machine share the first GPU.
+
         Raises:
             BadRun: when the chat template does not exist.
         """
@@ -62,7 +68,11 @@ class Plan:
             "lora_rank": max(train.lora_rank for train in trains),
             "max_staleness": max(train.max_staleness for train in trains),
         }
-        return serve_arguments(self.recipe.serve, trains[0].model_copy(update=largest), self.folder)
+        serve = self.recipe.serve
+        if is_usable() and self.recipe.train.ray_address is None:
+            # an option of the recipe comes later, so vLLM takes that one
+            serve = serve.model_copy(update={"vllm": (*SHARED_GPU, *serve.vllm)})
+        return serve_arguments(serve, trains[0].model_copy(update=largest), self.folder)
 
     def policies(self) -> Policies:
         """Return the home's policies, after registering models as version 0 of the new ones.

@@ -34,6 +34,8 @@ from ltrain_train.policy.manifest import (
     check_sizes,
     checkpoint_folder,
     describe_files,
+    has_version,
+    latest_version,
     list_versions,
     read_manifest,
     write_manifest,
@@ -170,10 +172,10 @@ class Policies:
                 home.
         """
         manifest = self.read_version(name, version)
-        checkpoint = checkpoint_folder(self.directory.parent, manifest)
-        if checkpoint is None or manifest.base not in self.versions(name):
+        base, checkpoint = manifest.base, checkpoint_folder(self.directory.parent, manifest)
+        if base is None or checkpoint is None or not has_version(self._folder(name), base):
             return None
-        return (manifest.base, checkpoint) if checkpoint.is_dir() else None
+        return (base, checkpoint) if checkpoint.is_dir() else None
 
     def draft(self, name: str) -> Path:
         """Return an unused path for a draft of a version, and remove those of dead processes."""
@@ -185,7 +187,7 @@ class Policies:
         Raises:
             UnknownVersion: when the version does not exist.
         """
-        if version not in self.versions(name):
+        if not has_version(self._folder(name), version):
             raise self._unknown_version(name, version)
         return (self._folder(name) / f"v{version}").absolute()
 
@@ -228,10 +230,10 @@ class Policies:
         Raises:
             UnknownVersion: when the policy has no version.
         """
-        versions = self.versions(name)
-        if not versions:
+        version = latest_version(self._folder(name))
+        if version is None:
             raise self._unknown_version(name, None)
-        return versions[-1]
+        return version
 
     def current(self, name: str) -> int:
         """Return the version that every server has loaded.

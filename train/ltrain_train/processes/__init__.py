@@ -19,7 +19,7 @@ from ltrain_train.processes.disk import (
 from ltrain_train.processes.locks import RunLock, run_lock
 from ltrain_train.processes.pages import serve_pages
 from ltrain_train.processes.ports import NoFreePort, free_port, is_port_open
-from ltrain_train.processes.scratch import scratch_path
+from ltrain_train.processes.scratch import compile_cache, scratch_path
 
 __all__ = [
     "DEATH_WINDOW",
@@ -32,6 +32,7 @@ __all__ = [
     "NoFreePort",
     "RestartLimit",
     "RunLock",
+    "compile_cache",
     "disk_full_error",
     "free_bytes",
     "free_port",

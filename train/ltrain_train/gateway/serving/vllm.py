@@ -4,12 +4,10 @@ vLLM's admin routes, which replace weights and need no key, are on. So vLLM list
 in a folder that only this user can enter, and on no port. Its own processes use sockets there too.
 """
 
-import getpass
 import os
 import re
 import signal
 import socket
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +15,7 @@ from pathlib import Path
 import httpx
 
 from ltrain_train.policy import chat_template_option
-from ltrain_train.processes import Child, ChildDied, Children, scratch_path
+from ltrain_train.processes import Child, ChildDied, Children, compile_cache, scratch_path
 from ltrain_train.vllm_python import find_python
 
 MODULE = "vllm.entrypoints.cli.main"
@@ -177,7 +175,7 @@ class Vllm:
             "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1" if self._options.max_adapters else None,
             "PYTHONPATH": None,  # it names this environment's packages, not vLLM's
             "TMPDIR": str(self._folder),
-            "TORCHINDUCTOR_CACHE_DIR": _inductor_cache(),  # TMPDIR is removed after each start
+            "TORCHINDUCTOR_CACHE_DIR": compile_cache(),
             "VLLM_HOST_IP": "127.0.0.1",
             "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": "60",  # the gateway closes idle connections first
             "VLLM_RPC_BASE_PATH": str(self._folder),
@@ -201,12 +199,6 @@ def _first_error(log: Path, start: int) -> str | None:
         text = opened.read().decode(errors="replace")
     match = FIRST_ERROR.search(text)
     return match.group(1) if match else None
-
-
-def _inductor_cache() -> str:
-    """Return this user's folder for compiled torch code."""
-    configured = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
-    return configured or str(Path(tempfile.gettempdir()) / f"torchinductor_{getpass.getuser()}")
 
 
 def _is_listening(path: Path) -> bool:
