@@ -150,7 +150,9 @@ def test_serve_restarts_vllm_with_the_current_version_and_stops(
         assert served.process.wait(WAIT) == 0
     first, second = (home / "logs" / "vllm.log").read_text().splitlines()
     v0, v1 = (str(policies.path("policy", version)) for version in (0, 1))
-    assert first.startswith(f"-m vllm.entrypoints.cli.main serve {v0} --served-model-name policy ")
+    program, _, command = first.partition(" ")
+    assert program.endswith("/ltrain_train/gateway/serving/vllm_process.py")
+    assert command.startswith(f"serve {v0} --served-model-name policy ")
     assert first.endswith(
         " --dtype bfloat16 --max-model-len auto --max-num-seqs 64 --block-size 32"
         " --generation-config vllm --logprobs-mode processed_logprobs --enforce-eager"

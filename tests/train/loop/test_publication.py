@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from ltrain_train.errors import NotReachable
-from ltrain_train.loop.health import is_starting
 from ltrain_train.loop.publication import find_gateway
+from ltrain_train.loop.services import is_starting
 
 START = 3.0
 """Seconds of a start; longer than the time in which a gateway that runs answers."""

@@ -3,7 +3,6 @@
 from ltrain_train.loop import command, policy_commands
 from ltrain_train.loop.command import hold_lock
 from ltrain_train.loop.generation import imposed_sampling
-from ltrain_train.loop.health import responds
 from ltrain_train.loop.held_out import load_held_out
 from ltrain_train.loop.journal import (
     Completed,
@@ -39,7 +38,7 @@ from ltrain_train.loop.publication import (
 from ltrain_train.loop.report import WaveRows, count_left_out, split_time, test_scores
 from ltrain_train.loop.retry import retry_publish, retry_store
 from ltrain_train.loop.run import make_runner
-from ltrain_train.loop.services import Services
+from ltrain_train.loop.services import Services, responds
 from ltrain_train.loop.training_rows import select_rows
 from ltrain_train.loop.wave_summary import (
     CountedRollout,

@@ -11,8 +11,8 @@ from opentelemetry.trace import Tracer
 from ltrain_instrument import attributes, settings
 from ltrain_train.errors import NotReachable
 from ltrain_train.gateway import GatewayClient, gateway_secret
-from ltrain_train.loop.health import GATEWAY_START_TIMEOUT, is_starting
 from ltrain_train.loop.retry import retry_publish
+from ltrain_train.loop.services import GATEWAY_START_TIMEOUT, is_starting
 from ltrain_train.policy import Policies
 from ltrain_transforms.policy_lineage import write_ledger
 from ltrain_transforms.recipe import Recipe

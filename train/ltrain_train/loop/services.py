@@ -9,22 +9,26 @@ import logging
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from http import HTTPStatus
+from http.client import HTTPException
 from pathlib import Path
 from threading import Event, Thread
+from urllib.error import HTTPError
 from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 from ltrain_collector.dsn import Server, parse_dsn
 from ltrain_instrument import settings
 from ltrain_instrument.machine import LOOPBACK_NAMES
 from ltrain_train.errors import NotReachable
-from ltrain_train.loop.health import GATEWAY_START_TIMEOUT, is_starting, responds
 from ltrain_train.processes import DEATH_WINDOW, MAX_DEATHS, Child, Children, RestartLimit
 
 DEFAULT_STORE = "http://127.0.0.1:8123"
+GATEWAY_START_TIMEOUT = 300.0
+"""Maximum seconds of the gateway's start, in which its policy server loads the model."""
 POLL = 0.5
 """Seconds between two checks of the started services."""
 
@@ -222,3 +226,29 @@ class Services(ExitStack):
 def _port_of(url: str) -> str:
     parts = urlsplit(url)
     return str(parts.port or (443 if parts.scheme == "https" else 80))
+
+
+def responds(url: str, statuses: Collection[int] = (HTTPStatus.OK,), *, text: bytes = b"") -> bool:
+    """Return whether a GET is answered in two seconds: one of `statuses`, `text` in the body."""
+    try:
+        with urlopen(url, timeout=2) as response:
+            return response.status in statuses and text in response.read(1 << 16)
+    except HTTPError as error:
+        with error:
+            return error.status in statuses and text in error.read(1 << 16)
+    except (OSError, HTTPException):
+        return False
+
+
+def is_starting(url: str) -> bool:
+    """Return whether a server accepts a request and does not answer it in two seconds.
+
+    `ltrain serve` binds its port before it loads the model.
+    """
+    try:
+        urlopen(url, timeout=2).close()
+    except TimeoutError:
+        return True
+    except (OSError, HTTPException):
+        pass
+    return False

@@ -18,7 +18,7 @@ from ltrain_train.policy import chat_template_option
 from ltrain_train.processes import Child, ChildDied, Children, compile_cache, scratch_path
 from ltrain_train.vllm_python import find_python
 
-MODULE = "vllm.entrypoints.cli.main"
+PROGRAM = Path(__file__).with_name("vllm_process.py")
 START_TIMEOUT = 900.0
 """Seconds until vLLM must answer; it first reads the model from disk."""
 OFFLINE_ENVIRONMENT = {
@@ -163,7 +163,7 @@ class Vllm:
     def _command(self, model: Path) -> Sequence[str]:
         listen = ("--uds", str(self.socket))
         served = ("--served-model-name", self.name)
-        command = (str(self._python), "-m", MODULE, "serve", str(model))
+        command = (str(self._python), str(PROGRAM), "serve", str(model))
         return [*command, *served, *listen, *self._options.arguments()]
 
     def _environment(self) -> dict[str, str | None]:
