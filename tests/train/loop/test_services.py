@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -114,3 +115,45 @@ def _until(condition: object) -> None:
     while not condition():  # type: ignore[operator]
         assert time.monotonic() < end
         time.sleep(0.02)
+
+
+class Answering(BaseHTTPRequestHandler):
+    """Answers as the store, and as a gateway in the server's state."""
+
+    def do_GET(self) -> None:
+        state: dict[str, str] = self.server.state  # type: ignore[attr-defined]
+        body = b"Ok" if self.path == "/ping" else f'{{"status": "{state["gateway"]}"}}'.encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None: ...
+
+
+def test_a_runner_opens_while_the_gateway_loads_its_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = {"gateway": "starting"}
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answering) as server:
+        server.state = state  # type: ignore[attr-defined]
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        for name in ("LTRAIN_STORE", "LTRAIN_GATEWAY"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{server.server_port}")
+
+        def open_it() -> list[str]:
+            opened.append(state["gateway"])
+            state["gateway"] = "ready"
+            return opened
+
+        opened: list[str] = []
+        answers = iter([False, False, True])
+        with Services(tmp_path, policies=["p"]) as made:
+            made.start()
+            assert made.open_runner(open_it, lambda: next(answers)) == ["starting"]
+            assert next(answers, "none is left") == "none is left"
+            # one that may not be opened before waits for the gateway
+            state["gateway"] = "starting"
+            threading.Timer(0.5, state.update, ({"gateway": "ready"},)).start()
+            assert made.open_runner(open_it, lambda: False) == ["starting", "ready"]
+        server.shutdown()

@@ -38,9 +38,6 @@ from ltrain_train.workers import RolloutResult
 from ltrain_transforms.source import wait_complete
 from ltrain_transforms.traces import Role, sender_roles
 
-POLL = 0.2
-"""Seconds between two checks of the services that are starting."""
-
 ANSWERED_SQL = """
 SELECT DISTINCT concat(toString(PolicyName), '@', toString(PolicyVersion)) AS version
 FROM otel.spans
@@ -215,36 +212,44 @@ def _serving(plan: EvaluationPlan, policy: str, run: str, lock: RunLock) -> Iter
         )
         stack.enter_context(services)
         services.start()
-        while not services.ready():
-            time.sleep(POLL)
-        secret, given_up = gateway_secret(plan.home), services.gateway_given_up
+        secret = gateway_secret(plan.home)
+        runner = services.open_runner(
+            lambda: stack.enter_context(_make_runner(plan, policy, run, services, secret, lock)),
+            lambda: plan.rollout.agent is not None,
+        )
+        given_up = services.gateway_given_up
         gateway = GatewayClient(services.gateway_url, secret, given_up=given_up)
         stack.enter_context(closing(gateway))
         store = stack.enter_context(Store.open(services.store_url))
-        runner = Runner(
-            run=run,
-            agent=plan.rollout.agent,
-            reward=plan.rollout.reward,
-            folder=plan.folder,
-            gateway=services.gateway_url,
-            gateway_given_up=given_up,
-            secret=secret,
-            policy=policy,
-            home=plan.home,
-            workers=plan.rollout.workers,
-            concurrency=plan.rollout.concurrency,
-            python=plan.rollout.python,
-            timeout=plan.rollout.timeout,
-            reward_timeout=plan.rollout.reward_timeout,
-            reward_concurrency=plan.rollout.reward_concurrency,
-            reward_rate=plan.rollout.reward_rate,
-            agent_sees=plan.rollout.agent_sees,
-            judges=plan.judges,
-            services=plan.services,
-            secrets=plan.secrets,
-            keep_open=lock.descriptors,
-        )
-        yield _WaveRunner(plan, run, gateway, stack.enter_context(runner), store)
+        yield _WaveRunner(plan, run, gateway, runner, store)
+
+
+def _make_runner(
+    plan: EvaluationPlan, policy: str, run: str, services: Services, secret: str, lock: RunLock
+) -> Runner:
+    return Runner(
+        run=run,
+        agent=plan.rollout.agent,
+        reward=plan.rollout.reward,
+        folder=plan.folder,
+        gateway=services.gateway_url,
+        gateway_given_up=services.gateway_given_up,
+        secret=secret,
+        policy=policy,
+        home=plan.home,
+        workers=plan.rollout.workers,
+        concurrency=plan.rollout.concurrency,
+        python=plan.rollout.python,
+        timeout=plan.rollout.timeout,
+        reward_timeout=plan.rollout.reward_timeout,
+        reward_concurrency=plan.rollout.reward_concurrency,
+        reward_rate=plan.rollout.reward_rate,
+        agent_sees=plan.rollout.agent_sees,
+        judges=plan.judges,
+        services=plan.services,
+        secrets=plan.secrets,
+        keep_open=lock.descriptors,
+    )
 
 
 def _require_own_upstream(plan: EvaluationPlan) -> None:

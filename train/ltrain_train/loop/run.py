@@ -5,7 +5,6 @@ order. Services that ran before keep running.
 """
 
 import logging
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -36,10 +35,6 @@ from ltrain_train.workers import find_python
 from ltrain_transforms.recipe import Rollout, Serve
 
 _logger = logging.getLogger("ltrain.loop")
-
-POLL = 0.2
-"""Seconds between two checks of the services that are starting."""
-
 
 LONGEST_PROMPT_SQL = f"""
 SELECT max(InTokens) AS longest FROM otel.spans
@@ -118,9 +113,11 @@ def run_online(
                 services.gateway_url,
             )
         secret = gateway_secret(plan.home)
-        runner = _await_services(
-            *(services, learners, rollout),
+        runner = services.open_runner(
             lambda: stack.enter_context(make_runner(plan, journal.run, services, secret, lock)),
+            # until the learner has loaded its model, it and vLLM use a core each; its errors are
+            # raised here
+            lambda: learners.ready() and rollout.agent is not None,
         )
         given_up = services.gateway_given_up
         gateway = GatewayClient(services.gateway_url, secret, given_up=given_up)
@@ -172,26 +169,6 @@ def run_online(
             on_wave=report,
             notify=on_start,
         ).run()
-
-
-def _await_services(
-    services: Services, learners: Learners, rollout: Rollout, open_runner: Callable[[], Runner]
-) -> Runner:
-    """Wait until store and gateway are ready, and return the opened runner.
-
-    The agent's processes start while vLLM loads its model, after the learner has loaded its own:
-    until then the learner and vLLM use a core each.
-
-    Raises:
-        LtrainError: when a service, a learner or the runner cannot start.
-    """
-    runner = None
-    while not services.ready():
-        loaded = learners.ready()  # raises their errors; they may load on beside the first rollouts
-        if runner is None and loaded and rollout.agent is not None and services.store_ready():
-            runner = open_runner()
-        time.sleep(POLL)
-    return runner or open_runner()
 
 
 def check_spare(tasks: int, rollout: Rollout) -> None:

@@ -9,13 +9,14 @@ import logging
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.client import HTTPException
 from pathlib import Path
 from threading import Event, Thread
+from typing import TypeVar
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import urlopen
@@ -26,9 +27,13 @@ from ltrain_instrument.machine import LOOPBACK_NAMES
 from ltrain_train.errors import NotReachable
 from ltrain_train.processes import DEATH_WINDOW, MAX_DEATHS, Child, Children, RestartLimit
 
+R = TypeVar("R")
+
 DEFAULT_STORE = "http://127.0.0.1:8123"
 GATEWAY_START_TIMEOUT = 300.0
 """Maximum seconds of the gateway's start, in which its policy server loads the model."""
+START_POLL = 0.2
+"""Seconds between two checks of the services that are starting."""
 POLL = 0.5
 """Seconds between two checks of the started services."""
 
@@ -138,9 +143,27 @@ class Services(ExitStack):
             self._watcher.start()
         return True
 
-    def store_ready(self) -> bool:
-        """Return whether the store is ready."""
-        return self._required[0].is_ready()
+    def open_runner(self, open_it: Callable[[], R], may_open: Callable[[], bool]) -> R:
+        """Return the runner that `open_it` opens, when store and gateway are ready.
+
+        It opens as soon as the store is ready, so that the agent's processes start while vLLM loads
+        its model.
+
+        Args:
+            open_it: opens the runner.
+            may_open: called again and again while the services start; until it returns True, the
+                runner is not opened before they are ready.
+
+        Raises:
+            ChildDied: when a started service has ended.
+            NotReachable: when a service is not ready in time.
+        """
+        runner: R | None = None
+        while not self.ready():
+            if may_open() and runner is None and self._required[0].is_ready():
+                runner = open_it()
+            time.sleep(START_POLL)
+        return open_it() if runner is None else runner
 
     def _check_start(self, service: RequiredService) -> None:
         self.children.check()

@@ -1,6 +1,5 @@
 """`ltrain apo`: starts what a search for a better prompt needs, runs it, and prints its result."""
 
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -46,9 +45,6 @@ from ltrain_train.rollout import (
 from ltrain_train.store import open_service_provider, require_own_store
 from ltrain_train.workers import find_python
 from ltrain_transforms.recipe import CriticModel, PromptSearch, Recipe
-
-POLL = 0.2
-"""Seconds between two checks of the services that are starting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,16 +132,17 @@ def _search(found: SearchPlan, lock: RunLock) -> tuple[Journal, int]:
         model = stack.enter_context(closing(ChatModel("The critic", found.critic, limits)))
         _console().print(_describe_start(found, journal))
         services.start()
-        while not services.ready():
-            time.sleep(POLL)
         secret = gateway_secret(plan.home)
+        runner = services.open_runner(
+            lambda: stack.enter_context(make_runner(plan, journal.run, services, secret, lock)),
+            lambda: plan.rollout.agent is not None,
+        )
         given_up = services.gateway_given_up
         gateway = GatewayClient(services.gateway_url, secret, given_up=given_up)
         stack.enter_context(closing(gateway)).require_running()
         provider = open_service_provider("ltrain-apo", plan.home)
         stack.callback(provider.shutdown)
         store = stack.enter_context(Store.open(services.store_url))
-        runner = make_runner(plan, journal.run, services, secret, lock)
         log = ProposalLog(journal.folder)
         start_call = partial(
             CallSpan,
@@ -162,7 +159,7 @@ def _search(found: SearchPlan, lock: RunLock) -> tuple[Journal, int]:
                 policy=search.policy,
                 journal=journal,
                 store=store,
-                runner=stack.enter_context(runner),
+                runner=runner,
                 logs=rollout_logs(plan.home),
                 on_wave=partial(_print_wave, WaveRows(plan.recipe)),
             ),
