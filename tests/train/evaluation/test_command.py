@@ -250,7 +250,7 @@ def test_calls_that_another_version_answered_are_an_error(project: Any) -> None:
         gateway.wait(WAIT)
         killed.touch()
         _, errors = process.communicate(timeout=WAIT)
-    assert process.returncode == 1
+    assert process.returncode == 1, errors
     assert "policy@0 answered calls of the evaluation of policy@1, because the gateway" in errors
 
 
