@@ -6,7 +6,6 @@
   is made in the system's temporary directory.
 """
 
-import getpass
 import os
 import shutil
 import tempfile
@@ -42,11 +41,12 @@ def scratch_path(kind: str, *, parent: Path | None, max_socket_name: int) -> Pat
 def compile_cache() -> str:
     """Return this user's folder of compiled torch code, a value of TORCHINDUCTOR_CACHE_DIR.
 
-    It is torch's own, which is below TMPDIR; a child whose TMPDIR is a scratch folder would compile
-    again at each start.
+    torch's own is below TMPDIR: a child whose TMPDIR is a scratch folder would compile again at
+    each start.
     """
     configured = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
-    return configured or str(Path(tempfile.gettempdir()) / f"torchinductor_{getpass.getuser()}")
+    # the user's name is unknown in some containers
+    return configured or str(Path(tempfile.gettempdir()) / f"torchinductor_uid_{os.getuid()}")
 
 
 def _remove_stale(root: Path, kind: str) -> None:
