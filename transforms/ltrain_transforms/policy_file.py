@@ -4,6 +4,7 @@
 format.
 """
 
+import os
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -139,6 +140,22 @@ def read_version(path: Path) -> PolicyVersion:
         ) from error
 
 
+def has_version(folder: Path, version: int) -> bool:
+    """Return whether a policy's folder has a version."""
+    return (folder / f"v{version}" / POLICY_MANIFEST).exists()
+
+
+def list_versions(folder: Path) -> list[int]:
+    """Return the versions in a policy's folder, oldest first; empty if there is no such folder."""
+    return sorted(number for number in _numbers(folder) if has_version(folder, number))
+
+
+def latest_version(folder: Path) -> int | None:
+    """Return the newest version in a policy's folder; None if there is none."""
+    newest_first = sorted(_numbers(folder), reverse=True)
+    return next((number for number in newest_first if has_version(folder, number)), None)
+
+
 def find_version(folder: Path, number: int) -> Path | None:
     """Return the directory with the `policy.json` of a version, also of a removed one."""
     directories = (folder / f"v{number}", folder / REMOVED / f"v{number}")
@@ -155,6 +172,11 @@ def versions_trained_on(policies: Path, dataset: str) -> list[str]:
     )
     versions = (read_version(path) for path in manifests)
     return [f"{each.policy}@{each.version}" for each in versions if each.dataset == dataset]
+
+
+def _numbers(folder: Path) -> Iterator[int]:
+    names = os.listdir(folder) if folder.is_dir() else ()
+    return (int(name[1:]) for name in names if name[0] == "v" and name[1:].isdigit())
 
 
 def _digest(files: dict[str, PolicyFile]) -> str:

@@ -158,9 +158,9 @@ class Services(ExitStack):
             ChildDied: when a started service has ended.
             NotReachable: when a service is not ready in time.
         """
-        runner: R | None = None
+        store, runner = self._required[0], None
         while not self.ready():
-            if may_open() and runner is None and self._required[0].is_ready():
+            if may_open() and runner is None and store.is_ready():
                 runner = open_it()
             time.sleep(START_POLL)
         return open_it() if runner is None else runner

@@ -1,7 +1,6 @@
 """The files of one version: its `policy.json`, its artifact, and the checkpoint that it names."""
 
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from hashlib import file_digest
 from pathlib import Path
 
@@ -12,27 +11,6 @@ from ltrain_transforms.policy_file import LEDGER, POLICY_MANIFEST, PolicyFile, P
 
 LINEAGE_FILES = frozenset({POLICY_MANIFEST, LEDGER})
 """Files of a version that are not of the artifact: they say where it comes from."""
-
-
-def has_version(folder: Path, version: int) -> bool:
-    """Return whether a policy's folder has a version."""
-    return (folder / f"v{version}" / POLICY_MANIFEST).exists()
-
-
-def list_versions(folder: Path) -> list[int]:
-    """Return the versions in a policy's folder, oldest first; empty if there is no such folder."""
-    return sorted(number for number in _numbers(folder) if has_version(folder, number))
-
-
-def latest_version(folder: Path) -> int | None:
-    """Return the newest version in a policy's folder; None if there is none."""
-    newest_first = sorted(_numbers(folder), reverse=True)
-    return next((number for number in newest_first if has_version(folder, number)), None)
-
-
-def _numbers(folder: Path) -> Iterator[int]:
-    names = os.listdir(folder) if folder.is_dir() else ()
-    return (int(name[1:]) for name in names if name[0] == "v" and name[1:].isdigit())
 
 
 def read_manifest(directory: Path) -> PolicyVersion:

@@ -34,13 +34,11 @@ from ltrain_train.policy.manifest import (
     check_sizes,
     checkpoint_folder,
     describe_files,
-    has_version,
-    latest_version,
-    list_versions,
     read_manifest,
     write_manifest,
 )
 from ltrain_train.processes import require_space
+from ltrain_transforms import policy_file
 from ltrain_transforms.policy_file import POLICY_MANIFEST, REMOVED, PolicyVersion
 
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -56,11 +54,11 @@ class Policies:
     def names(self) -> list[str]:
         """Return the names of the policies that have a version."""
         folders = self.directory.iterdir() if self.directory.is_dir() else ()
-        return sorted(folder.name for folder in folders if list_versions(folder))
+        return sorted(folder.name for folder in folders if policy_file.list_versions(folder))
 
     def versions(self, name: str) -> list[int]:
         """Return the policy's versions, oldest first; empty if there is no such policy."""
-        return list_versions(self._folder(name))
+        return policy_file.list_versions(self._folder(name))
 
     def register(self, name: str, source: Path) -> int:
         """Copy a model directory, or the text file of a prompt, as version 0; return 0.
@@ -172,10 +170,10 @@ class Policies:
                 home.
         """
         manifest = self.read_version(name, version)
-        base, checkpoint = manifest.base, checkpoint_folder(self.directory.parent, manifest)
-        if base is None or checkpoint is None or not has_version(self._folder(name), base):
+        checkpoint = checkpoint_folder(self.directory.parent, manifest)
+        if checkpoint is None or manifest.base not in self.versions(name):
             return None
-        return (base, checkpoint) if checkpoint.is_dir() else None
+        return (manifest.base, checkpoint) if checkpoint.is_dir() else None
 
     def draft(self, name: str) -> Path:
         """Return an unused path for a draft of a version, and remove those of dead processes."""
@@ -187,7 +185,7 @@ class Policies:
         Raises:
             UnknownVersion: when the version does not exist.
         """
-        if not has_version(self._folder(name), version):
+        if not policy_file.has_version(self._folder(name), version):
             raise self._unknown_version(name, version)
         return (self._folder(name) / f"v{version}").absolute()
 
@@ -230,7 +228,7 @@ class Policies:
         Raises:
             UnknownVersion: when the policy has no version.
         """
-        version = latest_version(self._folder(name))
+        version = policy_file.latest_version(self._folder(name))
         if version is None:
             raise self._unknown_version(name, None)
         return version

@@ -12,10 +12,15 @@ import polars as pl
 from ltrain_collector.store import Store
 from ltrain_transforms.datasets import list_manifests
 from ltrain_transforms.errors import BadPolicyFile
-from ltrain_transforms.policy_file import POLICY_MANIFEST, PolicyVersion, read_version
+from ltrain_transforms.policy_file import (
+    POLICY_MANIFEST,
+    PolicyVersion,
+    list_versions,
+    read_version,
+)
 from ltrain_transforms.reports.alarms import count_alarms
 from ltrain_transforms.reports.changes import Change, latest_changes
-from ltrain_transforms.reports.policy import current_version, list_versions, policy_names
+from ltrain_transforms.reports.policy import current_version, policy_names
 from ltrain_transforms.reports.references import Kind, Reference
 from ltrain_transforms.reports.report import Cell, Grid, format_cell, join_names
 from ltrain_transforms.reports.run_state import dropped_share, list_runs, run_state

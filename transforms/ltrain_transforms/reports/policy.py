@@ -7,7 +7,12 @@ from typing import Any
 
 from ltrain_transforms.datasets import list_datasets
 from ltrain_transforms.errors import BadPolicyFile, NothingToShow
-from ltrain_transforms.policy_file import POLICY_MANIFEST, PolicyVersion, read_lineage
+from ltrain_transforms.policy_file import (
+    POLICY_MANIFEST,
+    PolicyVersion,
+    list_versions,
+    read_lineage,
+)
 from ltrain_transforms.reports.references import Kind, Reference
 from ltrain_transforms.reports.report import (
     Cell,
@@ -63,12 +68,6 @@ def policy_report(home: Path, name: str, number: int | None) -> Report:
     ancestors = [_to_json(each, versions) for each in lineage]
     data = {"current": current, "versions": versions, "lineage": ancestors}
     return Report(title, str(folder / f"v{wanted}"), parts, data)
-
-
-def list_versions(folder: Path) -> list[int]:
-    """Return the versions of a policy, oldest first."""
-    numbers = (path.parent.name[1:] for path in folder.glob(f"v*/{POLICY_MANIFEST}"))
-    return sorted(int(number) for number in numbers if number.isdigit())
 
 
 def current_version(folder: Path) -> int | None:
