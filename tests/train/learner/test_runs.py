@@ -199,8 +199,10 @@ def test_two_ranks_with_every_term_of_the_loss_equal_one_full_batch(
         learner.export(tmp_path / "v2")
         result = learner.log_probs(samples)
         _ranks_below(psutil.Process())[1].kill()
-        with pytest.raises(LearnerFailed, match=r"The learner failed: .*died"):
-            learner.log_probs(samples)
+        for _ in range(2):  # the rank that lives fails at its connection the first time
+            with pytest.raises(LearnerFailed, match=r"The learner failed: .*died") as failure:
+                learner.log_probs(samples)
+            assert "gloo" not in str(failure.value)
     for name in ("loss", "grad_norm"):
         numbers = [report.metrics[name] for report in reports]
         assert numbers == pytest.approx(expected[name], rel=1e-5, abs=1e-6)

@@ -66,8 +66,9 @@ class LearnerService:
             return {"error": str(error), "kind": type(error).__name__}
         except Exception as error:  # verl, Ray and torch raise anything; the log has the traceback
             traceback.print_exc()
+            ranks = self.learner.group.workers if self.learner else ()
             return {
-                "error": f"The learner failed: {cluster.describe_error(error)}",
+                "error": f"The learner failed: {cluster.describe_error(error, ranks)}",
                 "kind": LEARNER_FAILED,
             }
 

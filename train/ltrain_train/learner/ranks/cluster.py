@@ -10,7 +10,7 @@ A cluster of the user goes on when the learner ends; Ray then ends the learner's
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,8 @@ START_ATTEMPTS = 3
 START_TIMEOUT_TEXT = "timed out during startup"
 OBJECT_STORE_BYTES = 256 << 20
 """Bytes of Ray's object store; batches pass through it, weights do not."""
+DEATH_TIMEOUT = 5.0
+"""Seconds that the ranks have to answer before they count as alive; a rank may wait for another."""
 OUT_OF_MEMORY = (
     "The machine ran out of memory and Ray ended the worker. Free memory, or lower "
     "`tokens_per_micro_batch` in [train]; the learner's log lists the memory use."
@@ -131,15 +133,34 @@ def as_actor_class(worker: type) -> Any:
     return ray.remote(worker)
 
 
-def describe_error(error: Exception) -> str:
-    """Return the message of a worker's error, without Ray's traceback."""
-    if isinstance(error, ray.exceptions.OutOfMemoryError):
+def describe_error(error: Exception, ranks: Sequence[Any] = ()) -> str:
+    """Return the message of a rank's error, without Ray's traceback.
+
+    Args:
+        error: what the call to the ranks raised.
+        ranks: Ray's actors. When the process of one died, the message is how: the others then fail
+            at their connections to it, and Ray may report them first.
+    """
+    cause: Any = _find_death(ranks) or error
+    if isinstance(cause, ray.exceptions.OutOfMemoryError):
         return OUT_OF_MEMORY
-    cause: Any = error
-    if isinstance(error, ray.exceptions.RayTaskError):
+    if isinstance(cause, ray.exceptions.RayTaskError):
         cause = cause.as_instanceof_cause()
     lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__
+    return lines[-1] if lines else type(cause).__name__
+
+
+def _find_death(ranks: Sequence[Any]) -> ray.exceptions.RayError | None:
+    calls = [rank.__ray_ready__.remote() for rank in ranks]
+    if not calls:
+        return None
+    answered, _ = ray.wait(calls, num_returns=len(calls), timeout=DEATH_TIMEOUT)
+    for call in answered:
+        try:
+            ray.get(call)
+        except ray.exceptions.RayError as death:
+            return death
+    return None
 
 
 def _import(module: str) -> None:

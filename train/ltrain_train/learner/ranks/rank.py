@@ -258,6 +258,9 @@ class LocalGroup:
     Its methods are those of `RankWorker`, with the arguments and results of verl's worker group.
     """
 
+    workers = ()
+    """Ray's actors."""
+
     def __init__(self, job: Job) -> None:
         os.environ |= cluster.rank_environment(rank=0, ranks=1, port=free_port())
         self._rank = RankWorker(job)
