@@ -70,10 +70,13 @@ def collector(folder: Path) -> Iterator[tuple[int, str, str]]:
 
 
 def run(load: Load, place: Path, pause: float) -> tuple[float, float, float]:
-    """Send a load; return CPU seconds of the server and of its HTTP, and the median latency."""
+    """Send a load; return CPU seconds of the server and of its HTTP, and the median latency.
+
+    The store stays until all runs have ended: in the first minutes after the removal of thousands
+    of files, ext4 takes several times as long to create one.
+    """
     file = place / f"{load.name}.bin"
-    with tempfile.TemporaryDirectory(dir=place) as name, collector(Path(name) / "store") as up:
-        pid, otlp, sql = up
+    with collector(Path(tempfile.mkdtemp(dir=place)) / "store") as (pid, otlp, sql):
         process, loop = f"/proc/{pid}", f"/proc/{pid}/task/{pid}"
         before, before_loop = idle_cpu_seconds(process), cpu_seconds(loop)
         client = (sys.executable, AGENTS / "exporting.py", otlp, file, load.clients, pause)

@@ -202,6 +202,7 @@ TRACES = Signal(
             steps=(
                 *("02_traces", "03_trace_executions", "04_domain", "08_sender_traces"),
                 *promoted_columns.step_names("traces"),
+                "13_parts",
             ),
             view_files=("05_spans",),
             to_request=traces_request,

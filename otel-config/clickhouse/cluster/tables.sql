@@ -21,18 +21,19 @@ ENGINE = Distributed('{cluster}', otel, ltrain_migrations_local,
 
 INSERT INTO otel.ltrain_migrations (step, version, program) VALUES
 ('01_database',1,'0.1.0'),
-('02_logs',9,'0.1.0'),
-('02_metrics',11,'0.1.0'),
+('02_logs',10,'0.1.0'),
+('02_metrics',12,'0.1.0'),
 ('02_traces',2,'0.1.0'),
 ('03_trace_executions',3,'0.1.0'),
 ('04_domain',4,'0.1.0'),
-('08_sender_logs',10,'0.1.0'),
+('08_sender_logs',11,'0.1.0'),
 ('08_sender_traces',5,'0.1.0'),
-('09_renamed_views',12,'0.1.0'),
+('09_renamed_views',13,'0.1.0'),
 ('10_resource_traces',6,'0.1.0'),
 ('11_reports_traces',8,'0.1.0'),
 ('12_lists_traces',7,'0.1.0'),
-('views',12,'0.1.0');
+('13_parts',9,'0.1.0'),
+('views',13,'0.1.0');
 
 CREATE TABLE IF NOT EXISTS otel.otel_logs_local ON CLUSTER '{cluster}'
 (
@@ -338,7 +339,7 @@ CREATE TABLE IF NOT EXISTS otel.otel_trace_executions_local ON CLUSTER '{cluster
 )
 ENGINE = ReplicatedReplacingMergeTree('/clickhouse/tables/{shard}/otel/otel_trace_executions', '{replica}')
 ORDER BY (TraceId, RunId, RolloutId, Attempt)
-SETTINGS index_granularity = 8192;
+SETTINGS index_granularity = 8192, merge_selector_base = 10;
 
 CREATE TABLE IF NOT EXISTS otel.otel_trace_executions ON CLUSTER '{cluster}' AS otel.otel_trace_executions_local
 ENGINE = Distributed('{cluster}', otel, otel_trace_executions_local,
@@ -402,7 +403,7 @@ CREATE TABLE IF NOT EXISTS otel.otel_traces_local ON CLUSTER '{cluster}'
 ENGINE = ReplicatedReplacingMergeTree('/clickhouse/tables/{shard}/otel/otel_traces', '{replica}', Precedence)
 PARTITION BY toYYYYMM(Timestamp)
 ORDER BY (RunId, RolloutId, Attempt, TraceId, Timestamp, SpanId)
-SETTINGS index_granularity_bytes = 1048576, index_granularity = 8192;
+SETTINGS index_granularity_bytes = 1048576, index_granularity = 8192, merge_selector_base = 10, min_bytes_for_wide_part = 67108864;
 
 CREATE TABLE IF NOT EXISTS otel.otel_traces ON CLUSTER '{cluster}' AS otel.otel_traces_local
 ENGINE = Distributed('{cluster}', otel, otel_traces_local,

@@ -17,18 +17,19 @@ SETTINGS index_granularity = 8192;
 
 INSERT INTO otel.ltrain_migrations (step, version, program) VALUES
 ('01_database',1,'0.1.0'),
-('02_logs',9,'0.1.0'),
-('02_metrics',11,'0.1.0'),
+('02_logs',10,'0.1.0'),
+('02_metrics',12,'0.1.0'),
 ('02_traces',2,'0.1.0'),
 ('03_trace_executions',3,'0.1.0'),
 ('04_domain',4,'0.1.0'),
-('08_sender_logs',10,'0.1.0'),
+('08_sender_logs',11,'0.1.0'),
 ('08_sender_traces',5,'0.1.0'),
-('09_renamed_views',12,'0.1.0'),
+('09_renamed_views',13,'0.1.0'),
 ('10_resource_traces',6,'0.1.0'),
 ('11_reports_traces',8,'0.1.0'),
 ('12_lists_traces',7,'0.1.0'),
-('views',12,'0.1.0');
+('13_parts',9,'0.1.0'),
+('views',13,'0.1.0');
 
 CREATE TABLE IF NOT EXISTS otel.otel_logs
 (
@@ -285,7 +286,7 @@ CREATE TABLE IF NOT EXISTS otel.otel_trace_executions
 )
 ENGINE = ReplacingMergeTree
 ORDER BY (TraceId, RunId, RolloutId, Attempt)
-SETTINGS index_granularity = 8192;
+SETTINGS index_granularity = 8192, merge_selector_base = 10;
 
 CREATE TABLE IF NOT EXISTS otel.otel_traces
 (
@@ -345,7 +346,7 @@ CREATE TABLE IF NOT EXISTS otel.otel_traces
 ENGINE = ReplacingMergeTree(Precedence)
 PARTITION BY toYYYYMM(Timestamp)
 ORDER BY (RunId, RolloutId, Attempt, TraceId, Timestamp, SpanId)
-SETTINGS index_granularity_bytes = 1048576, index_granularity = 8192;
+SETTINGS index_granularity_bytes = 1048576, index_granularity = 8192, merge_selector_base = 10, min_bytes_for_wide_part = 67108864;
 
 ALTER TABLE otel.otel_traces
     ADD COLUMN IF NOT EXISTS `Sender` LowCardinality(String) MATERIALIZED ResourceAttributes['ltrain.sender'],
