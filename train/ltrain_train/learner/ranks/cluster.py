@@ -141,10 +141,11 @@ def describe_error(error: Exception, ranks: Sequence[Any] = ()) -> str:
         ranks: Ray's actors. When the process of one died, the message is how: the others then fail
             at their connections to it, and Ray may report them first.
     """
-    cause: Any = _find_death(ranks) or error
-    if isinstance(cause, ray.exceptions.OutOfMemoryError):
+    first = _find_death(ranks) or error
+    if isinstance(first, ray.exceptions.OutOfMemoryError):
         return OUT_OF_MEMORY
-    if isinstance(cause, ray.exceptions.RayTaskError):
+    cause: Any = first
+    if isinstance(first, ray.exceptions.RayTaskError):
         cause = cause.as_instanceof_cause()
     lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
     return lines[-1] if lines else type(cause).__name__
