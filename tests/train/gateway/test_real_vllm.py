@@ -2,6 +2,8 @@
 
 import importlib.util
 import json
+import os
+import signal
 import struct
 import threading
 import time
@@ -11,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from ltrain_instrument.allow import Allow
@@ -287,3 +290,23 @@ def test_bad_input_is_the_agents_error_whatever_status_vllm_returns(stage: Any) 
     at_fault = [field for field, (_, text) in answers.items() if "fails on this request" in text]
     print("status 500 of vLLM for:", *at_fault, sep="\n  ")
     assert stage.client.close_attempt(other, stage.key(other)).failures == 0
+
+
+def test_the_engine_is_a_fork_of_the_server_and_ends_with_it(stage: Any, folder: Path) -> None:
+    """A fork holds the server's socket too: if it went on, calls would wait for an answer."""
+    with Children() as children:
+        options = VllmOptions(dtype="float32")
+        sockets, log = folder / "other", folder / "other.log"
+        vllm = Vllm(children, name="policy", options=options, log=log, sockets=sockets)
+        vllm.start(folder / "model")
+        server = next(
+            each
+            for each in psutil.Process(vllm.child.pid).children(recursive=True)
+            if any(part.endswith("vllm_process.py") for part in each.cmdline())
+        )
+        processes = server.children(recursive=True)
+        assert processes
+        assert not any("spawn" in " ".join(each.cmdline()) for each in processes)
+        os.kill(server.pid, signal.SIGKILL)
+        _, alive = psutil.wait_procs(processes, timeout=30)
+        assert not alive

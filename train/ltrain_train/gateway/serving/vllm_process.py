@@ -1,21 +1,44 @@
 """The program of vLLM's processes, in vLLM's environment: `python vllm_process.py serve MODEL …`.
 
-vLLM is imported in the process of its server, and then in that of its engine, where multiprocessing
-runs this file too. With Python's default threshold a fifth of the time of each import goes into
-searches for cycles of objects.
+It starts vLLM sooner than vLLM's own command, in two ways:
+
+* Python searches less often for cycles of objects: with its default threshold the searches take a
+  fifth of the time of importing vLLM.
+* On a CPU, the process of the engine is a fork of the server's, which has imported vLLM. By itself
+  vLLM starts Python anew for each process there, because OpenMP reads the cores of a worker when it
+  is loaded. The engine reads none, and its workers still start anew.
 """
 
 import gc
 import os
 import sys
+from functools import partial
+from multiprocessing import get_context
 
 GC_THRESHOLD = 100_000
 """Objects that are created between two searches for cycles; Python's default is 700."""
+
+
+def fork_engine() -> None:
+    """Make vLLM fork the process of its engine."""
+    from vllm.v1.engine import utils
+
+    utils.get_mp_context = partial(get_context, "fork")
+
+
+def is_forkable() -> bool:
+    """Return whether a fork of the server can run the engine; with CUDA or on macOS it cannot."""
+    from vllm.platforms import current_platform
+
+    return sys.platform == "linux" and bool(current_platform.is_cpu())
+
 
 gc.set_threshold(GC_THRESHOLD)
 if __name__ == "__main__":
     folder = os.path.dirname(__file__)
     sys.path[:] = [each for each in sys.path if each != folder]  # its modules are not vLLM's
+    if is_forkable():
+        fork_engine()
     from vllm.entrypoints.cli.main import main
 
     main()
