@@ -1,12 +1,10 @@
 """The program of vLLM's processes, in vLLM's environment: `python vllm_process.py serve MODEL …`.
 
-It starts vLLM sooner than vLLM's own command, in two ways:
+It starts vLLM sooner than vLLM's own command:
 
 * Python searches less often for cycles of objects: with its default threshold the searches take a
   fifth of the time of importing vLLM.
-* On a CPU, the process of the engine is a fork of the server's, which has imported vLLM. By itself
-  vLLM starts Python anew for each process there, because OpenMP reads the cores of a worker when it
-  is loaded. The engine reads none, and its workers still start anew.
+* On a CPU, vLLM and the model's class are imported once, by the server (`import_once`).
 """
 
 import gc
@@ -19,13 +17,6 @@ GC_THRESHOLD = 100_000
 """Objects that are created between two searches for cycles; Python's default is 700."""
 
 
-def fork_engine() -> None:
-    """Make vLLM fork the process of its engine."""
-    from vllm.v1.engine import utils
-
-    utils.get_mp_context = partial(get_context, "fork")
-
-
 def is_forkable() -> bool:
     """Return whether a fork of the server can run the engine; with CUDA or on macOS it cannot."""
     from vllm.platforms import current_platform
@@ -33,12 +24,28 @@ def is_forkable() -> bool:
     return sys.platform == "linux" and bool(current_platform.is_cpu())
 
 
+def import_once() -> None:
+    """Make vLLM use the imports of the server's process in two more places.
+
+    * The process of the engine is a fork of the server's. By itself vLLM starts Python anew for
+      each process on a CPU, because OpenMP reads the cores of a worker when it is loaded. The
+      engine reads none, and its workers still start anew.
+    * The server inspects the model's class itself. vLLM starts a process for that, whose result it
+      keeps on disk, so that CUDA is not initialized in the server.
+    """
+    from vllm.model_executor.models import registry
+    from vllm.v1.engine import utils
+
+    utils.get_mp_context = partial(get_context, "fork")
+    registry._run_in_subprocess = lambda inspect: inspect()
+
+
 gc.set_threshold(GC_THRESHOLD)
 if __name__ == "__main__":
     folder = os.path.dirname(__file__)
     sys.path[:] = [each for each in sys.path if each != folder]  # its modules are not vLLM's
     if is_forkable():
-        fork_engine()
+        import_once()
     from vllm.entrypoints.cli.main import main
 
     main()
