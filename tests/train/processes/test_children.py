@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,26 @@ def test_a_stopped_child_is_not_a_death(tmp_path: Path) -> None:
         child = children.start("agent", python("import time; time.sleep(60)"), log=tmp_path / "a")
         child.stop()
         children.check()
+
+
+def test_two_threads_can_stop_a_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each closed the pipe to the guard: the second close failed, or closed another file."""
+    closed = []
+
+    def close(number: int) -> None:
+        closed.append(number)
+        time.sleep(0.2)  # the other thread comes
+        real(number)
+
+    real = os.close
+    with Children() as children:
+        child = children.start("child", ["sleep", "600"], log=tmp_path / "log")
+        monkeypatch.setattr(os, "close", close)
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda _: child.request_stop(), range(2)))
+        monkeypatch.undo()
+        assert len(closed) == 1
+        assert child.wait(10) == -signal.SIGTERM
 
 
 def test_nothing_is_started_after_the_stop(tmp_path: Path) -> None:

@@ -60,6 +60,7 @@ class Child:
         """Whether the owner requested its end."""
         self._process = process
         self._lifeline = lifeline
+        self._lock = threading.Lock()
         self._log_start = log.stat().st_size
 
     @property
@@ -115,9 +116,10 @@ class Child:
     def request_stop(self) -> None:
         """Request the child's end and return at once."""
         self.stopped = True
-        if self._lifeline >= 0:
-            os.close(self._lifeline)
-            self._lifeline = -1
+        with self._lock:  # after a second close the number may be another file's
+            if self._lifeline >= 0:
+                os.close(self._lifeline)
+                self._lifeline = -1
 
     def stop(self) -> None:
         """End the child and everything it started: SIGTERM, then SIGKILL after its grace."""
