@@ -2,8 +2,6 @@
 
 import importlib.util
 import json
-import os
-import signal
 import struct
 import threading
 import time
@@ -307,6 +305,6 @@ def test_the_engine_is_a_fork_of_the_server_and_ends_with_it(stage: Any, folder:
         processes = server.children(recursive=True)
         assert processes
         assert not any("spawn" in " ".join(each.cmdline()) for each in processes)
-        os.kill(server.pid, signal.SIGKILL)
+        server.kill()
         _, alive = psutil.wait_procs(processes, timeout=30)
         assert not alive

@@ -152,6 +152,7 @@ def describe_error(error: Exception, ranks: Sequence[Any] = ()) -> str:
 
 
 def _find_death(ranks: Sequence[Any]) -> ray.exceptions.RayError | None:
+    """Return how the process of a rank died; None if all answer or still compute."""
     calls = [rank.__ray_ready__.remote() for rank in ranks]
     if not calls:
         return None
