@@ -5,38 +5,24 @@ episode lets them alternate until the environment ends it. Every model call and 
 environment is in the trace.
 """
 
-from ltrain_episodes.agent import Action, BaseAgent, Message, Step, Trajectory
-from ltrain_episodes.environment import BadEnvironment, BaseEnv
-from ltrain_episodes.episode import (
-    ChatModel,
-    Episode,
-    chat_model,
-    episode_reward,
-    run_episode,
-    solve_with,
-)
-from ltrain_episodes.math_agent import MathAgent
-from ltrain_episodes.math_env import MathEnv
-from ltrain_episodes.math_reward import RewardOutput, math_reward_fn
-from ltrain_episodes.text_agent import TextAgent
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Action",
-    "BadEnvironment",
-    "BaseAgent",
-    "BaseEnv",
-    "ChatModel",
-    "Episode",
-    "MathAgent",
-    "MathEnv",
-    "Message",
-    "RewardOutput",
-    "Step",
-    "TextAgent",
-    "Trajectory",
-    "chat_model",
-    "episode_reward",
-    "math_reward_fn",
-    "run_episode",
-    "solve_with",
-]
+from ltrain_instrument.face import open_face
+
+if TYPE_CHECKING:
+    from ltrain_episodes.agent import Action, BaseAgent, Message, Step, Trajectory
+    from ltrain_episodes.environment import BadEnvironment, BaseEnv
+    from ltrain_episodes.episode import (
+        ChatModel,
+        Episode,
+        chat_model,
+        episode_reward,
+        run_episode,
+        solve_with,
+    )
+    from ltrain_episodes.math_agent import MathAgent
+    from ltrain_episodes.math_env import MathEnv
+    from ltrain_episodes.math_reward import RewardOutput, math_reward_fn
+    from ltrain_episodes.text_agent import TextAgent
+
+open_face(__name__)

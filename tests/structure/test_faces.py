@@ -65,10 +65,13 @@ def test_nobody_imports_past_a_face() -> None:
 
 
 def _exported(face: Path) -> set[str]:
+    """Return the names that a face imports for others in its `TYPE_CHECKING` block."""
+    names = set()
     for node in ast.parse(face.read_text()).body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
-            return set(ast.literal_eval(node.value))
-    return set()
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            imports = [each for each in node.body if isinstance(each, ast.ImportFrom)]
+            names |= {alias.name for each in imports for alias in each.names}
+    return names
 
 
 def test_what_others_import_is_named_by_the_face() -> None:
@@ -88,6 +91,17 @@ def test_what_others_import_is_named_by_the_face() -> None:
 def test_a_folder_has_a_face_and_at_most_twenty_modules(folder: Path) -> None:
     assert ast.get_docstring(ast.parse((folder / "__init__.py").read_text()))
     assert len([path for path in folder.glob("*.py") if path.name != "__init__.py"]) <= MOST
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: f"{path.parent.name}.{path.name}")
+def test_a_face_imports_its_names_on_first_use(folder: Path) -> None:
+    eager = [
+        node
+        for node in ast.parse((folder / "__init__.py").read_text()).body
+        if isinstance(node, ast.ImportFrom)
+        and node.module not in ("typing", "ltrain_instrument.face")
+    ]
+    assert [ast.unparse(node) for node in eager] == []
 
 
 def test_tests_mirror_the_packages() -> None:

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import median
 
 import pytest
 
@@ -34,18 +33,6 @@ MODULES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("
 def test_no_module_is_longer_than_four_hundred_lines() -> None:
     lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in MODULES}
     assert {path: length for path, length in lengths.items() if length > 400} == {}
-
-
-def test_few_modules_are_shorter_than_forty_lines() -> None:
-    lengths = {
-        str(path.relative_to(ROOT)): len(path.read_text().splitlines())
-        for package in PACKAGES
-        for path in sorted(package.rglob("*.py"))
-        if path.name not in ("__init__.py", "__main__.py")
-    }
-    small = [path for path, length in lengths.items() if length < 40]
-    assert len(small) <= 10, small
-    assert 80 <= median(lengths.values()) <= 150
 
 
 def test_no_module_has_a_vague_name() -> None:

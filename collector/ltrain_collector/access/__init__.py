@@ -1,37 +1,23 @@
 """Who may do what: keys, roles, secrets, TLS, and what a bound key may record."""
 
-from ltrain_collector.access import ingest_policy
-from ltrain_collector.access.bound_keys import (
-    existing_secret,
-    secret_file,
-    sign_bound,
-    sign_owner,
-    sign_service,
-    store_secret,
-)
-from ltrain_collector.access.grants import TRUSTED_SENDERS, Grant, Role, Sender
-from ltrain_collector.access.ingest_policy import COLLECTOR_SERVICE
-from ltrain_collector.access.key_report import key_lines, make_bound_key, parse_role
-from ltrain_collector.access.keys import Keys
-from ltrain_collector.access.secrets import ALGORITHM, shared_secret
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "ALGORITHM",
-    "COLLECTOR_SERVICE",
-    "TRUSTED_SENDERS",
-    "Grant",
-    "Keys",
-    "Role",
-    "Sender",
-    "existing_secret",
-    "ingest_policy",
-    "key_lines",
-    "make_bound_key",
-    "parse_role",
-    "secret_file",
-    "shared_secret",
-    "sign_bound",
-    "sign_owner",
-    "sign_service",
-    "store_secret",
-]
+from ltrain_instrument.face import open_face
+
+if TYPE_CHECKING:
+    from ltrain_collector.access import ingest_policy
+    from ltrain_collector.access.bound_keys import (
+        existing_secret,
+        secret_file,
+        sign_bound,
+        sign_owner,
+        sign_service,
+        store_secret,
+    )
+    from ltrain_collector.access.grants import TRUSTED_SENDERS, Grant, Role, Sender
+    from ltrain_collector.access.ingest_policy import COLLECTOR_SERVICE
+    from ltrain_collector.access.key_report import key_lines, make_bound_key, parse_role
+    from ltrain_collector.access.keys import Keys
+    from ltrain_collector.access.secrets import ALGORITHM, shared_secret
+
+open_face(__name__)

@@ -1,25 +1,20 @@
 """OTLP over HTTP and gRPC into the store."""
 
-from ltrain_collector.ingest.instruments import SECONDS_BOUNDS
-from ltrain_collector.ingest.intake import (
-    BODY_TIMEOUT,
-    MAX_BODY_BYTES,
-    MAX_JSON_BYTES,
-    RETRY_AFTER,
-    Intake,
-    error_status,
-    rpc_status,
-    serialize_message,
-)
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "BODY_TIMEOUT",
-    "MAX_BODY_BYTES",
-    "MAX_JSON_BYTES",
-    "RETRY_AFTER",
-    "SECONDS_BOUNDS",
-    "Intake",
-    "error_status",
-    "rpc_status",
-    "serialize_message",
-]
+from ltrain_instrument.face import open_face
+
+if TYPE_CHECKING:
+    from ltrain_collector.ingest.instruments import SECONDS_BOUNDS
+    from ltrain_collector.ingest.intake import (
+        BODY_TIMEOUT,
+        MAX_BODY_BYTES,
+        MAX_JSON_BYTES,
+        RETRY_AFTER,
+        Intake,
+        error_status,
+        rpc_status,
+        serialize_message,
+    )
+
+open_face(__name__)

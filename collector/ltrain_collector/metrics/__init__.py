@@ -1,8 +1,13 @@
 """What a collector measures of itself: `/metrics`, `/health` and rows in its own store."""
 
-from ltrain_collector.metrics.health import Health
-from ltrain_collector.metrics.monitor import Monitor
-from ltrain_collector.metrics.own_metrics import CONTENT_TYPE, OwnMetrics
-from ltrain_collector.metrics.self_metrics import SelfMetrics
+from typing import TYPE_CHECKING
 
-__all__ = ["CONTENT_TYPE", "Health", "Monitor", "OwnMetrics", "SelfMetrics"]
+from ltrain_instrument.face import open_face
+
+if TYPE_CHECKING:
+    from ltrain_collector.metrics.health import Health
+    from ltrain_collector.metrics.monitor import Monitor
+    from ltrain_collector.metrics.own_metrics import CONTENT_TYPE, OwnMetrics
+    from ltrain_collector.metrics.self_metrics import SelfMetrics
+
+open_face(__name__)

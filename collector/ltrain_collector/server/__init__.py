@@ -1,5 +1,10 @@
 """`ltrain up`: one process that owns a store's folder, with a listener for each protocol."""
 
-from ltrain_collector.server.serve import Ports, serve
+from typing import TYPE_CHECKING
 
-__all__ = ["Ports", "serve"]
+from ltrain_instrument.face import open_face
+
+if TYPE_CHECKING:
+    from ltrain_collector.server.serve import Ports, serve
+
+open_face(__name__)

@@ -1,34 +1,20 @@
 """The signals of OTLP, one module each: tables, rows of a request, and requests of rows.
 
-A new signal is a module with its record, its place in `SIGNALS`, and its files in `ddl/`.
+A new signal is a module with its record, its place in `registry.py`, and its files in `ddl/`.
 """
 
-from ltrain_collector.signals import origin, otlp_json
-from ltrain_collector.signals.logs import LOGS
-from ltrain_collector.signals.metrics import METRICS
-from ltrain_collector.signals.signal import Retention, Signal, Table
-from ltrain_collector.signals.traces import TRACES, encode_traces
-from ltrain_collector.signals.values import Row
-from ltrain_collector.signals.writer import Block, Rows
+from typing import TYPE_CHECKING
 
-SIGNALS = (TRACES, LOGS, METRICS)
+from ltrain_instrument.face import open_face
 
-TABLES = {table.name: table for signal in SIGNALS for table in signal.tables}
-"""The tables of all signals, by name."""
+if TYPE_CHECKING:
+    from ltrain_collector.signals import origin, otlp_json
+    from ltrain_collector.signals.logs import LOGS
+    from ltrain_collector.signals.metrics import METRICS
+    from ltrain_collector.signals.registry import SIGNALS, TABLES
+    from ltrain_collector.signals.signal import Retention, Signal, Table
+    from ltrain_collector.signals.traces import TRACES, encode_traces
+    from ltrain_collector.signals.values import Row
+    from ltrain_collector.signals.writer import Block, Rows
 
-__all__ = [
-    "LOGS",
-    "METRICS",
-    "SIGNALS",
-    "TABLES",
-    "TRACES",
-    "Block",
-    "Retention",
-    "Row",
-    "Rows",
-    "Signal",
-    "Table",
-    "encode_traces",
-    "origin",
-    "otlp_json",
-]
+open_face(__name__)

@@ -1,35 +1,26 @@
 """The trace store: ClickHouse in this process or behind HTTP, its tables and views."""
 
-from ltrain_collector.store import rollout_stream
-from ltrain_collector.store.chdb_engine import (
-    BACKUPS,
-    Engine,
-    query_errors,
-    quote_literal,
-    setup_statements,
-)
-from ltrain_collector.store.embedded import EmbeddedBackend
-from ltrain_collector.store.formats import (
-    READING_STATEMENT,
-    Parameters,
-    is_streamable,
-    stream_result,
-)
-from ltrain_collector.store.migration import program_version
-from ltrain_collector.store.trace_store import Store
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "BACKUPS",
-    "READING_STATEMENT",
-    "EmbeddedBackend",
-    "Engine",
-    "Parameters",
-    "Store",
-    "is_streamable",
-    "program_version",
-    "query_errors",
-    "quote_literal",
-    "rollout_stream",
-    "setup_statements",
-    "stream_result",
-]
+from ltrain_instrument.face import open_face
+
+if TYPE_CHECKING:
+    from ltrain_collector.store import rollout_stream
+    from ltrain_collector.store.chdb_engine import (
+        BACKUPS,
+        Engine,
+        query_errors,
+        quote_literal,
+        setup_statements,
+    )
+    from ltrain_collector.store.embedded import EmbeddedBackend
+    from ltrain_collector.store.formats import (
+        READING_STATEMENT,
+        Parameters,
+        is_streamable,
+        stream_result,
+    )
+    from ltrain_collector.store.migration import program_version
+    from ltrain_collector.store.trace_store import Store
+
+open_face(__name__)

@@ -1,17 +1,14 @@
 """Which instrumentor records each library: the table, the choice, loading and diagnosis."""
 
-from ltrain_instrument.instrumentors import choice, diagnosis
-from ltrain_instrument.instrumentors.choice import InstrumentorChoice
-from ltrain_instrument.instrumentors.diagnosis import Finding, State
-from ltrain_instrument.instrumentors.libraries import LIBRARIES
-from ltrain_instrument.instrumentors.loading import InstrumentorLoader
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "LIBRARIES",
-    "Finding",
-    "InstrumentorChoice",
-    "InstrumentorLoader",
-    "State",
-    "choice",
-    "diagnosis",
-]
+from ltrain_instrument.face import open_face
+
+if TYPE_CHECKING:
+    from ltrain_instrument.instrumentors import choice, diagnosis
+    from ltrain_instrument.instrumentors.choice import InstrumentorChoice
+    from ltrain_instrument.instrumentors.diagnosis import Finding, State
+    from ltrain_instrument.instrumentors.libraries import LIBRARIES
+    from ltrain_instrument.instrumentors.loading import InstrumentorLoader
+
+open_face(__name__)

@@ -1,15 +1,12 @@
 """The agent's process from start to exit: provider, children, exits and span counts."""
 
-from ltrain_instrument.lifecycle import capture, existing_provider, subprocesses
-from ltrain_instrument.lifecycle.capture import Capture, flush, on_shutdown
-from ltrain_instrument.lifecycle.span_counter import SpanCounter
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Capture",
-    "SpanCounter",
-    "capture",
-    "existing_provider",
-    "flush",
-    "on_shutdown",
-    "subprocesses",
-]
+from ltrain_instrument.face import open_face
+
+if TYPE_CHECKING:
+    from ltrain_instrument.lifecycle import capture, existing_provider, subprocesses
+    from ltrain_instrument.lifecycle.capture import Capture, flush, on_shutdown
+    from ltrain_instrument.lifecycle.span_counter import SpanCounter
+
+open_face(__name__)

@@ -1,12 +1,12 @@
 """What leaves the process: redaction, limits of size, and OpenTelemetry's switches for content."""
 
-from ltrain_instrument.privacy import content
-from ltrain_instrument.privacy.redaction import OPENINFERENCE_KIND, remove_url_credentials
-from ltrain_instrument.privacy.sanitizer import Sanitizer
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "OPENINFERENCE_KIND",
-    "Sanitizer",
-    "content",
-    "remove_url_credentials",
-]
+from ltrain_instrument.face import open_face
+
+if TYPE_CHECKING:
+    from ltrain_instrument.privacy import content
+    from ltrain_instrument.privacy.redaction import OPENINFERENCE_KIND, remove_url_credentials
+    from ltrain_instrument.privacy.sanitizer import Sanitizer
+
+open_face(__name__)

@@ -1,21 +1,20 @@
 """Token ids and log-probabilities of a policy's calls, recorded at the agent's HTTP client."""
 
-from ltrain_instrument.tokens import clients
-from ltrain_instrument.tokens.events import DONE, EventSplitter
-from ltrain_instrument.tokens.fields import parse_and_replace
-from ltrain_instrument.tokens.request import Operation, Request, build_request, unchanged_request
-from ltrain_instrument.tokens.response import ModelResponse
-from ltrain_instrument.tokens.span import CallSpan
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "DONE",
-    "CallSpan",
-    "EventSplitter",
-    "ModelResponse",
-    "Operation",
-    "Request",
-    "build_request",
-    "clients",
-    "parse_and_replace",
-    "unchanged_request",
-]
+from ltrain_instrument.face import open_face
+
+if TYPE_CHECKING:
+    from ltrain_instrument.tokens import clients
+    from ltrain_instrument.tokens.events import DONE, EventSplitter
+    from ltrain_instrument.tokens.fields import parse_and_replace
+    from ltrain_instrument.tokens.request import (
+        Operation,
+        Request,
+        build_request,
+        unchanged_request,
+    )
+    from ltrain_instrument.tokens.response import ModelResponse
+    from ltrain_instrument.tokens.span import CallSpan
+
+open_face(__name__)

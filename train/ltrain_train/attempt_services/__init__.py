@@ -1,6 +1,11 @@
 """Programs that attempts use besides the model: started, checked, leased and started again."""
 
-from ltrain_train.attempt_services.instance import ServiceFailed
-from ltrain_train.attempt_services.pool import NO_LEASE, Lease, ServicePool
+from typing import TYPE_CHECKING
 
-__all__ = ["NO_LEASE", "Lease", "ServiceFailed", "ServicePool"]
+from ltrain_instrument.face import open_face
+
+if TYPE_CHECKING:
+    from ltrain_train.attempt_services.instance import ServiceFailed
+    from ltrain_train.attempt_services.pool import NO_LEASE, Lease, ServicePool
+
+open_face(__name__)

@@ -1,42 +1,28 @@
 """The gateway: the policy server as agents reach it, with keys, recording and version swaps."""
 
-from ltrain_train.gateway.client import OUTAGE_TIMEOUT, CallCounts, GatewayClient
-from ltrain_train.gateway.connection import (
-    GatewayConnection,
-    GatewayGivenUp,
-    GatewayRefused,
-    GatewayUnreachable,
-    PolicyServerAway,
-)
-from ltrain_train.gateway.keys import (
-    RolloutClaims,
-    gateway_secret,
-    sign_admin_key,
-    sign_rollout_key,
-    sign_worker_key,
-)
-from ltrain_train.gateway.policy_exchange import LENGTH_SETTING
-from ltrain_train.gateway.server import ServeOptions, serve
-from ltrain_train.gateway.serving.plan import AdapterOptions
-from ltrain_train.gateway.serving.vllm import VllmOptions
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "LENGTH_SETTING",
-    "OUTAGE_TIMEOUT",
-    "AdapterOptions",
-    "CallCounts",
-    "GatewayClient",
-    "GatewayConnection",
-    "GatewayGivenUp",
-    "GatewayRefused",
-    "GatewayUnreachable",
-    "PolicyServerAway",
-    "RolloutClaims",
-    "ServeOptions",
-    "VllmOptions",
-    "gateway_secret",
-    "serve",
-    "sign_admin_key",
-    "sign_rollout_key",
-    "sign_worker_key",
-]
+from ltrain_instrument.face import open_face
+
+if TYPE_CHECKING:
+    from ltrain_train.gateway.client import OUTAGE_TIMEOUT, CallCounts, GatewayClient
+    from ltrain_train.gateway.connection import (
+        GatewayConnection,
+        GatewayGivenUp,
+        GatewayRefused,
+        GatewayUnreachable,
+        PolicyServerAway,
+    )
+    from ltrain_train.gateway.keys import (
+        RolloutClaims,
+        gateway_secret,
+        sign_admin_key,
+        sign_rollout_key,
+        sign_worker_key,
+    )
+    from ltrain_train.gateway.policy_exchange import LENGTH_SETTING
+    from ltrain_train.gateway.server import ServeOptions, serve
+    from ltrain_train.gateway.serving.plan import AdapterOptions
+    from ltrain_train.gateway.serving.vllm import VllmOptions
+
+open_face(__name__)

@@ -1,36 +1,19 @@
 """Rollouts: tasks planned, attempts made and judged, spans and rewards recorded."""
 
-from ltrain_train.rollout.attempt_log import AttemptLog
-from ltrain_train.rollout.executor import rollout_logs
-from ltrain_train.rollout.failures import Failure, describe_failures, find_failures
-from ltrain_train.rollout.finished import check_leases, finished_rollouts
-from ltrain_train.rollout.rewards import ChatModel, EndpointAway, RewardLimits, StartCall
-from ltrain_train.rollout.run_tasks import RolloutOptions, run_tasks
-from ltrain_train.rollout.runner import Runner
-from ltrain_train.rollout.runs import last_and_next_name
-from ltrain_train.rollout.score import ScoreReport, find_judge, score_stored_run
-from ltrain_train.rollout.tasks import BadTasks, Task, load_tasks
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "AttemptLog",
-    "BadTasks",
-    "ChatModel",
-    "EndpointAway",
-    "Failure",
-    "RewardLimits",
-    "RolloutOptions",
-    "Runner",
-    "ScoreReport",
-    "StartCall",
-    "Task",
-    "check_leases",
-    "describe_failures",
-    "find_failures",
-    "find_judge",
-    "finished_rollouts",
-    "last_and_next_name",
-    "load_tasks",
-    "rollout_logs",
-    "run_tasks",
-    "score_stored_run",
-]
+from ltrain_instrument.face import open_face
+
+if TYPE_CHECKING:
+    from ltrain_train.rollout.attempt_log import AttemptLog
+    from ltrain_train.rollout.executor import rollout_logs
+    from ltrain_train.rollout.failures import Failure, describe_failures, find_failures
+    from ltrain_train.rollout.finished import check_leases, finished_rollouts
+    from ltrain_train.rollout.rewards import ChatModel, EndpointAway, RewardLimits, StartCall
+    from ltrain_train.rollout.run_tasks import RolloutOptions, run_tasks
+    from ltrain_train.rollout.runner import Runner
+    from ltrain_train.rollout.runs import last_and_next_name
+    from ltrain_train.rollout.score import ScoreReport, find_judge, score_stored_run
+    from ltrain_train.rollout.tasks import BadTasks, Task, load_tasks
+
+open_face(__name__)

@@ -1,5 +1,10 @@
 """Training from Python and notebooks: `ltrain.train`."""
 
-from ltrain_train.session.train import TrainedRun, train
+from typing import TYPE_CHECKING
 
-__all__ = ["TrainedRun", "train"]
+from ltrain_instrument.face import open_face
+
+if TYPE_CHECKING:
+    from ltrain_train.session.train import TrainedRun, train
+
+open_face(__name__)

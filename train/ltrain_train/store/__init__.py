@@ -1,21 +1,18 @@
 """The store that a run reads and writes, and the key by which its processes send."""
 
-from ltrain_train.store.service_key import (
-    HEADERS_VARIABLE,
-    accepts_key,
-    is_local_collector,
-    open_service_provider,
-    require_own_store,
-    store_exists,
-    store_folder,
-)
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "HEADERS_VARIABLE",
-    "accepts_key",
-    "is_local_collector",
-    "open_service_provider",
-    "require_own_store",
-    "store_exists",
-    "store_folder",
-]
+from ltrain_instrument.face import open_face
+
+if TYPE_CHECKING:
+    from ltrain_train.store.service_key import (
+        HEADERS_VARIABLE,
+        accepts_key,
+        is_local_collector,
+        open_service_provider,
+        require_own_store,
+        store_exists,
+        store_folder,
+    )
+
+open_face(__name__)

@@ -1,48 +1,30 @@
 """Processes that run an agent's code: warm workers and commands."""
 
-from ltrain_train.workers.attempt import (
-    COUNTED_OUTCOMES,
-    MAX_TRIES,
-    Attempt,
-    AttemptResult,
-    Endpoint,
-    Outcome,
-    RolloutResult,
-    WaveResult,
-)
-from ltrain_train.workers.command import CommandExecutor, last_line, service_environment
-from ltrain_train.workers.executor import Executor, OnEnd, agent_environment
-from ltrain_train.workers.interpreter import BadInterpreter, find_python
-from ltrain_train.workers.reference import (
-    BadReference,
-    code_digest,
-    is_reference,
-    load_function,
-)
-from ltrain_train.workers.results import parse_json
-from ltrain_train.workers.worker_pool import WorkerPool
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "COUNTED_OUTCOMES",
-    "MAX_TRIES",
-    "Attempt",
-    "AttemptResult",
-    "BadInterpreter",
-    "BadReference",
-    "CommandExecutor",
-    "Endpoint",
-    "Executor",
-    "OnEnd",
-    "Outcome",
-    "RolloutResult",
-    "WaveResult",
-    "WorkerPool",
-    "agent_environment",
-    "code_digest",
-    "find_python",
-    "is_reference",
-    "last_line",
-    "load_function",
-    "parse_json",
-    "service_environment",
-]
+from ltrain_instrument.face import open_face
+
+if TYPE_CHECKING:
+    from ltrain_train.workers.attempt import (
+        COUNTED_OUTCOMES,
+        MAX_TRIES,
+        Attempt,
+        AttemptResult,
+        Endpoint,
+        Outcome,
+        RolloutResult,
+        WaveResult,
+    )
+    from ltrain_train.workers.command import CommandExecutor, last_line, service_environment
+    from ltrain_train.workers.executor import Executor, OnEnd, agent_environment
+    from ltrain_train.workers.interpreter import BadInterpreter, find_python
+    from ltrain_train.workers.reference import (
+        BadReference,
+        code_digest,
+        is_reference,
+        load_function,
+    )
+    from ltrain_train.workers.results import parse_json
+    from ltrain_train.workers.worker_pool import WorkerPool
+
+open_face(__name__)

@@ -1,29 +1,20 @@
 """Alarms of a run: pure functions from the figures of its waves to sentences with evidence."""
 
-from ltrain_transforms.alarms.alarm import Alarm, AlarmKind
-from ltrain_transforms.alarms.examples import with_examples
-from ltrain_transforms.alarms.figures import (
-    DatasetFigures,
-    WaveFigures,
-    drops_by_execution,
-    read_figures,
-    read_update,
-    rule_means,
-)
-from ltrain_transforms.alarms.kinds import ALARMS, alarms_by_wave, check_names, find_alarms
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "ALARMS",
-    "Alarm",
-    "AlarmKind",
-    "DatasetFigures",
-    "WaveFigures",
-    "alarms_by_wave",
-    "check_names",
-    "drops_by_execution",
-    "find_alarms",
-    "read_figures",
-    "read_update",
-    "rule_means",
-    "with_examples",
-]
+from ltrain_instrument.face import open_face
+
+if TYPE_CHECKING:
+    from ltrain_transforms.alarms.alarm import Alarm, AlarmKind
+    from ltrain_transforms.alarms.examples import with_examples
+    from ltrain_transforms.alarms.figures import (
+        DatasetFigures,
+        WaveFigures,
+        drops_by_execution,
+        read_figures,
+        read_update,
+        rule_means,
+    )
+    from ltrain_transforms.alarms.kinds import ALARMS, alarms_by_wave, check_names, find_alarms
+
+open_face(__name__)

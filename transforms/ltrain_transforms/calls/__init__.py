@@ -1,25 +1,16 @@
 """Spans -> calls and executions: each component invocation once."""
 
-from ltrain_transforms.calls import membership, span_errors
-from ltrain_transforms.calls.described import SLACK
-from ltrain_transforms.calls.executions import LATE, executions, idle_cutoff
-from ltrain_transforms.calls.from_spans import STATE_COLUMNS, calls
-from ltrain_transforms.calls.membership import resolve_logs, resolve_spans
-from ltrain_transforms.calls.span_errors import DropRow
-from ltrain_transforms.calls.tool_errors import READY, pattern_error
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "LATE",
-    "READY",
-    "SLACK",
-    "STATE_COLUMNS",
-    "DropRow",
-    "calls",
-    "executions",
-    "idle_cutoff",
-    "membership",
-    "pattern_error",
-    "resolve_logs",
-    "resolve_spans",
-    "span_errors",
-]
+from ltrain_instrument.face import open_face
+
+if TYPE_CHECKING:
+    from ltrain_transforms.calls import membership, span_errors
+    from ltrain_transforms.calls.described import SLACK
+    from ltrain_transforms.calls.executions import LATE, executions, idle_cutoff
+    from ltrain_transforms.calls.from_spans import STATE_COLUMNS, calls
+    from ltrain_transforms.calls.membership import resolve_logs, resolve_spans
+    from ltrain_transforms.calls.span_errors import DropRow
+    from ltrain_transforms.calls.tool_errors import READY, pattern_error
+
+open_face(__name__)

@@ -6,16 +6,14 @@ agent. Step estimators add the advantage of a call among calls in the same state
 fused with weights. Every function here reads narrow frames of a whole wave: no text and no tokens.
 """
 
-from ltrain_transforms.credit.fusion import transitions
-from ltrain_transforms.credit.groups import REASONS, select_groups
-from ltrain_transforms.credit.inputs import CREDIT_INPUTS, credit_inputs
-from ltrain_transforms.credit.outcome import outcome_advantages
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "CREDIT_INPUTS",
-    "REASONS",
-    "credit_inputs",
-    "outcome_advantages",
-    "select_groups",
-    "transitions",
-]
+from ltrain_instrument.face import open_face
+
+if TYPE_CHECKING:
+    from ltrain_transforms.credit.fusion import transitions
+    from ltrain_transforms.credit.groups import REASONS, select_groups
+    from ltrain_transforms.credit.inputs import CREDIT_INPUTS, credit_inputs
+    from ltrain_transforms.credit.outcome import outcome_advantages
+
+open_face(__name__)

@@ -1,68 +1,40 @@
 """The recipe: one module for each section, and the whole recipe."""
 
-from ltrain_transforms.recipe.credit import (
-    PRODUCTION_ESTIMATOR,
-    Credit,
-    Outcome,
-    Peers,
-    Process,
-    Step,
-)
-from ltrain_transforms.recipe.judge import Judge, UpstreamModel
-from ltrain_transforms.recipe.offline import Dpo, Sft
-from ltrain_transforms.recipe.policy import NEUTRAL, Policy
-from ltrain_transforms.recipe.policy_loss import KL_ESTIMATORS, POLICY_LOSSES, UNSUPPORTED_LOSSES
-from ltrain_transforms.recipe.prompt import CriticModel, PromptSearch
-from ltrain_transforms.recipe.recipe import DEFAULT, Recipe
-from ltrain_transforms.recipe.reward import Credited, Reward, RuleKind
-from ltrain_transforms.recipe.rollout import Rollout
-from ltrain_transforms.recipe.selection import (
-    FailedCounts,
-    Filter,
-    Source,
-    TrustedSender,
-    Watch,
-)
-from ltrain_transforms.recipe.serve import Route, Serve
-from ltrain_transforms.recipe.service import Service
-from ltrain_transforms.recipe.train import TRACKER_NAMES, Critic, Train
-from ltrain_transforms.recipe.verl_options import Verl, VerlActor
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "DEFAULT",
-    "KL_ESTIMATORS",
-    "NEUTRAL",
-    "POLICY_LOSSES",
-    "PRODUCTION_ESTIMATOR",
-    "TRACKER_NAMES",
-    "UNSUPPORTED_LOSSES",
-    "Credit",
-    "Credited",
-    "Critic",
-    "CriticModel",
-    "Dpo",
-    "FailedCounts",
-    "Filter",
-    "Judge",
-    "Outcome",
-    "Peers",
-    "Policy",
-    "Process",
-    "PromptSearch",
-    "Recipe",
-    "Reward",
-    "Rollout",
-    "Route",
-    "RuleKind",
-    "Serve",
-    "Service",
-    "Sft",
-    "Source",
-    "Step",
-    "Train",
-    "TrustedSender",
-    "UpstreamModel",
-    "Verl",
-    "VerlActor",
-    "Watch",
-]
+from ltrain_instrument.face import open_face
+
+if TYPE_CHECKING:
+    from ltrain_transforms.recipe.credit import (
+        PRODUCTION_ESTIMATOR,
+        Credit,
+        Outcome,
+        Peers,
+        Process,
+        Step,
+    )
+    from ltrain_transforms.recipe.judge import Judge, UpstreamModel
+    from ltrain_transforms.recipe.offline import Dpo, Sft
+    from ltrain_transforms.recipe.policy import NEUTRAL, Policy
+    from ltrain_transforms.recipe.policy_loss import (
+        KL_ESTIMATORS,
+        POLICY_LOSSES,
+        UNSUPPORTED_LOSSES,
+    )
+    from ltrain_transforms.recipe.prompt import CriticModel, PromptSearch
+    from ltrain_transforms.recipe.recipe import DEFAULT, Recipe
+    from ltrain_transforms.recipe.reward import Credited, Reward, RuleKind
+    from ltrain_transforms.recipe.rollout import Rollout
+    from ltrain_transforms.recipe.selection import (
+        FailedCounts,
+        Filter,
+        Source,
+        TrustedSender,
+        Watch,
+    )
+    from ltrain_transforms.recipe.serve import Route, Serve
+    from ltrain_transforms.recipe.service import Service
+    from ltrain_transforms.recipe.train import TRACKER_NAMES, Critic, Train
+    from ltrain_transforms.recipe.verl_options import Verl, VerlActor
+
+open_face(__name__)

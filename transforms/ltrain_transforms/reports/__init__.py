@@ -1,88 +1,47 @@
 """Reports on runs, waves, tasks, datasets, policies and rules: facts, tables and charts."""
 
-from ltrain_transforms.reports.collector import collector_health
-from ltrain_transforms.reports.comparison import compare, read_scores
-from ltrain_transforms.reports.dataset import dataset_report
-from ltrain_transforms.reports.difference import difference_report
-from ltrain_transforms.reports.overview import (
-    RunTable,
-    dataset_table,
-    home_runs,
-    policy_table,
-)
-from ltrain_transforms.reports.policy import IDENTIFIER, policy_names, policy_report
-from ltrain_transforms.reports.references import (
-    AnyReference,
-    GroupReference,
-    Identifier,
-    Kind,
-    Reference,
-    WaveReference,
-)
-from ltrain_transforms.reports.report import (
-    Cell,
-    Chart,
-    Facts,
-    Grid,
-    Points,
-    Report,
-    format_cell,
-    join_names,
-)
-from ltrain_transforms.reports.rules_comparison import rules_comparison
-from ltrain_transforms.reports.rules_report import render_report, report_rules
-from ltrain_transforms.reports.run import run_report
-from ltrain_transforms.reports.run_state import (
-    RunState,
-    RunStatus,
-    list_runs,
-    run_state,
-    run_watermark,
-)
-from ltrain_transforms.reports.task import task_report
-from ltrain_transforms.reports.wave import wave_report
-from ltrain_transforms.reports.wave_rewards import apply_recipe, read_results
-from ltrain_transforms.reports.waves import query_waves
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "IDENTIFIER",
-    "AnyReference",
-    "Cell",
-    "Chart",
-    "Facts",
-    "Grid",
-    "GroupReference",
-    "Identifier",
-    "Kind",
-    "Points",
-    "Reference",
-    "Report",
-    "RunState",
-    "RunStatus",
-    "RunTable",
-    "WaveReference",
-    "apply_recipe",
-    "collector_health",
-    "compare",
-    "dataset_report",
-    "dataset_table",
-    "difference_report",
-    "format_cell",
-    "home_runs",
-    "join_names",
-    "list_runs",
-    "policy_names",
-    "policy_report",
-    "policy_table",
-    "query_waves",
-    "read_results",
-    "read_scores",
-    "render_report",
-    "report_rules",
-    "rules_comparison",
-    "run_report",
-    "run_state",
-    "run_watermark",
-    "task_report",
-    "wave_report",
-]
+from ltrain_instrument.face import open_face
+
+if TYPE_CHECKING:
+    from ltrain_transforms.reports.collector import collector_health
+    from ltrain_transforms.reports.comparison import compare, read_scores
+    from ltrain_transforms.reports.dataset import dataset_report
+    from ltrain_transforms.reports.difference import difference_report
+    from ltrain_transforms.reports.overview import RunTable, dataset_table, home_runs, policy_table
+    from ltrain_transforms.reports.policy import IDENTIFIER, policy_names, policy_report
+    from ltrain_transforms.reports.references import (
+        AnyReference,
+        GroupReference,
+        Identifier,
+        Kind,
+        Reference,
+        WaveReference,
+    )
+    from ltrain_transforms.reports.report import (
+        Cell,
+        Chart,
+        Facts,
+        Grid,
+        Points,
+        Report,
+        format_cell,
+        join_names,
+    )
+    from ltrain_transforms.reports.rules_comparison import rules_comparison
+    from ltrain_transforms.reports.rules_report import render_report, report_rules
+    from ltrain_transforms.reports.run import run_report
+    from ltrain_transforms.reports.run_state import (
+        RunState,
+        RunStatus,
+        list_runs,
+        run_state,
+        run_watermark,
+    )
+    from ltrain_transforms.reports.task import task_report
+    from ltrain_transforms.reports.wave import wave_report
+    from ltrain_transforms.reports.wave_rewards import apply_recipe, read_results
+    from ltrain_transforms.reports.waves import query_waves
+
+open_face(__name__)

@@ -1,6 +1,11 @@
 """`ltrain init`: a recipe, an agent and a reward function to start from, from stored traces."""
 
-from ltrain_transforms.starter.files import write_starter
-from ltrain_transforms.starter.survey import Survey, take_survey
+from typing import TYPE_CHECKING
 
-__all__ = ["Survey", "take_survey", "write_starter"]
+from ltrain_instrument.face import open_face
+
+if TYPE_CHECKING:
+    from ltrain_transforms.starter.files import write_starter
+    from ltrain_transforms.starter.survey import Survey, take_survey
+
+open_face(__name__)

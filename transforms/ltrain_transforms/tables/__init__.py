@@ -5,39 +5,17 @@ schema. Times are nanoseconds since the epoch. `execution_id` is the key of ever
 rollout's id and attempt, `<rollout>.<attempt>`, else the id of a session or a trace.
 """
 
-from ltrain_transforms.tables.calls import CALLS, STATES, CallColumn, CellSource, columns_from
-from ltrain_transforms.tables.column import FLOAT, INTEGER, STRING, STRINGS, Column, Table
-from ltrain_transforms.tables.executions import EXECUTION_CONTENTS, EXECUTIONS
-from ltrain_transforms.tables.rewards import EVALUATIONS, GROUP_STATS, REWARDS, SIGNALS
-from ltrain_transforms.tables.samples import DROPS, OTHER_SPAN, SAMPLES, TRANSITIONS
-from ltrain_transforms.tables.spans import LOGS, SPANS
+from typing import TYPE_CHECKING
 
-TABLES = (CALLS, EXECUTIONS, STATES, REWARDS, TRANSITIONS, SAMPLES, DROPS)
-"""The tables of a dataset."""
+from ltrain_instrument.face import open_face
 
-__all__ = [
-    "CALLS",
-    "DROPS",
-    "EVALUATIONS",
-    "EXECUTIONS",
-    "EXECUTION_CONTENTS",
-    "FLOAT",
-    "GROUP_STATS",
-    "INTEGER",
-    "LOGS",
-    "OTHER_SPAN",
-    "REWARDS",
-    "SAMPLES",
-    "SIGNALS",
-    "SPANS",
-    "STATES",
-    "STRING",
-    "STRINGS",
-    "TABLES",
-    "TRANSITIONS",
-    "CallColumn",
-    "CellSource",
-    "Column",
-    "Table",
-    "columns_from",
-]
+if TYPE_CHECKING:
+    from ltrain_transforms.tables.calls import CALLS, STATES, CallColumn, CellSource, columns_from
+    from ltrain_transforms.tables.column import FLOAT, INTEGER, STRING, STRINGS, Column, Table
+    from ltrain_transforms.tables.executions import EXECUTION_CONTENTS, EXECUTIONS
+    from ltrain_transforms.tables.registry import TABLES
+    from ltrain_transforms.tables.rewards import EVALUATIONS, GROUP_STATS, REWARDS, SIGNALS
+    from ltrain_transforms.tables.samples import DROPS, OTHER_SPAN, SAMPLES, TRANSITIONS
+    from ltrain_transforms.tables.spans import LOGS, SPANS
+
+open_face(__name__)

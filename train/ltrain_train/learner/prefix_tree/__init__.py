@@ -3,12 +3,17 @@
 The last two import torch, so this face has the tree alone.
 """
 
-from ltrain_train.learner.prefix_tree.tree import (
-    Packs,
-    PrefixTree,
-    build_prefix_tree,
-    pack_rows,
-    supports_prefix_tree,
-)
+from typing import TYPE_CHECKING
 
-__all__ = ["Packs", "PrefixTree", "build_prefix_tree", "pack_rows", "supports_prefix_tree"]
+from ltrain_instrument.face import open_face
+
+if TYPE_CHECKING:
+    from ltrain_train.learner.prefix_tree.tree import (
+        Packs,
+        PrefixTree,
+        build_prefix_tree,
+        pack_rows,
+        supports_prefix_tree,
+    )
+
+open_face(__name__)

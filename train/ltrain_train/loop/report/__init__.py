@@ -1,45 +1,24 @@
 """What a run prints: where it starts, what it does, its waves, what it trains on, its result."""
 
-from ltrain_train.loop.report.nothing_to_train import nothing_to_train
-from ltrain_train.loop.report.progress import Progress, RolloutProgress
-from ltrain_train.loop.report.run_report import (
-    describe_places,
-    describe_start,
-    held_out_scores,
-    idle_share,
-    next_commands,
-    test_scores,
-    time_left,
-    time_spent,
-)
-from ltrain_train.loop.report.timeline import BETWEEN, END, START, Phases, split_time
-from ltrain_train.loop.report.training_report import (
-    TrainingReport,
-    count_left_out,
-    make_report,
-)
-from ltrain_train.loop.report.wave_rows import WaveRows, wave_notes
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "BETWEEN",
-    "END",
-    "START",
-    "Phases",
-    "Progress",
-    "RolloutProgress",
-    "TrainingReport",
-    "WaveRows",
-    "count_left_out",
-    "describe_places",
-    "describe_start",
-    "held_out_scores",
-    "idle_share",
-    "make_report",
-    "next_commands",
-    "nothing_to_train",
-    "split_time",
-    "test_scores",
-    "time_left",
-    "time_spent",
-    "wave_notes",
-]
+from ltrain_instrument.face import open_face
+
+if TYPE_CHECKING:
+    from ltrain_train.loop.report.nothing_to_train import nothing_to_train
+    from ltrain_train.loop.report.progress import Progress, RolloutProgress
+    from ltrain_train.loop.report.run_report import (
+        describe_places,
+        describe_start,
+        held_out_scores,
+        idle_share,
+        next_commands,
+        test_scores,
+        time_left,
+        time_spent,
+    )
+    from ltrain_train.loop.report.timeline import BETWEEN, END, START, Phases, split_time
+    from ltrain_train.loop.report.training_report import TrainingReport, count_left_out, make_report
+    from ltrain_train.loop.report.wave_rows import WaveRows, wave_notes
+
+open_face(__name__)
