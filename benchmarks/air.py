@@ -20,7 +20,7 @@ from benchmarks.learn import TINY
 from benchmarks.support.curve_svg import draw_variants
 from setup.markdown import mark, replace_part, table
 
-from ltrain_train.loop import Wave
+from ltrain_train.runs import Wave
 from ltrain_transforms.recipe import Recipe
 
 ROOT = Path(__file__).parents[1]

@@ -21,9 +21,9 @@ from benchmarks.support.curve_svg import draw_curves
 from benchmarks.support.results_table import replace_tables, summarize_seeds
 
 from ltrain_collector.store import Store
-from ltrain_train.loop import Journal, Wave, summarize_groups
 from ltrain_train.policy import Policies, fast_dtype
 from ltrain_train.rollout import load_tasks
+from ltrain_train.runs import Journal, Wave, summarize_groups
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.scores import mean, mean_interval, paired_differences
 

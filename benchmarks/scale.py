@@ -26,10 +26,12 @@ from benchmarks.support.servers import LTRAIN, ui_pages, write_model
 from opentelemetry.trace import NoOpTracer
 
 from ltrain_collector.store import Store
-from ltrain_train.loop import TrainedVersion, publish_draft, select_rows, summarize_groups
 from ltrain_train.policy import Policies
+from ltrain_train.publishing import TrainedVersion, publish_draft
 from ltrain_train.rollout import Task, finished_rollouts
+from ltrain_train.runs import summarize_groups
 from ltrain_train.schedule import TaskSampler, WindowedFifo
+from ltrain_train.updates import select_rows
 from ltrain_transforms.datasets import Dataset, build
 from ltrain_transforms.policy_lineage import Lineage
 from ltrain_transforms.recipe import Recipe

@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks.learn import environment
 
-from ltrain_train.loop import Journal, responds, split_time
+from ltrain_train.runs import Journal, responds, split_time
 
 LTRAIN = str(Path(sys.executable).with_name("ltrain"))
 MODEL = Path(".ltrain/models/smollm2").resolve()

@@ -14,8 +14,9 @@ from ltrain_collector.store import Store
 from ltrain_instrument import settings
 from ltrain_instrument.files import make_private
 from ltrain_train.errors import BadRun
-from ltrain_train.loop import Journal, command
+from ltrain_train.loop import command
 from ltrain_train.policy import fast_dtype
+from ltrain_train.runs import Journal, make_plan
 from ltrain_train.smollm2 import default_directory
 from ltrain_transforms.recipe import Train
 
@@ -74,7 +75,7 @@ def run_demo(
         highlight=False,
         soft_wrap=True,
     )
-    plan = command.make_plan(recipe, model=model, updates=updates, seed=seed)
+    plan = make_plan(recipe, model=model, updates=updates, seed=seed)
     number = plan.train.updates
     minutes = START + number * (MINUTES_FP32 if fast_dtype() == "fp32" else MINUTES)
     console.print(

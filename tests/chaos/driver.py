@@ -16,8 +16,8 @@ from typing import Any
 
 import psutil
 
-from ltrain_train.loop.journal import Journal, Wave
 from ltrain_train.processes import free_port
+from ltrain_train.runs.journal import Journal, Wave
 
 HERE = Path(__file__).parent
 TESTS = HERE.parent

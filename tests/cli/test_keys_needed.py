@@ -13,7 +13,7 @@ from ltrain_collector.access import Keys, Role
 from ltrain_collector.errors import StoreUnreachable
 from ltrain_collector.store import Store
 from ltrain_instrument.instrumentors import State
-from ltrain_train.loop.services import Services
+from ltrain_train.runs.services import Services
 
 
 @pytest.fixture(scope="module")

@@ -74,8 +74,8 @@ NOT_RUN = (
     NotRun(
         "OMP_NUM_THREADS=16 RAY_worker", "starts a cluster", "tests/train/learner/test_machines.py"
     ),
-    NotRun("ltrain sft ltrain.toml", "trains", "tests/train/offline/test_sft.py"),
-    NotRun("ltrain dpo ltrain.toml", "trains", "tests/train/offline/test_dpo.py"),
+    NotRun("ltrain sft ltrain.toml", "trains", "tests/train/finetune/test_sft.py"),
+    NotRun("ltrain dpo ltrain.toml", "trains", "tests/train/finetune/test_dpo.py"),
     NotRun(
         "curl http://127.0.0.1:8000/v1/chat", "needs a model", "tests/train/gateway/test_calls.py"
     ),

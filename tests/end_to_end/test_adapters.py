@@ -13,8 +13,8 @@ from typing import Any
 import polars as pl
 from tests.end_to_end.conftest import TRAIN, load
 
-from ltrain_train.loop.journal import Journal
 from ltrain_train.policy import Policies
+from ltrain_train.runs.journal import Journal
 
 UPDATES = 3
 VERDICT = json.dumps({"evidence": "it names a word", "score": 0.25})

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.docs.blocks import read_blocks
 
-from ltrain_train.loop import Journal
+from ltrain_train.runs.journal import Journal
 
 PAGE = Path(__file__).parents[2] / "docs" / "python.md"
 

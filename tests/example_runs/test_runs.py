@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from benchmarks.learn import environment
 
-from ltrain_train.loop import Journal
 from ltrain_train.policy import Policies
+from ltrain_train.runs.journal import Journal
 from ltrain_transforms.recipe import Recipe
 
 ROOT = Path(__file__).parents[2]

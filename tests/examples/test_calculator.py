@@ -16,9 +16,9 @@ import pytest
 from tests.examples.example_module import load_module
 from tests.frameworks.expected import describe_calls
 
-from ltrain_train.loop import find_chat_template
 from ltrain_train.policy import renders_tools
 from ltrain_train.rollout import load_tasks
+from ltrain_train.runs.plan import find_chat_template
 from ltrain_transforms.recipe import Recipe
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ltrain_train.loop import find_chat_template
 from ltrain_train.policy import renders_tools
 from ltrain_train.rollout import load_tasks
+from ltrain_train.runs.plan import find_chat_template
 from ltrain_transforms.recipe import Recipe
 
 if TYPE_CHECKING:

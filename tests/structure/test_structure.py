@@ -70,7 +70,7 @@ def test_json_is_parsed_by_public_functions() -> None:
         ("ltrain_train.gateway.app", {"torch", "verl", "ray", "transformers"}),
         ("ltrain_train.rollout.runner", {"torch", "verl", "ray", "transformers"}),
         ("ltrain_train.policy.versions", {"torch", "verl", "ray", "transformers"}),
-        ("ltrain_train.loop.once", {"torch", "verl", "ray", "transformers"}),
+        ("ltrain_train.updates.stored_traces", {"torch", "verl", "ray", "transformers"}),
     ],
 )
 def test_import_stays_light(module: str, heavy: set[str]) -> None:

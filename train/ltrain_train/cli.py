@@ -8,12 +8,12 @@ import typer
 from ltrain_instrument import settings
 from ltrain_instrument.allow import Allow
 from ltrain_instrument.identity import Mode, SourceMode
-from ltrain_train import eval_cli, offline_cli, policy_cli, serve_cli, worker_cli
+from ltrain_train import eval_cli, finetune_cli, policy_cli, serve_cli, worker_cli
 
 app = typer.Typer()
 app.add_typer(policy_cli.app, name="policy")
 app.add_typer(eval_cli.app)
-app.add_typer(offline_cli.app)
+app.add_typer(finetune_cli.app)
 app.add_typer(serve_cli.app)
 app.add_typer(worker_cli.app)
 
@@ -274,6 +274,7 @@ def run(
     Example: ltrain run ltrain.toml --from-clickhouse --model .ltrain/models/smollm2
     """
     from ltrain_train.loop import command
+    from ltrain_train.runs import make_plan
 
     if from_clickhouse and from_dataset:
         raise typer.BadParameter(
@@ -287,8 +288,8 @@ def run(
     excluded |= {"--again": again, "--replace": replace}
     for option in (name for name, is_set in excluded.items() if watch and is_set):
         raise typer.BadParameter(f"--watch follows the store. Remove {option}.")
-    offline_cli.check_source(mode, from_dataset)
-    plan = command.make_plan(
+    finetune_cli.check_source(mode, from_dataset)
+    plan = make_plan(
         recipe,
         once=offline or from_dataset is not None,
         mode=mode,

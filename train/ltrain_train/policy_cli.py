@@ -30,7 +30,7 @@ def list_(
 
     Example: ltrain policy list sql
     """
-    from ltrain_train.loop import policy_commands
+    from ltrain_train.publishing import policy_commands
 
     policy_commands.list_versions(name, as_json=as_json)
 
@@ -43,7 +43,7 @@ def use(version: VersionArgument) -> None:
 
     Example: ltrain policy use sql@3
     """
-    from ltrain_train.loop import policy_commands
+    from ltrain_train.publishing import policy_commands
 
     policy_commands.use_version(version)
 
@@ -64,7 +64,7 @@ def prune(
 
     Example: ltrain policy prune sql --keep 5 --yes
     """
-    from ltrain_train.loop import policy_commands
+    from ltrain_train.publishing import policy_commands
 
     policy_commands.remove_versions(name, keep=keep, yes=yes)
 
@@ -90,7 +90,7 @@ def add(
 
     Example: ltrain policy add sql adapters/sql-lora
     """
-    from ltrain_train.loop import policy_commands
+    from ltrain_train.publishing import policy_commands
 
     policy_commands.add_version(name, source, parent=parent)
 
@@ -110,6 +110,6 @@ def export(
 
     Example: ltrain policy export sql@3 models/sql-3 --merged
     """
-    from ltrain_train.loop import policy_commands
+    from ltrain_train.publishing import policy_commands
 
     policy_commands.export_version(version, out, merged=merged)

@@ -10,7 +10,7 @@ from ltrain_train.evaluation.comparison import (
     VersionScores,
     choose_metric,
 )
-from ltrain_train.loop import CountedRollout, WaveSummary
+from ltrain_train.runs.wave_summary import CountedRollout, WaveSummary
 from ltrain_transforms.recipe import Reward
 
 METRIC = choose_metric(["reward"])

@@ -14,7 +14,7 @@ from ltrain_instrument.identity import Identity
 from ltrain_train.gateway.connection import GatewayRefused
 from ltrain_train.gateway.serving.adapter_trial import Trial, measure_adapter
 from ltrain_train.gateway.serving.upstream import Upstream
-from ltrain_train.loop.retention import prune_versions
+from ltrain_train.publishing.retention import prune_versions
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ from ltrain_train.gateway.serving.gate import Gate
 from ltrain_train.gateway.serving.policy_server import PolicyServer, read_weights
 from ltrain_train.gateway.serving.publication import Publication
 from ltrain_train.gateway.serving.upstream import Upstream
-from ltrain_train.loop import policy_commands
-from ltrain_train.loop.retention import prune_versions
 from ltrain_train.policy import Policies
+from ltrain_train.publishing import policy_commands
+from ltrain_train.publishing.retention import prune_versions
 
 
 def test_a_version_is_loaded_and_recorded_on_later_calls(stage: Any, vllm: Any) -> None:

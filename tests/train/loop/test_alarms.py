@@ -9,13 +9,13 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from tests.otlp import insert_otlp, open_empty_store
-from tests.train.loop.journals import TRAINED, changed, new_journal
 from tests.train.loop.test_online import ROLLOUT, Learning, add_policy, start_run, train_wave
+from tests.train.runs.journals import TRAINED, changed, new_journal
 from tests.transforms.conftest import RECIPE, Scene
 
 from ltrain_train.errors import AlarmRaised
-from ltrain_train.loop.journal import Journal, Stopped, Wave, new_alarms
-from ltrain_train.loop.report import wave_notes
+from ltrain_train.runs.journal import Journal, Stopped, Wave, new_alarms
+from ltrain_train.runs.report import wave_notes
 from ltrain_transforms.recipe import Recipe
 
 DROPS, SELECTIVE = ("drops", "constrained"), ("selective_drops", "constrained")

@@ -14,8 +14,8 @@ from tests.transforms.conftest import RECIPE
 
 from ltrain_train.errors import BadRun
 from ltrain_train.loop import command
-from ltrain_train.loop.plan import Plan
-from ltrain_train.loop.services import Services
+from ltrain_train.runs.plan import Plan, make_plan
+from ltrain_train.runs.services import Services
 from ltrain_transforms.recipe import Critic, Recipe
 
 BEGIN = """
@@ -159,7 +159,7 @@ def test_the_serve_section_becomes_arguments_of_ltrain_serve(tmp_path: Path) -> 
 def test_vllm_leaves_a_part_of_the_gpu_to_the_learner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ltrain_train.loop.plan.is_usable", lambda: True)
+    monkeypatch.setattr("ltrain_train.runs.plan.is_usable", lambda: True)
 
     def options(**sections: dict[str, Any]) -> list[str]:
         recipe = Recipe.model_validate(tomllib.loads(RECIPE) | sections)
@@ -226,11 +226,11 @@ def test_an_online_run_trains_on_its_own_rollouts_whatever_mode_the_recipe_reads
     path = tmp_path / "ltrain.toml"
     path.write_text(RECIPE.replace('run = "demo"', 'run = "demo", mode = "prod"'))
     agent: dict[str, Any] = {"tasks": "t.jsonl", "agent": "a:a", "reward": "r:r"}
-    online = command.make_plan(path, model=None, updates=None, **agent).recipe
+    online = make_plan(path, model=None, updates=None, **agent).recipe
     assert (online.source.mode, online.credit.outcome.estimator) == ("train", "grpo")
-    once = command.make_plan(path, model=None, updates=None, once=True, **agent).recipe
+    once = make_plan(path, model=None, updates=None, once=True, **agent).recipe
     assert (once.source.mode, once.credit.outcome.estimator) == ("prod", "reinforce_pp")
-    offline = command.make_plan(path, model=None, updates=None, mode="all").recipe
+    offline = make_plan(path, model=None, updates=None, mode="all").recipe
     assert (offline.source.mode, offline.credit.outcome.estimator) == ("all", "grpo")
 
 
@@ -241,7 +241,7 @@ def test_the_plan_has_only_the_keys_that_the_recipe_sets(tmp_path: Path, credit:
     reward = '[[reward]]\nname = "answer"\nevaluation = "reward"\n'
     path.write_text(f'[[policy]]\nname = "sql"\n{reward}[credit]\n{credit}\n')
     for updates in (None, 3):
-        plan = command.make_plan(path, model=None, updates=updates)
+        plan = make_plan(path, model=None, updates=updates)
         assert plan.recipe.digest == Recipe.load(path).digest
         assert plan.train.critic == (Critic() if "gae" in credit else None)
 
@@ -250,9 +250,9 @@ def test_a_recipe_with_a_judge_needs_no_reward_function(tmp_path: Path) -> None:
     path = tmp_path / "ltrain.toml"
     path.write_text(RECIPE)
     with pytest.raises(BadRun, match="Add --reward, or the same keys"):
-        command.make_plan(path, model=None, updates=None, tasks="t.jsonl", agent="a:a")
+        make_plan(path, model=None, updates=None, tasks="t.jsonl", agent="a:a")
     judge = '\n[[reward]]\nuse = "judge"\nparams = { url = "http://judge/v1" }\n'
     path.write_text(RECIPE + judge)
-    plan = command.make_plan(path, model=None, updates=None, tasks="t.jsonl", agent="a:a")
+    plan = make_plan(path, model=None, updates=None, tasks="t.jsonl", agent="a:a")
     assert plan.rollout.reward is None
     assert plan.recipe.judges["judge"].url == "http://judge/v1"

@@ -5,19 +5,19 @@ from pathlib import Path
 
 import pytest
 from tests.otlp import insert_otlp, open_empty_store
-from tests.train.loop.journals import new_journal
 from tests.train.loop.test_online import ONE, ROLLOUT, add_policy, start_run, train_wave
 from tests.train.loop.test_stopping import Serving
+from tests.train.runs.journals import new_journal
 from tests.transforms.conftest import RECIPE, Scene
 
 from ltrain_instrument.identity import Mode
-from ltrain_train.loop.held_out import count_leaks, load_held_out
-from ltrain_train.loop.journal import Finished, Journal, Served, Wave, open_journal
-from ltrain_train.loop.report import test_scores as report_test_scores
-from ltrain_train.loop.retention import read_scores
-from ltrain_train.loop.update import Update
 from ltrain_train.policy import Policies
+from ltrain_train.publishing.retention import read_scores
 from ltrain_train.rollout import BadTasks, Task
+from ltrain_train.runs.held_out import count_leaks, load_held_out
+from ltrain_train.runs.journal import Finished, Journal, Served, Wave, open_journal
+from ltrain_train.runs.report import test_scores as report_test_scores
+from ltrain_train.updates.update import Update
 from ltrain_transforms.recipe import Recipe, Rollout
 
 SECTION = Rollout.model_validate(ROLLOUT)

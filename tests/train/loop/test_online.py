@@ -14,7 +14,7 @@ import pytest
 from opentelemetry.trace import NoOpTracer, Tracer
 from tests.otlp import insert_otlp, open_empty_store
 from tests.security.test_trust import sent
-from tests.train.loop.journals import new_journal, record_wave
+from tests.train.runs.journals import new_journal, record_wave
 from tests.transforms.conftest import MS, NOON, RECIPE, Scene
 
 from ltrain_collector.store import Store
@@ -22,14 +22,14 @@ from ltrain_train.errors import BadRun, NotFinite, RolloutsFailed
 from ltrain_train.gateway import GatewayUnreachable
 from ltrain_train.learner import StepReport
 from ltrain_train.loop.generation import Generation
-from ltrain_train.loop.journal import Dispatched, Journal, Wave
 from ltrain_train.loop.online import OnlineRun
 from ltrain_train.loop.policy_run import PolicyRun
-from ltrain_train.loop.report import Phases, Progress, wave_notes
-from ltrain_train.loop.training_rows import LeftOut
-from ltrain_train.loop.update import Update
 from ltrain_train.policy import Policies
 from ltrain_train.rollout import Task
+from ltrain_train.runs.journal import Dispatched, Journal, Wave
+from ltrain_train.runs.report import Phases, Progress, wave_notes
+from ltrain_train.updates.training_rows import LeftOut
+from ltrain_train.updates.update import Update
 from ltrain_transforms.datasets import Dataset
 from ltrain_transforms.policy_file import PolicyFile, PolicyVersion
 from ltrain_transforms.recipe import Recipe

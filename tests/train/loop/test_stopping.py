@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 from tests.otlp import insert_otlp, open_empty_store
-from tests.train.loop.journals import new_journal
 from tests.train.loop.test_online import ONE, ROLLOUT, Learning, add_policy, start_run, train_wave
+from tests.train.runs.journals import new_journal
 from tests.transforms.conftest import RECIPE, Scene
 
-from ltrain_train.loop.journal import Journal
+from ltrain_train.runs.journal import Journal
 from ltrain_transforms.recipe import Recipe
 
 

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.train.loop.journals import new_journal
+from tests.train.runs.journals import new_journal
 
 from ltrain_train.errors import BadRun
-from ltrain_train.loop.journal import Wave
 from ltrain_train.loop.trackers import TRACKERS, open_trackers
+from ltrain_train.runs.journal import Wave
 from ltrain_transforms.recipe import TRACKER_NAMES
 
 

@@ -19,12 +19,17 @@ from tests.transforms.datasets.test_lineage import add_group
 
 from ltrain_collector.store import Store
 from ltrain_train.errors import AlarmRaised, BadJournal, NotFinite
-from ltrain_train.loop.once import OfflineRun, TrainingInput, remove_datasets, run_folder
-from ltrain_train.loop.plan import Plan
-from ltrain_train.loop.report import Progress
-from ltrain_train.loop.update import Update
 from ltrain_train.loop.watch import Watcher
 from ltrain_train.policy import Policies
+from ltrain_train.runs.plan import Plan
+from ltrain_train.runs.report import Progress
+from ltrain_train.updates.stored_traces import (
+    OfflineRun,
+    TrainingInput,
+    remove_datasets,
+    run_folder,
+)
+from ltrain_train.updates.update import Update
 from ltrain_transforms.datasets import Dataset
 from ltrain_transforms.policy_lineage import write_ledger
 from ltrain_transforms.recipe import Recipe

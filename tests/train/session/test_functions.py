@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from ltrain_train.errors import BadRun
-from ltrain_train.loop import Plan, command
+from ltrain_train.loop import command
 from ltrain_train.rollout import BadTasks
+from ltrain_train.runs.plan import Plan
 from ltrain_train.session import train
 from ltrain_train.session.functions import write_functions
 from ltrain_train.workers import is_reference

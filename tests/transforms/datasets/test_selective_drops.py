@@ -7,8 +7,8 @@ import pytest
 from tests.otlp import insert_otlp
 
 from ltrain_collector.store import Store
-from ltrain_train.loop.journal import Wave
-from ltrain_train.loop.report import wave_notes
+from ltrain_train.runs.journal import Wave
+from ltrain_train.runs.report import wave_notes
 from ltrain_transforms.calls import span_errors
 from ltrain_transforms.datasets.build import build
 from ltrain_transforms.datasets.pipeline import derive

@@ -10,8 +10,8 @@ from ltrain_train.evaluation.evaluate import Progress, evaluate
 from ltrain_train.evaluation.plan import EvaluationOptions, EvaluationPlan, make_plan
 from ltrain_train.evaluation.report import as_json as report_as_json
 from ltrain_train.evaluation.report import evaluation_lines, evaluation_table
-from ltrain_train.loop import hold_lock
 from ltrain_train.rollout import last_and_next_name, rollout_logs
+from ltrain_train.runs import hold_lock
 
 
 def run_evaluation(

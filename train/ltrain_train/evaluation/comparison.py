@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ltrain_instrument.identity import Mode
 from ltrain_train.errors import BadRun
-from ltrain_train.loop import CountedRollout, WaveSummary, outcome_score
+from ltrain_train.runs import CountedRollout, WaveSummary, outcome_score
 from ltrain_transforms.recipe import Reward
 from ltrain_transforms.scores import Interval, mean, mean_interval, paired_differences
 

@@ -24,15 +24,9 @@ from ltrain_train.evaluation.comparison import (
 )
 from ltrain_train.evaluation.plan import EvaluatedVersion, EvaluationPlan
 from ltrain_train.gateway import GatewayClient, gateway_secret
-from ltrain_train.loop import (
-    Services,
-    WaveSummary,
-    responds,
-    retry_publish,
-    retry_store,
-)
 from ltrain_train.processes import RunLock, free_port
 from ltrain_train.rollout import Runner, describe_failures, rollout_logs
+from ltrain_train.runs import Services, WaveSummary, responds, retry_publish, retry_store
 from ltrain_train.store import require_own_store
 from ltrain_train.workers import RolloutResult
 from ltrain_transforms.source import wait_complete

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from ltrain_train.errors import BadRun, DifferentBases
-from ltrain_train.loop import parse_version, serve_arguments
 from ltrain_train.policy import Policies, find_artifact, read_adapter_config
+from ltrain_train.publishing import parse_version
 from ltrain_train.rollout import Task, load_tasks
+from ltrain_train.runs import serve_arguments
 from ltrain_train.workers import find_python
 from ltrain_transforms.recipe import DEFAULT, Judge, Recipe, Reward, Rollout, Serve, Service, Train
 

@@ -2,29 +2,26 @@
 
 import json
 import logging
-import os
-import select
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from functools import partial
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 from rich.console import Console
 
 from ltrain_collector.store import Store
-from ltrain_instrument import settings
-from ltrain_instrument.errors import LtrainError
-from ltrain_instrument.identity import SourceMode
-from ltrain_train.errors import BadRun, NothingToTrain
-from ltrain_train.loop import report
-from ltrain_train.loop.journal import Journal, Wave
-from ltrain_train.loop.once import (
+from ltrain_train.errors import NothingToTrain
+from ltrain_train.loop.run import run_online
+from ltrain_train.loop.watch import Watcher
+from ltrain_train.policy import Policies
+from ltrain_train.processes import RunLock
+from ltrain_train.publishing import describe_serving
+from ltrain_train.runs import Journal, Plan, Progress, Wave, WaveRows, hold_lock, report
+from ltrain_train.updates import (
     OfflineRun,
     TrainingInput,
+    nothing_to_train,
     open_dataset,
     open_updaters,
     read_lineage,
@@ -32,77 +29,9 @@ from ltrain_train.loop.once import (
     select_input,
     train_on,
 )
-from ltrain_train.loop.plan import Plan
-from ltrain_train.loop.publication import describe_serving
-from ltrain_train.loop.report import Progress, WaveRows, nothing_to_train
-from ltrain_train.loop.run import run_online
-from ltrain_train.loop.watch import Watcher
-from ltrain_train.policy import Policies
-from ltrain_train.processes import RunLock, disk_full_error, is_disk_full, run_lock
-from ltrain_transforms.datasets import interrupt_handler
-from ltrain_transforms.recipe import Recipe, Serve
+from ltrain_transforms.recipe import Serve
 
 _logger = logging.getLogger("ltrain.loop")
-
-STDERR = 2
-"""The file descriptor."""
-
-
-def make_plan(path: Path, **options: Any) -> Plan:
-    """Return the plan of a run by the recipe in a file, with the options of `plan_run`."""
-    return plan_run(Recipe.load(path), path.parent, **options)
-
-
-def missing_keys(recipe: Recipe, overrides: Mapping[str, object]) -> list[str]:
-    """Return the keys that a recipe without a [rollout] section and the overrides lack."""
-    required = ("tasks", "agent") if recipe.judges else ("tasks", "agent", "reward")
-    return [key for key in required if recipe.rollout is None and key not in overrides]
-
-
-def plan_run(
-    recipe: Recipe,
-    folder: Path,
-    *,
-    model: Path | None,
-    updates: int | None,
-    once: bool = False,
-    mode: SourceMode | None = None,
-    **rollout: Any,
-) -> Plan:
-    """Return the plan of a run, by a recipe with some keys replaced.
-
-    Args:
-        recipe: the recipe.
-        folder: folder of its files and modules.
-        model: model directory that becomes version 0 of a new policy.
-        updates: replaces `train.updates`.
-        once: whether the run is an offline one even if the recipe has a [rollout] section.
-        mode: replaces the recipe's `source.mode`; an online run trains on its own rollouts, whose
-            mode is `train`.
-        rollout: replaces keys of [rollout]; None replaces nothing.
-
-    Raises:
-        BadRecipe: when a replaced key has a wrong value.
-        BadRun: when an online run lacks tasks, an agent or a reward function.
-    """
-    overrides = {name: value for name, value in rollout.items() if value is not None}
-    if overrides and (missing := missing_keys(recipe, overrides)):
-        names = ", ".join(f"--{name}" for name in sorted(missing))
-        raise BadRun(
-            f"An online run needs tasks, an agent and a reward function. Add {names}, or the same "
-            "keys under [rollout] in the recipe."
-        )
-    section = (recipe.rollout.model_dump() if recipe.rollout else {}) | overrides
-    if "agent" in overrides:
-        section["remote"] = False
-    online = bool(section) and not once
-    recipe = recipe.with_mode("train" if online else mode or recipe.source.mode)
-    fields = recipe.model_dump(by_alias=True, exclude_unset=True) | {"rollout": section or None}
-    if updates is not None:
-        fields["train"] = recipe.train.model_dump(exclude_unset=True) | {"updates": updates}
-    return Plan(
-        recipe=Recipe.from_sections(fields), folder=folder, home=settings.HOME.read(), model=model
-    )
 
 
 def train_online(plan: Plan, *, as_json: bool, pages: Path | None = None) -> Journal:
@@ -279,60 +208,3 @@ def _hold_lock(plan: Plan) -> Iterator[RunLock]:
     after = "the same command continues from here"
     with hold_lock(plan.home, plan.name, plan.trained, after) as lock:
         yield lock
-
-
-@contextmanager
-def hold_lock(home: Path, run: str, policies: Sequence[str], after: str) -> Iterator[RunLock]:
-    """Lock a run and policies for the block, which ctrl-C or SIGTERM ends.
-
-    Args:
-        home: LTRAIN_HOME.
-        run: name of the run.
-        policies: names of the policies.
-        after: what is printed about the time after a signal.
-
-    Raises:
-        RunInUse: when another process works on the run or a policy.
-        DiskFull: when the block failed because the disk is full.
-    """
-    try:
-        with (
-            run_lock(home, run=run, policy=policies) as lock,
-            interrupt_handler(partial(_on_signal, lock, after)),
-        ):
-            yield lock
-    except Exception as error:  # Polars and Arrow raise their own errors for a full disk
-        if isinstance(error, LtrainError) or not is_disk_full(error):
-            raise
-        file = getattr(error, "filename", None) or home
-        raise disk_full_error(Path(file), "what the run writes") from error
-
-
-def _on_signal(lock: RunLock, after: str, number: int, frame: FrameType | None) -> None:
-    """Raise KeyboardInterrupt, which stops every child, and print that; later signals only print.
-
-    Python swallows an interrupt that is raised inside a finalizer; then the next signal raises it
-    again.
-    """
-    if lock.unwinding or _is_unwinding(sys.exception()):
-        _write_stderr(f"still stopping; `kill -9 {os.getpid()}` ends it at once.")
-        return
-    lock.stop()
-    _write_stderr(f"stopping; {after}.")
-    raise KeyboardInterrupt
-
-
-def _is_unwinding(error: BaseException | None) -> bool:
-    """Return whether `error` is a KeyboardInterrupt, or was raised while one was handled."""
-    while error is not None and not isinstance(error, KeyboardInterrupt):
-        error = error.__context__
-    return error is not None
-
-
-def _write_stderr(sentence: str) -> None:
-    """Write to stderr from a signal handler, unbuffered, and only if that does not block."""
-    with suppress(OSError):
-        stderr = select.poll()
-        stderr.register(STDERR, select.POLLOUT)
-        if stderr.poll(0):
-            os.write(STDERR, f"\nltrain: {sentence}\n".encode())

@@ -17,30 +17,31 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from ltrain_collector.store import Store
 from ltrain_instrument.identity import Mode, rollout_id
 from ltrain_train.errors import BadRun, RolloutsFailed
-from ltrain_train.loop.journal import (
+from ltrain_train.rollout import Runner, Task, describe_failures, finished_rollouts
+from ltrain_train.runs import (
     Completed,
     Dispatched,
     Evaluated,
     Group,
     Journal,
+    Phases,
     PolicyScore,
+    Progress,
     Repeated,
-)
-from ltrain_train.loop.report import Phases, Progress, RolloutProgress
-from ltrain_train.loop.retry import retry_store
-from ltrain_train.loop.wave_summary import (
+    RolloutProgress,
     WaveSummary,
     group_scores,
+    imposed_sampling,
     outcome_score,
+    retry_store,
     summarize_groups,
     task_scores,
 )
-from ltrain_train.rollout import Runner, Task, describe_failures, finished_rollouts
 from ltrain_train.schedule import Refill, TaskSampler, WindowedFifo
 from ltrain_train.workers import COUNTED_OUTCOMES
 from ltrain_transforms.recipe import Recipe, Reward, Rollout
@@ -49,24 +50,11 @@ from ltrain_transforms.traces import sender_roles
 
 _logger = logging.getLogger("ltrain.loop")
 
-TRAIN_SAMPLING = {"temperature": 1.0}
-"""Sampling in mode `train` unless the recipe sets it: the policy's own distribution."""
 
 STOP_TIMEOUT = 5.0
 """Seconds that the end of a run waits for the thread; it may read the store for longer."""
 
 _Job = tuple[Mode, int, Future[Evaluated]]
-
-
-def imposed_sampling(recipe: Recipe, mode: Mode) -> dict[str, Any]:
-    """Return `sampling` and `policy_sampling` of `Runner.dispatch`: only training imposes some.
-
-    A policy that the recipe does not name has the sampling of the first trained one.
-    """
-    if mode != "train":
-        return {"sampling": {}, "policy_sampling": {}}
-    by_policy = {policy.name: TRAIN_SAMPLING | policy.sampling for policy in recipe.policy}
-    return {"sampling": by_policy[recipe.trained[0].name], "policy_sampling": by_policy}
 
 
 @dataclass(slots=True)

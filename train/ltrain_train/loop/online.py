@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from ltrain_instrument.identity import Mode
 from ltrain_train.errors import AlarmRaised
 from ltrain_train.loop.generation import Generation
-from ltrain_train.loop.journal import Evaluated, Finished, Journal, Stopped, Wave, new_alarms
-from ltrain_train.loop.learners import Learners
 from ltrain_train.loop.policy_run import PolicyRun
+from ltrain_train.runs import Evaluated, Finished, Journal, Stopped, Wave, new_alarms
 from ltrain_train.schedule import ModeTrial, StopRule
+from ltrain_train.updates import Learners
 from ltrain_transforms.recipe import Train
 
 

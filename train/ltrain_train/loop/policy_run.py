@@ -8,7 +8,8 @@ from typing import Any
 
 from ltrain_collector.store import Store
 from ltrain_train.errors import NotFinite
-from ltrain_train.loop.journal import (
+from ltrain_train.publishing import best_version, prune_versions, read_scores
+from ltrain_train.runs import (
     Group,
     Journal,
     PolicyJournal,
@@ -17,11 +18,10 @@ from ltrain_train.loop.journal import (
     Trained,
     Wave,
     record_alarms,
+    retry_store,
     wave_alarms,
 )
-from ltrain_train.loop.retention import best_version, prune_versions, read_scores
-from ltrain_train.loop.retry import retry_store
-from ltrain_train.loop.update import Update, Updater
+from ltrain_train.updates import Update, Updater
 from ltrain_transforms.alarms import read_figures, rule_means
 from ltrain_transforms.datasets import Dataset, build, dataset_folder
 from ltrain_transforms.policy_file import read_base_digests

@@ -15,22 +15,31 @@ from ltrain_train import gpu
 from ltrain_train.errors import BadRun
 from ltrain_train.gateway import LENGTH_SETTING, GatewayClient, gateway_secret
 from ltrain_train.loop.generation import Generation
-from ltrain_train.loop.held_out import load_held_out
-from ltrain_train.loop.journal import Journal, PolicyJournal, Wave, open_journal
-from ltrain_train.loop.learners import Learners
 from ltrain_train.loop.online import OnlineRun
-from ltrain_train.loop.plan import Plan
 from ltrain_train.loop.policy_run import PolicyRun
-from ltrain_train.loop.report import Phases, Progress, describe_places, describe_start
-from ltrain_train.loop.retry import retry_publish, retry_store
-from ltrain_train.loop.services import Services
 from ltrain_train.loop.trackers import open_trackers
-from ltrain_train.loop.update import Updater
 from ltrain_train.policy import Policies
 from ltrain_train.processes import RunLock, serve_pages
-from ltrain_train.rollout import AttemptLog, Runner, check_leases, load_tasks, rollout_logs
+from ltrain_train.rollout import AttemptLog, check_leases, load_tasks, rollout_logs
+from ltrain_train.runs import (
+    Journal,
+    Phases,
+    Plan,
+    PolicyJournal,
+    Progress,
+    Services,
+    Wave,
+    describe_places,
+    describe_start,
+    load_held_out,
+    make_runner,
+    open_journal,
+    retry_publish,
+    retry_store,
+)
 from ltrain_train.schedule import check_domains
 from ltrain_train.store import open_service_provider, require_own_store
+from ltrain_train.updates import Learners, Updater
 from ltrain_train.workers import find_python
 from ltrain_transforms.recipe import Rollout, Serve
 
@@ -208,33 +217,3 @@ def _serve_version(journal: PolicyJournal, policies: Policies, gateway: GatewayC
     policies.path(journal.policy, version)
     retry_publish(lambda: gateway.publish(journal.policy, version))
     return version
-
-
-def make_runner(plan: Plan, run: str, services: Services, secret: str, lock: RunLock) -> Runner:
-    """Return the runner of the plan's agent, with the gateway of the services."""
-    rollout = plan.rollout
-    return Runner(
-        run=run,
-        agent=rollout.agent,
-        reward=rollout.reward,
-        folder=plan.folder,
-        gateway=services.gateway_url,
-        gateway_given_up=services.gateway_given_up,
-        secret=secret,
-        policy=plan.policy,
-        home=plan.home,
-        workers=rollout.workers,
-        concurrency=rollout.concurrency,
-        python=rollout.python,
-        timeout=rollout.timeout,
-        reward_timeout=rollout.reward_timeout,
-        reward_concurrency=rollout.reward_concurrency,
-        reward_rate=rollout.reward_rate,
-        agent_sees=rollout.agent_sees,
-        allow=rollout.allow,
-        pin_version=rollout.pin_version,
-        judges=plan.recipe.judges,
-        services=plan.recipe.service,
-        secrets=plan.recipe.secrets,
-        keep_open=lock.descriptors,
-    )

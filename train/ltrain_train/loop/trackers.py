@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ltrain_train.errors import BadRun
-from ltrain_train.loop.journal import Journal, Wave
+from ltrain_train.runs import Journal, Wave
 
 _logger = logging.getLogger("ltrain.loop")
 

@@ -17,25 +17,18 @@ from datetime import UTC, datetime
 from ltrain_collector.store import Store
 from ltrain_instrument.errors import LtrainError
 from ltrain_train.errors import AlarmRaised, NotFinite, NothingToTrain
-from ltrain_train.loop.once import (
+from ltrain_train.loop.policy_run import MAX_UNDONE
+from ltrain_train.runs import Plan, Progress, store_is_away
+from ltrain_train.updates import (
     OfflineRun,
     TrainingInput,
+    Updater,
     read_lineage,
     read_store,
     remove_datasets,
     train_on,
 )
-from ltrain_train.loop.plan import Plan
-from ltrain_train.loop.policy_run import MAX_UNDONE
-from ltrain_train.loop.report import Progress
-from ltrain_train.loop.retry import store_is_away
-from ltrain_train.loop.update import Updater
-from ltrain_transforms.source import (
-    Selection,
-    count_ended,
-    empty_selection,
-    explain_query_errors,
-)
+from ltrain_transforms.source import Selection, count_ended, empty_selection, explain_query_errors
 
 NANOSECONDS = 1_000_000_000
 

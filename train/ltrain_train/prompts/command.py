@@ -16,18 +16,6 @@ from ltrain_instrument.identity import Identity
 from ltrain_instrument.tokens import CallSpan
 from ltrain_train.errors import BadRun
 from ltrain_train.gateway import GatewayClient, gateway_secret
-from ltrain_train.loop import (
-    Journal,
-    Plan,
-    Services,
-    Wave,
-    WaveRows,
-    hold_lock,
-    load_held_out,
-    make_runner,
-    open_journal,
-    test_scores,
-)
 from ltrain_train.policy import Policies
 from ltrain_train.processes import RunLock
 from ltrain_train.prompts.critic import PromptCritic
@@ -41,6 +29,18 @@ from ltrain_train.rollout import (
     check_leases,
     load_tasks,
     rollout_logs,
+)
+from ltrain_train.runs import (
+    Journal,
+    Plan,
+    Services,
+    Wave,
+    WaveRows,
+    hold_lock,
+    load_held_out,
+    make_runner,
+    open_journal,
+    test_scores,
 )
 from ltrain_train.store import open_service_provider, require_own_store
 from ltrain_train.workers import find_python

@@ -23,7 +23,6 @@ from random import Random
 
 from ltrain_instrument.identity import Mode
 from ltrain_instrument.prompts import Prompt
-from ltrain_train.loop import Finished, Served
 from ltrain_train.policy import Policies, publish_prompt, read_prompt_version
 from ltrain_train.prompts.critic import PromptCritic
 from ltrain_train.prompts.edit_check import Drop, extract_prompt, find_drop
@@ -31,6 +30,7 @@ from ltrain_train.prompts.prompt_waves import PromptWave, PromptWaves
 from ltrain_train.prompts.proposal_log import ProposalLog
 from ltrain_train.prompts.selection import select
 from ltrain_train.rollout import Task
+from ltrain_train.runs import Finished, Served
 from ltrain_transforms.recipe import PromptSearch
 
 

@@ -14,7 +14,8 @@ from ltrain_instrument.attributes import OUTCOME_REASON, RESULT, SPAN_ROLLOUT
 from ltrain_instrument.identity import Mode, rollout_id
 from ltrain_instrument.prompts import Prompt
 from ltrain_train.errors import RolloutsFailed
-from ltrain_train.loop import (
+from ltrain_train.rollout import Runner, Task, describe_failures, finished_rollouts
+from ltrain_train.runs import (
     Completed,
     Dispatched,
     Evaluated,
@@ -29,7 +30,6 @@ from ltrain_train.loop import (
     summarize_groups,
     task_scores,
 )
-from ltrain_train.rollout import Runner, Task, describe_failures, finished_rollouts
 from ltrain_train.workers import parse_json
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.source import wait_complete

@@ -13,8 +13,9 @@ from pydantic import ValidationError
 from ltrain_instrument import settings
 from ltrain_instrument.files import make_private, path_component, write_file
 from ltrain_train.errors import BadRun, describe_fault
-from ltrain_train.loop import Journal, command
+from ltrain_train.loop import command
 from ltrain_train.rollout import BadTasks, Task
+from ltrain_train.runs import Journal, missing_keys, plan_run
 from ltrain_train.session.functions import write_functions
 from ltrain_transforms.datasets import Dataset, dataset_folder
 from ltrain_transforms.recipe import Recipe
@@ -136,7 +137,7 @@ def train(
     files = {"tasks": tasks, "validation": validation, "test": test}
     arguments = {"agent": agent, "reward": reward, **files}
     named: dict[str, Any] = {role: each for role, each in arguments.items() if each is not None}
-    if missing := command.missing_keys(loaded, named):
+    if missing := missing_keys(loaded, named):
         raise BadRun(
             f"A run needs tasks, an agent and a reward, and it has no {missing[0]}. Pass "
             f"{missing[0]}=…, or set it under [rollout] in the recipe."
@@ -147,7 +148,7 @@ def train(
         if role in named:
             named[role] = _write_tasks(session, role, named[role])
     model = None if model is None else Path(model)
-    plan = command.plan_run(loaded, folder, model=model, updates=updates, **named)
+    plan = plan_run(loaded, folder, model=model, updates=updates, **named)
     return TrainedRun(command.train_online(plan, as_json=False), home)
 
 

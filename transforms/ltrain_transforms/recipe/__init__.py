@@ -13,8 +13,8 @@ if TYPE_CHECKING:
         Process,
         Step,
     )
+    from ltrain_transforms.recipe.finetune import Dpo, Sft
     from ltrain_transforms.recipe.judge import Judge, UpstreamModel
-    from ltrain_transforms.recipe.offline import Dpo, Sft
     from ltrain_transforms.recipe.policy import NEUTRAL, Policy
     from ltrain_transforms.recipe.policy_loss import (
         KL_ESTIMATORS,

@@ -18,8 +18,8 @@ from ltrain_instrument.identity import SourceMode
 from ltrain_transforms.errors import BadRecipe
 from ltrain_transforms.recipe.credit import DEFAULT_ESTIMATOR, PRODUCTION_ESTIMATOR, Credit
 from ltrain_transforms.recipe.fault import describe_error
+from ltrain_transforms.recipe.finetune import Dpo, Sft
 from ltrain_transforms.recipe.judge import Judge
-from ltrain_transforms.recipe.offline import Dpo, Sft
 from ltrain_transforms.recipe.policy import Policy
 from ltrain_transforms.recipe.prompt import CriticModel, PromptSearch
 from ltrain_transforms.recipe.reward import Reward

@@ -8,8 +8,8 @@ from tests.train.loop.kills.fake_learner import read_trained
 
 from ltrain_collector.store import Store
 from ltrain_instrument.identity import rollout_id
-from ltrain_train.loop.journal import Completed, Dispatched, Journal, Published, Trained
 from ltrain_train.policy import Policies
+from ltrain_train.runs.journal import Completed, Dispatched, Journal, Published, Trained
 from ltrain_transforms.datasets import MANIFEST, Dataset
 from ltrain_transforms.policy_file import LEDGER
 

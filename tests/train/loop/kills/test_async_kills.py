@@ -12,8 +12,8 @@ from tests.train.loop.kills.invariants import check_journal, check_lineage, chec
 from tests.train.loop.kills.kills import draw_kills
 from tests.train.loop.kills.project import POLICY, LightProject
 
-from ltrain_train.loop.journal import Journal
 from ltrain_train.policy import Policies
+from ltrain_train.runs.journal import Journal
 
 SAMPLES = 4
 RECIPE = f"""

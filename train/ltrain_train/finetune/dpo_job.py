@@ -1,0 +1,161 @@
+"""The job of the process in which TRL trains, and its events."""
+
+import json
+import os
+import select
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import TypeAdapter
+
+from ltrain_instrument.files import write_file
+from ltrain_instrument.settings import TRL
+from ltrain_train.errors import BadRun, LearnerFailed
+from ltrain_train.processes import Children
+
+TRL_VERSION = "1.16.0"
+"""The version whose trainer takes token ids by the method that `dpo_trainer` replaces."""
+POLL = 0.5
+"""Seconds between two checks whether a process without events has died."""
+ENVIRONMENT = {
+    "HF_HUB_OFFLINE": "1",
+    "OMP_WAIT_POLICY": "PASSIVE",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DpoJob:
+    """What the process trains."""
+
+    base: Path
+    """Directory of full weights, with the tokenizer."""
+    adapter: Path | None
+    """Adapter to start from; None: a new one, or all weights."""
+    out: Path
+    """Directory of the result, which is not there yet."""
+    merged: bool
+    """Whether the result of an adapter is merged weights."""
+    pairs: Path
+    """Parquet file of `prompt_ids`, `chosen_ids` and `rejected_ids`."""
+    held_out: Path | None
+    """Such a file of pairs that are only measured."""
+    lora_rank: int
+    lora_alpha: int
+    dtype: Literal["bf16", "fp32"]
+    """Precision of written weights, and of the computation on a GPU."""
+    learning_rate: float
+    gradient_clip: float
+    beta: float
+    epochs: int
+    pairs_per_step: int
+    micro_batch: int
+    """Pairs that go through the model at once."""
+    seed: int
+
+    def write(self, file: Path) -> None:
+        """Write the job to a file."""
+        write_file(file, JOBS.dump_json(self).decode())
+
+    @classmethod
+    def read(cls, file: Path) -> Self:
+        """Read the job from a file."""
+        return cls(**{name: getattr(JOBS.validate_json(file.read_bytes()), name) for name in
+                      cls.__slots__})  # fmt: skip
+
+
+JOBS = TypeAdapter(DpoJob)
+
+
+def run_job(
+    job: DpoJob, file: Path, log: Path, children: Children, *, hang_timeout: float
+) -> Iterator[dict[str, Any]]:
+    """Run a job in a process and yield its events but the last, `done`.
+
+    Args:
+        file: file that the job is written to.
+        log: file of the process's output.
+        hang_timeout: seconds without an event after which the process counts as hung.
+
+    Raises:
+        LearnerFailed: when it fails or hangs.
+        ChildDied: when it is killed.
+    """
+    trl = find_trl()
+    job.write(file)
+    reading, writing = os.pipe()
+    with ExitStack() as stack:
+        stack.callback(os.close, reading)
+        try:
+            child = children.start(
+                "DPO trainer",
+                [sys.executable, "-c", START, str(trl), str(file), str(writing)],
+                env=ENVIRONMENT,
+                log=log,
+                pass_fds=(writing,),
+            )
+        finally:
+            os.close(writing)
+        stack.callback(child.stop)
+        for event in _read_events(reading, hang_timeout, log):
+            if event["kind"] == "done":
+                return
+            if event["kind"] == "error":
+                raise LearnerFailed(f"The DPO trainer failed: {event['error']}. Its log is {log}.")
+            yield event
+        child.wait()
+        child.check()
+        raise LearnerFailed(f"The DPO trainer ended without a result. Its log is {log}.")
+
+
+START = """
+import sys
+sys.path.append(sys.argv[1])  # last, so that the folder of TRL replaces no other package
+from ltrain_train.finetune.dpo_trainer import main
+main(sys.argv[2], int(sys.argv[3]))
+"""
+
+
+def find_trl() -> Path:
+    """Return the folder from which TRL is imported: of LTRAIN_TRL, by default of `.venv-trl`.
+
+    Raises:
+        BadRun: when TRL is not there.
+    """
+    named, beside = TRL.read(), Path(sys.prefix).parent / ".venv-trl"
+    root = beside if TRL.name not in os.environ and beside.is_dir() else named
+    folders = () if root is None else (root, *sorted(root.glob("lib/python3.*/site-packages")))
+    for folder in folders:
+        if (folder / "trl" / "__init__.py").is_file():
+            return folder.absolute()
+    raise BadRun(
+        f"There is no TRL in '{root}'. It needs a folder of its own, because verl does not start "
+        "where TRL can be imported: make it with `make setup-trl`, or `pip install --no-deps "
+        f"--target DIR trl=={TRL_VERSION}`, and set {TRL.name}=DIR."
+    )
+
+
+def _read_events(pipe: int, hang_timeout: float, log: Path) -> Iterator[dict[str, Any]]:
+    """Yield the events of a pipe until it is closed."""
+    pending, last = b"", time.monotonic()
+    poll = select.poll()
+    poll.register(pipe, select.POLLIN)
+    while True:
+        if not poll.poll(POLL * 1000):
+            if time.monotonic() - last > hang_timeout:
+                raise LearnerFailed(
+                    f"The DPO trainer hangs: it has made no progress for {hang_timeout:.0f} s. Its "
+                    f"log is {log}. If it is only slow, raise train.hang_timeout."
+                )
+            continue
+        chunk = os.read(pipe, 1 << 16)
+        if not chunk:
+            return
+        last = time.monotonic()
+        *lines, pending = (pending + chunk).split(b"\n")
+        yield from map(json.loads, lines)

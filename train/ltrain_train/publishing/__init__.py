@@ -1,0 +1,20 @@
+"""Versions of a policy: written, made current, loaded into a server, kept or removed."""
+
+from typing import TYPE_CHECKING
+
+from ltrain_instrument.face import open_face
+
+if TYPE_CHECKING:
+    from ltrain_train.publishing import policy_commands
+    from ltrain_train.publishing.policy_commands import parse_version
+    from ltrain_train.publishing.publish import (
+        TrainedVersion,
+        describe_serving,
+        find_gateway,
+        publish_draft,
+        publish_version,
+        publishes_adapters,
+    )
+    from ltrain_train.publishing.retention import best_version, prune_versions, read_scores
+
+open_face(__name__)

@@ -1,0 +1,97 @@
+"""Scores of a policy's versions, and which versions are kept.
+
+Kept are the current version, version 0, the best by validation, and the newest ones; also the
+versions that a gateway serves or a run has as its reference, and those that others or an unfinished
+run need. A checkpoint is kept as long as its version.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ltrain_train.policy import Policies
+from ltrain_train.runs import PolicyJournal, Wave, read_journals
+
+
+@dataclass(frozen=True, slots=True)
+class VersionScores:
+    """The mean scores of the rollouts that one version sampled; None: there are none."""
+
+    validation: float | None = None
+    training: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What a removal of versions did."""
+
+    versions: list[int]
+    """The removed versions."""
+    freed: int
+    """Bytes."""
+
+
+def read_scores(runs: Path, policy: str) -> dict[int, VersionScores]:
+    """Return the scores of each version of a policy, from the journals of its runs."""
+    return _mean_scores(read_journals(runs, policy))
+
+
+def _mean_scores(journals: Iterable[PolicyJournal]) -> dict[int, VersionScores]:
+    waves = [wave for journal in journals for wave in journal.waves]
+    return {
+        version: VersionScores(*(_mean_score(waves, version, mode) for mode in ("val", "train")))
+        for version in {wave.version for wave in waves}
+    }
+
+
+def best_version(scores: dict[int, VersionScores], versions: Collection[int]) -> int | None:
+    """Return the version with the highest validation score, the newest of equal ones."""
+    validated = [
+        (each.validation, version)
+        for version, each in scores.items()
+        if each.validation is not None and version in versions
+    ]
+    return max(validated)[1] if validated else None
+
+
+def prune_versions(
+    policies: Policies, policy: str, runs: Path, *, keep: int, in_use: Collection[int] = ()
+) -> Removal:
+    """Remove the versions of a policy that are not kept, with their checkpoints.
+
+    Args:
+        runs: folder of the journals.
+        keep: number of the newest versions that are kept.
+        in_use: further versions that are kept.
+    """
+    removed = superfluous_versions(policies, policy, runs, keep=keep, in_use=in_use)
+    for version in removed:
+        policies.remove(policy, version)
+    return Removal(removed, policies.sweep(policy))
+
+
+def superfluous_versions(
+    policies: Policies, policy: str, runs: Path, *, keep: int, in_use: Collection[int] = ()
+) -> list[int]:
+    """Return the versions that `prune_versions` removes."""
+    versions = policies.versions(policy)
+    current = policies.read_version(policy, policies.current(policy))
+    journals = read_journals(runs, policy)
+    best = best_version(_mean_scores(journals), versions)
+    unfinished = (each for each in journals if not each.finished and each.leads_to(current))
+    continued = {journal.latest for journal in unfinished}
+    held = {version for version in versions if policies.is_held(policy, version)}
+    kept = {0, current.version, best, *versions[-keep:], *in_use, *continued, *held}
+    bases = {policies.read_version(policy, each).base for each in versions if each in kept}
+    return [version for version in versions if version not in kept | bases]
+
+
+def _mean_score(waves: Iterable[Wave], version: int, mode: str) -> float | None:
+    """Return the mean score of a version in a mode, over all rollouts."""
+    scored = [
+        (wave.score, wave.rollouts)
+        for wave in waves
+        if (wave.version, wave.mode) == (version, mode) and wave.score is not None
+    ]
+    rollouts = sum(count for _, count in scored)
+    return sum(score * count for score, count in scored) / rollouts if rollouts else None

@@ -1,0 +1,199 @@
+"""The plan of a run: its recipe, the policies that it trains, and the folders of its files."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+from ltrain_instrument import settings
+from ltrain_instrument.identity import SourceMode
+from ltrain_train.errors import BadRun
+from ltrain_train.gpu import is_usable
+from ltrain_train.policy import VLLM_DTYPES, Policies, current_prompts, resolve_dtype
+from ltrain_transforms.recipe import Recipe, Rollout, Serve, Train
+
+SHARED_GPU = ("--gpu-memory-utilization", "0.4")
+"""Options of a vLLM that leaves a learner its part of the GPU; by default it takes 92 %."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The recipe and the folders of a run."""
+
+    recipe: Recipe
+    folder: Path
+    """Folder of the recipe's files and modules."""
+    home: Path
+    model: Path | None = None
+    """Model directory that becomes version 0 of a new policy."""
+
+    @property
+    def policy(self) -> str:
+        """Name of the trained policy, of several the first one."""
+        return self.recipe.trained[0].name
+
+    @property
+    def trained(self) -> tuple[str, ...]:
+        """Names of the trained policies."""
+        return tuple(policy.name for policy in self.recipe.trained)
+
+    @property
+    def served(self) -> tuple[str, ...]:
+        """Names of the policies that agents may call, the default one first."""
+        frozen = (policy.name for policy in self.recipe.policy if policy.frozen)
+        return (*self.trained, *frozen)
+
+    def for_policy(self, name: str) -> Self:
+        """Return the plan of one of the trained policies."""
+        return replace(self, recipe=self.recipe.for_policy(name))
+
+    @property
+    def train(self) -> Train:
+        """The training settings, with `dtype = "auto"` resolved for this machine."""
+        return resolve_dtype(self.recipe.train)
+
+    @property
+    def name(self) -> str:
+        """Name of the run: the recipe's `source.run`, or the folder's name."""
+        return self.recipe.source.run or self.folder.resolve().name
+
+    @property
+    def serve_arguments(self) -> list[str]:
+        """The arguments of `ltrain serve` that the recipe's [serve] sets.
+
+        vLLM and a learner on this machine share the first GPU.
+
+        Raises:
+            BadRun: when the chat template does not exist.
+        """
+        trains = [self.for_policy(name).train for name in self.trained]
+        largest = {
+            "lora_rank": max(train.lora_rank for train in trains),
+            "max_staleness": max(train.max_staleness for train in trains),
+        }
+        serve = self.recipe.serve
+        if is_usable() and self.recipe.train.ray_address is None:
+            # an option of the recipe comes later, so vLLM takes that one
+            serve = serve.model_copy(update={"vllm": (*SHARED_GPU, *serve.vllm)})
+        return serve_arguments(serve, trains[0].model_copy(update=largest), self.folder)
+
+    def policies(self) -> Policies:
+        """Return the home's policies, after registering models as version 0 of the new ones.
+
+        Raises:
+            BadRun: when one of the recipe's policies is a prompt.
+        """
+        policies = Policies(self.home)
+        for policy in self.recipe.policy:
+            if policy.model is None and self.model is not None:
+                policies.register_new(policy.name, self.model)
+            elif policy.model is not None and not policies.versions(policy.name):
+                policies.register(policy.name, self.folder / policy.model)
+        prompts = current_prompts(policies)
+        if prompt := next((each.name for each in self.recipe.policy if each.name in prompts), None):
+            raise BadRun(
+                f"The policy '{prompt}' is a prompt, which has no weights to train. Name the model "
+                "that answers in [[policy]], and the prompt in [prompt] with its critic: `ltrain "
+                "apo` optimizes it."
+            )
+        return policies
+
+    @property
+    def rollout(self) -> Rollout:
+        """The recipe's rollout section.
+
+        Raises:
+            BadRun: when the recipe has none.
+        """
+        if self.recipe.rollout is None:
+            raise BadRun(
+                "An online run needs tasks and an agent: a [rollout] section in the recipe, or "
+                "--tasks FILE --agent module:function --reward module:function."
+            )
+        return self.recipe.rollout
+
+
+def serve_arguments(serve: Serve, train: Train, folder: Path) -> list[str]:
+    """Return the arguments of `ltrain serve` that a recipe's [serve] sets.
+
+    Args:
+        serve: the section.
+        train: the recipe's [train].
+        folder: folder of the recipe.
+
+    Raises:
+        BadRun: when the chat template does not exist.
+    """
+    find_chat_template(serve, folder)
+    return serve.arguments(folder, VLLM_DTYPES[resolve_dtype(train).dtype], train)
+
+
+def find_chat_template(serve: Serve, folder: Path) -> Path | None:
+    """Return the file of the chat template that a recipe's [serve] names; None: the model's own.
+
+    Raises:
+        BadRun: when it does not exist.
+    """
+    if serve.chat_template is None or (folder / serve.chat_template).is_file():
+        return None if serve.chat_template is None else folder / serve.chat_template
+    raise BadRun(
+        f"serve.chat_template = '{serve.chat_template}': there is no such file in "
+        f"{folder.resolve()}. Name a Jinja file."
+    )
+
+
+def make_plan(path: Path, **options: Any) -> Plan:
+    """Return the plan of a run by the recipe in a file, with the options of `plan_run`."""
+    return plan_run(Recipe.load(path), path.parent, **options)
+
+
+def missing_keys(recipe: Recipe, overrides: Mapping[str, object]) -> list[str]:
+    """Return the keys that a recipe without a [rollout] section and the overrides lack."""
+    required = ("tasks", "agent") if recipe.judges else ("tasks", "agent", "reward")
+    return [key for key in required if recipe.rollout is None and key not in overrides]
+
+
+def plan_run(
+    recipe: Recipe,
+    folder: Path,
+    *,
+    model: Path | None,
+    updates: int | None,
+    once: bool = False,
+    mode: SourceMode | None = None,
+    **rollout: Any,
+) -> Plan:
+    """Return the plan of a run, by a recipe with some keys replaced.
+
+    Args:
+        recipe: the recipe.
+        folder: folder of its files and modules.
+        model: model directory that becomes version 0 of a new policy.
+        updates: replaces `train.updates`.
+        once: whether the run is an offline one even if the recipe has a [rollout] section.
+        mode: replaces the recipe's `source.mode`; an online run trains on its own rollouts, whose
+            mode is `train`.
+        rollout: replaces keys of [rollout]; None replaces nothing.
+
+    Raises:
+        BadRecipe: when a replaced key has a wrong value.
+        BadRun: when an online run lacks tasks, an agent or a reward function.
+    """
+    overrides = {name: value for name, value in rollout.items() if value is not None}
+    if overrides and (missing := missing_keys(recipe, overrides)):
+        names = ", ".join(f"--{name}" for name in sorted(missing))
+        raise BadRun(
+            f"An online run needs tasks, an agent and a reward function. Add {names}, or the same "
+            "keys under [rollout] in the recipe."
+        )
+    section = (recipe.rollout.model_dump() if recipe.rollout else {}) | overrides
+    if "agent" in overrides:
+        section["remote"] = False
+    online = bool(section) and not once
+    recipe = recipe.with_mode("train" if online else mode or recipe.source.mode)
+    fields = recipe.model_dump(by_alias=True, exclude_unset=True) | {"rollout": section or None}
+    if updates is not None:
+        fields["train"] = recipe.train.model_dump(exclude_unset=True) | {"updates": updates}
+    return Plan(
+        recipe=Recipe.from_sections(fields), folder=folder, home=settings.HOME.read(), model=model
+    )

@@ -1,0 +1,322 @@
+"""What an offline run trains on, reported before it loads a model, or why there is nothing.
+
+Every execution that was read is either trained on or left out for one reason, and so is every call
+of the policy in the executions that are compared.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from ltrain_train.errors import NothingToTrain
+from ltrain_train.learner import pack_step, split_into_steps
+from ltrain_train.updates.training_rows import GROUP, IN_OUTDATED_GROUP, RowSelection
+from ltrain_transforms.estimators import ESTIMATORS
+from ltrain_transforms.policy_lineage import REASONS as OUTDATED_REASONS
+from ltrain_transforms.recipe import PRODUCTION_ESTIMATOR, Train
+
+OTHER_POLICY = "other_policy"
+"""The reason of an execution whose rows are all of policies that are not trained."""
+NO_LLM_CALL = "no_llm_call"
+"""The reason of an execution without an LLM call, such as a request that only reads a page."""
+
+COLUMNS = (
+    *("execution_id", "transition_ids", "response_mask"),
+    *("prompt_ids", "response_ids", "temperature", "group_id", "rollout_id", "sample_id"),
+)
+"""The columns of the rows that the report reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class RewardSummary:
+    """One reward of the recipe."""
+
+    name: str
+    executions: int
+    """Executions that have it."""
+    mean: float | None
+    """Mean over these of its sum in an execution; None without any."""
+
+    def __str__(self) -> str:
+        mean = "" if self.mean is None else f", mean {self.mean:.3f}"
+        return f"in {self.executions} executions{mean}"
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """How many there are, how many are trained on, and the others by reason."""
+
+    all: int
+    trained: int
+    left_out: Mapping[str, int]
+
+    def __str__(self) -> str:
+        return f"{self.all} = {self.trained} to train on + {count_left_out(self.left_out)}"
+
+
+def count_left_out(left_out: Mapping[str, int]) -> str:
+    """Return how many are left out, and for which reasons."""
+    reasons = ", ".join(f"{reason} {count}" for reason, count in left_out.items())
+    return f"{sum(left_out.values())} left out" + (f" ({reasons})" if reasons else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingReport:
+    """What an offline run trains on."""
+
+    policy: str
+    from_version: int
+    """The version that training starts from."""
+    mode: str
+    estimator: str
+    dataset: str
+    """The dataset's id."""
+    folder: Path
+    executions: Balance
+    groups: int
+    groups_of_one: int
+    rewards: tuple[RewardSummary, ...]
+    without_reward: int
+    """Executions with an LLM call and without feedback: without an evaluation that the recipe
+    names, or where it names none, without any reward."""
+    calls: Balance
+    """Calls of the policy in the executions that are compared and not left out."""
+    llm_calls: int
+    """LLM calls of all executions."""
+    rows: int
+    tokens: int
+    """Sampled tokens in the rows."""
+    row_tokens: int
+    """Tokens of the rows, prompts included."""
+    computed_tokens: int
+    """Tokens that go through the model, the common prefixes of rows once. With several optimizer
+    steps, an update draws the groups of each, so its number differs a little."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the report as JSON has it."""
+        return asdict(self) | {"folder": str(self.folder)}
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines of the printed report."""
+        facts = {
+            "executions": f"{self.executions}",
+            "groups": f"{self.groups}, {self.groups_of_one} of them with one execution",
+            **{f"reward {each.name}": f"{each}" for each in self.rewards},
+            "no reward": f"{self.without_reward} of {self.executions.all} executions",
+            "calls": f"{self.calls}",
+            "rows": f"{self.rows} with {self.tokens} tokens to train on",
+            "computed": f"{self.computed_tokens} of {self.row_tokens} tokens go through the model",
+            "estimator": f"{self.estimator}, for mode {self.mode}",
+            "starts from": f"{self.policy}@{self.from_version}",
+            "dataset": f"{self.dataset} in {self.folder}",
+        }
+        width = max(map(len, facts))
+        return (f"{name:<{width}}  {fact}" for name, fact in facts.items())
+
+
+def make_report(
+    selection: RowSelection, from_version: int, train: Train, *, shared: bool
+) -> TrainingReport:
+    """Report on the rows that a version is trained on.
+
+    Args:
+        selection: the rows.
+        from_version: the version.
+        train: the training settings.
+        shared: whether the model computes a common prefix of rows once.
+    """
+    dataset = selection.dataset
+    recipe = dataset.manifest["recipe"]
+    executions, rewards = dataset.table("executions"), dataset.table("rewards")
+    rows = selection.scan().select(COLUMNS).collect()
+    reasons = _execution_reasons(selection, executions, rows)
+    sizes = executions.group_by(GROUP).len()["len"]
+    return TrainingReport(
+        policy=selection.policy,
+        from_version=from_version,
+        mode=recipe["source"].get("mode", "train"),
+        estimator=recipe["credit"]["outcome"]["estimator"],
+        dataset=dataset.id,
+        folder=dataset.path,
+        executions=_balance(reasons),
+        groups=len(sizes),
+        groups_of_one=int((sizes == 1).sum()),
+        rewards=tuple(_summarize(rewards, recipe["reward"])),
+        without_reward=_count_without_reward(executions, rewards, recipe["reward"]),
+        calls=_balance(_call_reasons(selection, rows)),
+        llm_calls=int(executions["llm_calls"].sum()),
+        rows=rows.height,
+        tokens=int(rows["response_mask"].list.sum().cast(pl.Int64).sum()),
+        row_tokens=sum(int(rows[name].list.len().sum()) for name in ("prompt_ids", "response_ids")),
+        computed_tokens=_count_computed(rows, train, shared),
+    )
+
+
+def _count_computed(rows: pl.DataFrame, train: Train, shared: bool) -> int:
+    return sum(
+        pack_step(
+            step, ranks=train.ranks, tokens=train.tokens_per_micro_batch, shared=shared
+        ).tokens
+        for step in split_into_steps(rows, train.steps_per_wave, "0.0")
+    )
+
+
+def _balance(reasons: pl.DataFrame) -> Balance:
+    counts = Counter(reasons["reason"].to_list())
+    trained = counts.pop(None, 0)
+    return Balance(reasons.height, trained, dict(counts.most_common()))
+
+
+def _execution_reasons(
+    selection: RowSelection, executions: pl.DataFrame, rows: pl.DataFrame
+) -> pl.DataFrame:
+    """Return `execution_id` and `reason`: why an execution is left out, null if it is trained."""
+    drops, transitions = selection.dataset.drops, selection.dataset.table("transitions")
+    at_build = drops.filter(
+        pl.col("stage").is_in(["executions", "groups"]) | (pl.col("reason") == "no_calls")
+    ).select(execution_id="id", at_build="reason")
+    outdated = selection.outdated.rename({"reason": "outdated"})
+    in_group = transitions.filter(GROUP.is_in(selection.groups.implode()))["execution_id"]
+    reason = pl.coalesce(
+        pl.when(llm_calls=0).then(pl.lit(NO_LLM_CALL)),
+        "at_build",
+        "outdated",
+        pl.when(pl.col("execution_id").is_in(in_group.implode())).then(pl.lit(IN_OUTDATED_GROUP)),
+        "of_calls",
+        pl.lit(OTHER_POLICY),
+    )
+    trained = pl.col("execution_id").is_in(rows["execution_id"].implode())
+    return (
+        executions.select("execution_id", "llm_calls")
+        .join(at_build.unique("execution_id"), "execution_id", "left")
+        .join(outdated, "execution_id", "left")
+        .join(_commonest_reasons(selection), "execution_id", "left")
+        .select("execution_id", reason=pl.when(~trained).then(reason))
+    )
+
+
+def _commonest_reasons(selection: RowSelection) -> pl.DataFrame:
+    """Return `execution_id` and `of_calls`: the commonest reason of its dropped calls."""
+    counts = _dropped_calls(selection).group_by("execution_id", "reason").len()
+    ranked = counts.sort("execution_id", "len", "reason", descending=[False, True, False])
+    first = ranked.group_by("execution_id", maintain_order=True).first()
+    return first.select("execution_id", of_calls="reason")
+
+
+def _dropped_calls(selection: RowSelection) -> pl.DataFrame:
+    """Return `execution_id`, `call_id` and `reason` of the policy's calls that are in no row."""
+    drops = selection.dataset.drops.filter(stage="rows").select("reason", call_id="id")
+    own = selection.dataset.table("transitions").filter(policy=selection.policy)
+    return own.select("execution_id", "call_id").join(drops.unique("call_id"), "call_id")
+
+
+def _call_reasons(selection: RowSelection, rows: pl.DataFrame) -> pl.DataFrame:
+    """Return `reason` of each of the policy's calls in executions that have calls to train on.
+
+    These are the trained executions and those of which each call is dropped.
+    """
+    dropped = _dropped_calls(selection).select("call_id", "reason")
+    calls = rows.select(call_id="transition_ids").explode("call_id").drop_nulls()
+    trained = calls.with_columns(reason=pl.lit(None, pl.String))
+    return pl.concat([trained, dropped.join(calls, "call_id", "anti")])
+
+
+def _summarize(
+    rewards: pl.DataFrame, reward_rules: list[dict[str, Any]]
+) -> Iterator[RewardSummary]:
+    sums = rewards.group_by("rule", "execution_id").agg(pl.col("value").sum())
+    by_rule = sums.group_by("rule").agg(pl.len(), pl.col("value").mean())
+    found = {rule: (count, mean) for rule, count, mean in by_rule.iter_rows()}
+    for each in reward_rules:
+        yield RewardSummary(each["name"], *found.get(each["name"], (0, None)))
+
+
+def _count_without_reward(
+    executions: pl.DataFrame, rewards: pl.DataFrame, reward_rules: list[dict[str, Any]]
+) -> int:
+    if any(each.get("evaluation") for each in reward_rules):
+        rewards = rewards.filter(pl.col("source") != "rule")
+    with_calls = executions.filter(pl.col("llm_calls") > 0)
+    return with_calls.join(rewards, "execution_id", "anti").height
+
+
+_WITHOUT_TOKENS = (
+    "in {some} the calls have no token ids that the model's server recorded, and texts cannot be "
+    "trained on. Send the agent's requests to the gateway (`ltrain serve`), or convert these "
+    "traces for another trainer: `ltrain convert {folder} --to sft --out sft.jsonl`"
+)
+
+EXPLANATIONS = {
+    "unrewarded": "{some} lack a reward. The recipe names {rewards}; record feedback with "
+    "`ltrain.reward()`, and see with `ltrain rules --mode {mode}` what each reward finds",
+    "no_llm_call": "{some} have no LLM call, such as requests that only read a page",
+    "no_calls": "{some} have no LLM call of policy '{policy}'. Change `agents`, `nodes` or `where` "
+    "of [[policy]] in the recipe",
+    "no_spread": "{some} have the same reward as those that estimator '{estimator}' compares them "
+    "with. Record more executions, or see with `ltrain rules --mode {mode}` which rewards vary",
+    "no_tokens": _WITHOUT_TOKENS,
+    "untrusted_tokens": _WITHOUT_TOKENS,
+    "no_logprobs": _WITHOUT_TOKENS,
+}
+"""Why executions are left out, and the next step, by the reason of the drop."""
+
+
+def nothing_to_train(report: TrainingReport, selection: RowSelection) -> NothingToTrain:
+    """Return the error for a report without rows: why, and the next step."""
+    if report.llm_calls:
+        why = " ".join(_sentences(report, selection))
+    else:
+        why = (
+            f"None of the {report.executions.all} executions has an LLM call. `ltrain doctor` "
+            "says whether the agent's client of the model is instrumented."
+        )
+    return NothingToTrain(
+        f"Nothing to train on. {why} `ltrain show {report.folder}` lists what is left out."
+    )
+
+
+def _sentences(report: TrainingReport, selection: RowSelection) -> Iterator[str]:
+    """Yield a sentence for each reason, the commonest first."""
+    yield from selection.left_out.sentences()
+    for reason, count in report.executions.left_out.items():
+        if reason not in (*OUTDATED_REASONS, IN_OUTDATED_GROUP):
+            some = f"{count} of {report.executions.all} executions"
+            sentence = f"{_explain(report, reason, some)}."
+            yield sentence[0].upper() + sentence[1:]
+
+
+def _explain(report: TrainingReport, reason: str, some: str) -> str:
+    if reason == "alone":
+        return _explain_alone(report, some)
+    explanation = EXPLANATIONS.get(reason, f"{{some}} are left out as `{reason}`")
+    return explanation.format(
+        some=some,
+        folder=report.folder,
+        policy=report.policy,
+        mode=report.mode,
+        estimator=report.estimator,
+        rewards=", ".join(f"'{each.name}'" for each in report.rewards),
+    )
+
+
+def _explain_alone(report: TrainingReport, some: str) -> str:
+    estimator = ESTIMATORS.get(report.estimator)
+    if estimator is not None and estimator.fits_singles:
+        return (
+            f"{some} have no other one to be compared with, which estimator "
+            f"'{report.estimator}' needs. Record more"
+        )
+    fitting = [
+        f"{name} (with peers = 'agent')" if each.for_agents else name
+        for name, each in ESTIMATORS.items()
+        if each.fits_singles
+    ]
+    return (
+        f"{some} are alone in their group, and estimator '{report.estimator}' compares executions "
+        f"within a group. Estimators that fit groups of one: {', '.join(fitting)}. Write "
+        f'`estimator = "{PRODUCTION_ESTIMATOR}"` under [credit.outcome] in the recipe'
+    )
