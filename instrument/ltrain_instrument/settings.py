@@ -235,6 +235,13 @@ VLLM_PYTHON = Setting(
     "Python interpreter of vLLM's environment; unset: the folder `.venv-vllm` beside ltrain's own "
     "environment, else in the current folder.",
 )
+LEARNER_BACKEND = Setting(
+    "LTRAIN_LEARNER_BACKEND",
+    str,
+    "verl",
+    "The library that trains: `verl`, or a Python module with the functions of "
+    "`ltrain_train.learner.backend.Backend`.",
+)
 TRL = Setting(
     "LTRAIN_TRL",
     _parse_optional_path,
@@ -291,6 +298,7 @@ SETTINGS: tuple[Setting[Any], ...] = (
     POLICY_URLS,
     POLICY_VERSION,
     VLLM_PYTHON,
+    LEARNER_BACKEND,
     TRL,
     INSTRUMENTORS,
     REDACT,

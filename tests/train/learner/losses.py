@@ -23,9 +23,9 @@ from verl.workers.config import (
 )
 from verl.workers.utils.losses import sft_loss
 
-from ltrain_train.learner import engine
-from ltrain_train.learner.loss import objective_loss
 from ltrain_train.learner.objective import Objective
+from ltrain_train.learner.verl_backend import engine
+from ltrain_train.learner.verl_backend.loss import objective_loss
 from ltrain_transforms.recipe import KL_ESTIMATORS, POLICY_LOSSES, Train
 
 LENGTHS = (5, 9, 3, 7, 2, 6)

@@ -16,11 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 
-from ltrain_train.learner import batch, engine, loss
 from ltrain_train.learner.objective import Objective
 from ltrain_train.learner.protocol import Job
-from ltrain_train.learner.ranks import cluster, rank
 from ltrain_train.learner.samples import read_rows
+from ltrain_train.learner.verl_backend import batch, cluster, engine, loss, rank
 from ltrain_train.learner.weights import read_vocab_size
 from ltrain_train.processes import free_port
 from ltrain_transforms.recipe import Train

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from ltrain_train.errors import BadSamples
-from ltrain_train.learner.batch import (
+from ltrain_train.learner.samples import read_rows, split_into_steps
+from ltrain_train.learner.verl_backend.batch import (
     CORRECTION,
     OLD,
     REFERENCE,
@@ -21,7 +22,6 @@ from ltrain_train.learner.batch import (
     total_weight,
     with_values,
 )
-from ltrain_train.learner.samples import read_rows, split_into_steps
 
 Rows = list[dict[str, Any]]
 Make = Callable[..., Rows]

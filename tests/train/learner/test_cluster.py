@@ -6,7 +6,7 @@ import signal
 import pytest
 import ray
 
-from ltrain_train.learner.ranks.cluster import (
+from ltrain_train.learner.verl_backend.cluster import (
     as_actor_class,
     describe_error,
     start_ray,

@@ -6,8 +6,14 @@ import pytest
 from tests.train.gpus import H100, install_nvidia_smi, use_programs
 
 from ltrain_train.errors import BadRun
-from ltrain_train.learner.device import CPU, CUDA, check_ranks, current_device, detect_device
-from ltrain_train.learner.environment import learner_environment
+from ltrain_train.learner.verl_backend.device import (
+    CPU,
+    CUDA,
+    check_ranks,
+    current_device,
+    detect_device,
+)
+from ltrain_train.learner.verl_backend.environment import learner_environment
 
 
 def test_a_process_of_the_learner_has_the_device_of_its_environment(

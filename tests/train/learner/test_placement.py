@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from ltrain_train.errors import BadRun
-from ltrain_train.learner.device import CPU, CUDA
 from ltrain_train.learner.protocol import Job
-from ltrain_train.learner.ranks.placement import check_size, judge_probe
-from ltrain_train.learner.service import _find_placement
+from ltrain_train.learner.verl_backend.backend import find_placement
+from ltrain_train.learner.verl_backend.device import CPU, CUDA
+from ltrain_train.learner.verl_backend.placement import check_size, judge_probe
 from ltrain_transforms.recipe import Train
 
 ADDRESS = "10.0.0.1:6379"
@@ -33,7 +33,7 @@ def test_one_rank_on_this_machine_needs_no_ray(
 ) -> None:
     monkeypatch.setenv("VERL_PLATFORM", platform)
     job = Job.from_train(Train(dtype="fp32"), base=tmp_path, policy="p", recipe="")
-    assert _find_placement(job) is None
+    assert find_placement(job) is None
 
 
 def test_each_rank_needs_a_gpu_and_a_cpu_of_a_living_node() -> None:

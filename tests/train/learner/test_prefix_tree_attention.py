@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 
-from ltrain_train.learner.device import CPU, CUDA
 from ltrain_train.learner.prefix_tree import PrefixTree, build_prefix_tree
-from ltrain_train.learner.prefix_tree.attention import (
+from ltrain_train.learner.verl_backend.device import CPU, CUDA
+from ltrain_train.learner.verl_backend.tree_attention import (
     attention_inputs,
     cpu_attention,
     flex_mask,

@@ -1,4 +1,4 @@
-"""A learner's checkpoint: verl's files and a `learner.json` in one directory, written atomically.
+"""A learner's checkpoint: the backend's files and a `learner.json`, in one atomic directory.
 
 It contains the trained weights (of a LoRA run only the adapter), the optimizer, the random state
 and the step counts. It can be loaded only by a learner of the same policy, base model, LoRA shape
@@ -10,8 +10,9 @@ from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from ltrain_train.errors import BadCheckpoint
+from ltrain_train.errors import BadBase, BadCheckpoint
 from ltrain_train.learner.protocol import Job
+from ltrain_train.policy import read_config
 
 RECORD_FILE = "learner.json"
 FORMAT_VERSION = 1
@@ -83,6 +84,28 @@ def read_record(directory: Path, expected: CheckpointRecord) -> CheckpointRecord
                 "run."
             )
     return saved
+
+
+def check_base(base: Path) -> None:
+    """Check that training can start from a model directory.
+
+    Raises:
+        BadBase: when the directory lacks a file; the message names it.
+    """
+    if not base.is_dir():
+        raise BadBase(f"No model directory at {base}. Name one in Hugging Face's layout.")
+    if not (base / "config.json").is_file():
+        raise BadBase(
+            f"{base} has no config.json. Name a model directory in Hugging Face's layout."
+        )
+    if not any(base.glob("*.safetensors")) and not any(base.glob("*.bin")):
+        raise BadBase(f"{base} has no weights (*.safetensors). Convert the model to safetensors.")
+    try:
+        read_config(base)
+    except ValueError as error:
+        raise BadBase(
+            f"{base / 'config.json'} is not JSON: {error}. Restore the model's own file."
+        ) from error
 
 
 def fingerprint(base: Path) -> str:

@@ -19,9 +19,8 @@ from ltrain_instrument.errors import LtrainError
 from ltrain_train import errors
 from ltrain_train.errors import LearnerFailed
 from ltrain_train.learner import protocol
+from ltrain_train.learner.backend import find_backend
 from ltrain_train.learner.checkpoint import check_fit
-from ltrain_train.learner.device import check_ranks, detect_device
-from ltrain_train.learner.environment import learner_environment, shared_environment
 from ltrain_train.learner.heartbeat import ProgressClock
 from ltrain_train.learner.objective import Objective
 from ltrain_train.learner.protocol import Job, StepReport
@@ -110,14 +109,9 @@ class LearnerClient(ExitStack):
         """Start the process and return at once; `wait` or the first request waits for the model.
 
         Raises:
-            BadRun: when there is no GPU for each rank, on this machine with GPUs.
+            BadRun: when this machine cannot train the job.
         """
-        device = detect_device()
-        if self.job.ray_address is None:
-            check_ranks(device, self.job.ranks)
-            env = learner_environment(self.job.ranks, self._scratch, device)
-        else:
-            env = shared_environment(device)
+        env = find_backend().environment(self.job)
         read_requests, self._requests = os.pipe()
         self._answers, write_answers = os.pipe()
         numbers = (read_requests, write_answers)

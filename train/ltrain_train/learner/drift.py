@@ -16,8 +16,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from ltrain_train.errors import PolicyDrift
-from ltrain_train.learner.batch import flat_values
 from ltrain_train.learner.objective import Objective
+from ltrain_train.learner.samples import flat_values
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from random import Random
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -116,6 +116,33 @@ def flat_token_ids(rows: pl.DataFrame) -> NDArray[np.uint32]:
     """Return the token ids of all rows, prompt and response of each."""
     ids = rows.select(pl.concat_list("prompt_ids", "response_ids").explode())
     return ids.to_series().to_numpy()
+
+
+def flat_values(rows: pl.DataFrame, column: str) -> NDArray[Any]:
+    """Return the values of all lists of a column, one after the other."""
+    return rows[column].explode().to_numpy()
+
+
+def call_lengths(rows: pl.DataFrame) -> list[int]:
+    """Return the response tokens from the start of each call to the next one or the row's end."""
+    lengths = rows["response_ids"].list.len().cast(pl.Int64).to_numpy()
+    ends = lengths.cumsum()
+    bounds = np.sort(np.concatenate([[0], ends, later_calls(rows, ends - lengths)]))
+    result: list[int] = np.diff(bounds).tolist()
+    return result
+
+
+def later_calls(rows: pl.DataFrame, responses: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return where the calls after the first one of each row begin.
+
+    Args:
+        rows: the rows.
+        responses: where the response of each row begins.
+    """
+    later = rows["call_offsets"].list.slice(1)
+    counts = later.list.len().fill_null(0).to_numpy()
+    offsets: NDArray[np.int64] = later.explode(empty_as_null=False).to_numpy()
+    return np.repeat(responses, counts) + offsets
 
 
 def _read_frame(path: Path, columns: tuple[str, ...]) -> pl.DataFrame:

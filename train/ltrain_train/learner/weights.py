@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import save_file
 
 from ltrain_instrument.files import replace_directory
-from ltrain_train.errors import BadBase, DiskFull, NotFinite, TooLittleMemory
+from ltrain_train.errors import DiskFull, NotFinite, TooLittleMemory
 from ltrain_train.policy import LINEAGE_FILES, BadModel, read_config, read_shapes
 from ltrain_train.processes import (
     MIN_FREE,
@@ -121,28 +121,6 @@ def _count_parameters(base: Path) -> int:
         return sum(prod(shape) for shape in read_shapes(base).values())
     except BadModel:  # weights in .bin files, whose headers only torch can read
         return 0
-
-
-def check_base(base: Path) -> None:
-    """Check that training can start from a model directory.
-
-    Raises:
-        BadBase: when the directory lacks a file; the message names it.
-    """
-    if not base.is_dir():
-        raise BadBase(f"No model directory at {base}. Name one in Hugging Face's layout.")
-    if not (base / "config.json").is_file():
-        raise BadBase(
-            f"{base} has no config.json. Name a model directory in Hugging Face's layout."
-        )
-    if not any(base.glob("*.safetensors")) and not any(base.glob("*.bin")):
-        raise BadBase(f"{base} has no weights (*.safetensors). Convert the model to safetensors.")
-    try:
-        read_config(base)
-    except ValueError as error:
-        raise BadBase(
-            f"{base / 'config.json'} is not JSON: {error}. Restore the model's own file."
-        ) from error
 
 
 def read_vocab_size(base: Path) -> int:

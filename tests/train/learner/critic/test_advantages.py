@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ltrain_train.learner.critic.advantages import critic_advantages, gae, whiten
+from ltrain_train.learner.critic_advantages import critic_advantages, gae, whiten
 from ltrain_transforms.recipe import Critic
 from ltrain_transforms.tables import SAMPLES
 

@@ -13,8 +13,9 @@ import polars as pl
 import torch
 from numpy.typing import NDArray
 
-from ltrain_train.learner import batch, engine
 from ltrain_train.learner.objective import Objective
+from ltrain_train.learner.samples import call_lengths, flat_values
+from ltrain_train.learner.verl_backend import batch, engine
 
 LogProbs = NDArray[np.float32]
 Compared = tuple[pl.DataFrame, dict[str, float]]
@@ -28,7 +29,7 @@ def apply_correction(rows: pl.DataFrame, old: LogProbs, objective: Objective) ->
     """
     if objective.correction == "bypass":
         return rows, {}
-    lengths = batch.call_lengths(rows)
+    lengths = call_lengths(rows)
     weights, metrics = engine.importance_weights(
         *_ratios_and_mask(rows, old, lengths),
         objective.correction.removesuffix("_tis"),
@@ -45,7 +46,7 @@ def apply_rejection(rows: pl.DataFrame, old: LogProbs, objective: Objective) -> 
     """
     if objective.rejection == "none":
         return rows, {}
-    lengths = batch.call_lengths(rows)
+    lengths = call_lengths(rows)
     log_ratio, mask = _ratios_and_mask(rows, old, lengths)
     kept = engine.rejection_mask(log_ratio, mask, objective)
     metrics = {
@@ -74,7 +75,7 @@ def apply_reference(
         return batch.with_values(rows, **{batch.REFERENCE: reference}), metrics
     penalty = objective.kl_coefficient * estimates
     column = "advantages" if objective.critic is None else "token_rewards"
-    lowered = batch.flat_values(rows, column) - penalty
+    lowered = flat_values(rows, column) - penalty
     return batch.with_values(rows, **{column: lowered.astype(np.float32)}), metrics
 
 
@@ -115,8 +116,8 @@ def _ratios_and_mask(
 
     A sequence of verl is a call here, whether its tokens are a row or a part of a merged row.
     """
-    sampled = batch.flat_values(rows, "rollout_logprobs")
-    mask = batch.flat_values(rows, "response_mask").astype(np.int64)
+    sampled = flat_values(rows, "rollout_logprobs")
+    mask = flat_values(rows, "response_mask").astype(np.int64)
     log_ratio, trained = (
         batch.pad_calls(torch.tensor(flat), lengths) for flat in (old - sampled, mask)
     )

@@ -12,14 +12,14 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from ltrain_train.learner import batch
+from ltrain_train.learner.samples import call_lengths, flat_values
 from ltrain_transforms.recipe import Critic
 
 Floats = NDArray[np.float64]
 TRAJECTORY = ("execution_id", "policy")
 """The columns that rows of one trajectory share."""
 WHITENING_EPSILON = 1e-8
-"""verl's, added to the variance."""
+"""Added to the variance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def gae(
 
 
 def whiten(advantages: Floats) -> Floats:
-    """Return the advantages with mean 0 and deviation 1, with Bessel's correction as in verl.
+    """Return the advantages with mean 0 and deviation 1, with Bessel's correction.
 
     A single one is returned as it is.
     """
@@ -102,8 +102,8 @@ def _trajectories(rows: pl.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.boo
     """Return where the steps of all trajectories are in the flat responses, and which are last."""
     trajectory = rows.select(pl.struct(TRAJECTORY).rank("dense")).to_series().to_numpy()
     of_token = np.repeat(trajectory, rows["response_ids"].list.len().to_numpy())
-    sampled = batch.flat_values(rows, "response_mask") > 0
-    position = np.repeat(batch.flat_values(rows, "call_positions"), batch.call_lengths(rows))
+    sampled = flat_values(rows, "response_mask") > 0
+    position = np.repeat(flat_values(rows, "call_positions"), call_lengths(rows))
     order = np.lexsort((position, of_token))  # stable: the tokens of a call stay in order
     order = order[sampled[order]]
     ends = np.append(np.diff(of_token[order]) != 0, True)

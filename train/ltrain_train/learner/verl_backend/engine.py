@@ -1,8 +1,4 @@
-"""verl's worker group, policy losses and importance correction.
-
-Only this module, `ranks.rank`, `prefix_tree.engine`, `critic.engine` and the plugin in
-`cpu_platform` use verl.
-"""
+"""verl's worker group, policy losses and importance correction."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -19,12 +15,12 @@ from verl.utils import tensordict_utils
 from verl.utils.metric import AggregationType, Metric
 from verl.workers.config import FSDPActorConfig, PolicyLossConfig
 
-from ltrain_train.learner.device import current_device
 from ltrain_train.learner.objective import Objective
 from ltrain_train.learner.protocol import Job
-from ltrain_train.learner.ranks import cluster
-from ltrain_train.learner.ranks.placement import Placement
-from ltrain_train.learner.ranks.rank import LocalGroup, RankWorker
+from ltrain_train.learner.verl_backend import cluster
+from ltrain_train.learner.verl_backend.device import current_device
+from ltrain_train.learner.verl_backend.placement import Placement
+from ltrain_train.learner.verl_backend.rank import LocalGroup, RankWorker
 
 PolicyLoss = Callable[..., tuple[torch.Tensor, dict[str, Any]]]
 

@@ -17,15 +17,15 @@ from opentelemetry.trace import Tracer
 
 from ltrain_instrument import attributes
 from ltrain_train.errors import BadBase, BadSamples
-from ltrain_train.learner import batch, comparison, engine, loss
 from ltrain_train.learner.checkpoint import fingerprint, make_record, read_record, write_record
-from ltrain_train.learner.critic.training import CriticTraining
 from ltrain_train.learner.drift import check_drift, measure_drift
 from ltrain_train.learner.objective import Objective
 from ltrain_train.learner.protocol import Job, StepReport
-from ltrain_train.learner.ranks.placement import Placement
-from ltrain_train.learner.ranks.rank import shares_prefixes
 from ltrain_train.learner.samples import Kind, read_rows, split_into_steps
+from ltrain_train.learner.verl_backend import batch, comparison, engine, loss
+from ltrain_train.learner.verl_backend.critic_training import CriticTraining
+from ltrain_train.learner.verl_backend.placement import Placement
+from ltrain_train.learner.verl_backend.rank import shares_prefixes
 from ltrain_train.learner.weights import (
     adapter_size,
     atomic_directory,

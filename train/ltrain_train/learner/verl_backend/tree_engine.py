@@ -15,7 +15,7 @@ from verl.utils import tensordict_utils
 from verl.workers.engine import EngineRegistry, FSDPEngineWithLMHead
 
 from ltrain_train.learner.prefix_tree import build_prefix_tree
-from ltrain_train.learner.prefix_tree.attention import attention_inputs
+from ltrain_train.learner.verl_backend.tree_attention import attention_inputs
 
 VENDOR = "ltrain"
 

@@ -16,9 +16,9 @@ from verl.utils.metric import AggregationType, Metric
 from verl.workers.engine import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithValueHead
 
-from ltrain_train.learner.batch import OLD_VALUES, RETURNS
 from ltrain_train.learner.objective import Objective
-from ltrain_train.learner.prefix_tree import engine as prefix_tree_engine
+from ltrain_train.learner.verl_backend import tree_engine
+from ltrain_train.learner.verl_backend.batch import OLD_VALUES, RETURNS
 
 MODEL_TYPE = "value_model"
 ROWS_VENDOR = "ltrain-rows"
@@ -69,9 +69,9 @@ class ValueEngine(ValueModel, FSDPEngineWithValueHead):
 
 
 @EngineRegistry.register(
-    model_type=MODEL_TYPE, backend=["fsdp2"], device=["cuda"], vendor=prefix_tree_engine.VENDOR
+    model_type=MODEL_TYPE, backend=["fsdp2"], device=["cuda"], vendor=tree_engine.VENDOR
 )
-class ValueTreeEngine(ValueModel, prefix_tree_engine.TreeEngine):
+class ValueTreeEngine(ValueModel, tree_engine.TreeEngine):
     """Computes the rows of a micro-batch as one prefix tree."""
 
     def prepare_model_inputs(self, micro_batch: Any) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from secrets import token_hex
 
-from ltrain_train.learner.device import Device, detect_device
+from ltrain_train.learner.verl_backend.device import Device, detect_device
 from ltrain_train.processes import compile_cache
 
 FIXED_ENVIRONMENT = {

@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from ltrain_train.learner import engine
-from ltrain_train.learner.batch import REFERENCE, pad_calls
 from ltrain_train.learner.objective import Objective
+from ltrain_train.learner.verl_backend import engine
+from ltrain_train.learner.verl_backend.batch import REFERENCE, pad_calls
 from ltrain_transforms.recipe import POLICY_LOSSES
 
 METRIC_NAMES = {

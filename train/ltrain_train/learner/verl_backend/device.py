@@ -54,7 +54,7 @@ CPU = Device(
     name="cpu",
     environment={
         "VERL_PLATFORM": "cpu",
-        "VERL_USE_EXTERNAL_MODULES": "ltrain_train.learner.cpu_platform",
+        "VERL_USE_EXTERNAL_MODULES": "ltrain_train.learner.verl_backend.cpu_platform",
         "VERL_ENGINE_DEVICE": "cuda",  # verl registers its FSDP engine for CUDA only
     },
     tree_attention="ltrain_prefix_tree",

@@ -20,8 +20,8 @@ from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from ltrain_train.errors import BadRun
-from ltrain_train.learner.device import Device
 from ltrain_train.learner.protocol import Job
+from ltrain_train.learner.verl_backend.device import Device
 
 untyped_ray: Any = ray
 PACKAGES = ("ltrain", "torch", "verl")

@@ -29,14 +29,12 @@ from verl.workers.config import (
 from verl.workers.engine_workers import TrainingWorker
 
 from ltrain_train.learner.adapter import write_adapter
-from ltrain_train.learner.critic import engine as critic_engine
-from ltrain_train.learner.device import current_device
 from ltrain_train.learner.heartbeat import beat_on_forward
 from ltrain_train.learner.objective import Objective
-from ltrain_train.learner.prefix_tree import engine as prefix_tree_engine
 from ltrain_train.learner.prefix_tree import supports_prefix_tree
 from ltrain_train.learner.protocol import Job
-from ltrain_train.learner.ranks import cluster
+from ltrain_train.learner.verl_backend import cluster, critic_engine, tree_engine
+from ltrain_train.learner.verl_backend.device import current_device
 from ltrain_train.learner.weights import write_weights
 from ltrain_train.policy import read_adapter_config, read_config
 from ltrain_train.processes import free_port
@@ -82,7 +80,7 @@ class RankWorker(TrainingWorker):
             init_method = os.environ.get("DIST_INIT_METHOD")
             distributed.init_process_group(backend, init_method, rank=rank, world_size=world)
         if shares_prefixes(job):
-            os.environ["VERL_ENGINE_VENDOR"] = prefix_tree_engine.VENDOR
+            os.environ["VERL_ENGINE_VENDOR"] = tree_engine.VENDOR
         self.job = job
         self.reference: TrainingWorker | None = None
         self.critic: Any = None

@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike, NDArray
 from tensordict import NonTensorData, TensorDict
 from torch.nn.utils.rnn import pad_sequence
 
-from ltrain_train.learner.samples import flat_token_ids, pack_step
+from ltrain_train.learner.samples import flat_token_ids, flat_values, later_calls, pack_step
 from ltrain_transforms.tables import SAMPLES
 
 OLD = "old_log_probs"
@@ -99,31 +99,9 @@ def _trained_weights(rows: pl.DataFrame) -> NDArray[np.float64]:
     return weights
 
 
-def call_lengths(rows: pl.DataFrame) -> list[int]:
-    """Return the response tokens from the start of each call to the next one or the row's end."""
-    lengths = rows["response_ids"].list.len().cast(pl.Int64).to_numpy()
-    ends = lengths.cumsum()
-    bounds = np.sort(np.concatenate([[0], ends, _later_calls(rows, ends - lengths)]))
-    result: list[int] = np.diff(bounds).tolist()
-    return result
-
-
 def pad_calls(values: torch.Tensor, lengths: list[int]) -> torch.Tensor:
     """Return a flat tensor over the tokens of calls as [call, token], with zeros at the ends."""
     return pad_sequence(list(torch.split(values, lengths)), batch_first=True)
-
-
-def _later_calls(rows: pl.DataFrame, responses: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return where the calls after the first one of each row begin.
-
-    Args:
-        rows: the rows.
-        responses: where the response of each row begins.
-    """
-    later = rows["call_offsets"].list.slice(1)
-    counts = later.list.len().fill_null(0).to_numpy()
-    offsets: NDArray[np.int64] = later.explode(empty_as_null=False).to_numpy()
-    return np.repeat(responses, counts) + offsets
 
 
 def count_tokens(rows: pl.DataFrame) -> int:
@@ -156,11 +134,6 @@ def response_values(output: Any, name: str, batch: StepBatch) -> list[torch.Tens
     return [full[positions[i]][length - 1 : -1] for i, length in enumerate(batch.prompt_lengths)]
 
 
-def flat_values(rows: pl.DataFrame, column: str) -> NDArray[Any]:
-    """Return the values of all lists of a column, one after the other."""
-    return rows[column].explode().to_numpy()
-
-
 @dataclass(frozen=True, slots=True)
 class _Layout:
     """Where the T tokens of N rows are in a flat array: a row's response follows its prompt."""
@@ -187,7 +160,7 @@ class _Layout:
         starts = np.zeros(len(self.in_response), np.int64)
         starts[self.offsets[:-1]] = 1
         responses = self.offsets[:-1] + rows["prompt_ids"].list.len().to_numpy()
-        starts[_later_calls(rows, responses)] = 1
+        starts[later_calls(rows, responses)] = 1
         return starts
 
     def over_prompts(self, values: NDArray[Any], dtype: DTypeLike) -> NDArray[Any]:

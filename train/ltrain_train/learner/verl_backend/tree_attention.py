@@ -14,7 +14,7 @@ import torch
 from torch.nn.attention.flex_attention import BlockMask
 from transformers import AttentionInterface
 
-from ltrain_train.learner.device import CPU
+from ltrain_train.learner.verl_backend.device import CPU
 
 BLOCK = 192
 """Queries of a block on a CPU."""

@@ -10,10 +10,11 @@ import torch
 from numpy.typing import NDArray
 
 from ltrain_train.errors import BadBase
-from ltrain_train.learner import batch, engine
-from ltrain_train.learner.critic.advantages import critic_advantages
+from ltrain_train.learner.critic_advantages import critic_advantages
 from ltrain_train.learner.objective import Objective
 from ltrain_train.learner.protocol import Job
+from ltrain_train.learner.samples import flat_values
+from ltrain_train.learner.verl_backend import batch, engine
 from ltrain_train.learner.weights import critic_size, require_memory
 
 FOLDER = "critic"
@@ -52,7 +53,7 @@ class CriticTraining:
         if objective.critic is None:
             raise BadBase("The objective has no critic. Use one of a recipe with [train.critic].")
         values = self.values(rows)
-        rewards = batch.flat_values(rows, "token_rewards").astype(np.float64)
+        rewards = flat_values(rows, "token_rewards").astype(np.float64)
         estimates = critic_advantages(rows, rewards, values.astype(np.float64), objective.critic)
         columns = {
             "advantages": estimates.advantages.astype(np.float32),

@@ -1,0 +1,111 @@
+"""The seam between the learner's process and the library that trains.
+
+A backend is a folder whose face has the functions of `Backend`; importing the face imports neither
+torch nor the library. A further backend is such a folder and a line in `BACKENDS`.
+"""
+
+from importlib import import_module
+from pathlib import Path
+from typing import Protocol, cast
+
+from opentelemetry.trace import Tracer
+
+from ltrain_instrument import settings
+from ltrain_train.learner.objective import Objective
+from ltrain_train.learner.protocol import Job, StepReport
+from ltrain_train.learner.samples import Kind
+
+BACKENDS = {"verl": "ltrain_train.learner.verl_backend"}
+"""The module of each backend by name."""
+
+
+class Trainer(Protocol):
+    """One policy in training. Each method answers the request of its name."""
+
+    def step(
+        self, samples: Path, objective: Objective, *, version: int, dataset: str
+    ) -> StepReport:
+        """Make one update from the rows in `samples`, up to `steps_per_wave` optimizer steps.
+
+        Raises:
+            BadSamples: when the rows cannot be trained on; then no step has been made.
+            PolicyDrift: when the server's log-probabilities are too far from the learner's; then no
+                step has been made.
+        """
+        ...
+
+    def log_probs(self, samples: Path, kind: Kind = "rl") -> list[list[float]]:
+        """Return the log-probabilities of each row's response tokens under the current weights."""
+        ...
+
+    def save(self, directory: Path) -> None:
+        """Write a checkpoint, with the record of `ltrain_train.learner.checkpoint`."""
+        ...
+
+    def load(self, directory: Path) -> None:
+        """Load a checkpoint to continue from.
+
+        Raises:
+            BadCheckpoint: when the checkpoint does not fit this learner.
+        """
+        ...
+
+    def export(self, directory: Path, *, dtype: str) -> None:
+        """Write the policy, adapter merged, as a model directory for transformers and vLLM.
+
+        Raises:
+            NotFinite: when a weight is not a finite number; then nothing is written.
+        """
+        ...
+
+    def export_adapter(self, directory: Path) -> None:
+        """Write the adapter as it was trained, in PEFT's layout.
+
+        Raises:
+            NotFinite: when a weight is not a finite number; then nothing is written.
+            BadBase: when all weights are trained, so that there is no adapter.
+        """
+        ...
+
+    def select(self, policy: str, recipe: str, checkpoint: Path | None) -> None:
+        """Train another policy with the same base from now on.
+
+        Args:
+            policy: its name.
+            recipe: digest of its recipe.
+            checkpoint: its checkpoint; None: it starts from the base, with a new adapter.
+
+        Raises:
+            BadCheckpoint: when the checkpoint does not fit this learner.
+        """
+        ...
+
+
+class Backend(Protocol):
+    """The module of a backend."""
+
+    def environment(self, job: Job) -> dict[str, str]:
+        """Return the variables of the learner's process, which are set before its Python starts.
+
+        Raises:
+            BadRun: when this machine cannot train the job.
+        """
+        ...
+
+    def start(self, job: Job, tracer: Tracer) -> Trainer:
+        """Load the model of a job, in the learner's process."""
+        ...
+
+    def describe_error(self, error: Exception, trainer: Trainer | None) -> str:
+        """Return one line about an error of the library."""
+        ...
+
+    def stop(self) -> None:
+        """End what `start` started outside this process."""
+        ...
+
+
+def find_backend() -> Backend:
+    """Return the backend of LTRAIN_LEARNER_BACKEND: a name in `BACKENDS`, or a module."""
+    name = settings.LEARNER_BACKEND.read()
+    return cast(Backend, import_module(BACKENDS.get(name, name)))
