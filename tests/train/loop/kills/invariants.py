@@ -4,7 +4,7 @@ from collections import Counter
 from pathlib import Path
 
 import polars as pl
-from tests.train.loop.kills.fake_learner import read_trained
+from tests.fake_backend import read_trained
 
 from ltrain_collector.store import Store
 from ltrain_instrument.identity import rollout_id

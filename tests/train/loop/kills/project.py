@@ -16,7 +16,7 @@ from typing import IO, Any, cast
 
 import psutil
 from tests.chaos.driver import Project, Run, until
-from tests.train.loop.kills.fake_learner import write_model
+from tests.fake_backend import write_model
 
 from ltrain_train.policy import Policies
 from ltrain_train.processes import free_port
@@ -29,10 +29,15 @@ POLICY = "chaos"
 class Host:
     """A process that forks a process for each command, one after the other."""
 
-    def __init__(self, python: Path) -> None:
-        command = [sys.executable, str(HERE / "start.py"), str(python)]
+    def __init__(self) -> None:
+        command = [sys.executable, str(HERE / "start.py")]
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+            env={**os.environ, "PYTHONPATH": str(TESTS)},
         )
 
     def start(self, **command: Any) -> "Forked":
@@ -101,9 +106,7 @@ class LightProject(Project):
             text = "".join(f"{json.dumps(task)}\n" for task in tasks)
             (self.folder / f"{name}.jsonl").write_text(text)
         self._write_program("vllm", f'[ "$1" = -I ] && exit 0\nset -- {TESTS}/fake_vllm.py "$@"')
-        learner = f"set -- {HERE}/fake_learner.py $3 $4"
-        self._write_program("python", f'[ "$2" = ltrain_train.learner.service ] && {learner}')
-        self.host = Host(self.folder / "python")
+        self.host = Host()
         self.ports = [free_port() for _ in range(3)]
         otlp, store, gateway = (f"http://127.0.0.1:{port}" for port in self.ports)
         inherited = {
@@ -114,6 +117,8 @@ class LightProject(Project):
             "LTRAIN_HOME": str(self.home),
             "LTRAIN_STORE": store,
             "LTRAIN_GATEWAY": gateway,
+            "LTRAIN_LEARNER_BACKEND": "fake_backend",
+            "PYTHONPATH": str(TESTS),
             "LTRAIN_VLLM_PYTHON": str(self.folder / "vllm"),
             "OTEL_EXPORTER_OTLP_ENDPOINT": otlp,
             "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "langchain,openai",

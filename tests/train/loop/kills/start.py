@@ -2,7 +2,6 @@
 
 A line of its input is a command as JSON: `arguments` of `ltrain`, `environ`, `folder`, `output`,
 and `crash`. It answers with a line for the process id and, at the end, a line for the exit status.
-The argument of the program is the Python by which commands start their children.
 
 `crash` names the write before which the command kills itself, as `EVENT PATTERN NUMBER`: of the
 writes whose audit event and path, relative to LTRAIN_HOME, match, so many happen before the kill.
@@ -60,7 +59,6 @@ def become(command: dict[str, Any]) -> None:
     for descriptor in (1, 2):
         os.dup2(output, descriptor)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    sys.executable = sys.argv[1]
     sys.argv = ["ltrain", *command["arguments"]]
     if command["crash"]:
         kill_before(command["crash"], Path(os.environ["LTRAIN_HOME"]))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.chaos.driver import until
-from tests.train.loop.kills.fake_learner import read_trained
+from tests.fake_backend import read_trained
 from tests.train.loop.kills.invariants import check_datasets, check_lineage
 from tests.train.loop.kills.kills import Kill, draw_kills
 from tests.train.loop.kills.project import POLICY, LightProject

@@ -1,24 +1,28 @@
-"""A fake learner at the process border: it answers the requests of `LearnerClient`.
+"""A fake backend of the learner: `LTRAIN_LEARNER_BACKEND=fake_backend` selects it.
 
 Its weights are the list of the rollouts that it was trained on, in order. Checkpoints, adapters and
 models hold this list in the header of their weights, so that a test reads what a version was really
-trained on. As a program it takes the descriptors of the two pipes, as the learner's service does.
+trained on.
 """
 
 import json
 import os
 import struct
-import sys
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
+from opentelemetry.trace import Tracer
 
 from ltrain_instrument.files import replace_directory
+from ltrain_train.learner.backend import Trainer
 from ltrain_train.learner.checkpoint import RECORD_FILE, fingerprint, make_record, write_record
-from ltrain_train.learner.protocol import Job, decode_job, encode_line
+from ltrain_train.learner.objective import Objective
+from ltrain_train.learner.protocol import Job, StepReport
+from ltrain_train.learner.samples import Kind
 from ltrain_transforms.policy_lineage import rollout_name
 
 SHAPE = (4, 4)
@@ -58,63 +62,76 @@ def write_model(folder: Path, trained: list[str]) -> Path:
     return folder
 
 
-class FakeLearner:
-    """One learner; each method answers the request of its name."""
+class FakeTrainer:
+    """The policy in training."""
 
-    job: Job
     trained: list[str]
     updates: int
 
-    def start(self, **arguments: Any) -> None:
-        self.job = decode_job(arguments)
-        checkpoint = self.job.checkpoint
-        self.trained = read_trained(checkpoint or self.job.base)
-        self.updates = 0
-        if checkpoint is not None:
-            self.updates = json.loads((checkpoint / RECORD_FILE).read_text())["updates"]
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.select(job.policy, job.recipe, job.checkpoint)
 
-    def step(self, samples: str, **_: Any) -> dict[str, Any]:
+    def step(
+        self, samples: Path, objective: Objective, *, version: int, dataset: str
+    ) -> StepReport:
         rows = pl.scan_parquet(samples).select(rollout_name()).collect().to_series()
         time.sleep(SECONDS)
         self.trained += rows.unique().sort().to_list()
         self.updates += 1
-        return {
-            **{"metrics": {"loss": 0.0}, "rows": len(rows), "tokens": len(rows)},
-            **{"trained_tokens": len(rows), "steps": 1, "total_steps": self.updates},
-            **{"seconds": SECONDS, "undone": 0, "warnings": ()},
-        }
+        count = len(rows)
+        return StepReport(
+            metrics={"loss": 0.0}, rows=count, tokens=count, trained_tokens=count, steps=1,
+            total_steps=self.updates, seconds=SECONDS,
+        )  # fmt: skip
 
-    def save(self, directory: str) -> None:
-        with replace_directory(Path(directory)) as draft:
+    def log_probs(self, samples: Path, kind: Kind = "rl") -> list[list[float]]:
+        lengths = pl.read_parquet(samples)["response_ids"].list.len()
+        return [[0.0] * length for length in lengths]
+
+    def save(self, directory: Path) -> None:
+        with replace_directory(directory) as draft:
             write_weights(draft / "model.safetensors", {"layer.weight": SHAPE}, self.trained)
             base = fingerprint(self.job.base)
             write_record(draft, make_record(self.job, base, self.updates, self.updates))
 
-    def export(self, directory: str, **_: Any) -> None:
-        with replace_directory(Path(directory)) as draft:
+    def load(self, directory: Path) -> None:
+        self.trained = read_trained(directory)
+        self.updates = json.loads((directory / RECORD_FILE).read_text())["updates"]
+
+    def export(self, directory: Path, *, dtype: str) -> None:
+        with replace_directory(directory) as draft:
             write_model(draft, self.trained)
 
-    def export_adapter(self, directory: str) -> None:
+    def export_adapter(self, directory: Path) -> None:
         rank, name = self.job.lora_rank, "base_model.model.layer"
         config = {"peft_type": "LORA", "r": rank, "lora_alpha": self.job.lora_alpha}
         shapes = {
             f"{name}.lora_A.weight": (rank, SHAPE[1]),
             f"{name}.lora_B.weight": (SHAPE[0], rank),
         }
-        with replace_directory(Path(directory)) as draft:
+        with replace_directory(directory) as draft:
             (draft / "adapter_config.json").write_text(json.dumps(config))
             write_weights(draft / "adapter_model.safetensors", shapes, self.trained)
 
-
-def serve(requests: int, answers: int) -> None:
-    """Answer requests until they end."""
-    learner = FakeLearner()
-    with open(requests, "rb") as lines:
-        for line in lines:
-            arguments = json.loads(line)
-            result = getattr(learner, arguments.pop("do"))(**arguments)
-            os.write(answers, encode_line({"ok": result}))
+    def select(self, policy: str, recipe: str, checkpoint: Path | None) -> None:
+        self.job = replace(self.job, policy=policy, recipe=recipe, checkpoint=checkpoint)
+        self.trained, self.updates = read_trained(self.job.base), 0
+        if checkpoint is not None:
+            self.load(checkpoint)
 
 
-if __name__ == "__main__":
-    serve(*map(int, sys.argv[1:]))
+def environment(job: Job) -> dict[str, str]:
+    return {}
+
+
+def start(job: Job, tracer: Tracer) -> FakeTrainer:
+    return FakeTrainer(job)
+
+
+def describe_error(error: Exception, trainer: Trainer | None) -> str:
+    return str(error)
+
+
+def stop() -> None:
+    pass
