@@ -10,7 +10,7 @@ from starlette.routing import Route
 from ltrain_train.gateway.attempts import AttemptRegistry
 from ltrain_train.gateway.errors import Refused, json_response
 from ltrain_train.gateway.keys import Keyring, bearer_key
-from ltrain_train.gateway.serving.adapter_trial import PublishChoice
+from ltrain_train.gateway.publish_choice import PublishChoice
 from ltrain_train.gateway.serving.publication import Publication
 from ltrain_train.gateway.serving.served_policies import ServedPolicies
 

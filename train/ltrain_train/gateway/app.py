@@ -23,14 +23,11 @@ from ltrain_instrument import attributes
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.identity import Identity
 from ltrain_instrument.tokens import CallSpan
-from ltrain_instrument.tokens import Request as ModelRequest
 from ltrain_train.gateway.admin_routes import AdminRoutes
 from ltrain_train.gateway.apis import (
     APIS,
     COUNT_PATH,
-    Answer,
     Api,
-    ClientCall,
     count_tokens,
     error_body,
     parse_count,
@@ -38,13 +35,12 @@ from ltrain_train.gateway.apis import (
 from ltrain_train.gateway.attempts import AttemptCalls, AttemptRegistry
 from ltrain_train.gateway.collection import CollectionServer
 from ltrain_train.gateway.errors import Refused, json_response, read_body
-from ltrain_train.gateway.exchange import Exchange, Recording
+from ltrain_train.gateway.exchange import Call, ModelServer, Recording
 from ltrain_train.gateway.keys import BadKey, Keyring, RolloutClaims, call_key
 from ltrain_train.gateway.lease_routes import LeaseRoutes
-from ltrain_train.gateway.policy_exchange import PolicyExchange
-from ltrain_train.gateway.request import build_policy_request
-from ltrain_train.gateway.routes import Routes, RouteServer
-from ltrain_train.gateway.serving.adapter_trial import PublishChoice
+from ltrain_train.gateway.policy_exchange import PolicyModel
+from ltrain_train.gateway.publish_choice import PublishChoice
+from ltrain_train.gateway.routes import Routes
 from ltrain_train.gateway.serving.publication import Publication
 from ltrain_train.gateway.serving.served_policies import ServedPolicies
 from ltrain_train.gateway.serving.upstream import UpstreamAway, UpstreamFailed
@@ -139,23 +135,20 @@ class Gateway:
         else:
             attempt = AttemptCalls(Identity(mode="prod"))
         server = self._find_server(client_call.body["model"], claims, attempt)
-        if isinstance(server, Publication):
-            request = self._policy_request(client_call, server, claims)
-        else:
-            request = server.request(client_call.operation, client_call.body)
+        request = server.request(client_call, claims)
         context = _remote_context(headers)
         attempt.context = attempt.context or context
         identity = attempt.identity.attributes()
         span = CallSpan(self._tracer, context, SpanKind.SERVER, request, identity)
-        if not isinstance(server, Publication):
-            server.describe(span.span)
+        server.describe(span.span)
         answer = client_call.answer(request)
-        await self._exchange(request, span, attempt, send, answer, server).run(receive)
+        call = Call(request, span, attempt, send, answer, self.recording)
+        await server.exchange(call).run(receive)
 
     def _find_server(
         self, model: str, claims: RolloutClaims | None, attempt: AttemptCalls
-    ) -> Publication | RouteServer | CollectionServer:
-        """Return what answers a call of `model`.
+    ) -> ModelServer:
+        """Return the server of a call of `model`.
 
         Raises:
             Refused: 404, when a call of production names an unknown model.
@@ -166,39 +159,7 @@ class Gateway:
             publication = self.policies.of_attempt(model, claims.policy)
         else:
             publication = self.policies.of_production(model, attempt)
-        return self._collection or publication
-
-    def _policy_request(
-        self, call: ClientCall, publication: Publication, claims: RolloutClaims | None
-    ) -> ModelRequest:
-        if call.body.get("tools"):
-            self._on_tools()
-        trained = claims is not None and claims.identity.mode == "train"
-        return build_policy_request(
-            call.operation,
-            call.body,
-            publication.upstream.model,
-            claims.sampling_of(publication.policy) if claims else {},
-            trained,
-            claims.allow if claims else (),
-            hides_model=publication.server.adapters.limit > 0,
-        )
-
-    def _exchange(
-        self,
-        request: ModelRequest,
-        span: CallSpan,
-        attempt: AttemptCalls,
-        send: Send,
-        answer: Answer,
-        server: Publication | RouteServer | CollectionServer,
-    ) -> Exchange:
-        parts = (request, span, attempt, send)
-        if isinstance(server, Publication):
-            return PolicyExchange(
-                *parts, answer=answer, publication=server, recording=self.recording
-            )
-        return Exchange(*parts, answer=answer, upstream=server, recording=self.recording)
+        return self._collection or PolicyModel(publication, self._on_tools)
 
     async def count_tokens(self, request: Request) -> Response:
         """Return the number of tokens of a message's prompt; no call is made or recorded."""

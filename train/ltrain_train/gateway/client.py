@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from ltrain_instrument.identity import Identity
 from ltrain_train.gateway.connection import GatewayConnection, GatewayUnreachable
 from ltrain_train.gateway.keys import sign_admin_key
-from ltrain_train.gateway.serving.adapter_trial import PublishChoice
+from ltrain_train.gateway.publish_choice import PublishChoice
 
 PUBLISH_TIMEOUT = 900.0
 """Seconds for a publication: draining the calls in flight and loading the weights."""

@@ -10,16 +10,17 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from http import HTTPStatus
-from typing import Any
 
 import orjson
 from opentelemetry.trace import Span
 
 from ltrain_instrument import attributes
 from ltrain_instrument.errors import LtrainError
-from ltrain_instrument.tokens import Operation, Request, build_request
-from ltrain_train.gateway.apis import error_message
+from ltrain_instrument.tokens import Request, build_request
+from ltrain_train.gateway.apis import ClientCall, error_message
 from ltrain_train.gateway.errors import Refused
+from ltrain_train.gateway.exchange import Call, Exchange
+from ltrain_train.gateway.keys import RolloutClaims
 from ltrain_train.gateway.serving.adapters import Adapters
 from ltrain_train.gateway.serving.gate import Gate
 from ltrain_train.gateway.serving.policy_server import PolicyServer
@@ -63,9 +64,10 @@ class CollectionServer:
             f"calls are recorded and not trained. The server does not report: {losses}"
         )
 
-    def request(self, operation: Operation, body: dict[str, Any]) -> Request:
+    def request(self, call: ClientCall, claims: RolloutClaims | None) -> Request:
         """Return the request that the server gets, without fields that it does not support."""
-        request = build_request(operation, body, served_model=self._upstream.model)
+        body = call.body
+        request = build_request(call.operation, body, served_model=self._upstream.model)
         added = {field for name, field in REQUEST_FIELDS.items() if name in self.missing}
         kept = {name: value for name, value in request.body.items() if name not in added}
         sent = kept | {name: body[name] for name in added if name in body}
@@ -76,6 +78,10 @@ class CollectionServer:
         """Set on a call's span whose model answers, and what the server does not report."""
         span.set_attribute(attributes.POLICY_NAME, self._upstream.model)
         span.set_attribute(attributes.UNAVAILABLE, list(self.missing))
+
+    def exchange(self, call: Call) -> Exchange:
+        """Return the exchange that forwards a call."""
+        return Exchange(call, self)
 
 
 class CollectedServer(PolicyServer):

@@ -10,12 +10,14 @@ import asyncio
 import struct
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
+from dataclasses import dataclass
 from hashlib import sha256
 from http import HTTPStatus
 from typing import Any, Protocol
 
 import aiohttp
 import orjson
+from opentelemetry.trace import Span
 from starlette.types import Message, Receive, Send
 
 from ltrain_instrument.tokens import (
@@ -25,9 +27,10 @@ from ltrain_instrument.tokens import (
     Operation,
     Request,
 )
-from ltrain_train.gateway.apis import Answer, error_message, error_sentence
+from ltrain_train.gateway.apis import Answer, ClientCall, error_message, error_sentence
 from ltrain_train.gateway.attempts import AttemptCalls
 from ltrain_train.gateway.errors import Refused, send_json
+from ltrain_train.gateway.keys import RolloutClaims
 from ltrain_train.gateway.serving.upstream import read_events
 
 STREAM_START: Message = {
@@ -38,12 +41,32 @@ STREAM_START: Message = {
 
 
 class Server(Protocol):
-    """What answers calls: a policy server, or the server of another model."""
+    """A server of OpenAI's API."""
 
     def post(
         self, operation: Operation, body: bytes
     ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
         """Post a call; leaving the context before its end aborts the generation."""
+
+
+class ModelServer(Protocol):
+    """A model that agents call: a policy, the model of a route, or a server that is recorded."""
+
+    def request(self, call: ClientCall, claims: RolloutClaims | None) -> Request:
+        """Return the request that the server gets; `claims` is None for a call of production.
+
+        Raises:
+            Refused: 400, when the call uses a feature that is not allowed.
+        """
+        ...
+
+    def describe(self, span: Span) -> None:
+        """Set on a call's span which model answers, and what the server does not report."""
+        ...
+
+    def exchange(self, call: "Call") -> "Exchange":
+        """Return the exchange that runs a call."""
+        ...
 
 
 class ServerFailed(ConnectionError):
@@ -81,24 +104,28 @@ class Recording:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of an agent."""
+
+    request: Request
+    """The request that the server gets."""
+    span: CallSpan
+    attempt: AttemptCalls
+    send: Send
+    answer: Answer
+    """Converts the response for the agent."""
+    recording: Recording
+
+
 class Exchange:
     """Runs one call until its span has ended."""
 
-    def __init__(
-        self,
-        request: Request,
-        span: CallSpan,
-        attempt: AttemptCalls,
-        send: Send,
-        *,
-        answer: Answer,
-        upstream: Server,
-        recording: Recording,
-    ) -> None:
-        self.request, self.span, self.attempt = request, span, attempt
-        self.upstream, self.recording, self._answer = upstream, recording, answer
-        self._requested = self._body = orjson.dumps(request.body)
-        self._send = send
+    def __init__(self, call: Call, upstream: Server) -> None:
+        self.request, self.span, self.attempt = call.request, call.span, call.attempt
+        self.upstream, self.recording, self._answer = upstream, call.recording, call.answer
+        self._requested = self._body = orjson.dumps(call.request.body)
+        self._send = call.send
         self._recorded_answer = ModelResponse()
         self._started = False
         """Whether the response's status has been sent to the agent."""

@@ -6,23 +6,22 @@
 
 import asyncio
 import re
+from collections.abc import Callable
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 
 import aiohttp
 import orjson
-from starlette.types import Send
+from opentelemetry.trace import Span
 
-from ltrain_instrument.tokens import CallSpan, Request
-from ltrain_train.gateway.apis import Answer, error_message, parse_error
-from ltrain_train.gateway.attempts import AttemptCalls
+from ltrain_instrument.tokens import Request, build_request
+from ltrain_train.gateway.apis import ClientCall, bad_request, error_message, parse_error
 from ltrain_train.gateway.errors import Refused
-from ltrain_train.gateway.exchange import (
-    Exchange,
-    Recording,
-    ServerFailed,
-)
+from ltrain_train.gateway.exchange import Call, Exchange, ServerFailed
+from ltrain_train.gateway.keys import RolloutClaims
 from ltrain_train.gateway.serving.publication import Publication, ServedVersion
+from ltrain_train.gateway.trainable_requests import NEUTRAL_SAMPLING, require_trainable
 
 TOO_LONG = re.compile(r"maximum (context|model) length|max_model_len")
 """What vLLM says of a request with more tokens than it serves."""
@@ -36,26 +35,47 @@ CONNECTION_CLOSED = (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError)
 """Errors of a request on a connection that the server closed, perhaps while it was idle."""
 
 
+class PolicyModel:
+    """A policy as a model that agents call; a rollout key imposes its sampling on the requests."""
+
+    def __init__(self, publication: Publication, on_tools: Callable[[], None]) -> None:
+        """Wrap a publication; `on_tools` is called for each request that names tools."""
+        self._publication, self._on_tools = publication, on_tools
+
+    def request(self, call: ClientCall, claims: RolloutClaims | None) -> Request:
+        """Return the request with the sampling of the key."""
+        if call.body.get("tools"):
+            self._on_tools()
+        sampling = claims.sampling_of(self._publication.policy) if claims else {}
+        if claims is not None and claims.identity.mode == "train":
+            chosen = {name: value for name, value in call.body.items() if name not in sampling}
+            require_trainable(chosen, claims.allow)
+        request = _impose_sampling(call, self._publication.upstream.model, sampling)
+        try:
+            orjson.dumps(request.body)
+        except TypeError as error:  # a number or a text that JSON cannot represent
+            raise bad_request(
+                f"The request cannot be encoded as JSON: {error}. Send valid JSON numbers and text."
+            ) from error
+        hides_model = self._publication.server.adapters.limit > 0
+        return replace(request, hides_model=True) if hides_model else request
+
+    def describe(self, span: Span) -> None:
+        """Set nothing: the exchange sets the version when the call has passed the gate."""
+
+    def exchange(self, call: Call) -> Exchange:
+        """Return the exchange that passes the policy's gate."""
+        return PolicyExchange(call, self._publication)
+
+
 class PolicyExchange(Exchange):
     """Runs one call of the policy until its span has ended."""
 
-    def __init__(
-        self,
-        request: Request,
-        span: CallSpan,
-        attempt: AttemptCalls,
-        send: Send,
-        *,
-        answer: Answer,
-        publication: Publication,
-        recording: Recording,
-    ) -> None:
+    def __init__(self, call: Call, publication: Publication) -> None:
         upstream = publication.upstream
-        super().__init__(
-            request, span, attempt, send, answer=answer, upstream=upstream, recording=recording
-        )
+        super().__init__(call, upstream)
         self._server, self._publication, self.gate = upstream, publication, publication.gate
-        self._model = request.body["model"]
+        self._model = call.request.body["model"]
         """The model of the server that answers."""
         self._shut_count = self.gate.shut_count
         self._is_adapter = False
@@ -194,3 +214,19 @@ def _name_setting(body: bytes) -> bytes:
     if not isinstance(error, dict) or not TOO_LONG.search(str(error.get("message"))):
         return body
     return orjson.dumps({"error": error | {"message": f"{error['message']} {LENGTH_SETTING}"}})
+
+
+def _impose_sampling(call: ClientCall, served: str, sampling: dict[str, float]) -> Request:
+    operation, body = call.operation, call.body
+    if not sampling:
+        return build_request(operation, body, served_model=served)
+    imposed = NEUTRAL_SAMPLING | sampling
+    overruled = {
+        name: body[name] for name in imposed if body.get(name) not in (None, imposed[name])
+    }
+    # a seed would make all rollouts of a group the same
+    if "seed" not in imposed and body.get("seed") is not None:
+        overruled["seed"] = body.pop("seed")
+    return build_request(
+        operation, body, served_model=served, imposed=imposed, overridden=overruled
+    )

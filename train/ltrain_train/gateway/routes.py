@@ -6,7 +6,6 @@ Their calls are forwarded as they are, and traced as those of the policy without
 import os
 from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager
-from typing import Any
 
 import aiohttp
 from opentelemetry.trace import Span
@@ -15,6 +14,9 @@ from pydantic import ValidationError
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.tokens import Operation, Request, unchanged_request
 from ltrain_train.errors import describe_fault
+from ltrain_train.gateway.apis import ClientCall
+from ltrain_train.gateway.exchange import Call, Exchange
+from ltrain_train.gateway.keys import RolloutClaims
 from ltrain_train.gateway.serving.upstream import CONNECT_TIMEOUT, PATHS
 from ltrain_transforms.recipe import Route
 
@@ -40,12 +42,16 @@ class RouteServer:
         url = f"{self._url}{PATHS[operation].removeprefix('/v1')}"
         return self._session.post(url, data=body, headers=self._headers, allow_redirects=False)
 
-    def request(self, operation: Operation, body: dict[str, Any]) -> Request:
+    def request(self, call: ClientCall, claims: RolloutClaims | None) -> Request:
         """Return the request that the server gets."""
-        return unchanged_request(operation, body, self._served_as)
+        return unchanged_request(call.operation, call.body, self._served_as)
 
     def describe(self, span: Span) -> None:
         """Set nothing: the span of such a call has no policy."""
+
+    def exchange(self, call: Call) -> Exchange:
+        """Return the exchange that forwards a call."""
+        return Exchange(call, self)
 
 
 class Routes:

@@ -40,8 +40,9 @@ from ltrain_train.gateway.collection import (
 )
 from ltrain_train.gateway.errors import StopGuard
 from ltrain_train.gateway.keys import gateway_secret, require_store_keys, store_keys
+from ltrain_train.gateway.publish_choice import PublishChoice
 from ltrain_train.gateway.routes import Routes, parse_routes
-from ltrain_train.gateway.serving.adapter_trial import PublishChoice, measure_adapter, warm_up
+from ltrain_train.gateway.serving.adapter_trial import measure_adapter, warm_up
 from ltrain_train.gateway.serving.host import PolicyHost
 from ltrain_train.gateway.serving.plan import (
     AdapterOptions,

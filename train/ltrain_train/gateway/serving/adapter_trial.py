@@ -16,6 +16,7 @@ from math import prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from ltrain_train.gateway.publish_choice import PublishChoice
 from ltrain_train.gateway.serving.upstream import Upstream, UpstreamFailed
 from ltrain_train.policy import (
     ADAPTER_CONFIG,
@@ -24,7 +25,6 @@ from ltrain_train.policy import (
     ADAPTER_WEIGHTS,
     read_shapes,
 )
-from ltrain_transforms.artifacts import PublishedAs
 
 MIN_SPEED = 0.9
 """Speed with an adapter, relative to that without, from which adapters are published."""
@@ -33,18 +33,6 @@ CALLS, TOKENS, ROUNDS = 8, 16, 2
 TRIAL_ADAPTER = "ltrain-trial"
 NOT_ADAPTED = ("embed", "lm_head", "norm")
 """Parts of the names of matrices that get no adapter."""
-
-
-@dataclass(frozen=True, slots=True)
-class PublishChoice:
-    """What learners publish of LoRA adapters, and why."""
-
-    artifact: PublishedAs
-    reason: str
-
-    def describe(self) -> str:
-        """Return the choice and its reason."""
-        return f"publish = {self.artifact}: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)

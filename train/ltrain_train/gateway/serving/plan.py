@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ltrain_instrument.errors import LtrainError
-from ltrain_train.gateway.serving.adapter_trial import PublishChoice
+from ltrain_train.gateway.publish_choice import PublishChoice
 from ltrain_train.gateway.serving.policy_server import Weights, read_weights
 from ltrain_train.gpu import CONTROL_DEVICE
 from ltrain_train.policy import BadModel, Policies, read_adapter_config
