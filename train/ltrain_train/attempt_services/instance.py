@@ -154,11 +154,7 @@ class Instance:
                 self._stopping.wait(RESTART_PAUSE)
 
     def _watch(self, child: Child) -> None:
-        """Wait for the end of the instance.
-
-        Raises:
-            ChildDied: when it was not stopped.
-        """
+        """Wait for the end of the instance."""
         try:
             child.wait()
             self.ready = False

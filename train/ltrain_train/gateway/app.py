@@ -148,11 +148,7 @@ class Gateway:
     def _find_server(
         self, model: str, claims: RolloutClaims | None, attempt: AttemptCalls
     ) -> ModelServer:
-        """Return the server of a call of `model`.
-
-        Raises:
-            Refused: 404, when a call of production names an unknown model.
-        """
+        """Return the server of a call of `model`."""
         if (route := self._routes.find(model)) is not None:
             return route
         if claims is not None:
@@ -244,11 +240,7 @@ class Gateway:
         return claims
 
     def _admit(self, headers: Headers) -> None:
-        """Check the key of a production call, if the store has keys.
-
-        Raises:
-            BadKey: when the call has no valid key, or one that is bound to a rollout or a run.
-        """
+        """Check the key of a production call, if the store has keys."""
         if self._store_keys is None or not self._store_keys.requires_key:
             return
         try:

@@ -41,11 +41,7 @@ class ClosedAttempts:
                 yield closed
 
     def append(self, closed: CloseRecord) -> None:
-        """Write an attempt to disk.
-
-        Raises:
-            OSError: when it cannot be written.
-        """
+        """Write an attempt to disk."""
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:

@@ -123,11 +123,7 @@ class CollectionPublication(Publication):
 
 
 async def open_collection(upstream: Upstream) -> CollectionServer:
-    """Return the server after a request for one short answer, which shows what it reports.
-
-    Raises:
-        UpstreamFailed: when it does not answer, or refuses the key, the model or the request.
-    """
+    """Return the server after a request for one short answer, which shows what it reports."""
     with suppress(UpstreamFailed):  # for `max_model_len`, which few servers have
         await upstream.models()
     for fields in _requested_fields():
@@ -147,11 +143,7 @@ async def open_collection(upstream: Upstream) -> CollectionServer:
 
 
 def upstream_key(variable: str | None) -> str | None:
-    """Return the key in an environment variable.
-
-    Raises:
-        UnsetKey: when the variable is not set.
-    """
+    """Return the key in an environment variable."""
     if variable is None:
         return None
     if not os.environ.get(variable):

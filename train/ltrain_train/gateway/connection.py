@@ -100,11 +100,7 @@ class GatewayConnection:
 
 
 def _trusted_certificates() -> ssl.SSLContext:
-    """Return the authorities of SSL_CERT_FILE or SSL_CERT_DIR, or else the public ones.
-
-    Raises:
-        BadSetting: when their certificates cannot be read.
-    """
+    """Return the authorities of SSL_CERT_FILE or SSL_CERT_DIR, or else the public ones."""
     try:
         return httpx.create_ssl_context()
     except OSError as error:  # ssl.SSLError too
@@ -116,11 +112,7 @@ def _trusted_certificates() -> ssl.SSLContext:
 
 
 def _json_object(response: httpx.Response) -> dict[str, Any]:
-    """Return the JSON object of an answer.
-
-    Raises:
-        GatewayRefused: when it has none: another server answers at the address.
-    """
+    """Return the JSON object of an answer."""
     with suppress(ValueError):
         if isinstance(content := response.json(), dict):
             return content

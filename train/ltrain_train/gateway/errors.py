@@ -68,9 +68,6 @@ async def read_body(request: Request, what: str, limit: int) -> bytes:
         request: the request.
         what: the noun for it in the error.
         limit: its maximum bytes.
-
-    Raises:
-        Refused: 413, when it is longer.
     """
     body = bytearray()
     async for part in request.stream():

@@ -53,11 +53,7 @@ class ModelServer(Protocol):
     """A model that agents call: a policy, the model of a route, or a server that is recorded."""
 
     def request(self, call: ClientCall, claims: RolloutClaims | None) -> Request:
-        """Return the request that the server gets; `claims` is None for a call of production.
-
-        Raises:
-            Refused: 400, when the call uses a feature that is not allowed.
-        """
+        """Return the request that the server gets; `claims` is None for a call of production."""
         ...
 
     def describe(self, span: Span) -> None:
@@ -91,11 +87,7 @@ class Recording:
         return True
 
     def require_span(self, end_span: Callable[[], None]) -> None:
-        """End a span that must be written.
-
-        Raises:
-            Refused: 503, when the span cannot be written.
-        """
+        """End a span that must be written."""
         if not self.end_span(end_span):
             raise Refused(
                 HTTPStatus.SERVICE_UNAVAILABLE,
@@ -259,11 +251,7 @@ class Exchange:
         return sha256(self._requested).digest()
 
     def _end_answered(self) -> None:
-        """End the span before the last byte of the response is sent.
-
-        Raises:
-            Refused: when the span cannot be written.
-        """
+        """End the span before the last byte of the response is sent."""
         with _reading():
             self.recording.require_span(lambda: self.span.end_with_response(self._recorded_answer))
         self.attempt.spans += 1
@@ -293,11 +281,7 @@ class Exchange:
 
 @contextmanager
 def _reading() -> Iterator[None]:
-    """Read JSON of a server.
-
-    Raises:
-        ValueError: when a field has another type than in the API.
-    """
+    """Read JSON of a server."""
     try:
         yield
     except (AttributeError, KeyError, TypeError, OverflowError, struct.error) as error:

@@ -163,11 +163,7 @@ class LeaseRoutes:
 
 
 def _require_same_version(program: str, version: str) -> None:
-    """Check that a worker or a runner has the gateway's version of ltrain.
-
-    Raises:
-        Refused: when it has another one.
-    """
+    """Check that a worker or a runner has the gateway's version of ltrain."""
     own = metadata.version("ltrain")
     if version != own:
         raise Refused(

@@ -129,11 +129,7 @@ class PolicyExchange(Exchange):
         return chosen
 
     async def _confirm_version(self) -> None:
-        """Check that no replica has lost the weights; of an adapter the name was checked.
-
-        Raises:
-            Refused: 503, when one has.
-        """
+        """Check that no replica has lost the weights; of an adapter the name was checked."""
         if self._is_adapter or await self._publication.server.confirm_weights():
             return
         sentence = (
@@ -144,11 +140,7 @@ class PolicyExchange(Exchange):
         raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, sentence)
 
     def _check_answer(self, payload: dict[str, Any]) -> None:
-        """Check that the answer names the adapter of the version; full weights have several names.
-
-        Raises:
-            ServerFailed: when another model answered.
-        """
+        """Check the adapter that the answer names; full weights have several names."""
         model = payload.get("model", self._model)
         if self._is_adapter and model != self._model:
             raise ServerFailed(f"model '{model}' answered a call of '{self._model}'")
@@ -162,11 +154,7 @@ class PolicyExchange(Exchange):
         super()._end_cancelled()
 
     async def _handle_error(self, response: aiohttp.ClientResponse) -> None:
-        """Forward an error of the request.
-
-        Raises:
-            ServerFailed: for an error of the server, which may have lost the adapter.
-        """
+        """Forward an error of the request."""
         if response.status == HTTPStatus.NOT_FOUND and self._is_adapter:
             self._publication.server.lost_weights = True
             raise ServerFailed(f"the server does not have '{self._model}' any more")

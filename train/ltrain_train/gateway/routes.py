@@ -90,12 +90,7 @@ class Routes:
 
 
 def parse_routes(texts: Iterable[str], policies: Iterable[str]) -> tuple[Route, ...]:
-    """Return the routes of the options `--route`.
-
-    Raises:
-        BadRoute: for a text that is no route, a model that is named twice or is a policy, or a
-            key that is not set.
-    """
+    """Return the routes of the options `--route`."""
     routes = tuple(map(_parse_route, texts))
     names = list(policies)
     for route in routes:

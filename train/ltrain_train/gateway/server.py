@@ -352,11 +352,7 @@ def _bind_port(options: ServeOptions) -> socket.socket:
 
 
 def _collects(policies: Policies, options: ServeOptions) -> bool:
-    """Return whether there is no version to load into the server that was named.
-
-    Raises:
-        BadUpstream: when several models of servers without versions would be recorded.
-    """
+    """Return whether there is no version to load into the server that was named."""
     has_version = options.model is not None or any(map(policies.versions, options.policies))
     if not options.upstreams or has_version:
         return False

@@ -91,11 +91,7 @@ TEXT_PARTS = frozenset({"text", "refusal", "thinking", "input_text", "output_tex
 
 
 def require_trainable(body: Mapping[str, Any], allowed: Collection[Allow]) -> None:
-    """Check that a call's tokens can be trained, or that the recipe allows its fields.
-
-    Raises:
-        Refused: 400, naming the first field that is neither.
-    """
+    """Check that a call's tokens can be trained, or that the recipe allows its fields."""
     for name, value in body.items():
         required = _required_allow(name, value)
         if required is not None and required not in allowed:

@@ -48,11 +48,7 @@ def make_record(job: Job, base: str, steps: int = 0, updates: int = 0) -> Checkp
 
 
 def check_fit(directory: Path, job: Job) -> None:
-    """Check that the learner of `job` can continue from a checkpoint.
-
-    Raises:
-        BadCheckpoint: when it cannot.
-    """
+    """Check that the learner of `job` can continue from a checkpoint."""
     read_record(directory, make_record(job, fingerprint(job.base)))
 
 
@@ -62,12 +58,7 @@ def write_record(directory: Path, record: CheckpointRecord) -> None:
 
 
 def read_record(directory: Path, expected: CheckpointRecord) -> CheckpointRecord:
-    """Read the record of a checkpoint and check that it fits the learner of `expected`.
-
-    Raises:
-        BadCheckpoint: when the record is absent, or of another policy, base model, LoRA shape or
-            rank count.
-    """
+    """Read the record of a checkpoint and check that it fits the learner of `expected`."""
     try:
         saved = CheckpointRecord(**json.loads((directory / RECORD_FILE).read_text()))
     except (OSError, ValueError, TypeError) as error:
@@ -87,11 +78,7 @@ def read_record(directory: Path, expected: CheckpointRecord) -> CheckpointRecord
 
 
 def check_base(base: Path) -> None:
-    """Check that training can start from a model directory.
-
-    Raises:
-        BadBase: when the directory lacks a file; the message names it.
-    """
+    """Check that training can start from a model directory."""
     if not base.is_dir():
         raise BadBase(f"No model directory at {base}. Name one in Hugging Face's layout.")
     if not (base / "config.json").is_file():

@@ -255,11 +255,7 @@ class LearnerClient(ExitStack):
         return self._receive()
 
     def _require_progress(self, name: str) -> None:
-        """Stop the process if it hangs.
-
-        Raises:
-            LearnerFailed: when it has made no progress for `hang_timeout` seconds.
-        """
+        """Stop the process if it hangs."""
         seconds = self._progress.seconds()
         if self._child is None or seconds < self.hang_timeout:
             return

@@ -77,11 +77,7 @@ def measure_drift(
 
 
 def check_drift(drift: Drift, objective: Objective, version: int) -> str | None:
-    """Return a warning if the drift is above `objective.drift_warning`, else None.
-
-    Raises:
-        PolicyDrift: when the drift is above `objective.drift_limit`.
-    """
+    """Return a warning if the drift is above `objective.drift_warning`, else None."""
     if drift.k3 <= objective.drift_warning:
         return None
     found = (

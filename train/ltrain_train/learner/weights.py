@@ -42,9 +42,6 @@ def atomic_directory(directory: Path, what: str, size: int) -> Iterator[Path]:
         directory: the final path.
         what: what is written, for the error of a full disk.
         size: its approximate bytes.
-
-    Raises:
-        DiskFull: when the disk has no room; then the draft is removed.
     """
     require_space(directory, size, what)
     with (
@@ -95,11 +92,7 @@ def critic_size(base: Path, rank: int) -> int:
 
 
 def require_memory(what: str, size: int, free: int, remedy: str = "") -> None:
-    """Check that `free` bytes of memory hold a further model.
-
-    Raises:
-        TooLittleMemory: when they do not.
-    """
+    """Check that `free` bytes of memory hold a further model."""
     if size > free:
         raise TooLittleMemory(
             f"{what} needs about {size / 1e9:.2f} GB beside the trained model, and "
@@ -214,11 +207,7 @@ class Shards:
 
 
 def require_finite(bad: list[str], directory: Path) -> None:
-    """Check that all written tensors are finite.
-
-    Raises:
-        NotFinite: when `bad`, the names of the others, has one.
-    """
+    """Check that all written tensors are finite."""
     if bad:
         raise NotFinite(
             f"The policy was not written to {directory}: {len(bad)} of its tensors have numbers "

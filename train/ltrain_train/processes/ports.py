@@ -50,9 +50,6 @@ def _reserve(port: int) -> None:
     """Bind a Unix socket that is named after the port; one process of this machine can.
 
     The name is in Linux's abstract namespace: it leaves no file, and ends with the process.
-
-    Raises:
-        OSError: when the port is reserved.
     """
     reservation = socket.socket(socket.AF_UNIX)
     try:

@@ -46,12 +46,7 @@ class LeaseClient:
         self._away = False
 
     def send(self, path: str, message: BaseModel, answer: type[Answer]) -> Answer:
-        """Send a message once.
-
-        Raises:
-            GatewayUnreachable: when no gateway answers.
-            GatewayRefused: when it refuses the message.
-        """
+        """Send a message once."""
         timeout = ANSWER_TIMEOUT + float(getattr(message, "wait", 0.0))
         body = json.dumps(message.model_dump(mode="json"), ensure_ascii=False)
         encoded = body.encode(errors="replace")  # an agent's text may have lone surrogates
@@ -67,12 +62,7 @@ class LeaseClient:
     def send_until_answered(
         self, path: str, message: BaseModel, answer: type[Answer]
     ) -> Answer | None:
-        """Send a message until the gateway answers; None if the client was closed before.
-
-        Raises:
-            GatewayGivenUp: when no gateway will answer.
-            GatewayRefused: when it refuses the message.
-        """
+        """Send a message until the gateway answers; None if the client was closed before."""
         while not self._closed.is_set():
             try:
                 found = self.send(path, message, answer)

@@ -112,11 +112,7 @@ class LeaseWorker:
         self._executor = self._open_executor()
 
     def run(self, log: Callable[[str], None]) -> None:
-        """Take attempts and run them, without end.
-
-        Raises:
-            LtrainError: when the gateway refuses this worker, or the agent cannot be started.
-        """
+        """Take attempts and run them, without end."""
         self._executor.wait_ready(START_TIMEOUT)
         self._send_leftovers()  # an earlier worker may have been killed with its agents
         greeting = Heartbeat(worker=self._id, running=[])  # checks the address and the key

@@ -124,11 +124,7 @@ OWN_LIMITS = {
 
 
 def parse_body(fields: type[Body], raw: bytes) -> dict[str, Any]:
-    """Parse and validate the JSON object of a request.
-
-    Raises:
-        Refused: 400, when it is not a valid request; the message names the field.
-    """
+    """Parse and validate the JSON object of a request."""
     try:
         body = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
@@ -149,11 +145,7 @@ def parse_body(fields: type[Body], raw: bytes) -> dict[str, Any]:
 
 
 def validate_body(fields: type[Body], body: dict[str, Any]) -> None:
-    """Check the fields of a request.
-
-    Raises:
-        Refused: 400; the message names the field.
-    """
+    """Check the fields of a request."""
     try:
         fields.model_validate(body)
     except ValidationError as error:

@@ -47,11 +47,7 @@ class ServerApi:
     fields: type[Body]
 
     def parse(self, raw: bytes) -> ClientCall:
-        """Parse and validate a request.
-
-        Raises:
-            Refused: 400, when it is not a valid request; the message names the field.
-        """
+        """Parse and validate a request."""
         return ClientCall(self.operation, parse_body(self.fields, raw), ServerAnswer)
 
 

@@ -21,11 +21,6 @@ async def count_tokens(upstream: Upstream, chat: dict[str, Any], others: list[st
 
     Args:
         others: models of other servers.
-
-    Raises:
-        Refused: 404 for one of these; 400, with the server's own error, when it cannot render the
-            messages.
-        UpstreamFailed: when it does not answer as vLLM does.
     """
     if chat["model"] in others:
         raise Refused(

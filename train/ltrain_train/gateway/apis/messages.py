@@ -104,11 +104,7 @@ class CountBody(MessagesBody):
 
 
 def parse_count(raw: bytes) -> dict[str, Any]:
-    """Parse a request to count tokens, and return the chat completion with this prompt.
-
-    Raises:
-        Refused: 400, when it is not a valid request or needs what a model's server lacks.
-    """
+    """Parse a request to count tokens, and return the chat completion with this prompt."""
     chat = _chat_body(parse_body(CountBody, raw))
     validate_body(ChatBody, chat)
     return chat
@@ -120,11 +116,7 @@ class MessagesApi:
     path = "/v1/messages"
 
     def parse(self, raw: bytes) -> ClientCall:
-        """Parse a request and convert it to a chat completion's.
-
-        Raises:
-            Refused: 400, when it is not a valid request or needs what a model's server lacks.
-        """
+        """Parse a request and convert it to a chat completion's."""
         requested = parse_body(MessagesBody, raw)
         if requested.get("n") not in (1, None):
             raise bad_request(

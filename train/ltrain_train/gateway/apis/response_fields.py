@@ -14,9 +14,6 @@ def replace_fields(body: bytes, replacements: Mapping[str, str]) -> tuple[dict[s
     `replacements` maps names of fields, in the object and in each of its `choices`, to their new
     JSON text. A field that is null or missing stays so. The values of the others are kept, but not
     their spaces, and an integer beyond 64 bits becomes a float.
-
-    Raises:
-        ValueError: when the text is not a JSON object.
     """
     try:
         payload = orjson.loads(body)

@@ -92,11 +92,7 @@ class ResponsesApi:
     path = "/v1/responses"
 
     def parse(self, raw: bytes) -> ClientCall:
-        """Parse a request and convert it to a chat completion's.
-
-        Raises:
-            Refused: 400, when it is not a valid request or needs what a model's server lacks.
-        """
+        """Parse a request and convert it to a chat completion's."""
         requested = parse_body(ResponsesBody, raw)
         for name in KEPT_ELSEWHERE:
             if requested.get(name):

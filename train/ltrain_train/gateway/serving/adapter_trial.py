@@ -66,9 +66,6 @@ async def measure_adapter(upstream: Upstream, weights: Path, rank: int) -> Trial
         upstream: the server, without other calls.
         weights: the model in it.
         rank: rank of the adapter.
-
-    Raises:
-        UpstreamFailed: when the server takes no adapter, or does not answer a call.
     """
     async with _neutral_adapter(upstream, weights, rank):
         models = (upstream.model, TRIAL_ADAPTER)
@@ -80,11 +77,7 @@ async def measure_adapter(upstream: Upstream, weights: Path, rank: int) -> Trial
 
 
 async def warm_up(upstream: Upstream, weights: Path, rank: int) -> None:
-    """Make the first calls with an adapter, which take vLLM seconds, before agents do.
-
-    Raises:
-        UpstreamFailed: when the server takes no adapter, or does not answer a call.
-    """
+    """Make the first calls with an adapter, which take vLLM seconds, before agents do."""
     async with _neutral_adapter(upstream, weights, rank):
         await _time_calls(upstream, TRIAL_ADAPTER)
 

@@ -71,10 +71,6 @@ class Adapters:
             policy: the policy.
             version: its version, an adapter of the weights in the server.
             needed: returns the versions that must stay, besides those with calls in flight.
-
-        Raises:
-            Refused: 409, when the server holds as many adapters as it can, and each is needed.
-            UpstreamFailed: when the server refuses the adapter.
         """
         if self.find(policy, version) is not None:
             return
@@ -103,11 +99,7 @@ class Adapters:
             os.close(adapter.held)
 
     async def restore(self) -> None:
-        """Load every adapter again into a server that was started again.
-
-        Raises:
-            UpstreamFailed: when the server refuses one.
-        """
+        """Load every adapter again into a server that was started again."""
         for adapter in self:
             path = self._policies.path(*adapter.key)
             await self._upstream.load_adapter(adapter.model, path)

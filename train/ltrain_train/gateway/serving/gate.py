@@ -61,9 +61,6 @@ class Gate:
         Args:
             reason: why calls wait, as `/health` reports it.
             drain: seconds that the calls in flight may take.
-
-        Raises:
-            Refused: when calls are still in flight after `drain` seconds.
         """
         async with self.owned(), self.closed(reason, drain):
             yield

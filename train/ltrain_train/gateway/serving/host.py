@@ -44,11 +44,7 @@ class PolicyHost:
         """Whether the user knows that the server lost weights, which it has not again yet."""
 
     async def prepare(self) -> None:
-        """Serve the current versions, also if another command changed them while vLLM started.
-
-        Raises:
-            UpstreamFailed: when the server has another model, or refuses a version.
-        """
+        """Serve the current versions, also if another command changed them while vLLM started."""
         if self._vllm is None:
             await self._attach()
         else:
@@ -59,11 +55,7 @@ class PolicyHost:
                 await publication.publish(publication.kept_version)
 
     async def watch(self) -> None:
-        """Start vLLM again when it dies, or hold the calls while a server is away, without end.
-
-        Raises:
-            ChildDied: when vLLM has died too often.
-        """
+        """Start vLLM again when it dies, or hold the calls while a server is away, without end."""
         if self._vllm is None:
             await self._wait_for_upstream()
         else:
@@ -140,11 +132,7 @@ class PolicyHost:
             await asyncio.sleep(UPSTREAM_POLL)
 
     async def _attach(self) -> None:
-        """Load the weights into a policy server that already runs.
-
-        Raises:
-            UpstreamFailed: when it serves another model or none, or has no admin routes.
-        """
+        """Load the weights into a policy server that already runs."""
         upstream = self.server.upstream
         served = await upstream.models()
         if upstream.model not in served:

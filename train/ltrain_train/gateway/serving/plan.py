@@ -76,9 +76,6 @@ def parse_upstreams(texts: Sequence[str], names: Sequence[str]) -> dict[str, str
     Args:
         texts: `POLICY=URL` for one policy, or `URL` for all others.
         names: the policies of the gateway.
-
-    Raises:
-        BadUpstream: when a text is neither, or a server of a policy is named twice.
     """
     own, shared = dict[str, str](), list[str]()
     for text in texts:
@@ -121,10 +118,6 @@ def plan_servers(
         names: those of the gateway.
         adapters: the options on adapters.
         upstreams: the URL of the running server of each policy that has one.
-
-    Raises:
-        UnknownVersion: when a policy has no current version.
-        SeveralWeights: when one running server would need the weights of several policies.
     """
     planned: dict[tuple[str, str | None], PlannedServer] = {}
     for name in names:
@@ -166,12 +159,7 @@ def choose_untried(
 def prepare_version(
     policies: Policies, name: str, model: Path | None, log: Callable[[str], None]
 ) -> None:
-    """Register the model as version 0 of a new policy, and check the current version.
-
-    Raises:
-        BadModel: when the model or the version is incomplete, or is a prompt.
-        UnknownVersion: when there is neither a model nor a version.
-    """
+    """Register the model as version 0 of a new policy, and check the current version."""
     if model is not None:
         policies.register_new(name, model)
     version = policies.current(name)

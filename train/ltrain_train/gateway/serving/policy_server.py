@@ -95,11 +95,7 @@ class PolicyServer:
         return await self.upstream.loaded_label() == self.weights.label
 
     async def reload(self) -> None:
-        """Load the weights and the adapters again, while no call runs, if the server lost them.
-
-        Raises:
-            UpstreamFailed: when the server refuses them.
-        """
+        """Load the weights and the adapters again, while no call runs, if the server lost them."""
         label = await self.upstream.loaded_label()
         if label != self.weights.label:
             await self._load(self.weights)
@@ -108,24 +104,14 @@ class PolicyServer:
         self.lost_weights = False
 
     async def load(self, weights: Weights) -> None:
-        """Load weights and adapters again, or other weights, while no call runs.
-
-        Raises:
-            UpstreamAway: when the server died, or has unknown weights and must be started again.
-            UpstreamFailed: when it refuses the weights.
-        """
+        """Load weights and adapters again, or other weights, while no call runs."""
         if weights.digest == self.weights.digest:
             await self.reload()
         else:
             await self._replace(weights)
 
     async def _replace(self, weights: Weights) -> None:
-        """Load other weights, while no call runs; adapters of the previous ones are removed.
-
-        Raises:
-            UpstreamAway: when the server died, or has unknown weights and must be started again.
-            UpstreamFailed: when it refuses the weights; it has the previous ones then.
-        """
+        """Load other weights, while no call runs; adapters of the previous ones are removed."""
         try:
             await self._load(weights)
         except UpstreamFailed as error:
@@ -159,11 +145,7 @@ class PolicyServer:
 
 
 def read_weights(policies: Policies, policy: str, version: int) -> Weights:
-    """Return the full weights of a version: of an adapter, those of its base.
-
-    Raises:
-        UnknownVersion: when the version, or the base of its adapter, does not exist.
-    """
+    """Return the full weights of a version: of an adapter, those of its base."""
     base = policies.read_version(policy, version).weights_version
     return Weights(policy, base, policies.read_version(policy, base).base_digests()["model"])
 

@@ -71,11 +71,7 @@ class Publication:
         return self.policies.current(self.policy) if self._trial is None else self._trial
 
     async def enter(self, attempt: AttemptCalls) -> ServedVersion:
-        """Wait until the gate is open, count the call, and return the version that answers it.
-
-        Raises:
-            Refused: 409, when the attempt is pinned to a version that the server does not hold.
-        """
+        """Wait until the gate is open, count the call, and return the version that answers it."""
         await self.gate.enter()
         try:
             chosen = self._choose(attempt)
@@ -105,14 +101,6 @@ class Publication:
             version: the version.
             current: whether it becomes the current version on disk; without that, this gateway
                 alone serves it, until it ends.
-
-        Raises:
-            UnknownVersion: when the version does not exist.
-            BadModel: when its directory is incomplete or does not fit the policy.
-            Refused: 409, when the server holds as many adapters as it can, or its weights are also
-                those of another policy.
-            UpstreamAway: when the policy server died, or has unknown weights and must be restarted.
-            UpstreamFailed: when the policy server refuses the version.
         """
         await asyncio.to_thread(self.policies.verify, self.policy, version)
         weights = read_weights(self.policies, self.policy, version)
@@ -130,11 +118,7 @@ class Publication:
             return time.monotonic() - began
 
     async def resume(self) -> None:
-        """Serve the kept version in a server that was started or attached, if it has its weights.
-
-        Raises:
-            UpstreamFailed: when the server refuses its adapter.
-        """
+        """Serve the kept version in a server that was started or attached and has its weights."""
         version = self.kept_version
         weights = read_weights(self.policies, self.policy, version)
         if weights.digest == self.server.weights.digest:

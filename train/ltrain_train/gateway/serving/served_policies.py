@@ -50,11 +50,7 @@ class ServedPolicies:
         return all(server.gate.is_open for server in self.servers)
 
     def require(self, name: str) -> Publication:
-        """Return the publication of a policy.
-
-        Raises:
-            Refused: 404, when there is no such policy; the message names those that there are.
-        """
+        """Return the publication of a policy."""
         found = self._publications.get(name)
         if found is None:
             raise Refused(
@@ -74,11 +70,7 @@ class ServedPolicies:
         return self._publications.get(model) or self.require(policy)
 
     def of_production(self, model: str, calls: AttemptCalls) -> Publication:
-        """Return the policy that answers a call of production; `NAME@VERSION` pins the call.
-
-        Raises:
-            Refused: 404, when there is no such policy, or its server does not hold the version.
-        """
+        """Return the policy that answers a call of production; `NAME@VERSION` pins the call."""
         if (publication := self._publications.get(model)) is not None:
             return publication
         name, _, number = model.partition("@")

@@ -109,11 +109,7 @@ class Upstream:
             return False
 
     async def models(self) -> list[str]:
-        """Return the names of the server's models, and store the served one's `max_model_len`.
-
-        Raises:
-            UpstreamFailed: when it does not answer, or not as vLLM does.
-        """
+        """Return the names of the server's models, and store the served one's `max_model_len`."""
         content = await self._request(self.url, "GET", "/v1/models")
         try:
             limits = {str(model["id"]): model.get("max_model_len") for model in content["data"]}
@@ -124,11 +120,7 @@ class Upstream:
         return list(limits)
 
     async def load_adapter(self, name: str, folder: Path) -> None:
-        """Load a LoRA adapter, while calls run; calls that name it as their model are its own.
-
-        Raises:
-            UpstreamFailed: when the server refuses it.
-        """
+        """Load a LoRA adapter, while calls run; calls that name it as their model are its own."""
         body = {"lora_name": name, "lora_path": str(folder)}
         for url in self._servers:
             status, text = await self._send(url, "POST", LOAD_ADAPTER, body)
@@ -139,11 +131,7 @@ class Upstream:
                 raise UpstreamFailed(_refusal(self._name(url), "POST", LOAD_ADAPTER, status, text))
 
     async def unload_adapter(self, name: str) -> None:
-        """Remove an adapter that no call uses; one that the server does not have is no error.
-
-        Raises:
-            UpstreamFailed: when the server refuses.
-        """
+        """Remove an adapter that no call uses; one that the server does not have is no error."""
         for url in self._servers:
             status, text = await self._send(url, "POST", UNLOAD_ADAPTER, {"lora_name": name})
             if status not in (200, 404):
@@ -160,11 +148,7 @@ class Upstream:
         return " and ".join(sorted(labels))
 
     async def load(self, weights: Path, label: str) -> None:
-        """Replace the weights of a server without calls in flight, and reset its prefix cache.
-
-        Raises:
-            UpstreamFailed: when the server refuses; its weights are then unknown.
-        """
+        """Replace the weights of a server without calls in flight, and reset its prefix cache."""
         await self._request_all("POST", "/pause?mode=wait")
         try:
             reload = {"method": "reload_weights", "kwargs": {"weights_path": str(weights)}}
@@ -179,11 +163,7 @@ class Upstream:
         await self._request_all("POST", "/update_weight_version", {"new_version": label})
 
     async def _reset_prefix_cache(self, url: str) -> None:
-        """Reset the prefix cache, since its keys and values belong to the old weights.
-
-        Raises:
-            UpstreamFailed: when the server still refuses after 5 seconds.
-        """
+        """Reset the prefix cache, since its keys and values belong to the old weights."""
         retrying = AsyncRetrying(
             retry=retry_if_not_result(lambda answer: answer.get("success")),
             wait=wait_fixed(0.1),
@@ -198,27 +178,15 @@ class Upstream:
             ) from error
 
     async def complete_chat(self, body: dict[str, Any]) -> tuple[int, bytes]:
-        """Return the status and the body of the response to a chat completion.
-
-        Raises:
-            UpstreamAway: when the server does not answer.
-        """
+        """Return the status and the body of the response to a chat completion."""
         return await self._send(self.url, "POST", PATHS["chat"], body)
 
     async def complete_text(self, body: dict[str, Any]) -> tuple[int, bytes]:
-        """Return the status and the body of the response to a completion.
-
-        Raises:
-            UpstreamAway: when the server does not answer.
-        """
+        """Return the status and the body of the response to a completion."""
         return await self._send(self.url, "POST", PATHS["text_completion"], body)
 
     async def tokenize(self, body: dict[str, Any]) -> tuple[int, bytes]:
-        """Return the status and the body of the response to a prompt that is to be tokenised.
-
-        Raises:
-            UpstreamAway: when the server does not answer.
-        """
+        """Return the status and the body of the response to a prompt that is to be tokenised."""
         return await self._send(self._servers[0], "POST", "/tokenize", body)
 
     async def _request_all(

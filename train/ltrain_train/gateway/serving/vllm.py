@@ -124,11 +124,7 @@ class Vllm:
         return self._child
 
     def start(self, model: Path) -> None:
-        """Start vLLM with a model and wait until it has answered a first request.
-
-        Raises:
-            ChildDied: when vLLM ends or is not ready in time; quotes the last lines of its log.
-        """
+        """Start vLLM with a model and wait until it has answered a first request."""
         log_start = self.log.stat().st_size if self.log.exists() else 0
         try:
             with self._client() as client:

@@ -20,11 +20,7 @@ RANK_MODULE = "ltrain_train.learner.verl_backend.rank"
 
 
 def environment(job: Job) -> dict[str, str]:
-    """Return the variables of the learner's process.
-
-    Raises:
-        BadRun: when there is no GPU for each rank, on this machine with GPUs.
-    """
+    """Return the variables of the learner's process."""
     device = detect_device()
     if job.ray_address is not None:
         return shared_environment(device)

@@ -74,11 +74,7 @@ def _init_ray(cpus: int, scratch: Path | None) -> None:
 
 
 def join_ray(address: str, variables: Mapping[str, str]) -> None:
-    """Join the user's cluster; `variables` are those of the ranks.
-
-    Raises:
-        NoCluster: when no cluster answers, or it has another version of Ray or Python.
-    """
+    """Join the user's cluster; `variables` are those of the ranks."""
     otherwise = "train on this machine only"
     join_cluster(address, setting="train.ray_address", otherwise=otherwise, variables=variables)
 

@@ -32,11 +32,7 @@ class CriticTraining:
     def __init__(
         self, job: Job, group: Any, make_batch: Callable[[pl.DataFrame], batch.StepBatch]
     ) -> None:
-        """Load the base with a value head into each worker of `group`.
-
-        Raises:
-            TooLittleMemory: when the critic does not fit beside the policy.
-        """
+        """Load the base with a value head into each worker of `group`."""
         self.group, self.make_batch = group, make_batch
         free = min(group.free_memory())
         require_memory("The critic", critic_size(job.base, job.lora_rank), free)

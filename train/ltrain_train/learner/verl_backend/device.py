@@ -83,12 +83,7 @@ def current_device() -> Device:
 
 
 def check_ranks(device: Device, ranks: int) -> None:
-    """Check that there is a device for each rank; Ray would wait for a missing one forever.
-
-    Raises:
-        BadRun: when there are fewer GPUs than ranks.
-        NvidiaSmiFailed: when the GPUs cannot be counted.
-    """
+    """Check that there is a device for each rank; Ray would wait for a missing one forever."""
     if not device.one_rank_each:
         return
     count = count_visible()

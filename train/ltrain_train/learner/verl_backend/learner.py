@@ -85,11 +85,6 @@ class Learner:
         log-probabilities are not finite afterwards, the whole update is undone: the learner
         returns to the last checkpoint, or to the base. A critic computes the advantages before the
         update, and makes each optimizer step before the policy does.
-
-        Raises:
-            BadSamples: when the rows cannot be trained on; then no step has been made.
-            PolicyDrift: when the server's log-probabilities are too far from the learner's; then no
-                step has been made.
         """
         began = time.monotonic()
         critic = self._critic_of(objective)
@@ -125,11 +120,7 @@ class Learner:
         return [x.tolist() for x in self._log_probs(self._read_rows(samples, kind))]
 
     def export(self, directory: Path, *, dtype: str) -> None:
-        """Write the policy, adapter merged, as a model directory for transformers and vLLM.
-
-        Raises:
-            NotFinite: when a weight is not a finite number; then nothing is written.
-        """
+        """Write the policy, adapter merged, as a model directory for transformers and vLLM."""
         with atomic_directory(
             directory, "the new version", export_size(self.job.base, dtype)
         ) as draft:
@@ -138,12 +129,7 @@ class Learner:
             require_finite(bad, directory)
 
     def export_adapter(self, directory: Path) -> None:
-        """Write the adapter as it was trained, in PEFT's layout.
-
-        Raises:
-            NotFinite: when a weight is not a finite number; then nothing is written.
-            BadBase: when all weights are trained, so that there is no adapter.
-        """
+        """Write the adapter as it was trained, in PEFT's layout."""
         rank = self.job.lora_rank
         if not rank:
             raise BadBase(
@@ -166,11 +152,7 @@ class Learner:
         self.saved = directory
 
     def load(self, directory: Path) -> None:
-        """Load a checkpoint to continue from.
-
-        Raises:
-            BadCheckpoint: when the checkpoint does not fit this learner.
-        """
+        """Load a checkpoint to continue from."""
         checkpoint = read_record(directory, make_record(self.job, self.base))
         if self.critic is not None:
             self.notes += self.critic.load(directory)
@@ -185,19 +167,12 @@ class Learner:
             policy: its name.
             recipe: digest of its recipe.
             checkpoint: its checkpoint; None: it starts from the base.
-
-        Raises:
-            BadCheckpoint: when the checkpoint does not fit this learner.
         """
         self.job = replace(self.job, policy=policy, recipe=recipe, checkpoint=checkpoint)
         self._return_to(checkpoint)
 
     def _split_rows(self, rows: pl.DataFrame, steps: int, samples: Path) -> list[pl.DataFrame]:
-        """Return the rows of each optimizer step.
-
-        Raises:
-            BadSamples: when a step has no weighted token.
-        """
+        """Return the rows of each optimizer step."""
         seed = f"{self.job.seed}.{self.updates}"
         steps_rows = list(split_into_steps(rows, steps, seed))
         if any(batch.total_weight(step_rows) == 0 for step_rows in steps_rows):
@@ -333,11 +308,7 @@ class Learner:
         return [batch.response_values(answer, name, step_batch) for name in names]
 
     def _infer_reference(self, rows: pl.DataFrame) -> list[torch.Tensor]:
-        """Return the log-probabilities of each row's response tokens under the reference.
-
-        Raises:
-            BadBase: when all weights are trained and no reference was loaded.
-        """
+        """Return the log-probabilities of each row's response tokens under the reference."""
         is_loaded = self.job.reference is not None
         if not is_loaded and not self.job.lora_rank:
             raise BadBase(
@@ -348,11 +319,7 @@ class Learner:
         return log_probs
 
     def _critic_of(self, objective: Objective) -> CriticTraining | None:
-        """Return the critic that computes the advantages of an objective, if one does.
-
-        Raises:
-            BadBase: when the learner has loaded none.
-        """
+        """Return the critic that computes the advantages of an objective, if one does."""
         if objective.critic is None or objective.kind == "sft":
             return None
         if self.critic is None:

@@ -48,9 +48,6 @@ class Placement:
         """Return a placement on the cluster that this process has joined.
 
         Ray removes the reservation when this process ends.
-
-        Raises:
-            BadRun: when the cluster is too small or busy, or a rank could not work on its node.
         """
         address = untyped_ray.get_runtime_context().gcs_address
         check_size(untyped_ray.nodes(), job.ranks, address, device)
@@ -71,11 +68,7 @@ class Placement:
 
 
 def check_size(nodes: Sequence[dict[str, Any]], ranks: int, address: str, device: Device) -> None:
-    """Check that a cluster has enough CPUs and GPUs for the ranks, whether they are free or not.
-
-    Raises:
-        BadRun: when it has not.
-    """
+    """Check that a cluster has enough CPUs and GPUs for the ranks, whether they are free or not."""
     slots = {_name(node): _slots(node["Resources"], device) for node in nodes if node["Alive"]}
     count = sum(slots.values())
     if count >= ranks:
@@ -99,11 +92,7 @@ def _name(node: dict[str, Any]) -> str:
 
 
 def _check_nodes(group: Any, job: Job, address: str) -> None:
-    """Run `_probe` where each rank will run.
-
-    Raises:
-        BadRun: when a rank could not work there.
-    """
+    """Run `_probe` where each rank will run."""
     shared = job.scratch
     if shared is None:
         raise BadRun("A learner on a Ray cluster needs a folder that all machines share.")
@@ -176,11 +165,7 @@ def _probe(shared: str, rank: int, content: str, packages: list[str], read: list
 
 
 def judge_probe(probe: Any, versions: dict[str, str], shared: Path, *, is_written: bool) -> None:
-    """Check what a rank has found.
-
-    Raises:
-        BadRun: when it could not work on its node.
-    """
+    """Check what a rank has found."""
     node = probe["node"]
     found = {name: number for name, number in probe["versions"].items() if number != versions[name]}
     if found:
