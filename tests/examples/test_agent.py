@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.runners import make_runner
 
-from ltrain_train.rollout import Runner, load_tasks
+from ltrain_train.rollout import load_tasks
 
 INSTRUMENT = Path(sys.executable).with_name("opentelemetry-instrument")
 QUESTION = "How many airlines are from Peru?"
@@ -110,7 +111,7 @@ def test_workers_record_one_trace_per_rollout_and_reward_the_gold_query(
     outside.rules = [*FURTHER, ("Error:", BAD)]
     outside.rules += [(str(task.input), task.query + ";") for task in tasks[:2]]  # type: ignore[attr-defined]
     outside.rules += [(str(tasks[2].input), BAD)]
-    with Runner(
+    with make_runner(
         run="r",
         agent="agent:solve",
         reward="reward:score",

@@ -11,9 +11,10 @@ import polars as pl
 import pytest
 from tests.examples.example_module import load_module
 from tests.otlp import insert_otlp
+from tests.runners import make_runner
 
 from ltrain_collector.store import Store
-from ltrain_train.rollout import Runner, Task, load_tasks
+from ltrain_train.rollout import Task, load_tasks
 from ltrain_transforms.datasets import derive
 from ltrain_transforms.recipe import Recipe, Source
 from ltrain_transforms.source import Selection, read_spans
@@ -70,7 +71,7 @@ def recorded(
         for name, script in SCRIPTS.items()
         for last, word in script.items()
     ]
-    with Runner(
+    with make_runner(
         run="r",
         agent="agent:solve",
         reward="reward:score",

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.runners import make_runner
 from tests.train.rollout.outside import Outside
 
 from ltrain_collector.store import Store
@@ -76,7 +77,7 @@ def start(served: Served) -> Iterator[Callable[..., Runner]]:
                 "timeout": 60.0,
                 "environ": {"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "langchain,openai"},
             }
-            return stack.enter_context(Runner(**{**defaults, **settings}))
+            return stack.enter_context(make_runner(**{**defaults, **settings}))
 
         yield started
 

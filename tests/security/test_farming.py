@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.fake_vllm import FakeVllm
+from tests.runners import make_runner
 from tests.train.gateway.stage import SECRET, Stage
 
 from ltrain_train.rollout import Runner, Task
@@ -43,7 +44,7 @@ def start(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
                 "timeout": 60.0,
                 "environ": {"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "langchain,openai"},
             }
-            return stack.enter_context(Runner(**{**defaults, **settings}))  # type: ignore[arg-type]
+            return stack.enter_context(make_runner(**{**defaults, **settings}))
 
         yield started
 

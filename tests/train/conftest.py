@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.runners import make_runner
 
 from ltrain_collector.access import Keys, Role
 from ltrain_train.rollout import Runner, Task
@@ -95,7 +96,7 @@ def runner(outside: Any, home: Path) -> Iterator[Callable[..., Runner]]:
                 "agent_sees": SEEN,
                 "environ": {"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "langchain,openai"},
             }
-            return stack.enter_context(Runner(agent=agent, **{**settings, **overrides}))
+            return stack.enter_context(make_runner(agent=agent, **{**settings, **overrides}))
 
         yield start
 

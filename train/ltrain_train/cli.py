@@ -104,28 +104,32 @@ def rollout(
         )
     if to and gateway:
         raise typer.BadParameter("--to names the gateway already. Remove --gateway.")
-    from ltrain_train.rollout import RolloutOptions, run_tasks
+    from ltrain_train.rollout import AgentProgram, TaskRun, run_tasks
 
+    program = AgentProgram(
+        folder=Path.cwd(),
+        agent=None if to else agent or shlex.join(command or []),
+        reward=reward,
+        workers=workers,
+        concurrency=concurrency,
+        python=python,
+        timeout=timeout,
+        reward_timeout=reward_timeout,
+        reward_concurrency=reward_concurrency,
+        reward_rate=reward_rate,
+        agent_sees=tuple(agent_sees or ("input",)),
+        allow=tuple(allow or ()),
+    )
     summary = run_tasks(
-        RolloutOptions(
+        TaskRun(
+            program=program,
             tasks=tasks,
-            agent=None if to else agent or shlex.join(command or []),
-            reward=reward,
             run=run,
             mode=mode,
             rollouts_per_task=rollouts_per_task,
             temperature=temperature,
             gateway=to or gateway or settings.GATEWAY.read(),
             policy=policy,
-            workers=workers,
-            concurrency=concurrency,
-            python=python,
-            timeout=timeout,
-            reward_timeout=reward_timeout,
-            reward_concurrency=reward_concurrency,
-            reward_rate=reward_rate,
-            agent_sees=tuple(agent_sees or ("input",)),
-            allow=tuple(allow or ()),
         )
     )
     typer.echo(summary.as_json() if as_json else summary.table())
@@ -179,19 +183,17 @@ def score(
     """
     if (reward is None) == (judge is None):
         raise typer.BadParameter("Name what judges exactly once: --reward or --judge.")
-    from ltrain_train.rollout import find_judge, score_stored_run
+    from ltrain_train.rollout import AgentProgram, find_judge, score_stored_run
 
-    report = score_stored_run(
-        run,
-        reward,
-        store=store,
-        name=name,
+    program = AgentProgram(
+        folder=Path.cwd(),
+        reward=reward,
+        judges={} if judge is None else {judge: find_judge(recipe, judge)},
         reward_timeout=reward_timeout,
         reward_concurrency=reward_concurrency,
         reward_rate=reward_rate,
-        judges=None if judge is None else {judge: find_judge(recipe, judge)},
-        trust=trust or (),
     )
+    report = score_stored_run(run, program, store=store, name=name, trust=trust or ())
     typer.echo(report.as_json() if as_json else report.as_text())
     if report.failed or report.unseen:
         raise typer.Exit(1)

@@ -68,14 +68,14 @@ def test_the_recipe_names_agent_reward_tasks_and_serving(
     monkeypatch.chdir(project.folder)
     (project.folder / "ltrain.toml").write_text(RECIPE + ROLLOUT)
     plan = plan_of(project, tasks=None, rollout={"agent": None, "timeout": 5.0})
-    assert (plan.rollout.agent, plan.rollout.reward) == ("agent:solve", "reward:score")
-    assert (plan.rollout.workers, plan.rollout.timeout) == (3, 5.0)
-    assert plan.rollout.agent_sees == ("input", "tools")
+    assert (plan.program.agent, plan.program.reward) == ("agent:solve", "reward:score")
+    assert (plan.program.workers, plan.program.timeout) == (3, 5.0)
+    assert plan.program.agent_sees == ("input", "tools")
     assert (plan.name, len(plan.tasks), plan.planned) == ("eval-held-out", 5, 5)
     assert "--max-model-len 512" in " ".join(plan.serve)
     assert plan.rewards
     sampled = plan_of(project, samples=3, temperature=1.0, run="mine", rollout=AGENT)
-    assert (sampled.rollout.agent, sampled.planned, sampled.name) == ("a:solve", 15, "mine")
+    assert (sampled.program.agent, sampled.planned, sampled.name) == ("a:solve", 15, "mine")
     assert (plan.temperature, sampled.temperature) == (0.0, 1.0)
 
 
@@ -104,6 +104,6 @@ def test_a_recipe_without_agent_is_no_error_before_it_is_needed(
 ) -> None:
     monkeypatch.chdir(project.folder)
     (project.folder / "ltrain.toml").write_text(RECIPE)
-    assert plan_of(project).rollout.agent == "a:solve"
+    assert plan_of(project).program.agent == "a:solve"
     with pytest.raises(BadRun, match="or a recipe with a"):
         plan_of(project, rollout={})

@@ -16,11 +16,12 @@ from typing import Any
 import httpx
 import psutil
 import pytest
+from tests.runners import make_runner
 from tests.train.gateway.conftest import write_model
 from tests.train.gateway.test_serve import FAKE_VLLM, program, serving
 
 from ltrain_train.gateway import gateway_secret
-from ltrain_train.rollout import Runner, Task
+from ltrain_train.rollout import Task
 
 LONGER = 3.0
 """Seconds by which the outage exceeds the time limit."""
@@ -138,7 +139,7 @@ def test_a_policy_server_that_is_away_ends_no_rollout_as_a_timeout(
         settings: dict[str, Any] = {"workers": 1, "concurrency": 3, "timeout": timeout}
         if not agent.startswith("waits:"):
             settings["workers"] = 3
-        with Runner(
+        with make_runner(
             run="r",
             agent=agent,
             reward=None,

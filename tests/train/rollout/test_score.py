@@ -14,7 +14,7 @@ from tests.otlp import insert_otlp
 from ltrain_collector.store import Store
 from ltrain_instrument import attributes
 from ltrain_instrument.identity import Identity, rollout_id
-from ltrain_train.rollout import score
+from ltrain_train.rollout import AgentProgram, score
 from ltrain_train.rollout.runner import Runner
 from ltrain_train.rollout.runner_spans import SpanWriter
 from ltrain_train.rollout.score import read_rollouts
@@ -90,7 +90,7 @@ def test_values_that_go_to_another_store_are_named(
     monkeypatch.chdir(AGENTS)
     monkeypatch.setattr(score, "ARRIVAL", 1.0)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
-    report = score.score_stored_run("r", "scores:one")
+    report = score.score_stored_run("r", AgentProgram(folder=AGENTS, reward="scores:one"))
     assert (report.scored, report.failed) == (2, [])
     assert report.unseen.startswith("2 of 2 new values are not in http://127.0.0.1:")
     assert "They were sent to http://127.0.0.1:9" in report.as_text().splitlines()[-1]

@@ -8,10 +8,9 @@
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
-from ltrain_collector.store import Store
 from ltrain_instrument import settings
 from ltrain_train.errors import BadRun, RolloutsFailed, WrongVersion
 from ltrain_train.evaluation.comparison import (
@@ -23,10 +22,16 @@ from ltrain_train.evaluation.comparison import (
     choose_metric,
 )
 from ltrain_train.evaluation.plan import EvaluatedVersion, EvaluationPlan
-from ltrain_train.gateway import GatewayClient, gateway_secret
 from ltrain_train.processes import RunLock, free_port
-from ltrain_train.rollout import Runner, describe_failures, rollout_logs
-from ltrain_train.runs import Services, WaveSummary, responds, retry_publish, retry_store
+from ltrain_train.rollout import describe_failures, rollout_logs
+from ltrain_train.runs import (
+    RunEnvironment,
+    Services,
+    WaveSummary,
+    responds,
+    retry_publish,
+    retry_store,
+)
 from ltrain_train.store import require_own_store
 from ltrain_train.workers import RolloutResult
 from ltrain_transforms.source import wait_complete
@@ -149,16 +154,14 @@ class _WaveRunner:
     """Runs the wave of one version."""
 
     plan: EvaluationPlan
-    run_name: str
-    gateway: GatewayClient
-    runner: Runner
-    store: Store
+    environment: RunEnvironment
 
     def run(self, version: EvaluatedVersion, progress: Progress) -> WaveSummary:
-        plan, store = self.plan, self.store
-        retry_publish(lambda: self.gateway.publish(version.policy, version.version, current=False))
+        plan, environment = self.plan, self.environment
+        gateway, store = environment.gateway, environment.store
+        retry_publish(lambda: gateway.publish(version.policy, version.version, current=False))
         with progress.measure(version) as count:
-            results = self.runner.run(
+            results = environment.runner.run(
                 MODE,
                 version.wave,
                 plan.tasks,
@@ -182,8 +185,9 @@ class _WaveRunner:
         """
         senders = sender_roles.trusted_senders(self.plan.trust)
         sql = ANSWERED_SQL % sender_roles.role_condition(Role.GATEWAY, senders)
-        parameters = {"run": self.run_name, "mode": MODE, "wave": version.wave}
-        answered = retry_store(lambda: self.store.query(sql, parameters))["version"].to_list()
+        parameters = {"run": self.environment.run, "mode": MODE, "wave": version.wave}
+        store = self.environment.store
+        answered = retry_store(lambda: store.query(sql, parameters))["version"].to_list()
         if others := sorted(set(answered) - {str(version)}):
             raise WrongVersion(
                 f"{', '.join(others)} answered calls of the evaluation of {version}, because the "
@@ -196,54 +200,17 @@ class _WaveRunner:
 def _serving(plan: EvaluationPlan, policy: str, run: str, lock: RunLock) -> Iterator[_WaveRunner]:
     """Start a gateway for the policy, the store if it does not run, and the agent's processes."""
     _print(f"starting a gateway for policy '{policy}'; its logs are in {plan.home / 'logs'}")
-    with ExitStack() as stack:
-        services = Services(
-            plan.home,
-            policies=(policy,),
-            serve=plan.serve,
-            gateway_url=f"http://127.0.0.1:{free_port()}",
-            keep_open=lock.descriptors,
-        )
-        stack.enter_context(services)
-        services.start()
-        secret = gateway_secret(plan.home)
-        runner = services.open_runner(
-            lambda: stack.enter_context(_make_runner(plan, policy, run, services, secret, lock)),
-            lambda: plan.rollout.agent is not None,
-        )
-        given_up = services.gateway_given_up
-        gateway = GatewayClient(services.gateway_url, secret, given_up=given_up)
-        stack.enter_context(closing(gateway))
-        store = stack.enter_context(Store.open(services.store_url))
-        yield _WaveRunner(plan, run, gateway, runner, store)
-
-
-def _make_runner(
-    plan: EvaluationPlan, policy: str, run: str, services: Services, secret: str, lock: RunLock
-) -> Runner:
-    return Runner(
-        run=run,
-        agent=plan.rollout.agent,
-        reward=plan.rollout.reward,
-        folder=plan.folder,
-        gateway=services.gateway_url,
-        gateway_given_up=services.gateway_given_up,
-        secret=secret,
-        policy=policy,
-        home=plan.home,
-        workers=plan.rollout.workers,
-        concurrency=plan.rollout.concurrency,
-        python=plan.rollout.python,
-        timeout=plan.rollout.timeout,
-        reward_timeout=plan.rollout.reward_timeout,
-        reward_concurrency=plan.rollout.reward_concurrency,
-        reward_rate=plan.rollout.reward_rate,
-        agent_sees=plan.rollout.agent_sees,
-        judges=plan.judges,
-        services=plan.services,
-        secrets=plan.secrets,
+    services = Services(
+        plan.home,
+        policies=(policy,),
+        serve=plan.serve,
+        gateway_url=f"http://127.0.0.1:{free_port()}",
         keep_open=lock.descriptors,
     )
+    with RunEnvironment(run, plan.program, services) as environment:
+        services.start()
+        environment.open()
+        yield _WaveRunner(plan, environment)
 
 
 def _require_own_upstream(plan: EvaluationPlan) -> None:

@@ -1,17 +1,17 @@
 """What `ltrain eval` evaluates, from its options and the recipe: versions, tasks, agent, reward."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ltrain_train.errors import BadRun, DifferentBases
 from ltrain_train.policy import Policies, find_artifact, read_adapter_config
 from ltrain_train.publishing import parse_version
-from ltrain_train.rollout import Task, load_tasks
+from ltrain_train.rollout import AgentProgram, Task, load_tasks
 from ltrain_train.runs import serve_arguments
 from ltrain_train.workers import find_python
-from ltrain_transforms.recipe import DEFAULT, Judge, Recipe, Reward, Rollout, Serve, Service, Train
+from ltrain_transforms.recipe import DEFAULT, Recipe, Reward, Rollout, Serve, Train
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +48,6 @@ class EvaluationPlan:
     """An evaluation whose inputs were read and checked."""
 
     home: Path
-    folder: Path
-    """Folder of the agent and the reward function."""
     name: str
     """Name of the run; a number is added if there is one of this name."""
     versions: Sequence[EvaluatedVersion]
@@ -58,18 +56,13 @@ class EvaluationPlan:
     temperature: float
     metric: str | None
     seed: int
-    rollout: Rollout
+    program: AgentProgram
     rewards: Sequence[Reward]
-    judges: Mapping[str, Judge]
-    """By the name of their evaluation."""
-    services: Sequence[Service]
     trust: Sequence[str]
     span_timeout: float
     upstream: str | None
     serve: Sequence[str]
     """Arguments of `ltrain serve`."""
-    secrets: Sequence[str]
-    """Environment variables that agents do not get."""
 
     @property
     def planned(self) -> int:
@@ -99,13 +92,11 @@ def make_plan(options: EvaluationOptions, home: Path) -> EvaluationPlan:
     tasks = options.tasks or _find_validation(folder, section)
     overrides = {name: value for name, value in options.rollout.items() if value is not None}
     section |= {"remote": False} | overrides if "agent" in overrides else overrides
-    judges = recipe.judges if recipe else {}
-    _require_agent(section, judged=bool(judges))
+    _require_agent(section, judged=bool(recipe and recipe.judges))
     find_python(section.get("python"), folder)
     serve, train = (recipe.serve, recipe.train) if recipe else (Serve(), Train())
     return EvaluationPlan(
         home=home,
-        folder=folder,
         name=options.run or f"eval-{tasks.stem}",
         versions=versions,
         tasks=load_tasks(tasks),
@@ -113,16 +104,19 @@ def make_plan(options: EvaluationOptions, home: Path) -> EvaluationPlan:
         temperature=options.temperature or 0.0,
         metric=options.metric,
         seed=options.seed,
-        rollout=Rollout.model_validate(section | {"tasks": str(tasks)}),
+        program=_program(section | {"tasks": str(tasks)}, folder, recipe),
         rewards=recipe.reward if recipe else (),
-        judges=judges,
-        services=recipe.service if recipe else (),
         trust=recipe.source.trust if recipe else (),
         span_timeout=train.span_timeout,
         upstream=serve.upstream,
         serve=serve_arguments(*_with_adapters(policies, versions, serve, train), folder),
-        secrets=recipe.secrets if recipe else (),
     )
+
+
+def _program(section: Mapping[str, Any], folder: Path, recipe: Recipe | None) -> AgentProgram:
+    """Return the program of a [rollout] section; nothing is trained on the calls of its agent."""
+    program = AgentProgram.from_section(Rollout.model_validate(section), folder, recipe)
+    return replace(program, allow=(), pin_version=False)
 
 
 def _with_adapters(

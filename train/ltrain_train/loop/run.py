@@ -6,39 +6,37 @@ order. Services that ran before keep running.
 
 import logging
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 
 from ltrain_collector.store import Store
 from ltrain_instrument import attributes
 from ltrain_train import gpu
 from ltrain_train.errors import BadRun
-from ltrain_train.gateway import LENGTH_SETTING, GatewayClient, gateway_secret
+from ltrain_train.gateway import LENGTH_SETTING, GatewayClient
 from ltrain_train.loop.generation import Generation
 from ltrain_train.loop.online import OnlineRun
 from ltrain_train.loop.policy_run import PolicyRun
 from ltrain_train.loop.trackers import open_trackers
 from ltrain_train.policy import Policies
 from ltrain_train.processes import RunLock, serve_pages
-from ltrain_train.rollout import AttemptLog, check_leases, load_tasks, rollout_logs
+from ltrain_train.rollout import load_tasks, rollout_logs
 from ltrain_train.runs import (
     Journal,
     Phases,
     Plan,
     PolicyJournal,
     Progress,
-    Services,
+    RunEnvironment,
     Wave,
     describe_places,
     describe_start,
     load_held_out,
-    make_runner,
     open_journal,
     retry_publish,
     retry_store,
 )
 from ltrain_train.schedule import check_domains
-from ltrain_train.store import open_service_provider, require_own_store
+from ltrain_train.store import require_own_store
 from ltrain_train.updates import Learners, Updater
 from ltrain_train.workers import find_python
 from ltrain_transforms.recipe import Rollout, Serve
@@ -92,51 +90,38 @@ def run_online(
         updates=plan.train.updates,
         current=[policies.read_version(name, policies.current(name)) for name in plan.trained],
     )
-    with journal.working(plan.train.updates), ExitStack() as stack, lock.working():
+    services = plan.services(lock)
+    with (
+        journal.working(plan.train.updates),
+        RunEnvironment(journal.run, plan.program, services) as environment,
+        lock.working(),
+    ):
         progress.show("loading the model: the learner and vLLM start, about a minute")
-        services = stack.enter_context(
-            Services(
-                plan.home,
-                policies=plan.served,
-                serve=plan.serve_arguments,
-                keep_open=lock.descriptors,
-            )
-        )
-        log, trust = AttemptLog(journal.folder), plan.recipe.source.trust
-        rename = "with source.run in the recipe"
-        check_leases(services.store_url, journal.run, log, rename=rename, trust=trust)
+        environment.check_leases(journal, plan.recipe.source.trust)
         on_start(describe_start(journal, plan.recipe, len(tasks), *map(len, held_out.values())))
         on_start(describe_places(plan.home, services.store_url, services.gateway_url))
         if gpus := gpu.describe_use():
             on_start(gpus)
-        record = stack.enter_context(open_trackers(plan.train.trackers, journal, on_start))
-        learners = stack.enter_context(Learners(plans, policies, journal.latest, lock))
-        stack.callback(services.stop_gateway)  # it ends while the learner ends
+        record = environment.enter_context(open_trackers(plan.train.trackers, journal, on_start))
+        learners = environment.enter_context(Learners(plans, policies, journal.latest, lock))
+        environment.callback(services.stop_gateway)  # it ends while the learner ends
         services.start()
         if pages is not None:
             place = (plan.home, services.store_url, pages, lock.descriptors)
-            stack.enter_context(serve_pages(*place, on_start))
+            environment.enter_context(serve_pages(*place, on_start))
         if plan.recipe.serve != Serve() and not services.starts_gateway:
             _logger.warning(
                 "ltrain: [serve] has no effect, because the gateway at %s runs already",
                 services.gateway_url,
             )
-        secret = gateway_secret(plan.home)
-        runner = services.open_runner(
-            lambda: stack.enter_context(make_runner(plan, journal.run, services, secret, lock)),
-            # until the learner has loaded its model, it and vLLM use a core each; its errors are
-            # raised here
-            lambda: learners.ready() and rollout.agent is not None,
-        )
-        given_up = services.gateway_given_up
-        gateway = GatewayClient(services.gateway_url, secret, given_up=given_up)
-        stack.callback(gateway.close)
+        # until the learner has loaded its model, it and vLLM use a core each; its errors are
+        # raised here
+        environment.open(may_open=learners.ready)
+        gateway, store = environment.gateway, environment.store
         adapters = [each.policy for each in plans if each.train.lora_rank]
         for choice in {gateway.publish_choice(policy).describe() for policy in adapters}:
             on_start(f"{choice}.")
-        provider = open_service_provider("ltrain-loop", plan.home)
-        stack.callback(provider.shutdown)
-        store = stack.enter_context(Store.open(services.store_url))
+        provider = environment.open_provider("ltrain-loop")
         warn_of_long_prompts(store, gateway.max_model_len())
 
         def report(wave: Wave) -> None:
@@ -162,7 +147,7 @@ def run_online(
             rewards={each.policy: each.recipe.reward for each in plans},
             journal=journal,
             store=store,
-            runner=runner,
+            runner=environment.runner,
             tasks=tasks,
             held_out=held_out,
             versions=lambda: {each.name: each.version for each in policy_runs},

@@ -1,7 +1,7 @@
 """`ltrain apo`: starts what a search for a better prompt needs, runs it, and prints its result."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,12 +10,10 @@ from opentelemetry.context import Context
 from opentelemetry.trace import SpanKind
 from rich.console import Console
 
-from ltrain_collector.store import Store
 from ltrain_instrument import attributes, settings
 from ltrain_instrument.identity import Identity
 from ltrain_instrument.tokens import CallSpan
 from ltrain_train.errors import BadRun
-from ltrain_train.gateway import GatewayClient, gateway_secret
 from ltrain_train.policy import Policies
 from ltrain_train.processes import RunLock
 from ltrain_train.prompts.critic import PromptCritic
@@ -23,26 +21,23 @@ from ltrain_train.prompts.optimizer import PromptOptimizer
 from ltrain_train.prompts.prompt_waves import PromptWaves
 from ltrain_train.prompts.proposal_log import ProposalLog
 from ltrain_train.rollout import (
-    AttemptLog,
     ChatModel,
     RewardLimits,
-    check_leases,
     load_tasks,
     rollout_logs,
 )
 from ltrain_train.runs import (
     Journal,
     Plan,
-    Services,
+    RunEnvironment,
     Wave,
     WaveRows,
     hold_lock,
     load_held_out,
-    make_runner,
     open_journal,
     test_scores,
 )
-from ltrain_train.store import open_service_provider, require_own_store
+from ltrain_train.store import require_own_store
 from ltrain_train.workers import find_python
 from ltrain_transforms.recipe import CriticModel, PromptSearch, Recipe
 
@@ -113,36 +108,20 @@ def _search(found: SearchPlan, lock: RunLock) -> tuple[Journal, int]:
     find_python(plan.rollout.python, plan.folder)
     held_out = load_held_out(plan.folder, plan.rollout, tasks)
     journal = _open_journal(found)
-    with journal.working(None), ExitStack() as stack, lock.working():
-        services = Services(
-            plan.home,
-            policies=plan.served,
-            serve=plan.serve_arguments,
-            keep_open=lock.descriptors,
-        )
-        stack.enter_context(services)
-        check_leases(
-            services.store_url,
-            journal.run,
-            AttemptLog(journal.folder),
-            rename="with source.run in the recipe",
-            trust=plan.recipe.source.trust,
-        )
+    services = plan.services(lock)
+    with (
+        journal.working(None),
+        RunEnvironment(journal.run, plan.program, services) as environment,
+        lock.working(),
+    ):
+        environment.check_leases(journal, plan.recipe.source.trust)
         limits = RewardLimits()
-        model = stack.enter_context(closing(ChatModel("The critic", found.critic, limits)))
+        model = environment.enter_context(closing(ChatModel("The critic", found.critic, limits)))
         _console().print(_describe_start(found, journal))
         services.start()
-        secret = gateway_secret(plan.home)
-        runner = services.open_runner(
-            lambda: stack.enter_context(make_runner(plan, journal.run, services, secret, lock)),
-            lambda: plan.rollout.agent is not None,
-        )
-        given_up = services.gateway_given_up
-        gateway = GatewayClient(services.gateway_url, secret, given_up=given_up)
-        stack.enter_context(closing(gateway)).require_running()
-        provider = open_service_provider("ltrain-apo", plan.home)
-        stack.callback(provider.shutdown)
-        store = stack.enter_context(Store.open(services.store_url))
+        environment.open()
+        environment.gateway.require_running()
+        provider = environment.open_provider("ltrain-apo")
         log = ProposalLog(journal.folder)
         start_call = partial(
             CallSpan,
@@ -158,8 +137,8 @@ def _search(found: SearchPlan, lock: RunLock) -> tuple[Journal, int]:
                 recipe=plan.recipe,
                 policy=search.policy,
                 journal=journal,
-                store=store,
-                runner=runner,
+                store=environment.store,
+                runner=environment.runner,
                 logs=rollout_logs(plan.home),
                 on_wave=partial(_print_wave, WaveRows(plan.recipe)),
             ),

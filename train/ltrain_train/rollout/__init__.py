@@ -6,11 +6,12 @@ from ltrain_instrument.face import open_face
 
 if TYPE_CHECKING:
     from ltrain_train.rollout.attempt_log import AttemptLog
-    from ltrain_train.rollout.executor import rollout_logs
+    from ltrain_train.rollout.executor import RunnerEnvironment, rollout_logs
     from ltrain_train.rollout.failures import Failure, describe_failures, find_failures
     from ltrain_train.rollout.finished import check_leases, finished_rollouts
+    from ltrain_train.rollout.program import AgentProgram
     from ltrain_train.rollout.rewards import ChatModel, EndpointAway, RewardLimits, StartCall
-    from ltrain_train.rollout.run_tasks import RolloutOptions, run_tasks
+    from ltrain_train.rollout.run_tasks import TaskRun, run_tasks
     from ltrain_train.rollout.runner import Runner
     from ltrain_train.rollout.runs import last_and_next_name
     from ltrain_train.rollout.score import ScoreReport, find_judge, score_stored_run

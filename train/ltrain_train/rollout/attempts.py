@@ -8,14 +8,14 @@ import logging
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from opentelemetry.sdk.trace import TracerProvider
 
 from ltrain_instrument import attributes
-from ltrain_instrument.allow import Allow
+from ltrain_instrument.files import path_component
 from ltrain_instrument.identity import Identity
 from ltrain_instrument.prompts import Prompt
 from ltrain_train.attempt_services import NO_LEASE, Lease
@@ -29,7 +29,9 @@ from ltrain_train.gateway import (
     sign_rollout_key,
 )
 from ltrain_train.rollout.attempt_log import AttemptLog
+from ltrain_train.rollout.executor import RunnerEnvironment
 from ltrain_train.rollout.planned_rollout import PlannedRollout
+from ltrain_train.rollout.program import AgentProgram
 from ltrain_train.rollout.rewards import RewardFailed
 from ltrain_train.rollout.runner_spans import AttemptSpans, SpanWriter
 from ltrain_train.rollout.scorer import Scorer
@@ -91,23 +93,14 @@ class ClosedAttempt:
 
 
 @dataclass(frozen=True, slots=True)
-class WaveSettings:
-    """The settings of all attempts of a wave."""
+class WaveTerms:
+    """The sampling and the prompts of one wave."""
 
-    policy: str
     sampling: dict[str, float]
-    """Sampling parameters that the gateway imposes on their calls."""
+    """Sampling parameters that the gateway imposes on the agent's calls."""
     policy_sampling: dict[str, dict[str, float]]
-    """Those of calls of these policies, in place of `sampling`."""
-    timeout: float
-    """Seconds until an attempt times out."""
-    agent_sees: tuple[str, ...] = ("input",)
-    """Keys of the task that an agent may read, besides id and domain."""
-    allow: tuple[Allow, ...] = ()
-    """Untrainable request features that their calls may use."""
-    pin_version: bool = False
-    """Whether calls are refused when the version of an attempt's first call is gone."""
-    prompts: Mapping[str, Prompt] = field(default_factory=dict)
+    """The sampling of calls of these policies, in place of `sampling`."""
+    prompts: Mapping[str, Prompt]
     """The prompts that the agent may read, by name."""
 
 
@@ -116,20 +109,20 @@ class Attempts:
 
     def __init__(
         self,
+        program: AgentProgram,
+        environment: RunnerEnvironment,
+        terms: WaveTerms,
         *,
         provider: TracerProvider,
         client: GatewayClient,
         scorer: Scorer,
-        attempt_log: AttemptLog,
-        gateway: str,
-        secret: str,
-        settings: WaveSettings,
         store_keys: StoreKeys | None = None,
     ) -> None:
-        self._store_keys = store_keys
+        self._program, self._environment, self._terms = program, environment, terms
         self._span_writer, self._client = SpanWriter(provider), client
-        self._scorer, self._attempt_log = scorer, attempt_log
-        self._gateway, self._secret, self._settings = gateway, secret, settings
+        self._scorer, self._store_keys = scorer, store_keys
+        self.log = AttemptLog(environment.home / "runs" / path_component(environment.run))
+        self._key_seconds = program.timeout + KEY_GRACE
         self._lock = threading.Lock()
         self._open: set[str] = set()
         self._unscored: list[UnscoredAttempt] = []
@@ -142,21 +135,20 @@ class Attempts:
             lease: the services of the attempt, which `close` and `cancel` release.
         """
         assert rollout.identity.rollout is not None
-        number = self._attempt_log.begin(rollout.identity.rollout)
+        number = self.log.begin(rollout.identity.rollout)
         identity = replace(rollout.identity, attempt=number)
-        settings = self._settings
-        seconds = settings.timeout + KEY_GRACE
+        prompts = self._terms.prompts
         spans = self._span_writer.write_dispatch(
-            identity, seconds, rollout.task.json_input, settings.prompts
+            identity, self._key_seconds, rollout.task.json_input, prompts
         )
         attempt = Attempt(
             identity=identity,
-            task=rollout.task.visible_fields(settings.agent_sees),
+            task=rollout.task.visible_fields(self._program.agent_sees),
             endpoint=self._endpoint(identity, lease.addresses),
             traceparent=spans.traceparent,
             started=spans.started,
-            timeout=settings.timeout,
-            prompts=settings.prompts,
+            timeout=self._program.timeout,
+            prompts=prompts,
             environ=self._attempt_environment(identity),
             isolated=rollout.isolated,
         )
@@ -236,26 +228,26 @@ class Attempts:
 
     def _endpoint(self, identity: Identity, services: Mapping[str, str]) -> Endpoint:
         path = f"/rollout/{identity.rollout}/attempt/{identity.attempt}/v1"
-        key = self._sign_key(identity, self._settings.timeout + KEY_GRACE)
-        url = self._gateway.rstrip("/") + path
-        return Endpoint(url, key, self._settings.policy, dict(services))
+        key = self._sign_key(identity, self._key_seconds)
+        url = self._environment.gateway.rstrip("/") + path
+        return Endpoint(url, key, self._environment.policy, dict(services))
 
     def _sign_key(self, identity: Identity, seconds: float) -> str:
         claims = RolloutClaims(
             identity=identity,
-            policy=self._settings.policy,
-            sampling=self._settings.sampling,
-            policy_sampling=self._settings.policy_sampling,
-            allow=self._settings.allow,
-            pin_version=self._settings.pin_version,
+            policy=self._environment.policy,
+            sampling=self._terms.sampling,
+            policy_sampling=self._terms.policy_sampling,
+            allow=tuple(self._program.allow),
+            pin_version=self._program.pin_version,
             expires=time.time() + seconds,
         )
-        return sign_rollout_key(self._secret, claims)
+        return sign_rollout_key(self._environment.secret, claims)
 
     def _attempt_environment(self, identity: Identity) -> dict[str, str | None]:
         if self._store_keys is None:
             return {}
-        return self._store_keys.attempt_environment(identity, self._settings.timeout + KEY_GRACE)
+        return self._store_keys.attempt_environment(identity, self._key_seconds)
 
     def _remove_open(self, running: RunningAttempt) -> bool:
         with self._lock:
@@ -276,7 +268,7 @@ class Attempts:
 
     def _close_key(self, running: RunningAttempt) -> CallCounts:
         attempt, key = running.attempt, running.attempt.endpoint.api_key
-        expires = attempt.started / 1e9 + self._settings.timeout + KEY_GRACE
+        expires = attempt.started / 1e9 + self._key_seconds
         if time.time() + CLOSE_GRACE > expires:  # the attempt may have waited to be closed
             key = self._sign_key(attempt.identity, CLOSE_GRACE)
         return self._client.close_attempt(attempt.identity, key)
@@ -309,7 +301,7 @@ class Attempts:
             digests={name: value for name, value in digests.items() if value},
             contents=contents,
         )
-        self._attempt_log.end(str(identity.rollout), identity.attempt or 0, result.outcome)
+        self.log.end(str(identity.rollout), identity.attempt or 0, result.outcome)
         return RolloutResult(
             identity=identity,
             outcome=result.outcome,

@@ -1,10 +1,13 @@
-"""What runs the attempts of an agent: worker processes, commands, or the gateway's workers."""
+"""The executor of an agent's attempts: worker processes, commands, or the gateway's workers."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ltrain_train.remote import RemoteExecutor
 from ltrain_train.rollout.planned_rollout import PlannedRollout
+from ltrain_train.rollout.program import AgentProgram
 from ltrain_train.schedule import GroupQueue
 from ltrain_train.workers import (
     Attempt,
@@ -12,67 +15,63 @@ from ltrain_train.workers import (
     CommandExecutor,
     Executor,
     WorkerPool,
-    is_reference,
 )
 
 OnEnd = Callable[[Attempt, AttemptResult], None]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunnerEnvironment:
+    """The run, the home and the gateway of a runner."""
+
+    run: str
+    """Name of the run."""
+    home: Path
+    gateway: str
+    """URL of the gateway."""
+    secret: str
+    """Secret of the gateway."""
+    policy: str
+    """The policy that answers the calls."""
+    gateway_given_up: Callable[[], str] = lambda: ""
+    """Returns why no gateway will answer again; '' while one may."""
+    keep_open: Sequence[int] = ()
+    """Descriptors of the run's lock, open until all processes have ended."""
+
+
 def open_executor(
-    agent: str | None,
-    on_end: OnEnd,
-    *,
-    folder: Path,
-    environ: dict[str, str | None],
-    logs: Path,
-    workers: int,
-    concurrency: int,
+    program: AgentProgram,
+    environment: RunnerEnvironment,
     python: Path,
-    gateway: str,
-    secret: str,
-    gateway_given_up: Callable[[], str],
-    keep_open: Sequence[int],
+    environ: dict[str, str | None],
+    on_end: OnEnd,
 ) -> Executor:
     """Return the executor of an agent; it starts its processes without waiting for them.
 
     Args:
-        agent: `module:function`, a command, or None for the agent of the gateway's workers.
+        program: the agent.
+        environment: the gateway and the home.
+        python: the Python of the agent's processes on this machine.
+        environ: variables of these processes.
         on_end: called with each attempt that has ended.
-        folder: folder of the agent.
-        environ: variables of the agent's processes on this machine.
-        logs: folder of the logs of these processes.
-        workers: number of these processes.
-        concurrency: rollouts at a time in one process that imports the agent.
-        python: the Python of these processes.
-        gateway: URL of the gateway.
-        secret: secret of the gateway.
-        gateway_given_up: returns why no gateway will answer again; '' while one may.
-        keep_open: descriptors that stay open until all processes have ended.
     """
-    if agent is None:
-        return RemoteExecutor(gateway, secret, on_end=on_end, given_up=gateway_given_up)
-    if is_reference(agent):
-        return WorkerPool(
-            agent,
-            folder=folder,
-            environ=environ,
-            logs=logs,
-            workers=workers,
-            concurrency=concurrency,
-            on_end=on_end,
-            python=python,
-            keep_open=keep_open,
+    if program.agent is None:
+        given_up = environment.gateway_given_up
+        return RemoteExecutor(
+            environment.gateway, environment.secret, on_end=on_end, given_up=given_up
         )
-    return CommandExecutor(
-        agent,
-        folder=folder,
-        environ=environ,
-        logs=logs,
-        workers=workers,
-        on_end=on_end,
-        python=python,
-        keep_open=keep_open,
-    )
+    options: dict[str, Any] = {
+        "folder": program.folder,
+        "environ": environ,
+        "logs": rollout_logs(environment.home),
+        "workers": program.workers,
+        "on_end": on_end,
+        "python": python,
+        "keep_open": environment.keep_open,
+    }
+    if program.is_function:
+        return WorkerPool(program.agent, concurrency=program.concurrency, **options)
+    return CommandExecutor(program.agent, **options)
 
 
 def next_rollout(executor: Executor, waiting: GroupQueue[PlannedRollout]) -> PlannedRollout | None:

@@ -11,15 +11,15 @@ from typing import Any
 
 from ltrain_collector.dsn import Server, parse_dsn
 from ltrain_instrument import settings
-from ltrain_instrument.allow import Allow
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.identity import Mode
 from ltrain_train.gateway import GatewayClient, gateway_secret
 from ltrain_train.processes import RunLock, run_lock
 from ltrain_train.rollout.attempt_log import AttemptLog
-from ltrain_train.rollout.executor import rollout_logs
+from ltrain_train.rollout.executor import RunnerEnvironment, rollout_logs
 from ltrain_train.rollout.failures import Failure, describe_failures, find_failures
 from ltrain_train.rollout.finished import check_leases, finished_rollouts
+from ltrain_train.rollout.program import AgentProgram
 from ltrain_train.rollout.runner import Runner
 from ltrain_train.rollout.runs import Run, open_run
 from ltrain_train.rollout.tasks import Task, load_tasks, tasks_digest
@@ -30,28 +30,18 @@ WAVE = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RolloutOptions:
-    """The options of `ltrain rollout`."""
+class TaskRun:
+    """A run of tasks through a program, as `ltrain rollout` requests it."""
 
+    program: AgentProgram
     tasks: Path
-    agent: str | None
-    """None: the agent of the gateway's workers."""
-    reward: str | None
     run: str | None
+    """Name of the run; None: the name of the task file."""
     mode: Mode
     rollouts_per_task: int
     temperature: float
     gateway: str
     policy: str
-    workers: int
-    concurrency: int
-    python: str | None
-    timeout: float
-    reward_timeout: float
-    reward_concurrency: int
-    reward_rate: float | None
-    agent_sees: tuple[str, ...]
-    allow: tuple[Allow, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +108,7 @@ class RolloutSummary:
         return json.dumps(fields, indent=1)
 
 
-def run_tasks(options: RolloutOptions) -> RolloutSummary:
+def run_tasks(options: TaskRun) -> RolloutSummary:
     """Run the tasks; a killed run continues where it stopped.
 
     Raises:
@@ -132,7 +122,7 @@ def run_tasks(options: RolloutOptions) -> RolloutSummary:
 
 
 def _run_locked(
-    options: RolloutOptions, name: str, tasks: list[Task], home: Path, lock: RunLock
+    options: TaskRun, name: str, tasks: list[Task], home: Path, lock: RunLock
 ) -> RolloutSummary:
     run = open_run(home / "runs", name, _comparable_options(options, tasks))
     finished = _find_finished(run, options.mode)
@@ -140,28 +130,17 @@ def _run_locked(
     with closing(GatewayClient(options.gateway, secret)) as client:
         client.require_running()
     require_own_store(home)
+    environment = RunnerEnvironment(
+        run=run.name,
+        home=home,
+        gateway=options.gateway,
+        secret=secret,
+        policy=options.policy,
+        keep_open=lock.descriptors,
+    )
     with (
         run.working(),
-        Runner(
-            run=run.name,
-            agent=options.agent,
-            reward=options.reward,
-            folder=Path.cwd(),
-            gateway=options.gateway,
-            secret=secret,
-            policy=options.policy,
-            home=home,
-            workers=options.workers,
-            concurrency=options.concurrency,
-            python=options.python,
-            timeout=options.timeout,
-            reward_timeout=options.reward_timeout,
-            reward_concurrency=options.reward_concurrency,
-            reward_rate=options.reward_rate,
-            agent_sees=options.agent_sees,
-            allow=options.allow,
-            keep_open=lock.descriptors,
-        ) as runner,
+        Runner(options.program, environment) as runner,
         lock.working(),
     ):
         results = runner.run(
@@ -180,18 +159,19 @@ def _run_locked(
     return summary
 
 
-def _comparable_options(options: RolloutOptions, tasks: list[Task]) -> dict[str, str | int | float]:
+def _comparable_options(options: TaskRun, tasks: list[Task]) -> dict[str, str | int | float]:
     """Return the options that identify a request: an unfinished run continues if they are equal."""
+    program = options.program
     return {
         "tasks": tasks_digest(tasks),
-        "agent": options.agent or "",
-        "reward": options.reward or "",
+        "agent": program.agent or "",
+        "reward": program.reward or "",
         "mode": options.mode,
         "per_task": options.rollouts_per_task,
         "temperature": options.temperature,
         "policy": options.policy,
-        "agent_sees": ",".join(options.agent_sees),
-        "allow": ",".join(options.allow),
+        "agent_sees": ",".join(program.agent_sees),
+        "allow": ",".join(program.allow),
     }
 
 
@@ -226,7 +206,7 @@ def _describe_outcomes(outcomes: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {name}" for name, count in outcomes.items())
 
 
-def _sampling(options: RolloutOptions) -> dict[str, float]:
+def _sampling(options: TaskRun) -> dict[str, float]:
     """Return the sampling that the gateway imposes; it sets the parameters that are not named."""
     return {"temperature": options.temperature} if options.mode == "train" else {}
 

@@ -15,29 +15,24 @@
 import os
 import queue
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
-from ltrain_instrument.allow import Allow
-from ltrain_instrument.files import path_component
 from ltrain_instrument.identity import Identity, Mode
 from ltrain_instrument.prompts import Prompt
-from ltrain_instrument.settings import SECRETS
 from ltrain_train.attempt_services import ServicePool
 from ltrain_train.errors import RunStopped
 from ltrain_train.gateway import GatewayClient
 from ltrain_train.policy import Policies, current_prompts
-from ltrain_train.rollout.attempt_log import AttemptLog
-from ltrain_train.rollout.attempts import Attempts, ClosedAttempt, RunningAttempt, WaveSettings
-from ltrain_train.rollout.executor import next_rollout, open_executor, rollout_logs
+from ltrain_train.rollout.attempts import Attempts, ClosedAttempt, RunningAttempt, WaveTerms
+from ltrain_train.rollout.executor import RunnerEnvironment, next_rollout, open_executor
 from ltrain_train.rollout.gateway_watch import GatewayWatch
 from ltrain_train.rollout.open_rollouts import Group, OpenRollouts
 from ltrain_train.rollout.planned_rollout import plan_rollouts
-from ltrain_train.rollout.rewards import REWARD_CONCURRENCY, REWARD_TIMEOUT
+from ltrain_train.rollout.program import AgentProgram
 from ltrain_train.rollout.scorer import Scorer
 from ltrain_train.rollout.store_keys import StoreKeys
 from ltrain_train.rollout.tasks import Task, require_unique_ids
@@ -49,13 +44,7 @@ from ltrain_train.workers import (
     Executor,
     RolloutResult,
     WaveResult,
-    agent_environment,
-    find_python,
-    is_reference,
 )
-
-if TYPE_CHECKING:  # its import takes a second, which `ltrain rollout` saves
-    from ltrain_transforms.recipe import Judge, Service
 
 START_TIMEOUT = 120.0
 """Maximum seconds for a worker to import the agent."""
@@ -74,86 +63,26 @@ class Runner(ExitStack):
     `run` runs a wave to its end. `dispatch` and `wait`, for one thread at a time, let the rollouts
     of several waves overlap.
 
-    `agent` is `module:function`, imported from `folder` by worker processes, or a shell command;
-    None if the workers of the gateway (`ltrain worker`) have it.
     Entering the block starts the workers without waiting for them: if the agent cannot be imported,
     the first `run` raises the error.
     """
 
-    def __init__(
-        self,
-        *,
-        run: str,
-        agent: str | None,
-        reward: str | None,
-        folder: Path,
-        gateway: str,
-        secret: str,
-        policy: str,
-        home: Path,
-        gateway_given_up: Callable[[], str] = lambda: "",
-        workers: int = 2,
-        concurrency: int = 16,
-        python: str | None = None,
-        timeout: float = 60.0,
-        reward_timeout: float = REWARD_TIMEOUT,
-        reward_concurrency: int = REWARD_CONCURRENCY,
-        reward_rate: float | None = None,
-        environ: Mapping[str, str] | None = None,
-        judges: Mapping[str, "Judge"] | None = None,
-        services: Sequence["Service"] = (),
-        secrets: Iterable[str] = (),
-        agent_sees: Sequence[str] = ("input",),
-        allow: Sequence[Allow] = (),
-        pin_version: bool = False,
-        keep_open: Sequence[int] = (),
-    ) -> None:
+    def __init__(self, program: AgentProgram, environment: RunnerEnvironment) -> None:
         """Prepare the rollouts of a run.
 
-        Args:
-            agent: `module:function` or a command; None for the agent of the gateway's workers.
-            reward: `module:function`, a command or a URL; None for no rewards.
-            folder: folder of the agent and the reward function.
-            gateway_given_up: returns why no gateway will answer again; '' while one may.
-            concurrency: rollouts at a time in one worker.
-            python: the Python of the agent's processes; None for ltrain's own.
-            reward_timeout: seconds for the reward of one result.
-            reward_concurrency: results that are judged at a time.
-            reward_rate: calls of the reward in a second; None for as many as there are.
-            environ: variables added to the agent's environment.
-            judges: the recipe's judges by the name of their evaluation.
-            services: the recipe's services, which the agent uses.
-            secrets: variables that the agent does not get, besides ltrain's own.
-            agent_sees: keys of a task that the agent may read, besides id and domain.
-            allow: untrainable request features that calls in mode `train` may use.
-            pin_version: whether an attempt whose version is gone is tried again.
-            keep_open: descriptors of the run's lock, open until all processes have ended.
+        Raises:
+            BadInterpreter: when the program's Python cannot run the agent.
+            BadReference: when there is no such reward function.
         """
         super().__init__()
+        self._program = program = replace(program, folder=program.folder.resolve())
+        self._environment, home = environment, environment.home
         # the agent of a remote worker sends its spans with the worker's own key
-        self._store_keys = None if agent is None else StoreKeys.from_home(home, os.environ)
-        self._run, self._gateway, self._secret = run, gateway, secret
-        self._settings = WaveSettings(
-            policy, {}, {}, timeout, tuple(agent_sees), tuple(allow), pin_version
-        )
-        self._agent, self._folder, self._home = agent, folder.resolve(), home
-        self._is_function = agent is not None and is_reference(agent)
-        self._workers, self._concurrency = workers, concurrency
-        self._services, self._secrets = tuple(services), tuple(secrets)
-        hidden = dict.fromkeys([*SECRETS, *self._secrets])
-        self._python = find_python(python, self._folder)
-        self._environ = agent_environment(home, {**hidden, **(environ or {})}, self._python)
+        self._store_keys = None if program.agent is None else StoreKeys.from_home(home, os.environ)
+        self._python = program.interpreter
+        self._environ = program.environment(home, self._python)
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
-        self._scorer = Scorer(
-            reward,
-            judges or {},
-            self._folder,
-            timeout=reward_timeout,
-            concurrency=reward_concurrency,
-            rate=reward_rate,
-        )
-        self._gateway_given_up = gateway_given_up
-        self._keep_open = tuple(keep_open)
+        self._scorer = Scorer(program)
         self._cancelled: list[Identity] = []
         """Attempts that were in flight when a wave was stopped."""
         self._executor: Executor | None = None
@@ -163,17 +92,20 @@ class Runner(ExitStack):
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             stack.enter_context(self._scorer)
-            client = GatewayClient(self._gateway, self._secret, given_up=self._gateway_given_up)
+            environment, program = self._environment, self._program
+            client = GatewayClient(
+                environment.gateway, environment.secret, given_up=environment.gateway_given_up
+            )
             self._client = stack.enter_context(closing(client))
-            self._provider = open_service_provider("ltrain-runner", self._home)
+            self._provider = open_service_provider("ltrain-runner", environment.home)
             stack.callback(self._provider.shutdown)
             stack.callback(self._send_leftovers)
             pool = ServicePool(
-                self._services,
-                folder=self._folder,
-                home=self._home,
-                secrets=self._secrets,
-                keep_open=self._keep_open,
+                program.services,
+                folder=program.folder,
+                home=environment.home,
+                secrets=program.secrets,
+                keep_open=environment.keep_open,
             )
             self._pool = stack.enter_context(closing(pool))
             executor = self._open_executor()
@@ -238,26 +170,24 @@ class Runner(ExitStack):
             BadTasks: when two tasks share an id.
         """
         require_unique_ids(tasks)
-        log = AttemptLog(self._home / "runs" / path_component(self._run))
+        environment = self._environment
         attempts = Attempts(
+            self._program,
+            environment,
+            WaveTerms(
+                dict(sampling),
+                dict(policy_sampling or {}),
+                current_prompts(Policies(environment.home)) | dict(prompts or {}),
+            ),
             provider=self._provider,
             client=self._client,
             scorer=self._scorer,
-            attempt_log=log,
-            gateway=self._gateway,
-            secret=self._secret,
-            settings=replace(
-                self._settings,
-                sampling=dict(sampling),
-                policy_sampling=dict(policy_sampling or {}),
-                prompts=current_prompts(Policies(self._home)) | dict(prompts or {}),
-            ),
-            store_keys=None if self._is_function else self._store_keys,
+            store_keys=None if self._program.is_function else self._store_keys,
         )
-        planned = list(plan_rollouts(self._run, mode, wave, tasks, rollouts_per_task))
+        planned = list(plan_rollouts(environment.run, mode, wave, tasks, rollouts_per_task))
         if self._store_keys is not None:
             self._store_keys.send_earlier_leftovers(rollout.identity for rollout in planned)
-        self._open.add(attempts, planned, set(finished) - log.unfinished)
+        self._open.add(attempts, planned, set(finished) - attempts.log.unfinished)
 
     def wait(
         self, *, enough_groups: int | None = None, on_result: OnResult | None = None
@@ -301,7 +231,7 @@ class Runner(ExitStack):
         executor, rollouts = self._executor, self._open
         if executor is None:
             raise RuntimeError("A runner needs its workers: use it inside `with Runner(...)`.")
-        watch = GatewayWatch(self._client, self._settings.policy)
+        watch = GatewayWatch(self._client, self._environment.policy)
         threads = CLOSING_THREADS + self._scorer.concurrency
         closers = ThreadPoolExecutor(threads, thread_name_prefix="close")
         try:
@@ -382,19 +312,12 @@ class Runner(ExitStack):
 
     def _open_executor(self) -> Executor:
         environ = self._environ
-        if self._is_function and self._store_keys is not None:
-            environ = {**environ, **self._store_keys.run_environment(self._run)}
+        if self._program.is_function and self._store_keys is not None:
+            environ = {**environ, **self._store_keys.run_environment(self._environment.run)}
         return open_executor(
-            self._agent,
+            self._program,
+            self._environment,
+            self._python,
+            environ,
             lambda attempt, result: self._events.put((attempt, result)),
-            folder=self._folder,
-            environ=environ,
-            logs=rollout_logs(self._home),
-            workers=self._workers,
-            concurrency=self._concurrency,
-            python=self._python,
-            gateway=self._gateway,
-            secret=self._secret,
-            gateway_given_up=self._gateway_given_up,
-            keep_open=self._keep_open,
         )

@@ -8,7 +8,7 @@ one counts, so a new value takes the place of the old one, and a repeated comman
 import json
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,13 +21,8 @@ from ltrain_instrument import attributes, settings
 from ltrain_instrument.errors import UnknownName
 from ltrain_instrument.identity import Identity
 from ltrain_train.errors import NothingToScore
-from ltrain_train.rollout.rewards import (
-    REWARD_CONCURRENCY,
-    REWARD_TIMEOUT,
-    UNNAMED,
-    BadUpstream,
-    RewardFailed,
-)
+from ltrain_train.rollout.program import AgentProgram
+from ltrain_train.rollout.rewards import UNNAMED, BadUpstream, RewardFailed
 from ltrain_train.rollout.runner_spans import AttemptSpans, SpanWriter
 from ltrain_train.rollout.scorer import Scorer
 from ltrain_train.rollout.tasks import Task
@@ -123,28 +118,19 @@ class ScoreReport:
 
 def score_stored_run(
     run: str,
-    reference: str | None,
+    program: AgentProgram,
     *,
     store: str | None = None,
     name: str = UNNAMED,
-    reward_timeout: float = REWARD_TIMEOUT,
-    reward_concurrency: int = REWARD_CONCURRENCY,
-    reward_rate: float | None = None,
-    judges: Mapping[str, "Judge"] | None = None,
     trust: Sequence[str] = (),
 ) -> ScoreReport:
-    """Judge the rollouts of a run in the store with a reward, with judges, or with both.
+    """Judge the rollouts of a run in the store with the reward and the judges of a program.
 
     Args:
         run: the run's name.
-        reference: the reward: `module:function`, a command or a URL; in the working directory.
-            None for judges only.
+        program: its agent does not run.
         store: the store; default: LTRAIN_STORE.
         name: the name that takes the place of `reward`.
-        reward_timeout: seconds for the reward of one result.
-        reward_concurrency: results that are judged at a time.
-        reward_rate: calls of the reward in a second; None for as many as there are.
-        judges: a recipe's judges by the name of their evaluation.
         trust: the recipe's `source.trust`.
 
     Raises:
@@ -156,14 +142,7 @@ def score_stored_run(
 
     _check_senders(trust)
     home = settings.HOME.read()
-    scorer = Scorer(
-        reference,
-        judges or {},
-        Path.cwd(),
-        timeout=reward_timeout,
-        concurrency=reward_concurrency,
-        rate=reward_rate,
-    )
+    scorer = Scorer(program)
     with Store.open(store, create=False) as opened:
         rollouts = read_rollouts(opened, run, trust)
         if not rollouts:

@@ -1,15 +1,13 @@
-"""What judges the results of a run: the reward and the judges of its recipe."""
+"""The scorer of the results of a run: the reward and the judges of its program."""
 
 from collections.abc import Mapping
 from contextlib import ExitStack
 from hashlib import sha256
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ltrain_train.rollout.program import AgentProgram
 from ltrain_train.rollout.rewards import (
     NO_SERVICES,
-    REWARD_CONCURRENCY,
-    REWARD_TIMEOUT,
     LlmJudge,
     RewardLimits,
     Score,
@@ -18,49 +16,32 @@ from ltrain_train.rollout.rewards import (
 )
 from ltrain_train.rollout.tasks import Task
 
-if TYPE_CHECKING:  # its import takes a second, which a runner without a judge saves
-    from ltrain_transforms.recipe import Judge
-
 
 class Scorer(ExitStack):
     """Owns the reward and the judges; `score` may run in many threads."""
 
-    def __init__(
-        self,
-        reward: str | None,
-        judges: Mapping[str, "Judge"],
-        folder: Path,
-        *,
-        timeout: float = REWARD_TIMEOUT,
-        concurrency: int = REWARD_CONCURRENCY,
-        rate: float | None = None,
-    ) -> None:
-        """Open the reward and the judges.
-
-        Args:
-            reward: `module:function`, a command or a URL; None for judges only.
-            judges: the recipe's judges by the name of their evaluation.
-            folder: folder of the module or the command.
-            timeout: seconds for the reward, and for each judge, of one result.
-            concurrency: results at a time, of the reward and of each judge.
-            rate: calls a second, of the reward and of each judge; None for as many as there are.
+    def __init__(self, program: AgentProgram) -> None:
+        """Open the reward and the judges of a program.
 
         Raises:
             BadReference: when there is no such function.
             BadUpstream: when the key of a judge's model is not set.
         """
         super().__init__()
+        concurrency, rate = program.reward_concurrency, program.reward_rate
         self.concurrency = concurrency
         self._judges = [
-            LlmJudge(name, judge, timeout, RewardLimits(concurrency, rate))
-            for name, judge in judges.items()
+            LlmJudge(name, judge, program.reward_timeout, RewardLimits(concurrency, rate))
+            for name, judge in program.judges.items()
         ]
         for judge in self._judges:
             self.callback(judge.close)
         self._reward = None
-        if reward:
+        if program.reward:
             limits = RewardLimits(concurrency, rate)
-            self._reward = open_reward(reward, folder, timeout, limits)
+            self._reward = open_reward(
+                program.reward, program.folder, program.reward_timeout, limits
+            )
             self.callback(self._reward.close)
 
     @property

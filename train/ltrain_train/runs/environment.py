@@ -1,36 +1,72 @@
-"""The runner of a run's agent."""
+"""The environment of a run: its store, its gateway, the agent's processes and its own spans."""
 
-from ltrain_train.processes import RunLock
-from ltrain_train.rollout import Runner
-from ltrain_train.runs.plan import Plan
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+
+from opentelemetry.sdk.trace import TracerProvider
+
+from ltrain_collector.store import Store
+from ltrain_train.gateway import GatewayClient, gateway_secret
+from ltrain_train.rollout import AgentProgram, AttemptLog, Runner, RunnerEnvironment, check_leases
+from ltrain_train.runs.journal import Journal
 from ltrain_train.runs.services import Services
+from ltrain_train.store import open_service_provider
 
 
-def make_runner(plan: Plan, run: str, services: Services, secret: str, lock: RunLock) -> Runner:
-    """Return the runner of the plan's agent, with the gateway of the services."""
-    rollout = plan.rollout
-    return Runner(
-        run=run,
-        agent=rollout.agent,
-        reward=rollout.reward,
-        folder=plan.folder,
-        gateway=services.gateway_url,
-        gateway_given_up=services.gateway_given_up,
-        secret=secret,
-        policy=plan.policy,
-        home=plan.home,
-        workers=rollout.workers,
-        concurrency=rollout.concurrency,
-        python=rollout.python,
-        timeout=rollout.timeout,
-        reward_timeout=rollout.reward_timeout,
-        reward_concurrency=rollout.reward_concurrency,
-        reward_rate=rollout.reward_rate,
-        agent_sees=rollout.agent_sees,
-        allow=rollout.allow,
-        pin_version=rollout.pin_version,
-        judges=plan.recipe.judges,
-        services=plan.recipe.service,
-        secrets=plan.recipe.secrets,
-        keep_open=lock.descriptors,
-    )
+class RunEnvironment(ExitStack):
+    """Owns the services of a run, its runner and its clients; use it in a `with` block.
+
+    What depends on them enters this stack, so that it ends before them.
+    """
+
+    def __init__(self, run: str, program: AgentProgram, services: Services) -> None:
+        super().__init__()
+        self.run, self.program = run, program
+        self.services = self.enter_context(services)
+        self.runner: Runner
+        self.gateway: GatewayClient
+        self.store: Store
+
+    def check_leases(self, journal: Journal, trust: Sequence[str]) -> None:
+        """Check that no runner on another machine has open attempts of the run.
+
+        Raises:
+            RunInUse: when one has.
+        """
+        log = AttemptLog(journal.folder)
+        rename = "with source.run in the recipe"
+        check_leases(self.services.store_url, self.run, log, rename=rename, trust=trust)
+
+    def open(self, may_open: Callable[[], bool] = lambda: True) -> None:
+        """Open the runner, the gateway's client and the store, when the services are ready.
+
+        Args:
+            may_open: returns whether the agent's processes may start before the gateway is ready.
+
+        Raises:
+            ChildDied: when a started service has ended.
+            NotReachable: when a service is not ready in time.
+        """
+        services, has_agent = self.services, self.program.agent is not None
+        place = RunnerEnvironment(
+            run=self.run,
+            home=services.home,
+            gateway=services.gateway_url,
+            secret=gateway_secret(services.home),
+            policy=services.policies[0],
+            gateway_given_up=services.gateway_given_up,
+            keep_open=services.keep_open,
+        )
+        self.runner = services.open_runner(
+            lambda: self.enter_context(Runner(self.program, place)),
+            lambda: has_agent and may_open(),
+        )
+        client = GatewayClient(place.gateway, place.secret, given_up=place.gateway_given_up)
+        self.gateway = self.enter_context(closing(client))
+        self.store = self.enter_context(Store.open(services.store_url))
+
+    def open_provider(self, service: str) -> TracerProvider:
+        """Return a provider of spans of this process, which ends with the environment."""
+        provider = open_service_provider(service, self.services.home)
+        self.callback(provider.shutdown)
+        return provider

@@ -10,6 +10,9 @@ from ltrain_instrument.identity import SourceMode
 from ltrain_train.errors import BadRun
 from ltrain_train.gpu import is_usable
 from ltrain_train.policy import VLLM_DTYPES, Policies, current_prompts, resolve_dtype
+from ltrain_train.processes import RunLock
+from ltrain_train.rollout import AgentProgram
+from ltrain_train.runs.services import Services
 from ltrain_transforms.recipe import Recipe, Rollout, Serve, Train
 
 SHARED_GPU = ("--gpu-memory-utilization", "0.4")
@@ -97,6 +100,24 @@ class Plan:
                 "apo` optimizes it."
             )
         return policies
+
+    def services(self, lock: RunLock) -> Services:
+        """Return the store and the gateway of the run; they hold `lock` until they have ended."""
+        return Services(
+            self.home,
+            policies=self.served,
+            serve=self.serve_arguments,
+            keep_open=lock.descriptors,
+        )
+
+    @property
+    def program(self) -> AgentProgram:
+        """The agent and its rewards.
+
+        Raises:
+            BadRun: when the recipe has no rollout section.
+        """
+        return AgentProgram.from_section(self.rollout, self.folder, self.recipe)
 
     @property
     def rollout(self) -> Rollout:

@@ -84,7 +84,8 @@ class Services(ExitStack):
         """
         super().__init__()
         self.home, self.policies, self.serve = home, tuple(policies), tuple(serve)
-        self.children = self.enter_context(Children(keep_open))
+        self.keep_open = tuple(keep_open)
+        self.children = self.enter_context(Children(self.keep_open))
         self.store_url = settings.STORE.read() or DEFAULT_STORE
         self.gateway_url = gateway_url or settings.GATEWAY.read()
         self._began = time.monotonic()
