@@ -19,7 +19,7 @@ from ltrain_transforms.rules.tool_schema import (
     schema_error,
 )
 from ltrain_transforms.rules.unicode_scripts import foreign_script_share, minority_script_share
-from ltrain_transforms.tables import CALLS, SIGNALS
+from ltrain_transforms.tables import CALLS, DERIVED_COLUMNS
 
 OPENAI = {"type": "function", "function": {"name": "f", "parameters": {"required": ["x"]}}}
 GEN_AI = {"type": "function", "name": "f", "parameters": {"required": ["x"]}}
@@ -169,7 +169,7 @@ def test_fits_checks_results_too() -> None:
 
 
 def test_every_derived_column_declares_its_inputs() -> None:
-    assert set(INPUTS) == set(SIGNALS.schema) == {*DERIVATIONS, "fits"}
+    assert set(INPUTS) == set(DERIVED_COLUMNS.schema) == {*DERIVATIONS, "fits"}
     for name, reads in INPUTS.items():
         assert set(reads) <= set(CALLS.schema)
         keys = {"name": "r", "on": "llm", "value": "1", "when": f"{name} IS NULL", "schema": {}}

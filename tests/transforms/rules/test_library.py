@@ -18,7 +18,7 @@ from ltrain_transforms.recipe import Recipe, Reward
 from ltrain_transforms.reports import report_rules
 from ltrain_transforms.rules import library
 from ltrain_transforms.source import Selection
-from ltrain_transforms.tables import SIGNALS
+from ltrain_transforms.tables import DERIVED_COLUMNS
 
 ReadBack = Callable[[Any], pl.DataFrame]
 Play = Callable[[Any], object]
@@ -252,4 +252,4 @@ def test_a_mistyped_rule_gets_a_suggestion(recipe_file: Path) -> None:
 
 def test_every_derived_column_is_documented() -> None:
     page = (DOCS / "rules.md").read_text()
-    assert [name for name in SIGNALS.schema if f"| `{name}` |" not in page] == []
+    assert [name for name in DERIVED_COLUMNS.schema if f"| `{name}` |" not in page] == []

@@ -11,6 +11,5 @@ if TYPE_CHECKING:
     from ltrain_transforms.calls.from_spans import STATE_COLUMNS, calls
     from ltrain_transforms.calls.membership import resolve_logs, resolve_spans
     from ltrain_transforms.calls.span_errors import DropRow
-    from ltrain_transforms.calls.tool_errors import READY, pattern_error
 
 open_face(__name__)

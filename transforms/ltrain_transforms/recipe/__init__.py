@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ltrain_transforms.recipe.reward import Credited, Reward, RuleKind
     from ltrain_transforms.recipe.rollout import Rollout
     from ltrain_transforms.recipe.selection import (
+        FAILED_RESULTS,
         FailedCounts,
         Filter,
         Source,

@@ -6,7 +6,7 @@ from typing import Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from ltrain_instrument.errors import UnknownName
-from ltrain_transforms.estimators import outcome_estimator, step_estimator
+from ltrain_transforms import estimators
 from ltrain_transforms.recipe.section import Section
 
 
@@ -42,7 +42,7 @@ class Outcome(Section):
     @classmethod
     def _known(cls, name: str) -> str:
         try:
-            outcome_estimator(name)
+            estimators.outcome_estimator(name)
         except UnknownName as error:
             raise ValueError(str(error)) from error
         return name
@@ -82,7 +82,7 @@ class Step(Section):
     @classmethod
     def _known(cls, name: str) -> str:
         try:
-            step_estimator(name)
+            estimators.step_estimator(name)
         except UnknownName as error:
             raise ValueError(str(error)) from error
         return name
@@ -107,11 +107,13 @@ class Credit(Section):
     @property
     def uses_critic(self) -> bool:
         """Whether the trainer's critic computes the advantages."""
-        return outcome_estimator(self.outcome.estimator).needs_critic
+        return estimators.outcome_estimator(self.outcome.estimator).needs_critic
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
         outcome, keys = self.outcome, self.model_fields_set
+        if not keys:  # the defaults fit each other; to look one up imports Polars
+            return self
         if self.combine == "rewards" and "process" in keys:
             raise ValueError(
                 "combine = 'rewards' adds call rewards to the outcome, so [credit.process] has no "
@@ -127,7 +129,7 @@ class Credit(Section):
                 f"estimator = '{outcome.estimator}' compares no executions. Remove peers from "
                 "[credit.outcome]."
             )
-        is_for_agents = outcome_estimator(outcome.estimator).for_agents
+        is_for_agents = estimators.outcome_estimator(outcome.estimator).for_agents
         if is_for_agents and outcome.peers is not Peers.AGENT:
             raise ValueError(
                 f"estimator = '{outcome.estimator}' keeps a baseline for each agent. "

@@ -6,9 +6,8 @@ from pydantic import Field, ValidationError
 
 from ltrain_transforms.errors import BadRule
 from ltrain_transforms.recipe.fault import describe_error
-from ltrain_transforms.recipe.section import Section
+from ltrain_transforms.recipe.section import Parameter, Section
 from ltrain_transforms.recipe.serve import Route
-from ltrain_transforms.rules import sql
 
 JUDGE = "judge"
 """The name of the ready rule."""
@@ -48,7 +47,7 @@ class Judge(UpstreamModel):
     """Key of the task that the judge sees besides the input, such as the expected answer."""
 
     @classmethod
-    def from_params(cls, reward: str, params: dict[str, sql.Parameter]) -> "Judge":
+    def from_params(cls, reward: str, params: dict[str, Parameter]) -> "Judge":
         """Return the judge that the `params` of a reward describe.
 
         Raises:

@@ -6,10 +6,9 @@ from pydantic import Field, field_validator, model_validator
 
 from ltrain_instrument.errors import UnknownName
 from ltrain_instrument.identity import TrainableMode
+from ltrain_transforms import rules, tables
 from ltrain_transforms.recipe.section import Section
 from ltrain_transforms.recipe.train import RUN_KEYS
-from ltrain_transforms.rules import sql
-from ltrain_transforms.tables import CALLS
 
 SAMPLING = (
     *("temperature", "top_p", "top_k", "min_p", "seed", "max_tokens", "max_completion_tokens"),
@@ -95,5 +94,6 @@ class Policy(Section):
     @model_validator(mode="after")
     def _compiles(self) -> Self:
         if self.where is not None:
-            sql.check_predicate(f"Policy '{self.name}', where", self.where, CALLS.schema)
+            columns = tables.CALLS.schema
+            rules.sql.check_predicate(f"Policy '{self.name}', where", self.where, columns)
         return self

@@ -1,29 +1,18 @@
 """Rewards: evaluations by name, and rules over calls and executions."""
 
 from enum import StrEnum
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-import polars as pl
 from pydantic import Field, model_validator
 
 from ltrain_instrument.errors import UnknownName
+from ltrain_transforms import rules, tables
 from ltrain_transforms.errors import BadRule
 from ltrain_transforms.recipe.judge import JUDGE, Judge
-from ltrain_transforms.recipe.section import Section
-from ltrain_transforms.rules import library, python_rules, schema_error, sql
-from ltrain_transforms.tables import CALLS, EXECUTION_CONTENTS, EXECUTIONS, GROUP_STATS, SIGNALS
+from ltrain_transforms.recipe.section import Parameter, Section
 
-CALL_COLUMNS = pl.Schema({**CALLS.schema, **SIGNALS.schema})
-"""Columns that the SQL of a rule over calls may use."""
-
-EXECUTION_COLUMNS = pl.Schema(
-    {
-        name: dtype
-        for name, dtype in {**EXECUTIONS.schema, **GROUP_STATS.schema}.items()
-        if name not in EXECUTION_CONTENTS
-    }
-)
-"""Columns that a gate, and the SQL of a rule over executions, may use."""
+if TYPE_CHECKING:
+    import polars as pl
 
 
 class RuleKind(StrEnum):
@@ -74,7 +63,7 @@ class Reward(Section):
     """SQL expression over the same columns that returns a number."""
     let: dict[str, str] = Field(default={})
     """Names for values of JSON arguments and results: `rows = "result:$.rows"`."""
-    params: dict[str, sql.Parameter] = Field(default={})
+    params: dict[str, Parameter] = Field(default={})
     """Values that the SQL uses as `:name`; for a Python rule its keyword arguments."""
     schema_: dict[str, Any] | None = Field(default=None, alias="schema")
     """A JSON schema; the derived column `fits` is true where an answer or result matches it."""
@@ -105,7 +94,7 @@ class Reward(Section):
         if not isinstance(keys, dict) or not keys.get("use"):
             return keys
         try:
-            ready = library.apply_overrides(keys)
+            ready = rules.library.apply_overrides(keys)
         except UnknownName as error:
             raise BadRule(str(error)) from error
         return {"evaluation": ready["name"], **ready} if keys["use"] == JUDGE else ready
@@ -154,7 +143,7 @@ class Reward(Section):
     @model_validator(mode="after")
     def _compiles(self) -> Self:
         if self.python is not None:
-            python_rules.find_entry_point(self.name, self.python)
+            rules.python_rules.find_entry_point(self.name, self.python)
         if (
             self.kind in (RuleKind.PYTHON, RuleKind.ROLLOUT)
             and self.credit_to not in _WITHOUT_CHOICE
@@ -164,14 +153,15 @@ class Reward(Section):
                 "over calls. A rule over the rollout credits the rollout, and a Python rule names "
                 "the calls itself. Remove credit_to."
             )
-        if self.schema_ is not None and (fault := schema_error(self.schema_)) is not None:
+        if self.schema_ is not None and (fault := rules.schema_error(self.schema_)) is not None:
             raise BadRule(f"Rule '{self.name}', schema: {fault}.")
         if self.value is not None:
             columns = self.columns
             for field, text, wanted in (("when", self.when, bool), ("value", self.value, float)):
-                sql.check_expression(self.name, field, self.bound(text), columns, wanted)
+                rules.sql.check_expression(self.name, field, self.bound(text), columns, wanted)
         if self.gate is not None:
-            sql.check_expression(self.name, "gate", self.bound(self.gate), EXECUTION_COLUMNS, bool)
+            gate, columns = self.bound(self.gate), tables.GATE_COLUMNS
+            rules.sql.check_expression(self.name, "gate", gate, columns, bool)
         return self
 
     @property
@@ -192,17 +182,19 @@ class Reward(Section):
         return RuleKind.ROLLOUT if self.on == "rollout" else RuleKind.CALLS
 
     @property
-    def columns(self) -> pl.Schema:
+    def columns(self) -> "pl.Schema":
         """Columns that the rule's SQL may use, with the names of `let`."""
-        columns = EXECUTION_COLUMNS if self.kind == RuleKind.ROLLOUT else CALL_COLUMNS
+        over_rollout = self.kind == RuleKind.ROLLOUT
+        columns = (tables.GATE_COLUMNS if over_rollout else tables.RULE_COLUMNS).copy()
         if self.schema_ is None:
-            columns = pl.Schema({name: dtype for name, dtype in columns.items() if name != "fits"})
-        named = sql.json_path_columns(self.name, columns, self.let)
-        return pl.Schema({**columns, **dict.fromkeys(named, pl.String())})
+            columns.pop("fits", None)
+        named = rules.sql.json_path_columns(self.name, columns, self.let)
+        columns.update(dict.fromkeys(named, tables.STRING))
+        return columns
 
     def bound(self, text: str) -> str:
         """Return `text` with the rule's parameters inserted."""
-        return sql.bind_parameters(self.name, text, self.params)
+        return rules.sql.bind_parameters(self.name, text, self.params)
 
 
 _WITHOUT_CHOICE = (Credited.SELF, Credited.ROLLOUT)

@@ -4,6 +4,9 @@ from collections.abc import Iterable
 
 from pydantic import BaseModel, ConfigDict
 
+Parameter = str | int | float | bool
+"""The value of a parameter of a reward."""
+
 
 class Section(BaseModel):
     model_config = ConfigDict(

@@ -1,13 +1,24 @@
 """Which executions a recipe reads and compares, and which calls become training rows."""
 
 from datetime import datetime
+from difflib import get_close_matches
 from typing import Literal
 
 from pydantic import Field, field_validator
 
 from ltrain_instrument.identity import SourceMode
-from ltrain_transforms.calls import READY, pattern_error
 from ltrain_transforms.recipe.section import Section
+
+FAILED_RESULTS = {
+    "crewai": r"^\s*(Error executing tool|I encountered an error while trying to use the tool)",
+    "dspy": r"^Execution error in ",
+    "haystack": r"^Failed to invoke Tool ",
+    "langchain": r"^Error[: ][\s\S]*(Please fix (your mistakes|the error and try again)\."
+    r"|is not a valid tool, try one of \[.*\]\.)$",
+    "llama-index": r"^(Encountered error|An error occurred while running the tool): ",
+    "openai-agents": r"^An error occurred while (running the tool|parsing tool arguments)\.",
+}
+"""Patterns by framework of the text that it returns to the model where a tool raised."""
 
 TrustedSender = Literal["ingest", "none", "agent", "import", ""]
 """A sender that a recipe may trust besides those that every recipe trusts."""
@@ -44,10 +55,11 @@ class Source(Section):
     @classmethod
     def _are_patterns(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
         for pattern in patterns:
-            if error := pattern_error(pattern):
+            if error := _pattern_error(pattern):
+                names = ", ".join(sorted(FAILED_RESULTS))
                 raise ValueError(
                     f"'{pattern}' is not a valid pattern of a failed result: "
-                    f"{error.rstrip('.')}. Ready ones are named {', '.join(sorted(READY))}."
+                    f"{error.rstrip('.')}. Ready ones are named {names}."
                 )
         return patterns
 
@@ -105,3 +117,21 @@ class Watch(Section):
     groups that were not complete then."""
     poll: float = Field(default=10.0, gt=0)
     """Seconds between two looks at the store."""
+
+
+def _pattern_error(pattern: str) -> str | None:
+    """Return the fault of `pattern`; None where it is valid, or a name of `FAILED_RESULTS`."""
+    import polars as pl  # most recipes have no pattern, and Polars takes half of their import
+
+    if pattern not in FAILED_RESULTS and (
+        close := get_close_matches(pattern.replace("_", "-"), FAILED_RESULTS)
+    ):
+        return f"did you mean '{close[0]}'?"
+    try:
+        if pl.Series(["", "7", "a b"]).str.contains(FAILED_RESULTS.get(pattern, pattern)).all():
+            return "it matches every result"
+    except pl.exceptions.ComputeError as error:
+        lines = str(error).removeprefix("regex error: ").splitlines()
+        reasons = (line for line in lines if line.startswith("error: "))
+        return next(reasons, lines[0]).removeprefix("error: ")
+    return None

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import Field, field_validator, model_validator
 
 from ltrain_instrument.errors import UnknownName
-from ltrain_transforms.alarms import check_names
+from ltrain_transforms import alarms
 from ltrain_transforms.recipe.policy_loss import (
     POLICY_LOSSES,
     check_estimator,
@@ -202,7 +202,7 @@ class Train(Section):
     @classmethod
     def _known_alarms(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         try:
-            check_names(names)
+            alarms.check_names(names)
         except UnknownName as error:
             raise ValueError(str(error)) from error
         return names

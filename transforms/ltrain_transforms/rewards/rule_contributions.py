@@ -23,7 +23,7 @@ from ltrain_transforms.rewards.rule import (
 )
 from ltrain_transforms.rules import INPUTS, add_derived_columns, add_schema_match, python_rules, sql
 from ltrain_transforms.source import is_trained
-from ltrain_transforms.tables import CALLS, SIGNALS
+from ltrain_transforms.tables import CALLS, RULE_COLUMNS
 
 REASONS = {
     "uncredited": "the rule fired, and there is no call that it credits",
@@ -129,7 +129,7 @@ def _named_columns(rule: Reward) -> set[str]:
     """Return the columns of `calls` and the derived columns that a rule's SQL names."""
     columns = sql.column_names(rule.bound(rule.when), rule.bound(str(rule.value)))
     sources = {path.split(":", 1)[0] for path in rule.let.values()}
-    return {name for name in columns | sources if name in CALLS.schema or name in SIGNALS.schema}
+    return {name for name in columns | sources if name in RULE_COLUMNS}
 
 
 def rule_contributions(rule: Reward, results: pl.DataFrame, discount: float) -> pl.DataFrame:

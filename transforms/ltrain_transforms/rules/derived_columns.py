@@ -24,7 +24,7 @@ MAX_DEPTH = 100
 
 
 def add_derived_columns(calls: pl.DataFrame, names: Collection[str]) -> pl.DataFrame:
-    """Add those columns of `SIGNALS` that `names` contains, except `fits`."""
+    """Add those columns of `DERIVED_COLUMNS` that `names` contains, except `fits`."""
     for name, derive in DERIVATIONS.items():
         if name in names and name not in calls.columns:
             calls = derive(calls)

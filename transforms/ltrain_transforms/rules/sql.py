@@ -18,8 +18,6 @@ import polars as pl
 from ltrain_instrument.errors import UnknownName
 from ltrain_transforms.errors import BadRule
 
-Parameter = str | int | float | bool
-
 QUOTED = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"")
 WINDOW = re.compile(r"\b(over|select)\b", re.IGNORECASE)
 CLOCK = re.compile(r"\b(now|current_date|current_time|current_timestamp)\b", re.IGNORECASE)
@@ -145,7 +143,7 @@ def _without_strict(tree: Any) -> Any:
     return inner
 
 
-def bind_parameters(rule: str, text: str, params: Mapping[str, Parameter]) -> str:
+def bind_parameters(rule: str, text: str, params: Mapping[str, object]) -> str:
     """Replace each `:name` in `text` by the value of that parameter, as an SQL literal.
 
     Raises:
@@ -164,7 +162,7 @@ def bind_parameters(rule: str, text: str, params: Mapping[str, Parameter]) -> st
     return PARAMETER.sub(literal, text)
 
 
-def _sql_literal(value: Parameter) -> str:
+def _sql_literal(value: object) -> str:
     if isinstance(value, str):
         return "'" + value.replace("'", "''") + "'"
     return str(value).upper() if isinstance(value, bool) else repr(value)

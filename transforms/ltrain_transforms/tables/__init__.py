@@ -14,7 +14,14 @@ if TYPE_CHECKING:
     from ltrain_transforms.tables.column import FLOAT, INTEGER, STRING, STRINGS, Column, Table
     from ltrain_transforms.tables.executions import EXECUTION_CONTENTS, EXECUTIONS
     from ltrain_transforms.tables.registry import TABLES
-    from ltrain_transforms.tables.rewards import EVALUATIONS, GROUP_STATS, REWARDS, SIGNALS
+    from ltrain_transforms.tables.rewards import (
+        DERIVED_COLUMNS,
+        EVALUATIONS,
+        GATE_COLUMNS,
+        GROUP_STATS,
+        REWARDS,
+        RULE_COLUMNS,
+    )
     from ltrain_transforms.tables.samples import DROPS, OTHER_SPAN, SAMPLES, TRANSITIONS
     from ltrain_transforms.tables.spans import LOGS, SPANS
 

@@ -1,8 +1,10 @@
-"""The tables `evaluations` and `rewards`, and the derived columns that rules may read."""
+"""The tables `evaluations` and `rewards`, and the columns that the SQL of rules may read."""
 
 import polars as pl
 
+from ltrain_transforms.tables.calls import CALLS
 from ltrain_transforms.tables.column import EXECUTION, FLAG, FLOAT, INTEGER, STRING, Column, Table
+from ltrain_transforms.tables.executions import EXECUTION_CONTENTS, EXECUTIONS
 
 EVALUATIONS = Table(
     "evaluations",
@@ -34,7 +36,7 @@ REWARDS = Table(
 )
 
 
-SIGNALS = Table(
+DERIVED_COLUMNS = Table(
     "signals",
     "One call; each column is computed only if a rule uses it.",
     (
@@ -66,3 +68,15 @@ GROUP_STATS = Table(
         Column("group_critical_path", FLOAT, "Median of `critical_path` in the group, seconds."),
     ),
 )
+
+RULE_COLUMNS = pl.Schema({**CALLS.schema, **DERIVED_COLUMNS.schema})
+"""Columns that the SQL of a rule over calls may read."""
+
+GATE_COLUMNS = pl.Schema(
+    {
+        name: dtype
+        for name, dtype in {**EXECUTIONS.schema, **GROUP_STATS.schema}.items()
+        if name not in EXECUTION_CONTENTS
+    }
+)
+"""Columns that a gate, and the SQL of a rule over executions, may read."""
