@@ -84,19 +84,18 @@ def process_lines() -> Iterator[str]:
         "the two variables with which `opentelemetry-instrument` finds ltrain, the patch "
         f"`{LOG_FILTERS.name}` and, in workers, `{WORKER_EXIT.name}`."
     )
+    named = ", ".join(code(each.name) for each in PATCHES if each.library)
     yield "## Patches"
     yield (
         f"`{DISABLED_PATCHES.name}=subprocess,signals` switches patches off by their names; "
         f"`{ALL}` switches all of them off. An unknown name is one warning, `ltrain doctor` "
         "reports it, and the other names apply. Functions of a library are patched when the agent "
-        f"imports it. The patches of `httpx`, `aiohttp` and `requests` need `{POLICY_URLS.name}`."
+        f"imports it. The patches of `httpx`, `aiohttp` and `requests` need `{POLICY_URLS.name}`; "
+        f"those of {named} are also switched off by {LIBRARY_SWITCHES}, with their name."
     )
     yield table(
-        ("name", "changes", "what happens", "why", "also switched off by"),
-        (
-            (code(each.name), _changed(each), each.change, each.reason, _also(each))
-            for each in PATCHES
-        ),
+        ("name", "changes", "what happens", "without it"),
+        ((code(each.name), _changed(each), each.change, _without(each)) for each in PATCHES),
     )
     yield "## Environment variables"
     yield (
@@ -126,5 +125,6 @@ def _changed(patch: Patch) -> str:
     return ", ".join(targets) or patch.adds
 
 
-def _also(patch: Patch) -> str:
-    return LIBRARY_SWITCHES.replace("NAME", patch.library) if patch.library else ""
+def _without(patch: Patch) -> str:
+    reason = patch.reason.removeprefix("Without it, ")
+    return reason[0].upper() + reason[1:]

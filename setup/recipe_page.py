@@ -1,6 +1,6 @@
 """The page about the keys of the recipe, generated from its pydantic models."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from enum import Enum, StrEnum
 from importlib import import_module
 from pkgutil import iter_modules
@@ -13,13 +13,12 @@ from setup.docstrings import name_docs
 from setup.markdown import code, table
 
 from ltrain_transforms import recipe
-from ltrain_transforms.estimators import ESTIMATORS, STEP_ESTIMATORS, Estimator
 
-SCALARS = {Any: "anything", str: "text", int: "integer", float: "number", bool: "true or false"}
+SCALARS = {Any: "anything", str: "text", int: "integer", float: "number", bool: "boolean"}
 BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
-KEY_COLUMNS = ("key", "type", "default", "meaning")
+KEY_COLUMNS = ("key", "type and default", "meaning")
 
 
 def recipe_lines() -> list[str]:
@@ -43,14 +42,9 @@ def recipe_lines() -> list[str]:
         "policy minus that under the reference. See [Schulman's page]"
         "(http://joschu.net/blog/kl-approx.html).",
         table(("estimator", "what it computes"), _kl_estimators()),
-        "## Estimators",
-        "The values of `credit.outcome.estimator`. [credit.md](credit.md) explains when to use "
-        "each, and how to add one.",
-        table(("name", "what it computes"), _estimators(ESTIMATORS)),
+        "## Peers",
         "The values of `credit.outcome.peers`:",
         table(("peers", "what is compared with what"), _choices(recipe.Peers, docs)),
-        "The values of `credit.step.estimator`:",
-        table(("name", "what it computes"), _estimators(STEP_ESTIMATORS)),
         "## Rules",
         "A `[[reward]]` with `on` is a rule: it reads every call of that kind. `when` and "
         "`value` are SQL over the columns of [`calls`](tables.md#calls) and the derived columns of "
@@ -97,7 +91,7 @@ def _is_key(field: FieldInfo) -> bool:
 
 def _key(
     section: type[BaseModel], name: str, field: FieldInfo, docs: dict[str, str]
-) -> tuple[str, str, str, str]:
+) -> tuple[str, str, str]:
     declared = (f"{each.__name__}.{name}" for each in section.__mro__)
     doc = next((docs[each] for each in declared if each in docs), "")
     if name in getattr(section, "budgets", set)():
@@ -109,7 +103,8 @@ def _key(
         if hasattr(each, word)
     ]
     kind = ", ".join([_type(field.annotation), *bounds])
-    return f"`{field.alias or name}`", kind, _default(field), doc
+    default = _default(field)
+    return f"`{field.alias or name}`", f"{kind}; {default}" if default else kind, doc
 
 
 def _type(annotation: Any) -> str:
@@ -151,11 +146,6 @@ def _toml(value: Any) -> str:
             return str(value).lower()
         case _:
             return str(value)
-
-
-def _estimators(estimators: Mapping[str, Estimator[Any]]) -> Iterator[tuple[str, str]]:
-    for name, estimator in estimators.items():
-        yield f"`{name}`", (estimator.function.__doc__ or "").split("\n\n")[0]
 
 
 def _losses() -> Iterator[tuple[str, str, str]]:

@@ -75,8 +75,8 @@ def commands_page() -> str:
         paragraphs = [" ".join(part.split()) for part in command.help.split("\n\n")]
         lines += [f"## ltrain {name}", *(_example(part) for part in paragraphs)]
         context = typer.Context(command)
-        rows = [_parameter(each, context) for each in command.params if not each.hidden]
-        lines.append(table(("argument", "type", "default", "meaning"), rows))
+        records = [each.get_help_record(context) for each in command.params]
+        lines.append("\n".join(f"- {code(record[0])}: {record[1]}" for record in records if record))
     return page("the help of the commands", lines)
 
 
@@ -176,16 +176,27 @@ def instrumentors_page() -> str:
         "The gateway of ltrain records token ids; no instrumentor records all of what it does. "
         "Remarks on token ids below are for agents without the gateway.",
     ]
+    lines.append(
+        table(
+            ("library", "loads with", "instrumentors, the preferred first (limitations)"),
+            _libraries(),
+        )
+    )
+    return page("ltrain_instrument/instrumentors/libraries.py", lines)
+
+
+def _libraries() -> Iterator[tuple[str, str, str]]:
     for each in LIBRARIES:
-        imports = ", ".join(f"`{name}`" for name in each.modules)
-        trigger = f"Loads with {imports}." if imports else "Loads when the process starts."
-        rows = (
-            (code(it.provider), code(it.distribution), it.limitations.replace(" - ", ", "))
+        instrumentors = (
+            f"{code(it.provider)}: {code(it.distribution)}{_limits(it.limitations)}"
             for it in each.instrumentors
         )
-        head = ("provider", "distribution", "limitations")
-        lines += [f"## {each.name}", trigger, table(head, rows)]
-    return page("ltrain_instrument/instrumentors/libraries.py", lines)
+        imports = ", ".join(map(code, each.modules)) or "the process"
+        yield each.name, imports, "<br>".join(instrumentors)
+
+
+def _limits(limitations: str) -> str:
+    return f" ({limitations.replace(' - ', ', ')})" if limitations not in ("", "-") else ""
 
 
 def process_page() -> str:
@@ -308,24 +319,6 @@ def _example(paragraph: str) -> str:
     if not paragraph.startswith("Example: "):
         return paragraph
     return f"```bash\n{paragraph.removeprefix('Example: ')}\n```"
-
-
-def _parameter(each: Any, context: typer.Context) -> tuple[str, str, str, str]:
-    names = [*each.opts, *each.secondary_opts]
-    spellings = ", ".join(f"`{name}`" for name in names)
-    default = "required" if each.required else _value(each.default)
-    return (
-        spellings,
-        str(each.display_type(context)).strip("<>"),
-        default,
-        " ".join((each.help or "").split()),
-    )
-
-
-def _value(value: object) -> str:
-    if value is None or callable(value) or value in ("", (), False):
-        return ""
-    return code(str(getattr(value, "value", value)))
 
 
 def main() -> None:
