@@ -31,8 +31,8 @@ next ones with the mean of only a few, although the whole batch is there."""
 
 class Outcome(Section):
     estimator: str = DEFAULT_ESTIMATOR
-    """How rewards of peers become advantages; default with `source.mode = "prod"`:
-    `reinforce_pp`, as production traffic has one execution a task."""
+    """How rewards of peers become [advantages](credit.md#outcome); default with
+    `source.mode = "prod"`: `reinforce_pp`, as production traffic has one execution a task."""
     peers: Peers = Peers.GROUP
     """What is compared with what: see the choices below."""
     decay: float = Field(default=0.95, ge=0, lt=1)
@@ -64,7 +64,7 @@ class Step(Section):
     """Without this section no step advantage is computed."""
 
     estimator: str = "gigpo"
-    """How a call is compared with other calls in the same state."""
+    """How a call is [compared](credit.md#step) with other calls in the same state."""
     state: tuple[str, ...] = ()
     """The variables that make up the state; empty: all variables."""
     weight: float = 1.0
