@@ -5,7 +5,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from ltrain_transforms.datasets.phases import credit_scope
+from ltrain_transforms.datasets.phases import credit_reach
 from ltrain_transforms.estimators import ESTIMATORS, Estimator, outcome_estimator
 from ltrain_transforms.recipe import Recipe
 
@@ -23,7 +23,7 @@ def test_a_record_is_all_that_a_new_estimator_needs(monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(ESTIMATORS, "half", Estimator(half, reach="time", needs_critic=True))
     loaded = recipe(estimator="half")
     assert outcome_estimator("half").function is half
-    assert (credit_scope(loaded), loaded.credit.uses_critic) == ("time", True)
+    assert (credit_reach(loaded), loaded.credit.uses_critic) == ("time", True)
 
 
 def test_an_estimator_of_agents_refuses_other_peers(monkeypatch: pytest.MonkeyPatch) -> None:

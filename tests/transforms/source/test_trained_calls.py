@@ -9,6 +9,7 @@ from ltrain_transforms import policy_lineage
 from ltrain_transforms.recipe import Filter, Policy
 from ltrain_transforms.source.trained_calls import (
     REASONS,
+    CreditScope,
     is_trained,
     select_executions,
     trained_policy,
@@ -57,7 +58,7 @@ def test_an_execution_of_a_test_is_left_out_where_validation_is_read() -> None:
     rows = [execution(mode="val"), execution(execution_id="e2", mode="test")]
     frame = pl.DataFrame(rows, EXECUTIONS.schema)
     selected, drops = select_executions(
-        frame, frame["execution_id"], Filter(), named_modes=("val",)
+        frame, frame["execution_id"], Filter(), CreditScope(("val",))
     )
     assert selected["execution_id"].to_list() == ["e1"]
     assert drops.rows() == [("executions", "e2", "held_out", REASONS["held_out"])]

@@ -3,13 +3,11 @@
 Each row depends on the calls of its own execution alone.
 """
 
-from collections.abc import Collection
-
 import polars as pl
 
 from ltrain_transforms.credit.parts import with_parts
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.source import trained_policy
+from ltrain_transforms.source import DEFAULT_SCOPE, CreditScope, trained_policy
 
 CREDIT_INPUTS = pl.Schema(
     {
@@ -40,15 +38,13 @@ def credit_inputs(
     recipe: Recipe,
     calls: pl.DataFrame,
     executions: pl.DataFrame,
-    *,
-    named_modes: Collection[str] = (),
+    scope: CreditScope = DEFAULT_SCOPE,
 ) -> pl.DataFrame:
     """Return the `CREDIT_INPUTS` of `calls`.
 
     Args:
         calls: `CALLS`, with or without a column `state_digest`.
         executions: those of the calls; `policy.modes` selects by their `mode`.
-        named_modes: as in `trained_policy`.
     """
     modes = executions.select("execution_id", "mode")
     state = pl.col("state_digest") if "state_digest" in calls.columns else pl.lit(None, pl.String)
@@ -56,7 +52,7 @@ def credit_inputs(
         calls.lazy()
         .join(modes.lazy(), "execution_id", "left", maintain_order="left")
         .with_columns(
-            policy=trained_policy(recipe.policy, named_modes=named_modes),
+            policy=trained_policy(recipe.policy, scope),
             sampled_tokens=_sampled_tokens(),
             state_digest=state,
         )

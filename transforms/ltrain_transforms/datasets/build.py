@@ -22,6 +22,7 @@ from ltrain_transforms.policy_lineage import Lineage
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.source import (
     SPANS_PER_BATCH,
+    CreditScope,
     ExecutionBatch,
     Selection,
     WaveStates,
@@ -94,7 +95,9 @@ def build(
     recipe = recipe if mode is None else recipe.with_mode(mode)
     chosen = None if groups is None else tuple(groups)
     selection = Selection.of_source(recipe.source, run=run, wave=wave, groups=chosen, since=since)
-    request = BuildRequest(store, recipe, selection, dict(base or {}), lineage, ended_before)
+    named_modes = () if selection.mode is None else (selection.mode,)
+    scope = CreditScope(named_modes, lineage, ended_before)
+    request = BuildRequest(store, recipe, selection, dict(base or {}), scope)
     build_plan = _plan(request, out, update, spans_a_batch)
     with open_draft(out) as folder:
         work = _Build(request, build_plan, folder, workers or LocalWorker(), progress)
@@ -118,19 +121,14 @@ class BuildRequest:
     recipe: Recipe
     selection: Selection
     base: dict[str, str]
-    lineage: Lineage | None
-    ended_before: int | None
-
-    @property
-    def named_modes(self) -> Sequence[str]:
-        """The modes that are read by name."""
-        return () if self.selection.mode is None else (self.selection.mode,)
+    scope: CreditScope
 
     def manifest(self) -> dict[str, Any]:
         """Return the fields of `Manifest` that describe the request."""
         sql, parameters = spans_query(self.recipe.source, self.selection)
-        if self.ended_before is not None:
-            parameters["ended_before"] = self.ended_before
+        if self.scope.ended_before is not None:
+            parameters["ended_before"] = self.scope.ended_before
+        lineage = self.scope.lineage
         return {
             "store": self.store.name,
             "query": sql,
@@ -138,7 +136,7 @@ class BuildRequest:
             "recipe": self.recipe.model_dump(mode="json", by_alias=True),
             "recipe_digest": self.recipe.digest,
             "base": self.base,
-            "trained": {} if self.lineage is None else {self.lineage.policy: self.lineage.version},
+            "trained": {} if lineage is None else {lineage.policy: lineage.version},
         }
 
 
@@ -206,10 +204,10 @@ class _Build:
             self.progress("trace", done, len(self.plan.batches))
 
     def _read(self) -> Iterator[phases.TraceJob]:
-        recipe, newest, modes = self.request.recipe, self.plan.newest, self.request.named_modes
+        recipe, newest, scope = self.request.recipe, self.plan.newest, self.request.scope
         for number, batch in zip(self.numbers, self.plan.batches, strict=True):
             spans = self._spans(number, batch)
-            yield phases.TraceJob(self.folder, recipe, number, spans, newest, modes)
+            yield phases.TraceJob(self.folder, recipe, number, spans, newest, scope)
 
     def _spans(self, number: int, batch: ExecutionBatch) -> phases.SpansFile | phases.StoredBatch:
         """Return where a worker finds the spans of a batch; from a server it reads them itself."""
@@ -224,18 +222,10 @@ class _Build:
         """Write the transitions by batch, and the drops to files with later numbers."""
         if not self.plan.batches:
             return
-        for number, executions in enumerate(
-            phases.credit_rounds(self.folder, self.request.recipe), self.numbers.stop
-        ):
-            drops = phases.credit_round(
-                self.folder,
-                self.request.recipe,
-                number,
-                executions,
-                named_modes=self.request.named_modes,
-                lineage=self.request.lineage,
-                ended_before=self.request.ended_before,
-            )
+        recipe, scope = self.request.recipe, self.request.scope
+        rounds = phases.credit_rounds(self.folder, recipe)
+        for number, executions in enumerate(rounds, self.numbers.stop):
+            drops = phases.credit_round(self.folder, recipe, number, executions, scope)
             self._add([self.folder.write_table("drops", number, drops)])
             self.drops.update(drops["reason"])
 
@@ -298,7 +288,7 @@ def _plan(request: BuildRequest, out: Path, update: bool, spans: int) -> BuildPl
 
 def _reusable(request: BuildRequest, out: Path, stored: WaveStates) -> dict[str, Any] | None:
     """Return the manifest of the dataset in `out` if new waves may be added to it, else None."""
-    if not (out / MANIFEST).exists() or phases.credit_scope(request.recipe) == "time":
+    if not (out / MANIFEST).exists() or phases.credit_reach(request.recipe) == "time":
         return None
     dataset = Dataset.open(out)
     before = dataset.manifest

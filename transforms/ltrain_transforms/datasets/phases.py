@@ -5,7 +5,7 @@ that can access the folder may process a batch.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,10 +18,15 @@ from ltrain_transforms.datasets.draft import Draft, Part
 from ltrain_transforms.datasets.manifest import policy_versions
 from ltrain_transforms.datasets.pipeline import assign_credit, trace_executions
 from ltrain_transforms.estimators import Reach, outcome_estimator
-from ltrain_transforms.policy_lineage import Lineage
 from ltrain_transforms.recipe import Recipe, Source
 from ltrain_transforms.samples import COLUMNS, count_savings, samples
-from ltrain_transforms.source import ExecutionBatch, Selection, concat_table, read_spans
+from ltrain_transforms.source import (
+    CreditScope,
+    ExecutionBatch,
+    Selection,
+    concat_table,
+    read_spans,
+)
 from ltrain_transforms.tables import DROPS, EXECUTION_CONTENTS, REWARDS, TRANSITIONS
 from ltrain_transforms.traces import Role, iter_spans
 
@@ -71,8 +76,7 @@ class TraceJob:
     spans: SpansFile | StoredBatch
     newest: int | None
     """The end of the newest of all selected spans, in nanoseconds."""
-    named_modes: Sequence[str]
-    """The modes that are read by name."""
+    scope: CreditScope
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +94,7 @@ class TraceSummary:
 def trace_batch(job: TraceJob) -> TraceSummary:
     """Run phase 1 on a batch: write its wide tables, and the narrow ones that credit reads."""
     spans, unresolved = job.spans.read()
-    traced = trace_executions(spans, job.recipe, job.newest, named_modes=job.named_modes)
+    traced = trace_executions(spans, job.recipe, job.newest, job.scope)
     folder, number = job.folder, job.number
     executions = traced.executions.with_columns(
         pl.col("source_spans").list.tail(1),
@@ -125,21 +129,21 @@ def credit_rounds(folder: Draft, recipe: Recipe) -> Iterator[pl.DataFrame]:
     holds all waves.
     """
     executions = pl.scan_parquet(folder.table_folder("work/executions"))
-    if credit_scope(recipe) == "time":
+    if credit_reach(recipe) == "time":
         yield executions.sort("execution_id").collect()
         return
     calls = pl.col("llm_calls") + pl.col("tool_calls")
     waves = executions.group_by(WAVE).agg(calls=calls.sum()).collect().sort(WAVE, nulls_last=True)
     packed = (pl.col("calls").cum_sum() - pl.col("calls")) // STEPS
-    number = packed if credit_scope(recipe) == "group" else pl.int_range(pl.len(), dtype=pl.Int64)
+    number = packed if credit_reach(recipe) == "group" else pl.int_range(pl.len(), dtype=pl.Int64)
     wave = pl.struct(WAVE)
     for _, rows in waves.with_columns(round=number).group_by("round", maintain_order=True):
         round_waves = rows.select(wave.alias("wave"))["wave"]
         yield executions.filter(wave.is_in(round_waves.implode())).sort("execution_id").collect()
 
 
-def credit_scope(recipe: Recipe) -> Reach:
-    """Return within what executions change each other's advantage: a group, a wave or all time."""
+def credit_reach(recipe: Recipe) -> Reach:
+    """Return the set of executions that change each other's advantage: group, wave or all time."""
     own = outcome_estimator(recipe.credit.outcome.estimator).reach
     return "wave" if own == "group" and recipe.filter.max_groups is not None else own
 
@@ -149,10 +153,7 @@ def credit_round(
     recipe: Recipe,
     number: int,
     executions: pl.DataFrame,
-    *,
-    named_modes: Collection[str] = (),
-    lineage: Lineage | None = None,
-    ended_before: int | None = None,
+    scope: CreditScope,
 ) -> pl.DataFrame:
     """Run phase 2 on whole waves: write rewards and transitions by batch, and return `DROPS`."""
     ids = executions.select("execution_id", "batch")
@@ -162,12 +163,7 @@ def credit_round(
         pl.scan_parquet(folder.table_folder(f"work/{name}")).filter(in_round).collect()
         for name in ("steps", "rewards")
     )
-    credit = assign_credit(
-        *(steps, executions, rewards, recipe),
-        named_modes=named_modes,
-        lineage=lineage,
-        ended_before=ended_before,
-    )
+    credit = assign_credit(steps, executions, rewards, recipe, scope)
     trained = pl.col("execution_id").is_in(credit.trained_ids.implode())
     transitions = credit.transitions.with_columns(trained=trained).join(ids, "execution_id")
     for (batch,), rows in transitions.group_by("batch", maintain_order=True):

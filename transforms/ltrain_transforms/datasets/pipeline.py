@@ -8,8 +8,7 @@
 Only the second phase compares executions, so the division into batches changes no row.
 """
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import polars as pl
 
@@ -20,7 +19,7 @@ from ltrain_transforms.credit import (
     select_groups,
     transitions,
 )
-from ltrain_transforms.policy_lineage import OUTDATED, Lineage
+from ltrain_transforms.policy_lineage import OUTDATED
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.rewards import (
     apply_gates,
@@ -30,7 +29,13 @@ from ltrain_transforms.rewards import (
     rewards,
 )
 from ltrain_transforms.samples import samples
-from ltrain_transforms.source import concat_table, select_executions, to_drops
+from ltrain_transforms.source import (
+    DEFAULT_SCOPE,
+    CreditScope,
+    concat_table,
+    select_executions,
+    to_drops,
+)
 from ltrain_transforms.states import digest, states
 from ltrain_transforms.tables import DROPS, OTHER_SPAN, REWARDS, TABLES
 from ltrain_transforms.traces import MISPLACED, UNTRUSTED, is_impostor
@@ -113,14 +118,12 @@ def trace_executions(
     spans: pl.DataFrame,
     recipe: Recipe,
     newest: int | None = None,
-    *,
-    named_modes: Collection[str] = (),
+    scope: CreditScope = DEFAULT_SCOPE,
 ) -> TracedExecutions:
     """Run phase 1 on `SPANS` of whole executions.
 
     Args:
-        newest: as in `parse_spans`.
-        named_modes: the modes that are read by name; others that are held out get no credit.
+        newest: the end of the newest of all selected spans, as in `parse_spans`.
     """
     parsed = parse_spans(spans, recipe, newest)
     call_rows, execution_rows = parsed.calls, parsed.executions
@@ -128,7 +131,7 @@ def trace_executions(
     unused = _unused_spans(spans, parsed)
     digests = _state_digests(recipe, parsed)
     digested = call_rows.join(digests, "call_id", "left", maintain_order="left")
-    steps = credit_inputs(recipe, digested, execution_rows, named_modes=named_modes)
+    steps = credit_inputs(recipe, digested, execution_rows, scope)
     drops = concat_table(DROPS, parsed.unreadable, unused, parsed.unmatched, uncredited)
     return TracedExecutions(call_rows, execution_rows, parsed.states, reward_rows, drops, steps)
 
@@ -138,34 +141,22 @@ def assign_credit(
     executions: pl.DataFrame,
     rewards: pl.DataFrame,
     recipe: Recipe,
-    *,
-    named_modes: Collection[str] = (),
-    lineage: Lineage | None = None,
-    ended_before: int | None = None,
+    scope: CreditScope = DEFAULT_SCOPE,
 ) -> CreditedExecutions:
-    """Run phase 2 on whole waves: every execution of a wave must be in the frames.
-
-    Executions that are outdated for the lineage leave their groups before anything is compared.
-
-    Args:
-        named_modes: as in `trace_executions`.
-        lineage: of the policy version that is trained; None: no version is.
-        ended_before: when executions must have ended, as in `select_executions`.
-    """
-    of_policies = (mode for policy in recipe.policy for mode in policy.modes)
+    """Run phase 2 on whole waves: every execution of a wave must be in the frames."""
     outdated = OUTDATED.to_frame()
-    if lineage is not None:
-        outdated = lineage.outdated(executions, steps, recipe.train.max_staleness)
+    if scope.lineage is not None:
+        outdated = scope.lineage.outdated(executions, steps, recipe.train.max_staleness)
     reward_rows, gated = _gate_without(outdated["execution_id"], recipe, rewards, executions)
     outcome_rows = outcomes(recipe, reward_rows, executions)
+    of_policies = (mode for policy in recipe.policy for mode in policy.modes)
     counted, left_out = select_executions(
         executions,
         outcome_rows["execution_id"],
         recipe.filter,
+        replace(scope, named_modes={*scope.named_modes, *of_policies}),
+        outdated,
         judged=is_judged(recipe),
-        named_modes={*named_modes, *of_policies},
-        outdated=outdated,
-        ended_before=ended_before,
     )
     compared_rows = outcome_advantages(recipe, counted, outcome_rows, reward_rows, steps)
     transition_rows = transitions(recipe, compared_rows, steps, reward_rows)
@@ -188,14 +179,12 @@ def _gate_without(
 
 
 def derive(
-    spans: pl.DataFrame, recipe: Recipe, *, named_modes: Collection[str] = ()
+    spans: pl.DataFrame, recipe: Recipe, scope: CreditScope = DEFAULT_SCOPE
 ) -> DerivedTables:
-    """Run the three phases on `SPANS` in memory; `named_modes` as in `trace_executions`."""
+    """Run the three phases on `SPANS` in memory."""
     newest = None if spans.is_empty() else int(spans.select(pl.col("end").max()).item())
-    trace = trace_executions(spans, recipe, newest, named_modes=named_modes)
-    credit = assign_credit(
-        trace.steps, trace.executions, trace.rewards, recipe, named_modes=named_modes
-    )
+    trace = trace_executions(spans, recipe, newest, scope)
+    credit = assign_credit(trace.steps, trace.executions, trace.rewards, recipe, scope)
     trained = credit.transitions.filter(pl.col("execution_id").is_in(credit.trained_ids.implode()))
     rows, unusable = samples(recipe, trained, trace.calls, trace.executions)
     drops = concat_table(DROPS, trace.drops, credit.drops, unusable)

@@ -9,7 +9,7 @@ import polars as pl
 from ltrain_collector.store import Store
 from ltrain_transforms.datasets import derive, list_manifests
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.source import Selection, read_spans
+from ltrain_transforms.source import CreditScope, Selection, read_spans
 from ltrain_transforms.tables import OTHER_SPAN
 
 PLACE = ("mode", "wave")
@@ -49,7 +49,7 @@ def apply_recipe(
             store, recipe.source, Selection(run=run, mode=mode or None, wave=wave)
         )
         spans = spans if mode else _without_mode(spans)
-        tables = derive(spans, recipe, named_modes=(mode,)).tables
+        tables = derive(spans, recipe, CreditScope((mode,))).tables
         results.add(mode, wave, _lazy_reader(tables), unresolved)
     return results.finish()
 

@@ -14,7 +14,7 @@ from ltrain_transforms.recipe import Recipe, Source
 from ltrain_transforms.reports import GroupReference, Kind, Reference
 from ltrain_transforms.show.display_text import agent_label, call_status, output_text, shorten
 from ltrain_transforms.show.tree import Row
-from ltrain_transforms.source import Selection, list_rollouts, read_spans
+from ltrain_transforms.source import CreditScope, Selection, list_rollouts, read_spans
 
 MAX_OUTPUT = 400
 """Characters of an output that are shown; the page of the rollout has all."""
@@ -110,7 +110,7 @@ def read_group(store: Store, recipe: Recipe, recipe_label: str, place: GroupRefe
     selection = Selection(run=place.run, mode=place.mode, wave=place.wave, task=place.task)
     rollouts = list_rollouts(store, source, selection)
     spans, _ = read_spans(store, source, Selection(run=place.run, rollouts=rollouts))
-    derived = derive(spans, recipe, named_modes=(place.mode,))
+    derived = derive(spans, recipe, CreditScope((place.mode,)))
     outcomes = dict(derived.outcomes.select("execution_id", "reward").iter_rows())
     executions = derived.tables["executions"].filter(pl.col("rollout_id").is_not_null()).to_dicts()
     if not executions:

@@ -12,7 +12,13 @@ from ltrain_collector.store import Store
 from ltrain_transforms.datasets import derive, parse_spans
 from ltrain_transforms.recipe import DEFAULT, Policy, Recipe, Reward, Source
 from ltrain_transforms.rewards import explained_scores
-from ltrain_transforms.source import Selection, list_rollouts, read_spans, runner_condition
+from ltrain_transforms.source import (
+    CreditScope,
+    Selection,
+    list_rollouts,
+    read_spans,
+    runner_condition,
+)
 from ltrain_transforms.tables import TABLES
 from ltrain_transforms.traces import sender_roles
 
@@ -134,7 +140,7 @@ def read_rollout(
     """
     source = Source(trust=recipe.source.trust)
     spans, unresolved = read_spans(store, source, group or select_group(store, source, row))
-    derived = derive(spans, recipe, named_modes=(row["mode"],))
+    derived = derive(spans, recipe, CreditScope((row["mode"],)))
     executions = derived.tables["executions"]
     own = executions.filter(pl.col("rollout_id") == row["rollout"])
     groups = own["group_id"].drop_nulls()

@@ -9,7 +9,7 @@ from ltrain_instrument.identity import HELD_OUT_MODES
 from ltrain_transforms.datasets import derive
 from ltrain_transforms.recipe import Recipe, Source
 from ltrain_transforms.show.rollout import RolloutTables, explain_scores, own_tables
-from ltrain_transforms.source import Selection, read_spans
+from ltrain_transforms.source import CreditScope, Selection, read_spans
 
 TrafficKind = Literal["trace", "session"]
 
@@ -55,7 +55,7 @@ def read_traffic(
     source = traffic_source(recipe, kind, identifier)
     spans, unresolved = read_spans(store, source, Selection())
     recipe = recipe.model_copy(update={"source": source})
-    derived = derive(spans, recipe, named_modes=HELD_OUT_MODES)
+    derived = derive(spans, recipe, CreditScope(HELD_OUT_MODES))
     executions = derived.tables["executions"]
     # rollouts in the trace are executions of their own
     own = executions.filter(

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     )
     from ltrain_transforms.source.trained_calls import (
         AGENT_OUTCOMES,
+        DEFAULT_SCOPE,
+        CreditScope,
         concat_table,
         has_withheld_spans,
         is_trained,

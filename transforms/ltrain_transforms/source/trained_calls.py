@@ -5,6 +5,7 @@ run after credit and change no advantage.
 """
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 
 import polars as pl
 
@@ -35,6 +36,23 @@ REASONS = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class CreditScope:
+    """The executions that may get credit."""
+
+    named_modes: Collection[str] = ()
+    """The modes that are read by name. Executions of other held-out modes get no credit."""
+    lineage: policy_lineage.Lineage | None = None
+    """The lineage of the version that is trained. Executions that are outdated for it leave their
+    groups before anything is compared."""
+    ended_before: int | None = None
+    """Unix time in ns: all executions of a group must have ended before it, so that late rewards
+    have arrived. None: no such time."""
+
+
+DEFAULT_SCOPE = CreditScope()
+
+
 def is_trained(*policies: Policy) -> pl.Expr:
     """Return whether a row of `calls` is a call of one of `policies`, in any mode.
 
@@ -43,21 +61,19 @@ def is_trained(*policies: Policy) -> pl.Expr:
     return _first_policy(policies, _selects).is_not_null()
 
 
-def is_held_out(named_modes: Collection[str] = ()) -> pl.Expr:
-    """Return whether the `mode` of an execution is held out, and none of those named to be read."""
+def _is_held_out(named_modes: Collection[str]) -> pl.Expr:
+    """Return whether the `mode` of an execution is held out, and not among the named modes."""
     held_out = [mode for mode in HELD_OUT_MODES if mode not in named_modes]
     return pl.col("mode").is_in(held_out).fill_null(False)
 
 
-def trained_policy(policies: Sequence[Policy], *, named_modes: Collection[str] = ()) -> pl.Expr:
+def trained_policy(policies: Sequence[Policy], scope: CreditScope = DEFAULT_SCOPE) -> pl.Expr:
     """Return the name of the first of `policies` that selects a call; null: it is never trained.
 
-    Reads the columns of `calls`, and the `mode` of their execution.
-
-    Args:
-        named_modes: held-out modes that a policy without `modes` is trained on too.
+    Reads the columns of `calls`, and the `mode` of their execution. A policy without `modes` is
+    trained on the named modes of `scope` and on those that are not held out.
     """
-    unnamed = ~is_held_out(named_modes)
+    unnamed = ~_is_held_out(scope.named_modes)
 
     def selects(policy: Policy) -> pl.Expr:
         in_mode = pl.col("mode").is_in(policy.modes) if policy.modes else unnamed
@@ -92,37 +108,33 @@ def select_executions(
     executions: pl.DataFrame,
     rewarded: pl.Series,
     rule: Filter,
+    scope: CreditScope = DEFAULT_SCOPE,
+    outdated: pl.DataFrame | None = None,
     *,
     judged: bool = True,
-    named_modes: Collection[str] = (),
-    outdated: pl.DataFrame | None = None,
-    ended_before: int | None = None,
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the executions that are compared, and the others as `DROPS`.
 
     Args:
         executions: all of each group.
         rewarded: ids of the executions that have an outcome.
+        outdated: `OUTDATED`, the executions that the trained version must not be trained on.
         judged: whether the recipe names an evaluation. Without one, the rules read only the spans
             that the agent sent, so an execution that withheld spans is not compared.
-        named_modes: held-out modes whose executions are compared.
-        outdated: `OUTDATED`, the executions that the trained version must not be trained on.
-        ended_before: Unix time in ns until which all executions of a group must have ended, so
-            that late rewards have arrived; None: whenever.
     """
     outcome, unjudged = pl.col("outcome"), (rule.failed == "drop") | (not judged)
+    outdated = policy_lineage.OUTDATED.to_frame() if outdated is None else outdated
     reason = (
         pl.when("superseded").then(pl.lit("superseded"))
-        .when(is_held_out(named_modes)).then(pl.lit("held_out"))
+        .when(_is_held_out(scope.named_modes)).then(pl.lit("held_out"))
         .when(outcome.is_in(["infra", "cancelled"])).then(outcome)
-        .when(_is_waiting(ended_before)).then(pl.lit("waiting"))
+        .when(_is_waiting(scope.ended_before)).then(pl.lit("waiting"))
         .when(is_incomplete() & ("incomplete" not in rule.allow)).then(pl.lit("incomplete"))
         .when(outcome.is_in(["error", "timeout"]) & (rule.failed == "drop")).then(pl.lit("failed"))
         .when(has_withheld_spans(rule) & unjudged).then(pl.lit("withheld"))
         .when(~pl.col("execution_id").is_in(rewarded.implode())).then(pl.lit("unrewarded"))
         .otherwise("outdated")
     )  # fmt: skip
-    outdated = policy_lineage.OUTDATED.to_frame() if outdated is None else outdated
     named = outdated.rename({"reason": "outdated"})
     joined = executions.join(named, "execution_id", "left", maintain_order="left")
     marked = joined.with_columns(reason=reason).drop("outdated")
