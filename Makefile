@@ -20,7 +20,7 @@ ARGS ?=
 LIGHT := tests $(patsubst %,--ignore=%,$(MODELS) $(FRAMEWORKS) $(EXAMPLE_RUNS))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-trl setup-examples model demo example test test-frameworks test-examples lint format docs site lock dist coverage clean
+.PHONY: help setup setup-trl setup-examples model demo example test test-frameworks test-examples lint format docs site lock outdated dist dist-check coverage clean
 
 help: ## This list
 	@echo "make TARGET [ARGS=\"…\"] [PYTHON=python3.11] [DEVICE=cpu|cuda]"
@@ -91,10 +91,16 @@ site: ## The documentation as a site, in site/; a link that leads nowhere is an 
 lock: ## Resolve setup/*.in into setup/*.lock (a fresh pip, nothing is installed)
 	@$(PYTHON) -m setup.lock $(ARGS)
 
+outdated: setup ## Locked packages that have a newer release: make outdated ARGS=main
+	@$(BIN)/python -m setup.outdated $(ARGS)
+
 dist: setup ## The wheel and the source of a release, in dist/: make dist PROJECT_URL=https://…
 	@rm -rf dist
 	@PROJECT_URL='$(PROJECT_URL)' $(BIN)/hatchling build
 	@cd dist && sha256sum *
+
+dist-check: ## Install the wheel of dist/ in a fresh environment, and use it
+	@$(PYTHON) -m setup.wheel_check $(ARGS)
 
 coverage: setup-trl setup-examples ## Run the tests that start no model, and print the lines that they cover
 	@$(BIN)/coverage erase

@@ -40,24 +40,60 @@ def test_a_workflow_reads_only_and_ends(path: Path) -> None:
     assert all(0 < job["timeout-minutes"] <= 120 for job in content["jobs"].values())
 
 
+def privileged_jobs() -> dict[str, dict[str, Any]]:
+    """Return the jobs with rights of their own, by the names of workflow and job."""
+    return {
+        f"{path.stem}.{name}": job
+        for path in WORKFLOWS
+        for name, job in workflow(path)["jobs"].items()
+        if "permissions" in job
+    }
+
+
+def test_only_the_jobs_that_publish_a_release_hold_rights() -> None:
+    assert {name: job["permissions"] for name, job in privileged_jobs().items()} == {
+        "release.attach": {"attestations": "write", "contents": "write", "id-token": "write"},
+        "release.pypi": {"id-token": "write"},
+    }
+
+
+def test_a_job_with_rights_follows_the_check_and_runs_nothing_of_the_repository() -> None:
+    for job in privileged_jobs().values():
+        assert job["needs"] == "check"
+        assert [step for step in job["steps"] if "checkout" in step.get("uses", "")] == []
+        assert all(step["run"].startswith("gh release ") for step in job["steps"] if "run" in step)
+
+
+def test_pypi_trusts_one_environment_and_gets_attestations() -> None:
+    job = privileged_jobs()["release.pypi"]
+    assert (job["environment"], job["if"]) == ("pypi", "vars.PUBLISH_TO_PYPI == 'true'")
+    upload = job["steps"][-1]
+    assert upload["uses"] == "pypa/gh-action-pypi-publish@release/v1"
+    assert upload["with"] == {"attestations": True}
+
+
 def test_workflows_run_targets_and_scripts_that_exist() -> None:
     commands = [step["run"] for step in steps() if "run" in step]
-    targets = [target for run in commands for target in re.findall(r"^make ([\w-]+)", run)]
-    assert targets == ["setup", "coverage"]
+    targets = {target for run in commands for target in re.findall(r"^make ([\w-]+)", run, re.M)}
+    assert {"setup", "coverage", "site", "dist", "dist-check"} <= targets
     for target in targets:
         assert re.search(rf"^{target}:.*## ", MAKEFILE, re.MULTILINE), f"no target {target}"
     assert ".ci/run" in commands and os.access(ROOT / ".ci" / "run", os.X_OK)
 
 
 def test_workflows_run_every_supported_python() -> None:
+    supported = ["{}.{}".format(*each) for each in (*machine.PYTHONS, *machine.AGENT_PYTHONS)]
     versions = [step["with"]["python-version"] for step in steps() if "setup-python" in str(step)]
-    supported = (*machine.PYTHONS, *machine.AGENT_PYTHONS)
-    assert versions == ["{}.{}".format(*version) for version in supported]
+    matrix = "${{ matrix.python }}"
+    assert set(versions) == {*supported, matrix}
+    release = workflow(ROOT / ".github/workflows/release.yml")["jobs"]
+    assert release["check"]["strategy"]["matrix"]["python"] == supported
 
 
 def test_actions_are_pinned_by_their_major_version() -> None:
-    actions = [step["uses"] for step in steps() if "uses" in step]
-    assert actions and all(re.fullmatch(r"actions/[\w-]+@v\d+", action) for action in actions)
+    actions = {step["uses"] for step in steps() if "uses" in step}
+    own = {action for action in actions if re.fullmatch(r"actions/[\w-]+@v\d+", action)}
+    assert own and actions - own == {"pypa/gh-action-pypi-publish@release/v1"}
 
 
 @pytest.mark.parametrize("hook", HOOKS, ids=lambda hook: hook["id"])

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
 import tomllib
 import zipfile
 from email.message import Message
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from setup import wheel_check
 
 ROOT = Path(__file__).parents[2]
 URL = "https://git.example/owner/ltrain"
@@ -165,14 +167,8 @@ def ltrain(environ: dict[str, str], *arguments: str) -> subprocess.CompletedProc
 
 
 def test_collect_imports_what_its_commands_need(collecting: dict[str, str]) -> None:
-    code = (
-        "import ltrain_collector.server, ltrain_transforms.datasets, ltrain_transforms.show\n"
-        "import ltrain_transforms.exports, ltrain_transforms.starter, ltrain_ui.server\n"
-        "import ltrain.doctor\nfrom ltrain import Dataset, Recipe, Store, build, show"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=collecting, capture_output=True, text=True, timeout=120
-    )
+    command = [sys.executable, "-c", wheel_check.COLLECTOR]
+    done = subprocess.run(command, env=collecting, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
 
 
@@ -202,3 +198,47 @@ def test_other_commands_name_their_extra(
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"ltrain: This command needs the extra `{extra}`: ")
     assert f"[{extra}]" in line.partition("Install it with: pip install ")[2]
+
+
+def check_wheels(*wheels: Path) -> subprocess.CompletedProcess[str]:
+    """Run `make dist-check`; its environment takes dependencies from this one, ltrain does not."""
+    environ = {
+        **os.environ,
+        "PIP_NO_DEPS": "1",
+        "PIP_NO_INDEX": "1",
+        "PYTHONPATH": sysconfig.get_path("purelib"),
+    }
+    command = [sys.executable, "-m", "setup.wheel_check", *map(str, wheels)]
+    return subprocess.run(
+        command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=600
+    )
+
+
+def test_the_check_of_a_release_passes_with_the_wheel(wheel: Path) -> None:
+    done = check_wheels(wheel)
+    python = sys.version.split()[0]
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        f"{wheel.name} works on Python {python}",
+        f"{wheel.name}[collect] works on Python {python}",
+    ]
+
+
+def test_the_check_of_a_release_refuses_a_wheel_that_lacks_a_module(
+    wheel: Path, tmp_path: Path
+) -> None:
+    broken = tmp_path / wheel.name
+    with zipfile.ZipFile(wheel) as source, zipfile.ZipFile(broken, "w") as target:
+        for name in source.namelist():
+            if name != "ltrain_instrument/rollouts.py":
+                target.writestr(name, source.read(name))
+    done = check_wheels(broken)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "No module named 'ltrain_instrument.rollouts'" in done.stderr
+
+
+def test_the_check_of_a_release_needs_one_wheel(wheel: Path) -> None:
+    done = check_wheels(wheel, wheel)
+    assert (done.returncode, done.stdout) == (1, "")
+    expected = "Found 2 wheels. Build one with `make dist`, or name an existing one.\n"
+    assert done.stderr == expected
