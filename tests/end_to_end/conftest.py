@@ -18,7 +18,7 @@ from benchmarks.learn import environment
 
 from ltrain_train.gateway import GatewayClient, VllmOptions
 from ltrain_train.gateway.serving.vllm import Vllm
-from ltrain_train.processes import Children
+from ltrain_train.processes import Children, Command
 
 HERE = Path(__file__).parent
 TRAIN = HERE.parent / "train"
@@ -144,9 +144,11 @@ def learned(project: Callable[[str], Project]) -> Iterator[Learned]:
             serve = ("serve", str(made.model), "--policy", "two", "--port", port)
             before.start(
                 "gateway",
-                made.command(*serve, "--upstream", between.url),
-                env=made.environ,
-                log=made.folder / "gateway.log",
+                Command(
+                    argv=made.command(*serve, "--upstream", between.url),
+                    env=made.environ,
+                    log=made.folder / "gateway.log",
+                ),
             )
             wait_ready(made.environ["LTRAIN_GATEWAY"])
             yield Learned(made, train_enough(made), between.recorded_calls)

@@ -299,7 +299,7 @@ def test_the_engine_is_a_fork_of_the_server_and_ends_with_it(stage: Any, folder:
         vllm.start(folder / "model")
         server = next(
             each
-            for each in psutil.Process(vllm.child.pid).children(recursive=True)
+            for each in psutil.Process(vllm.process.child.pid).children(recursive=True)
             if any(part.endswith("vllm_process.py") for part in each.cmdline())
         )
         processes = server.children(recursive=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ltrain_train.processes.children import ChildDied, ChildNotReady, Children
+from ltrain_train.processes.children import ChildDied, ChildNotReady, Children, Command
 
 FAMILY = """
 import os, subprocess, sys, time
@@ -51,7 +51,9 @@ def test_a_child_is_ready_and_stopped_with_its_descendants(tmp_path: Path) -> No
     log = tmp_path / "logs" / "family.log"
     with Children() as children:
         child = children.start(
-            "family", python(FAMILY), log=log, ready=lambda: log.read_text().endswith("\n")
+            "family",
+            Command(argv=python(FAMILY), log=log),
+            ready=lambda: log.read_text().endswith("\n"),
         )
         processes = written(log)
         assert child.alive
@@ -63,7 +65,9 @@ def test_a_child_is_ready_and_stopped_with_its_descendants(tmp_path: Path) -> No
 def test_a_death_at_start_quotes_the_log(tmp_path: Path) -> None:
     code = "import sys; print('no weights here'); sys.exit(3)"
     with Children() as children, pytest.raises(ChildDied) as caught:
-        children.start("vLLM", python(code), log=tmp_path / "v.log", ready=lambda: False)
+        children.start(
+            "vLLM", Command(argv=python(code), log=tmp_path / "v.log"), ready=lambda: False
+        )
     assert "vLLM ended with exit status 3" in str(caught.value)
     assert "no weights here" in str(caught.value)
 
@@ -72,12 +76,16 @@ def test_only_the_output_of_this_child_is_quoted(tmp_path: Path) -> None:
     log = tmp_path / "a.log"
     log.write_text("an older run\n")
     with Children() as children, pytest.raises(ChildDied, match=r"\(empty\)"):
-        children.start("a", python("raise SystemExit(1)"), log=log, ready=lambda: False)
+        children.start(
+            "a", Command(argv=python("raise SystemExit(1)"), log=log), ready=lambda: False
+        )
 
 
 def test_check_raises_a_later_death(tmp_path: Path) -> None:
     with Children() as children:
-        child = children.start("agent", python("import time; time.sleep(60)"), log=tmp_path / "a")
+        child = children.start(
+            "agent", Command(argv=python("import time; time.sleep(60)"), log=tmp_path / "a")
+        )
         os.killpg(child.pid, signal.SIGKILL)
         until(lambda: not child.alive)
         with pytest.raises(ChildDied, match=r"agent ended by signal SIGKILL"):
@@ -86,7 +94,9 @@ def test_check_raises_a_later_death(tmp_path: Path) -> None:
 
 def test_a_stopped_child_is_not_a_death(tmp_path: Path) -> None:
     with Children() as children:
-        child = children.start("agent", python("import time; time.sleep(60)"), log=tmp_path / "a")
+        child = children.start(
+            "agent", Command(argv=python("import time; time.sleep(60)"), log=tmp_path / "a")
+        )
         child.stop()
         children.check()
 
@@ -102,7 +112,7 @@ def test_two_threads_can_stop_a_child(tmp_path: Path, monkeypatch: pytest.Monkey
 
     real = os.close
     with Children() as children:
-        child = children.start("child", ["sleep", "600"], log=tmp_path / "log")
+        child = children.start("child", Command(argv=["sleep", "600"], log=tmp_path / "log"))
         monkeypatch.setattr(os, "close", close)
         with ThreadPoolExecutor(2) as pool:
             list(pool.map(lambda _: child.request_stop(), range(2)))
@@ -115,14 +125,18 @@ def test_nothing_is_started_after_the_stop(tmp_path: Path) -> None:
     children = Children()
     children.stop()
     with pytest.raises(ChildDied, match=r"agent is not started, because its owner is stopping"):
-        children.start("agent", python("import time; time.sleep(60)"), log=tmp_path / "a")
+        children.start(
+            "agent", Command(argv=python("import time; time.sleep(60)"), log=tmp_path / "a")
+        )
     assert not (tmp_path / "a").exists()
 
 
 def test_a_child_that_is_not_ready_in_time_is_stopped(tmp_path: Path) -> None:
     log = tmp_path / "late.log"
     with Children() as children, pytest.raises(ChildNotReady, match=r"not ready after 0\.3 s"):
-        children.start("late", python(FAMILY), log=log, ready=lambda: False, timeout=0.3)
+        children.start(
+            "late", Command(argv=python(FAMILY), log=log), ready=lambda: False, timeout=0.3
+        )
     assert all(gone(int(word)) for word in log.read_text().split())
 
 
@@ -131,7 +145,7 @@ def test_sigterm_ignored_ends_in_sigkill(tmp_path: Path) -> None:
     log = tmp_path / "deaf.log"
     with Children() as children:
         child = children.start(
-            "deaf", [*python(code)], log=log, env={"PYTHONUNBUFFERED": "1"}, grace=0.2
+            "deaf", Command(argv=[*python(code)], log=log, env={"PYTHONUNBUFFERED": "1"}, grace=0.2)
         )
         written(log)
         began = time.monotonic()
@@ -141,14 +155,16 @@ def test_sigterm_ignored_ends_in_sigkill(tmp_path: Path) -> None:
 
 def test_an_unknown_program_is_named(tmp_path: Path) -> None:
     with Children() as children, pytest.raises(ChildDied, match=r"no program 'no-such-program'"):
-        children.start("vLLM", ["no-such-program", "serve"], log=tmp_path / "v.log")
+        children.start("vLLM", Command(argv=["no-such-program", "serve"], log=tmp_path / "v.log"))
 
 
 def test_a_pipe_closes_with_the_child(tmp_path: Path) -> None:
     read, write = os.pipe()
     with Children() as children:
         code = f"import os; os.write({write}, b'hello')"
-        children.start("talker", python(code), log=tmp_path / "t.log", pass_fds=[write])
+        children.start(
+            "talker", Command(argv=python(code), log=tmp_path / "t.log", pass_fds=[write])
+        )
         os.close(write)
         assert os.read(read, 100) == b"hello"
         assert os.read(read, 100) == b""
@@ -163,7 +179,8 @@ def test_the_environment_is_added_to_this_processs(
     code = "import os; print(*(os.environ.get(n) for n in ('TAKEN', 'KEPT', 'GIVEN')))"
     with Children() as children:
         child = children.start(
-            "env", python(code), env={"TAKEN": None, "GIVEN": "3"}, log=tmp_path / "e.log"
+            "env",
+            Command(argv=python(code), env={"TAKEN": None, "GIVEN": "3"}, log=tmp_path / "e.log"),
         )
         assert child.wait(10) == 0
         assert child.tail() == "None 2 3"
@@ -175,7 +192,7 @@ def test_a_child_outlives_the_thread_that_started_it(tmp_path: Path) -> None:
 
         def start() -> None:
             code = "import time; time.sleep(60)"
-            started.append(children.start("a", python(code), log=tmp_path / "a.log"))
+            started.append(children.start("a", Command(argv=python(code), log=tmp_path / "a.log")))
 
         thread = threading.Thread(target=start)
         thread.start()
@@ -215,9 +232,10 @@ def test_children_die_with_their_owner(tmp_path: Path, number: signal.Signals) -
     log = tmp_path / "family.log"
     owner = (
         "import sys, time\nfrom pathlib import Path\n"
-        "from ltrain_train.processes import Children\n"
+        "from ltrain_train.processes import Children, Command\n"
         "with Children() as children:\n"
-        f"    children.start('f', [sys.executable, '-c', {FAMILY!r}], log=Path({str(log)!r}))\n"
+        f"    argv = [sys.executable, '-c', {FAMILY!r}]\n"
+        f"    children.start('f', Command(argv=argv, log=Path({str(log)!r})))\n"
         "    time.sleep(600)\n"
     )
     process = subprocess.Popen(python(owner), stderr=subprocess.DEVNULL)

@@ -28,15 +28,14 @@ STARTED = """
 import sys, time
 from pathlib import Path
 from ltrain_train.processes.locks import run_lock
-from ltrain_train.processes.children import Children
+from ltrain_train.processes.children import Children, Command
 home = Path(sys.argv[1])
 with run_lock(home, run="r", policy="p") as lock, Children(lock.descriptors) as children:
     code = "import signal, time; signal.signal(15, signal.SIG_IGN); print(1, flush=True); "
     command = [sys.executable, "-c", code + "time.sleep(600)"]
     log = home / "deaf.log"
-    children.start(
-        "deaf", command, log=log, grace=2.0, ready=lambda: bool(log.read_text())
-    )
+    deaf = Command(argv=command, log=log, grace=2.0)
+    children.start("deaf", deaf, ready=lambda: bool(log.read_text()))
     print("held", flush=True)
     time.sleep(600)
 """

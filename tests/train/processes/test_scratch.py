@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ltrain_train.processes.children import Children
+from ltrain_train.processes.children import Children, Command
 from ltrain_train.processes.scratch import MAX_SOCKET_PATH, scratch_path
 
 SOCKET = 36
@@ -41,7 +41,9 @@ def test_a_childs_folder_is_private_and_removed_with_its_processes(tmp_path: Pat
     )
     command = [sys.executable, "-c", code, str(folder)]
     with Children() as children:
-        children.start("c", command, log=log, ready=lambda: bool(log.read_text()), scratch=folder)
+        children.start(
+            "c", Command(argv=command, log=log, scratch=folder), ready=lambda: bool(log.read_text())
+        )
         assert (folder / "file").exists()
         assert folder.stat().st_mode & 0o777 == 0o700
     assert not folder.exists()
@@ -51,12 +53,12 @@ def test_a_folder_of_a_killed_guard_is_made_again(tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     with Children() as children:
         command = [sys.executable, "-c", "import time; time.sleep(60)"]
-        first = children.start("c", command, log=tmp_path / "log", scratch=folder)
+        first = children.start("c", Command(argv=command, log=tmp_path / "log", scratch=folder))
         os.killpg(first.pid, signal.SIGKILL)
         first.wait(60)
         (folder / "left").touch()
         first.request_stop()
-        children.start("c", command, log=tmp_path / "log", scratch=folder)
+        children.start("c", Command(argv=command, log=tmp_path / "log", scratch=folder))
         assert list(folder.iterdir()) == []
     assert not folder.exists()
 
@@ -65,7 +67,12 @@ def test_a_child_that_cannot_be_started_leaves_no_folder(tmp_path: Path) -> None
     folder = tmp_path / "mine"
     with Children() as children:
         child = children.start(
-            "c", [sys.executable, "-c", "raise SystemExit(3)"], log=tmp_path / "l", scratch=folder
+            "c",
+            Command(
+                argv=[sys.executable, "-c", "raise SystemExit(3)"],
+                log=tmp_path / "l",
+                scratch=folder,
+            ),
         )
         assert child.wait(60) == 3
     assert not folder.exists()

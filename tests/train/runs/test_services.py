@@ -31,7 +31,7 @@ def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service
     idle = ("rollout", "--help")  # any command; the child only has to exist
     made._required = [RequiredService("gateway", "http://127.0.0.1:9/health", b"", idle, 60)]
     monkeypatch.setattr(sys, "executable", str(_sleeper(tmp_path)))
-    made._started = {"gateway": made._start(made._required[0])}
+    made._start(made._required[0])
     with made:
         yield made
 
@@ -49,15 +49,15 @@ def test_a_killed_service_is_started_again_and_its_death_is_logged(
     running: Services, caplog: pytest.LogCaptureFixture
 ) -> None:
     watch = threading.Thread(target=running._restart_dead, daemon=True)
-    first = running._started["gateway"]
+    first = running._started["gateway"].child
     with caplog.at_level(logging.WARNING):
         watch.start()
         os.killpg(first.pid, signal.SIGKILL)
-        _until(lambda: running._started["gateway"] is not first)
+        _until(lambda: running._started["gateway"].child is not first)
     assert caplog.messages == [
         "ltrain: the gateway ended by signal SIGKILL; starting it again",
     ]
-    assert running._started["gateway"].alive
+    assert running._started["gateway"].child.alive
     running._stop_watching()
     watch.join(WAIT)
     assert not watch.is_alive()
@@ -70,10 +70,12 @@ def test_a_service_that_keeps_dying_is_not_started_again(
     watch.start()
     with caplog.at_level(logging.WARNING):
         for _ in range(MAX_DEATHS):
-            child = running._started["gateway"]
+            child = running._started["gateway"].child
             os.killpg(child.pid, signal.SIGKILL)
             _until(
-                lambda child=child: running._started["gateway"] is not child or not watch.is_alive()
+                lambda child=child: (
+                    running._started["gateway"].child is not child or not watch.is_alive()
+                )
             )
         watch.join(WAIT)
     assert not watch.is_alive()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import httpx
 
-from ltrain_train.processes import ChildDied, Children, is_port_open
+from ltrain_train.processes import ChildDied, Children, Command, is_port_open
 
 TCP = "tcp"
 """The check that the port is open."""
@@ -47,12 +47,11 @@ class HealthCheck:
         try:
             child = self.children.start(
                 "health check",
-                ["/bin/sh", "-c", self.health],
-                env=self.environ,
-                log=self.log,
-                cwd=self.folder,
-                grace=KILL_GRACE,
-            )
+                Command(
+                    argv=["/bin/sh", "-c", self.health], env=self.environ, log=self.log,
+                    cwd=self.folder, grace=KILL_GRACE,
+                ),
+            )  # fmt: skip
         except (ChildDied, OSError):
             return False
         try:

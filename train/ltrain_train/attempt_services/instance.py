@@ -22,6 +22,7 @@ from ltrain_train.processes import (
     Child,
     ChildNotReady,
     Children,
+    Command,
     RestartLimit,
     scratch_path,
 )
@@ -169,15 +170,13 @@ class Instance:
         )
         child = self._children.start(
             f"service {self.name}",
-            ["/bin/sh", "-c", self.service.command],
-            env=self._own_environment(),
-            log=self.log,
+            Command(
+                argv=["/bin/sh", "-c", self.service.command], env=self._own_environment(),
+                log=self.log, cwd=self._folder, grace=KILL_GRACE, scratch=self._scratch,
+            ),
             ready=lambda: self._stopping.is_set() or self._check().passes(),
             timeout=self.service.start_timeout,
-            cwd=self._folder,
-            grace=KILL_GRACE,
-            scratch=self._scratch,
-        )
+        )  # fmt: skip
         with self._lock:
             self._child, self.starts, self.users = child, self.starts + 1, 0
             self.ready = not self._stopping.is_set()

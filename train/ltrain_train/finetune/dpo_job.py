@@ -2,11 +2,10 @@
 
 import json
 import os
-import select
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -16,7 +15,7 @@ from pydantic import TypeAdapter
 from ltrain_instrument.files import write_file
 from ltrain_instrument.settings import TRL
 from ltrain_train.errors import BadRun, LearnerFailed
-from ltrain_train.processes import Children
+from ltrain_train.processes import Child, Children, Command, JsonChild
 
 TRL_VERSION = "1.16.0"
 """The version whose trainer takes token ids by the method that `dpo_trainer` replaces."""
@@ -88,28 +87,24 @@ def run_job(
     """
     trl = find_trl()
     job.write(file)
-    reading, writing = os.pipe()
+
+    def start(_: int, events: int) -> Child:
+        argv = [sys.executable, "-c", START, str(trl), str(file), str(events)]
+        command = Command(argv=argv, env=ENVIRONMENT, log=log, pass_fds=(events,))
+        return children.start("DPO trainer", command)
+
+    trainer = JsonChild(start)
     with ExitStack() as stack:
-        stack.callback(os.close, reading)
-        try:
-            child = children.start(
-                "DPO trainer",
-                [sys.executable, "-c", START, str(trl), str(file), str(writing)],
-                env=ENVIRONMENT,
-                log=log,
-                pass_fds=(writing,),
-            )
-        finally:
-            os.close(writing)
-        stack.callback(child.stop)
-        for event in _read_events(reading, hang_timeout, log):
+        stack.callback(trainer.close)
+        stack.callback(trainer.process.stop)
+        for event in _read_events(trainer, hang_timeout, log):
             if event["kind"] == "done":
                 return
             if event["kind"] == "error":
                 raise LearnerFailed(f"The DPO trainer failed: {event['error']}. Its log is {log}.")
             yield event
-        child.wait()
-        child.check()
+        trainer.process.wait()
+        trainer.process.check()
         raise LearnerFailed(f"The DPO trainer ended without a result. Its log is {log}.")
 
 
@@ -140,22 +135,16 @@ def find_trl() -> Path:
     )
 
 
-def _read_events(pipe: int, hang_timeout: float, log: Path) -> Iterator[dict[str, Any]]:
-    """Yield the events of a pipe until it is closed."""
-    pending, last = b"", time.monotonic()
-    poll = select.poll()
-    poll.register(pipe, select.POLLIN)
-    while True:
-        if not poll.poll(POLL * 1000):
-            if time.monotonic() - last > hang_timeout:
+def _read_events(trainer: JsonChild, hang_timeout: float, log: Path) -> Iterator[dict[str, Any]]:
+    """Yield the events of a trainer until it closes its pipe."""
+    last = time.monotonic()
+    with suppress(EOFError):
+        while True:
+            if trainer.poll(POLL):
+                yield json.loads(trainer.receive())
+                last = time.monotonic()
+            elif time.monotonic() - last > hang_timeout:
                 raise LearnerFailed(
                     f"The DPO trainer hangs: it has made no progress for {hang_timeout:.0f} s. Its "
                     f"log is {log}. If it is only slow, raise train.hang_timeout."
                 )
-            continue
-        chunk = os.read(pipe, 1 << 16)
-        if not chunk:
-            return
-        last = time.monotonic()
-        *lines, pending = (pending + chunk).split(b"\n")
-        yield from map(json.loads, lines)

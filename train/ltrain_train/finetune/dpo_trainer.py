@@ -4,9 +4,7 @@ It reads a job from a file and writes events to a pipe, one line of JSON each: a
 an `error`, or `done`. The output of TRL goes to the process's own output, which is a log file.
 """
 
-import json
 import math
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,6 +19,7 @@ from trl.trainer.dpo_trainer import DPOTrainer
 
 from ltrain_train.finetune.dpo_job import DpoJob
 from ltrain_train.learner import copy_model_files, merge_adapter, write_weights
+from ltrain_train.processes import JsonPipes
 
 
 class PairTrainer(DPOTrainer):  # type: ignore[misc]
@@ -34,13 +33,13 @@ class Events(TrainerCallback):
     """Writes an event for each optimizer step and each epoch."""
 
     def __init__(self, pipe: int) -> None:
-        self.pipe = open(pipe, "wb", buffering=0)  # noqa: SIM115 - open as long as the process runs
+        self.pipes = JsonPipes(pipe)
         self.trainer: PairTrainer | None = None
         self.losses: list[float] = []
 
     def write(self, **event: Any) -> None:
         """Write one event."""
-        self.pipe.write(json.dumps(event).encode() + b"\n")
+        self.pipes.send(event)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
         """Write the metrics of an optimizer step."""
@@ -158,7 +157,6 @@ def _write(job: DpoJob, model: Any) -> None:
 
 def main(file: str, pipe: int) -> None:
     """Run the job in a file."""
-    os.set_inheritable(pipe, False)
     events = Events(pipe)
     try:
         train(DpoJob.read(Path(file)), events)

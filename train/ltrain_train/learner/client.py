@@ -7,18 +7,18 @@ log.
 
 import json
 import os
-import select
 import sys
 import time
-from contextlib import ExitStack
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, Literal, Self
+from typing import Any, Literal, NoReturn, Self
 
 from ltrain_instrument.errors import LtrainError
 from ltrain_train import errors
 from ltrain_train.errors import LearnerFailed
-from ltrain_train.learner import protocol
 from ltrain_train.learner.backend import find_backend
 from ltrain_train.learner.checkpoint import check_fit
 from ltrain_train.learner.heartbeat import ProgressClock
@@ -26,7 +26,7 @@ from ltrain_train.learner.objective import Objective
 from ltrain_train.learner.protocol import Job, StepReport
 from ltrain_train.learner.samples import Kind
 from ltrain_train.policy import Reference
-from ltrain_train.processes import Child, Children, scratch_path
+from ltrain_train.processes import Child, Children, Command, JsonChild, scratch_path
 from ltrain_transforms.errors import NoCluster
 from ltrain_transforms.recipe import Train
 
@@ -88,9 +88,7 @@ class LearnerClient(ExitStack):
         )  # fmt: skip
         self.log = directory / "learner.log"
         self._children = Children() if children is None else children
-        self._child: Child | None = None
-        self._requests = self._answers = -1
-        self._pending = b""
+        self._process: JsonChild | None = None
         self._ready = self._is_busy = False
         self.hang_timeout = train.hang_timeout
         """Seconds without progress after which the process counts as hung."""
@@ -112,24 +110,19 @@ class LearnerClient(ExitStack):
             BadRun: when this machine cannot train the job.
         """
         env = find_backend().environment(self.job)
-        read_requests, self._requests = os.pipe()
-        self._answers, write_answers = os.pipe()
-        numbers = (read_requests, write_answers)
-        try:
-            self._child = self._children.start(
-                "learner",
-                [sys.executable, "-m", "ltrain_train.learner.service", *map(str, numbers)],
-                env=env,
-                log=self.log,
-                pass_fds=numbers,
-                grace=TERM_GRACE,
-                scratch=self._scratch,
-            )
-        finally:
-            for number in numbers:
-                os.close(number)
+        self._process = JsonChild(partial(self._start_child, env))
         self._progress.restart()
         self._send("start", **self.job.encode())
+
+    def _start_child(self, env: Mapping[str, str], *pipes: int) -> Child:
+        argv = [sys.executable, "-m", "ltrain_train.learner.service", *map(str, pipes)]
+        return self._children.start(
+            "learner",
+            Command(
+                argv=argv, env=env, log=self.log, pass_fds=pipes, grace=TERM_GRACE,
+                scratch=self._scratch,
+            ),
+        )  # fmt: skip
 
     def ready(self) -> bool:
         """Return whether the model is loaded, without waiting.
@@ -137,7 +130,7 @@ class LearnerClient(ExitStack):
         Raises:
             LtrainError: when the model cannot be loaded.
         """
-        if not self._ready and self._next_line(0) is not None:
+        if not self._ready and self._has_answer(0):
             self._receive()
             self._ready = True
         if not self._ready:
@@ -156,7 +149,7 @@ class LearnerClient(ExitStack):
                 raise LearnerFailed(
                     f"The learner is not ready after {timeout:g} s. Its log is {self.log}."
                 )
-            self._next_line(POLL)
+            self._has_answer(POLL)
 
     def step(
         self, samples: Path, objective: Objective, *, version: int, dataset: str = ""
@@ -225,15 +218,18 @@ class LearnerClient(ExitStack):
 
     def close(self) -> None:
         """End the process, at once if it is loading or computing; a second call does nothing."""
-        if self._child is not None and (self._is_busy or not self._ready):
-            self._child.request_stop()  # it sees closed requests only at its next read
-        for pipe in (self._requests, self._answers):
-            if pipe >= 0:
-                os.close(pipe)
-        self._requests = self._answers = -1
-        if self._child is not None:
-            self._end_child(self._child)
-            self._child = None
+        process, self._process = self._process, None
+        if process is None:
+            return
+        child = process.process
+        if self._is_busy or not self._ready:
+            child.request_stop()  # it sees closed requests only at its next read
+        process.close()
+        try:
+            with suppress(TimeoutError):
+                child.wait(CLOSE_GRACE)
+        finally:
+            child.stop()
 
     def __enter__(self) -> Self:
         self.callback(self.close)
@@ -241,7 +237,7 @@ class LearnerClient(ExitStack):
         return self
 
     def _request(self, name: str, **arguments: Any) -> Any:
-        if self._child is None:
+        if self._process is None:
             raise LearnerFailed(
                 f"The learner cannot {name} before it is started. Use it in a `with` block."
             )
@@ -249,7 +245,7 @@ class LearnerClient(ExitStack):
         self._is_busy = True
         self._progress.restart()
         self._send(name, **arguments)
-        while self._next_line(POLL) is None:
+        while not self._has_answer(POLL):
             self._require_progress(name)
         self._is_busy = False
         return self._receive()
@@ -257,9 +253,9 @@ class LearnerClient(ExitStack):
     def _require_progress(self, name: str) -> None:
         """Stop the process if it hangs."""
         seconds = self._progress.seconds()
-        if self._child is None or seconds < self.hang_timeout:
+        if self._process is None or seconds < self.hang_timeout:
             return
-        self._child.stop()
+        self._process.process.stop()
         raise LearnerFailed(
             f"The learner hangs: it has made no progress for {seconds:.0f} s in the request "
             f"'{name}', so it was stopped. Its log is {self.log}. The same command continues from "
@@ -269,45 +265,36 @@ class LearnerClient(ExitStack):
     def _send(self, name: str, **arguments: Any) -> None:
         plain = {k: str(v.absolute()) if isinstance(v, Path) else v for k, v in arguments.items()}
         try:
-            os.write(self._requests, protocol.encode_line({"do": name, **plain}))
+            self._started.send({"do": name, **plain})
         except BrokenPipeError:
-            self._next_line(POLL)  # raises how the process died
+            self._has_answer(POLL)  # raises how the process died
 
-    def _next_line(self, seconds: float) -> bytes | None:
-        """Return pending bytes with a complete answer, which stay pending; wait up to `seconds`."""
-        if b"\n" in self._pending:
-            return self._pending
-        answers = select.poll()  # select.select fails from file descriptor 1024 on
-        answers.register(self._answers, select.POLLIN)
-        if answers.poll(seconds * 1000):
-            chunk = os.read(self._answers, 1 << 20)
-            self._pending += chunk
-            if not chunk:
-                self._raise_death()
-        return self._pending if b"\n" in self._pending else None
+    def _has_answer(self, seconds: float) -> bool:
+        """Wait up to `seconds` for an answer, and return whether there is one."""
+        try:
+            return self._started.poll(seconds)
+        except EOFError:
+            self._raise_death()
 
     def _receive(self) -> Any:
-        line, _, self._pending = self._pending.partition(b"\n")
-        answer = json.loads(line)
+        answer = json.loads(self._started.receive())
         if "error" in answer:
             raise _rebuild_error(answer["kind"], answer["error"])
         return answer["ok"]
 
-    def _raise_death(self) -> None:
-        if self._child is not None:
-            try:
-                self._child.wait(CLOSE_GRACE)
-            finally:
-                self._child.check()
-        raise LearnerFailed(f"The learner ended; its log is {self.log}.")
+    @property
+    def _started(self) -> JsonChild:
+        if self._process is None:
+            raise LearnerFailed(f"The learner ended; its log is {self.log}.")
+        return self._process
 
-    def _end_child(self, child: Child) -> None:
+    def _raise_death(self) -> NoReturn:
+        child = self._started.process
         try:
             child.wait(CLOSE_GRACE)
-        except TimeoutError:
-            pass
         finally:
-            child.stop()
+            child.check()
+        raise LearnerFailed(f"The learner ended; its log is {self.log}.")
 
 
 def _scratch_path(shared: Path | None) -> Path:

@@ -4,7 +4,6 @@ A request is `{"do": name, ...arguments}`; its answer is `{"ok": result}` or
 `{"error": message, "kind": class}`. Answers come in the order of the requests.
 """
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -105,8 +104,3 @@ class StepReport:
     """Optimizer steps that were undone because a number was not finite; not in `steps`."""
     warnings: tuple[str, ...] = ()
     """What a user must know about this update, one sentence each."""
-
-
-def encode_line(message: dict[str, Any]) -> bytes:
-    """Encode a message as one line of JSON."""
-    return json.dumps(message, separators=(",", ":")).encode() + b"\n"

@@ -5,7 +5,6 @@
 * Every process that it starts ends with it.
 """
 
-import json
 import os
 import signal
 import sys
@@ -20,11 +19,11 @@ from opentelemetry.trace import Tracer
 from ltrain_instrument import attributes
 from ltrain_instrument.errors import LtrainError
 from ltrain_train.errors import LearnerFailed
-from ltrain_train.learner import protocol
 from ltrain_train.learner.backend import Trainer, find_backend
 from ltrain_train.learner.checkpoint import check_base, check_fit
 from ltrain_train.learner.objective import decode_objective
 from ltrain_train.learner.protocol import Job, StepReport, decode_job
+from ltrain_train.processes import JsonPipes
 
 REQUESTS = ("step", "log_probs", "save", "load", "export", "export_adapter", "select")
 """The requests after `start`, each a method of the trainer."""
@@ -37,10 +36,7 @@ class LearnerService:
     """Answers requests until they end."""
 
     def __init__(self, requests: int, answers: int) -> None:
-        for pipe in (requests, answers):
-            os.set_inheritable(pipe, False)  # otherwise Ray's daemons keep it open
-        self.requests = open(requests, "rb")  # noqa: SIM115 - open as long as the process runs
-        self.answers = open(answers, "wb", buffering=0)  # noqa: SIM115
+        self.pipes = JsonPipes(answers, requests)
         self.provider: TracerProvider | None = None
         self.backend = find_backend()
         self.trainer: Trainer | None = None
@@ -49,8 +45,8 @@ class LearnerService:
         """Answer requests until they end, then stop the backend."""
         signal.signal(signal.SIGTERM, _exit_at_once)
         try:
-            for line in self.requests:
-                self.answers.write(protocol.encode_line(self._answer(json.loads(line))))
+            for request in self.pipes.requests():
+                self.pipes.send(self._answer(request))
         finally:
             if self.provider is not None:
                 self.provider.shutdown()

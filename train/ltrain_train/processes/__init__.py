@@ -12,7 +12,9 @@ if TYPE_CHECKING:
         ChildDied,
         ChildNotReady,
         Children,
+        Command,
         RestartLimit,
+        Supervised,
     )
     from ltrain_train.processes.disk import (
         MIN_FREE,
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
         is_disk_full,
         require_space,
     )
+    from ltrain_train.processes.json_lines import JsonChild, JsonPipes
     from ltrain_train.processes.locks import RunLock, run_lock
     from ltrain_train.processes.pages import serve_pages
     from ltrain_train.processes.ports import NoFreePort, free_port, is_port_open

@@ -19,6 +19,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ltrain_instrument.errors import LtrainError
@@ -38,6 +39,30 @@ DEATH_WINDOW = 600.0
 """Seconds."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A command line, and the surroundings in which a child runs it."""
+
+    argv: Sequence[str]
+    log: Path
+    """The file that the output is appended to."""
+    env: Mapping[str, str | None] = field(default_factory=dict, repr=False)
+    """Variables added to this process's environment; None removes a variable."""
+    cwd: Path | None = None
+    pass_fds: Sequence[int] = ()
+    """Descriptors that the command inherits under the same numbers."""
+    grace: float = GRACE
+    """Seconds between SIGTERM and SIGKILL."""
+    scratch: Path | None = None
+    """Private folder that is made at the start, and removed when the child and everything that it
+    started have ended."""
+
+    def environ(self) -> dict[str, str]:
+        """Return the environment of the command."""
+        merged: dict[str, str | None] = {**os.environ, **self.env}
+        return {name: value for name, value in merged.items() if value is not None}
+
+
 class ChildDied(LtrainError, RuntimeError):
     """A child process ended before its owner stopped it."""
 
@@ -50,18 +75,15 @@ class Child:
     """One command that runs or has ended."""
 
     def __init__(
-        self, name: str, process: subprocess.Popen[bytes], lifeline: int, log: Path, grace: float
+        self, name: str, command: Command, process: subprocess.Popen[bytes], lifeline: int
     ) -> None:
-        self.name = name
-        self.log = log
-        self.grace = grace
-        """Seconds between SIGTERM and SIGKILL."""
+        self.name, self.log, self.grace = name, command.log, command.grace
         self.stopped = False
         """Whether the owner requested its end."""
         self._process = process
         self._lifeline = lifeline
         self._lock = threading.Lock()
-        self._log_start = log.stat().st_size
+        self._log_start = self.log.stat().st_size
 
     @property
     def pid(self) -> int:
@@ -149,48 +171,33 @@ class Children(ExitStack):
     def start(
         self,
         name: str,
-        argv: Sequence[str],
+        command: Command,
         *,
-        env: Mapping[str, str | None] | None = None,
-        log: Path,
         ready: Callable[[], bool] | None = None,
         timeout: float = 120,
-        cwd: Path | None = None,
-        pass_fds: Sequence[int] = (),
-        grace: float = GRACE,
-        scratch: Path | None = None,
     ) -> Child:
         """Start a command and wait until `ready` returns True.
 
         Args:
             name: the child's name in errors.
-            argv: the command line.
-            env: variables added to this process's environment; None removes a variable.
-            log: file that the child's output is appended to.
+            command: the command.
             ready: called until it returns True; None returns at once.
             timeout: seconds until the child must be ready.
-            cwd: the command's working directory.
-            pass_fds: descriptors that the command inherits under the same numbers.
-            grace: seconds between SIGTERM and SIGKILL.
-            scratch: private folder that is made now, and removed when the child and everything it
-                started have ended.
 
         Raises:
             ChildDied: when the program does not exist, the child ends before it is ready, or `stop`
                 was called before.
             ChildNotReady: when the child is not ready after `timeout` seconds.
         """
-        if shutil.which(argv[0]) is None:
+        if shutil.which(command.argv[0]) is None:
             raise ChildDied(
-                f"{name}: there is no program '{argv[0]}' ({shlex.join(argv)}). "
+                f"{name}: there is no program '{command.argv[0]}' ({shlex.join(command.argv)}). "
                 "Install it, or add its folder to PATH."
             )
         with self._lock:
             if self._stopped:
                 raise ChildDied(f"{name} is not started, because its owner is stopping.")
-            child = _spawn(
-                name, argv, _environment(env), log, cwd, pass_fds, grace, self._keep_open, scratch
-            )
+            child = _spawn(name, command, self._keep_open)
             self._children = [each for each in self._children if each.alive or not each.stopped]
             self._children.append(child)
         if ready is not None:
@@ -227,18 +234,9 @@ def _wait_ready(child: Child, ready: Callable[[], bool], timeout: float) -> None
         time.sleep(POLL)
 
 
-def _spawn(
-    name: str,
-    argv: Sequence[str],
-    environ: dict[str, str],
-    log: Path,
-    cwd: Path | None,
-    pass_fds: Sequence[int],
-    grace: float,
-    keep_open: Sequence[int],
-    scratch: Path | None,
-) -> Child:
-    make_private(log.parent)
+def _spawn(name: str, command: Command, keep_open: Sequence[int]) -> Child:
+    scratch = command.scratch
+    make_private(command.log.parent)
     if scratch is not None:
         make_private(scratch.parent)
         if scratch.exists():  # left by the previous start, whose guard was killed
@@ -246,21 +244,20 @@ def _spawn(
         scratch.mkdir(mode=0o700)
     inner, lifeline = os.pipe()
     descriptors = ",".join(map(str, keep_open))
-    options = [str(inner), str(grace), descriptors, str(scratch or "")]
-    guarded = [sys.executable, "-I", "-S", guard.__file__, *options, *argv]
+    options = [str(inner), str(command.grace), descriptors, str(scratch or "")]
     try:
-        with log.open("ab") as output:
+        with command.log.open("ab") as output:
             process = subprocess.Popen(
-                guarded,
+                [sys.executable, "-I", "-S", guard.__file__, *options, *command.argv],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env=environ,
-                cwd=cwd,
-                pass_fds=(inner, *keep_open, *pass_fds),
+                env=command.environ(),
+                cwd=command.cwd,
+                pass_fds=(inner, *keep_open, *command.pass_fds),
                 start_new_session=True,
             )
-            return Child(name, process, lifeline, log, grace)
+            return Child(name, command, process, lifeline)
     except BaseException:
         os.close(lifeline)
         if scratch is not None:
@@ -270,9 +267,47 @@ def _spawn(
         os.close(inner)
 
 
-def _environment(overrides: Mapping[str, str | None] | None) -> dict[str, str]:
-    merged: dict[str, str | None] = {**os.environ, **(overrides or {})}
-    return {name: value for name, value in merged.items() if value is not None}
+class Supervised:
+    """A command that its owner starts again when it dies."""
+
+    def __init__(
+        self,
+        children: Children,
+        name: str,
+        *,
+        ready: Callable[[], bool] | None = None,
+        timeout: float = 120,
+    ) -> None:
+        """Describe the process; the arguments are those of `Children.start`."""
+        self._children, self.name, self._ready, self._timeout = children, name, ready, timeout
+        self._child: Child | None = None
+        self._deaths = RestartLimit()
+
+    @property
+    def child(self) -> Child:
+        """The process of the latest start."""
+        if self._child is None:
+            raise RuntimeError(f"{self.name} has not been started")
+        return self._child
+
+    def start(self, command: Command) -> None:
+        """Start the command, the first time or again."""
+        start = self._children.start
+        self._child = start(self.name, command, ready=self._ready, timeout=self._timeout)
+
+    def death(self) -> str:
+        """Return how the process died since its latest start; '' while it runs.
+
+        Raises:
+            ChildDied: when it has died too often, so that it must not be started again.
+        """
+        child = self.child
+        if child.alive:
+            return ""
+        if self._deaths.record_death():
+            child.check()
+        child.request_stop()  # marks its end as handled
+        return child.describe_exit()
 
 
 class RestartLimit:

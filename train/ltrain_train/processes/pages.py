@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ltrain_instrument import settings
-from ltrain_train.processes.children import ChildDied, Children
+from ltrain_train.processes.children import ChildDied, Children, Command
 
 PORTS = (8484, 0)
 """The ports that are tried: the default one of `ltrain ui`, and any free one."""
@@ -51,9 +51,7 @@ def _start(children: Children, home: Path, store: str, recipe: Path) -> str:
         try:
             children.start(
                 "ltrain ui",
-                [*command, str(port)],
-                env=environment,
-                log=log,
+                Command(argv=[*command, str(port)], env=environment, log=log),
                 ready=lambda: _find_link(log, begin) is not None,
                 timeout=START_TIMEOUT,
             )

@@ -8,7 +8,6 @@ loop wait for the gateway, which serves the current version again.
 import logging
 import sys
 import time
-from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -25,7 +24,14 @@ from ltrain_collector.dsn import Server, parse_dsn
 from ltrain_instrument import settings
 from ltrain_instrument.machine import LOOPBACK_NAMES
 from ltrain_train.errors import NotReachable
-from ltrain_train.processes import DEATH_WINDOW, MAX_DEATHS, Child, Children, RestartLimit
+from ltrain_train.processes import (
+    DEATH_WINDOW,
+    MAX_DEATHS,
+    ChildDied,
+    Children,
+    Command,
+    Supervised,
+)
 
 R = TypeVar("R")
 
@@ -90,8 +96,7 @@ class Services(ExitStack):
         self.gateway_url = gateway_url or settings.GATEWAY.read()
         self._began = time.monotonic()
         self._required: list[RequiredService] = []
-        self._started: dict[str, Child] = {}
-        self._restart_limits: defaultdict[str, RestartLimit] = defaultdict(RestartLimit)
+        self._started: dict[str, Supervised] = {}
         self._stopping = Event()
         self._watcher: Thread | None = None
         self._given_up: dict[str, str] = {}
@@ -111,7 +116,7 @@ class Services(ExitStack):
                     service.name,
                 )
             elif not responds(service.health, service.answers):
-                self._started[service.name] = self._start(service)
+                self._start(service)
 
     @property
     def starts_gateway(self) -> bool:
@@ -126,7 +131,7 @@ class Services(ExitStack):
         """Request the end of a started gateway, while the store still receives its last spans."""
         self._stop_watching()
         if self.starts_gateway:
-            self._started["gateway"].request_stop()
+            self._started["gateway"].child.request_stop()
 
     def ready(self) -> bool:
         """Return whether store and gateway are ready.
@@ -202,43 +207,42 @@ class Services(ExitStack):
             (HTTPStatus.OK, HTTPStatus.SERVICE_UNAVAILABLE),  # 503: its policy server is away
         )
 
-    def _start(self, service: RequiredService) -> Child:
+    def _start(self, service: RequiredService) -> None:
         if urlsplit(service.health).hostname not in LOOPBACK_NAMES:
             raise NotReachable(
                 f"No {service.name} answers at {service.health}. Start it there: this command "
                 "starts services on this machine only."
             )
-        return self.children.start(
-            service.name,
-            [sys.executable, "-m", "ltrain", *service.command],
-            log=self.home / "logs" / f"{service.name}.log",
-        )
+        argv = [sys.executable, "-m", "ltrain", *service.command]
+        log = self.home / "logs" / f"{service.name}.log"
+        process = self._started.get(service.name) or Supervised(self.children, service.name)
+        process.start(Command(argv=argv, log=log))
+        self._started[service.name] = process
 
     def _restart_dead(self) -> None:
         """Start dead services again, until the run stops or a service has died too often."""
         watched = [service for service in self._required if service.name in self._started]
         while watched and not self._stopping.wait(POLL):
-            watched = [
-                service
-                for service in watched
-                if self._started[service.name].alive or self._restart(service)
-            ]
+            watched = [service for service in watched if self._keep_running(service)]
 
-    def _restart(self, service: RequiredService) -> bool:
-        child = self._started[service.name]
-        child.request_stop()  # marks its end as handled
-        if self._restart_limits[service.name].record_death():
+    def _keep_running(self, service: RequiredService) -> bool:
+        """Start a service again if it is dead; return False if it has died too often."""
+        process = self._started[service.name]
+        try:
+            how = process.death()
+        except ChildDied:
+            process.child.request_stop()  # marks its end as handled
             reason = (
-                f"The {service.name} ended {child.describe_exit()}, {MAX_DEATHS} times within "
-                f"{DEATH_WINDOW:.0f} s; it is not started again. Its log is {child.log}."
+                f"The {service.name} ended {process.child.describe_exit()}, {MAX_DEATHS} times "
+                f"within {DEATH_WINDOW:.0f} s; it is not started again. Its log is "
+                f"{process.child.log}."
             )
             self._given_up[service.name] = reason
             _logger.error("ltrain: %s", reason)
             return False
-        _logger.warning(
-            "ltrain: the %s ended %s; starting it again", service.name, child.describe_exit()
-        )
-        self._started[service.name] = self._start(service)
+        if how:
+            _logger.warning("ltrain: the %s ended %s; starting it again", service.name, how)
+            self._start(service)
         return True
 
     def _stop_watching(self) -> None:

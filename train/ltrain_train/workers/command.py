@@ -14,7 +14,7 @@ from typing import Any
 
 from ltrain_instrument.files import make_private
 from ltrain_instrument.prompts import prompt_environment
-from ltrain_train.processes import Child, ChildDied, Children
+from ltrain_train.processes import Child, ChildDied, Children, Command
 from ltrain_train.workers.attempt import Attempt, AttemptResult, Outcome, result_of_death
 from ltrain_train.workers.executor import KILL_GRACE, OnEnd, instrumented_command
 from ltrain_train.workers.interpreter import OWN_PYTHON
@@ -115,16 +115,16 @@ class CommandExecutor:
 
     def _start(self, attempt: Attempt, output: Path) -> Child:
         make_private(self._logs)
+        shell = ["/bin/sh", "-c", _SHELL_SCRIPT, "sh", str(output.resolve())]
         return self._children.start(
             f"command {attempt.id}",
-            instrumented_command(
-                ["/bin/sh", "-c", _SHELL_SCRIPT, "sh", str(output.resolve()), self._command],
-                self._python,
+            Command(
+                argv=instrumented_command([*shell, self._command], self._python),
+                env={**self._environ, **_attempt_environment(attempt)},
+                log=self._logs / f"{attempt.id}.log",
+                cwd=self._folder,
+                grace=KILL_GRACE,
             ),
-            env={**self._environ, **_attempt_environment(attempt)},
-            log=self._logs / f"{attempt.id}.log",
-            cwd=self._folder,
-            grace=KILL_GRACE,
         )
 
 

@@ -4,9 +4,7 @@ The agent's code can use both pipes too: messages from it are untrusted, and it 
 is written, so a separate thread writes.
 """
 
-import json
 import math
-import os
 import queue
 import threading
 import time
@@ -17,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ltrain_instrument.prompts import prompt_fields
-from ltrain_train.processes import Child, Children
+from ltrain_train.processes import Child, Children, Command, JsonChild
 from ltrain_train.workers.attempt import Attempt
 from ltrain_train.workers.executor import KILL_GRACE, instrumented_command
 from ltrain_train.workers.results import FLUSH_TIMEOUT, parse_json
@@ -60,26 +58,20 @@ class WorkerProcess:
         """Execution ids of attempts during which another attempt ran in the worker."""
         self.overdue_attempts: list[Attempt] = []
         """Attempts that exceeded their time limit, for which the worker was stopped."""
-        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         """Requests that are not written yet; None ends the writing thread."""
-        requests, self._requests = os.pipe()
-        self._results, results = os.pipe()
-        argv = [str(python), "-m", "ltrain_train.workers.worker", agent]
-        argv += ["--requests", str(requests), "--results", str(results)]
-        argv += ["--concurrency", str(concurrency)]
-        try:
-            self._child: Child = children.start(
-                name,
-                instrumented_command(argv, python),
-                env=environ,
-                log=log,
-                cwd=folder,
-                pass_fds=(requests, results),
-                grace=KILL_GRACE,
-            )
-        finally:
-            os.close(requests)
-            os.close(results)
+
+        def start(requests: int, results: int) -> Child:
+            argv = [str(python), "-m", "ltrain_train.workers.worker", agent]
+            argv += ["--requests", str(requests), "--results", str(results)]
+            argv += ["--concurrency", str(concurrency)]
+            command = Command(
+                argv=instrumented_command(argv, python), env=environ, log=log, cwd=folder,
+                pass_fds=(requests, results), grace=KILL_GRACE,
+            )  # fmt: skip
+            return children.start(name, command)
+
+        self._process = JsonChild(start)
 
     def listen(
         self,
@@ -90,16 +82,16 @@ class WorkerProcess:
         """Write the requests and report each message, and the worker's exit, from two threads."""
 
         def write() -> None:
-            with suppress(BrokenPipeError), os.fdopen(self._requests, "w") as requests:
-                while (line := self._lines.get()) is not None:
-                    requests.write(line)
-                    requests.flush()
+            with suppress(BrokenPipeError):
+                while (request := self._queue.get()) is not None:
+                    self._process.send(request)
+            self._process.end_requests()
 
         def read() -> None:
-            with os.fdopen(self._results, errors="replace") as results:
-                for line in results:
-                    if (message := _parse_message(line)) is not None:
-                        on_message(self, message)
+            for line in self._process.receive_all():
+                if (message := _parse_message(line)) is not None:
+                    on_message(self, message)
+            self._process.end_answers()
             on_exit(self)
 
         threading.Thread(target=write, name=f"{self.name}-requests", daemon=True).start()
@@ -115,7 +107,7 @@ class WorkerProcess:
         if self.in_flight:
             self.shared_attempts |= {attempt.id, *self.in_flight}
         self.in_flight[attempt.id] = attempt
-        self._lines.put(json.dumps(_request_message(attempt)) + "\n")
+        self._queue.put(_request_message(attempt))
 
     def cancel(self, attempts: Collection[str]) -> set[str]:
         """Request these attempts' cancellation and return those that do not end by it."""
@@ -129,23 +121,23 @@ class WorkerProcess:
             return overdue
         for name in overdue - self.cancelled.keys():
             self.cancelled[name] = now
-            self._lines.put(json.dumps({"cancel": name}) + "\n")
+            self._queue.put({"cancel": name})
         return {name for name in overdue if now > self.cancelled[name] + CANCEL_GRACE}
 
     def stop(self) -> None:
         """Request the end of the worker and everything it started, and return at once."""
-        self._lines.put(None)
-        self._child.request_stop()
+        self._queue.put(None)
+        self._process.process.request_stop()
 
     def tail(self) -> str:
         """Return the last lines of the worker's log."""
-        return self._child.tail()
+        return self._process.process.tail()
 
 
-def _parse_message(line: str) -> dict[str, Any] | None:
+def _parse_message(line: bytes) -> dict[str, Any] | None:
     """Parse a message of a worker; return None for a line that is not a message."""
     try:
-        message = parse_json(line)
+        message = parse_json(line.decode(errors="replace"))
     except ValueError:
         return None
     return message if isinstance(message, dict) else None

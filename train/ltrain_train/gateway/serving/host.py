@@ -13,7 +13,6 @@ from ltrain_train.gateway.serving.policy_server import PolicyServer, read_weight
 from ltrain_train.gateway.serving.publication import Publication
 from ltrain_train.gateway.serving.upstream import UpstreamFailed
 from ltrain_train.gateway.serving.vllm import Vllm
-from ltrain_train.processes import RestartLimit
 
 POLL = 0.2
 """Seconds between two checks of vLLM."""
@@ -62,16 +61,12 @@ class PolicyHost:
             await self._restart(self._vllm)
 
     async def _restart(self, vllm: Vllm) -> None:
-        restart_limit = RestartLimit()
         while True:
             await asyncio.sleep(POLL)
             if self.server.lost_weights:
                 await self._reload_lost()
-            if vllm.child.alive:
+            if not (how := vllm.process.death()):
                 continue
-            if restart_limit.record_death():
-                vllm.child.check()
-            how = vllm.child.describe_exit()
             self._log(f"vLLM died {how}; calls wait while it starts again")
             async with self.server.gate.shut(f"vLLM ended {how}; it is started again"):
                 await self._start_again(vllm)

@@ -15,7 +15,14 @@ from pathlib import Path
 import httpx
 
 from ltrain_train.policy import chat_template_option
-from ltrain_train.processes import Child, ChildDied, Children, compile_cache, scratch_path
+from ltrain_train.processes import (
+    ChildDied,
+    Children,
+    Command,
+    Supervised,
+    compile_cache,
+    scratch_path,
+)
 from ltrain_train.vllm_python import find_python
 
 PROGRAM = Path(__file__).with_name("vllm_process.py")
@@ -105,10 +112,9 @@ class Vllm:
         self.name = name
         """The served model name."""
         self.log = log
-        self._children = children
         self._options = options
         self._python = find_python()
-        self._child: Child | None = None
+        self.process = Supervised(children, "vLLM", ready=self._answers, timeout=START_TIMEOUT)
         self._folder = scratch_path("vllm", parent=sockets, max_socket_name=MAX_SOCKET_NAME)
 
     @property
@@ -116,31 +122,18 @@ class Vllm:
         """The socket on which vLLM answers; a restart does not change it."""
         return self._folder / SOCKET_FILE
 
-    @property
-    def child(self) -> Child:
-        """The running child process."""
-        if self._child is None:
-            raise RuntimeError("vLLM has not been started")
-        return self._child
-
     def start(self, model: Path) -> None:
         """Start vLLM with a model and wait until it has answered a first request."""
         log_start = self.log.stat().st_size if self.log.exists() else 0
         try:
-            with self._client() as client:
-                self._child = self._children.start(
-                    "vLLM",
-                    self._command(model),
+            self.process.start(
+                Command(
+                    argv=self._command(model),
                     env=self._environment(),
                     log=self.log,
-                    ready=lambda: (
-                        _is_listening(self.socket)
-                        and _is_healthy(client)
-                        and _answers_completion(client, self.name)
-                    ),
-                    timeout=START_TIMEOUT,
                     scratch=self._folder,
                 )
+            )
         except ChildDied as death:
             cause = _first_error(self.log, log_start)
             raise ChildDied(
@@ -149,12 +142,18 @@ class Vllm:
 
     def kill(self) -> None:
         """Kill vLLM at once; its watcher sees a death and starts it again."""
-        if self.child.alive:
-            os.killpg(self.child.pid, signal.SIGKILL)
+        child = self.process.child
+        if child.alive:
+            os.killpg(child.pid, signal.SIGKILL)
 
-    def _client(self) -> httpx.Client:
+    def _answers(self) -> bool:
+        """Return whether vLLM has answered a completion."""
+        if not _is_listening(self.socket):
+            return False
         transport = httpx.HTTPTransport(uds=str(self.socket))
-        return httpx.Client(transport=transport, base_url="http://vllm", timeout=5, trust_env=False)
+        url = "http://vllm"
+        with httpx.Client(transport=transport, base_url=url, timeout=5, trust_env=False) as client:
+            return _is_healthy(client) and _answers_completion(client, self.name)
 
     def _command(self, model: Path) -> Sequence[str]:
         listen = ("--uds", str(self.socket))

@@ -15,7 +15,7 @@ from typing import Any
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
 from ltrain_instrument.settings import SECRETS
-from ltrain_train.processes import ChildDied, Children
+from ltrain_train.processes import ChildDied, Children, Command
 from ltrain_train.rollout.rewards import source
 from ltrain_train.rollout.rewards.limits import RewardLimits
 from ltrain_train.rollout.rewards.source import MAX_CALLS, NO_SERVICES, RewardFailed, parse_values
@@ -88,14 +88,15 @@ class RewardCommand:
             folder = Path(scratch)
             judged, printed = folder / "input.json", folder / "output"
             judged.write_text(text)
-            child = self._children.start(
-                "reward command",
-                ["/bin/sh", "-c", _SHELL_SCRIPT, "sh", str(judged), str(printed), self._command],
+            shell = ["/bin/sh", "-c", _SHELL_SCRIPT, "sh"]
+            command = Command(
+                argv=[*shell, str(judged), str(printed), self._command],
                 env={**dict.fromkeys(SECRETS), **environ},
                 log=folder / "log",
                 cwd=self._folder,
                 grace=KILL_GRACE,
             )
+            child = self._children.start("reward command", command)
             try:
                 status = child.wait(self._timeout)
             finally:
