@@ -162,7 +162,11 @@ class Stage:
     async def _serve(self) -> None:
         upstream = Upstream(self._upstream, "policy", replicas=self.replicas)
         collection = await open_collection(upstream) if self.collects else None
-        self.publication = self._publication(upstream)
+        self.publication = (
+            CollectionPublication(self.policies, "policy", collection)
+            if collection
+            else self._publication(upstream)
+        )
         self.loop = asyncio.get_running_loop()
         provider = create_tracer_provider(
             "ltrain-gateway", home=self.home, endpoint=NOBODY, strict=True
@@ -174,7 +178,6 @@ class Stage:
             provider=provider,
             store_keys=Keys(self.home / "store"),
             routes=routes,
-            collection=collection,
         )
         config = uvicorn.Config(gateway.app(), lifespan="off", log_level="error", ws="none")
         self._server = uvicorn.Server(config)
@@ -187,8 +190,6 @@ class Stage:
         provider.shutdown()
 
     def _publication(self, upstream: Upstream) -> Publication:
-        if self.collects:
-            return CollectionPublication(self.policies, "policy", upstream)
         version = self.policies.current("policy")
         server = PolicyServer(
             self.policies,

@@ -12,8 +12,8 @@ from ltrain_train.learner.verl_backend.device import (
     check_ranks,
     current_device,
     detect_device,
+    learner_environment,
 )
-from ltrain_train.learner.verl_backend.environment import learner_environment
 
 
 def test_a_process_of_the_learner_has_the_device_of_its_environment(

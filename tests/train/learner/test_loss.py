@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 import pytest
 
-from ltrain_train.learner.verl_backend.environment import learner_environment
+from ltrain_train.learner.verl_backend.device import learner_environment
 from ltrain_transforms.recipe import KL_ESTIMATORS, POLICY_LOSSES, UNSUPPORTED_LOSSES
 from ltrain_transforms.recipe.verl_options import (
     VerlActor,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ltrain_train.learner.verl_backend.environment import learner_environment
+from ltrain_train.learner.verl_backend.device import learner_environment
 
 Rows = list[dict[str, Any]]
 PER_TOKEN = (

@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,7 @@ def started(children: Children, log: Path, code: str = ECHO) -> JsonChild:
 
 def test_each_request_has_its_answer_and_the_output_is_in_the_log(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    requests = [{"text": "a\nb"}, {"long": "x" * (3 << 20)}, {"number": 1.5}]
+    requests: list[dict[str, Any]] = [{"text": "a\nb"}, {"long": "x" * (3 << 20)}, {"number": 1.5}]
     with Children() as children:
         child = started(children, log)
         assert not child.poll(0)

@@ -13,7 +13,7 @@ from ltrain_instrument.identity import Identity
 from ltrain_train.rollout import Runner, Task
 from ltrain_train.workers.attempt import Attempt, Endpoint, Outcome, RolloutResult
 from ltrain_train.workers.command import CommandExecutor
-from ltrain_train.workers.executor import agent_environment
+from ltrain_train.workers.executor import AgentProcesses, agent_environment
 
 Start = Callable[..., Runner]
 Make = Callable[..., Task]
@@ -126,13 +126,15 @@ def test_the_lock_of_a_run_is_free_when_its_commands_have_ended(
 ) -> None:
     mark = tmp_path / "mark"
     executor = CommandExecutor(
-        f"touch {mark}; sleep 600",
-        folder=tmp_path,
-        environ=agent_environment(home, {}),
-        logs=tmp_path / "logs",
-        workers=1,
+        AgentProcesses(
+            agent=f"touch {mark}; sleep 600",
+            folder=tmp_path,
+            environ=agent_environment(home, {}),
+            logs=tmp_path / "logs",
+            workers=1,
+            keep_open=(held_lock.descriptor,),
+        ),
         on_end=lambda attempt, ending: None,
-        keep_open=(held_lock.descriptor,),
     )
     identity = Identity(run="r", rollout="abc", attempt=1, mode="train")
     nowhere = Endpoint("http://127.0.0.1:9", "key", "policy")

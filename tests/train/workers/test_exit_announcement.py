@@ -15,7 +15,7 @@ SCRIPT = """
 import os, signal, sys, threading
 from ltrain_instrument import rollout
 from ltrain_instrument.identity.rollout_identity import Identity
-from ltrain_train.workers.exit_announcement import patch_exit_calls
+from ltrain_train.workers.worker import patch_exit_calls
 from ltrain_train.workers.results import ResultSender
 
 signal.signal(signal.SIGUSR2, lambda *_: None)
@@ -98,7 +98,7 @@ def test_an_exit_outside_an_attempt_reports_nothing() -> None:
 CHANGED = """
 import importlib, sys
 from ltrain_instrument.patches import WORKER_EXIT
-from ltrain_train.workers.exit_announcement import patch_exit_calls
+from ltrain_train.workers.worker import patch_exit_calls
 from ltrain_train.workers.results import ResultSender
 
 patch_exit_calls(ResultSender(sys.stdout))

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from ltrain_instrument.identity import Identity
-from ltrain_train.workers import BadInterpreter, CommandExecutor, Executor, WorkerPool, find_python
+from ltrain_train import workers
+from ltrain_train.workers import AgentProcesses, BadInterpreter, Executor, find_python
 from ltrain_train.workers.attempt import Attempt, AttemptResult, Endpoint
 from ltrain_train.workers.executor import agent_environment
 
@@ -34,26 +35,15 @@ def open_executor(agent: str, folder: Path, python: Path, results: Results) -> E
     def on_end(attempt: Attempt, result: AttemptResult) -> None:
         results.put(result)
 
-    if agent == COMMAND:
-        return CommandExecutor(
-            agent,
-            folder=folder,
-            environ=environ,
-            logs=folder / "logs",
-            workers=1,
-            on_end=on_end,
-            python=python,
-        )
-    return WorkerPool(
-        agent,
+    processes = AgentProcesses(
+        agent=agent,
         folder=folder,
         environ=environ,
         logs=folder / "logs",
         workers=1,
-        concurrency=1,
-        on_end=on_end,
         python=python,
     )
+    return workers.open_executor(processes, on_end)
 
 
 @pytest.mark.parametrize("agent", ["elsewhere:solve", COMMAND])

@@ -13,7 +13,7 @@ import pytest
 
 from ltrain_instrument.identity import Identity
 from ltrain_train.workers.attempt import Attempt, AttemptResult, Endpoint, Outcome
-from ltrain_train.workers.executor import agent_environment
+from ltrain_train.workers.executor import AgentProcesses, agent_environment
 from ltrain_train.workers.worker_pool import WorkerPool
 
 AGENT = """
@@ -50,14 +50,16 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_end: Results) -> I
 
         def start_pool(concurrency: int = 2, keep_open: tuple[int, ...] = ()) -> WorkerPool:
             pool = WorkerPool(
-                "warm_agent:solve",
-                folder=tmp_path,
-                environ=agent_environment(tmp_path / "home", disabled),
-                logs=tmp_path / "logs",
-                workers=1,
-                concurrency=concurrency,
+                AgentProcesses(
+                    agent="warm_agent:solve",
+                    folder=tmp_path,
+                    environ=agent_environment(tmp_path / "home", disabled),
+                    logs=tmp_path / "logs",
+                    workers=1,
+                    concurrency=concurrency,
+                    keep_open=keep_open,
+                ),
                 on_end=lambda attempt, ending: on_end.put((attempt, ending)),
-                keep_open=keep_open,
             )
             stack.enter_context(closing(pool))
             pool.wait_ready(120)

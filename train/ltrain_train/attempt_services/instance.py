@@ -12,18 +12,22 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import httpx
+
 from ltrain_instrument.errors import LtrainError
-from ltrain_train.attempt_services.health import HealthCheck
 from ltrain_train.processes import (
     MAX_DEATHS,
     Child,
+    ChildDied,
     ChildNotReady,
     Children,
     Command,
     RestartLimit,
+    is_port_open,
     scratch_path,
 )
 
@@ -41,11 +45,64 @@ RESTART_PAUSE = 0.2
 MAX_SOCKET_NAME = 40
 """Bytes of the longest path of a socket in the folder of an instance."""
 
+TCP = "tcp"
+"""The health check that the port is open."""
+CHECK_TIMEOUT = 5.0
+"""Seconds of one health check."""
+CHECK_GRACE = 1.0
+"""Seconds between SIGTERM and SIGKILL of a check's command."""
+
 _logger = logging.getLogger("ltrain.services")
 
 
 class ServiceFailed(LtrainError, RuntimeError):
     """A service cannot be started, never becomes healthy, or dies again and again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthCheck:
+    """A check of one instance, as a recipe's `health` names it."""
+
+    health: str
+    port: int
+    children: Children
+    """What owns the processes of a command."""
+    environ: Mapping[str, str | None] = field(repr=False)
+    """Environment variables of a command."""
+    folder: Path
+    log: Path
+
+    def passes(self) -> bool:
+        """Return whether the instance is healthy."""
+        if self.health == TCP:
+            return is_port_open(self.port)
+        return self._answers() if self.health.startswith("/") else self._command_succeeds()
+
+    def _answers(self) -> bool:
+        url = f"http://127.0.0.1:{self.port}{self.health}"
+        try:
+            with httpx.Client(trust_env=False, timeout=CHECK_TIMEOUT) as client:
+                return client.get(url).is_success
+        except httpx.HTTPError:
+            return False
+
+    def _command_succeeds(self) -> bool:
+        try:
+            child = self.children.start(
+                "health check",
+                Command(
+                    argv=["/bin/sh", "-c", self.health], env=self.environ, log=self.log,
+                    cwd=self.folder, grace=CHECK_GRACE,
+                ),
+            )  # fmt: skip
+        except (ChildDied, OSError):
+            return False
+        try:
+            return child.wait(CHECK_TIMEOUT) == 0
+        except TimeoutError:
+            return False
+        finally:
+            child.stop()
 
 
 class Instance:

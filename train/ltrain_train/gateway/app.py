@@ -33,7 +33,6 @@ from ltrain_train.gateway.apis import (
     parse_count,
 )
 from ltrain_train.gateway.attempts import AttemptCalls, AttemptRegistry
-from ltrain_train.gateway.collection import CollectionServer
 from ltrain_train.gateway.errors import Refused, json_response, read_body
 from ltrain_train.gateway.exchange import Call, ModelServer, Recording
 from ltrain_train.gateway.keys import BadKey, Keyring, RolloutClaims, call_key
@@ -66,7 +65,6 @@ class Gateway:
         on_tools: Callable[[], None] = lambda: None,
         routes: Routes | None = None,
         attempts: AttemptRegistry | None = None,
-        collection: CollectionServer | None = None,
         publish_choice: PublishChoice | None = None,
     ) -> None:
         """Prepare the routes.
@@ -79,13 +77,11 @@ class Gateway:
             on_tools: called for each request to the policy that names tools.
             routes: the servers of other models.
             attempts: the attempts that are closed already.
-            collection: answers the policy's calls in place of a server that the gateway manages.
             publish_choice: what a learner should publish of adapters; None: merged weights.
         """
         self.recording = Recording()
         self._store_keys, self._on_tools = store_keys, on_tools
         self._routes = routes or Routes()
-        self._collection = collection
         self.policies = ServedPolicies(publications, self._routes.models)
         self.attempts = attempts or AttemptRegistry()
         for server in self.policies.servers:
@@ -155,7 +151,7 @@ class Gateway:
             publication = self.policies.of_attempt(model, claims.policy)
         else:
             publication = self.policies.of_production(model, attempt)
-        return self._collection or PolicyModel(publication, self._on_tools)
+        return publication.collection or PolicyModel(publication, self._on_tools)
 
     async def count_tokens(self, request: Request) -> Response:
         """Return the number of tokens of a message's prompt; no call is made or recorded."""

@@ -50,7 +50,7 @@ class CollectionServer:
     """A server that answers calls of the policy, and what it does not report of them."""
 
     def __init__(self, upstream: Upstream, reported: frozenset[str]) -> None:
-        self._upstream = upstream
+        self.upstream = upstream
         self.post = upstream.post
         self.missing = tuple(name for name in LOSSES if name not in reported)
         """What its answers lack, as in `ltrain.unavailable`."""
@@ -60,14 +60,14 @@ class CollectionServer:
         """What is lost, as a sentence for the start."""
         losses = ", ".join(LOSSES[name] for name in self.missing)
         return (
-            f"model '{self._upstream.model}' of {self._upstream.address} has no version here: its "
+            f"model '{self.upstream.model}' of {self.upstream.address} has no version here: its "
             f"calls are recorded and not trained. The server does not report: {losses}"
         )
 
     def request(self, call: ClientCall, claims: RolloutClaims | None) -> Request:
         """Return the request that the server gets, without fields that it does not support."""
         body = call.body
-        request = build_request(call.operation, body, served_model=self._upstream.model)
+        request = build_request(call.operation, body, served_model=self.upstream.model)
         added = {field for name, field in REQUEST_FIELDS.items() if name in self.missing}
         kept = {name: value for name, value in request.body.items() if name not in added}
         sent = kept | {name: body[name] for name in added if name in body}
@@ -76,7 +76,7 @@ class CollectionServer:
 
     def describe(self, span: Span) -> None:
         """Set on a call's span whose model answers, and what the server does not report."""
-        span.set_attribute(attributes.POLICY_NAME, self._upstream.model)
+        span.set_attribute(attributes.POLICY_NAME, self.upstream.model)
         span.set_attribute(attributes.UNAVAILABLE, list(self.missing))
 
     def exchange(self, call: Call) -> Exchange:
@@ -96,9 +96,9 @@ class CollectedServer(PolicyServer):
 class CollectionPublication(Publication):
     """A policy without versions: nothing can be published."""
 
-    def __init__(self, policies: Policies, policy: str, upstream: Upstream) -> None:
-        self.policies, self.policy = policies, policy
-        self.server = CollectedServer(policies, upstream)
+    def __init__(self, policies: Policies, policy: str, collection: CollectionServer) -> None:
+        self.policies, self.policy, self.collection = policies, policy, collection
+        self.server = CollectedServer(policies, collection.upstream)
 
     @property
     def version(self) -> int | None:

@@ -34,7 +34,6 @@ from ltrain_train.gateway.attempts import AttemptRegistry
 from ltrain_train.gateway.closed_attempts import ClosedAttempts
 from ltrain_train.gateway.collection import (
     CollectionPublication,
-    CollectionServer,
     open_collection,
     upstream_key,
 )
@@ -159,10 +158,8 @@ class GatewayServer:
             hosts = await self._open_hosts(stack)
             publications = [each for host in hosts for each in host.publications]
             publications.sort(key=lambda each: options.policies.index(each.policy))
-            collection = None
             if self._collects:
-                collection, publication = await self._open_collection(stack)
-                publications.append(publication)
+                publications.append(await self._open_collection(stack))
             gateway = Gateway(
                 publications,
                 secret=secret,
@@ -171,15 +168,12 @@ class GatewayServer:
                 on_tools=self._warn_of_template,
                 routes=routes,
                 attempts=AttemptRegistry(ClosedAttempts(options.home / "gateway" / "closed.jsonl")),
-                collection=collection,
                 publish_choice=await self._choose_artifact(hosts),
             )
             await self._serve(gateway, hosts, listening)
 
-    async def _open_collection(
-        self, stack: AsyncExitStack
-    ) -> tuple[CollectionServer, CollectionPublication]:
-        """Return a server that is not managed, and the policy without versions."""
+    async def _open_collection(self, stack: AsyncExitStack) -> CollectionPublication:
+        """Return the policy of a server that is not managed."""
         [policy] = self._options.policies
         upstream = Upstream(
             self._upstreams[policy], policy, key=self._key, health_path="/v1/models"
@@ -187,7 +181,7 @@ class GatewayServer:
         stack.push_async_callback(upstream.close)
         collection = await open_collection(upstream)
         self._log(collection.notice)
-        return collection, CollectionPublication(self._policies, policy, upstream)
+        return CollectionPublication(self._policies, policy, collection)
 
     async def _open_hosts(self, stack: AsyncExitStack) -> list[PolicyHost]:
         """Return the policy servers, which have the current versions."""

@@ -37,15 +37,14 @@ from ltrain_train.leases import (
 )
 from ltrain_train.remote.lease_client import LeaseClient
 from ltrain_train.workers import (
+    AgentProcesses,
     Attempt,
     AttemptResult,
-    CommandExecutor,
     Endpoint,
     Executor,
     Outcome,
-    WorkerPool,
     agent_environment,
-    is_reference,
+    open_executor,
 )
 
 HEARTBEAT = 2.0
@@ -245,23 +244,9 @@ class LeaseWorker:
 
     def _open_executor(self) -> Executor:
         options = self._options
-        environ = agent_environment(options.home, dict.fromkeys(SECRETS))
-        logs = options.home / "logs" / "rollouts"
-        if is_reference(options.agent):
-            return WorkerPool(
-                options.agent,
-                folder=options.folder,
-                environ=environ,
-                logs=logs,
-                workers=options.workers,
-                concurrency=options.concurrency,
-                on_end=self._on_end,
-            )
-        return CommandExecutor(
-            options.agent,
-            folder=options.folder,
-            environ=environ,
-            logs=logs,
-            workers=options.workers,
-            on_end=self._on_end,
-        )
+        processes = AgentProcesses(
+            agent=options.agent, folder=options.folder, workers=options.workers,
+            environ=agent_environment(options.home, dict.fromkeys(SECRETS)),
+            logs=options.home / "logs" / "rollouts", concurrency=options.concurrency,
+        )  # fmt: skip
+        return open_executor(processes, self._on_end)

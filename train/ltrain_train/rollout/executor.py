@@ -3,21 +3,13 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from ltrain_train import workers
 from ltrain_train.remote import RemoteExecutor
 from ltrain_train.rollout.planned_rollout import PlannedRollout
 from ltrain_train.rollout.program import AgentProgram
 from ltrain_train.schedule import GroupQueue
-from ltrain_train.workers import (
-    Attempt,
-    AttemptResult,
-    CommandExecutor,
-    Executor,
-    WorkerPool,
-)
-
-OnEnd = Callable[[Attempt, AttemptResult], None]
+from ltrain_train.workers import AgentProcesses, Executor, OnEnd
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,18 +52,12 @@ def open_executor(
         return RemoteExecutor(
             environment.gateway, environment.secret, on_end=on_end, given_up=given_up
         )
-    options: dict[str, Any] = {
-        "folder": program.folder,
-        "environ": environ,
-        "logs": rollout_logs(environment.home),
-        "workers": program.workers,
-        "on_end": on_end,
-        "python": python,
-        "keep_open": environment.keep_open,
-    }
-    if program.is_function:
-        return WorkerPool(program.agent, concurrency=program.concurrency, **options)
-    return CommandExecutor(program.agent, **options)
+    processes = AgentProcesses(
+        agent=program.agent, folder=program.folder, environ=environ,
+        logs=rollout_logs(environment.home), workers=program.workers,
+        concurrency=program.concurrency, python=python, keep_open=environment.keep_open,
+    )  # fmt: skip
+    return workers.open_executor(processes, on_end)
 
 
 def next_rollout(executor: Executor, waiting: GroupQueue[PlannedRollout]) -> PlannedRollout | None:

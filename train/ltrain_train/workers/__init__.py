@@ -15,8 +15,14 @@ if TYPE_CHECKING:
         RolloutResult,
         WaveResult,
     )
-    from ltrain_train.workers.command import CommandExecutor, last_line, service_environment
-    from ltrain_train.workers.executor import Executor, OnEnd, agent_environment
+    from ltrain_train.workers.command import last_line, service_environment
+    from ltrain_train.workers.executor import (
+        AgentProcesses,
+        Executor,
+        OnEnd,
+        agent_environment,
+        open_executor,
+    )
     from ltrain_train.workers.interpreter import BadInterpreter, find_python
     from ltrain_train.workers.reference import (
         BadReference,
@@ -25,6 +31,5 @@ if TYPE_CHECKING:
         load_function,
     )
     from ltrain_train.workers.results import parse_json
-    from ltrain_train.workers.worker_pool import WorkerPool
 
 open_face(__name__)

@@ -7,7 +7,7 @@ The command reads its task, its endpoint and the addresses of its services from 
 
 import json
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from signal import SIGKILL
 from typing import Any
@@ -16,8 +16,12 @@ from ltrain_instrument.files import make_private
 from ltrain_instrument.prompts import prompt_environment
 from ltrain_train.processes import Child, ChildDied, Children, Command
 from ltrain_train.workers.attempt import Attempt, AttemptResult, Outcome, result_of_death
-from ltrain_train.workers.executor import KILL_GRACE, OnEnd, instrumented_command
-from ltrain_train.workers.interpreter import OWN_PYTHON
+from ltrain_train.workers.executor import (
+    KILL_GRACE,
+    AgentProcesses,
+    OnEnd,
+    instrumented_command,
+)
 from ltrain_train.workers.results import parse_json
 
 MAX_RESULT_BYTES = 16 << 20
@@ -28,24 +32,11 @@ _SHELL_SCRIPT = 'exec >"$1"; eval "$2"'
 
 
 class CommandExecutor:
-    """Runs `workers` commands at a time; their guards keep the descriptors `keep_open` open."""
+    """Runs one command for each attempt."""
 
-    def __init__(
-        self,
-        command: str,
-        *,
-        folder: Path,
-        environ: dict[str, str | None],
-        logs: Path,
-        workers: int,
-        on_end: OnEnd,
-        python: Path = OWN_PYTHON,
-        keep_open: Sequence[int] = (),
-    ) -> None:
-        self._command, self._folder, self._environ, self._logs = command, folder, environ, logs
-        self._slots = workers
-        self._on_end, self._python = on_end, python
-        self._children = Children(keep_open)
+    def __init__(self, processes: AgentProcesses, on_end: OnEnd) -> None:
+        self._processes, self._on_end = processes, on_end
+        self._children = Children(processes.keep_open)
         self._lock = threading.Lock()
         self._in_flight: set[str] = set()
         self._running: dict[str, Child] = {}
@@ -59,7 +50,7 @@ class CommandExecutor:
     def free_slots(self, *, isolated: bool = False) -> int:
         """Return how many attempts can start now; each always has a process to itself."""
         with self._lock:
-            return self._slots - len(self._in_flight)
+            return self._processes.workers - len(self._in_flight)
 
     def submit(self, attempt: Attempt) -> None:
         """Start an attempt in a thread of its own."""
@@ -91,7 +82,7 @@ class CommandExecutor:
         self._on_end(attempt, result)
 
     def _run_to_end(self, attempt: Attempt) -> AttemptResult:
-        output = self._logs / f"{attempt.id}.out"
+        output = self._processes.logs / f"{attempt.id}.out"
         try:
             child = self._start(attempt, output)
         except (OSError, ChildDied) as error:  # no process, no disk, no launcher
@@ -114,15 +105,15 @@ class CommandExecutor:
         return result
 
     def _start(self, attempt: Attempt, output: Path) -> Child:
-        make_private(self._logs)
+        make_private(self._processes.logs)
         shell = ["/bin/sh", "-c", _SHELL_SCRIPT, "sh", str(output.resolve())]
         return self._children.start(
             f"command {attempt.id}",
             Command(
-                argv=instrumented_command([*shell, self._command], self._python),
-                env={**self._environ, **_attempt_environment(attempt)},
-                log=self._logs / f"{attempt.id}.log",
-                cwd=self._folder,
+                argv=instrumented_command([*shell, self._processes.agent], self._processes.python),
+                env={**self._processes.environ, **_attempt_environment(attempt)},
+                log=self._processes.logs / f"{attempt.id}.log",
+                cwd=self._processes.folder,
                 grace=KILL_GRACE,
             ),
         )

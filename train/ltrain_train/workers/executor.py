@@ -2,7 +2,8 @@
 
 import os
 import shutil
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -10,6 +11,7 @@ from ltrain_instrument.identity import Identity
 from ltrain_instrument.prompts import VARIABLE as PROMPTS_VARIABLE
 from ltrain_train.workers.attempt import Attempt, AttemptResult
 from ltrain_train.workers.interpreter import OWN_PYTHON
+from ltrain_train.workers.reference import is_reference
 
 OnEnd = Callable[[Attempt, AttemptResult], None]
 """Called once with the result of each attempt, from any thread."""
@@ -17,6 +19,24 @@ OnEnd = Callable[[Attempt, AttemptResult], None]
 LAUNCHER = "opentelemetry-instrument"
 KILL_GRACE = 5.0
 """Seconds between SIGTERM, on which an instrumented process sends its spans, and SIGKILL."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentProcesses:
+    """The processes of an agent on this machine: what they run, and in which surroundings."""
+
+    agent: str
+    """`module:function`, which warm workers import, or a command, which runs for each attempt."""
+    folder: Path
+    environ: dict[str, str | None]
+    logs: Path
+    workers: int
+    """Processes at a time."""
+    concurrency: int = 1
+    """Attempts at a time in one warm worker."""
+    python: Path = OWN_PYTHON
+    keep_open: Sequence[int] = ()
+    """Descriptors that the guards of the processes keep open until all of them have ended."""
 
 
 class Executor(Protocol):
@@ -43,6 +63,17 @@ class Executor(Protocol):
 
     def close(self) -> None:
         """End every process; running attempts get no result."""
+
+
+def open_executor(processes: AgentProcesses, on_end: OnEnd) -> Executor:
+    """Return the executor of an agent; it starts its processes without waiting for them."""
+    if is_reference(processes.agent):
+        from ltrain_train.workers.worker_pool import WorkerPool
+
+        return WorkerPool(processes, on_end)
+    from ltrain_train.workers.command import CommandExecutor
+
+    return CommandExecutor(processes, on_end)
 
 
 def instrumented_command(argv: list[str], python: Path = OWN_PYTHON) -> list[str]:

@@ -7,6 +7,8 @@ pipes, so the agent's output goes to the log only.
 * Each attempt runs inside `ltrain_instrument.rollout` and one span, a child of its dispatch span.
 * A result is sent only after the spans of its attempt were flushed.
 * An exception of the agent is the outcome `error`; the gateway decides whether an outage caused it.
+* A call that ends the process reports its attempt first, so that the others are not blamed. A death
+  in another way, such as a segmentation fault, cannot be assigned to an attempt.
 * The pool decides when an attempt exceeds its time limit. Then the worker cancels a coroutine. A
   thread cannot be cancelled: the pool ends the process.
 """
@@ -16,6 +18,7 @@ import asyncio
 import inspect
 import json
 import os
+import signal
 import sys
 import threading
 import traceback
@@ -28,15 +31,27 @@ from typing import Any, TextIO
 from opentelemetry import trace
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from ltrain_instrument import attributes, rollout
-from ltrain_instrument.identity import Identity, use_context
+from ltrain_instrument import attributes, patches, rollout
+from ltrain_instrument.identity import Identity, current_identity, use_context
 from ltrain_instrument.prompts import read_prompts, use_prompts
 from ltrain_train.workers.attempt import AttemptResult, Endpoint, Outcome
-from ltrain_train.workers.exit_announcement import patch_exit_calls
 from ltrain_train.workers.reference import BadReference, load_function
 from ltrain_train.workers.results import MAX_REASON_CHARACTERS, ResultSender
 
 Solve = Callable[[Mapping[str, Any], Endpoint], Any]
+
+
+HARMLESS_SIGNALS = (
+    signal.SIGCHLD,
+    signal.SIGCONT,
+    signal.SIGURG,
+    signal.SIGWINCH,
+    signal.SIGSTOP,
+    signal.SIGTSTP,
+    signal.SIGTTIN,
+    signal.SIGTTOU,
+)
+"""Signals whose default action ends no process; a stopped process exceeds its time limit."""
 
 
 class Worker:
@@ -117,6 +132,64 @@ def _error_result(error: BaseException) -> AttemptResult:
     traceback.print_exception(error)
     reason = "".join(traceback.format_exception_only(error)).strip()[-MAX_REASON_CHARACTERS:]
     return AttemptResult(Outcome.ERROR, reason)
+
+
+def patch_exit_calls(results: ResultSender) -> None:
+    """Patch the functions that end this process, so that they first report the calling attempt."""
+    if not patches.WORKER_EXIT.is_enabled():
+        return
+    for module, name, kills in (
+        (os, "_exit", lambda *_, **__: True),
+        (os, "abort", lambda: True),
+        (
+            os,
+            "kill",
+            lambda pid, number: (
+                pid in (os.getpid(), 0, -os.getpgrp()) and _signal_ends_process(number)
+            ),
+        ),
+        (
+            os,
+            "killpg",
+            lambda group, number: group in (0, os.getpgrp()) and _signal_ends_process(number),
+        ),
+        (signal, "raise_signal", lambda number: _signal_ends_process(number)),
+        (signal, "pthread_kill", lambda _, number: _signal_ends_process(number)),
+    ):
+        setattr(module, name, _patch_exit_call(name, getattr(module, name), kills, results))
+
+
+def _patch_exit_call(
+    name: str, function: Callable[..., Any], kills: Callable[..., bool], results: ResultSender
+) -> Callable[..., Any]:
+    owner = os.getpid()
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        identity = current_identity()
+        if os.getpid() == owner and identity.rollout and _ends_process(kills, *arguments, **named):
+            values = ", ".join(str(value) for value in (*arguments, *named.values()))
+            reason = f"it ended its worker: {name}({values})"
+            attempt = f"{identity.rollout}.{identity.attempt}"
+            results.send_now(
+                {"id": attempt, "outcome": Outcome.ERROR, "reason": reason, "kills": True}
+            )
+        return function(*arguments, **named)
+
+    return call
+
+
+def _ends_process(kills: Callable[..., bool], *arguments: Any, **named: Any) -> bool:
+    try:
+        return kills(*arguments, **named)
+    except (TypeError, ValueError):  # the patched function raises it to the agent
+        return False
+
+
+def _signal_ends_process(number: int) -> bool:
+    if number == signal.SIGKILL:
+        return True
+    default = (signal.SIG_DFL, signal.default_int_handler)
+    return number not in HARMLESS_SIGNALS and signal.getsignal(number) in default
 
 
 def _parse_arguments() -> argparse.Namespace:

@@ -8,8 +8,7 @@
 
 import threading
 import time
-from collections.abc import Collection, Sequence
-from pathlib import Path
+from collections.abc import Collection
 
 from ltrain_instrument.errors import LtrainError
 from ltrain_train.processes import ChildDied, Children
@@ -20,8 +19,7 @@ from ltrain_train.workers.attempt import (
     Outcome,
     result_of_death,
 )
-from ltrain_train.workers.executor import OnEnd
-from ltrain_train.workers.interpreter import OWN_PYTHON
+from ltrain_train.workers.executor import AgentProcesses, OnEnd
 from ltrain_train.workers.reference import BadReference
 from ltrain_train.workers.worker_process import WorkerProcess
 
@@ -31,34 +29,17 @@ class WorkerFailed(LtrainError, RuntimeError):
 
 
 class WorkerPool:
-    """Runs attempts in `workers` processes, `concurrency` at a time in each; thread-safe.
+    """Runs attempts in warm workers, `concurrency` at a time in each; thread-safe."""
 
-    The guards of its processes keep the descriptors `keep_open` open until all of them have ended.
-    """
-
-    def __init__(
-        self,
-        agent: str,
-        *,
-        folder: Path,
-        environ: dict[str, str | None],
-        logs: Path,
-        workers: int,
-        concurrency: int,
-        on_end: OnEnd,
-        python: Path = OWN_PYTHON,
-        keep_open: Sequence[int] = (),
-    ) -> None:
-        self._agent, self._folder, self._environ, self._logs = agent, folder, environ, logs
-        self._concurrency = concurrency
-        self._on_end, self._python = on_end, python
-        self._children = Children(keep_open)
+    def __init__(self, processes: AgentProcesses, on_end: OnEnd) -> None:
+        self._processes, self._on_end = processes, on_end
+        self._children = Children(processes.keep_open)
         self._changed = threading.Condition()
         self._started = 0
         self._failure: LtrainError | None = None
         self._closed = False
         self._workers: list[WorkerProcess] = []
-        for _ in range(workers):
+        for _ in range(processes.workers):
             self._workers.append(self._start())
 
     def wait_ready(self, timeout: float) -> None:
@@ -74,8 +55,8 @@ class WorkerPool:
                 raise self._failure
             if not self._is_any_ready():
                 raise WorkerFailed(
-                    f"No worker has imported '{self._agent}' after {timeout:g} s. "
-                    f"Their logs are in {self._logs}."
+                    f"No worker has imported '{self._processes.agent}' after {timeout:g} s. "
+                    f"Their logs are in {self._processes.logs}."
                 )
 
     def free_slots(self, *, isolated: bool = False) -> int:
@@ -137,20 +118,12 @@ class WorkerPool:
         worker of one attempt: its death is never another attempt's.
         """
         working = len(worker.in_flight) - len(worker.returned)
-        return min(self._concurrency - working, self._concurrency * 3 // 2 - len(worker.in_flight))
+        most = self._processes.concurrency
+        return min(most - working, most * 3 // 2 - len(worker.in_flight))
 
     def _start(self) -> WorkerProcess:
         self._started += 1
-        worker = WorkerProcess(
-            name=f"worker-{self._started}",
-            agent=self._agent,
-            folder=self._folder,
-            environ=self._environ,
-            log=self._logs / f"worker-{self._started}.log",
-            concurrency=self._concurrency,
-            children=self._children,
-            python=self._python,
-        )
+        worker = WorkerProcess(f"worker-{self._started}", self._processes, self._children)
         worker.listen(on_message=self._on_message, on_exit=self._on_exit)
         return worker
 
@@ -205,7 +178,7 @@ class WorkerPool:
                     )
             elif self._failure is None:
                 self._failure = WorkerFailed(
-                    f"A worker ended before it had imported '{self._agent}'. "
+                    f"A worker ended before it had imported '{self._processes.agent}'. "
                     f"The last lines of {worker.log}:\n{worker.tail()}"
                 )
             self._changed.notify_all()

@@ -11,13 +11,13 @@ import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import asdict
-from pathlib import Path
+from itertools import chain
 from typing import Any
 
 from ltrain_instrument.prompts import prompt_fields
 from ltrain_train.processes import Child, Children, Command, JsonChild
 from ltrain_train.workers.attempt import Attempt
-from ltrain_train.workers.executor import KILL_GRACE, instrumented_command
+from ltrain_train.workers.executor import KILL_GRACE, AgentProcesses, instrumented_command
 from ltrain_train.workers.results import FLUSH_TIMEOUT, parse_json
 
 CANCEL_GRACE = 1.0
@@ -30,19 +30,8 @@ results before it and for its own."""
 class WorkerProcess:
     """A worker process that runs the agent; `listen` passes on its messages."""
 
-    def __init__(
-        self,
-        *,
-        name: str,
-        agent: str,
-        folder: Path,
-        environ: dict[str, str | None],
-        log: Path,
-        concurrency: int,
-        children: Children,
-        python: Path,
-    ) -> None:
-        self.name, self.log = name, log
+    def __init__(self, name: str, processes: AgentProcesses, children: Children) -> None:
+        self.name, self.log = name, processes.logs / f"{name}.log"
         self.ready = False
         """Whether the worker accepts attempts."""
         self.cancels = False
@@ -61,13 +50,13 @@ class WorkerProcess:
         self._queue: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         """Requests that are not written yet; None ends the writing thread."""
 
-        def start(requests: int, results: int) -> Child:
-            argv = [str(python), "-m", "ltrain_train.workers.worker", agent]
-            argv += ["--requests", str(requests), "--results", str(results)]
-            argv += ["--concurrency", str(concurrency)]
+        def start(*pipes: int) -> Child:
+            options = zip(("--requests", "--results"), map(str, pipes), strict=True)
+            argv = [str(processes.python), "-m", "ltrain_train.workers.worker", processes.agent]
+            argv += [*chain(*options), "--concurrency", str(processes.concurrency)]
             command = Command(
-                argv=instrumented_command(argv, python), env=environ, log=log, cwd=folder,
-                pass_fds=(requests, results), grace=KILL_GRACE,
+                argv=instrumented_command(argv, processes.python), env=processes.environ,
+                log=self.log, cwd=processes.folder, pass_fds=pipes, grace=KILL_GRACE,
             )  # fmt: skip
             return children.start(name, command)
 

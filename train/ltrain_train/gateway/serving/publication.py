@@ -14,6 +14,7 @@ import time
 from collections.abc import Collection
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import TYPE_CHECKING
 
 from ltrain_train.gateway.attempts import AttemptCalls
 from ltrain_train.gateway.errors import Refused
@@ -21,6 +22,9 @@ from ltrain_train.gateway.serving.adapters import HeldAdapter, Key
 from ltrain_train.gateway.serving.gate import Gate
 from ltrain_train.gateway.serving.policy_server import PolicyServer, Weights, read_weights
 from ltrain_train.gateway.serving.upstream import Upstream
+
+if TYPE_CHECKING:
+    from ltrain_train.gateway.exchange import ModelServer
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,9 @@ class ServedVersion:
 
 class Publication:
     """The served version of one policy, and its replacement."""
+
+    collection: "ModelServer | None" = None
+    """The server that answers the policy's calls, if the gateway does not manage it."""
 
     def __init__(self, policy: str, server: PolicyServer, *, version: int) -> None:
         """Serve a version whose weights the server has."""

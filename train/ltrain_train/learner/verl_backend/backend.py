@@ -7,8 +7,13 @@ from typing import TYPE_CHECKING
 from opentelemetry.trace import Tracer
 
 from ltrain_train.learner.protocol import Job
-from ltrain_train.learner.verl_backend.device import check_ranks, current_device, detect_device
-from ltrain_train.learner.verl_backend.environment import learner_environment, shared_environment
+from ltrain_train.learner.verl_backend.device import (
+    check_ranks,
+    current_device,
+    detect_device,
+    learner_environment,
+    shared_environment,
+)
 from ltrain_train.processes import free_port
 
 if TYPE_CHECKING:
