@@ -28,6 +28,7 @@ from ltrain_train.policy import Policies
 from ltrain_train.rollout import Task
 from ltrain_train.runs.journal import Dispatched, Journal, Wave
 from ltrain_train.runs.report import Phases, Progress, wave_notes
+from ltrain_train.runs.waves import WaveRun
 from ltrain_train.updates.training_rows import LeftOut
 from ltrain_train.updates.update import Update
 from ltrain_transforms.datasets import Dataset
@@ -156,16 +157,18 @@ def start_run(
         for each in learning
     ]
     generation = Generation(
-        recipe=recipe,
-        rollout=recipe.rollout,
+        waves=WaveRun(
+            recipe=recipe,
+            journal=journal,
+            store=store,
+            runner=cast(Any, agents),
+            logs=tmp_path / "logs",
+            train_samples=recipe.rollout.rollouts_per_task,
+        ),
         rewards={each.name: each.recipe.reward for each in policies},
-        journal=journal,
-        store=store,
-        runner=cast(Any, agents),
         tasks=tasks,
         held_out={"val": validation, "test": test},
         versions=lambda: {each.name: each.version for each in policies},
-        logs=tmp_path / "logs",
         progress=Progress(enabled=False),
     )
     learners: Any = SimpleNamespace(wait=lambda: None)

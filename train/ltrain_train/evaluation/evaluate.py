@@ -31,10 +31,10 @@ from ltrain_train.runs import (
     responds,
     retry_publish,
     retry_store,
+    settle,
 )
 from ltrain_train.store import require_own_store
 from ltrain_train.workers import RolloutResult
-from ltrain_transforms.source import wait_complete
 from ltrain_transforms.traces import Role, sender_roles
 
 ANSWERED_SQL = """
@@ -170,8 +170,7 @@ class _WaveRunner:
                 on_result=count,
             )
         ids = [str(result.identity.rollout) for result in results]
-        senders = sender_roles.trusted_senders(plan.trust)
-        missing = retry_store(lambda: wait_complete(store, ids, plan.span_timeout, senders))
+        missing = settle(store, ids, plan.span_timeout, plan.trust)
         if missing:
             _print(f"the store lacks spans of {len(missing)} rollouts of {version}")
         self._require_version(version)

@@ -10,21 +10,17 @@
 import logging
 import queue
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import groupby
-from pathlib import Path
 from typing import Self
 
-from ltrain_collector.store import Store
-from ltrain_instrument.identity import Mode, rollout_id
-from ltrain_train.errors import BadRun, RolloutsFailed
-from ltrain_train.rollout import Runner, Task, describe_failures, finished_rollouts
+from ltrain_instrument.identity import Mode
+from ltrain_train.errors import BadRun
+from ltrain_train.rollout import Task
 from ltrain_train.runs import (
-    Completed,
     Dispatched,
     Evaluated,
     Group,
@@ -32,21 +28,16 @@ from ltrain_train.runs import (
     Phases,
     PolicyScore,
     Progress,
-    Repeated,
     RolloutProgress,
+    WaveRun,
     WaveSummary,
     group_scores,
-    imposed_sampling,
     outcome_score,
-    retry_store,
-    summarize_groups,
     task_scores,
 )
 from ltrain_train.schedule import Refill, TaskSampler, WindowedFifo
 from ltrain_train.workers import COUNTED_OUTCOMES
-from ltrain_transforms.recipe import Recipe, Reward, Rollout
-from ltrain_transforms.source import wait_complete
-from ltrain_transforms.traces import sender_roles
+from ltrain_transforms.recipe import Reward, Rollout
 
 _logger = logging.getLogger("ltrain.loop")
 
@@ -61,20 +52,14 @@ _Job = tuple[Mode, int, Future[Evaluated]]
 class Generation(AbstractContextManager["Generation"]):
     """The waves of rollouts of one run; use it in a `with` block."""
 
-    recipe: Recipe
-    rollout: Rollout
+    waves: WaveRun
     rewards: Mapping[str, Sequence[Reward]]
     """What each trained policy is rewarded by; tasks are drawn by the scores of the first."""
-    journal: Journal
-    store: Store
-    runner: Runner
     tasks: Sequence[Task]
     held_out: Mapping[Mode, Sequence[Task]]
     """The tasks of validations and of tests, by their mode."""
     versions: Callable[[], dict[str, int]]
     """Returns the served version of each trained policy."""
-    logs: Path
-    """Folder of the logs of workers and commands."""
     progress: Progress
     _jobs: queue.SimpleQueue[_Job | None] = field(default_factory=queue.SimpleQueue)
     _phases: Phases = field(default_factory=Phases)
@@ -106,13 +91,25 @@ class Generation(AbstractContextManager["Generation"]):
         size = rollout.tasks_per_wave + rollout.spare_tasks + rollout.refill_tasks
         self._fifo = WindowedFifo(size, rollout.release_window or size)
 
+    @property
+    def journal(self) -> Journal:
+        """The journal of the run."""
+        return self.waves.journal
+
+    @property
+    def rollout(self) -> Rollout:
+        """The recipe's rollout section."""
+        rollout = self.waves.recipe.rollout
+        assert rollout is not None, "the plan has checked it"
+        return rollout
+
     def __enter__(self) -> Self:
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stopped.set()
-        self.runner.stop()
+        self.waves.runner.stop()
         self._jobs.put(None)
         self._thread.join(STOP_TIMEOUT)
 
@@ -146,7 +143,7 @@ class Generation(AbstractContextManager["Generation"]):
             training = mode == "train"
             found = self._run_groups(number) if training else self._run_held_out(mode, number)
             groups = tuple(found)
-            self.journal.add(Completed(mode=mode, wave=number, groups=groups))
+            self.waves.complete(mode, number, groups)
         evaluated = self._evaluate(mode, number, versions, groups)
         self.journal.add(evaluated)
         if mode == "train":
@@ -160,8 +157,8 @@ class Generation(AbstractContextManager["Generation"]):
     def _run_held_out(self, mode: Mode, number: int) -> list[Group]:
         tasks = self.held_out[mode]
         if not self.journal.dispatched(mode, number):
-            self._record_dispatch(mode, number, tasks)
-        self._dispatch(mode, number, tasks)
+            self.waves.record_dispatch(mode, number, tasks)
+        self.waves.dispatch(mode, number, tasks)
         self._wait(mode, number)
         return [(number, task.id) for task in tasks]
 
@@ -170,7 +167,7 @@ class Generation(AbstractContextManager["Generation"]):
 
         The last wave of the run leaves no group.
         """
-        is_last = number + 1 >= self.recipe.train.updates
+        is_last = number + 1 >= self.waves.recipe.train.updates
         tasks_per_wave = self.rollout.tasks_per_wave
         spare = 0 if is_last else self.rollout.spare_tasks
         self._resume()
@@ -192,7 +189,7 @@ class Generation(AbstractContextManager["Generation"]):
         return ended
 
     def _fetch(self, most: int) -> list[Group]:
-        is_open = self.runner.open_groups
+        is_open = self.waves.runner.open_groups
         for running in self._fifo:
             if ("train", *running) not in is_open:
                 self._fifo.finish(running)
@@ -221,122 +218,70 @@ class Generation(AbstractContextManager["Generation"]):
         """Draw and dispatch at most `count` more tasks of a wave, and return their number."""
         tasks = self._sampler.draw(count)
         if tasks:
-            self._record_dispatch("train", number, tasks)
+            self.waves.record_dispatch("train", number, tasks)
             self._start_groups(number, tasks)
         return len(tasks)
 
     def _start_groups(self, wave: int, tasks: Sequence[Task]) -> None:
         for task in tasks:
             self._fifo.start((wave, task.id))
-        self._dispatch("train", wave, tasks)
-
-    def _record_dispatch(self, mode: Mode, number: int, tasks: Sequence[Task]) -> None:
-        ids = tuple(task.id for task in tasks)
-        self.journal.add(Dispatched(mode=mode, wave=number, tasks=ids))
-
-    def _dispatch(self, mode: Mode, wave: int, tasks: Sequence[Task]) -> None:
-        """Dispatch the rollouts of a wave's tasks; those that have ended do not run."""
-        run, trust = self.journal.run, self.recipe.source.trust
-        since = self.journal.repeated.get((mode, wave), 0)
-        stored = retry_store(
-            lambda: finished_rollouts(self.store, run, mode, wave, trust, since=since)
-        )
-        self.runner.dispatch(
-            mode,
-            wave,
-            tasks,
-            self._rollouts_per_task(mode),
-            **imposed_sampling(self.recipe, mode),
-            finished=stored.keys() & set(self._ids(mode, [(wave, task.id) for task in tasks])),
-        )
+        self.waves.dispatch("train", wave, tasks)
 
     def _wait(self, mode: Mode, number: int, *, enough_groups: int | None = None) -> None:
-        counter = RolloutProgress(self.progress, mode, number, self.runner.open_rollouts)
+        counter = RolloutProgress(self.progress, mode, number, self.waves.runner.open_rollouts)
         with self._phases.measure("generate"):
-            self.runner.wait(enough_groups=enough_groups, on_result=counter.add)
+            self.waves.runner.wait(enough_groups=enough_groups, on_result=counter.add)
 
     def _missing_groups(self, number: int) -> int:
         """Return how many tasks a wave draws in place of those without spread for any policy."""
         if not self.rollout.refill_tasks:
             return 0
         tasks = self.journal.dispatched("train", number)
-        self._settle("train", groups := [(number, task) for task in tasks])
-        summary = self._summarize("train", groups)
+        summary = self._settle("train", [(number, task) for task in tasks])
         if not summary.outcomes.get("ok"):
             return 0
         refill = Refill(self.rollout.tasks_per_wave, self.rollout.refill_tasks)
         scores = (group_scores(rewards, summary.counted) for rewards in self.rewards.values())
         return min(refill.missing({task: each.get(task, []) for task in tasks}) for each in scores)
 
-    def _settle(self, mode: Mode, groups: Sequence[Group]) -> None:
-        """Wait until the spans of the groups are in the store."""
-        senders = sender_roles.trusted_senders(self.recipe.source.trust)
-        ids, timeout = self._ids(mode, groups), self.recipe.train.span_timeout
+    def _settle(self, mode: Mode, groups: Sequence[Group]) -> WaveSummary:
+        """Return the summary of groups, when their spans are in the store."""
         with self._phases.measure("settle"):
-            retry_store(lambda: wait_complete(self.store, ids, timeout, senders))
-
-    def _summarize(self, mode: Mode, groups: Sequence[Group]) -> WaveSummary:
-        run, trust, chosen = self.journal.run, self.recipe.source.trust, set(groups)
-        return retry_store(lambda: summarize_groups(self.store, run, mode, chosen, trust))
+            self.waves.settle(mode, groups)
+        return self.waves.summarize(mode, groups)
 
     def _evaluate(
         self, mode: Mode, number: int, versions: Mapping[str, int], groups: Sequence[Group]
     ) -> Evaluated:
-        self._settle(mode, groups)
-        summary = self._summarize(mode, groups)
-        failures = ""
-        if summary.failures:
-            failures = describe_failures(summary.failures, summary.rollouts, self.logs)
+        summary = self._settle(mode, groups)
         evaluations = summary.evaluations
         if summary.rollouts and not summary.outcomes.get("ok"):
-            self._report_failed(mode, number, failures)
+            self._report_failed(mode, number, summary)
             if COUNTED_OUTCOMES & summary.outcomes.keys():
                 evaluations = self._zero_evaluations()
-        return Evaluated(
-            mode=mode,
-            wave=number,
-            rollouts=summary.rollouts,
-            outcomes=summary.outcomes,
-            evaluations=evaluations,
-            policies={
-                name: PolicyScore(
-                    version=versions[name],
-                    score=outcome_score(rewards, evaluations),
-                    tasks=task_scores(rewards, summary.counted),
-                )
-                for name, rewards in self.rewards.items()
-            },
-            failures=failures,
-            phases=self._phases.pop(),
-        )
+        scores = {
+            name: PolicyScore(
+                version=versions[name],
+                score=outcome_score(rewards, evaluations),
+                tasks=task_scores(rewards, summary.counted),
+            )
+            for name, rewards in self.rewards.items()
+        }
+        own = {"evaluations": evaluations, "phases": self._phases.pop()}
+        return self.waves.evaluated(mode, number, summary, policies=scores, **own)
 
-    def _report_failed(self, mode: str, number: int, failures: str) -> None:
+    def _report_failed(self, mode: Mode, number: int, summary: WaveSummary) -> None:
         """Log a warning that every rollout of a held-out wave failed.
 
         Raises:
             RolloutsFailed: for a training wave, or if no rollout of the run was ok before.
         """
-        before = self.journal.evaluated.values()
-        if mode == "train" or not any(wave.outcomes.get("ok") for wave in before):
-            self.journal.add(Repeated(mode=mode, wave=number, time=time.time_ns()))
-            raise RolloutsFailed(
-                f"Every rollout of wave {mode} {number} failed, so nothing can be learned from it. "
-                f"{failures}\nFix the cause; the same command then tries these rollouts again."
-            )
+        if mode == "train" or not self.waves.any_ok():
+            raise self.waves.fail(mode, number, summary)
+        failures = self.waves.describe_failures(summary)
         _logger.warning("ltrain: every rollout of wave %s %d failed. %s", mode, number, failures)
 
     def _zero_evaluations(self) -> dict[str, float]:
         """Return 0 for each evaluation of the latest wave that has some."""
         recorded = (wave.evaluations for wave in reversed(self.journal.evaluated.values()))
         return dict.fromkeys(next(filter(None, recorded), {}), 0.0)
-
-    def _ids(self, mode: Mode, groups: Sequence[Group]) -> list[str]:
-        return [
-            rollout_id(self.journal.run, mode, wave, task, sample)
-            for wave, task in groups
-            for sample in range(self._rollouts_per_task(mode))
-        ]
-
-    def _rollouts_per_task(self, mode: Mode) -> int:
-        rollout = self.rollout
-        return rollout.rollouts_per_task if mode == "train" else rollout.validation_samples

@@ -28,6 +28,7 @@ from ltrain_train.runs import (
     Progress,
     RunEnvironment,
     Wave,
+    WaveRun,
     describe_places,
     describe_start,
     load_held_out,
@@ -142,16 +143,18 @@ def run_online(
             for each in plans
         ]
         generation = Generation(
-            recipe=plan.recipe,
-            rollout=rollout,
+            waves=WaveRun(
+                recipe=plan.recipe,
+                journal=journal,
+                store=store,
+                runner=environment.runner,
+                logs=rollout_logs(plan.home),
+                train_samples=rollout.rollouts_per_task,
+            ),
             rewards={each.policy: each.recipe.reward for each in plans},
-            journal=journal,
-            store=store,
-            runner=environment.runner,
             tasks=tasks,
             held_out=held_out,
             versions=lambda: {each.name: each.version for each in policy_runs},
-            logs=rollout_logs(plan.home),
             progress=progress,
         )
         return OnlineRun(

@@ -60,6 +60,6 @@ if TYPE_CHECKING:
         summarize_groups,
         task_scores,
     )
-    from ltrain_train.runs.waves import imposed_sampling
+    from ltrain_train.runs.waves import WaveRun, settle
 
 open_face(__name__)

@@ -1,9 +1,22 @@
-"""The sampling that a wave of rollouts imposes on the agent's calls."""
+"""The life of a wave of rollouts: recorded, dispatched, settled in the store, and summarized."""
 
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from ltrain_instrument.identity import Mode
+from ltrain_collector.store import Store
+from ltrain_instrument.identity import Mode, rollout_id
+from ltrain_instrument.prompts import Prompt
+from ltrain_train.errors import RolloutsFailed
+from ltrain_train.rollout import Runner, Task, describe_failures, finished_rollouts
+from ltrain_train.runs.journal import Completed, Dispatched, Evaluated, Group, Journal, Repeated
+from ltrain_train.runs.retry import retry_store
+from ltrain_train.runs.wave_summary import WaveSummary, summarize_groups
 from ltrain_transforms.recipe import Recipe
+from ltrain_transforms.source import wait_complete
+from ltrain_transforms.traces import sender_roles
 
 TRAIN_SAMPLING = {"temperature": 1.0}
 """Sampling in mode `train` unless the recipe sets it: the policy's own distribution."""
@@ -18,3 +31,125 @@ def imposed_sampling(recipe: Recipe, mode: Mode) -> dict[str, Any]:
         return {"sampling": {}, "policy_sampling": {}}
     by_policy = {policy.name: TRAIN_SAMPLING | policy.sampling for policy in recipe.policy}
     return {"sampling": by_policy[recipe.trained[0].name], "policy_sampling": by_policy}
+
+
+def settle(store: Store, rollouts: Sequence[str], timeout: float, trust: Sequence[str]) -> set[str]:
+    """Wait until the spans of rollouts are in the store, and return the rollouts that lack some.
+
+    Args:
+        store: the store.
+        rollouts: their ids.
+        timeout: maximum seconds.
+        trust: the recipe's `source.trust`.
+    """
+    senders = sender_roles.trusted_senders(trust)
+    return set(retry_store(lambda: wait_complete(store, rollouts, timeout, senders)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaveRun:
+    """Runs the waves of a run with a journal; a wave that was killed goes on from there."""
+
+    recipe: Recipe
+    journal: Journal
+    store: Store
+    runner: Runner
+    logs: Path
+    """Folder of the logs of workers and commands."""
+    train_samples: int
+    """Rollouts of each task in mode `train`."""
+
+    @property
+    def trust(self) -> Sequence[str]:
+        """The senders that the recipe trusts."""
+        return self.recipe.source.trust
+
+    def record_dispatch(self, mode: Mode, number: int, tasks: Sequence[Task]) -> None:
+        """Record the tasks of a wave before they are dispatched."""
+        ids = tuple(task.id for task in tasks)
+        self.journal.add(Dispatched(mode=mode, wave=number, tasks=ids))
+
+    def dispatch(
+        self,
+        mode: Mode,
+        number: int,
+        tasks: Sequence[Task],
+        prompts: Mapping[str, Prompt] | None = None,
+    ) -> None:
+        """Dispatch the rollouts of a wave's tasks; finished rollouts do not run again."""
+        run, trust = self.journal.run, self.trust
+        since = self.journal.repeated.get((mode, number), 0)
+        stored = retry_store(
+            lambda: finished_rollouts(self.store, run, mode, number, trust, since=since)
+        )
+        self.runner.dispatch(
+            mode,
+            number,
+            tasks,
+            self._samples(mode),
+            **imposed_sampling(self.recipe, mode),
+            finished=stored.keys() & set(self._ids(mode, [(number, task.id) for task in tasks])),
+            prompts=prompts,
+        )
+
+    def settle(self, mode: Mode, groups: Collection[Group]) -> None:
+        """Wait until the spans of the groups are in the store."""
+        timeout = self.recipe.train.span_timeout
+        settle(self.store, self._ids(mode, groups), timeout, self.trust)
+
+    def summarize(self, mode: Mode, groups: Collection[Group]) -> WaveSummary:
+        """Return the summary of groups, whose spans are in the store."""
+        run, trust, chosen = self.journal.run, self.trust, set(groups)
+        return retry_store(lambda: summarize_groups(self.store, run, mode, chosen, trust))
+
+    def complete(self, mode: Mode, number: int, groups: Collection[Group]) -> None:
+        """Record that the groups of a wave have ended."""
+        self.journal.add(Completed(mode=mode, wave=number, groups=tuple(groups)))
+
+    def evaluated(self, mode: Mode, number: int, summary: WaveSummary, **more: Any) -> Evaluated:
+        """Return the event of a summarized wave.
+
+        Args:
+            mode: the mode of the wave.
+            number: the number of the wave.
+            summary: its rollouts.
+            more: fields of the event that the summary does not have, or in place of its own.
+        """
+        fields: dict[str, Any] = {
+            "rollouts": summary.rollouts,
+            "outcomes": summary.outcomes,
+            "evaluations": summary.evaluations,
+            "failures": self.describe_failures(summary),
+        }
+        return Evaluated(mode=mode, wave=number, **fields | more)
+
+    def describe_failures(self, summary: WaveSummary) -> str:
+        """Return the failures of a wave in a few lines; '' without any."""
+        if not summary.failures:
+            return ""
+        return describe_failures(summary.failures, summary.rollouts, self.logs)
+
+    def any_ok(self) -> bool:
+        """Return whether a rollout of the run was ok in an evaluated wave."""
+        return any(wave.outcomes.get("ok") for wave in self.journal.evaluated.values())
+
+    def fail(self, mode: Mode, number: int, summary: WaveSummary) -> RolloutsFailed:
+        """Record that the rollouts of a wave do not count, and return the error."""
+        self.journal.add(Repeated(mode=mode, wave=number, time=time.time_ns()))
+        return RolloutsFailed(
+            f"Every rollout of wave {mode} {number} failed, so nothing can be learned from it. "
+            f"{self.describe_failures(summary)}\nFix the cause; the same command then tries these "
+            "rollouts again."
+        )
+
+    def _samples(self, mode: Mode) -> int:
+        rollout = self.recipe.rollout
+        assert rollout is not None, "the plan has checked it"
+        return self.train_samples if mode == "train" else rollout.validation_samples
+
+    def _ids(self, mode: Mode, groups: Collection[Group]) -> list[str]:
+        return [
+            rollout_id(self.journal.run, mode, wave, task, sample)
+            for wave, task in groups
+            for sample in range(self._samples(mode))
+        ]
