@@ -207,12 +207,12 @@ def publish_all(url: str, home: Path, report: Report, clients: Clients) -> None:
     last = report.adapters
     for version in range(1, last + 1):
         began = time.monotonic()
-        gateway_client.publish(POLICY, version)
+        gateway_client.load(POLICY, version)
         report.publish_seconds.append(time.monotonic() - began)
         time.sleep(0.5)
     report.waited_for_adapters = sum(map(bool, clients.rollouts.values()))
     for version in range(last + 1, last + report.swaps + 1):
-        report.swap_seconds.append(gateway_client.publish(POLICY, version))
+        report.swap_seconds.append(gateway_client.load(POLICY, version))
         time.sleep(0.5)
     gateway_client.close()
 

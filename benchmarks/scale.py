@@ -27,7 +27,7 @@ from opentelemetry.trace import NoOpTracer
 
 from ltrain_collector.store import Store
 from ltrain_train.policy import Policies
-from ltrain_train.publishing import TrainedVersion, publish_draft
+from ltrain_train.publishing import TrainedVersion, promote, register
 from ltrain_train.rollout import Task, finished_rollouts
 from ltrain_train.runs import summarize_groups
 from ltrain_train.schedule import TaskSampler, WindowedFifo
@@ -187,7 +187,8 @@ def publish(policies: Policies, rollouts: Sequence[str], draft: Path) -> None:
     """Publish the next version, with weights of four bytes."""
     parent = policies.latest(POLICY)
     version = TrainedVersion(POLICY, parent, "dataset", "recipe", None)
-    publish_draft(policies, write_model(draft), version, rollouts, None, NoOpTracer())
+    number = register(policies, write_model(draft), version, rollouts)
+    promote(policies, version.policy, number, None, NoOpTracer(), version.origin)
 
 
 def _require(condition: bool, sentence: str) -> None:

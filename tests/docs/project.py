@@ -134,7 +134,7 @@ def write_policy(home: Path) -> None:
     for parent in range(VERSIONS):
         draft = policies.draft("sql")
         shutil.copytree(model, draft)
-        policies.publish_files("sql", draft, parent=parent, dataset="5d0c41a8", recipe="4cc2b6ae")
+        policies.register_files("sql", draft, parent=parent, dataset="5d0c41a8", recipe="4cc2b6ae")
 
 
 def inherited() -> dict[str, str]:

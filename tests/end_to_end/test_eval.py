@@ -24,7 +24,7 @@ def test_versions_of_a_tiny_policy_are_served_in_turn(project: Callable[[str], A
     policies.register("two", made.model)
     draft = policies.draft("two")
     tiny.write_model(draft, seed=2)
-    policies.publish_files("two", draft, parent=0, dataset="d", recipe="r")
+    policies.register_files("two", draft, parent=0, dataset="d", recipe="r")
     (made.folder / "greedy.py").write_text(REWARD)
     lines = (made.folder / "tasks.jsonl").read_text().splitlines()[:60]
     (made.folder / "held-out.jsonl").write_text("\n".join(lines))

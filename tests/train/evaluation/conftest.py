@@ -99,7 +99,7 @@ def project(tmp_path: Path) -> Project:
     made.policies.register("policy", write_model(tmp_path / "model"))
     for number in (1, 2):
         draft = write_model(tmp_path / f"draft{number}", fill=number)
-        made.policies.publish_files("policy", draft, parent=0, dataset="d", recipe="r")
+        made.policies.register_files("policy", draft, parent=0, dataset="d", recipe="r")
     made.write_tasks(TASKS)
     (made.folder / "waiting.py").write_text(WAITING_AGENT)
     return made

@@ -104,7 +104,7 @@ def test_versions_are_compared_on_the_same_tasks(project: Any) -> None:
 
 
 def test_the_table_names_what_changed_and_the_next_command(project: Any) -> None:
-    project.policies.set_current("policy", 1)
+    project.policies.promote("policy", 1)
     with _gateway(project) as gateway:  # of production: the evaluation leaves it alone
         done = project.ltrain("eval", "held-out.jsonl", *versions(0), "--policy", "policy", *AGENT)
         assert gateway.current_version("policy") == 1

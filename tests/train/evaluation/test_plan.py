@@ -33,7 +33,7 @@ def plan_of(project: Any, policy: str = "policy@0", **options: Any) -> Evaluatio
 
 def test_a_name_alone_is_the_current_version(project: Any) -> None:
     policies = project.policies
-    policies.set_current("policy", 2)
+    policies.promote("policy", 2)
     found = find_versions(policies, ["policy@0", "policy", "policy@current", "policy@1"])
     assert list(map(str, found)) == ["policy@0", "policy@2", "policy@2", "policy@1"]
     assert [each.wave for each in found] == [0, 1, 2, 3]

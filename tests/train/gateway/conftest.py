@@ -53,7 +53,7 @@ def vllm() -> Iterator[Any]:
 def _stage(url: str, folder: Path) -> Any:
     stage = load("stage").Stage(url, folder / "home")
     stage.policies.register("policy", write_model(folder / "model"))
-    stage.policies.publish_files(
+    stage.policies.register_files(
         "policy", write_model(folder / "new", fill=1), parent=0, dataset="d1", recipe="r1"
     )
     return stage

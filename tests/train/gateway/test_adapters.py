@@ -49,7 +49,7 @@ def loads(vllm: Any) -> list[str]:
 
 def test_an_adapter_is_published_without_a_wait(adapters: Any, vllm: Any) -> None:
     vllm.weights = "policy/v0"
-    assert adapters.client.publish("policy", 2) == 0.0
+    assert adapters.client.load("policy", 2) == 0.0
     assert vllm.adapters == {"policy@2": str(adapters.policies.path("policy", 2))}
     assert adapters.policies.current("policy") == 2
     response = attempt(adapters, "r1")()
@@ -67,13 +67,13 @@ def test_calls_in_flight_and_attempts_keep_their_version(adapters: Any, vllm: An
     vllm.weights = "policy/v0"
     at_base, at_two = attempt(adapters, "r0"), attempt(adapters, "r2")
     assert version_of(at_base()) == "w0"
-    adapters.client.publish("policy", 2)
+    adapters.client.load("policy", 2)
     assert version_of(at_two()) == "w2"
     with ThreadPoolExecutor() as pool:
         slow = pool.submit(at_two, "slow weights")
         while not adapters.publication.gate.in_flight:
             time.sleep(0.01)
-        adapters.client.publish("policy", 3)
+        adapters.client.load("policy", 3)
         assert not slow.done()
         assert version_of(attempt(adapters, "r3")()) == "w3"
         assert version_of(slow.result()) == "w2"
@@ -85,14 +85,14 @@ def test_the_oldest_adapter_that_nobody_needs_makes_room(adapters: Any, vllm: An
     vllm.weights = "policy/v0"
     pinned, loose = attempt(adapters, "r2", pin_version=True), attempt(adapters, "r3")
     for number, ask in ((2, pinned), (3, loose), (4, None)):
-        adapters.client.publish("policy", number)
+        adapters.client.load("policy", number)
         if ask:
             ask()
-    adapters.client.publish("policy", 5)  # the fourth: version 3 goes, since 2 is pinned
+    adapters.client.load("policy", 5)  # the fourth: version 3 goes, since 2 is pinned
     assert sorted(vllm.adapters) == ["policy@2", "policy@4", "policy@5"]
     assert (version_of(pinned()), version_of(loose())) == ("w2", "w5")
     adapters.client.close_attempt(pinned.identity, pinned.key)
-    adapters.client.publish("policy", 6)
+    adapters.client.load("policy", 6)
     assert sorted(vllm.adapters) == ["policy@4", "policy@5", "policy@6"]
 
 
@@ -100,14 +100,14 @@ def test_more_versions_than_the_server_holds_are_refused(adapters: Any, vllm: An
     vllm.weights = "policy/v0"
     asks = []
     for number in (2, 3, 4):
-        adapters.client.publish("policy", number)
+        adapters.client.load("policy", number)
         asks.append(attempt(adapters, f"r{number}", pin_version=True))
         asks[-1]()
     sentence = (
         r"policy v5 cannot be loaded: the policy server holds 3 adapters at most, and .* each"
     )
     with pytest.raises(GatewayRefused, match=sentence):
-        adapters.client.publish("policy", 5)
+        adapters.client.load("policy", 5)
     assert adapters.client.current_version("policy") == adapters.policies.current("policy") == 4
     assert [version_of(ask()) for ask in asks] == ["w2", "w3", "w4"]
 
@@ -118,7 +118,7 @@ def test_a_pinned_version_that_is_gone_is_an_outage_of_the_attempt(
     vllm.weights = "policy/v0"
     pinned = attempt(adapters, "r0", pin_version=True)
     pinned()
-    adapters.client.publish("policy", 1)  # other weights
+    adapters.client.load("policy", 1)  # other weights
     response = pinned()
     assert response.status_code == 409
     message = response.json()["error"]["message"]
@@ -131,13 +131,13 @@ def test_a_pinned_version_that_is_gone_is_an_outage_of_the_attempt(
 
 
 def test_other_weights_remove_the_adapters_of_the_previous_ones(adapters: Any, vllm: Any) -> None:
-    adapters.client.publish("policy", 2)
+    adapters.client.load("policy", 2)
     loose = attempt(adapters, "r2")
     assert version_of(loose()) == "w2"
-    adapters.client.publish("policy", 1)
+    adapters.client.load("policy", 1)
     assert (vllm.weights, vllm.adapters) == ("policy/v1", {})
     assert version_of(loose()) == "w1"
-    adapters.client.publish("policy", 3)  # an adapter of version 0: its weights return first
+    adapters.client.load("policy", 3)  # an adapter of version 0: its weights return first
     assert (vllm.weights, list(vllm.adapters)) == ("policy/v0", ["policy@3"])
     assert version_of(loose()) == "w3"
 
@@ -145,35 +145,35 @@ def test_other_weights_remove_the_adapters_of_the_previous_ones(adapters: Any, v
 def test_a_refused_adapter_leaves_the_previous_version(adapters: Any, vllm: Any) -> None:
     vllm.weights, vllm.refuse_adapters = "policy/v0", 1
     with pytest.raises(GatewayRefused, match=r"refused POST /v1/load_lora_adapter with status 500"):
-        adapters.client.publish("policy", 2)
+        adapters.client.load("policy", 2)
     assert adapters.client.current_version("policy") == adapters.policies.current("policy") == 0
     assert version_of(attempt(adapters, "r0")()) == "w0"
-    adapters.client.publish("policy", 2)
+    adapters.client.load("policy", 2)
 
 
 def test_a_held_version_is_not_removed(adapters: Any, vllm: Any) -> None:
     vllm.weights = "policy/v0"
     runs = adapters.home / "runs"
-    adapters.client.publish("policy", 2)
+    adapters.client.load("policy", 2)
     pinned = attempt(adapters, "r2", pin_version=True)
     pinned()
-    adapters.client.publish("policy", 6)
+    adapters.client.load("policy", 6)
     assert prune_versions(adapters.policies, "policy", runs, keep=1).versions == [1, 3, 4, 5]
     assert version_of(pinned()) == "w2"
 
 
 def test_a_server_that_returns_has_its_adapters_again(adapters: Any, vllm: Any) -> None:
     vllm.weights = "policy/v0"
-    adapters.client.publish("policy", 2)
+    adapters.client.load("policy", 2)
     vllm.weights, vllm.adapters = "default", {}  # its owner started it again
-    adapters.client.publish("policy", 2)
+    adapters.client.load("policy", 2)
     assert (vllm.weights, list(vllm.adapters)) == ("policy/v0", ["policy@2"])
     assert version_of(attempt(adapters, "r2")()) == "w2"
 
 
 def test_an_answer_of_another_model_is_a_failure(adapters: Any, vllm: Any) -> None:
     vllm.weights = "policy/v0"
-    adapters.client.publish("policy", 2)
+    adapters.client.load("policy", 2)
     vllm.garbage = '{"model": "policy", "choices": []}'
     response = attempt(adapters, "r2")()
     assert response.status_code == 400
@@ -182,8 +182,8 @@ def test_an_answer_of_another_model_is_a_failure(adapters: Any, vllm: Any) -> No
 
 def test_production_may_name_a_version(adapters: Any, vllm: Any) -> None:
     vllm.weights = "policy/v0"
-    adapters.client.publish("policy", 2)
-    adapters.client.publish("policy", 3)
+    adapters.client.load("policy", 2)
+    adapters.client.load("policy", 3)
     for number in (0, 2, 3):
         response = adapters.ask("weights", identity=None, model=f"policy@{number}")
         assert (version_of(response), response.json()["model"]) == (
@@ -199,7 +199,7 @@ def test_production_may_name_a_version(adapters: Any, vllm: Any) -> None:
 def test_a_server_without_room_for_adapters_says_what_to_do(adapters: Any, vllm: Any) -> None:
     adapters.publication.server.adapters.limit = 0
     with pytest.raises(GatewayRefused, match=r"is a LoRA adapter, and .* takes none. Start"):
-        adapters.client.publish("policy", 2)
+        adapters.client.load("policy", 2)
 
 
 def test_no_call_waits_and_none_has_another_version_during_publications(
@@ -219,7 +219,7 @@ def test_no_call_waits_and_none_has_another_version_during_publications(
         running = [pool.submit(keep_asking, name) for name in range(8)]
         for _ in range(4):
             for number in range(2, 7):
-                assert adapters.client.publish("policy", number) == 0.0
+                assert adapters.client.load("policy", number) == 0.0
         stop.set()
         answers = {each.rollout: version for done in running for version, each in done.result()}
     recorded = {
@@ -277,7 +277,7 @@ def shared(vllm: Any, tmp_path: Path, load: Any, write_model: Any, write_adapter
 def test_policies_share_a_server_as_adapters_of_its_weights(shared: Any, vllm: Any) -> None:
     ask = attempt(shared, "r1")
     assert version_of(ask(model="critic")) == version_of(ask(model="policy")) == "w0"
-    shared.client.publish("critic", 1)
+    shared.client.load("critic", 1)
     assert version_of(attempt(shared, "r2")(model="critic")) == "w1"
     assert version_of(attempt(shared, "r3")(model="whatever")) == "w0"  # the key's policy
     assert version_of(shared.ask("weights", identity=None, model="critic")) == "w1"
@@ -290,7 +290,7 @@ def test_policies_share_a_server_as_adapters_of_its_weights(shared: Any, vllm: A
     assert [each["id"] for each in listed] == ["policy", "critic"]
     assert shared.http.get("/health").json()["policies"] == {"policy": 0, "critic": 1}
     with pytest.raises(GatewayRefused, match=r"policy v1 has other weights .* also serves critic"):
-        shared.client.publish("policy", 1)
+        shared.client.load("policy", 1)
     assert vllm.weights == "policy/v0"
     response = shared.ask("w1", identity=None, model="gpt-5")
     assert "Choose from: policy, critic." in response.json()["error"]["message"]

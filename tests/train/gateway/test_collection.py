@@ -82,7 +82,7 @@ def test_every_api_is_collected(collecting: Any, vllm: Any) -> None:
 def test_no_version_is_served_or_published(collecting: Any) -> None:
     with collecting.running() as stage:
         with pytest.raises(GatewayRefused, match="only collects calls of the server at"):
-            stage.client.publish("policy", 1)
+            stage.client.load("policy", 1)
         with pytest.raises(GatewayRefused, match="'policy' has no version"):
             stage.client.current_version("policy")
 

@@ -24,7 +24,7 @@ from ltrain_train.publishing.retention import prune_versions
 
 def test_a_version_is_loaded_and_recorded_on_later_calls(stage: Any, vllm: Any) -> None:
     stage.ask("w3")
-    seconds = stage.client.publish("policy", 1)
+    seconds = stage.client.load("policy", 1)
     stage.ask("w3")
     assert 0 <= seconds < 5
     assert stage.client.current_version("policy") == 1
@@ -62,15 +62,15 @@ def test_policy_use_publishes_through_the_gateway_that_serves_the_policy(
 
 
 def test_a_version_is_served_without_becoming_current(stage: Any, vllm: Any) -> None:
-    stage.client.publish("policy", 1, current=False)
+    stage.client.load("policy", 1, current=False)
     stage.ask("w3")
     assert (stage.client.current_version("policy"), stage.policies.current("policy")) == (1, 0)
     assert stage.publication.kept_version == 1  # of a policy server that starts again
     assert vllm.weights == "policy/v1"
     assert [span["attributes"]["ltrain.policy.version"] for span in stage.spans()] == [1]
-    stage.client.publish("policy", 1)
+    stage.client.load("policy", 1)
     assert (stage.policies.current("policy"), stage.publication.kept_version) == (1, 1)
-    stage.policies.set_current("policy", 0)
+    stage.policies.promote("policy", 0)
     assert stage.publication.kept_version == 0
 
 
@@ -78,35 +78,35 @@ def test_a_version_that_is_served_is_not_removed(stage: Any, write_model: Any) -
     policies, runs = stage.policies, stage.home / "runs"
     for number in (2, 3):
         draft = write_model(stage.home.parent / f"v{number}", fill=number)
-        policies.publish_files("policy", draft, parent=0, dataset="d", recipe="r")
-    stage.client.publish("policy", 1, current=False)
+        policies.register_files("policy", draft, parent=0, dataset="d", recipe="r")
+    stage.client.load("policy", 1, current=False)
     assert prune_versions(policies, "policy", runs, keep=1).versions == [2]
-    stage.client.publish("policy", 3, current=False)
+    stage.client.load("policy", 3, current=False)
     assert prune_versions(policies, "policy", runs, keep=1).versions == [1]
 
 
 def test_publishing_the_served_version_loads_nothing(stage: Any, vllm: Any) -> None:
     vllm.weights = "policy/v0"
-    stage.client.publish("policy", 0)
+    stage.client.load("policy", 0)
     assert vllm.admin == []
 
 
 def test_a_policy_server_without_the_current_version_loads_it_again(stage: Any, vllm: Any) -> None:
-    stage.client.publish("policy", 1)
+    stage.client.load("policy", 1)
     vllm.weights = "default"  # its owner started it again
-    stage.client.publish("policy", 1)
+    stage.client.load("policy", 1)
     assert vllm.weights == "policy/v1"
     assert [path for path, _ in vllm.admin].count("/collective_rpc") == 2
     assert stage.log_lines[1:] == ["the policy server had weights 'default'; loaded policy v1"]
     vllm.weights, vllm.refuse_reload = "default", 1
     with pytest.raises(GatewayRefused, match=r"refused POST /collective_rpc with status 500"):
-        stage.client.publish("policy", 1)
+        stage.client.load("policy", 1)
 
 
 def test_a_call_in_flight_ends_on_its_version_and_the_next_waits(stage: Any) -> None:
     threads = [
         threading.Thread(target=lambda: stage.ask("slow w3")),
-        threading.Thread(target=lambda: stage.client.publish("policy", 1)),
+        threading.Thread(target=lambda: stage.client.load("policy", 1)),
         threading.Thread(target=lambda: stage.ask("w4")),
     ]
     for thread in threads:
@@ -132,14 +132,14 @@ def test_a_call_in_flight_ends_on_its_version_and_the_next_waits(stage: Any) -> 
 
 def test_an_unknown_version_is_refused(stage: Any, vllm: Any) -> None:
     with pytest.raises(GatewayRefused, match=r"has no version 7. Choose from: 0, 1"):
-        stage.client.publish("policy", 7)
+        stage.client.load("policy", 7)
     assert vllm.admin == []
 
 
 def test_a_half_written_version_is_refused(stage: Any, vllm: Any) -> None:
     (stage.policies.directory / "policy" / "v2").mkdir()
     with pytest.raises(GatewayRefused, match=r"half-written"):
-        stage.client.publish("policy", 2)
+        stage.client.load("policy", 2)
     assert vllm.admin == []
 
 
@@ -148,7 +148,7 @@ def test_a_truncated_version_is_never_sent_to_vllm(stage: Any, vllm: Any) -> Non
     weights.chmod(0o644)
     weights.write_bytes(weights.read_bytes()[:-1])
     with pytest.raises(GatewayRefused, match=r"not complete: model.safetensors has \d+ bytes"):
-        stage.client.publish("policy", 1)
+        stage.client.load("policy", 1)
     assert vllm.admin == []
     assert stage.ask("w3").status_code == 200
 
@@ -156,7 +156,7 @@ def test_a_truncated_version_is_never_sent_to_vllm(stage: Any, vllm: Any) -> Non
 def test_a_refused_load_leaves_the_previous_version(stage: Any, vllm: Any) -> None:
     vllm.refuse_reload = 1
     with pytest.raises(GatewayRefused, match=r"refused POST /collective_rpc with status 500"):
-        stage.client.publish("policy", 1)
+        stage.client.load("policy", 1)
     assert stage.client.current_version("policy") == stage.policies.current("policy") == 0
     assert stage.ask("w3").status_code == 200
     assert (vllm.weights, stage.given_up) == ("policy/v0", 0)
@@ -169,15 +169,15 @@ def test_a_server_that_cannot_load_the_previous_version_is_killed_and_published_
     with pytest.raises(
         PolicyServerAway, match=r"was lost .* Publish v1 again when the server serves v0"
     ):
-        stage.client.publish("policy", 1)
+        stage.client.load("policy", 1)
     assert stage.given_up == 1
-    stage.client.publish("policy", 1)
+    stage.client.load("policy", 1)
     assert vllm.weights == "policy/v1"
 
 
 def test_a_publication_to_an_unreachable_server_can_be_repeated(stage_without_vllm: Any) -> None:
     with pytest.raises(PolicyServerAway, match=r"No policy server answers at http://127"):
-        stage_without_vllm.client.publish("policy", 1)
+        stage_without_vllm.client.load("policy", 1)
     assert stage_without_vllm.client.current_version("policy") == 0
 
 
@@ -202,7 +202,7 @@ def test_a_publication_must_name_a_version(stage: Any, load: Any) -> None:
 
 def test_another_policy_is_not_served(stage: Any) -> None:
     with pytest.raises(GatewayRefused, match=r"no model 'other'. Choose from: policy"):
-        stage.client.publish("other", 0)
+        stage.client.load("other", 0)
 
 
 def test_an_unreachable_gateway_is_reported(tmp_path: Path) -> None:

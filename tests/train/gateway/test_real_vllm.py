@@ -57,7 +57,7 @@ def stage(recorder: Any, folder: Path, load: Any) -> Iterator[Any]:
     stage = load("stage").Stage(recorder.url, folder / "home")
     stage.policies.register("policy", folder / "model")
     draft = _write_model(stage.policies.draft("policy"), 1)
-    stage.policies.publish_files("policy", draft, parent=0, dataset="d", recipe="r")
+    stage.policies.register_files("policy", draft, parent=0, dataset="d", recipe="r")
     with stage.running():
         yield stage
 
@@ -168,9 +168,9 @@ def test_new_weights_change_the_responses_and_old_weights_restore_them(stage: An
         return choice["message"]["content"], choice["logprobs"]
 
     before = greedy()
-    seconds = stage.client.publish("policy", 1)
+    seconds = stage.client.load("policy", 1)
     changed = greedy()
-    stage.client.publish("policy", 0)
+    stage.client.load("policy", 0)
     assert seconds < 30
     assert changed[0] != before[0]
     assert greedy() == before
@@ -192,7 +192,7 @@ def test_weights_are_replaced_while_calls_arrive(stage: Any) -> None:
         asking = [pool.submit(ask) for _ in range(4)]
         for version in (1, 0, 1, 0):
             time.sleep(0.2)
-            stage.client.publish("policy", version)
+            stage.client.load("policy", version)
         published.set()
         assert {status for each in asking for status in each.result()} == {200}
     by_version: dict[int, set[str]] = {}

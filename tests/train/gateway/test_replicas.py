@@ -89,10 +89,10 @@ def contents(stage: Any, count: int = 4) -> set[str]:
 
 
 def test_a_publication_reaches_each_replica(stage: Any, replicas: list[FakeVllm]) -> None:
-    stage.client.publish("policy", 1)
+    stage.client.load("policy", 1)
     assert [replica.weights for replica in replicas] == ["policy/v1"] * 2
     assert contents(stage) == {"w1"}
-    stage.client.publish("policy", 2)
+    stage.client.load("policy", 2)
     assert [list(replica.adapters) for replica in replicas] == [["policy@2"]] * 2
     assert [replica.weights for replica in replicas] == ["policy/v0"] * 2
     assert contents(stage) == {"w2"}
@@ -104,7 +104,7 @@ def test_a_replica_that_refuses_a_version_keeps_all_on_the_previous_one(
 ) -> None:
     replicas[1].refuse_reload = 1
     with pytest.raises(GatewayRefused, match=rf"server at {replicas[1].url} refused POST /coll"):
-        stage.client.publish("policy", 1)
+        stage.client.load("policy", 1)
     assert [replica.weights for replica in replicas] == ["policy/v0"] * 2
     assert contents(stage) == {"w0"}
 
@@ -128,7 +128,7 @@ def test_a_lost_adapter_is_an_outage_until_it_is_loaded_again(
     stage: Any, replicas: list[FakeVllm], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(host, "UPSTREAM_POLL", 0.01)
-    stage.client.publish("policy", 2)
+    stage.client.load("policy", 2)
     replicas[0].adapters.clear()
     replicas[1].adapters.clear()
     answer = stage.ask("weights")

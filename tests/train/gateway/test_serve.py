@@ -135,15 +135,15 @@ def test_serve_restarts_vllm_with_the_current_version_and_stops(
         assert served.ask("w3").json()["choices"][0]["message"]["content"] == "w3"
         policies = Policies(home)
         new = write_model(tmp_path / "new", fill=1)
-        policies.publish_files("policy", new, parent=0, dataset="d", recipe="r")
+        policies.register_files("policy", new, parent=0, dataset="d", recipe="r")
         client = GatewayClient(served.url, gateway_secret(home))
-        client.publish("policy", 1)
+        client.load("policy", 1)
         assert served.ask("die").status_code == 503
         served.line("ltrain: vLLM died by signal SIGKILL; calls wait while it starts again")
         assert served.ask("w4").status_code == 200
         assert client.max_model_len() == 4096
         served.line("ltrain: vLLM runs again with policy v1")
-        client.publish("policy", 1)
+        client.load("policy", 1)
         client.close()
         assert "loaded" not in "\n".join(served.lines)  # it was started with this version
         served.process.send_signal(signal.SIGTERM)
@@ -170,8 +170,8 @@ def test_a_version_that_is_not_current_survives_the_death_of_vllm(
         client = GatewayClient(served.url, gateway_secret(home))
         policies = Policies(home)
         new = write_model(tmp_path / "new", fill=1)
-        policies.publish_files("policy", new, parent=0, dataset="d", recipe="r")
-        client.publish("policy", 1, current=False)
+        policies.register_files("policy", new, parent=0, dataset="d", recipe="r")
+        client.load("policy", 1, current=False)
         assert served.ask("die").status_code == 503
         served.line("ltrain: vLLM runs again with policy v1")
         assert served.ask("weights").json()["choices"][0]["message"]["content"] == "w1"
@@ -242,13 +242,13 @@ def test_a_version_that_becomes_current_while_vllm_starts_is_served_under_its_ow
     policies = Policies(home)
     policies.register("policy", model)
     new = write_model(tmp_path / "new", fill=1)
-    policies.publish_files("policy", new, parent=0, dataset="d", recipe="r")
+    policies.register_files("policy", new, parent=0, dataset="d", recipe="r")
     wait = f"while [ ! -e {go} ]; do sleep 0.1; done; export FAKE_VLLM_RELOAD=0.01"
     python = program(tmp_path / "python", f'{wait}; exec {sys.executable} {FAKE_VLLM} "$@"')
     with serving(home, python, str(model)) as served:
         served.line("ltrain: starting vLLM")
         time.sleep(1)  # it has read the current version by now
-        policies.set_current("policy", 1)
+        policies.promote("policy", 1)
         go.touch()
         assert served.line("ltrain: gateway ready").split(", ")[1] == "policy policy v1"
         started, *loaded = (home / "logs" / "vllm.log").read_text().splitlines()
@@ -348,8 +348,8 @@ def test_a_policy_continues_with_its_current_version(
     policies = Policies(home)
     policies.register("policy", model)
     new = write_model(tmp_path / "new", fill=1)
-    policies.publish_files("policy", new, parent=0, dataset="d", recipe="r")
-    policies.set_current("policy", 1)
+    policies.register_files("policy", new, parent=0, dataset="d", recipe="r")
+    policies.promote("policy", 1)
     with serving(home, Path("none"), str(model), "--upstream", vllm.url) as served:
         ready = served.line("ltrain: gateway ready")
         assert ready.endswith(", policy policy v1, 4,096 tokens of prompt and response at most")
@@ -500,7 +500,7 @@ def test_vllm_starts_again_with_its_adapter(
         assert limits in arguments
         policies = Policies(home)
         policies.add("policy", write_adapter(tmp_path / "adapter"))
-        client.publish("policy", 1)
+        client.load("policy", 1)
         assert served.ask("weights").json()["choices"][0]["message"]["content"] == "w1"
         assert served.ask("die").status_code == 503
         served.line("ltrain: vLLM runs again with policy v1")

@@ -52,12 +52,12 @@ class Publishing(Learning):
         home = self.policies.directory.parent
         draft = write_model(home / f"draft-{lineage.version}", fill=lineage.version)
         write_ledger(draft, dataset.table("samples")["rollout_id"])
-        new = self.policies.publish_files(
+        new = self.policies.register_files(
             "sql", draft, parent=lineage.version, dataset=dataset.id, recipe="r", base=0
         )
         if self.dies:
             raise KeyboardInterrupt
-        self.policies.set_current("sql", new)
+        self.policies.promote("sql", new)
         return Update(new, update.report, update.left_out)
 
 
@@ -262,7 +262,7 @@ def test_a_version_that_another_process_makes_current_does_not_change_what_is_tr
     """The gateway may finish the publication of a watch that was killed."""
     end = kill_in_a_publication(home, scene)
     again = Followed(home, f"chdb://{home}/store", Publishing(home))
-    Policies(home).set_current("sql", 1)
+    Policies(home).promote("sql", 1)
     assert again.watcher.look(end + HOUR // 4)
     assert Policies(home).read_version("sql", 2).parent == 0, "the learner has the weights of v0"
 

@@ -15,7 +15,7 @@ def policies(tmp_path: Path) -> Policies:
     """Return the policies `sql`, whose version 1 is an adapter, and `large`."""
     policies = Policies(tmp_path / "home")
     policies.register("sql", write_model(tmp_path / "model"))
-    policies.publish_files("sql", write_adapter(tmp_path / "adapter"), parent=0, base=0)
+    policies.register_files("sql", write_adapter(tmp_path / "adapter"), parent=0, base=0)
     policies.register("large", write_model(tmp_path / "large", size=8))
     return policies
 

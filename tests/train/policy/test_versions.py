@@ -26,7 +26,7 @@ def policies(tmp_path: Path) -> Policies:
 
 
 def publish(policies: Policies, directory: Path) -> int:
-    return policies.publish_files("sql", directory, parent=0, dataset="d1", recipe="r1")
+    return policies.register_files("sql", directory, parent=0, dataset="d1", recipe="r1")
 
 
 def test_a_model_becomes_version_0(policies: Policies, tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_finished_directory_becomes_the_next_version(policies: Policies, tmp_p
     assert (manifest.dataset, manifest.recipe) == ("d1", "r1")
     assert set(manifest.files) == {"config.json", "tokenizer.json", "model.safetensors"}
     assert manifest.digest != policies.read_version("sql", 0).digest
-    policies.set_current("sql", 1)
+    policies.promote("sql", 1)
     assert policies.current("sql") == 1
 
 
@@ -120,7 +120,7 @@ def test_a_checkpoint_outside_the_runs_is_neither_loaded_nor_removed(
     (home / "runs" / "link").symlink_to(tmp_path / "outside")
     before = sorted(path for path in tmp_path.rglob("*") if path.is_dir())
     draft = write_model(tmp_path / "draft", fill=1)
-    policies.publish_files("sql", draft, parent=0, dataset="d1", recipe="r1", base=0)
+    policies.register_files("sql", draft, parent=0, dataset="d1", recipe="r1", base=0)
     manifest = policies.path("sql", 1) / "policy.json"
     content = json.loads(manifest.read_text())
     content["checkpoint"] = checkpoint.format(home=home)
@@ -133,7 +133,7 @@ def test_a_checkpoint_outside_the_runs_is_neither_loaded_nor_removed(
         policies.sweep("sql")
     assert [path for path in before if not path.is_dir()] == []
     with pytest.raises(BadModel, match="which is not a folder"):
-        policies.publish_files(
+        policies.register_files(
             "sql", write_model(tmp_path / "next"), parent=0, dataset="d", recipe="r",
             checkpoint=home / "checkpoints",
         )  # fmt: skip
@@ -146,7 +146,7 @@ def test_the_runs_may_be_on_another_disk(policies: Policies, tmp_path: Path) -> 
     (home / "runs").symlink_to(tmp_path / "big")
     named = home / "runs" / "demo" / "checkpoints" / "1"
     draft = write_model(tmp_path / "draft")
-    policies.publish_files(
+    policies.register_files(
         "sql", draft, parent=0, dataset="d", recipe="r", base=0, checkpoint=named
     )
     assert policies.find_checkpoint("sql", 1) == (0, named)
@@ -200,7 +200,7 @@ def test_without_a_current_version_the_first_is_current_or_the_command_is_named(
         policies.current("sql")
     (policies.directory / "sql" / "current").write_text("half a li")
     assert policies.find_current("sql") is None
-    policies.set_current("sql", 1)
+    policies.promote("sql", 1)
     assert policies.current("sql") == 1
 
 
@@ -219,7 +219,7 @@ def test_a_half_written_version_is_not_listed(policies: Policies) -> None:
     with pytest.raises(UnknownVersion, match=r"half-written: it has no policy.json. Remove it"):
         policies.path("sql", 1)
     with pytest.raises(UnknownVersion, match=r"half-written"):
-        policies.set_current("sql", 1)
+        policies.promote("sql", 1)
 
 
 def test_a_version_without_one_of_its_files_is_not_served(

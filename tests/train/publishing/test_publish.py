@@ -64,7 +64,7 @@ def test_a_gateway_that_is_starting_is_awaited(
     try:
         with find_gateway(tmp_path, "sql") as gateway:
             assert gateway is not None
-            gateway.publish("sql", 3)
+            gateway.load("sql", 3)
         assert gateway._connection.http.is_closed
         with find_gateway(tmp_path, "other") as gateway:
             assert gateway is None

@@ -42,7 +42,7 @@ def home(tmp_path: Path) -> Path:
         checkpoint.mkdir(parents=True)
         (checkpoint / "adapter.pt").write_bytes(bytes(1000))
         draft = write_model(tmp_path / f"draft{number}", fill=number)
-        policies.publish_files(
+        policies.register_files(
             "sql", draft, parent=number - 1, dataset=f"d{number}", recipe="r", base=0,
             checkpoint=checkpoint,
         )  # fmt: skip
@@ -51,7 +51,7 @@ def home(tmp_path: Path) -> Path:
         add_wave(journal, "val", version, score)
     add_wave(journal, "val", 3, 0.3, rollouts=1)
     journal.add(Finished())
-    policies.set_current("sql", 7)
+    policies.promote("sql", 7)
     return tmp_path
 
 
@@ -101,10 +101,10 @@ def test_versions_that_others_or_an_unfinished_run_need_are_kept(home: Path) -> 
     policies = Policies(home)
     draft = write_model(home / "draft", fill=9)
     checkpoint = home / "runs" / "next" / "checkpoints" / "sql" / "9"
-    policies.publish_files(
+    policies.register_files(
         "sql", draft, parent=2, dataset="d", recipe="r", base=5, checkpoint=checkpoint
     )
-    policies.set_current("sql", 9)
+    policies.promote("sql", 9)
     new_journal(home / "runs" / "next", "next", base=2)
     (home / "runs" / "broken").mkdir()
     (home / "runs" / "broken" / "journal.jsonl").write_text('{"event": "started"}\n')

@@ -7,7 +7,7 @@ import pytest
 from ltrain_collector.errors import NO_CODE, QueryFailed, StoreUnreachable
 from ltrain_train.gateway import GatewayRefused, GatewayUnreachable, PolicyServerAway
 from ltrain_train.runs import retry
-from ltrain_train.runs.retry import retry_publish, retry_store
+from ltrain_train.runs.retry import retry_load, retry_store
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +29,7 @@ def test_a_publication_waits_for_gateway_and_policy_server(
         return 1.5
 
     with caplog.at_level(logging.WARNING):
-        assert retry_publish(publish) == 1.5
+        assert retry_load(publish) == 1.5
     [message] = caplog.messages
     assert message == f"ltrain: waiting for the gateway, at most 1200 s: {away}"
 
@@ -39,7 +39,7 @@ def test_a_wait_has_a_time_limit(caplog: pytest.LogCaptureFixture) -> None:
         raise PolicyServerAway("vLLM died")
 
     with pytest.raises(PolicyServerAway):
-        retry_publish(publish, timeout=0.05)
+        retry_load(publish, timeout=0.05)
     assert len(caplog.messages) == 1
 
 
@@ -51,7 +51,7 @@ def test_a_refusal_is_not_retried() -> None:
         raise GatewayRefused("no such version")
 
     with pytest.raises(GatewayRefused):
-        retry_publish(publish)
+        retry_load(publish)
     assert calls == [1]
 
 

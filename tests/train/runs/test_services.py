@@ -17,7 +17,7 @@ from ltrain_train.errors import NotReachable
 from ltrain_train.gateway import GatewayClient, GatewayGivenUp
 from ltrain_train.processes import MAX_DEATHS, free_port
 from ltrain_train.runs import services
-from ltrain_train.runs.retry import retry_publish
+from ltrain_train.runs.retry import retry_load
 from ltrain_train.runs.services import RequiredService, Services
 
 WAIT = 60.0
@@ -87,7 +87,7 @@ def test_a_service_that_keeps_dying_is_not_started_again(
     with pytest.raises(GatewayGivenUp, match=gave_up):
         client.is_ready()
     with pytest.raises(GatewayGivenUp, match=gave_up):
-        retry_publish(lambda: client.publish("p", 1), timeout=WAIT)
+        retry_load(lambda: client.load("p", 1), timeout=WAIT)
 
 
 def test_a_service_that_does_not_answer_yet_is_awaited_and_not_started_twice(

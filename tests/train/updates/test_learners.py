@@ -37,7 +37,7 @@ def policies(tmp_path: Path) -> Policies:
     record = CheckpointRecord(2, 1, fingerprint(policies.path("sql", 0)), 16, 32, 1, "r1")
     (checkpoint / "learner.json").write_text(json.dumps(asdict(record)))
     draft = write_model(tmp_path / "draft", fill=1)
-    policies.publish_files(
+    policies.register_files(
         "sql", draft, parent=0, dataset="d1", recipe="r1", base=0, checkpoint=checkpoint
     )
     return policies

@@ -29,7 +29,7 @@ from ltrain_train.runs import (
     Services,
     WaveSummary,
     responds,
-    retry_publish,
+    retry_load,
     retry_store,
     settle,
 )
@@ -159,7 +159,7 @@ class _WaveRunner:
     def run(self, version: EvaluatedVersion, progress: Progress) -> WaveSummary:
         plan, environment = self.plan, self.environment
         gateway, store = environment.gateway, environment.store
-        retry_publish(lambda: gateway.publish(version.policy, version.version, current=False))
+        retry_load(lambda: gateway.load(version.policy, version.version, current=False))
         with progress.measure(version) as count:
             results = environment.runner.run(
                 MODE,

@@ -12,7 +12,13 @@ from ltrain_train.finetune.dpo_pairs import DpoPairs
 from ltrain_train.finetune.sft import Epoch, OfflineVersion
 from ltrain_train.gateway import GatewayClient
 from ltrain_train.processes import Children, RunLock
-from ltrain_train.publishing import TrainedVersion, find_gateway, publish_draft, publishes_adapters
+from ltrain_train.publishing import (
+    TrainedVersion,
+    find_gateway,
+    promote,
+    register,
+    registers_adapters,
+)
 from ltrain_train.store import open_service_provider
 from ltrain_train.updates import prune, require_rank, run_folder
 
@@ -46,7 +52,8 @@ def train_dpo(data: DpoPairs, lock: RunLock, on_epoch: Callable[[Epoch], None]) 
         base = policies.read_version(plan.policy, parent).weights_version if is_adapter else None
         dataset = data.source.dataset.id
         version = TrainedVersion(plan.policy, parent, dataset, plan.recipe.digest, base)
-        number = publish_draft(policies, job.out, version, data.rollouts, gateway, tracer)
+        number = register(policies, job.out, version, data.rollouts)
+        promote(policies, plan.policy, number, gateway, tracer, version.origin)
     prune(plan, parent)
     return OfflineVersion(number, tuple(epochs), served=gateway is not None)
 
@@ -65,7 +72,7 @@ def make_job(data: DpoPairs, gateway: GatewayClient | None) -> DpoJob:
         base=policies.weights_path(plan.policy, version),
         adapter=require_rank(plan, policies, version) if artifact == "adapter" else None,
         out=policies.draft(plan.policy),
-        merged=not publishes_adapters(plan.recipe, plan.policy, gateway),
+        merged=not registers_adapters(plan.recipe, plan.policy, gateway),
         pairs=data.trained.absolute(),
         held_out=data.held_out.absolute() if data.report.held_out_pairs else None,
         lora_rank=train.lora_rank,

@@ -63,7 +63,7 @@ class AdminRoutes:
         """Load a version into the policy server and, unless told otherwise, make it current."""
         publication = self._require(request)
         version, current = await _parse_publication(request)
-        seconds = await publication.publish(version, current=current)
+        seconds = await publication.load(version, current=current)
         return json_response({"policy": publication.policy, "current": version, "seconds": seconds})
 
     async def waits(self, request: Request) -> Response:

@@ -154,8 +154,8 @@ class GatewayClient:
         path, key = f"/admin/policies/{policy}", sign_admin_key(self._secret)
         return self._connection.request("GET", path, key)
 
-    def publish(self, policy: str, version: int, *, current: bool = True) -> float:
-        """Publish a version and return the seconds that calls had to wait.
+    def load(self, policy: str, version: int, *, current: bool = True) -> float:
+        """Load a version into the policy's server, and return the seconds that calls had to wait.
 
         Args:
             policy: the policy.
@@ -163,7 +163,7 @@ class GatewayClient:
             current: whether it becomes the current version on disk.
 
         Raises:
-            GatewayUnreachable, PolicyServerAway: when the caller should publish again later.
+            GatewayUnreachable, PolicyServerAway: when the caller should load it again later.
             GatewayRefused: when the version does not exist or cannot be loaded.
         """
         path, key = f"/admin/policies/{policy}/current", sign_admin_key(self._secret)

@@ -109,7 +109,7 @@ class CollectionPublication(Publication):
         """Raise Refused: there is none."""
         raise self._refusal()
 
-    async def publish(self, version: int, *, current: bool = True) -> float:
+    async def load(self, version: int, *, current: bool = True) -> float:
         """Raise Refused: the gateway cannot replace the weights of this server."""
         raise self._refusal()
 

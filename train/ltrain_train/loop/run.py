@@ -33,7 +33,7 @@ from ltrain_train.runs import (
     describe_start,
     load_held_out,
     open_journal,
-    retry_publish,
+    retry_load,
     retry_store,
 )
 from ltrain_train.schedule import check_domains
@@ -203,5 +203,5 @@ def _serve_version(journal: PolicyJournal, policies: Policies, gateway: GatewayC
     """
     version = journal.latest
     policies.path(journal.policy, version)
-    retry_publish(lambda: gateway.publish(journal.policy, version))
+    retry_load(lambda: gateway.load(journal.policy, version))
     return version

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         renders_tools,
     )
     from ltrain_train.policy.manifest import LINEAGE_FILES
-    from ltrain_train.policy.prompts import current_prompts, publish_prompt, read_prompt_version
+    from ltrain_train.policy.prompts import current_prompts, read_prompt_version, register_prompt
     from ltrain_train.policy.reference import Reference, find_reference, held_reference
     from ltrain_train.policy.versions import Policies, require_empty
     from ltrain_train.policy.weights import (

@@ -35,7 +35,7 @@ def _current(policies: Policies) -> Iterator[tuple[str, int]]:
             yield name, version
 
 
-def publish_prompt(
+def register_prompt(
     policies: Policies, name: str, text: str, *, parent: int, recipe: str | None = None
 ) -> int:
     """Return the version with a text; if there is none, write it first.
@@ -55,4 +55,4 @@ def publish_prompt(
     draft = policies.draft(name)
     draft.mkdir(parents=True)
     (draft / PROMPT_FILE).write_text(text, encoding="utf-8")
-    return policies.publish_files(name, draft, parent=parent, recipe=recipe)
+    return policies.register_files(name, draft, parent=parent, recipe=recipe)

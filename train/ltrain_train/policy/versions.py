@@ -78,8 +78,8 @@ class Policies:
             policy=name, version=0, artifact=artifact, created=time.time(), files={}
         )
         with self._copied(name, source) as draft:
-            self._publish_draft(draft, version)
-        self.set_current(name, 0)
+            self._register_draft(draft, version)
+        self.promote(name, 0)
         return 0
 
     def register_new(self, name: str, source: Path) -> None:
@@ -114,9 +114,9 @@ class Policies:
         check_artifact(source, self.path(name, base))
         adapted = base if find_artifact(source) == "adapter" else None
         with self._copied(name, source) as draft:
-            return self.publish_files(name, draft, parent=parent, base=adapted)
+            return self.register_files(name, draft, parent=parent, base=adapted)
 
-    def publish_files(
+    def register_files(
         self,
         name: str,
         directory: Path,
@@ -160,7 +160,7 @@ class Policies:
             files={},
         )
         checkpoint_folder(self.directory.parent, version)
-        return self._publish_draft(directory, version)
+        return self._register_draft(directory, version)
 
     def find_checkpoint(self, name: str, version: int) -> tuple[int, Path] | None:
         """Return the base and the checkpoint of a version; None if one is not on disk any more.
@@ -260,7 +260,7 @@ class Policies:
         except (FileNotFoundError, ValueError):  # ValueError: the file is damaged
             return 0 if self.versions(name) == [0] else None
 
-    def set_current(self, name: str, version: int) -> None:
+    def promote(self, name: str, version: int) -> None:
         """Record that every server has loaded a version.
 
         Raises:
@@ -340,7 +340,7 @@ class Policies:
             )
         return self.directory / name
 
-    def _publish_draft(self, draft: Path, version: PolicyVersion) -> int:
+    def _register_draft(self, draft: Path, version: PolicyVersion) -> int:
         write_manifest(draft, version)
         path = self._folder(version.policy) / f"v{version.version}"
         try:

@@ -23,7 +23,7 @@ from random import Random
 
 from ltrain_instrument.identity import Mode
 from ltrain_instrument.prompts import Prompt
-from ltrain_train.policy import Policies, publish_prompt, read_prompt_version
+from ltrain_train.policy import Policies, read_prompt_version, register_prompt
 from ltrain_train.prompts.critic import PromptCritic
 from ltrain_train.prompts.edit_check import Drop, extract_prompt, find_drop
 from ltrain_train.prompts.prompt_waves import PromptWave, PromptWaves
@@ -75,7 +75,7 @@ class PromptOptimizer:
                 self._validate(number, beam[0])
             self._describe(number, beam[0], len(candidates))
         best = max(self._scores, key=lambda version: (self._scores[version], -version))
-        self.policies.set_current(name, best)
+        self.policies.promote(name, best)
         if best != base.version:
             journal.add(Served(policy=name, version=best))
             self._test(1, read_prompt_version(self.policies, name, best))
@@ -147,7 +147,7 @@ class PromptOptimizer:
             self._drop(key, parent, drop or Drop.NO_PROMPT, critique)
             return None
         name, recipe = self.search.policy, self.waves.journal.recipe
-        version = publish_prompt(
+        version = register_prompt(
             self.policies, name, text, parent=parent.version or 0, recipe=recipe
         )
         self._texts.add(text)

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
         TrainedVersion,
         describe_serving,
         find_gateway,
-        publish_draft,
-        publish_version,
-        publishes_adapters,
+        promote,
+        register,
+        registers_adapters,
     )
     from ltrain_train.publishing.retention import best_version, prune_versions, read_scores
 

@@ -13,7 +13,7 @@ from ltrain_instrument import attributes, settings
 from ltrain_train.errors import BadModel, UnknownVersion
 from ltrain_train.policy import Policies, require_empty
 from ltrain_train.processes import run_lock
-from ltrain_train.publishing.publish import describe_serving, find_gateway, publish_version
+from ltrain_train.publishing.publish import describe_serving, find_gateway, promote
 from ltrain_train.publishing.retention import (
     VersionScores,
     best_version,
@@ -63,7 +63,7 @@ def use_version(identifier: str) -> None:
         provider = open_service_provider("ltrain-loop", home)
         stack.callback(provider.shutdown)
         tracer = provider.get_tracer(attributes.SCOPE_LEARNER)
-        publish_version(policies, policy, version, gateway, tracer)
+        promote(policies, policy, version, gateway, tracer)
     served = describe_serving(policy, served=gateway is not None)
     previously = "" if before is None else f", previously {before}"
     print(f"Version {version} of policy '{policy}' is current{previously}. {served}")

@@ -1,4 +1,4 @@
-"""Makes a version of a policy current: through the gateway that serves the policy, if one runs."""
+"""A new version is registered; a version is promoted: a gateway loads it, then it is current."""
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,7 +12,7 @@ from ltrain_instrument import attributes, settings
 from ltrain_train.errors import NotReachable
 from ltrain_train.gateway import GatewayClient, gateway_secret
 from ltrain_train.policy import Policies
-from ltrain_train.runs import GATEWAY_START_TIMEOUT, is_starting, retry_publish
+from ltrain_train.runs import GATEWAY_START_TIMEOUT, is_starting, retry_load
 from ltrain_transforms.policy_lineage import write_ledger
 from ltrain_transforms.recipe import Recipe
 
@@ -61,7 +61,7 @@ def describe_serving(policy: str, *, served: bool) -> str:
     return f"No gateway serves the policy now. Serve it with `ltrain serve --policy {policy}`."
 
 
-def publishes_adapters(recipe: Recipe, policy: str, gateway: GatewayClient | None) -> bool:
+def registers_adapters(recipe: Recipe, policy: str, gateway: GatewayClient | None) -> bool:
     """Return whether a new version is an adapter, and not merged weights."""
     if not recipe.train.lora_rank:
         return False
@@ -72,7 +72,7 @@ def publishes_adapters(recipe: Recipe, policy: str, gateway: GatewayClient | Non
 
 @dataclass(frozen=True, slots=True)
 class TrainedVersion:
-    """Where a new version comes from."""
+    """The origin of a new version."""
 
     policy: str
     parent: int
@@ -86,24 +86,25 @@ class TrainedVersion:
     checkpoint: Path | None = None
     """The learner's checkpoint of the new version."""
 
+    @property
+    def origin(self) -> dict[str, str]:
+        """The attributes of the dataset and the recipe."""
+        return {attributes.DATASET_ID: self.dataset, attributes.RECIPE_DIGEST: self.recipe}
 
-def publish_draft(
-    policies: Policies,
-    draft: Path,
-    version: TrainedVersion,
-    rollouts: Iterable[str],
-    gateway: GatewayClient | None,
-    tracer: Tracer,
+
+def register(
+    policies: Policies, draft: Path, version: TrainedVersion, rollouts: Iterable[str]
 ) -> int:
-    """Publish a trained artifact as the policy's next version, and return its number.
+    """Write a trained artifact as the policy's next version, and return its number.
 
     Args:
+        policies: the policies on disk.
         draft: directory of the artifact, which becomes the version.
+        version: its origin.
         rollouts: the rollouts that it was trained on, for its ledger.
-        gateway: as in `publish_version`.
     """
     write_ledger(draft, rollouts)
-    new = policies.publish_files(
+    return policies.register_files(
         version.policy,
         draft,
         parent=version.parent,
@@ -112,12 +113,9 @@ def publish_draft(
         base=version.base,
         checkpoint=version.checkpoint,
     )
-    origin = {attributes.DATASET_ID: version.dataset, attributes.RECIPE_DIGEST: version.recipe}
-    publish_version(policies, version.policy, new, gateway, tracer, origin=origin)
-    return new
 
 
-def publish_version(
+def promote(
     policies: Policies,
     policy: str,
     version: int,
@@ -125,10 +123,14 @@ def publish_version(
     tracer: Tracer,
     origin: Mapping[str, str] | None = None,
 ) -> None:
-    """Make a version current, and record that as a span.
+    """Make a version current, after the gateway has loaded it, and record that as a span.
 
     Args:
-        gateway: it loads the version first; None: no gateway serves the policy.
+        policies: the policies on disk.
+        policy: the policy.
+        version: its version.
+        gateway: it serves the policy; None: none does.
+        tracer: records the span.
         origin: further attributes of the span.
 
     Raises:
@@ -143,6 +145,6 @@ def publish_version(
     }
     with tracer.start_as_current_span(attributes.SPAN_PUBLISH, attributes=span_attributes):
         if gateway is not None:
-            retry_publish(lambda: gateway.publish(policy, version))
+            retry_load(lambda: gateway.load(policy, version))
         else:
-            policies.set_current(policy, version)
+            policies.promote(policy, version)

@@ -37,7 +37,7 @@ def retry_store(request: Callable[[], T], timeout: float = STORE_TIMEOUT) -> T:
     return _retry("store", store_is_away, request, timeout)
 
 
-def retry_publish(publish: Callable[[], T], timeout: float = OUTAGE_TIMEOUT) -> T:
+def retry_load(publish: Callable[[], T], timeout: float = OUTAGE_TIMEOUT) -> T:
     """Call `publish`, which may be repeated, until the gateway and its policy server answer.
 
     Raises:

@@ -5,7 +5,7 @@ the version is complete before a server loads it, and `current` changes after th
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,9 +17,9 @@ from ltrain_train.learner import Objective, StepReport
 from ltrain_train.policy import Policies
 from ltrain_train.publishing import (
     TrainedVersion,
-    publish_draft,
-    publish_version,
-    publishes_adapters,
+    promote,
+    register,
+    registers_adapters,
 )
 from ltrain_train.runs import Phases
 from ltrain_train.updates.learners import PolicyLearner
@@ -92,11 +92,11 @@ class Updater:
                 _logger.warning("ltrain: dataset %s: %s", dataset.id, warning)
         if not report.steps:
             return Update(None, report, rows.left_out)
-        new = self.publish(dataset.id, version, rows.rollouts, checkpoints)
+        new = self.release(dataset.id, version, rows.rollouts, checkpoints)
         return Update(new, report, rows.left_out)
 
-    def publish(self, dataset: str, parent: int, rollouts: Iterable[str], checkpoints: Path) -> int:
-        """Publish what the learner has trained as the next version, and return its number.
+    def release(self, dataset: str, parent: int, rollouts: Iterable[str], checkpoints: Path) -> int:
+        """Register and promote the learner's weights as the next version; return its number.
 
         Args:
             dataset: id of the dataset that it was trained on.
@@ -109,14 +109,16 @@ class Updater:
             self.learner.save(checkpoint)
         with self.phases.measure("load"):
             draft = self.policies.directory / self.policy / f".draft-{parent}"
-            if publishes_adapters(self.recipe, self.policy, self.gateway):
+            if registers_adapters(self.recipe, self.policy, self.gateway):
                 self.learner.export_adapter(draft)
             else:
                 self.learner.export(draft)
             base, digest = self.learner.base, self.recipe.digest
             version = TrainedVersion(self.policy, parent, dataset, digest, base, checkpoint)
-            return publish_draft(self.policies, draft, version, rollouts, self.gateway, self.tracer)
+            number = register(self.policies, draft, version, rollouts)
+            self.serve(number, version.origin)
+            return number
 
-    def serve(self, version: int) -> None:
-        """Make an earlier version current."""
-        publish_version(self.policies, self.policy, version, self.gateway, self.tracer)
+    def serve(self, version: int, origin: Mapping[str, str] | None = None) -> None:
+        """Make a version current."""
+        promote(self.policies, self.policy, version, self.gateway, self.tracer, origin)

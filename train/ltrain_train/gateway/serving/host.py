@@ -51,7 +51,7 @@ class PolicyHost:
         for publication in self.publications:
             await publication.resume()
             if publication.served != publication.kept_version:
-                await publication.publish(publication.kept_version)
+                await publication.load(publication.kept_version)
 
     async def watch(self) -> None:
         """Start vLLM again when it dies, or hold the calls while a server is away, without end."""

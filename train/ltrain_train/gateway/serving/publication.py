@@ -101,7 +101,7 @@ class Publication:
             return True
         return self._digest(version) == self.server.weights.digest
 
-    async def publish(self, version: int, *, current: bool = True) -> float:
+    async def load(self, version: int, *, current: bool = True) -> float:
         """Load and serve a version, and return the seconds that calls had to wait.
 
         Args:
@@ -152,7 +152,7 @@ class Publication:
 
     def _record(self, version: int, *, current: bool) -> None:
         if current:
-            self.policies.set_current(self.policy, version)
+            self.policies.promote(self.policy, version)
         self._trial = None if current else version
 
     def _needed(self) -> Collection[Key]:
