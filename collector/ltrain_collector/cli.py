@@ -8,7 +8,8 @@ import typer
 
 from ltrain_collector import store_cli
 from ltrain_collector.command_group import CommandGroup
-from ltrain_instrument.settings import ALLOW_HOSTS, HOME
+from ltrain_collector.command_options import NamedServerOptions, with_options
+from ltrain_instrument.settings import HOME
 
 app = typer.Typer()
 key = typer.Typer(
@@ -25,10 +26,10 @@ app.add_typer(store_cli.app)
 
 
 @app.command()
+@with_options
 def up(
-    directory: Annotated[
-        Path | None, typer.Option("--dir", help="The store's folder; default: .ltrain/store.")
-    ] = None,
+    server: NamedServerOptions,
+    directory: Directory = None,
     otlp_port: Annotated[
         int,
         typer.Option(min=0, max=65535, help="Port of OTLP over HTTP."),
@@ -39,23 +40,6 @@ def up(
     http_port: Annotated[
         int, typer.Option(min=0, max=65535, help="Port of SQL: ClickHouse's HTTP interface.")
     ] = 8123,
-    host: Annotated[
-        str,
-        typer.Option(help="The address to listen on; one that other machines reach needs keys."),
-    ] = "127.0.0.1",
-    allow_host: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A name of this machine that clients may send as Host, e.g. of a container; can "
-            "be repeated. Default: LTRAIN_ALLOW_HOSTS."
-        ),
-    ] = None,
-    tls_cert: Annotated[
-        Path | None, typer.Option(help="PEM file of a certificate: serve all ports with TLS.")
-    ] = None,
-    tls_key: Annotated[
-        Path | None, typer.Option(help="PEM file of the certificate's private key.")
-    ] = None,
 ) -> None:
     """Start the collector and the trace store on this machine, until ctrl-C.
 
@@ -64,12 +48,11 @@ def up(
 
     Example: ltrain up --dir .ltrain/store
     """
-    from ltrain_collector.http import tls_files
     from ltrain_collector.server import Ports, serve
 
-    tls = tls_files(tls_cert, tls_key)
     ports = Ports(otlp_port, grpc_port, http_port)
-    serve(directory or HOME.read() / "store", ports, host, tls, allow_host or ALLOW_HOSTS.read())
+    folder = directory or HOME.read() / "store"
+    serve(folder, ports, server.host, server.tls, server.hosts)
 
 
 @app.command()

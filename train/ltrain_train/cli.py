@@ -1,10 +1,12 @@
 """Commands of this package."""
 
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from ltrain_collector.command_options import with_options
 from ltrain_instrument import settings
 from ltrain_instrument.allow import Allow
 from ltrain_instrument.identity import Mode, SourceMode
@@ -18,27 +20,78 @@ app.add_typer(serve_cli.app)
 app.add_typer(worker_cli.app)
 
 
-RewardOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Reward: module:function of (task, result), a command or a URL, as in a recipe."
-    ),
-]
-RewardTimeoutOption = Annotated[
-    float, typer.Option(min=0.1, help="Seconds for the reward of one result.")
-]
-RewardConcurrencyOption = Annotated[
-    int, typer.Option(min=1, help="Results that are judged at a time.")
-]
-RewardRateOption = Annotated[
-    float | None,
-    typer.Option(min=0.001, help="Most calls of the reward in a second; default: no limit."),
-]
+@dataclass(frozen=True, slots=True)
+class RewardOptions:
+    """The reward of a program."""
+
+    reward: Annotated[
+        str | None,
+        typer.Option(
+            help="Reward: module:function of (task, result), a command or a URL, as in a recipe."
+        ),
+    ] = None
+    reward_timeout: Annotated[
+        float, typer.Option(min=0.1, help="Seconds for the reward of one result.")
+    ] = 60.0
+    reward_concurrency: Annotated[
+        int, typer.Option(min=1, help="Results that are judged at a time.")
+    ] = 8
+    reward_rate: Annotated[
+        float | None,
+        typer.Option(min=0.001, help="Most calls of the reward in a second; default: no limit."),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramOptions(RewardOptions):
+    """The reward and the limits of a program."""
+
+    workers: Annotated[int, typer.Option(min=1, help="Number of worker processes.")] = 2
+    concurrency: Annotated[
+        int,
+        typer.Option(min=1, help="Rollouts at a time in one process; a command always runs one."),
+    ] = 16
+    python: Annotated[
+        str | None,
+        typer.Option(help="Python of the agent's own environment; default: that of ltrain."),
+    ] = None
+    timeout: Annotated[
+        float,
+        typer.Option(min=0.1, help="Seconds for an attempt; waits for the gateway do not count."),
+    ] = 60.0
+    agent_sees: Annotated[
+        list[str] | None,
+        typer.Option(help="Task key that the agent may read; repeat for more. Default: input."),
+    ] = None
+    allow: Annotated[
+        list[Allow] | None,
+        typer.Option(help="Untrainable request feature to accept in mode train; repeat for more."),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class WaveOptions:
+    """The rollouts of `ltrain rollout`."""
+
+    rollouts_per_task: Annotated[int, typer.Option(min=1, help="Rollouts of each task.")] = 1
+    run: Annotated[
+        str | None, typer.Option(help="Name of the run; default: the name of the task file.")
+    ] = None
+    mode: Annotated[Mode, typer.Option(help="In mode train the gateway imposes the sampling.")] = (
+        "train"
+    )
+    temperature: Annotated[
+        float, typer.Option(min=0, help="Temperature that the gateway imposes in mode train.")
+    ] = 1.0
+    policy: Annotated[str, typer.Option(help="Policy that answers the calls.")] = "policy"
 
 
 @app.command()
+@with_options
 def rollout(
     tasks: Annotated[Path, typer.Argument(help="JSONL file: one task with id and input a line.")],
+    wave: WaveOptions,
+    options: ProgramOptions,
     command: Annotated[
         list[str] | None,
         typer.Argument(help="After --: the agent as a command, e.g. -- python agent.py"),
@@ -46,48 +99,12 @@ def rollout(
     agent: Annotated[
         str | None, typer.Option(help="The agent as module:function, run in worker processes.")
     ] = None,
-    reward: RewardOption = None,
-    rollouts_per_task: Annotated[int, typer.Option(min=1, help="Rollouts of each task.")] = 1,
-    run: Annotated[
-        str | None, typer.Option(help="Name of the run; default: the name of the task file.")
-    ] = None,
-    mode: Annotated[
-        Mode, typer.Option(help="In mode train the gateway imposes the sampling.")
-    ] = "train",
-    temperature: Annotated[
-        float, typer.Option(min=0, help="Temperature that the gateway imposes in mode train.")
-    ] = 1.0,
     gateway: Annotated[
         str | None, typer.Option(help=f"URL of the gateway; default: {settings.GATEWAY.name}.")
     ] = None,
     to: Annotated[
         str | None,
         typer.Option(help="URL of a gateway whose workers (`ltrain worker`) run the agent."),
-    ] = None,
-    policy: Annotated[str, typer.Option(help="Policy that answers the calls.")] = "policy",
-    workers: Annotated[int, typer.Option(min=1, help="Number of worker processes.")] = 2,
-    concurrency: Annotated[
-        int,
-        typer.Option(min=1, help="Rollouts at a time in one process; a command always runs one."),
-    ] = 16,
-    python: Annotated[
-        str | None,
-        typer.Option(help="Python of the agent's own environment; default: that of ltrain."),
-    ] = None,
-    timeout: Annotated[
-        float,
-        typer.Option(min=0.1, help="Seconds for an attempt; waits for the gateway do not count."),
-    ] = 60.0,
-    reward_timeout: RewardTimeoutOption = 60.0,
-    reward_concurrency: RewardConcurrencyOption = 8,
-    reward_rate: RewardRateOption = None,
-    agent_sees: Annotated[
-        list[str] | None,
-        typer.Option(help="Task key that the agent may read; repeat for more. Default: input."),
-    ] = None,
-    allow: Annotated[
-        list[Allow] | None,
-        typer.Option(help="Untrainable request feature to accept in mode train; repeat for more."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print every rollout as JSON.")] = False,
 ) -> None:
@@ -109,29 +126,10 @@ def rollout(
     program = AgentProgram(
         folder=Path.cwd(),
         agent=None if to else agent or shlex.join(command or []),
-        reward=reward,
-        workers=workers,
-        concurrency=concurrency,
-        python=python,
-        timeout=timeout,
-        reward_timeout=reward_timeout,
-        reward_concurrency=reward_concurrency,
-        reward_rate=reward_rate,
-        agent_sees=tuple(agent_sees or ("input",)),
-        allow=tuple(allow or ()),
+        **{name: value for name, value in asdict(options).items() if value is not None},
     )
-    summary = run_tasks(
-        TaskRun(
-            program=program,
-            tasks=tasks,
-            run=run,
-            mode=mode,
-            rollouts_per_task=rollouts_per_task,
-            temperature=temperature,
-            gateway=to or gateway or settings.GATEWAY.read(),
-            policy=policy,
-        )
-    )
+    url = to or gateway or settings.GATEWAY.read()
+    summary = run_tasks(TaskRun(program=program, tasks=tasks, gateway=url, **asdict(wave)))
     typer.echo(summary.as_json() if as_json else summary.table())
     if not summary.succeeded:
         raise typer.Exit(1)
@@ -155,9 +153,10 @@ def apo(
 
 
 @app.command()
+@with_options
 def score(
     run: Annotated[str, typer.Argument(help="Name of the run.")],
-    reward: RewardOption = None,
+    options: RewardOptions,
     judge: Annotated[
         str | None, typer.Option(help="Evaluation of a judge of the recipe, in place of --reward.")
     ] = None,
@@ -168,9 +167,6 @@ def score(
     store: Annotated[
         str | None, typer.Option(help="Store with the run; default: LTRAIN_STORE.")
     ] = None,
-    reward_timeout: RewardTimeoutOption = 60.0,
-    reward_concurrency: RewardConcurrencyOption = 8,
-    reward_rate: RewardRateOption = None,
     trust: Annotated[
         list[str] | None,
         typer.Option(help="Sender whose rollouts count, as in source.trust; repeat for more."),
@@ -181,17 +177,14 @@ def score(
 
     Example: ltrain score text-to-sql --reward reward:score
     """
-    if (reward is None) == (judge is None):
+    if (options.reward is None) == (judge is None):
         raise typer.BadParameter("Name what judges exactly once: --reward or --judge.")
     from ltrain_train.rollout import AgentProgram, find_judge, score_stored_run
 
     program = AgentProgram(
         folder=Path.cwd(),
-        reward=reward,
         judges={} if judge is None else {judge: find_judge(recipe, judge)},
-        reward_timeout=reward_timeout,
-        reward_concurrency=reward_concurrency,
-        reward_rate=reward_rate,
+        **asdict(options),
     )
     report = score_stored_run(run, program, store=store, name=name, trust=trust or ())
     typer.echo(report.as_json() if as_json else report.as_text())

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from ltrain_collector.command_options import ServerOptions, with_options
 from ltrain_instrument import settings
 from ltrain_train.eval_cli import PassThrough
 from ltrain_transforms.artifacts import Publish
@@ -13,8 +14,10 @@ app = typer.Typer()
 
 
 @app.command(cls=PassThrough)
+@with_options
 def serve(
     context: typer.Context,
+    server: ServerOptions,
     model: Annotated[
         Path | None,
         typer.Argument(help="Hugging Face model directory: version 0 of a new policy."),
@@ -43,19 +46,6 @@ def serve(
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="Port of the gateway; 0: any free port.")
     ] = 8000,
-    host: Annotated[
-        str,
-        typer.Option(
-            help="The address to listen on; one that other machines reach needs keys. Their names "
-            "for it are in LTRAIN_ALLOW_HOSTS."
-        ),
-    ] = "127.0.0.1",
-    tls_cert: Annotated[
-        Path | None, typer.Option(help="PEM file of a certificate: serve with TLS.")
-    ] = None,
-    tls_key: Annotated[
-        Path | None, typer.Option(help="PEM file of the certificate's private key.")
-    ] = None,
     upstream: Annotated[
         list[str] | None,
         typer.Option(
@@ -105,12 +95,10 @@ def serve(
 
     Example: ltrain serve .ltrain/models/smollm2 -- --max-num-batched-tokens 4096
     """
-    from ltrain_collector.http import tls_files
     from ltrain_train.gateway import AdapterOptions, ServeOptions, VllmOptions
     from ltrain_train.gateway import serve as serve_until_stopped
     from ltrain_train.policy import VLLM_DTYPES, fast_dtype
 
-    tls = tls_files(tls_cert, tls_key)
     if replica and len(upstream or ()) != 1:
         raise typer.BadParameter("--replica names servers behind a router: --upstream is its URL.")
     serve_until_stopped(
@@ -122,8 +110,8 @@ def serve(
                 publish=publish, lora_rank=lora_rank, max_adapters=max_adapters
             ),
             port=port,
-            host=host,
-            tls=tls,
+            host=server.host,
+            tls=server.tls,
             upstreams=tuple(upstream or ()),
             replicas=tuple(replica or ()),
             upstream_key_env=upstream_key_env,

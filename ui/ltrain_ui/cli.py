@@ -5,13 +5,16 @@ from typing import Annotated
 
 import typer
 
-from ltrain_instrument.settings import ALLOW_HOSTS, HOME
+from ltrain_collector.command_options import NamedServerOptions, with_options
+from ltrain_instrument.settings import HOME
 
 app = typer.Typer()
 
 
 @app.command()
+@with_options
 def ui(
+    server: NamedServerOptions,
     store: Annotated[
         str | None,
         typer.Option("--store", help="chdb:///dir or http://host:8123; default: LTRAIN_STORE."),
@@ -23,23 +26,6 @@ def ui(
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="The port; 0 takes any free one.")
     ] = 8484,
-    host: Annotated[
-        str,
-        typer.Option(help="The address to listen on; one that other machines reach needs keys."),
-    ] = "127.0.0.1",
-    allow_host: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A name of this machine that browsers may send as Host; can be repeated. "
-            "Default: LTRAIN_ALLOW_HOSTS."
-        ),
-    ] = None,
-    tls_cert: Annotated[
-        Path | None, typer.Option(help="PEM file of a certificate: serve with TLS.")
-    ] = None,
-    tls_key: Annotated[
-        Path | None, typer.Option(help="PEM file of the certificate's private key.")
-    ] = None,
     export: Annotated[
         tuple[str, Path] | None,
         typer.Option(
@@ -55,7 +41,6 @@ def ui(
 
     Example: ltrain ui --export text-to-sql site
     """
-    from ltrain_collector.http import tls_files
     from ltrain_ui.app import make_open_app
     from ltrain_ui.export import export_pages
     from ltrain_ui.server import serve
@@ -63,8 +48,7 @@ def ui(
 
     with Sources(store, HOME.read(), recipe) as sources:
         if export is None:
-            tls = tls_files(tls_cert, tls_key)
-            serve(sources, host, port, tls, allow_host or ALLOW_HOSTS.read())
+            serve(sources, server.host, port, server.tls, server.hosts)
             return
         run, folder = export
         count = export_pages(make_open_app(sources), run, folder)

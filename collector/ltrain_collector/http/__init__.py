@@ -24,7 +24,6 @@ if TYPE_CHECKING:
         listener_address,
         open_listener,
         server_config,
-        tls_files,
         url_host,
     )
     from ltrain_collector.http.refusals import RefusalCounts, RefusalReason

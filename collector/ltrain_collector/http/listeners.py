@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import typer
 import uvicorn
 from starlette.types import ASGIApp
 
@@ -76,17 +75,6 @@ def url_host(listener: socket.socket) -> str:
     """Return the host on which a socket listens, as a URL has it."""
     host = listener.getsockname()[0]
     return f"[{host}]" if ":" in host else str(host)
-
-
-def tls_files(certificate: Path | None, key: Path | None) -> Tls | None:
-    """Return the files of the options `--tls-cert` and `--tls-key`; None without them.
-
-    Raises:
-        BadParameter: when one of them is missing.
-    """
-    if (certificate is None) != (key is None):
-        raise typer.BadParameter("--tls-cert and --tls-key must be used together.")
-    return Tls(certificate, key) if certificate and key else None
 
 
 def check_tls(tls: Tls | None) -> None:
