@@ -47,9 +47,6 @@ def choose_metric(
         evaluations: names of the recorded evaluations.
         name: the evaluation that is the metric; None: what the recipe rewards, or the only one.
         rewards: the recipe's rewards.
-
-    Raises:
-        BadRun: when no evaluation has the name, or several could be the metric.
     """
     recorded = sorted(set(evaluations))
     if name is not None:

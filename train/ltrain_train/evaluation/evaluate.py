@@ -83,12 +83,6 @@ def evaluate(plan: EvaluationPlan, run: str, lock: RunLock, progress: Progress) 
         run: name of its run.
         lock: the lock of the run and the policies; guards of started processes hold it too.
         progress: is told each rollout that ends.
-
-    Raises:
-        BadRun: when the metric is not clear, or the policy server is another gateway's.
-        RolloutsFailed: when no rollout was ok, or outages ended all rollouts of a version.
-        WrongVersion: when a gateway that died was started again with another version.
-        LtrainError: when the agent, the reward function or the gateway cannot be used.
     """
     require_own_store(plan.home)
     _require_own_upstream(plan)
@@ -131,11 +125,7 @@ def _choose_metric(plan: EvaluationPlan, summaries: Iterable[WaveSummary]) -> Me
 
 
 def _require_scores(plan: EvaluationPlan, summaries: dict[int, WaveSummary]) -> None:
-    """Check that some rollout was ok, and that each version has a rollout that counts.
-
-    Raises:
-        RolloutsFailed: when that is not so.
-    """
+    """Check that some rollout was ok, and that each version has a rollout that counts."""
     for version in plan.versions:
         if not summaries[version.wave].counted:
             why = _describe_failures(plan, summaries[version.wave])
@@ -177,11 +167,7 @@ class _WaveRunner:
         return WaveSummary.from_results(results)
 
     def _require_version(self, version: EvaluatedVersion) -> None:
-        """Check that the version alone answered the calls of its wave.
-
-        Raises:
-            WrongVersion: when another one answered, too.
-        """
+        """Check that the version alone answered the calls of its wave."""
         senders = sender_roles.trusted_senders(self.plan.trust)
         sql = ANSWERED_SQL % sender_roles.role_condition(Role.GATEWAY, senders)
         parameters = {"run": self.environment.run, "mode": MODE, "wave": version.wave}
@@ -213,11 +199,7 @@ def _serving(plan: EvaluationPlan, policy: str, run: str, lock: RunLock) -> Iter
 
 
 def _require_own_upstream(plan: EvaluationPlan) -> None:
-    """Check that no gateway that runs uses the policy server of [serve] upstream.
-
-    Raises:
-        BadRun: when one may use it.
-    """
+    """Check that no gateway that runs uses the policy server of [serve] upstream."""
     url = settings.GATEWAY.read()
     if plan.upstream and responds(f"{url}/health", (200, 503)):
         raise BadRun(

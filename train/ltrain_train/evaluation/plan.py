@@ -71,15 +71,7 @@ class EvaluationPlan:
 
 
 def make_plan(options: EvaluationOptions, home: Path) -> EvaluationPlan:
-    """Read and check what the options and the recipe name.
-
-    Raises:
-        BadRun: when there are no tasks, agent or reward function, or no temperature for samples.
-        DifferentBases: when the versions do not have the same base model.
-        UnknownVersion: when a version does not exist.
-        BadModel: when a version is not complete.
-        LtrainError: when the recipe or the tasks cannot be read.
-    """
+    """Read and check what the options and the recipe name."""
     if options.samples > 1 and not options.temperature:
         raise BadRun(
             f"--samples {options.samples} needs a temperature above 0, because greedy rollouts of "
@@ -133,13 +125,7 @@ def _with_adapters(
 
 
 def find_versions(policies: Policies, identifiers: Sequence[str]) -> list[EvaluatedVersion]:
-    """Return the versions that `identifiers` name, after checking that they can be compared.
-
-    Raises:
-        UnknownVersion: when one does not exist.
-        BadModel: when one is not complete.
-        DifferentBases: when they do not have the same base model.
-    """
+    """Return the versions that `identifiers` name, after checking that they can be compared."""
     versions = []
     for wave, identifier in enumerate(identifiers):
         policy, version = parse_version(policies, identifier, default_current=True)

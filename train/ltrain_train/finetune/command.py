@@ -43,9 +43,6 @@ def run_offline(
         again: also train on rollouts that the policy was trained on before.
         replace: replace a dataset of the same version that a version was trained on.
         dry_run: report only.
-
-    Raises:
-        BadRun: when `ltrain dpo` finds no TRL.
     """
     if trainer == "dpo" and not dry_run:
         find_trl()

@@ -32,9 +32,6 @@ def train_dpo(data: DpoPairs, lock: RunLock, on_epoch: Callable[[Epoch], None]) 
     Args:
         lock: the guard of TRL's process holds it until that has ended.
         on_epoch: called with each finished epoch, and with the loss before training.
-
-    Raises:
-        LearnerFailed: when TRL fails; then nothing is published.
     """
     plan, parent = data.source.plan, data.source.lineage.version
     policies, epochs = plan.policies(), list[Epoch]()
@@ -59,11 +56,7 @@ def train_dpo(data: DpoPairs, lock: RunLock, on_epoch: Callable[[Epoch], None]) 
 
 
 def make_job(data: DpoPairs, gateway: GatewayClient | None) -> DpoJob:
-    """Return the job of TRL's process.
-
-    Raises:
-        BadRun: when the version to start from is an adapter of another rank than the recipe's.
-    """
+    """Return the job of TRL's process."""
     plan, version = data.source.plan, data.source.lineage.version
     policies, train, dpo = plan.policies(), plan.train, plan.recipe.dpo
     artifact = policies.read_version(plan.policy, version).artifact

@@ -80,10 +80,6 @@ def run_job(
         file: file that the job is written to.
         log: file of the process's output.
         hang_timeout: seconds without an event after which the process counts as hung.
-
-    Raises:
-        LearnerFailed: when it fails or hangs.
-        ChildDied: when it is killed.
     """
     trl = find_trl()
     job.write(file)
@@ -117,11 +113,7 @@ main(sys.argv[2], int(sys.argv[3]))
 
 
 def find_trl() -> Path:
-    """Return the folder from which TRL is imported: of LTRAIN_TRL, by default of `.venv-trl`.
-
-    Raises:
-        BadRun: when TRL is not there.
-    """
+    """Return the folder from which TRL is imported: of LTRAIN_TRL, by default of `.venv-trl`."""
     named, beside = TRL.read(), Path(sys.prefix).parent / ".venv-trl"
     root = beside if TRL.name not in os.environ and beside.is_dir() else named
     folders = () if root is None else (root, *sorted(root.glob("lib/python3.*/site-packages")))

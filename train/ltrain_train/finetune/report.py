@@ -120,11 +120,7 @@ class OfflineReport:
         return (f"{name:<{width}}  {fact}" for name, fact in facts.items())
 
     def check(self) -> None:
-        """Check that there is something to train on.
-
-        Raises:
-            NothingToTrain: when there is not: why, and the next step.
-        """
+        """Check that there is something to train on."""
         if not self.trained:
             raise NothingToTrain(
                 f"Nothing to train on. {' '.join(self._sentences())} `ltrain show {self.folder}` "

@@ -51,9 +51,6 @@ def train_sft(data: SftRows, lock: RunLock, on_epoch: Callable[[Epoch], None]) -
     Args:
         lock: the learner's guard holds it until the learner has ended.
         on_epoch: called with each finished epoch, and with the loss before training.
-
-    Raises:
-        NotFinite: when every optimizer step of an epoch was undone; then nothing is published.
     """
     plan, dataset = data.source.plan, data.source.dataset.id
     parent, epochs = data.source.lineage.version, list[Epoch]()

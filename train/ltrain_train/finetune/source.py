@@ -60,11 +60,7 @@ class OfflineSource:
 
     @property
     def chat_template(self) -> str | None:
-        """The text of the chat template that the recipe serves; None: that of the model.
-
-        Raises:
-            BadRun: when there is no such file.
-        """
+        """The text of the chat template that the recipe serves; None: that of the model."""
         file = find_chat_template(self.plan.recipe.serve, self.plan.folder)
         return None if file is None else file.read_text()
 
@@ -78,11 +74,7 @@ class OfflineSource:
         return min((each for each in limits if each is not None), default=None)
 
     def check_tokens(self) -> None:
-        """Check that the dataset's tokens are those of the policy.
-
-        Raises:
-            BadRun: when it was built for a policy with another tokenizer or chat template.
-        """
+        """Check that the dataset's tokens are those of the policy."""
         own = read_base_digests(self.plan.home / "policies" / self.plan.policy)
         base = self.dataset.manifest["base"]
         for part, name in (("tokenizer", "tokenizer"), ("template", "chat template")):
@@ -113,10 +105,6 @@ def open_source(
         again: train also on rollouts that the policy was trained on before.
         replace: replace a dataset that a version was trained on.
         register: make the plan's model version 0 of a new policy.
-
-    Raises:
-        BadRun: when the policy has no weights to start from.
-        errors of `open_dataset`.
     """
     weights = _find_weights(plan)
     lineage = read_lineage(plan, again=again, register=register)
@@ -129,11 +117,7 @@ def open_source(
 
 
 def _find_weights(plan: Plan) -> Path:
-    """Return the directory of the weights that training starts from.
-
-    Raises:
-        BadRun: when there is none.
-    """
+    """Return the directory of the weights that training starts from."""
     policies, name = Policies(plan.home), plan.policy
     if not policies.versions(name):
         if plan.model is None:

@@ -152,11 +152,7 @@ def watch_store(plan: Plan, store: str | None, *, as_json: bool) -> None:
 
 
 def _check_inputs(inputs: Sequence[TrainingInput]) -> None:
-    """Log a warning for each policy without a row, if another one has some.
-
-    Raises:
-        NothingToTrain: when no policy has a row to train on.
-    """
+    """Log a warning for each policy without a row, if another one has some."""
     without = [data for data in inputs if not data.report.rows]
     for data in without:
         try:

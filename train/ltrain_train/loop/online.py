@@ -41,14 +41,6 @@ class OnlineRun:
         """Validate, make the recipe's updates, validate again, and choose the served version.
 
         The tests are of the version at the start and of the served one at the end.
-
-        Raises:
-            NothingToTrain: when a wave has no row to train on for a reason that would repeat in
-                the next wave.
-            RolloutsFailed: when every rollout of a training wave failed, or of a held-out one
-                before any rollout of the run was ok.
-            NotFinite: when several updates of a policy in a row were undone.
-            AlarmRaised: when a wave raised an alarm of `train.stop_on`.
         """
         trial, began = ModeTrial(self.train.mode), time.monotonic()
         with self.generation:
@@ -93,11 +85,7 @@ class OnlineRun:
         return reasons[0] if all(reasons) else ""
 
     def _stop_on_alarm(self, number: int) -> None:
-        """Stop after a training wave with a new alarm of `train.stop_on`, once for a wave.
-
-        Raises:
-            AlarmRaised: when it has one that the wave before did not have.
-        """
+        """Stop after a training wave with a new alarm of `train.stop_on`, once for a wave."""
         if number in self.journal.stopped:
             return
         names = self.train.stop_on

@@ -65,13 +65,7 @@ class PolicyRun:
         return self.journal.of(self.name)
 
     def update(self, number: int) -> Wave:
-        """Train on the groups of a wave, publish the new version, and record both.
-
-        Raises:
-            NothingToTrain: when the wave has no row to train on for a reason that would repeat in
-                the next wave.
-            NotFinite: when `MAX_UNDONE` updates in a row were undone.
-        """
+        """Train on the groups of a wave, publish the new version, and record both."""
         dataset = self._build(number)
         drops = dict(Counter(dataset.drops["reason"].to_list()))
         update = None
@@ -148,11 +142,7 @@ class PolicyRun:
         return trained.model_copy(update={"alarms": sentences, "raised": raised})
 
     def check_undone(self) -> None:
-        """Check that the latest updates were not all undone.
-
-        Raises:
-            NotFinite: when they were.
-        """
+        """Check that the latest updates were not all undone."""
         latest = [wave for wave in self.own.waves if wave.mode == "train"][-MAX_UNDONE:]
         undone = [wave for wave in latest if wave.undone and wave.published is None]
         if len(undone) == MAX_UNDONE:

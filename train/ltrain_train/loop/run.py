@@ -70,11 +70,6 @@ def run_online(
         on_start: called with sentences about the run, such as where it starts.
         progress: what the run does right now.
         pages: the file of the recipe, to serve pages on the run while it goes on.
-
-    Raises:
-        BadRun: when the recipe has no tasks or no agent.
-        ForeignStore: when the collector on this machine belongs to another home.
-        RunInUse: when a runner on another machine has open attempts of the run.
     """
     require_own_store(plan.home)
     rollout = plan.rollout
@@ -169,11 +164,7 @@ def run_online(
 
 
 def check_spare(tasks: int, rollout: Rollout) -> None:
-    """Check that a wave has enough tasks to leave some running.
-
-    Raises:
-        BadRun: when it has not: then it would wait for all of them.
-    """
+    """Check that a wave has enough tasks to leave some running."""
     needed = rollout.tasks_per_wave + rollout.spare_tasks
     if rollout.spare_tasks and tasks < needed:
         raise BadRun(

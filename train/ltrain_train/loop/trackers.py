@@ -119,9 +119,6 @@ def open_trackers(
         names: keys of `TRACKERS`.
         journal: the run's.
         notify: called with the place of each tracker, as a sentence.
-
-    Raises:
-        BadRun: when a library is not installed, or cannot begin.
     """
     for name in names:
         if find_spec(name) is None:

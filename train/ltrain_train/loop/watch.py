@@ -62,12 +62,7 @@ class Watcher:
     """The reasons that were logged since the store is away."""
 
     def run(self) -> None:
-        """Look at the store every `watch.poll` seconds, without end.
-
-        Raises:
-            NotFinite: when `MAX_UNDONE` updates of a policy in a row were undone.
-            AlarmRaised: when an update raised an alarm of `train.stop_on`.
-        """
+        """Look at the store every `watch.poll` seconds, without end."""
         while True:
             try:
                 self.look()

@@ -54,13 +54,7 @@ class SearchPlan:
 
     @classmethod
     def load(cls, path: Path) -> "SearchPlan":
-        """Read and check a recipe.
-
-        Raises:
-            BadRecipe: when it cannot be read, or has no [prompt].
-            BadRun: when the policy of [prompt] has no version, or other ones than prompts.
-            UnknownVersion: when the policy that answers does not exist.
-        """
+        """Read and check a recipe."""
         recipe = Recipe.load(path)
         critic, search = recipe.critic_model, recipe.prompt
         assert search is not None, "a recipe with a critic has the section"

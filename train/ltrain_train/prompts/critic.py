@@ -74,11 +74,7 @@ class PromptCritic:
         return self._ask(key, PARAPHRASE, {"prompt": prompt, "earlier": earlier})
 
     def _ask(self, key: str, instruction: str, shown: dict[str, Any]) -> str:
-        """Return the answer of a key, from the log if it is there.
-
-        Raises:
-            CriticFailed: when the model does not answer in time, or refuses the request.
-        """
+        """Return the answer of a key, from the log if it is there."""
         if (record := self._log[key]) is not None:
             return str(record["answer"])
         messages = [

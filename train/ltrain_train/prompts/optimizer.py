@@ -56,12 +56,7 @@ class PromptOptimizer:
     """Numbers of the training waves."""
 
     def run(self) -> int:
-        """Return the version with the highest validation score, after making it current.
-
-        Raises:
-            CriticFailed: when the critic does not answer.
-            RolloutsFailed: when no rollout counts.
-        """
+        """Return the version with the highest validation score, after making it current."""
         name, journal = self.search.policy, self.waves.journal
         base = read_prompt_version(self.policies, name, journal.policies[name])
         self._texts.add(base)

@@ -61,12 +61,7 @@ class PromptWaves:
     """Called with each wave that this process has run."""
 
     def run(self, waves: Sequence[PromptWave]) -> list[PolicyScore]:
-        """Run waves at the same time, and return the scores of each.
-
-        Raises:
-            RolloutsFailed: when no rollout of a wave counts, or none of the run was ok so far.
-            errors of `Runner.wait`.
-        """
+        """Run waves at the same time, and return the scores of each."""
         missing = [wave for wave in waves if (wave.mode, wave.number) not in self.journal.evaluated]
         began = time.monotonic()
         for wave in missing:

@@ -25,11 +25,7 @@ from ltrain_train.store import open_service_provider
 
 
 def list_versions(name: str | None, *, as_json: bool) -> None:
-    """Print the versions of one policy, or of all.
-
-    Raises:
-        UnknownVersion: when there is no such policy.
-    """
+    """Print the versions of one policy, or of all."""
     policies = Policies(settings.HOME.read())
     if name is not None:
         policies.latest(name)
@@ -46,12 +42,7 @@ def list_versions(name: str | None, *, as_json: bool) -> None:
 
 
 def use_version(identifier: str) -> None:
-    """Make a version current; if a gateway serves the policy, it loads the version first.
-
-    Raises:
-        UnknownVersion: when the version does not exist.
-        RunInUse: when a run trains the policy.
-    """
+    """Make a version current; if a gateway serves the policy, it loads the version first."""
     home = settings.HOME.read()
     policies = Policies(home)
     policy, version = parse_version(policies, identifier)
@@ -70,12 +61,7 @@ def use_version(identifier: str) -> None:
 
 
 def remove_versions(name: str, *, keep: int, yes: bool) -> None:
-    """Remove the versions that are not kept, or only count them without `yes`.
-
-    Raises:
-        UnknownVersion: when there is no such policy.
-        RunInUse: when a run trains the policy.
-    """
+    """Remove the versions that are not kept, or only count them without `yes`."""
     home = settings.HOME.read()
     policies = Policies(home)
     policies.latest(name)
@@ -96,12 +82,7 @@ def remove_versions(name: str, *, keep: int, yes: bool) -> None:
 
 
 def add_version(name: str, source: Path, *, parent: int | None) -> None:
-    """Copy a model, an adapter or a prompt as the next version of a policy.
-
-    Raises:
-        BadModel: when the source is incomplete, or does not fit the policy.
-        RunInUse: when a run trains the policy.
-    """
+    """Copy a model, an adapter or a prompt as the next version of a policy."""
     if not source.exists():
         raise BadModel(
             f"There is no '{source}'. Name a model in Hugging Face layout, an adapter in PEFT's "
@@ -122,12 +103,7 @@ def add_version(name: str, source: Path, *, parent: int | None) -> None:
 
 
 def export_version(identifier: str, out: Path, *, merged: bool) -> None:
-    """Copy a version to `out`, or write an adapter and its base as one model.
-
-    Raises:
-        UnknownVersion: when the version does not exist.
-        FolderNotEmpty: when `out` has files.
-    """
+    """Copy a version to `out`, or write an adapter and its base as one model."""
     policies = Policies(settings.HOME.read())
     policy, version = parse_version(policies, identifier)
     if merged and policies.read_version(policy, version).artifact == "adapter":

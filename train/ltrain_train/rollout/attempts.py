@@ -193,11 +193,7 @@ class Attempts:
         return ClosedAttempt(running, closed, running.rollout.next_try(isolated=result.died))
 
     def close_unscored(self, scored: int) -> list[RolloutResult]:
-        """Close the attempts that the reward function failed on, after it scored `scored` others.
-
-        Raises:
-            RewardFailed: when it failed on most results; none of them counts.
-        """
+        """Close the attempts that the reward failed on, after it scored `scored` others."""
         with self._lock:
             unscored, self._unscored = self._unscored, []
         most_failed = len(unscored) > scored

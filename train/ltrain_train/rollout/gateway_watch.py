@@ -32,11 +32,7 @@ class GatewayWatch:
         self._waited: dict[str, float] = {}
 
     def is_ready(self) -> bool:
-        """Return whether an attempt may start; print once for each outage that none may.
-
-        Raises:
-            GatewayUnreachable: when the gateway is not ready for `OUTAGE_TIMEOUT` seconds.
-        """
+        """Return whether an attempt may start; print once for each outage that none may."""
         now = time.monotonic()
         if now < self._ready_checked + POLL:
             return self._ready

@@ -99,11 +99,7 @@ class OpenRollouts:
         return _group(identity)
 
     def close_unscored(self) -> list[RolloutResult]:
-        """Close the ended rollouts that the reward function failed on, and return their results.
-
-        Raises:
-            RewardFailed: when it failed on most results of a wave.
-        """
+        """Close the ended rollouts that the reward function failed on, and return their results."""
         ended, self._ended = self._ended, []
         waves = {id(wave): wave for wave in ended}.values()
         return [result for wave in waves for result in wave.attempts.close_unscored(wave.scored)]

@@ -179,9 +179,6 @@ def _find_finished(run: Run, mode: Mode) -> dict[str, str]:
     """Return the outcomes of finished rollouts in the attempt log, and in the store if it answers.
 
     They are by rollout id.
-
-    Raises:
-        RunInUse: when a runner on another machine has open attempts of the run.
     """
     log = AttemptLog(run.folder) if run.resumed else None
     if log or _is_store_shared():  # to import the store takes a second

@@ -184,11 +184,7 @@ def find_judge(recipe: Path, name: str) -> "Judge":
 
 
 def _check_senders(trust: Sequence[str]) -> None:
-    """Check that a recipe may trust these senders.
-
-    Raises:
-        UnknownName: for another name.
-    """
+    """Check that a recipe may trust these senders."""
     from ltrain_transforms.recipe import TrustedSender
 
     known = get_args(TrustedSender)

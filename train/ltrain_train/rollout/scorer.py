@@ -21,12 +21,7 @@ class Scorer(ExitStack):
     """Owns the reward and the judges; `score` may run in many threads."""
 
     def __init__(self, program: AgentProgram) -> None:
-        """Open the reward and the judges of a program.
-
-        Raises:
-            BadReference: when there is no such function.
-            BadUpstream: when the key of a judge's model is not set.
-        """
+        """Open the reward and the judges of a program."""
         super().__init__()
         concurrency, rate = program.reward_concurrency, program.reward_rate
         self.concurrency = concurrency
@@ -66,9 +61,6 @@ class Scorer(ExitStack):
             result: the agent's result.
             start_call: starts the span of a judge's call.
             services: addresses of the services that the agent used, by name.
-
-        Raises:
-            RewardFailed: when the reward or a judge has no value in time.
         """
         values = self._reward.score(task, result, services) if self._reward is not None else {}
         scores = {name: Score(value) for name, value in values.items()}

@@ -53,11 +53,7 @@ class StoreKeys:
 
     @classmethod
     def from_home(cls, home: Path, environ: Mapping[str, str]) -> Self | None:
-        """Return the keys of the store that runs write to; None if its secret is not available.
-
-        Raises:
-            BadSetting: when the secret is too short or cannot be read.
-        """
+        """Return the keys of the store that runs write to; None if its secret is not available."""
         folder = store_folder(home)
         headers = {
             name: environ[name] for name in (HEADERS_VARIABLE, *SIGNAL_VARIABLES) if name in environ

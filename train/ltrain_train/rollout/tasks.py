@@ -81,11 +81,7 @@ def load_tasks(path: Path) -> list[Task]:
 
 
 def require_unique_ids(tasks: Iterable[Task], where: Path | str = "The wave") -> None:
-    """Check that task ids are unique.
-
-    Raises:
-        BadTasks: when two tasks share an id.
-    """
+    """Check that task ids are unique."""
     ids: set[str] = set()
     for task in tasks:
         if task.id in ids:

@@ -36,9 +36,6 @@ def write_functions(
         folder: private folder of the module.
         functions: by name.
         path: folders in which the worker processes also look for modules.
-
-    Raises:
-        BadRun: when a function cannot be stored.
     """
     try:
         content = cloudpickle.dumps(dict(functions))

@@ -155,9 +155,6 @@ def make_learner(
 
     The checkpoint of the version has its weights as they were before they were rounded for the
     server, and the optimizer. Without one that fits, the learner starts from what is served.
-
-    Raises:
-        BadRun: when that is an adapter of another rank than the recipe trains.
     """
     found = policies.find_checkpoint(plan.policy, version)
     manifest = policies.read_version(plan.policy, version)

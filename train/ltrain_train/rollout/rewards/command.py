@@ -33,11 +33,7 @@ class RewardCommand:
     """Runs a command for each result."""
 
     def __init__(self, command: str, folder: Path, timeout: float, limits: RewardLimits) -> None:
-        """Prepare a command.
-
-        Raises:
-            BadReference: when it is one word that names no program.
-        """
+        """Prepare a command."""
         word = command.strip()
         if " " not in word and which(word) is None and which(folder / word) is None:
             raise BadReference(
@@ -53,11 +49,7 @@ class RewardCommand:
     def score(
         self, task: Task, result: Any, services: Mapping[str, str] = NO_SERVICES
     ) -> dict[str, float]:
-        """Return the reward values by name.
-
-        Raises:
-            RewardFailed: when three calls failed, or one has not ended after the timeout.
-        """
+        """Return the reward values by name."""
         retrying = Retrying(
             retry=retry_if_exception(_is_worth_another_try),
             wait=wait_exponential(source.RETRY_PAUSE),

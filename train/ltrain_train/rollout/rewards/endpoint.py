@@ -40,12 +40,7 @@ class JsonEndpoint:
         )
 
     def post(self, body: bytes, until: float) -> Any:
-        """Return the parsed answer; the last request ends at `until` (monotonic seconds).
-
-        Raises:
-            EndpointAway: when the server has not answered by then.
-            ValueError: when it refuses the request, or its answer is not JSON.
-        """
+        """Return the parsed answer; the last request ends at `until` (monotonic seconds)."""
         retrying = Retrying(
             retry=retry_if_exception_type(EndpointAway),
             wait=_Pause(),

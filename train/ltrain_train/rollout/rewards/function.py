@@ -56,9 +56,6 @@ class RewardFunction:
         """Return the reward values by name; a single value is named `reward`.
 
         A thread cannot be ended: that of a function that hangs is left behind.
-
-        Raises:
-            RewardFailed: when three calls failed, or have not returned after `timeout` seconds.
         """
         scored: Future[dict[str, float]] = Future()
 

@@ -67,9 +67,6 @@ class LlmJudge:
             judge: the recipe's params, with the URL of the model.
             timeout: seconds for all calls on one result.
             limits: how many results are judged at a time, and how many calls start in a second.
-
-        Raises:
-            BadUpstream: when the variable with the model's key is not set.
         """
         self.name, self._judge, self._timeout, self._limits = name, judge, timeout, limits
         self._model = ChatModel(f"The judge '{name}'", judge, limits)
@@ -77,12 +74,7 @@ class LlmJudge:
         """Hash of the rubric, the model and its server."""
 
     def score(self, task: Task, result: Any, start_call: StartCall) -> Score:
-        """Return the score of a result, with its evidence.
-
-        Raises:
-            RewardFailed: when the model does not answer in time, refuses the request, or has not
-                answered with a score after three calls.
-        """
+        """Return the score of a result, with its evidence."""
         with self._limits:
             until, fault = time.monotonic() + self._timeout, ""
             for number in range(MAX_CALLS):

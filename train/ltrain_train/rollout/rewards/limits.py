@@ -37,11 +37,7 @@ class RewardLimits:
         """Monotonic seconds at which the next call may start."""
 
     def __enter__(self) -> None:
-        """Wait until a result may be judged and its first call may start.
-
-        Raises:
-            RewardFailed: when `close` was called.
-        """
+        """Wait until a result may be judged and its first call may start."""
         self._slots.acquire()
         try:
             self.wait()
@@ -86,11 +82,7 @@ class LimitedReward:
     def score(
         self, task: Task, result: Any, services: Mapping[str, str] = NO_SERVICES
     ) -> dict[str, float]:
-        """Return the reward values by name, as soon as a result may be judged.
-
-        Raises:
-            RewardFailed: as the source does.
-        """
+        """Return the reward values by name, as soon as a result may be judged."""
         with self._limits:
             return self._source.score(task, result, services)
 

@@ -23,9 +23,6 @@ def open_reward(
         folder: folder of the module or the command.
         timeout: seconds for all calls on one result.
         limits: how many results are judged at a time, and how many calls start in a second.
-
-    Raises:
-        BadReference: when there is no such function.
     """
     limits = limits or RewardLimits()
     return LimitedReward(_open_source(reference, folder, timeout, limits), limits)

@@ -33,12 +33,7 @@ class RewardService:
     def score(
         self, task: Task, result: Any, services: Mapping[str, str] = NO_SERVICES
     ) -> dict[str, float]:
-        """Return the reward values by name.
-
-        Raises:
-            RewardFailed: when the service refuses the request, returns something else than numbers,
-                or has not answered after the timeout.
-        """
+        """Return the reward values by name."""
         fields: dict[str, Any] = {"task": task.model_dump(mode="json"), "result": result}
         if services:
             fields["services"] = dict(services)

@@ -51,11 +51,7 @@ class RewardSource(Protocol):
 
 
 def parse_values(value: Any) -> dict[str, float]:
-    """Return the values by name of a number, or of numbers by name.
-
-    Raises:
-        TypeError, ValueError: when a value is not a finite number.
-    """
+    """Return the values by name of a number, or of numbers by name."""
     values = value if isinstance(value, Mapping) else {UNNAMED: value}
     return {str(name): _to_reward(value) for name, value in values.items()}
 
