@@ -19,14 +19,14 @@ from ltrain_transforms.scores import Interval, mean, mean_interval, paired_diffe
 MODE: Mode = "val"
 """The mode of an evaluation's rollouts: they measure the policy and are not trained on."""
 ROUNDING = 1e-9
-"""What sums of floats may be below the number that they represent."""
+"""The largest rounding error of a sum of floats."""
 UNNAMED = "reward"
 """Name of the evaluation when a reward function returns a single number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """The number by which a rollout is scored."""
+    """The number that is a rollout's score."""
 
     name: str
     weights: Mapping[str, float]
@@ -158,7 +158,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """What `--fail-under` requires."""
+    """The requirement of `--fail-under`."""
 
     minimum: float
     lower_bound: bool
@@ -193,7 +193,7 @@ class Evaluation:
     temperature: float
     versions: Sequence[VersionScores]
     differences: Sequence[Difference]
-    """Those of the second version and of all later ones."""
+    """The differences of the second version and of all later versions."""
 
     def faults(self, threshold: Threshold | None) -> list[str]:
         """Return why the evaluation does not reach a threshold; empty if it does.

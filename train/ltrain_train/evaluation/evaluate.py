@@ -47,7 +47,7 @@ WHERE RunId = {run:String} AND Mode = {mode:String} AND Wave = {wave:UInt32} AND
 
 @dataclass(slots=True)
 class Progress:
-    """How many rollouts of each version have ended; a line on standard error for each version."""
+    """The number of ended rollouts by version; a line on standard error for each version."""
 
     plan: EvaluationPlan
     ended: dict[EvaluatedVersion, int] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What `ltrain eval` evaluates, from its options and the recipe: versions, tasks, agent, reward."""
+"""The plan of `ltrain eval`, from its options and the recipe: versions, tasks, agent, reward."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -114,7 +114,7 @@ def _program(section: Mapping[str, Any], folder: Path, recipe: Recipe | None) ->
 def _with_adapters(
     policies: Policies, versions: Sequence[EvaluatedVersion], serve: Serve, train: Train
 ) -> tuple[Serve, Train]:
-    """Return the sections with which the gateway takes the adapters among the versions."""
+    """Return the sections that let the gateway load the adapters among the versions."""
     paths = [policies.path(each.policy, each.version) for each in versions]
     ranks = [read_adapter_config(path).r for path in paths if find_artifact(path) == "adapter"]
     publish = "adapter" if ranks else "merged"  # nothing is published: a trial would be in vain

@@ -19,7 +19,7 @@ from ltrain_train.publishing import describe_serving
 from ltrain_train.runs import Plan, hold_lock
 
 AFTER_SIGNAL = "no version is published; the same command starts again"
-"""What is printed about the time after a signal."""
+"""The printed sentence on the time after a signal."""
 
 __all__ = ["plan_offline", "run_offline"]
 

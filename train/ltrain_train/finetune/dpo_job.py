@@ -1,4 +1,4 @@
-"""The job of the process in which TRL trains, and its events."""
+"""The job of TRL's process, and its events."""
 
 import json
 import os
@@ -30,7 +30,7 @@ ENVIRONMENT = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DpoJob:
-    """What the process trains."""
+    """The job of TRL's process."""
 
     base: Path
     """Directory of full weights, with the tokenizer."""
@@ -113,7 +113,7 @@ main(sys.argv[2], int(sys.argv[3]))
 
 
 def find_trl() -> Path:
-    """Return the folder from which TRL is imported: of LTRAIN_TRL, by default of `.venv-trl`."""
+    """Return the folder of TRL's packages: that of LTRAIN_TRL, by default of `.venv-trl`."""
     named, beside = TRL.read(), Path(sys.prefix).parent / ".venv-trl"
     root = beside if TRL.name not in os.environ and beside.is_dir() else named
     folders = () if root is None else (root, *sorted(root.glob("lib/python3.*/site-packages")))

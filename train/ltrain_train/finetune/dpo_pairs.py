@@ -49,7 +49,7 @@ PAIRS = pl.Schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DpoReport(OfflineReport):
-    """What `ltrain dpo` trains on."""
+    """The training data of `ltrain dpo`."""
 
     pairs: int
     tokens: int
@@ -70,7 +70,7 @@ class DpoReport(OfflineReport):
 
     @property
     def unit(self) -> str:
-        """What is trained on."""
+        """The training data."""
         return "pairs"
 
     def facts(self) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What an offline trainer trains on, reported before it loads a model, or why there is nothing.
+"""The training data of `ltrain sft` and `ltrain dpo`, reported before a model is loaded.
 
 Every execution that was read is trained on, held out, or left out for one reason.
 """
@@ -21,7 +21,7 @@ BELOW = "below"
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """How many there are, how many are trained on or held out, and the others by reason."""
+    """The number of all items, of trained and held-out items, and of the others by reason."""
 
     all: int
     trained: int
@@ -59,7 +59,7 @@ class Outcomes:
 
 @dataclass(frozen=True, slots=True)
 class OfflineFiles:
-    """What one training reads."""
+    """The data of one training."""
 
     source: OfflineSource
     trained: Path
@@ -72,7 +72,7 @@ class OfflineFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfflineReport:
-    """What both trainers report."""
+    """The report of both trainers."""
 
     policy: str
     from_version: int
@@ -95,7 +95,7 @@ class OfflineReport:
 
     @property
     def unit(self) -> str:
-        """What is trained on."""
+        """The training data."""
         raise NotImplementedError
 
     def facts(self) -> dict[str, str]:
@@ -150,7 +150,7 @@ class OfflineReport:
 
 
 def read_drops(manifest: Mapping[str, Any]) -> pl.DataFrame:
-    """Return `id`, `reason` and `detail` of what an export left out, from its manifest."""
+    """Return `id`, `reason` and `detail` of the rows that an export left out, from its manifest."""
     schema = {"id": pl.String, "reason": pl.String, "detail": pl.String}
     return pl.DataFrame(manifest["left_out"], schema)
 
@@ -159,8 +159,8 @@ def explain(source: OfflineSource, drops: pl.DataFrame, rollouts: pl.Series) -> 
     """Return the sentence of each reason.
 
     Args:
-        drops: `reason` and `detail` of what an export left out.
-        rollouts: the selected rollouts, of which some may be consumed.
+        drops: `reason` and `detail` of the rows that an export left out.
+        rollouts: the selected rollouts; some may be consumed.
     """
     explanations = dict(drops.select("reason", "detail").unique("reason").iter_rows())
     counts = source.lineage.consumed(rollouts).group_by("version").len().sort("version")

@@ -31,13 +31,13 @@ NARROW = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SftReport(OfflineReport):
-    """What `ltrain sft` trains on."""
+    """The training data of `ltrain sft`."""
 
     calls: Balance
     """Calls of the policy in the selected executions."""
     rows: int
     sampled_rows: int
-    """Those of them whose tokens a server sampled; the others are rendered."""
+    """The rows whose tokens a server sampled; the others are rendered."""
     tokens: int
     """Tokens to train on."""
     row_tokens: int
@@ -57,7 +57,7 @@ class SftReport(OfflineReport):
 
     @property
     def unit(self) -> str:
-        """What is trained on."""
+        """The training data."""
         return "rows"
 
     def facts(self) -> dict[str, str]:

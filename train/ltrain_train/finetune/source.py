@@ -1,4 +1,4 @@
-"""What an offline trainer reads: the recipe, the dataset, and the version that it starts from."""
+"""The input of an offline trainer: the recipe, the dataset, and the version to start from."""
 
 from dataclasses import dataclass, replace
 from hashlib import sha256

@@ -51,7 +51,7 @@ def train_online(plan: Plan, *, as_json: bool, pages: Path | None = None) -> Jou
         if not as_json:
             with progress.paused():
                 console.print(sentence)
-        elif pages is not None:  # the link of the pages is no result
+        elif pages is not None:  # the link of the pages is not a result
             print(sentence, file=sys.stderr, flush=True)
 
     def on_wave(wave: Wave) -> None:

@@ -1,6 +1,6 @@
 """The rollouts of a run's waves, in a thread of their own: dispatched, completed and evaluated.
 
-* Waves run one after the other, in the order in which they were started.
+* Waves run one after the other, in the order of their start.
 * A training wave is complete when `tasks_per_wave` groups have ended, in the order of a windowed
   FIFO. `spare_tasks` groups are left then; they go on and end in the next waves.
 * A continued run goes on from the journal: what was dispatched is dispatched again, and the store
@@ -54,7 +54,7 @@ class Generation(AbstractContextManager["Generation"]):
 
     waves: WaveRun
     rewards: Mapping[str, Sequence[Reward]]
-    """What each trained policy is rewarded by; tasks are drawn by the scores of the first."""
+    """The rewards of each trained policy; tasks are drawn by the scores of the first policy."""
     tasks: Sequence[Task]
     held_out: Mapping[Mode, Sequence[Task]]
     """The tasks of validations and of tests, by their mode."""

@@ -61,7 +61,7 @@ class PolicyRun:
 
     @property
     def own(self) -> PolicyJournal:
-        """What the run's journal tells of the policy."""
+        """The part of the run's journal on the policy."""
         return self.journal.of(self.name)
 
     def update(self, number: int) -> Wave:

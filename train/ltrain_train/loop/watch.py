@@ -47,7 +47,7 @@ class Watcher:
     """The version of each policy whose weights its learner has. `current` may be another one: a
     gateway finishes the publication of a watch that was killed."""
     on_input: Callable[[TrainingInput], None]
-    """Called with what there is to train a policy on."""
+    """Called with the training data of a policy."""
     on_update: Callable[[Plan, TrainingInput, OfflineRun], None]
     progress: Progress
     _counted_until: int | None = None

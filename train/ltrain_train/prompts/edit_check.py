@@ -6,12 +6,12 @@ from enum import StrEnum
 from ltrain_instrument.prompts import Prompt
 
 MAX_CHARACTERS = 50_000
-"""A command gets its prompts in one environment variable, of which Linux allows 128 KiB."""
+"""A command gets its prompts in one environment variable; Linux allows 128 KiB."""
 OPENING, CLOSING = "<prompt>", "</prompt>"
 
 
 class Drop(StrEnum):
-    """Why an answer of the critic is no candidate."""
+    """The reason why an answer of the critic is not a candidate."""
 
     NO_ANSWER = "no_answer"
     """The critic's answer has no text."""
@@ -35,7 +35,7 @@ def extract_prompt(answer: str) -> str | None:
 
 
 def find_drop(text: str | None, parent: Prompt, known: Collection[str]) -> Drop | None:
-    """Return why a text is no candidate; None if it is one.
+    """Return why a text is not a candidate; None for a candidate.
 
     Args:
         text: the edited prompt; None if the critic's answer has none.

@@ -1,4 +1,4 @@
-"""The waves of rollouts with which a run compares prompts; a wave is of one version.
+"""The waves of rollouts that compare prompts; a wave has one version of the prompt.
 
 A continued run returns the waves of its journal, and runs what the store lacks of another one.
 """

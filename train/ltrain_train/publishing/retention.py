@@ -23,7 +23,7 @@ class VersionScores:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What a removal of versions did."""
+    """The result of a removal of versions."""
 
     versions: list[int]
     """The removed versions."""

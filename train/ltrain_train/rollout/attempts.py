@@ -47,7 +47,7 @@ from ltrain_train.workers import (
 )
 
 CLOSE_GRACE = 30.0
-"""Seconds in which an ended attempt is closed."""
+"""Maximum seconds to close an ended attempt."""
 KEY_GRACE = OUTAGE_TIMEOUT + CLOSE_GRACE
 """Seconds that an attempt's keys and lease outlive its time limit, which an outage extends."""
 EXCUSED_WAIT = 1.0
@@ -164,7 +164,7 @@ class Attempts:
         Args:
             running: the attempt.
             result: how it ended.
-            waited: seconds by which its time limit was extended.
+            waited: seconds that were added to its time limit.
 
         Returns:
             the closed attempt; None if it was closed before.

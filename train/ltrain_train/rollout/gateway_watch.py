@@ -1,8 +1,8 @@
-"""What the runner knows about the gateway: whether it is ready, and how long calls waited for it.
+"""The runner's view of the gateway: whether it is ready, and how long calls waited for it.
 
 * No attempt starts while the gateway holds calls, because its policy server is away or is loading
   a version.
-* The time limit of an attempt counts the seconds in which the agent could work. The gateway
+* The time limit of an attempt counts the seconds that the agent could work. The gateway
   reports by attempt how long its calls waited; the limit is extended by that.
 """
 

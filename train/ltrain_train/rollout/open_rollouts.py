@@ -1,6 +1,6 @@
 """The rollouts of a runner that have not ended, those that were carried over included.
 
-* A rollout keeps the wave in which it was planned, and the settings of that wave.
+* A rollout keeps its planned wave, and the settings of that wave.
 * A rollout that has not ended is not added again, so none runs twice.
 """
 
@@ -75,7 +75,7 @@ class OpenRollouts:
         return stop
 
     def attempts(self, rollout: PlannedRollout) -> Attempts:
-        """Return the attempts of the wave in which an open rollout was planned."""
+        """Return the attempts of an open rollout's planned wave."""
         return self._wave(rollout).attempts
 
     def start(self, rollout: PlannedRollout, lease: Lease) -> Attempt:

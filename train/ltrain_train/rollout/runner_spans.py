@@ -119,7 +119,7 @@ class SpanWriter:
             outcome: how the attempt ended.
             reason: why; '' if it is ok.
             llm_calls: number of calls that the gateway answered.
-            digests: the digests of what the attempt used, by attribute.
+            digests: the digests of the tasks and the reward, by attribute.
             contents: JSON values that the switch for content applies to, by attribute.
         """
         values: dict[str, str | int | float] = {

@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # its import takes seconds, which a runner without a store sa
     from ltrain_transforms.recipe import Judge
 
 ARRIVAL = 10.0
-"""Maximum seconds in which the collector writes the new values into the store."""
+"""Maximum seconds until the collector has written the new values into the store."""
 
 ARRIVED_SQL = f"""
 SELECT count() AS arrived FROM otel.spans
@@ -78,7 +78,7 @@ class StoredRollout:
 
 @dataclass(slots=True)
 class ScoreReport:
-    """What `ltrain score` did: every rollout is scored, skipped or failed."""
+    """The result of `ltrain score`: every rollout is scored, skipped or failed."""
 
     run: str
     values: dict[str, list[float]] = field(default_factory=dict)

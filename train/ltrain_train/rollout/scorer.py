@@ -41,7 +41,7 @@ class Scorer(ExitStack):
 
     @property
     def digest(self) -> str:
-        """Hash of what is known of the code and the judges; '' if nothing judges."""
+        """Hash of the known code and of the judges; '' without any."""
         digests = [source.digest for source in (self._reward, *self._judges) if source is not None]
         if len(digests) < 2:
             return "".join(digests)

@@ -1,4 +1,4 @@
-"""The tasks of a run that measure the policy: those of validations, and those of tests."""
+"""The held-out tasks of a run: its validation set and its test set."""
 
 import json
 import logging

@@ -37,7 +37,7 @@ R = TypeVar("R")
 
 DEFAULT_STORE = "http://127.0.0.1:8123"
 GATEWAY_START_TIMEOUT = 300.0
-"""Maximum seconds of the gateway's start, in which its policy server loads the model."""
+"""Maximum seconds of the gateway's start, while its policy server loads the model."""
 START_POLL = 0.2
 """Seconds between two checks of the services that are starting."""
 POLL = 0.5
@@ -60,7 +60,7 @@ class RequiredService:
     timeout: float
     """Maximum seconds of its start."""
     answers: tuple[HTTPStatus, ...] = (HTTPStatus.OK,)
-    """Statuses of `health` with which the service runs, ready or not."""
+    """Statuses of `health` that a running service answers, ready or not."""
 
     def is_ready(self) -> bool:
         """Return whether the service answers that it is ready."""

@@ -49,7 +49,7 @@ class CountedRollout:
 
     task: str
     evaluations: dict[str, float]
-    """Those of its last attempt by name; one that it lacks counts as 0."""
+    """Evaluations of the last attempt, by name. A missing evaluation counts as 0."""
 
 
 @dataclass(frozen=True, slots=True)

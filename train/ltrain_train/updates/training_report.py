@@ -1,4 +1,4 @@
-"""What an offline run trains on, reported before it loads a model, or why there is nothing.
+"""The training data of an offline run, reported before it loads a model, or why there is none.
 
 Every execution that was read is either trained on or left out for one reason, and so is every call
 of the policy in the executions that are compared.
@@ -48,7 +48,7 @@ class RewardSummary:
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """How many there are, how many are trained on, and the others by reason."""
+    """The number of all items, of trained items, and of the others by reason."""
 
     all: int
     trained: int
@@ -66,7 +66,7 @@ def count_left_out(left_out: Mapping[str, int]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingReport:
-    """What an offline run trains on."""
+    """The training data of an offline run."""
 
     policy: str
     from_version: int
@@ -217,7 +217,7 @@ def _dropped_calls(selection: RowSelection) -> pl.DataFrame:
 def _call_reasons(selection: RowSelection, rows: pl.DataFrame) -> pl.DataFrame:
     """Return `reason` of each of the policy's calls in executions that have calls to train on.
 
-    These are the trained executions and those of which each call is dropped.
+    These are the trained executions and the executions whose calls are all dropped.
     """
     dropped = _dropped_calls(selection).select("call_id", "reason")
     calls = rows.select(call_id="transition_ids").explode("call_id").drop_nulls()

@@ -77,7 +77,7 @@ class Updater:
             dataset: its rows.
             lineage: of the version.
             checkpoints: folder of the checkpoint, which is named after the new version.
-            number: the update's number in its run, from 0; None: it is no part of a longer run.
+            number: the update's number in its run, from 0; None: the run has one update.
 
         Raises:
             NothingToTrain: when the dataset has no row to train on.

@@ -1,4 +1,4 @@
-"""What judges a result: a function, a shell command, an HTTP service, or a language model."""
+"""The sources of a reward: a function, a shell command, an HTTP service, or a language model."""
 
 from typing import TYPE_CHECKING
 

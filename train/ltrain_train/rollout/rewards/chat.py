@@ -1,6 +1,6 @@
 """A client of a language model that ltrain itself asks: a judge, or the critic of prompts.
 
-Each call has a span of the runner's scope: it is no call of the agent, and no build reads it.
+Each call has a span of the runner's scope: it is not a call of the agent, and no build reads it.
 """
 
 import json
@@ -77,7 +77,7 @@ class ChatModel:
 
         Raises:
             EndpointAway: when the server has not answered by then.
-            ValidationError: when the answer is no chat completion.
+            ValidationError: when the answer is not a chat completion.
             ValueError: when the server refuses the request.
             RewardFailed: when the limits were closed.
         """

@@ -3,8 +3,8 @@
 * The model gets the rubric, and as JSON the task's input and the result. It answers with a score
   from 0 to 1 and the evidence for it, as a JSON object and nothing else.
 * Another answer is asked for again, three times in all.
-* Each call has a span of the runner below the attempt's dispatch span: it is no call of the agent,
-  and no build reads it.
+* Each call has a span of the runner below the attempt's dispatch span: it is not a call of the
+  agent, and no build reads it.
 """
 
 import json
@@ -48,7 +48,7 @@ class Score:
 
 
 class _Verdict(BaseModel):
-    """What the model answers."""
+    """The answer of the model."""
 
     model_config = ConfigDict(allow_inf_nan=False)
 
@@ -131,7 +131,7 @@ class LlmJudge:
 
 
 def _without_fence(text: str) -> str:
-    """Return an answer without the code fence in which many models write JSON."""
+    """Return an answer without the code fence that many models write around JSON."""
     text = text.strip()
     if text.startswith("```") and text.endswith("```"):
         return text.partition("\n")[2].removesuffix("```")

@@ -1,4 +1,4 @@
-"""How many results are judged at a time, and how many calls of the reward start in a second.
+"""The limits of a reward: results at a time, and calls that start in a second.
 
 * Waiting for a place is not part of `reward_timeout`.
 * Each call counts, one that repeats a failed call too. Calls start at even distances, so that a

@@ -1,4 +1,4 @@
-"""What all sources of rewards share: their interface, their values and their error."""
+"""The interface, the values and the error of all sources of rewards."""
 
 import math
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ class RewardSource(Protocol):
     """A function, a command or a service that judges results; `score` may run in many threads."""
 
     digest: str
-    """Hash of what is known of the code that judges."""
+    """Hash of the known code of the judge."""
 
     def score(
         self, task: Task, result: Any, services: Mapping[str, str] = NO_SERVICES

@@ -1,6 +1,6 @@
 """The journal of a run on disk: an append-only list of events, from which a killed run continues.
 
-* An event is on disk before the run goes on. A line that a kill cut off is no event.
+* An event is on disk before the run goes on. A line that a kill cut off does not count.
 * A wave is recorded when its last event is there: of held-out tasks the evaluation, of a
   training wave the publication, or the training if it did not change the weights.
 """
@@ -60,7 +60,7 @@ class Journal:
     events: list[AnyEvent] = field(default_factory=list)
     finished: bool = field(default=False, compare=False)
     waves: list[Wave] = field(default_factory=list, compare=False)
-    """The recorded waves of all policies, in the order in which they were."""
+    """The recorded waves of all policies, in order."""
     completed: dict[Place, tuple[Group, ...]] = field(default_factory=dict, compare=False)
     """The groups of each wave whose rollouts have ended."""
     repeated: dict[Place, int] = field(default_factory=dict, compare=False)
@@ -217,7 +217,7 @@ class Journal:
 
 @dataclass(frozen=True, slots=True)
 class PolicyJournal:
-    """What the journal of a run tells of one of its policies."""
+    """The part of a run's journal on one of its policies."""
 
     journal: Journal
     policy: str

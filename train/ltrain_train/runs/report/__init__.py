@@ -1,4 +1,4 @@
-"""What a run prints: where it starts, what it does, its waves, its result."""
+"""The printed report of a run: its start, its progress, its waves, its result."""
 
 from typing import TYPE_CHECKING
 

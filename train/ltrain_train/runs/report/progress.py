@@ -1,4 +1,4 @@
-"""What a run does right now: one line on a terminal that is rewritten, and nothing elsewhere."""
+"""The current step of a run: one rewritten line on a terminal, and nothing elsewhere."""
 
 import time
 from collections.abc import Callable, Iterator

@@ -121,7 +121,7 @@ def _describe_difference(begin: str, first: Wave, last: Wave) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Efficiency:
-    """How fast a policy learned: Forge's J, throughput times sample efficiency."""
+    """The learning speed of a policy: Forge's J, throughput times sample efficiency."""
 
     throughput: float
     """Trained tokens a second."""
@@ -208,7 +208,7 @@ def time_spent(waves: Iterable[Wave], began: float, ended: float) -> str:
 
 
 def idle_share(phases: Iterable[Phase], began: float, ended: float) -> float:
-    """Return the share of the time in which no engine worked."""
+    """Return the share of the time without a working engine."""
     seconds = split_time(phases, ENGINE_PHASES, began, ended)
     busy = sum(seconds.get(name, 0.0) for name in ENGINE_PHASES)
     return 1.0 - busy / (ended - began) if ended > began else 0.0

@@ -1,4 +1,4 @@
-"""What a run did at each moment: its phases, which may overlap, and the time without an engine."""
+"""The timeline of a run: its phases, which may overlap, and the time without an engine."""
 
 import time
 from collections import defaultdict
@@ -36,7 +36,7 @@ class Phases:
 def split_time(
     phases: Iterable[Phase], precedence: Sequence[str], began: float, ended: float
 ) -> dict[str, float]:
-    """Return the seconds from `began` to `ended` by what the run did; their sum is all of them.
+    """Return the seconds from `began` to `ended` by phase; they add up to the whole time.
 
     Args:
         phases: what it did, in any order.
