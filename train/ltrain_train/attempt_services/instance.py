@@ -120,16 +120,11 @@ class Instance:
         pick_port: Callable[[], int],
         on_failure: Callable[[ServiceFailed], None],
     ) -> None:
-        """Begin to start the instance.
+        """Begin to start the instance with that number, from 1.
 
         Args:
-            service: the recipe's section.
-            number: number of the instance, from 1.
-            children: what owns the processes.
             environ: environment variables of the command, besides its own.
             folder: the recipe's folder.
-            home: LTRAIN_HOME.
-            pick_port: returns a free port.
             on_failure: called when the instance is not started again.
         """
         self.service, self.name = service, f"{service.name}-{number}"

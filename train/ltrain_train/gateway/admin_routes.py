@@ -25,14 +25,7 @@ class AdminRoutes:
         attempts: AttemptRegistry,
         publish_choice: PublishChoice | None = None,
     ) -> None:
-        """Prepare the routes.
-
-        Args:
-            keys: verifies the keys.
-            policies: the policies of the gateway.
-            attempts: the attempts that call them.
-            publish_choice: what a learner should publish of adapters; None: merged weights.
-        """
+        """Prepare the routes; without `publish_choice` learners publish merged weights."""
         self._keys, self._policies, self._attempts = keys, policies, attempts
         self._publish_choice = publish_choice or PublishChoice("merged", "there was no choice")
 

@@ -14,7 +14,7 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, Literal, NoReturn, Self
+from typing import Any, Literal, NoReturn, Self, Unpack
 
 from ltrain_instrument.errors import LtrainError
 from ltrain_train import errors
@@ -23,7 +23,7 @@ from ltrain_train.learner.backend import find_backend
 from ltrain_train.learner.checkpoint import check_fit
 from ltrain_train.learner.heartbeat import ProgressClock
 from ltrain_train.learner.objective import Objective
-from ltrain_train.learner.protocol import Job, StepReport
+from ltrain_train.learner.protocol import Job, JobSettings, StepReport
 from ltrain_train.learner.samples import Kind
 from ltrain_train.policy import Reference
 from ltrain_train.processes import Child, Children, Command, JsonChild, scratch_path
@@ -52,15 +52,8 @@ class LearnerClient(ExitStack):
         base: Path,
         *,
         directory: Path,
-        policy: str,
-        recipe: str = "",
-        home: Path | None = None,
-        checkpoint: Path | None = None,
-        adapter: Path | None = None,
-        reference: Reference | None = None,
-        seed: int = 0,
-        ranks: int = 1,
         children: Children | None = None,
+        **settings: Unpack[JobSettings],
     ) -> None:
         """Describe a learner process.
 
@@ -68,24 +61,16 @@ class LearnerClient(ExitStack):
             train: the training settings; of these, the process has the ones of `Job`.
             base: model directory that training starts from.
             directory: folder of the log.
-            policy: the policy's name, for spans.
-            recipe: the recipe's digest, for spans.
-            home: folder with the spool of spans; None writes no spans.
-            checkpoint: directory of a checkpoint to continue from.
-            adapter: directory of an adapter to start from, without a checkpoint.
-            reference: what the KL divergence is from; None: the model without its adapter.
-            seed: seed of the adapter's first weights and of the split into steps.
-            ranks: data-parallel worker processes.
             children: owner of the process; by default the client's own.
+            settings: further fields of the `Job`.
         """
         super().__init__()
-        paths = (base.absolute(), checkpoint and checkpoint.absolute(), home and home.absolute())
         self._scratch = _scratch_path(None if train.ray_address is None else directory.absolute())
-        self.job = Job.from_train(
-            train, base=paths[0], checkpoint=paths[1], home=paths[2], scratch=self._scratch,
-            adapter=adapter and adapter.absolute(), policy=policy, recipe=recipe, seed=seed,
-            ranks=ranks, reference=reference and reference.absolute(),
-        )  # fmt: skip
+        absolute: dict[str, Any] = {
+            name: value.absolute() if isinstance(value, Path | Reference) else value
+            for name, value in settings.items()
+        }
+        self.job = Job.from_train(train, base=base.absolute(), scratch=self._scratch, **absolute)
         self.log = directory / "learner.log"
         self._children = Children() if children is None else children
         self._process: JsonChild | None = None

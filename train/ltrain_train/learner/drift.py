@@ -49,13 +49,9 @@ class Drift:
 def measure_drift(
     rows: pl.DataFrame, log_probs: NDArray[np.floating], *, version: int, outlier: float
 ) -> Drift:
-    """Return the drift over the rows of which `version` sampled every call.
+    """Return the drift over the rows in which `version`, the learner's, sampled every call.
 
-    Args:
-        rows: rows of a samples table.
-        log_probs: the learner's log-probabilities of all response tokens, row after row.
-        version: the policy version whose weights the learner has.
-        outlier: see `train.drift_outlier`.
+    `log_probs` are the learner's, of all response tokens, row after row.
     """
     is_version = pl.element().eq_missing(version)
     is_own = rows["call_versions"].list.eval(is_version).list.all().fill_null(False)

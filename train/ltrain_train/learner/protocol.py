@@ -6,7 +6,7 @@ A request is `{"do": name, ...arguments}`; its answer is `{"ok": result}` or
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Required, Self, TypedDict
 
 from pydantic import TypeAdapter
 
@@ -33,7 +33,7 @@ class Job:
     """verl's further options, of which the process has those of the optimizer and the engine."""
     policy: str
     """The policy's name, for spans."""
-    recipe: str
+    recipe: str = ""
     """The recipe's digest, for spans."""
     checkpoint: Path | None = None
     """Checkpoint to continue from."""
@@ -73,6 +73,19 @@ class Job:
         """Return the job as the arguments of a `start` request."""
         encoded: dict[str, Any] = JOBS.dump_python(self, mode="json")
         return encoded
+
+
+class JobSettings(TypedDict, total=False):
+    """The fields of a job that are not in [train], apart from its folders."""
+
+    policy: Required[str]
+    recipe: str
+    home: Path | None
+    checkpoint: Path | None
+    adapter: Path | None
+    reference: Reference | None
+    seed: int
+    ranks: int
 
 
 JOBS = TypeAdapter(Job)

@@ -135,9 +135,7 @@ def call_lengths(rows: pl.DataFrame) -> list[int]:
 def later_calls(rows: pl.DataFrame, responses: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return where the calls after the first one of each row begin.
 
-    Args:
-        rows: the rows.
-        responses: where the response of each row begins.
+    `responses` are the positions at which the response of each row begins.
     """
     later = rows["call_offsets"].list.slice(1)
     counts = later.list.len().fill_null(0).to_numpy()

@@ -34,10 +34,7 @@ class LeaseClient:
     ) -> None:
         """Prepare the client.
 
-        Args:
-            url: base URL of the gateway.
-            key: returns the key of a request.
-            given_up: returns why no gateway will answer again; '' while one may.
+        `given_up` returns why no gateway will answer again; '' while one may.
         """
         self._connection = GatewayConnection(url, given_up)
         self.url = self._connection.url

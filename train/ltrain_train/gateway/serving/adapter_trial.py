@@ -60,12 +60,8 @@ class Trial:
 
 
 async def measure_adapter(upstream: Upstream, weights: Path, rank: int) -> Trial:
-    """Load an adapter that changes nothing, and time calls with and without it.
-
-    Args:
-        upstream: the server, without other calls.
-        weights: the model in it.
-        rank: rank of the adapter.
+    """Load an adapter that changes nothing into a server without other calls, and time calls with
+    and without it.
     """
     async with _neutral_adapter(upstream, weights, rank):
         models = (upstream.model, TRIAL_ADAPTER)

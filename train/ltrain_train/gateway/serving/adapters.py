@@ -46,13 +46,7 @@ class Adapters:
     """The adapters of one server, in the order in which they were loaded."""
 
     def __init__(self, upstream: Upstream, policies: Policies, limit: int) -> None:
-        """Begin with none.
-
-        Args:
-            upstream: the server.
-            policies: the policies on disk.
-            limit: maximum number of adapters; 0: the server takes none.
-        """
+        """Begin without adapters; a `limit` of 0: the server takes none."""
         self._upstream, self._policies = upstream, policies
         self.limit = limit
         self._held: dict[Key, HeldAdapter] = {}
@@ -67,10 +61,7 @@ class Adapters:
     async def load(self, policy: str, version: int, needed: Callable[[], Collection[Key]]) -> None:
         """Load the adapter of a version, unless the server holds it.
 
-        Args:
-            policy: the policy.
-            version: its version, an adapter of the weights in the server.
-            needed: returns the versions that must stay, besides those with calls in flight.
+        `needed` returns the versions that must stay, besides those with calls in flight.
         """
         if self.find(policy, version) is not None:
             return

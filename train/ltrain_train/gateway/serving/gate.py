@@ -58,9 +58,7 @@ class Gate:
     async def shut(self, reason: str, drain: float = DRAIN_TIMEOUT) -> AsyncIterator[None]:
         """Hold new calls, wait for the calls in flight, then run the block; one owner at a time.
 
-        Args:
-            reason: why calls wait, as `/health` reports it.
-            drain: seconds that the calls in flight may take.
+        `/health` reports the `reason`; the calls in flight may take `drain` seconds.
         """
         async with self.owned(), self.closed(reason, drain):
             yield

@@ -30,14 +30,7 @@ class PolicyHost:
         vllm: Vllm | None,
         log: Callable[[str], None],
     ) -> None:
-        """Describe a host.
-
-        Args:
-            server: the server.
-            publications: the policies that it serves.
-            vllm: its process; None: it was started elsewhere.
-            log: prints what a user should know.
-        """
+        """Describe a host; without `vllm` the server was started elsewhere."""
         self.server, self.publications, self._vllm, self._log = server, publications, vllm, log
         self._loss_logged = False
         """Whether the user knows that the server lost weights, which it has not again yet."""

@@ -73,9 +73,7 @@ class PlannedServer:
 def parse_upstreams(texts: Sequence[str], names: Sequence[str]) -> dict[str, str]:
     """Return the URL of the running server of each policy that has one.
 
-    Args:
-        texts: `POLICY=URL` for one policy, or `URL` for all others.
-        names: the policies of the gateway.
+    Each text is `POLICY=URL` for one policy, or `URL` for all others.
     """
     own, shared = dict[str, str](), list[str]()
     for text in texts:
@@ -111,13 +109,9 @@ def plan_servers(
     adapters: AdapterOptions,
     upstreams: Mapping[str, str],
 ) -> list[PlannedServer]:
-    """Return the servers that the current versions of the policies need.
+    """Return the servers that the current versions of the policies `names` need.
 
-    Args:
-        policies: the policies on disk.
-        names: those of the gateway.
-        adapters: the options on adapters.
-        upstreams: the URL of the running server of each policy that has one.
+    `upstreams` has the URL of the running server of each policy that has one.
     """
     planned: dict[tuple[str, str | None], PlannedServer] = {}
     for name in names:

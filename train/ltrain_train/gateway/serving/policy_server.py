@@ -51,15 +51,9 @@ class PolicyServer:
         on_lost: Callable[[], None],
         log: Callable[[str], None],
     ) -> None:
-        """Describe a server.
+        """Describe a server that has been started with the full weights `weights`.
 
-        Args:
-            policies: the policies on disk.
-            upstream: the server.
-            weights: the full weights that it has been started with.
-            max_adapters: adapters that it holds at most; 0: it takes none.
-            on_lost: called when its weights are unknown, so that it must be started again.
-            log: prints what a user should know.
+        `on_lost` is called when its weights are unknown, so that it must be started again.
         """
         self.policies, self.upstream, self.weights = policies, upstream, weights
         self.gate = Gate()

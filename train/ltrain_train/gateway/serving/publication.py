@@ -104,10 +104,7 @@ class Publication:
     async def load(self, version: int, *, current: bool = True) -> float:
         """Load and serve a version, and return the seconds that calls had to wait.
 
-        Args:
-            version: the version.
-            current: whether it becomes the current version on disk; without that, this gateway
-                alone serves it, until it ends.
+        If it does not become `current` on disk, this gateway alone serves it, until it ends.
         """
         await asyncio.to_thread(self.policies.verify, self.policy, version)
         weights = read_weights(self.policies, self.policy, version)

@@ -13,12 +13,7 @@ class ServedPolicies:
     """The publications of all policies; the first one is the default."""
 
     def __init__(self, publications: Sequence[Publication], others: Iterable[str] = ()) -> None:
-        """Describe the policies.
-
-        Args:
-            publications: one for each policy.
-            others: names of models that are no policies, for errors.
-        """
+        """Describe the policies; errors also name the `others`, which are models of routes."""
         self._publications = {each.policy: each for each in publications}
         self._others = list(others)
         self.default = publications[0]
@@ -61,12 +56,7 @@ class ServedPolicies:
         return found
 
     def of_attempt(self, model: str, policy: str) -> Publication:
-        """Return the policy that answers a call of an attempt: the key's, unless it names another.
-
-        Args:
-            model: the model that the agent requested.
-            policy: the policy of the attempt's key.
-        """
+        """Return the policy that an agent requested by name, else the policy of its key."""
         return self._publications.get(model) or self.require(policy)
 
     def of_production(self, model: str, calls: AttemptCalls) -> Publication:

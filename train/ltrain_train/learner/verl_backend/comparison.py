@@ -84,10 +84,7 @@ def keep_weighted(
 ) -> tuple[list[pl.DataFrame], str]:
     """Return the rows of the optimizer steps that have an accepted call, and a warning or ''.
 
-    Args:
-        rows: those of all steps, in their order.
-        steps_rows: the rows of each step before anything was rejected.
-        objective: what they are trained for.
+    `steps_rows` are the rows of each step before anything was rejected.
     """
     counts = [step_rows.height for step_rows in steps_rows]
     starts = accumulate(counts, initial=0)

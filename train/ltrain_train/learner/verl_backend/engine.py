@@ -105,10 +105,7 @@ def as_training_batch(batch: Any, objective: Objective) -> Any:
 def as_inference_batch(batch: Any, *, entropy: bool = False, adapter: bool = True) -> Any:
     """Return the batch marked for inference: log-probabilities without a loss.
 
-    Args:
-        batch: of the engine.
-        entropy: also compute entropies.
-        adapter: use the model with its adapter, if it has one.
+    With `adapter` the model is used with its adapter, if it has one.
     """
     return tensordict_utils.assign_non_tensor(
         batch, compute_loss=False, calculate_entropy=entropy, no_lora_adapter=not adapter
@@ -128,11 +125,9 @@ def _number(value: Any) -> float:
 
 
 def make_worker_group(job: Job, placement: Placement | None) -> Any:
-    """Return a group of `job.ranks` ranks with the model loaded: verl's, or one of this process.
+    """Return a group of `job.ranks` ranks with the model loaded.
 
-    Args:
-        job: of the learner.
-        placement: where Ray runs the ranks; None: the only rank runs in this process.
+    Without a placement the only rank runs in this process, without Ray.
     """
     group: Any = LocalGroup(job) if placement is None else _make_ray_group(job, placement)
     group.restart()

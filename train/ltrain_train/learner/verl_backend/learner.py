@@ -161,13 +161,7 @@ class Learner:
         self.saved = directory
 
     def select(self, policy: str, recipe: str, checkpoint: Path | None) -> None:
-        """Train another policy with the same base from now on.
-
-        Args:
-            policy: its name.
-            recipe: digest of its recipe.
-            checkpoint: its checkpoint; None: it starts from the base.
-        """
+        """Train another policy with the same base from now on."""
         self.job = replace(self.job, policy=policy, recipe=recipe, checkpoint=checkpoint)
         self._return_to(checkpoint)
 
@@ -291,13 +285,10 @@ class Learner:
     def _infer(
         self, rows: pl.DataFrame, *names: str, adapter: bool = True, reference: bool = False
     ) -> list[list[torch.Tensor]]:
-        """Return values of each row's response tokens, under the current weights by default.
+        """Return `log_probs` or `entropy` of each row's response tokens, under the current weights.
 
-        Args:
-            rows: the rows.
-            names: of the values: `log_probs` and `entropy`.
-            adapter: use the model with its adapter, if it has one.
-            reference: use the reference that was loaded, in place of the model.
+        Without `adapter` the model is used without its adapter; with `reference` the reference that
+        was loaded takes its place.
         """
         step_batch = self._make_batch(rows)
         data = engine.as_inference_batch(
