@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from setup.markdown import code, table
 
 from ltrain_instrument import distro
-from ltrain_instrument.instrumentors import choice
-from ltrain_instrument.patches import ALL, LOG_FILTERS, PATCHES, WORKER_EXIT, Patch
+from ltrain_instrument.instrumentors import LIBRARIES, PATCHES, choice
+from ltrain_instrument.patches import ALL, LOG_FILTERS, WORKER_EXIT, Patch
 from ltrain_instrument.privacy import content
 from ltrain_instrument.settings import (
     DISABLED_PATCHES,
@@ -84,7 +84,7 @@ def process_lines() -> Iterator[str]:
         "the two variables with which `opentelemetry-instrument` finds ltrain, the patch "
         f"`{LOG_FILTERS.name}` and, in workers, `{WORKER_EXIT.name}`."
     )
-    named = ", ".join(code(each.name) for each in PATCHES if each.library)
+    named = ", ".join(code(each.patch.name) for each in LIBRARIES if each.patch)
     yield "## Patches"
     yield (
         f"`{DISABLED_PATCHES.name}=subprocess,signals` switches patches off by their names; "

@@ -200,7 +200,7 @@ def _limits(limitations: str) -> str:
 
 
 def process_page() -> str:
-    return page("ltrain_instrument/patches.py", process_lines())
+    return page("ltrain_instrument/patches.py and instrumentors/libraries.py", process_lines())
 
 
 def api_page() -> str:

@@ -18,16 +18,9 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 
 from ltrain_instrument import patches, settings
 from ltrain_instrument.delivery import SpoolSpanProcessor
-from ltrain_instrument.frameworks import (
-    autogen,
-    crewai,
-    haystack,
-    langchain_bridge,
-    llama_index,
-    mcp,
-)
+from ltrain_instrument.frameworks import langchain_bridge
 from ltrain_instrument.identity import Identity
-from ltrain_instrument.instrumentors import InstrumentorLoader, choice
+from ltrain_instrument.instrumentors import InstrumentorLoader, choice, find_function
 from ltrain_instrument.lifecycle import (
     Capture,
     SpanCounter,
@@ -63,15 +56,6 @@ DEFAULTS = {
 }
 """Values of variables that the environment does not set."""
 
-FRAMEWORK_PATCHES = (
-    (patches.AUTOGEN, autogen.patch_autogen),
-    (patches.CREWAI, crewai.patch_crewai),
-    (patches.LLAMA_INDEX, llama_index.patch_llama_index),
-    (patches.HAYSTACK, haystack.patch_haystack),
-    (patches.MCP, mcp.patch_mcp),
-)
-"""Applied before the instrumentors load, unless the patch or its library is switched off."""
-
 _logger = logging.getLogger("ltrain.distro")
 _loader_logger = logging.getLogger("opentelemetry.instrumentation.auto_instrumentation._load")
 
@@ -96,9 +80,9 @@ class LtrainDistro(BaseDistro):  # type: ignore[misc]
         for error in errors:
             _logger.warning("ltrain: %s", error)
         choices = choice.choose_instrumentors(providers, choice.disabled_instrumentations())
-        for patch, install in FRAMEWORK_PATCHES:
-            if patch.is_enabled() and not choices[patch.library].off:
-                install()
+        for each in choices.values():
+            if (patch := each.library.patch) and patch.is_enabled() and not each.off:
+                find_function(each.library.install_patch)()
         self._loader = InstrumentorLoader(choices)
         self._loader.start()
         for entry in choice.entry_points_to_load(choices):
@@ -187,7 +171,7 @@ def configure() -> None:
 
 
 def _warn_of_unknown_patches() -> None:
-    for error in patches.unknown_patch_names():
+    for error in choice.unknown_patch_names():
         _logger.warning("ltrain: %s", error)
 
 

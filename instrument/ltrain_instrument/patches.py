@@ -1,14 +1,14 @@
-"""What ltrain changes in an agent's process: one row per patch, with the reason.
+"""The changes of an agent's process by ltrain: a row for each patch, with the reason.
 
 Rules: code that patches asks `is_enabled` of its row first, and changes nothing else of the
-process. `docs/process.md` is generated from this table.
+process. The patch of a framework is in its record, in `instrumentors/libraries.py`.
+`docs/process.md` is generated from both.
 """
 
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ltrain_instrument.errors import UnknownName
 from ltrain_instrument.settings import DISABLED_PATCHES
 
 ALL = "*"
@@ -27,22 +27,10 @@ class Patch:
     """The functions that it replaces or wraps: module:attribute."""
     adds: str = ""
     """What it adds to the process, if it replaces no function."""
-    library: str = ""
-    """The library whose instrumentation, switched off, switches the patch off too."""
 
     def is_enabled(self, environ: Mapping[str, str] | None = None) -> bool:
         """Return whether LTRAIN_DISABLED_PATCHES leaves the patch on."""
         return not {ALL, self.name}.intersection(DISABLED_PATCHES.read(environ))
-
-
-def unknown_patch_names(environ: Mapping[str, str] | None = None) -> list[UnknownName]:
-    """Return an error for each name in LTRAIN_DISABLED_PATCHES that no patch has."""
-    names = [patch.name for patch in PATCHES]
-    return [
-        UnknownName(f"patch in {DISABLED_PATCHES.name}", name, names)
-        for name in DISABLED_PATCHES.read(environ)
-        if name not in (ALL, *names)
-    ]
 
 
 def is_sdk_disabled() -> bool:
@@ -50,7 +38,8 @@ def is_sdk_disabled() -> bool:
     return os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
 
 
-def _methods(module: str, owner: str, names: str) -> tuple[str, ...]:
+def methods(module: str, owner: str, names: str) -> tuple[str, ...]:
+    """Return the targets of methods of a class, whose names are separated by spaces."""
     return tuple(f"{module}:{owner}.{name}" for name in names.split())
 
 
@@ -104,8 +93,8 @@ MULTIPROCESSING = Patch(
     "reports its spans after each function.",
     "Without it, spans of such work do not belong to the rollout that submitted it.",
     (
-        *_methods("multiprocessing.process", "BaseProcess", "start _bootstrap"),
-        *_methods("multiprocessing.pool", "Pool", "apply_async _map_async imap imap_unordered"),
+        *methods("multiprocessing.process", "BaseProcess", "start _bootstrap"),
+        *methods("multiprocessing.pool", "Pool", "apply_async _map_async imap imap_unordered"),
         "concurrent.futures.process:ProcessPoolExecutor.submit",
     ),
 )
@@ -132,14 +121,14 @@ LOG_FILTERS = Patch(
     "`opentelemetry.sdk.trace`",
 )
 OPENAI_METHODS = (
-    *_methods("openai.resources.chat.completions.completions", "Completions", "create parse"),
-    *_methods("openai.resources.chat.completions.completions", "AsyncCompletions", "create parse"),
-    *_methods("openai.resources.completions", "Completions", "create"),
-    *_methods("openai.resources.completions", "AsyncCompletions", "create"),
-    *_methods("openai.resources.responses.responses", "Responses", "create parse"),
-    *_methods("openai.resources.responses.responses", "AsyncResponses", "create parse"),
-    *_methods("openai.resources.embeddings", "Embeddings", "create"),
-    *_methods("openai.resources.embeddings", "AsyncEmbeddings", "create"),
+    *methods("openai.resources.chat.completions.completions", "Completions", "create parse"),
+    *methods("openai.resources.chat.completions.completions", "AsyncCompletions", "create parse"),
+    *methods("openai.resources.completions", "Completions", "create"),
+    *methods("openai.resources.completions", "AsyncCompletions", "create"),
+    *methods("openai.resources.responses.responses", "Responses", "create parse"),
+    *methods("openai.resources.responses.responses", "AsyncResponses", "create parse"),
+    *methods("openai.resources.embeddings", "Embeddings", "create"),
+    *methods("openai.resources.embeddings", "AsyncEmbeddings", "create"),
 )
 """The methods of OpenAI's client that call a model."""
 OPENAI = Patch(
@@ -163,7 +152,7 @@ LANGCHAIN = Patch(
     "opened, so the client below it records no second span of the call.",
     "Without it, a call through LangChain and the client is recorded twice, in two traces.",
     (
-        *_methods(
+        *methods(
             "langchain_core.language_models.chat_models",
             "BaseChatModel",
             "_generate_with_cache _agenerate_with_cache stream astream _iter_v2_events "
@@ -199,52 +188,6 @@ TRACELOOP = Patch(
         f"{_TRACELOOP_OPENAI}.v1.responses_wrappers:_set_responses_json_messages",
     ),
 )
-AUTOGEN = Patch(
-    "autogen",
-    "Marks tools that fail without an exception; without content, hides their arguments.",
-    "Without it, such tools look successful, and their arguments are recorded even if content is "
-    "switched off.",
-    ("autogen_agentchat.agents._assistant_agent:AssistantAgent._execute_tool_call",),
-    library="autogen",
-)
-CREWAI = Patch(
-    "crewai",
-    "Records a span for an agent to which others delegate, and for awaited agents and crews.",
-    "Without it, their work counts as that of the agent that delegated, or as separate traces.",
-    (
-        *_methods("crewai.agent.core", "Agent", "execute_task aexecute_task kickoff_async"),
-        "crewai.crew:Crew.akickoff",
-    ),
-    library="crewai",
-)
-LLAMA_INDEX = Patch(
-    "llama-index",
-    "The client's span of a stream is a child of the model's span.",
-    "Without it, that span starts a trace of its own.",
-    _methods(
-        "llama_index.llms.openai.base",
-        "OpenAI",
-        "_stream_chat _astream_chat _stream_complete _astream_complete",
-    ),
-    library="llama-index",
-)
-HAYSTACK = Patch(
-    "haystack",
-    "Records a span for each run of an agent and for each of its tool calls.",
-    "Without it, tools have no spans, and each call of an agent without a pipeline is a trace.",
-    (
-        *_methods("haystack.components.agents.agent", "Agent", "run run_async"),
-        "haystack.components.agents.tool_calling:_create_tool_span",
-    ),
-    library="haystack",
-)
-MCP = Patch(
-    "mcp",
-    "Records a span `tools/call NAME` with the arguments and the result of a client's tool call.",
-    "Without it, no span has the content of tool calls: the SDK's own spans do not.",
-    ("mcp.client.session:ClientSession.call_tool",),
-    library="mcp",
-)
 _TOKENS = (
     "Requests below LTRAIN_POLICY_URLS request token ids and log-probabilities too, and are "
     "recorded; the agent sees the response that it requested. Without that setting: nothing."
@@ -278,7 +221,7 @@ WORKER_EXIT = Patch(
     ),
 )
 
-PATCHES = (
+PROCESS_PATCHES = (
     SIGNALS,
     EXIT,
     EXEC,
@@ -292,13 +235,9 @@ PATCHES = (
     LANGCHAIN,
     LANGCHAIN_OPENAI,
     TRACELOOP,
-    AUTOGEN,
-    CREWAI,
-    LLAMA_INDEX,
-    HAYSTACK,
-    MCP,
     HTTPX,
     AIOHTTP,
     REQUESTS,
     WORKER_EXIT,
 )
+"""The patches that do not belong to a record in `instrumentors/libraries.py`."""

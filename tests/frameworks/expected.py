@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 from tests.frameworks.turns import turns_of_request
 
-from ltrain_transforms.recipe import FAILED_RESULTS
+from ltrain_transforms.recipe import failed_results
 
 if TYPE_CHECKING:
     from tests.frameworks.conftest import RunResult
@@ -43,7 +43,9 @@ def failed_texts(result: RunResult, framework: str) -> set[str]:
         for turn in turns_of_request(request.body)
         if turn[0] == "result"
     }
-    return {text for text in texts if pl.Series([text]).str.contains(FAILED_RESULTS[framework])[0]}
+    return {
+        text for text in texts if pl.Series([text]).str.contains(failed_results()[framework])[0]
+    }
 
 
 def _llm(call: Json) -> str:

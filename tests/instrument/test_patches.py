@@ -11,8 +11,8 @@ import pytest
 
 from ltrain_instrument import patches
 from ltrain_instrument.distro import DEFAULTS
-from ltrain_instrument.instrumentors import State, diagnosis
-from ltrain_instrument.patches import PATCHES, Patch
+from ltrain_instrument.instrumentors import LIBRARIES, PATCHES, State, diagnosis
+from ltrain_instrument.patches import Patch
 
 if TYPE_CHECKING:
     from tests.instrument.conftest import Sink, Start
@@ -113,12 +113,12 @@ def test_all_patches_are_off(start: Start, tmp_path: Path, environ: dict[str, st
 
 
 @pytest.mark.parametrize(
-    "patch", [each for each in PATCHES if each.library], ids=lambda patch: patch.name
+    ("name", "patch"), [(each.name, each.patch) for each in LIBRARIES if each.patch]
 )
 def test_the_switch_of_a_library_applies_to_its_patch(
-    start: Start, tmp_path: Path, patch: Patch
+    start: Start, tmp_path: Path, name: str, patch: Patch
 ) -> None:
-    off = {"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": patch.library}
+    off = {"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": name}
     assert changes(start, tmp_path, *patch.targets, **off)["changed"] == []
 
 

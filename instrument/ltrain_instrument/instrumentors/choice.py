@@ -13,8 +13,10 @@ from opentelemetry.instrumentation.dependencies import (
 from packaging.requirements import Requirement
 
 from ltrain_instrument.errors import BadSetting, LtrainError, UnknownName
-from ltrain_instrument.instrumentors.libraries import LIBRARIES, Instrumentor, Library
-from ltrain_instrument.settings import INSTRUMENTORS
+from ltrain_instrument.instrumentors.libraries import LIBRARIES, PATCHES
+from ltrain_instrument.instrumentors.library import Instrumentor, Library
+from ltrain_instrument.patches import ALL
+from ltrain_instrument.settings import DISABLED_PATCHES, INSTRUMENTORS
 
 GROUP = "opentelemetry_instrumentor"
 DISABLED = "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS"
@@ -64,6 +66,16 @@ def requested_providers(
         else:
             requested[library] = provider
     return requested, errors
+
+
+def unknown_patch_names(environ: Mapping[str, str] | None = None) -> list[UnknownName]:
+    """Return an error for each name in LTRAIN_DISABLED_PATCHES that no patch has."""
+    names = [patch.name for patch in PATCHES]
+    return [
+        UnknownName(f"patch in {DISABLED_PATCHES.name}", name, names)
+        for name in DISABLED_PATCHES.read(environ)
+        if name not in (ALL, *names)
+    ]
 
 
 def disabled_instrumentations(environ: Mapping[str, str] = os.environ) -> frozenset[str]:

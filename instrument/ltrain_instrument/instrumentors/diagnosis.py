@@ -16,10 +16,10 @@ from ltrain_instrument.instrumentors.choice import (
     choose_instrumentors,
     disabled_instrumentations,
     requested_providers,
+    unknown_patch_names,
 )
 from ltrain_instrument.instrumentors.libraries import LIBRARIES
 from ltrain_instrument.instrumentors.loading import missing_instrumentor
-from ltrain_instrument.patches import unknown_patch_names
 from ltrain_instrument.privacy import content
 from ltrain_instrument.settings import (
     COUNT_LIMITS,

@@ -3,55 +3,12 @@
 Several instrumentors of one library would record every call several times, and some share an
 entry-point name. So at most one per library is active: the first in this table that is installed
 and usable. `LTRAIN_INSTRUMENTORS` changes the choice. `docs/instrumentors.md` is generated from
-this table.
+this table. A new framework is a record here, its extra in `pyproject.toml`, and a module in
+`frameworks/` if it needs a patch.
 """
 
-import sys
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True, slots=True)
-class Instrumentor:
-    provider: str
-    """Its name in LTRAIN_INSTRUMENTORS."""
-    distribution: str
-    """Its distribution on PyPI; if it is built in, the versions of the library that have it."""
-    limitations: str
-    """What it does not record, or its side effects."""
-    built_in: bool = False
-    switch: str = ""
-    """module:function that switches a built-in instrumentor on; '' if it is on by default."""
-    unneeded_packages: tuple[str, ...] = ()
-    """Packages that it declares as instrumented but does not need."""
-    unneeded_modules: tuple[str, ...] = ()
-    """Modules that it would import and does not need; their importer handles an ImportError."""
-
-
-@dataclass(frozen=True, slots=True)
-class Library:
-    name: str
-    distribution: str
-    """Its distribution on PyPI; '' for a module of Python itself."""
-    modules: tuple[str, ...]
-    """When the agent imports one of these modules, the instrumentor loads; none: at process
-    start."""
-    instrumentors: tuple[Instrumentor, ...]
-    marker_module: str = ""
-    """A module that is also loaded then, if other programs may have a module of the same name."""
-    entry: str = ""
-    """Name of the entry point, if one distribution instruments several libraries."""
-    extra: str = ""
-    """The extra of ltrain that installs the first instrumentor."""
-    required: bool = True
-    """Whether calls are not recorded without an instrumentor; then a missing one causes a
-    warning."""
-
-    @property
-    def is_imported(self) -> bool:
-        """Return whether the agent has imported the library."""
-        loaded = any(name in sys.modules for name in self.modules)
-        return loaded and (not self.marker_module or self.marker_module in sys.modules)
-
+from ltrain_instrument import patches
+from ltrain_instrument.instrumentors.library import Instrumentor, Library
 
 TRACELOOP, OPENINFERENCE, OFFICIAL, BUILT_IN = (
     "traceloop",
@@ -107,6 +64,8 @@ LIBRARIES = (
             ),
         ),
         extra="langchain",
+        failed_result=r"^Error[: ][\s\S]*(Please fix (your mistakes|the error and try again)\."
+        r"|is not a valid tool, try one of \[.*\]\.)$",
     ),
     Library(
         "openai-agents",
@@ -132,6 +91,7 @@ LIBRARIES = (
         ),
         marker_module="agents.tracing",
         extra="openai-agents",
+        failed_result=r"^An error occurred while (running the tool|parsing tool arguments)\.",
     ),
     Library(
         "autogen",
@@ -145,6 +105,14 @@ LIBRARIES = (
             ),
         ),
         extra="autogen",
+        patch=patches.Patch(
+            "autogen",
+            "Marks tools that fail without an exception; without content, hides their arguments.",
+            "Without it, such tools look successful, and their arguments are recorded even if "
+            "content is switched off.",
+            ("autogen_agentchat.agents._assistant_agent:AssistantAgent._execute_tool_call",),
+        ),
+        install_patch="ltrain_instrument.frameworks.autogen:patch_autogen",
     ),
     Library(
         "ag2",
@@ -190,6 +158,22 @@ LIBRARIES = (
             Instrumentor(TRACELOOP, "opentelemetry-instrumentation-crewai", _NO_IDS),
         ),
         extra="crewai",
+        patch=patches.Patch(
+            "crewai",
+            "Records a span for an agent to which others delegate, and for awaited agents and "
+            "crews.",
+            "Without it, their work counts as that of the agent that delegated, or as separate "
+            "traces.",
+            (
+                *patches.methods(
+                    "crewai.agent.core", "Agent", "execute_task aexecute_task kickoff_async"
+                ),
+                "crewai.crew:Crew.akickoff",
+            ),
+        ),
+        install_patch="ltrain_instrument.frameworks.crewai:patch_crewai",
+        failed_result=r"^\s*(Error executing tool"
+        r"|I encountered an error while trying to use the tool)",
     ),
     Library(
         "llama-index",
@@ -206,6 +190,18 @@ LIBRARIES = (
             Instrumentor(TRACELOOP, "opentelemetry-instrumentation-llamaindex", _NO_IDS),
         ),
         extra="llama-index",
+        patch=patches.Patch(
+            "llama-index",
+            "The client's span of a stream is a child of the model's span.",
+            "Without it, that span starts a trace of its own.",
+            patches.methods(
+                "llama_index.llms.openai.base",
+                "OpenAI",
+                "_stream_chat _astream_chat _stream_complete _astream_complete",
+            ),
+        ),
+        install_patch="ltrain_instrument.frameworks.llama_index:patch_llama_index",
+        failed_result=r"^(Encountered error|An error occurred while running the tool): ",
     ),
     Library(
         "google-adk",
@@ -243,6 +239,7 @@ LIBRARIES = (
         ("dspy",),
         (Instrumentor(OPENINFERENCE, "openinference-instrumentation-dspy", _NO_IDS),),
         extra="dspy",
+        failed_result=r"^Execution error in ",
     ),
     Library(
         "semantic-kernel",
@@ -276,6 +273,18 @@ LIBRARIES = (
         ),
         marker_module="haystack.core",
         extra="haystack",
+        patch=patches.Patch(
+            "haystack",
+            "Records a span for each run of an agent and for each of its tool calls.",
+            "Without it, tools have no spans, and each call of an agent without a pipeline is a "
+            "trace.",
+            (
+                *patches.methods("haystack.components.agents.agent", "Agent", "run run_async"),
+                "haystack.components.agents.tool_calling:_create_tool_span",
+            ),
+        ),
+        install_patch="ltrain_instrument.frameworks.haystack:patch_haystack",
+        failed_result=r"^Failed to invoke Tool ",
     ),
     Library(
         "litellm",
@@ -331,6 +340,14 @@ LIBRARIES = (
             ),
         ),
         required=False,
+        patch=patches.Patch(
+            "mcp",
+            "Records a span `tools/call NAME` with the arguments and the result of a client's tool "
+            "call.",
+            "Without it, no span has the content of tool calls: the SDK's own spans do not.",
+            ("mcp.client.session:ClientSession.call_tool",),
+        ),
+        install_patch="ltrain_instrument.frameworks.mcp:patch_mcp",
     ),
     *(
         Library(
@@ -359,3 +376,5 @@ LIBRARIES = (
         )
     ),
 )
+PATCHES = (*patches.PROCESS_PATCHES, *(each.patch for each in LIBRARIES if each.patch))
+"""Every patch, by the names in LTRAIN_DISABLED_PATCHES."""

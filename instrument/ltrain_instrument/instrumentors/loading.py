@@ -9,16 +9,14 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from importlib import import_module
 from importlib.metadata import EntryPoint
-from operator import attrgetter
 from types import ModuleType
 
 import wrapt
 
 from ltrain_instrument.installation import install_command
 from ltrain_instrument.instrumentors.choice import InstrumentorChoice, library_of
-from ltrain_instrument.instrumentors.libraries import Instrumentor, Library
+from ltrain_instrument.instrumentors.library import Instrumentor, Library, find_function
 from ltrain_instrument.settings import INSTRUMENTORS
 
 _logger = logging.getLogger("ltrain.distro")
@@ -120,15 +118,9 @@ def _warn_of_failure(name: str, target: str, error: Exception) -> None:
 
 def _switch_on(library: Library, instrumentor: Instrumentor, module: ModuleType) -> None:
     try:
-        switch_on(instrumentor)
+        find_function(instrumentor.switch)()
     except Exception as error:  # third-party code of an unknown version
         _warn_of_failure(library.name, instrumentor.switch, error)
-
-
-def switch_on(instrumentor: Instrumentor) -> None:
-    """Switch on a built-in instrumentor."""
-    module_name, _, path = instrumentor.switch.partition(":")
-    attrgetter(path)(import_module(module_name))()
 
 
 def missing_instrumentor(choice: InstrumentorChoice) -> str:

@@ -12,7 +12,7 @@ from ltrain_instrument.instrumentors.choice import (
     disabled_instrumentations,
     requested_providers,
 )
-from ltrain_instrument.instrumentors.loading import switch_on
+from ltrain_instrument.instrumentors.library import find_function
 
 
 def main(library: str) -> None:
@@ -23,7 +23,7 @@ def main(library: str) -> None:
     if choice.entry is not None:
         choice.entry.load()().instrument(skip_dep_check=True)
     elif choice.instrumentor is not None and choice.instrumentor.switch:
-        switch_on(choice.instrumentor)
+        find_function(choice.instrumentor.switch)()
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import tomllib
 from collections.abc import Callable, Mapping
 from importlib.metadata import Distribution, EntryPoint, distributions
 from pathlib import Path
@@ -17,10 +18,12 @@ from ltrain_instrument.instrumentors.choice import (
     requested_providers,
 )
 from ltrain_instrument.instrumentors.libraries import LIBRARIES
+from ltrain_instrument.instrumentors.library import find_function
 
 if TYPE_CHECKING:
     from tests.instrument.conftest import Start
 
+ROOT = Path(__file__).parents[3]
 INSTRUMENTOR = """
 import builtins
 from opentelemetry.instrumentation.instrumentor import BaseInstrumentor
@@ -322,3 +325,22 @@ def test_providers_are_unique_per_library() -> None:
         {"openai": "openinference"},
         [],
     )
+
+
+def test_the_extra_of_a_library_installs_its_first_instrumentor() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    declared = {
+        extra: re.split(r"[^\w-]", requirements[0])[0]
+        for extra, requirements in project["optional-dependencies"].items()
+        if extra not in ("collect", "serve", "train", "dev")
+    }
+    first = {each.extra: each.instrumentors[0].distribution for each in LIBRARIES if each.extra}
+    assert declared == first
+
+
+def test_the_patch_of_a_library_has_its_name_and_a_function() -> None:
+    patched = [each for each in LIBRARIES if each.patch or each.install_patch]
+    assert {"autogen", "crewai", "haystack"} < {each.name for each in patched}
+    for each in patched:
+        assert each.patch is not None and each.patch.name == each.name
+        assert callable(find_function(each.install_patch))

@@ -7,7 +7,7 @@ from tests.transforms.made import span, spans
 
 from ltrain_transforms.calls import calls
 from ltrain_transforms.datasets.pipeline import derive
-from ltrain_transforms.recipe import FAILED_RESULTS, Policy, Recipe, Reward, Source
+from ltrain_transforms.recipe import Policy, Recipe, Reward, Source, failed_results
 
 TEXTS = {
     "crewai": "\nError executing tool. coworker mentioned not found",
@@ -27,11 +27,11 @@ def statuses(text: str, *patterns: str) -> list[tuple[str, str | None]]:
     return rows.select("status", "error_type").rows()
 
 
-@pytest.mark.parametrize("framework", FAILED_RESULTS)
+@pytest.mark.parametrize("framework", failed_results())
 def test_a_ready_pattern_matches_what_its_framework_returns(framework: str) -> None:
     assert statuses(TEXTS[framework]) == [("ok", None), ("ok", None)]
     assert statuses(TEXTS[framework], framework) == [("error", "tool_error"), ("ok", None)]
-    assert statuses("It is sunny.", *FAILED_RESULTS) == [("ok", None), ("ok", None)]
+    assert statuses("It is sunny.", *failed_results()) == [("ok", None), ("ok", None)]
 
 
 def test_a_pattern_of_the_recipe_matches_anywhere_in_a_result() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from ltrain_transforms.recipe import FAILED_RESULTS
+from ltrain_transforms.recipe import failed_results
 
 ERROR_TYPE = "tool_error"
 """The error type of a tool that failed by its text."""
@@ -14,14 +14,14 @@ def mark_failed_tools(calls: pl.DataFrame, patterns: Sequence[str]) -> pl.DataFr
     """Return the calls, where a tool whose result matches one of `patterns` has failed.
 
     Args:
-        patterns: names of `FAILED_RESULTS`, or regular expressions of Rust's `regex`, whose time is
+        patterns: names of `failed_results`, or regular expressions of Rust's `regex`, whose time is
             linear in the text.
     """
     if not patterns:
         return calls
     result = pl.col("result")
     matches = pl.any_horizontal(
-        result.str.contains(FAILED_RESULTS.get(pattern, pattern)) for pattern in patterns
+        result.str.contains(failed_results().get(pattern, pattern)) for pattern in patterns
     )
     failed = ((pl.col("kind") == "tool") & (pl.col("status") == "ok") & matches).fill_null(False)
     return calls.with_columns(

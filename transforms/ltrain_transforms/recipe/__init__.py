@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from ltrain_transforms.recipe.reward import Credited, Reward, RuleKind
     from ltrain_transforms.recipe.rollout import Rollout
     from ltrain_transforms.recipe.selection import (
-        FAILED_RESULTS,
         FailedCounts,
         Filter,
         Source,
         TrustedSender,
         Watch,
+        failed_results,
     )
     from ltrain_transforms.recipe.serve import Route, Serve
     from ltrain_transforms.recipe.service import Service

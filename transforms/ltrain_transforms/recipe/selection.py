@@ -2,6 +2,7 @@
 
 from datetime import datetime
 from difflib import get_close_matches
+from functools import cache
 from typing import Literal
 
 from pydantic import Field, field_validator
@@ -9,16 +10,16 @@ from pydantic import Field, field_validator
 from ltrain_instrument.identity import SourceMode
 from ltrain_transforms.recipe.section import Section
 
-FAILED_RESULTS = {
-    "crewai": r"^\s*(Error executing tool|I encountered an error while trying to use the tool)",
-    "dspy": r"^Execution error in ",
-    "haystack": r"^Failed to invoke Tool ",
-    "langchain": r"^Error[: ][\s\S]*(Please fix (your mistakes|the error and try again)\."
-    r"|is not a valid tool, try one of \[.*\]\.)$",
-    "llama-index": r"^(Encountered error|An error occurred while running the tool): ",
-    "openai-agents": r"^An error occurred while (running the tool|parsing tool arguments)\.",
-}
-"""Patterns by framework of the text that it returns to the model where a tool raised."""
+
+@cache
+def failed_results() -> dict[str, str]:
+    """Return the patterns of the text that a framework returns to the model where a tool raised."""
+    from ltrain_instrument.instrumentors import (
+        LIBRARIES,  # a recipe without `tool_error` needs none
+    )
+
+    return {each.name: each.failed_result for each in LIBRARIES if each.failed_result}
+
 
 TrustedSender = Literal["ingest", "none", "agent", "import", ""]
 """A sender that a recipe may trust besides those that every recipe trusts."""
@@ -56,7 +57,7 @@ class Source(Section):
     def _are_patterns(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
         for pattern in patterns:
             if error := _pattern_error(pattern):
-                names = ", ".join(sorted(FAILED_RESULTS))
+                names = ", ".join(sorted(failed_results()))
                 raise ValueError(
                     f"'{pattern}' is not a valid pattern of a failed result: "
                     f"{error.rstrip('.')}. Ready ones are named {names}."
@@ -120,15 +121,15 @@ class Watch(Section):
 
 
 def _pattern_error(pattern: str) -> str | None:
-    """Return the fault of `pattern`; None where it is valid, or a name of `FAILED_RESULTS`."""
+    """Return the fault of `pattern`; None where it is valid, or a name of `failed_results`."""
     import polars as pl  # most recipes have no pattern, and Polars takes half of their import
 
-    if pattern not in FAILED_RESULTS and (
-        close := get_close_matches(pattern.replace("_", "-"), FAILED_RESULTS)
+    if pattern not in failed_results() and (
+        close := get_close_matches(pattern.replace("_", "-"), failed_results())
     ):
         return f"did you mean '{close[0]}'?"
     try:
-        if pl.Series(["", "7", "a b"]).str.contains(FAILED_RESULTS.get(pattern, pattern)).all():
+        if pl.Series(["", "7", "a b"]).str.contains(failed_results().get(pattern, pattern)).all():
             return "it matches every result"
     except pl.exceptions.ComputeError as error:
         lines = str(error).removeprefix("regex error: ").splitlines()
