@@ -30,13 +30,12 @@ from ltrain_collector.errors import (
     code_of,
 )
 from ltrain_collector.http import MemoryBudget, RequestBuffer
-from ltrain_collector.query.access import ReaderPolicy
+from ltrain_collector.query.access import TableFunctions
 from ltrain_collector.query.cancellation import QueryWatchdog
 from ltrain_collector.query.compression import body_too_large, choose_packer
 from ltrain_collector.query.execution import QueryRunner
 from ltrain_collector.query.executors import NoSlot, NoSlotReason, QueryScheduler
 from ltrain_collector.query.instruments import QueryInstruments
-from ltrain_collector.query.keyless import KeylessPolicy
 from ltrain_collector.query.limits import RoleLimits, only_reads
 from ltrain_collector.query.response import ResultResponse, error_response
 from ltrain_collector.query.sessions import Sessions
@@ -75,10 +74,7 @@ class ClickHouseHttp:
         self._keys = keys
         self._sessions = Sessions(engine)
         self._roles = roles
-        reader = ReaderPolicy(engine, self._roles.reader)
-        self._runner = QueryRunner(
-            engine, self._sessions, reader, KeylessPolicy(engine), self._roles
-        )
+        self._runner = QueryRunner(engine, self._sessions, TableFunctions(engine), roles)
         self._reader_scheduler = QueryScheduler("read", READER_SLOTS)
         self._admin_scheduler = QueryScheduler("query", ADMIN_SLOTS)
         self._stopping = asyncio.Event()

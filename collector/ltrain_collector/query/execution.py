@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 
 from ltrain_collector.access import Grant
-from ltrain_collector.errors import ACCESS_DENIED, QueryFailed
-from ltrain_collector.query.access import TABLE_FILTERS, ReaderPolicy, without_hints
-from ltrain_collector.query.keyless import KeylessPolicy, change_refused
-from ltrain_collector.query.limits import TOO_LARGE, Limits, RoleLimits, only_reads
+from ltrain_collector.errors import QueryFailed
+from ltrain_collector.query.access import StatementCheck, TableFunctions, without_hints
+from ltrain_collector.query.limits import TOO_LARGE, Limits, RoleLimits
+from ltrain_collector.query.policy import READER, TABLE_FILTERS, access_denied, policy_for
 from ltrain_collector.query.response import (
     is_revision_query,
     revision_block,
@@ -47,8 +47,7 @@ ARROW_WRITERS = {"ArrowStream": pa.ipc.new_stream, "Arrow": pa.ipc.new_file}
 class QueryRunner:
     engine: Engine
     sessions: Sessions
-    reader: ReaderPolicy
-    outside: KeylessPolicy
+    table_functions: TableFunctions
     roles: RoleLimits
 
     def run(
@@ -60,14 +59,8 @@ class QueryRunner:
             tag: start of the query's `log_comment`, by which `kill` finds it.
         """
         if statement.rows is not None:
-            if only_reads(grant):
-                raise QueryFailed(
-                    f"Code: {ACCESS_DENIED}. DB::Exception: A key of role 'query' cannot insert; "
-                    "use an admin key, which `ltrain key make admin` makes. (ACCESS_DENIED)",
-                    ACCESS_DENIED,
-                )
-            if grant is None:
-                raise change_refused()
+            if policy := policy_for(grant):
+                raise access_denied(policy.insert_refusal)
             yield self._insert(statement, session, tag)
             return
         try:
@@ -76,7 +69,9 @@ class QueryRunner:
             raise too_deep_error() from None
         except QueryFailed as error:
             explained = self.roles.for_grant(grant).explain(error)
-            raise (without_hints(explained) if only_reads(grant) else explained) from error
+            raise (
+                without_hints(explained) if policy_for(grant) is READER else explained
+            ) from error
 
     def _limited(
         self, statement: Statement, session: Session | None, grant: Grant | None, tag: str
@@ -89,13 +84,15 @@ class QueryRunner:
         )
         form = parsed.form or statement.form
         database, settings = statement.database, dict(statement.settings)
-        if only_reads(grant):
-            database = "otel" if database in ("", "default") else database
-            self.reader.check(parsed, settings, database)
+        policy = policy_for(grant)
+        if policy is READER and database in ("", "default"):
+            database = "otel"
+        if policy is not None:
+            check = StatementCheck(self.engine, self.table_functions, policy, limits, database)
+            check.check(parsed, settings)
+        if policy is READER:
             settings |= {"readonly": "2", "additional_table_filters": TABLE_FILTERS}
-        elif statement.read_only or grant is None:
-            if grant is None:
-                self.outside.check(parsed, settings)
+        elif statement.read_only or policy is not None:
             if statement.read_only and session is not None and not parsed.is_read:
                 raise READ_ONLY
             if settings.get("readonly") != "1":
