@@ -75,7 +75,7 @@ class OpenToAll(LtrainError, PermissionError):
 
 
 class PortTaken(LtrainError, OSError):
-    """A port that another process listens on."""
+    """Another process listens on the port."""
 
     def __init__(self, port: int, option: str, hint: str = "") -> None:
         super().__init__(
@@ -86,7 +86,7 @@ class PortTaken(LtrainError, OSError):
 
 
 class BadPort(LtrainError, OSError):
-    """A port or an address that this process cannot listen on."""
+    """This process cannot listen on the port or the address."""
 
     def __init__(self, host: str, port: int, option: str, why: str) -> None:
         super().__init__(

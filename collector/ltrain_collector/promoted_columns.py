@@ -26,7 +26,7 @@ RECORD_ATTRIBUTES = {"traces": "SpanAttributes", "logs": "LogAttributes"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromotedColumn:
-    """A column and the attributes that it is read from; the first that is not empty counts."""
+    """A column and its attributes, of which the first that is not empty counts."""
 
     name: str
     type: str
@@ -312,7 +312,7 @@ def placeholders(signal: str) -> dict[str, str]:
 IDENTITY_ATTRIBUTES = {
     name: each.record[0] for each in PROMOTED if each.identity for name in each.resource
 }
-"""Every attribute from which readers take an identity, and the identity attribute it stands for."""
+"""The identity attribute by each attribute from which readers take an identity."""
 
 _KIND = "lower(extract(toString(GenAiKind), '[^.]+$'))"
 """The last part of a dotted kind: doGenerate of ai.generateText.doGenerate."""

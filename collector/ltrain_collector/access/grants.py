@@ -1,4 +1,4 @@
-"""What a key allows, and which sender the store records for its holder."""
+"""The rights of a key, and the sender that the store records for its holder."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -52,7 +52,7 @@ INGEST_SENDERS = {
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What the key of a request allows."""
+    """The rights of a request, from its key."""
 
     role: Role
     name: str = ""

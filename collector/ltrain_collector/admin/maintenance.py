@@ -42,7 +42,7 @@ def store_status(store: Store) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class PrunedTable:
-    """What a prune removes from one table, and what remains."""
+    """The rows of one table that a prune removes and leaves."""
 
     table: str
     rows: int
@@ -53,7 +53,7 @@ class PrunedTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PruneFilter:
-    """Which rows to remove: those that meet all conditions that are set."""
+    """The conditions on rows to remove: a row must meet every condition that is set."""
 
     before: datetime | None = None
     """Remove rollouts whose last span started earlier, and older spans without a rollout."""

@@ -1,4 +1,4 @@
-"""Which rollouts and traces are listed: a filter, as SQL conditions on the spans of a store."""
+"""The filter of listed rollouts and traces, as SQL conditions on the spans of a store."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -31,7 +31,7 @@ RATED = f"(SELECT unit FROM ({_BY_HAND}))"
 
 @dataclass(frozen=True, slots=True)
 class TraceFilter:
-    """Which rollouts and traces are listed."""
+    """The filter of the listed rollouts and traces."""
 
     run: str | None = None
     mode: str | None = None
@@ -52,7 +52,7 @@ class TraceFilter:
         """Return the SQL condition on spans, and its parameters.
 
         Raises:
-            BadTime: `since` is no time.
+            BadTime: `since` is not a time.
         """
         sql, params = [f"NOT {IS_EVALUATION}"], dict[str, object]()
         if self.run is not None:

@@ -1,4 +1,4 @@
-"""`ltrain traces`: print the rollouts and traces of a store, and what they add up to."""
+"""`ltrain traces`: print the rollouts and traces of a store, and their totals."""
 
 import json
 from dataclasses import asdict

@@ -1,4 +1,4 @@
-"""Rollouts and traces of a store by a filter, the newest first, and what they add up to.
+"""Rollouts and traces of a store by a filter, the newest first, and their totals.
 
 An LLM call is often recorded by several instrumentations: its calls, tools and tokens are those of
 the one that recorded the most. Traces without an LLM call, such as other requests to a service, are
@@ -48,7 +48,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What all selected rollouts and traces add up to."""
+    """The totals of all selected rollouts and traces."""
 
     units: int
     """Rollouts and traces with an LLM call."""
@@ -145,7 +145,7 @@ def _line(row: dict[str, Any], scores: dict[str, str]) -> Line:
 
 
 def read_totals(store: Store, selection: TraceFilter) -> Totals:
-    """Return what all selected rollouts and traces add up to."""
+    """Return the totals of all selected rollouts and traces."""
     where, params = selection.condition()
     by_scope = (
         f"SELECT ScopeName AS scope, {UNIT_SQL} AS unit, max(SessionId) AS session, "

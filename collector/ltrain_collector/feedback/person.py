@@ -66,7 +66,7 @@ class StoredFeedback:
 
     @property
     def place(self) -> tuple[str, str]:
-        """What it judges, and under which name: a later one takes its place."""
+        """The judged call and the name of the judgement: later feedback with both replaces it."""
         return self.call, self.name
 
     def repeats(self, feedback: Feedback) -> bool:

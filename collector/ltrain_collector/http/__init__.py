@@ -1,4 +1,4 @@
-"""What every HTTP server of ltrain needs beside starlette: limits, origin checks, compression."""
+"""Limits, origin checks and compression, which every HTTP server of ltrain adds to starlette."""
 
 from typing import TYPE_CHECKING
 

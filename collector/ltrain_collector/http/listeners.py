@@ -81,7 +81,7 @@ def check_tls(tls: Tls | None) -> None:
     """Check the files of a certificate, before a server does what takes long.
 
     Raises:
-        BadTls: when they are no certificate with its key.
+        BadTls: the files are not a certificate with its key.
     """
     if tls is None:
         return

@@ -1,4 +1,4 @@
-"""What a collector measures of itself: `/metrics`, `/health` and rows in its own store."""
+"""The collector's measurements of itself: `/metrics`, `/health` and rows in its own store."""
 
 from typing import TYPE_CHECKING
 

@@ -17,7 +17,7 @@ REASONS = {
 
 
 class QueryInstruments:
-    """What is counted of queries."""
+    """Counts queries, their seconds and their errors."""
 
     def __init__(self, meter: Meter) -> None:
         self.running = 0

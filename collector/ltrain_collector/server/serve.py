@@ -132,7 +132,7 @@ def serve(
     Raises:
         BadKeys: the store's file of keys is damaged.
         BadSetting: a limit of queries is invalid.
-        BadTls: the files of `tls` are no certificate with its key.
+        BadTls: the files of `tls` are not a certificate with its key.
         OpenToAll: other machines could reach the store, and it has no keys.
         PortTaken: another process listens on a port.
         StoreInUse: another process has the folder open.

