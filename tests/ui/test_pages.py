@@ -243,7 +243,7 @@ def test_two_versions_task_by_task(page: Page) -> None:
     press(page, "u")
     expect(page.get_by_text("reward +0.250")).to_be_visible()
     for query, sentence in {
-        "a=sql&b=sql@2": "is no version of a policy",
+        "a=sql&b=sql@2": "is not a version of a policy",
         "a=sql@0&b=sql@7": "no rollout in mode &#39;val&#39; that sql@7",
     }.items():
         response = page.request.get(f"/compare?{query}")

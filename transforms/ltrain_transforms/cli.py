@@ -170,7 +170,7 @@ def init(
         TrainableMode | None, typer.Option(help="The mode to read; default: train, else prod.")
     ] = None,
 ) -> None:
-    """Write a recipe, an agent and a reward function to start from, made from stored traces.
+    """Write a first recipe, agent and reward function, made from stored traces.
 
     No file is overwritten: an agent, a reward and tasks that exist are kept, and a recipe is
     refused. The printed lines say what is missing, and which command is next.

@@ -24,7 +24,7 @@ class NothingToBuild(LtrainError, LookupError):
 
 
 class NoDataset(LtrainError, LookupError):
-    """A folder that is no dataset."""
+    """A folder that is not a dataset."""
 
 
 class DatasetExists(LtrainError, FileExistsError):

@@ -50,7 +50,7 @@ class PolicyVersion(BaseModel):
     version: int
     artifact: Artifact = "weights"
     parent: int | None = None
-    """The version that training continued from."""
+    """The parent version, which training continued."""
     base: int | None = None
     """The version whose weights an adapter is added to, and which the learner loads before it loads
     the checkpoint."""

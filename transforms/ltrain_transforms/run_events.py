@@ -74,7 +74,7 @@ class Training(BaseModel):
     rules: dict[str, float] = {}
     """Mean of each rule's rewards over the rollouts."""
     samples: int = 0
-    """Rows that the policy was trained on."""
+    """The trained rows."""
     tokens: int = 0
     """Tokens of these rows."""
     drops: dict[str, int] = {}
@@ -83,14 +83,14 @@ class Training(BaseModel):
     raised: tuple[tuple[str, str], ...] = ()
     """The kind and the subject of each alarm, in the order of `alarms`."""
     figures: DatasetFigures | None = None
-    """What alarms look at in the dataset."""
+    """The figures of the dataset that alarms read."""
     undone: int = 0
     """Optimizer steps that were undone because a number was not finite."""
     metrics: dict[str, float] = {}
 
 
 class Event(BaseModel):
-    """What happened; it never changes."""
+    """The kind of event; it never changes."""
 
     model_config = FROZEN
 
@@ -103,7 +103,7 @@ class Started(Event):
     recipe: str
     """Digest of the recipe."""
     policies: dict[str, int]
-    """The version of each trained policy that training starts from."""
+    """The first version of each trained policy."""
 
 
 class Opened(Event):
@@ -226,10 +226,10 @@ JOURNAL = "journal.jsonl"
 
 
 def parse_events(content: bytes) -> list[AnyEvent]:
-    """Return the events of a journal; a line that a kill cut off is no event.
+    """Return the events of a journal; a line that a kill cut off is ignored.
 
     Raises:
-        ValueError: when a line is no event, or the first one is not `started`.
+        ValueError: when a line is not an event, or the first one is not `started`.
     """
     complete, _, _ = content.rpartition(b"\n")
     events = [EVENT.validate_json(line) for line in complete.split(b"\n")]
@@ -243,6 +243,6 @@ def read_events(folder: Path) -> list[AnyEvent]:
 
     Raises:
         OSError: when there is no journal.
-        ValueError: when a line is no event, or the first one is not `started`.
+        ValueError: when a line is not an event, or the first one is not `started`.
     """
     return parse_events((folder / JOURNAL).read_bytes())

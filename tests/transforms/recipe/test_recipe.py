@@ -63,9 +63,9 @@ def test_budgets_are_not_in_the_digest(tmp_path: Path) -> None:
         ),
         (
             "[train]\nray_address = 'ray://head:10001'\n",
-            r"train.ray_address: 'ray://head:10001' is no address .*`ray start --head` prints",
+            r"train.ray_address: 'ray://head:10001' is not the address .*`ray start --head` prints",
         ),
-        ("[train]\nray_address = 'head'\n", r"train.ray_address: 'head' is no address"),
+        ("[train]\nray_address = 'head'\n", r"train.ray_address: 'head' is not the address"),
         ("[credit.process]\nreturns = 'reward-to-go'\n", "Did you mean 'reward_to_go'"),
         ("[credit.outcome]\npeers = 'agnet'\n", "'agnet'.*Did you mean 'agent'"),
         (
@@ -83,7 +83,7 @@ def test_budgets_are_not_in_the_digest(tmp_path: Path) -> None:
         ),
         ('[[policy]]\nname = "b"\nsampling = { min_tokens = 3 }\n', r"min_tokens = 3.*Remove"),
         ('[[policy]]\nname = "b"\nsampling = { top_k = 5, seed = 1 }\n', r"top_k = 5.*Remove"),
-        ("[source]\nsince = 'yesterday'\n", "source.since: 'yesterday' is no ISO 8601 time"),
+        ("[source]\nsince = 'yesterday'\n", "source.since: 'yesterday' is not an ISO 8601 time"),
         ("[credit.process]\nweight = nan\n", "credit.process.weight: .*finite.*Given: nan"),
         ("[filter]\nfailed = { reward = inf }\n", "filter.failed.reward: .*finite"),
         ('[[reward]]\nname = ""\nevaluation = "x"\n', "reward.1.name: .*at least 1 character"),

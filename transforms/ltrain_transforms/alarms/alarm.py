@@ -37,7 +37,7 @@ class Alarm:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What makes an alarm of the next wave the same one."""
+        """The identity of an alarm: an alarm of the next wave with the same key is a repetition."""
         return self.name, self.subject
 
 

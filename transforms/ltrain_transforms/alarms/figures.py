@@ -1,4 +1,4 @@
-"""The figures of a training wave that alarms look at: one row for each wave of a policy.
+"""The figures of a training wave that alarms read: one row for each wave of a policy.
 
 Most come from the wave's dataset; the others are what the run records of the wave.
 """
@@ -14,12 +14,12 @@ Scan = Callable[[str], pl.LazyFrame]
 LOSS_STAGES = ("executions", "rows")
 """Stages of drops that cost a rollout a call, or all of it."""
 BY_DESIGN = ("superseded", "held_out", "waiting", "consumed", "failed", "unchosen")
-"""Reasons at these stages that the recipe asks for, or that cost no rollout."""
+"""Reasons at these stages that the recipe requests, or that cost no rollout."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetFigures:
-    """What the dataset of a wave has. A figure that cannot be measured is None."""
+    """The figures of the dataset of a wave. A figure that cannot be measured is None."""
 
     lowest: float | None = None
     """The lowest outcome of a rollout."""
@@ -51,7 +51,7 @@ class WaveFigures(DatasetFigures):
     drift: float | None = None
     """How far the log-probabilities of learner and server differ: the metric `drift_k3`."""
     drift_tokens: float = 0.0
-    """Tokens that it is a mean of."""
+    """The number of tokens in this mean."""
     selective: tuple[str, ...] = ()
     """The sentences of the build on drops that go together with low reward."""
 

@@ -1,4 +1,4 @@
-"""Which of several choices of one answer the agent continued with.
+"""The choice of an answer that the agent used, where the answer has several.
 
 The messages of the later calls of an execution decide. A choice is continued by a call whose input
 begins with the input of the answer and that choice. Thinking is not compared, because clients leave

@@ -1,4 +1,4 @@
-"""A span with the call that it describes, and what such spans are compared by."""
+"""A span with the call that it describes, and the key by which such spans are compared."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -27,7 +27,7 @@ CONTENTS = dict(
         strict=True,
     )
 )
-"""The columns that the runner's spans have attributes for."""
+"""The columns whose values are attributes of the runner's spans."""
 MAX_SPANS = (1 << 31) - 1
 """Upper bound of reported spans: an agent may write any number, and it must fit the column."""
 SLACK = 2_000_000

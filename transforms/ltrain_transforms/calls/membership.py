@@ -171,7 +171,7 @@ def _by_link(spans: pl.DataFrame) -> pl.DataFrame:
 def _below_hosts(spans: pl.DataFrame, strays: Strays) -> pl.DataFrame:
     """Set the parent of each stray to its host, and `host_trace` to the trace of the host.
 
-    `host_trace` is the span's own trace where it is no stray, and null where hosts are ambiguous.
+    `host_trace` is the own trace of a span that is not a stray, and null where hosts are ambiguous.
     A stray that has another execution than its host stays where it is.
     """
     hosts = _hosts_of_one_execution(spans, strays.hosts)

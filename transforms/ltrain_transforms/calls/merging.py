@@ -26,7 +26,7 @@ MESSAGE_FIELDS: tuple[Literal["input_messages", "output_messages"], ...] = (
     "output_messages",
 )
 COMPARED = ("output", "tools")
-"""What captures of one call are compared by."""
+"""The fields by which captures of one call are compared."""
 
 
 @dataclass(slots=True)

@@ -51,7 +51,7 @@ def _added(before: str, text: str) -> str | None:
 
 
 def _joined(before: Array | None, added: Array | None) -> Array | None:
-    """Return both lists as one; None where one cannot be read or is empty: `[1,]` is no JSON."""
+    """Return both lists as one; None where one cannot be read or is empty: `[1,]` is not JSON."""
     if before is None or added is None or not len(before) or not len(added):
         return None
     return np.concatenate([before, added])

@@ -1,4 +1,4 @@
-"""Selection of the groups to train on: those in which some execution is better than another."""
+"""Selection of the trained groups: those in which some execution is better than another."""
 
 from hashlib import sha256
 
@@ -22,7 +22,7 @@ REASONS = {
 def select_groups(
     recipe: Recipe, executions: pl.DataFrame, transitions: pl.DataFrame
 ) -> tuple[pl.Series, pl.DataFrame]:
-    """Return the ids of the executions to train on, and the others as `DROPS`.
+    """Return the ids of the trained executions, and the others as `DROPS`.
 
     `filter.max_groups` selects the groups with the widest outcome. Ties are broken by the largest
     advantage, then by a hash, so that no task is favoured by its name. With `gae` the trainer

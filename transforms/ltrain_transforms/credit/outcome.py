@@ -61,11 +61,7 @@ def _advantages(
 
 
 def check_advantages(estimator: str, advantages: pl.Series, rows: int) -> pl.Series:
-    """Return the advantages of an estimator as floats.
-
-    Raises:
-        BadEstimator: unless they are a Series with a finite number or null for each of `rows`.
-    """
+    """Return the advantages of an estimator as floats."""
     if not isinstance(advantages, pl.Series) or len(advantages) != rows:
         got = f"{len(advantages)} rows" if isinstance(advantages, pl.Series) else type(advantages)
         raise BadEstimator(

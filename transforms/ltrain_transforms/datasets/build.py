@@ -115,7 +115,7 @@ def build(
 
 @dataclass(frozen=True, slots=True)
 class BuildRequest:
-    """Which spans of which store a dataset is built from, and by which recipe."""
+    """The input of a build: the store, the selection of its spans, and the recipe."""
 
     store: Store
     recipe: Recipe
@@ -142,7 +142,7 @@ class BuildRequest:
 
 @dataclass(frozen=True, slots=True)
 class BuildPlan:
-    """The batches to build, and the waves that they are of."""
+    """The batches to build, and their waves."""
 
     watermark: str
     waves: WaveStates
@@ -152,7 +152,7 @@ class BuildPlan:
     newest: int | None
     """The end of the newest of all selected spans, in nanoseconds."""
     previous: dict[str, Any] | None
-    """The manifest of the dataset that the new waves are added to."""
+    """The manifest of the dataset that gets the new waves."""
 
 
 @dataclass(slots=True)

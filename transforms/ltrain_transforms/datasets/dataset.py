@@ -37,7 +37,7 @@ class Dataset:
 
     @property
     def batches(self) -> list["DatasetBatch"]:
-        """The batches of whole executions that it was built from."""
+        """The batches of whole executions that the dataset contains."""
         files = (self.path / "executions").glob("*.parquet")
         return [DatasetBatch(self.path, file.name) for file in sorted(files)]
 
@@ -54,7 +54,7 @@ class Dataset:
 
     @property
     def drops(self) -> pl.DataFrame:
-        """What was left out, and why: the table `drops` without `other_spans`."""
+        """The omitted spans, calls and rows with their reasons: `drops` without `other_spans`."""
         return self.table("drops").filter(pl.col("reason") != OTHER_SPAN)
 
     @property

@@ -78,12 +78,7 @@ class Draft:
 
 @contextmanager
 def open_draft(out: Path) -> Iterator[Draft]:
-    """Open a draft that replaces `out` when the block ends without an error.
-
-    Raises:
-        NoDataset: when `out` exists and is not a dataset, or is inside one.
-        Unwritable: when it cannot be written, or the disk is full.
-    """
+    """Open a draft that replaces `out` when the block ends without an error."""
     with writing_output("The dataset", out):
         if out.exists() and not (out / MANIFEST).exists() and not _is_empty_folder(out):
             raise NoDataset(f"{out} exists and is not a dataset. Choose another folder with --out.")

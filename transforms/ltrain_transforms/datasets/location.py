@@ -1,7 +1,7 @@
 """The folders of datasets, `datasets/<run>/<name>` below LTRAIN_HOME, and what may replace one.
 
 A dataset is the lineage of the versions that were trained on it, so a build replaces another
-dataset only if that is asked for.
+dataset only on request.
 """
 
 import json
@@ -14,7 +14,7 @@ from ltrain_transforms.datasets.manifest import MANIFEST, Manifest
 from ltrain_transforms.errors import DatasetExists
 
 IDENTITY = ("run", "mode", "wave", "groups")
-"""The parameters of a build's query that say what a dataset is of."""
+"""The parameters of a build's query that identify a dataset."""
 
 
 def dataset_folder(
@@ -45,7 +45,7 @@ def list_manifests(home: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
     for path in sorted([*root.glob(f"*/{MANIFEST}"), *root.glob(f"*/*/{MANIFEST}")]):
         if any(part.startswith(".") for part in path.relative_to(root).parts):
             continue  # a draft
-        # without one it is no dataset; `Dataset.open` raises for it when the user names it
+        # without a manifest it is not a dataset; `Dataset.open` raises if the user names it
         if manifest := _read_manifest(path.parent):
             yield path.parent, manifest
 
@@ -54,9 +54,6 @@ def check_replaceable(out: Path, new: Manifest, *, update: bool) -> None:
     """Check that `new` may replace the dataset in `out`, if there is one.
 
     It may if both have the same rows, or with `update` if both are of the same run, mode and wave.
-
-    Raises:
-        DatasetExists: otherwise.
     """
     if not (out / MANIFEST).exists():
         return

@@ -19,7 +19,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "samples": ("execution_id", "sample_id"),
     "drops": ("stage", "id", "reason"),
 }
-"""The columns that the rows of each table are sorted by."""
+"""The sort key of each table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class Manifest:
     id: str
     schema: int = SCHEMA_VERSION
     store: str
-    """The store that the traces were read from."""
+    """The store of the traces."""
     query: str
     """The SQL that selected the spans."""
     parameters: dict[str, Any]

@@ -81,7 +81,7 @@ class TraceJob:
 
 @dataclass(frozen=True, slots=True)
 class TraceSummary:
-    """What the manifest needs from phase 1 of a batch."""
+    """The results of phase 1 of a batch that the manifest records."""
 
     parts: list[Part]
     task_files: set[str]
@@ -185,7 +185,7 @@ class RowsJob:
 
 @dataclass(frozen=True, slots=True)
 class RowsSummary:
-    """What the manifest needs from phase 3 of a batch."""
+    """The results of phase 3 of a batch that the manifest records."""
 
     parts: list[Part]
     drops: Counter[str]

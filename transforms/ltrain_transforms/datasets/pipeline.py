@@ -46,7 +46,7 @@ NO_CALLS = {"no_calls": "it counts in its group, and made no call of the trained
 
 @dataclass(frozen=True, slots=True)
 class ParsedSpans:
-    """What spans record, before a recipe assigns any reward."""
+    """The content of spans, before a recipe assigns any reward."""
 
     calls: pl.DataFrame
     executions: pl.DataFrame
@@ -84,7 +84,7 @@ class CreditedExecutions:
     outcomes: pl.DataFrame
     """`execution_id`, `reward`: the outcome of each execution that has one."""
     trained_ids: pl.Series
-    """`execution_id` of the executions to train on."""
+    """`execution_id` of the trained executions."""
     drops: pl.DataFrame
 
 
@@ -219,7 +219,7 @@ def _without_calls(trained_ids: pl.Series, transitions: pl.DataFrame) -> pl.Data
 
 
 def _unused_spans(spans: pl.DataFrame, parsed: ParsedSpans) -> pl.DataFrame:
-    """Return `DROPS`: the spans that no table was made from."""
+    """Return `DROPS`: the spans that are in no table."""
     used = pl.concat(
         [
             parsed.calls["source_spans"].explode(),

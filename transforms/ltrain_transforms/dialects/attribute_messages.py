@@ -31,7 +31,7 @@ class AttributeMessages:
     system: Sequence[Fields] = ()
     """Instructions from another attribute; they come first."""
     _objects: Any = UNPARSED
-    """The messages as JSON objects; None where `raw` is no JSON list."""
+    """The messages as JSON objects; None where `raw` is not a JSON list."""
     _messages: Any = UNPARSED
     _comparable: Any = UNPARSED
 
@@ -49,7 +49,7 @@ class AttributeMessages:
 
     @property
     def broken(self) -> bool:
-        """Whether the text is no JSON list: it was cut, or never was one."""
+        """Whether the text is not a JSON list, or is a truncated list."""
         return self._parse() is None
 
     @property

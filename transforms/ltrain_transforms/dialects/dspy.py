@@ -14,13 +14,13 @@ from ltrain_transforms.traces import Span, parse_json, to_text
 SCOPE = "openinference.instrumentation.dspy"
 
 METHODS = (".__call__", ".acall", ".forward", ".aforward")
-"""What follows the name of a tool or module in the names of its spans."""
+"""The suffix of a tool's or module's name in the names of its spans."""
 AGENTS = ("ReAct", "ReActV2", "CodeAct")
 """Modules that call tools."""
 ENVELOPES = ("kwargs", "input_args")
 """Arguments that hold all others."""
 RECORDS = ("history", "trajectory", "termination_reason")
-"""What an agent returns beside the fields of its answer."""
+"""The value that an agent returns beside the fields of its answer."""
 
 
 def _read(span: Span) -> Partial:

@@ -27,7 +27,7 @@ KINDS: dict[str, Kind] = {
 
 
 MERGED_TOOLS = "(merged tools)"
-"""google-adk's name of a span that repeats the results of parallel tools; it is no call."""
+"""google-adk's name of a span that repeats the results of parallel tools; it is not a call."""
 ADK = "gcp.vertex.agent."
 """The beginning of google-adk's own attributes."""
 NO_ID = "<not specified>"

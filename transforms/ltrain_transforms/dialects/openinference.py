@@ -49,7 +49,7 @@ def _read(span: Span) -> Partial:
     if kind is None or llama_index.is_internal(span):
         return {}
     if kind == "node" and span.scope == agent_runs.SMOLAGENTS:
-        return {}  # a step of smolagents' loop is no node: it encloses one LLM call and its tools
+        return {}  # a step of smolagents' loop is not a node: it encloses an LLM call and its tools
     metadata = span.json("metadata")
     partial = non_empty(
         kind=kind, **_place(span, kind, metadata if isinstance(metadata, dict) else {})

@@ -52,7 +52,7 @@ class Tokens(NamedTuple):
 
 
 class Partial(TypedDict, total=False):
-    """What one span knows of a call.
+    """The content of a call that one span records.
 
     A column of `CALLS` with the source `FIELD` needs no entry here: `non_empty` takes any field.
     """
@@ -109,7 +109,7 @@ class Dialect(NamedTuple):
     messages: str = ""
     """The form of its messages."""
     tokens: str = ""
-    """What it records of tokens: counts, ids, log-probabilities."""
+    """The tokens that the span records: counts, ids, log-probabilities."""
     missing: str = ""
     """The fields that it cannot fill."""
 

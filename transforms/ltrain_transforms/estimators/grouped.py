@@ -33,7 +33,7 @@ def dr_grpo(members: pl.DataFrame, settings: OutcomeSettings) -> pl.Series:
 def rloo(members: pl.DataFrame, settings: OutcomeSettings) -> pl.Series:
     """A_i = R_i - mean of the other returns of the group (RLOO, arXiv 2402.14740).
 
-    Unbiased: the baseline does not contain the return that it is subtracted from.
+    Unbiased: the baseline does not contain the return of the execution itself.
     """
     return compare_within_group(members, R - (R.sum() - R) / (pl.len() - 1))
 

@@ -51,7 +51,7 @@ class Estimator(Generic[Function]):
     paper: str = ""
     """Its name and number; the function's docstring has the number, too."""
     use: str = ""
-    """What it is for."""
+    """The purpose."""
     reach: Reach = "wave"
     """Which executions may change each other's advantage: those of a group; those of a wave (the
     batch of whitening); or all that are read (running baselines). A step estimator compares within

@@ -28,11 +28,7 @@ class NotText(ValueError):
 
 
 def to_chat(messages: Iterable[Message]) -> list[ChatMessage]:
-    """Convert messages: thinking becomes `reasoning_content`, each tool result a message.
-
-    Raises:
-        NotText: when a message holds an image, audio or a file.
-    """
+    """Convert messages: thinking becomes `reasoning_content`, each tool result a message."""
     return [converted for message in messages for converted in _converted(message)]
 
 

@@ -87,7 +87,7 @@ class ExportResult:
 
     rows: JsonLines | ParquetRows
     lineage: list[list[str]]
-    """For each row the ids of the executions or calls that it was made from."""
+    """For each row the ids of its executions or calls."""
     drops: pl.DataFrame
     """`DROPS`: executions and calls that are in no row, and why."""
 

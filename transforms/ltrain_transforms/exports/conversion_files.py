@@ -28,7 +28,7 @@ class Piece(NamedTuple):
     """The sort key: an execution id."""
     content: FileRange
     lineage: list[list[str]]
-    """For each row the ids that it was made from."""
+    """For each row the ids of its executions or calls."""
 
 
 class ExportJob:

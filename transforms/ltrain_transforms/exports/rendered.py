@@ -51,11 +51,7 @@ class BadTokenizer(LtrainError, ValueError):
 
 
 def export_rendered(job: ExportJob) -> ExportResult:
-    """Export the rows of the best rollouts.
-
-    Raises:
-        BadTokenizer: when the folder has no tokenizer, or the tokenizer has no chat template.
-    """
+    """Export the rows of the best rollouts."""
     options = job.options
     tokenizer = load_tokenizer(options.tokenizer, options.chat_template)
     recipe = _recipe(job.dataset, options)

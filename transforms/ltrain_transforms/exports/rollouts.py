@@ -31,7 +31,7 @@ CONVERSATION_COLUMNS = (
     "redacted",
     "choice",
 )
-"""The columns of `calls` that conversations are made from."""
+"""The columns of `calls` that conversations need."""
 
 REASONS = {
     "no_calls": "it made no call of the policy",
@@ -54,7 +54,7 @@ class BatchConversations:
 
     by_execution: dict[str, list[Conversation]]
     calls: pl.DataFrame
-    """The rows of `calls` that the conversations were made from."""
+    """The rows of `calls` of the conversations."""
     without_calls: pl.DataFrame
     """`DROPS`: executions without a call."""
     unusable: pl.DataFrame

@@ -34,7 +34,7 @@ class Outcome(Section):
     """How rewards of peers become [advantages](credit.md#outcome); default with
     `source.mode = "prod"`: `reinforce_pp`, as production traffic has one execution a task."""
     peers: Peers = Peers.GROUP
-    """What is compared with what: see the choices below."""
+    """The executions that are compared: see the choices below."""
     decay: float = Field(default=0.95, ge=0, lt=1)
     """The share of its baseline that `rae` keeps at each new return."""
 

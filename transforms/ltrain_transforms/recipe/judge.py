@@ -40,7 +40,7 @@ class Judge(UpstreamModel):
     """The `params` of a reward with `use = "judge"`."""
 
     rubric: str = Field(default=DEFAULT_RUBRIC, min_length=1)
-    """What makes a result good: a few sentences, or points with their share of the score."""
+    """The criteria of a good result: a few sentences, or points with their share of the score."""
     model: str = Field(default=JUDGE, min_length=1)
     """Model that judges: that of a `[[serve.route]]`, or with `url` the server's name of it."""
     reference: str | None = None

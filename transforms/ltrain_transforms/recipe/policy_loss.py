@@ -13,7 +13,7 @@ class PolicyLoss:
     """A policy loss of verl that a recipe may name."""
 
     doc: str
-    """What it computes, and its paper."""
+    """The formula and its paper."""
     needs_token_weighting: str = ""
     """Why the advantage cannot carry a weight; empty: the loss is proportional to the advantage."""
     per_row: bool = False
@@ -66,11 +66,7 @@ OTHER_ESTIMATOR_NAMES = {"kl": "k1", "mse": "k2", "low_var_kl": "k3"}
 
 
 def check_estimator(name: str) -> None:
-    """Check that a recipe may name an estimator of the KL divergence.
-
-    Raises:
-        ValueError: when it is unknown.
-    """
+    """Check that a recipe may name an estimator of the KL divergence."""
     if name in OTHER_ESTIMATOR_NAMES:
         raise ValueError(f"verl's '{name}' is '{OTHER_ESTIMATOR_NAMES[name]}' here.")
     if name not in KL_ESTIMATORS:
@@ -78,11 +74,7 @@ def check_estimator(name: str) -> None:
 
 
 def check_loss(name: str) -> None:
-    """Check that a recipe may name a loss.
-
-    Raises:
-        ValueError: when the loss is unknown, or cannot be aggregated as the learner does.
-    """
+    """Check that a recipe may name a loss."""
     if name in UNSUPPORTED_LOSSES:
         allowed = ", ".join(sorted(POLICY_LOSSES))
         raise ValueError(f"'{name}': {UNSUPPORTED_LOSSES[name]}. Choose from: {allowed}.")
@@ -91,11 +83,7 @@ def check_loss(name: str) -> None:
 
 
 def check_weighting(name: str, weighting: str) -> None:
-    """Check that a loss can be weighted as `loss_weighting` says.
-
-    Raises:
-        ValueError: when it cannot.
-    """
+    """Check that a loss can be weighted as `loss_weighting` says."""
     reason = POLICY_LOSSES[name].needs_token_weighting
     if reason and weighting != "token":
         others = sorted(n for n, each in POLICY_LOSSES.items() if not each.needs_token_weighting)

@@ -71,7 +71,8 @@ class Source(Section):
             datetime.fromisoformat(value or "2026-01-31")
         except ValueError as error:
             raise ValueError(
-                f"'{value}' is no ISO 8601 time, such as '2026-01-31' or '2026-01-31T12:00:00Z'."
+                f"'{value}' is not an ISO 8601 time, such as '2026-01-31' or "
+                "'2026-01-31T12:00:00Z'."
             ) from error
         return value
 
@@ -88,7 +89,7 @@ class Filter(Section):
     """Longer rows are dropped as `too_long`; a row's length is that of its last call's prompt and
     response."""
     too_long: Literal["call", "row"] = "call"
-    """What is dropped from a longer row: the calls that do not fit, or all of its calls."""
+    """The dropped part of a longer row: the calls that do not fit, or all of its calls."""
     allow: tuple[
         Literal[
             "incomplete",

@@ -46,7 +46,7 @@ class Serve(Section):
     chat_template: str | None = None
     """File of the chat template, in the recipe's folder; unset: the model's own."""
     publish: Publish = "auto"
-    """What a run publishes of its LoRA adapter: `adapter`, which no call waits for, or `merged`
+    """The published form of a LoRA adapter: `adapter`, which no call waits for, or `merged`
     weights; auto: what a trial at the start shows, and merged for a vLLM on a CPU."""
     max_adapters: int | None = Field(default=None, ge=1)
     """Most adapters of the policy in the policy server; unset: `train.max_staleness` and one more,

@@ -186,9 +186,9 @@ class Train(Section):
     def _node_address(cls, address: str | None) -> str | None:
         if address is not None and not re.fullmatch(r"auto|[^/\s]+:\d+", address):
             raise ValueError(
-                f"{address!r} is no address of a Ray cluster that a learner can join. Set it to "
-                "the host:port that `ray start --head` prints, or to auto, and run the command on "
-                "a machine of the cluster. A ray:// address cannot carry a learner."
+                f"{address!r} is not the address of a Ray cluster that a learner can join. Set it "
+                "to the host:port that `ray start --head` prints, or to auto, and run the command "
+                "on a machine of the cluster. A ray:// address cannot carry a learner."
             )
         return address
 

@@ -1,4 +1,4 @@
-"""What tells that a run has changed, read from columns that cost little."""
+"""Marks of a run, from columns that cost little: another mark means that the run has changed."""
 
 from ltrain_collector.store import Store
 

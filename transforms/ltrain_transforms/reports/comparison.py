@@ -85,7 +85,7 @@ def read_scores(
     for version in (a, b):
         found = IDENTIFIER.fullmatch(version)
         if found is None or found["version"] is None:
-            raise NothingToShow(f"'{version}' is no version of a policy. Write NAME@VERSION.")
+            raise NothingToShow(f"'{version}' is not a version of a policy. Write NAME@VERSION.")
     sql = SCORES.format(runner=sender_roles.role_condition(Role.RUNNER, trust))
     parameters = {
         "policies": [version.rpartition("@")[0] for version in (a, b)],

@@ -52,7 +52,7 @@ def drop_counts(rows: pl.DataFrame) -> Grid:
 
 
 def lineage_facts(manifest: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield name and value of what a dataset was made from."""
+    """Yield the name and the value of each input of a dataset."""
     yield "store", str(manifest["store"])
     yield (
         "watermark",

@@ -1,4 +1,4 @@
-"""What a store and a home contain: tables of runs, of policies and of datasets."""
+"""The content of a store and a home: tables of runs, of policies and of datasets."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -59,10 +59,10 @@ DATASET_COLUMNS = ("dataset", "waves", "executions", "rows", "drops", "folder")
 
 @dataclass(frozen=True, slots=True)
 class RunFigures:
-    """What the store has of a run."""
+    """The records of a run in the store."""
 
     change: Change
-    """What it had when it was read."""
+    """The state of these records when they were read."""
     trust: tuple[str, ...]
     cells: tuple[Cell, ...]
     """Waves, rollouts, rewards in training and validation, and waves with alarms."""
@@ -132,7 +132,7 @@ class RunTable:
         self._known = known | _read_figures(store, changed, trust)
 
     def _dropped(self, newest: WaveDataset | None) -> str | None:
-        """Return the share of the rollouts of a wave that no row is of, as text."""
+        """Return the share of the rollouts of a wave without a row, as text."""
         if newest is None:
             return None
         wave, path, dataset = newest

@@ -1,4 +1,4 @@
-"""What an id can name, the id as a user typed it, and references from one report to another."""
+"""The kinds of ids, the id as a user typed it, and references from one report to another."""
 
 from dataclasses import dataclass
 from enum import StrEnum

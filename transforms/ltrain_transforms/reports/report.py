@@ -48,10 +48,10 @@ class Chart:
     y_label: str
     series: tuple[tuple[str, Points], ...]
     waves: tuple[str, str] | None = None
-    """The run and the mode of the waves that the points are of; None if they are of none."""
+    """The run and the mode of the waves of the points; None if they are of none."""
 
     def wave(self, number: int) -> WaveReference | None:
-        """Return the wave that a point is of."""
+        """Return the wave of a point."""
         return None if self.waves is None else WaveReference(*self.waves, number)
 
 

@@ -33,7 +33,7 @@ SUMS = pl.Schema(
 """One rule on one execution: the count of `CONTRIBUTIONS` with a reason, and their sum."""
 
 OUTCOME_COLUMNS = ("execution_id", "call_id", "rule", "source", "value")
-"""The columns that the outcome of an execution is computed from."""
+"""The columns that determine the outcome of an execution."""
 
 
 @dataclass(slots=True)

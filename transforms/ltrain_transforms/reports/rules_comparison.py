@@ -1,4 +1,4 @@
-"""What the rewards of a recipe give on a wave, beside those of the recipe that trained on it."""
+"""The rewards of a wave by a recipe, beside the rewards by the recipe that trained on the wave."""
 
 from pathlib import Path
 

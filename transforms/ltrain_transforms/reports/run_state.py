@@ -69,7 +69,7 @@ class RunState:
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """What the file of a run tells of it."""
+    """The state of a run that its file records."""
 
     run: str
     finished: bool

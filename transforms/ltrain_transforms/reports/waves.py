@@ -167,7 +167,7 @@ class RunWaves:
     """`mode`, `wave`, `name`, `source`, `mean` over the rollouts that count."""
     updates: list[WaveUpdate]
     alarms: pl.DataFrame
-    """What `query_alarms` returns."""
+    """The columns that `query_alarms` returns."""
 
 
 def query_waves(store: Store, run: str, trust: Sequence[str] = sender_roles.TRUSTED) -> RunWaves:

@@ -1,4 +1,4 @@
-"""The protocol of every kind of reward, and what rewards read.
+"""The protocol of every kind of reward, and the inputs of rewards.
 
 A kind is a class with this protocol in this folder, a member of `RuleKind` in `recipe/reward.py`,
 where `Reward` checks its keys, and a row in `kinds.KINDS`. Builds and reports call only the
@@ -33,7 +33,7 @@ Python rule."""
 
 
 class Reads(StrEnum):
-    """What a kind of reward reads; it decides when the reward contributes."""
+    """The input of a kind of reward; it decides when the reward contributes."""
 
     EVALUATIONS = "evaluations"
     """Evaluations of one execution, which then has an outcome."""
@@ -87,7 +87,7 @@ class NullPredicates:
 
 @dataclass(frozen=True, slots=True)
 class TraceCounts:
-    """What the traces hold, for the report on a reward."""
+    """The counts of the traces, for the report on a reward."""
 
     executions: pl.DataFrame
     """With the columns of `GROUP_STATS`."""

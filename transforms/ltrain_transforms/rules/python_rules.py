@@ -17,7 +17,7 @@ from ltrain_transforms.traces import error_text
 GROUP = "ltrain.rules"
 
 RETURNED = pl.Schema({"call_id": pl.String(), "value": pl.Float64(), "evidence": pl.String()})
-"""What a function returns; `evidence` is optional."""
+"""The columns that a function returns; `evidence` is optional."""
 
 RESULTS = pl.Schema(
     {"execution_id": pl.String(), "seq": pl.Int32(), **RETURNED, "error": pl.String()}

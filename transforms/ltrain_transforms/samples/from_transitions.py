@@ -68,7 +68,7 @@ def samples(
 
 
 def _unchosen(usable: pl.DataFrame) -> pl.DataFrame:
-    """Return `DROPS`: the choices of calls in rows that the agent did not continue with."""
+    """Return `DROPS`: the choices of calls in rows that the agent did not use."""
     several = usable.filter(pl.col("choices") > 1)
     each = several.with_columns(other=pl.int_ranges("choices")).explode("other")
     others = each.filter(pl.col("other") != pl.col("choice")).select(

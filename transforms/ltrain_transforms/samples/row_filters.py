@@ -1,4 +1,4 @@
-"""Filters of rows: calls that cannot be trained on, by their tokens, sampling or content.
+"""Filters of rows: calls that training cannot use, by their tokens, sampling or content.
 
 They run after credit and change no advantage.
 """
@@ -65,7 +65,7 @@ def filter_inputs(calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def taken_choice(column: str) -> pl.Expr:
-    """Return the choice that the agent continued with: the only one, or the column `choice`."""
+    """Return the choice that the agent used: the only one, or the column `choice`."""
     return pl.col(column).list.get(pl.col("choice").fill_null(0), null_on_oob=True)
 
 

@@ -110,7 +110,7 @@ class _Classifier:
         return messages + answer if messages and answer else []
 
     def _answer(self, call: int) -> list[Message]:
-        """Return the answer that the agent continued with; empty if it is missing."""
+        """Return the answer that the agent used; empty if it is missing."""
         choice = self.choices[call]
         return read_messages(self.outputs[call])[choice : choice + 1]
 

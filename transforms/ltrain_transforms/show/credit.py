@@ -89,7 +89,7 @@ def describe_training(step: TreeCall) -> str:
 
 
 def describe_mismatch(step: TreeCall) -> str:
-    """Return which field the captures of a call disagree on; empty if they agree."""
+    """Return the field in which the captures of a call differ; empty if they agree."""
     mismatch = step.call["capture_mismatch"]
     return f"its captures disagree on {mismatch}; the gateway's counts" if mismatch else ""
 

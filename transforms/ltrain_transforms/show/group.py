@@ -42,7 +42,7 @@ class MemberCall:
 
     @property
     def choice(self) -> tuple[str, str, str]:
-        """What two rollouts have in common if they have done the same."""
+        """The key of a rollout: two rollouts that have done the same have the same key."""
         return self.label, self.status, self.digest
 
 

@@ -52,7 +52,7 @@ def look_up(
     """Look up what `identifier` names; the store is opened for what is in it only.
 
     Args:
-        against: another dataset, which the first is compared with.
+        against: another dataset, for a comparison.
         report_status: called with what is being read, where that takes long.
 
     Raises:
@@ -79,7 +79,7 @@ def look_up_in_home(
     """Return the report on a dataset or a policy; None if `identifier` names neither.
 
     Args:
-        against: another dataset, which the first is compared with.
+        against: another dataset, for a comparison.
         folders: whether the folder of a dataset names it too.
 
     Raises:
@@ -103,12 +103,7 @@ def look_up_in_store(
     recipe: Path | None = None,
     report_status: Callable[[str], None] = ignore_status,
 ) -> RolloutTree | Report:
-    """Look up a run, rollout, trace, session or span in an open store.
-
-    Raises:
-        NothingToShow: when the id names nothing, or several things.
-        BadRecipe: when the recipe for a rollout or run is not valid.
-    """
+    """Look up a run, rollout, trace, session or span in an open store."""
     name = Identifier.parse(identifier)
     try:
         return _run_or_execution(store, name, home, recipe, report_status)

@@ -74,7 +74,7 @@ def show(
     Args:
         store: an open store, or its address; the default is that of `Store.open`.
         recipe: the recipe with the rewards; the default is `ltrain.toml`, if there is one.
-        against: another dataset, which the first is compared with.
+        against: another dataset, for a comparison.
 
     Raises:
         NothingToShow: when the id names nothing, or several things.

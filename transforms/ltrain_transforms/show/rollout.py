@@ -50,7 +50,7 @@ class RolloutTables:
     recipe: str
     """A label of the recipe, for the reader."""
     kind: str = "rollout"
-    """What the id names: a rollout, a trace or a session."""
+    """The kind of the id: a rollout, a trace or a session."""
     explanations: Mapping[str, str] = field(default_factory=dict)
     """Score and explanation of evaluations, as text for the reader, by the evidence of rewards."""
     extent: Extent = Extent.CREDIT

@@ -41,7 +41,7 @@ FIRST_SPANS = 160
 
 @dataclass(frozen=True, slots=True)
 class SpansState:
-    """What the store has of an execution or of a group; another state means other trees."""
+    """The state of an execution or a group in the store; another state means other trees."""
 
     spans: int
     latest: str

@@ -59,9 +59,6 @@ def find_rollout(name: Identifier, store: Store, trust: Sequence[str]) -> dict[s
 
     Args:
         trust: the recipe's `source.trust`.
-
-    Raises:
-        NothingToShow: when several ids begin so.
     """
     if Kind.ROLLOUT not in name.kinds:
         return None
@@ -72,11 +69,7 @@ def find_rollout(name: Identifier, store: Store, trust: Sequence[str]) -> dict[s
 
 
 def find_traffic(name: Identifier, store: Store) -> tuple[TrafficKind, str] | None:
-    """Find a trace or a session by its id or the beginning of it; a whole id comes first.
-
-    Raises:
-        NothingToShow: when several ids begin so.
-    """
+    """Find a trace or a session by its id or the beginning of it; a whole id comes first."""
     kinds: tuple[TrafficKind, ...] = ("trace", "session")
     found = {
         kind: traffic_ids(store, kind, name.text, MAX_CANDIDATES)

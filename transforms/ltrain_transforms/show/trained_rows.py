@@ -20,7 +20,7 @@ TOKENIZER = "tokenizer.json"
 LEVELS = 5
 """Number of shades for positive and for negative values."""
 SHADES = ("advantage", "logprob", "weight")
-"""The values of a token that a shade can stand for."""
+"""The values of a token that a shade can show."""
 
 Decode = Callable[[Sequence[int]], str]
 

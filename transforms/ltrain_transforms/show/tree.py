@@ -33,7 +33,7 @@ class RewardEntry:
     value: float
     source: str
     evidence: str
-    """The call or span that the reward is based on, as text for the reader."""
+    """The call or span that is the reward's evidence, as text for the reader."""
     explanation: str = ""
     """The score of an evaluation and its explanation; '' if it has none."""
 
@@ -106,7 +106,7 @@ class RolloutTree:
     tables: dict[str, pl.DataFrame] = field(repr=False)
     """Its rows of every derived table."""
     kind: str = "rollout"
-    """What the id names: a rollout, a trace or a session."""
+    """The kind of the id: a rollout, a trace or a session."""
     extent: Extent = Extent.CREDIT
     """How much was read of it."""
 

@@ -1,4 +1,4 @@
-"""What a model call is recognised by in another trace of its process, as SQL.
+"""The keys by which a model call is recognised in another trace of its process, as SQL.
 
 Two instrumentations of one process may each make a trace of the same call. A key is `id:` with the
 response's id, `answer:` with a hash of the answer's first text or tool, or `error:`. Equal keys are

@@ -12,7 +12,7 @@ from ltrain_transforms.source.reader import Selection, batch_column, selection_c
 
 @contextmanager
 def explain_query_errors(store: Store, source: Source, selection: Selection) -> Iterator[None]:
-    """Turn ClickHouse's error about a selection into one that the user can act on.
+    """Turn ClickHouse's error about a selection into an error that names the remedy.
 
     Raises:
         NothingToBuild: the store lacks ltrain's tables.

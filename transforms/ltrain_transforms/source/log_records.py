@@ -1,4 +1,4 @@
-"""Attach the log records of the store to the spans they were written in: messages, evaluations.
+"""Attach the log records of the store to the spans that contain them: messages, evaluations.
 
 Only OpenTelemetry's gen_ai events are read, of the executions of the given spans. A record whose
 span is missing is attached to the first span of its execution, with `in_span` false.

@@ -338,7 +338,7 @@ NUMERIC_COLUMNS = (
     ),
     "reported",
 )
-"""Columns that are numbers in the attributes; null where the text is no number that fits."""
+"""Columns that are numbers in the attributes; null where the text is not a number that fits."""
 
 
 def _typed(rows: pl.DataFrame, trust: Sequence[str]) -> pl.DataFrame:

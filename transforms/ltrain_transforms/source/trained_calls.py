@@ -16,7 +16,7 @@ from ltrain_transforms.rules import sql
 from ltrain_transforms.tables import DROPS, Table
 
 AGENT_OUTCOMES = ("ok", "error", "timeout")
-"""Outcomes that the agent is responsible for."""
+"""Outcomes that the agent causes."""
 
 REASONS = {
     "held_out": "its mode is test; or it is val, and neither the mode that is read nor a "
@@ -118,7 +118,7 @@ def select_executions(
     Args:
         executions: all of each group.
         rewarded: ids of the executions that have an outcome.
-        outdated: `OUTDATED`, the executions that the trained version must not be trained on.
+        outdated: `OUTDATED`, the executions that must not train the version.
         judged: whether the recipe names an evaluation. Without one, the rules read only the spans
             that the agent sent, so an execution that withheld spans is not compared.
     """

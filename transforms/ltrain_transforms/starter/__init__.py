@@ -1,4 +1,4 @@
-"""`ltrain init`: a recipe, an agent and a reward function to start from, from stored traces."""
+"""`ltrain init`: a first recipe, agent and reward function, from stored traces."""
 
 from typing import TYPE_CHECKING
 

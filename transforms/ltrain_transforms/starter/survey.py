@@ -1,4 +1,4 @@
-"""What the stored traces say that a recipe needs: executions, agents, tools, tasks, rewards."""
+"""The facts of stored traces that a recipe needs: executions, agents, tools, tasks, rewards."""
 
 import json
 from dataclasses import dataclass, field
@@ -39,7 +39,7 @@ class StoredReward:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What the newest traces of a run, or of all traffic, say."""
+    """The facts of the newest traces of a run, or of all traffic."""
 
     mode: TrainableMode
     run: str | None

@@ -34,7 +34,7 @@ TAIL = 32
 UNREACHABLE = 1 << 62
 """A length that no prompt reaches."""
 MIN_SUMMARY = 16
-"""Characters; a shorter text may occur in a prompt by chance, so it is no summary."""
+"""Characters; a shorter text may occur in a prompt by chance, so it is not a summary."""
 SLACK = 2_000_000
 """Nanoseconds by which a call may seem to outlast its successor's start: see `described.SLACK`."""
 

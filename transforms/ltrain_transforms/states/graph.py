@@ -78,7 +78,7 @@ class Graph:
         return parent is None or parent.name != call.name or parent.node != call.node
 
     def state_before(self, node: CallRecord) -> GraphState | None:
-        """Return the state that a node finds; None where its input is no state."""
+        """Return the state that a node finds; None where its input is not a state."""
         scope = self._scopes.setdefault(node.parent_id, _Scope())
         scope.advance(node.start)
         values, ended = unwrap_payload(parse_json(node.input)), scope.ended
@@ -90,7 +90,7 @@ class Graph:
         return GraphState(self._prefix(node.parent_id), values, ended, before)
 
     def state_after(self, graph: CallRecord) -> GraphState | None:
-        """Return the state after a graph's last node; None where its output is no state."""
+        """Return the state after a graph's last node; None where its output is not a state."""
         parent = self.graphs[graph.call_id]
         scope = self._scopes.get(parent, _Scope())
         values = unwrap_payload(parse_json(graph.output))
@@ -102,7 +102,7 @@ class Graph:
     def _graphs(self) -> dict[str, str | None]:
         """Return the calls that are graphs.
 
-        Nodes without a parent belong to the first call that encloses them and is no node.
+        Nodes without a parent belong to the first call that encloses them and is not a node.
         """
         parents = {node.parent_id for node in self.nodes.values()}
         graphs: dict[str, str | None] = {

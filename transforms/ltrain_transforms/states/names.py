@@ -18,7 +18,7 @@ CONTEXT = "context"
 
 
 def agent_name(call: CallRecord) -> str | None:
-    """Return the agent; None where the column holds the name of a node that is no agent."""
+    """Return the agent; None where the column holds the name of a node that is not an agent."""
     return call.agent if call.agent != call.node else None
 
 

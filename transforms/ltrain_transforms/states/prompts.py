@@ -47,7 +47,7 @@ def parse_turns(messages: Any) -> list[Turn]:
 
 
 def join_turns(turns: Iterable[Turn]) -> str:
-    """Return the text of all turns, in which values are searched for."""
+    """Return the text of all turns, in which values are searched."""
     return SEPARATOR.join([turn.text for turn in turns])
 
 

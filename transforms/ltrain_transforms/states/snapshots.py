@@ -81,7 +81,7 @@ class CallRecord(NamedTuple):
 
 
 class Observation(NamedTuple):
-    """What one call observed and did: a row of `OBSERVATIONS`."""
+    """The observation and the action of one call: a row of `OBSERVATIONS`."""
 
     call_id: str
     reads: list[str]

@@ -73,7 +73,7 @@ def without_ids(value: Any) -> Any:
 
 
 def search_texts(value: Any) -> tuple[str, ...]:
-    """Return the texts to search for; a prompt that holds one of them shows `value`.
+    """Return the texts of the search; a prompt that holds one of them shows `value`.
 
     For a list these are the longest texts of its items.
     """

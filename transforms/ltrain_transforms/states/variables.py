@@ -75,7 +75,7 @@ class Variables:
     current: dict[str, CurrentValue] = field(default_factory=dict)
     rows: list[Row] = field(default_factory=list)
     graph_hashes: dict[str, int] = field(default_factory=dict)
-    """What each variable of a graph's state adds to the digest of the state."""
+    """The part of a state's digest that each variable of a graph's state adds."""
     result_ids: set[str] = field(default_factory=set)
     """Ids of the tool calls whose result was written."""
     _state_digest: str | None = None

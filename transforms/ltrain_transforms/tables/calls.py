@@ -24,7 +24,7 @@ from ltrain_transforms.tables.column import (
 
 
 class CellSource(StrEnum):
-    """Where the cells of a column come from."""
+    """The source of the cells of a column."""
 
     FIELD = "field"
     """The field of that name that dialects read, merged over the spans of the call."""

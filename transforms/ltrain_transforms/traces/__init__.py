@@ -1,4 +1,4 @@
-"""What one span, one message and one history of messages contain, read from untrusted text."""
+"""The content of one span, one message and one history of messages, from untrusted text."""
 
 from typing import TYPE_CHECKING
 

@@ -86,7 +86,7 @@ class Message:
     """A message of a prompt or of an answer."""
 
     fields: Fields
-    """The object that it was read from."""
+    """The object that contains the message."""
     role: str = field(compare=False)
     """The role, as recorded; an empty string where there is none."""
     parts: list[MessagePart] = field(compare=False)
@@ -118,7 +118,7 @@ class Message:
 
 
 def read_messages(value: Any) -> list[Message]:
-    """Return the messages of a JSON list or of its text; none where `value` is no list."""
+    """Return the messages of a JSON list or of its text; none where `value` is not a list."""
     messages = parse_json(value)
     if not isinstance(messages, list):
         return []

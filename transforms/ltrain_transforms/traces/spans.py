@@ -82,7 +82,7 @@ class Span(NamedTuple):
         return None
 
     def json(self, *names: str) -> Any:
-        """Return the first of these attributes, parsed; text that is no JSON stays text."""
+        """Return the first of these attributes, parsed; text that is not JSON stays text."""
         return parse_json(self.get(*names))
 
     def integer(self, *names: str) -> int | None:

@@ -32,7 +32,7 @@ MAX_ERROR_CHARS = 200
 
 
 def parse_json(text: Any) -> Any:
-    """Return the value of JSON; return text that is no JSON, or nested too deep, unchanged."""
+    """Return the value of JSON; return text that is not JSON, or nested too deep, unchanged."""
     if not isinstance(text, str) or not text:
         return text
     try:
@@ -46,7 +46,7 @@ def parse_json(text: Any) -> Any:
 
 
 def parse_count(text: str | None) -> int | None:
-    """Return a count that fits a 64-bit column; None where `text` is no such count."""
+    """Return a count that fits a 64-bit column; None where `text` is not such a count."""
     if text is None:
         return None
     if len(text) < 19 and text.isascii() and text.isdigit():
@@ -59,7 +59,7 @@ def parse_count(text: str | None) -> int | None:
 
 
 def parse_index(text: str) -> int | None:
-    """Return a list index; None where `text` is no plausible one."""
+    """Return a list index; None where `text` is not a plausible index."""
     return int(text) if len(text) < 10 and text.isascii() and text.isdigit() else None
 
 
