@@ -14,9 +14,9 @@ The gateway and captures record each HTTP request, so their spans with equal inp
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
-from ltrain_transforms.calls.described import (
+from ltrain_transforms.calls.call import (
     SLACK,
-    DescribedSpan,
+    Call,
     ancestors,
     comparable_output,
     last_input,
@@ -31,17 +31,15 @@ KEPT_FIELDS = ("agent", "node", "version", "endpoint", "status", "error_type")
 """Fields of an LLM span that hold for the agent or node that it is."""
 
 
-def as_containers(
-    enclosing: Mapping[str, Span], described: Sequence[DescribedSpan]
-) -> list[DescribedSpan]:
+def as_containers(enclosing: Mapping[str, Span], described: Sequence[Call]) -> list[Call]:
     """Return the spans; LLM spans around several calls describe an agent or a node.
 
     Args:
         enclosing: every span of the execution, by id.
     """
     by_id = {one.span.span_id: one for one in described}
-    inside: defaultdict[str, list[DescribedSpan]] = defaultdict(list)
-    apart: defaultdict[str, list[DescribedSpan]] = defaultdict(list)
+    inside: defaultdict[str, list[Call]] = defaultdict(list)
+    apart: defaultdict[str, list[Call]] = defaultdict(list)
     for one in described:
         if one.partial["kind"] == "llm":
             _assign_to_outer(one, enclosing, by_id, inside, apart)
@@ -56,11 +54,11 @@ def as_containers(
 
 
 def _assign_to_outer(
-    one: DescribedSpan,
+    one: Call,
     enclosing: Mapping[str, Span],
-    by_id: Mapping[str, DescribedSpan],
-    inside: Mapping[str, list[DescribedSpan]],
-    apart: Mapping[str, list[DescribedSpan]],
+    by_id: Mapping[str, Call],
+    inside: Mapping[str, list[Call]],
+    apart: Mapping[str, list[Call]],
 ) -> None:
     """Add `one` to the calls of its nearest LLM ancestor: `apart` where a call is between."""
     direct = True
@@ -74,9 +72,7 @@ def _assign_to_outer(
         direct = False
 
 
-def _is_container(
-    outer: DescribedSpan, inside: Sequence[DescribedSpan], apart: Sequence[DescribedSpan]
-) -> bool:
+def _is_container(outer: Call, inside: Sequence[Call], apart: Sequence[Call]) -> bool:
     if not inside and not apart:
         return False
     if _are_several(inside) or (inside and outer.span.name.startswith(AGENT_SPAN)):
@@ -88,11 +84,11 @@ def _is_container(
     return repeats and _are_several([*inside, *apart])
 
 
-def _are_several(calls: Sequence[DescribedSpan]) -> bool:
+def _are_several(calls: Sequence[Call]) -> bool:
     """Return whether spans with one LLM ancestor are different calls, not retries or duplicates."""
     if len(calls) < 2:
         return False
-    by_scope: defaultdict[str, list[DescribedSpan]] = defaultdict(list)
+    by_scope: defaultdict[str, list[Call]] = defaultdict(list)
     for one in calls:
         by_scope[one.span.scope].append(one)
     recorded = [one for one in calls if _succeeded(one) and not one.partial.get("measured")]
@@ -104,15 +100,15 @@ def _are_several(calls: Sequence[DescribedSpan]) -> bool:
     )
 
 
-def _succeeded(one: DescribedSpan) -> bool:
+def _succeeded(one: Call) -> bool:
     return one.partial.get("status") != "error"
 
 
-def _have_different_inputs(calls: Sequence[DescribedSpan]) -> bool:
+def _have_different_inputs(calls: Sequence[Call]) -> bool:
     return len({last_input(one.partial) for one in calls} - {None}) > 1
 
 
-def _follow_each_other(calls: Sequence[DescribedSpan]) -> bool:
+def _follow_each_other(calls: Sequence[Call]) -> bool:
     """Return whether one of these spans of a process began after others had ended."""
     ends: dict[str | None, int] = {}
     for one in sorted(calls, key=lambda one: one.span.start):
@@ -124,7 +120,7 @@ def _follow_each_other(calls: Sequence[DescribedSpan]) -> bool:
     return False
 
 
-def _container(one: DescribedSpan) -> DescribedSpan:
+def _container(one: Call) -> Call:
     """Return the span as that of an agent if it names one, else as that of a node."""
     partial = one.partial
     container: Partial = {"kind": "node"}
@@ -141,4 +137,4 @@ def _container(one: DescribedSpan) -> DescribedSpan:
     texts = [messages_text([message]) for message in answer.messages] if answer else []
     if answers := [text for text in texts if text]:
         container["output"] = answers[-1]
-    return DescribedSpan(one.span, container)
+    return Call(one.span, container)

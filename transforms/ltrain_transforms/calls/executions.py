@@ -31,7 +31,7 @@ CONTENTS = dict(
 MAX_SPANS = (1 << 31) - 1
 """Upper bound of reported spans: an agent may write any number, and it must fit the column."""
 SLACK = 2_000_000
-"""Nanoseconds by which a call may seem to outlast its successor's start: see `described.SLACK`."""
+"""Nanoseconds by which a call may seem to outlast its successor's start: see `call.SLACK`."""
 
 
 def idle_cutoff(newest: int | None, idle_timeout: float | None) -> int | None:

@@ -8,13 +8,12 @@ from typing import Any
 import polars as pl
 
 from ltrain_transforms.calls import requesters, span_errors
+from ltrain_transforms.calls.call import Call
 from ltrain_transforms.calls.choices import continued_choices
-from ltrain_transforms.calls.described import DescribedSpan
 from ltrain_transforms.calls.grouping import group_spans
 from ltrain_transforms.calls.merging import (
     CELL_NAMES,
     MESSAGE_FIELDS,
-    Call,
     call_cells,
     merge_spans,
     place_call,
@@ -96,7 +95,7 @@ def _rows(spans: Iterable[Span], dropped: list[DropRow]) -> Iterable[tuple[Any, 
             continue
         partial, failures = describe(span)
         if partial is not None:
-            described.append(DescribedSpan(span, partial))
+            described.append(Call(span, partial))
             dropped += [span_errors.dialect_drop(span.span_id, *failure) for failure in failures]
         elif failures:
             dropped.append(_drop(span, "unreadable", failures[-1][1]))
@@ -110,7 +109,7 @@ def _drop(span: Span, reason: str, error: Exception | None = None) -> DropRow:
 
 
 def _merge_readable(
-    by_id: dict[str, Span], described: Sequence[DescribedSpan], dropped: list[DropRow]
+    by_id: dict[str, Span], described: Sequence[Call], dropped: list[DropRow]
 ) -> list[tuple[Any, ...]]:
     """Return the cells of the calls, without the spans that cannot be merged."""
     while True:
@@ -129,7 +128,7 @@ def _merge_readable(
         return cells
 
 
-def _is_readable(one: DescribedSpan) -> bool:
+def _is_readable(one: Call) -> bool:
     """Return whether a span can be read as a call by itself."""
     try:
         list(map(call_cells, _merged_calls({one.span.span_id: one.span}, [one])))
@@ -138,9 +137,9 @@ def _is_readable(one: DescribedSpan) -> bool:
     return True
 
 
-def _merged_calls(by_id: dict[str, Span], described: Sequence[DescribedSpan]) -> list[Call]:
+def _merged_calls(by_id: dict[str, Span], described: Sequence[Call]) -> list[Call]:
     merged = sorted(map(merge_spans, group_spans(by_id, described)), key=_order)
-    by_span = {one.span.span_id: call for call in merged for one in call.spans}
+    by_span = {one.span.span_id: call for call in merged for one in call.singles}
     for call in merged:
         place_call(call, by_id, by_span)
     requesters.assign_requesters(merged)
@@ -149,12 +148,12 @@ def _merged_calls(by_id: dict[str, Span], described: Sequence[DescribedSpan]) ->
 
 def _order(call: Call) -> tuple[int, int, str]:
     """Sort key: by start; of two that start together, the enclosing one first."""
-    return call.outer.start, -call.outer.end, call.call_id
+    return call.span.start, -call.span.end, call.call_id
 
 
 def _message_drops(call: Call) -> Iterator[DropRow]:
     for name in MESSAGE_FIELDS:
-        messages = call.merged.get(name)
+        messages = call.partial.get(name)
         if messages is not None and messages.broken:
             yield span_errors.attribute_drop(call.call_id, messages.attribute, "not_json")
 

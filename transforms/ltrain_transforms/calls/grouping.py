@@ -14,14 +14,14 @@ around several calls is none of them (see `containers`).
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from ltrain_transforms.calls.containers import as_containers
-from ltrain_transforms.calls.described import (
+from ltrain_transforms.calls.call import (
     SLACK,
-    DescribedSpan,
+    Call,
     ancestors,
     comparable_output,
     last_input,
 )
+from ltrain_transforms.calls.containers import as_containers
 from ltrain_transforms.dialects import Partial
 from ltrain_transforms.traces import Role, Span
 
@@ -30,9 +30,7 @@ MAX_RUNNING = 500
 a bound the cost is the square of the number of spans that an agent writes."""
 
 
-def group_spans(
-    enclosing: Mapping[str, Span], described: Sequence[DescribedSpan]
-) -> list[list[DescribedSpan]]:
+def group_spans(enclosing: Mapping[str, Span], described: Sequence[Call]) -> list[list[Call]]:
     """Return the spans of each call, the outermost first.
 
     Args:
@@ -51,7 +49,7 @@ def group_spans(
 class _Groups:
     """A union-find over described spans."""
 
-    def __init__(self, described: Sequence[DescribedSpan]) -> None:
+    def __init__(self, described: Sequence[Call]) -> None:
         self.by_id = {one.span.span_id: one for one in described}
         self._parent = {span_id: span_id for span_id in self.by_id}
 
@@ -61,22 +59,20 @@ class _Groups:
             span_id = self._parent[span_id]
         return span_id
 
-    def join(self, one: DescribedSpan, other: DescribedSpan) -> None:
+    def join(self, one: Call, other: Call) -> None:
         self._parent[self.root(one.span.span_id)] = self.root(other.span.span_id)
 
-    def together(self, one: DescribedSpan, other: DescribedSpan) -> bool:
+    def together(self, one: Call, other: Call) -> bool:
         return self.root(one.span.span_id) == self.root(other.span.span_id)
 
-    def members(self) -> list[list[DescribedSpan]]:
-        by_root: defaultdict[str, list[DescribedSpan]] = defaultdict(list)
+    def members(self) -> list[list[Call]]:
+        by_root: defaultdict[str, list[Call]] = defaultdict(list)
         for span_id, one in self.by_id.items():
             by_root[self.root(span_id)].append(one)
         return list(by_root.values())
 
 
-def _split_answers(
-    enclosing: Mapping[str, Span], members: list[DescribedSpan]
-) -> Iterator[list[DescribedSpan]]:
+def _split_answers(enclosing: Mapping[str, Span], members: list[Call]) -> Iterator[list[Call]]:
     """Yield one group for each answer of the gateway, with the spans that enclose only that answer.
 
     Retries of an SDK have one answer. A span that encloses several answers does not make retries
@@ -99,7 +95,7 @@ def _split_answers(
     yield members
 
 
-def outermost_first(one: DescribedSpan) -> tuple[bool, int, int, str]:
+def outermost_first(one: Call) -> tuple[bool, int, int, str]:
     """Sort key: the longest span first; spans of the gateway and of captures last."""
     span = one.span
     return one.partial.get("measured", False), span.start - span.end, span.start, span.span_id
@@ -114,7 +110,7 @@ def _join_by_ancestry(enclosing: Mapping[str, Span], groups: _Groups) -> None:
             groups.join(one, above)
 
 
-def _nearest(span: Span, enclosing: Mapping[str, Span], groups: _Groups) -> DescribedSpan | None:
+def _nearest(span: Span, enclosing: Mapping[str, Span], groups: _Groups) -> Call | None:
     """Return the nearest ancestor that describes a call."""
     for ancestor in ancestors(span, enclosing):
         if ancestor.span_id in groups.by_id:
@@ -122,7 +118,7 @@ def _nearest(span: Span, enclosing: Mapping[str, Span], groups: _Groups) -> Desc
     return None
 
 
-def _same_call(inner: DescribedSpan, outer: DescribedSpan) -> bool:
+def _same_call(inner: Call, outer: Call) -> bool:
     one, other = inner.partial, outer.partial
     if one["kind"] != other["kind"]:
         return False
@@ -148,7 +144,7 @@ def _agree(one: Partial, other: Partial) -> bool:
     return any(known) or not known
 
 
-def _same_tool(inner: DescribedSpan, outer: DescribedSpan) -> bool:
+def _same_tool(inner: Call, outer: Call) -> bool:
     one, other = inner.partial.get("name"), outer.partial.get("name")
     if one is None or other is None or one == other:
         return True
@@ -156,8 +152,8 @@ def _same_tool(inner: DescribedSpan, outer: DescribedSpan) -> bool:
     return inner.span.get("mcp.method.name") is not None and other.endswith(one)
 
 
-def _join_by_response_id(llm: Sequence[DescribedSpan], groups: _Groups) -> None:
-    by_response: defaultdict[str, list[DescribedSpan]] = defaultdict(list)
+def _join_by_response_id(llm: Sequence[Call], groups: _Groups) -> None:
+    by_response: defaultdict[str, list[Call]] = defaultdict(list)
     for one in llm:
         answer = one.partial.get("response_id")
         for other in by_response[answer] if answer else ():
@@ -173,8 +169,8 @@ def _compatible(one: Partial, other: Partial) -> bool:
     return None in outputs or outputs[0] == outputs[1]
 
 
-def _join_by_containment(llm: Sequence[DescribedSpan], groups: _Groups) -> None:
-    running: list[DescribedSpan] = []
+def _join_by_containment(llm: Sequence[Call], groups: _Groups) -> None:
+    running: list[Call] = []
     for inner in sorted(llm, key=lambda one: (one.span.start, -one.span.end)):
         running = [one for one in running if one.span.end + SLACK >= inner.span.start]
         containers = [one for one in running if _contains(one.span, inner.span)]
@@ -195,7 +191,7 @@ def _contains(outer: Span, inner: Span) -> bool:
     )
 
 
-def _equal(inner: DescribedSpan, outer: DescribedSpan) -> bool:
+def _equal(inner: Call, outer: Call) -> bool:
     outputs = comparable_output(inner.partial), comparable_output(outer.partial)
     failed = [one.partial.get("status") == "error" for one in (inner, outer)]
     return outputs[0] == outputs[1] and (outputs[0] is not None or all(failed))

@@ -6,11 +6,10 @@ outermost span.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, cast
 
 from ltrain_instrument import attributes
-from ltrain_transforms.calls.described import DescribedSpan, ancestors, comparable_output
+from ltrain_transforms.calls.call import Call, ancestors, comparable_output
 from ltrain_transforms.dialects import AttributeMessages, Partial, Tokens
 from ltrain_transforms.tables import CellSource, columns_from
 from ltrain_transforms.traces import Role, Span, tool_requests
@@ -29,44 +28,10 @@ COMPARED = ("output", "tools")
 """The fields by which captures of one call are compared."""
 
 
-@dataclass(slots=True)
-class Call:
-    """A call while its spans are merged; `call_cells` returns the finished cells."""
-
-    spans: Sequence[DescribedSpan]
-    """Outermost first."""
-    merged: Partial
-    mismatch: str | None = None
-    """Where its captures disagree: see `compare_captures`."""
-    requested_by: str | None = None
-    parent_id: str | None = None
-    agent: str | None = None
-    node: str | None = None
-
-    @property
-    def outer(self) -> Span:
-        return self.spans[0].span
-
-    @property
-    def call_id(self) -> str:
-        return self.outer.span_id
-
-    @property
-    def kind(self) -> str:
-        return self.merged["kind"]
-
-    @property
-    def cut(self) -> bool:
-        """Whether the span that its messages come from was too large, so that texts were cut."""
-        cut = [one.partial for one in self.spans if attributes.CUT in one.span.attributes]
-        pairs = ((partial, name) for partial in cut for name in MESSAGE_FIELDS if name in partial)
-        return any(partial[name] is self.merged[name] for partial, name in pairs)
-
-
-def merge_spans(described: Sequence[DescribedSpan]) -> Call:
+def merge_spans(described: Sequence[Call]) -> Call:
     """Merge the partials of one call's spans; the outermost span is first."""
     if len(described) == 1:
-        return Call(described, described[0].partial)
+        return described[0]
     ordered = _by_priority(_without_forged(described))
     merged: Partial = {}
     for one in ordered:
@@ -84,10 +49,10 @@ def merge_spans(described: Sequence[DescribedSpan]) -> Call:
     if _failed(described):
         merged["status"] = "error"
     mismatch = compare_captures([one.partial for one in ordered], [o.span.scope for o in ordered])
-    return Call(described, merged, mismatch=mismatch)
+    return Call(described[0].span, merged, described, mismatch)
 
 
-def _take_request_ids(merged: Partial, ordered: Sequence[DescribedSpan]) -> None:
+def _take_request_ids(merged: Partial, ordered: Sequence[Call]) -> None:
     """Take an equal answer with the ids of its tool calls where the innermost one lacks them."""
     answer = merged.get("output_messages")
     if answer is None or _has_request_ids(answer):
@@ -121,7 +86,7 @@ def compare_captures(partials: Sequence[Partial], scopes: Sequence[str]) -> str 
     return ",".join(part for part, unlike in zip(COMPARED, differ, strict=True) if unlike) or None
 
 
-def _without_forged(described: Sequence[DescribedSpan]) -> Sequence[DescribedSpan]:
+def _without_forged(described: Sequence[Call]) -> Sequence[Call]:
     """Remove `GATEWAY_FIELDS` of untrusted spans from a call that the gateway recorded.
 
     Otherwise an agent could mark the calls that it does not want to be trained.
@@ -131,9 +96,9 @@ def _without_forged(described: Sequence[DescribedSpan]) -> Sequence[DescribedSpa
     return [one if one.span.trusted else _without_gateway_fields(one) for one in described]
 
 
-def _without_gateway_fields(one: DescribedSpan) -> DescribedSpan:
+def _without_gateway_fields(one: Call) -> Call:
     rest = {name: value for name, value in one.partial.items() if name not in GATEWAY_FIELDS}
-    return DescribedSpan(one.span, cast(Partial, rest))
+    return Call(one.span, cast(Partial, rest))
 
 
 def _trusted_spans(spans: Sequence[Span]) -> Sequence[Span]:
@@ -143,7 +108,7 @@ def _trusted_spans(spans: Sequence[Span]) -> Sequence[Span]:
     return spans
 
 
-def _by_priority(described: Sequence[DescribedSpan]) -> list[DescribedSpan]:
+def _by_priority(described: Sequence[Call]) -> list[Call]:
     """Sort so that the span whose fields win comes last.
 
     The gateway wins over captures, captures over all others; then a span that succeeded; then the
@@ -154,7 +119,7 @@ def _by_priority(described: Sequence[DescribedSpan]) -> list[DescribedSpan]:
         span = one.span
         longest[span.scope] = max(longest.get(span.scope, 0), span.end - span.start)
 
-    def priority(one: DescribedSpan) -> tuple[bool, bool, bool, int, int]:
+    def priority(one: Call) -> tuple[bool, bool, bool, int, int]:
         by_gateway = one.span.role == Role.GATEWAY
         measured = one.partial.get("measured", False)
         succeeded = one.partial.get("status") != "error"
@@ -163,7 +128,7 @@ def _by_priority(described: Sequence[DescribedSpan]) -> list[DescribedSpan]:
     return sorted(described, key=priority)
 
 
-def _failed(described: Sequence[DescribedSpan]) -> bool:
+def _failed(described: Sequence[Call]) -> bool:
     """An LLM call failed if its outermost span did (the SDK retries); others if any span did."""
     if described[0].partial["kind"] == "llm":
         return described[0].partial.get("status") == "error"
@@ -178,14 +143,15 @@ def place_call(call: Call, enclosing: Mapping[str, Span], calls: Mapping[str, Ca
         calls: every call of the execution, by the id of each of its spans.
     """
     ancestor_calls = [
-        calls[span.span_id] for span in ancestors(call.outer, enclosing) if span.span_id in calls
+        calls[span.span_id] for span in ancestors(call.span, enclosing) if span.span_id in calls
     ]
     outside = [one for one in ancestor_calls if one is not call]
+    call.requested_by = None  # of an earlier attempt to merge these spans
     call.parent_id = outside[0].call_id if outside else None
-    merged = call.merged
-    nodes = (one.merged.get("node") or one.outer.name for one in outside if one.kind == "node")
+    merged = call.partial
+    nodes = (one.partial.get("node") or one.span.name for one in outside if one.kind == "node")
     call.node = merged.get("node") or next(nodes, None)
-    agents = (one.merged.get("agent") for one in outside)
+    agents = (one.partial.get("agent") for one in outside)
     agent = merged.get("agent") or next((name for name in agents if name), None)
     call.agent = agent or call.node
 
@@ -228,7 +194,7 @@ CELL_NAMES = (*FIELD_NAMES, *MergedCells._fields)
 
 def call_cells(call: Call) -> tuple[Any, ...]:
     """Return the cells of `CELL_NAMES`."""
-    return (*field_cells(call.merged, FIELD_NAMES, DEFAULTS), *_merged_cells(call))
+    return (*field_cells(call.partial, FIELD_NAMES, DEFAULTS), *_merged_cells(call))
 
 
 def field_cells(
@@ -240,8 +206,8 @@ def field_cells(
 
 
 def _merged_cells(call: Call) -> MergedCells:
-    merged, outer = call.merged, call.outer
-    spans = [one.span for one in call.spans]
+    merged, outer = call.partial, call.span
+    spans = [one.span for one in call.singles]
     trusted, tokens = _trusted_spans(spans), merged.get("tokens")
     params, version = merged.get("params"), merged.get("policy_version")
     input_text, output_text, arguments, result = _texts(merged)
@@ -263,7 +229,7 @@ def _merged_cells(call: Call) -> MergedCells:
         arguments=arguments,
         result=result,
         requested_by=call.requested_by,
-        redacted=any([span.flag(attributes.REDACTED) for span in trusted]) or call.cut,
+        redacted=any([span.flag(attributes.REDACTED) for span in trusted]) or _is_cut(call),
         truncated=any([span.flag(attributes.TRUNCATED) for span in trusted]),
         capture_mismatch=call.mismatch,
         source_spans=[span.span_id for span in spans],
@@ -272,13 +238,20 @@ def _merged_cells(call: Call) -> MergedCells:
     )
 
 
+def _is_cut(call: Call) -> bool:
+    """Return whether the span of the call's messages was too large, so that texts were cut."""
+    cut = [one.partial for one in call.singles if attributes.CUT in one.span.attributes]
+    pairs = ((partial, name) for partial in cut for name in MESSAGE_FIELDS if name in partial)
+    return any(partial[name] is call.partial[name] for partial, name in pairs)
+
+
 def _name(call: Call) -> str:
-    merged = call.merged
+    merged = call.partial
     if call.kind in ("llm", "embedding"):
-        return merged.get("model") or call.outer.name
+        return merged.get("model") or call.span.name
     if call.kind == "agent":
-        return merged.get("agent") or call.outer.name
-    return merged.get("name") or call.outer.name
+        return merged.get("agent") or call.span.name
+    return merged.get("name") or call.span.name
 
 
 def _texts(merged: Partial) -> tuple[str | None, str | None, str | None, str | None]:

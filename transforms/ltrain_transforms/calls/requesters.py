@@ -10,7 +10,7 @@ from collections import defaultdict, deque
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from typing import Any
 
-from ltrain_transforms.calls.merging import Call
+from ltrain_transforms.calls.call import Call
 from ltrain_transforms.traces import ToolRequest, parse_json, tool_requests
 
 RecordedRequest = tuple[Call, ToolRequest]
@@ -24,14 +24,14 @@ def assign_requesters(calls: Sequence[Call]) -> None:
         calls: the calls of one execution, by start time.
     """
     by_id: dict[str | None, RecordedRequest] = {}
-    claimed = {call.merged.get("tool_call_id") for call in calls if call.kind == "tool"}
+    claimed = {call.partial.get("tool_call_id") for call in calls if call.kind == "tool"}
     requests = _OpenRequests(claimed)
     llm_calls: list[Call] = []
     by_call_id = {call.call_id: call for call in calls}
     for call in calls:
         if call.kind == "llm":
             llm_calls.append(call)
-            answer = call.merged.get("output_messages")
+            answer = call.partial.get("output_messages")
             for request in tool_requests([] if answer is None else answer.messages):
                 by_id[request.id] = (call, request)
                 requests.add(call, request)
@@ -46,7 +46,7 @@ def assign_requesters(calls: Sequence[Call]) -> None:
                 call.requested_by = _previous_llm_call(call, llm_calls)
     unanswered = requests.unanswered()
     for call in calls:
-        if call.kind == "tool" and "name" not in call.merged:
+        if call.kind == "tool" and "name" not in call.partial:
             own = [entry for entry in unanswered if entry[0].call_id == call.requested_by]
             if len(own) == 1:
                 _assign(call, *own[0])
@@ -79,8 +79,8 @@ class _OpenRequests:
         A tool with an id that no request has, since its framework makes ids of its own, needs equal
         arguments.
         """
-        name = call.merged.get("name") or ""
-        arguments = _comparable(parse_json(call.merged.get("arguments")))
+        name = call.partial.get("name") or ""
+        arguments = _comparable(parse_json(call.partial.get("arguments")))
         equal = self._first_open(self._by_arguments.get((name, arguments)))
         return equal or (None if has_id else self._first_open(self._by_name.get(name)))
 
@@ -110,15 +110,15 @@ def _hashable(value: Any) -> Hashable:
 
 def _request_ids(call: Call, by_call_id: dict[str, Call]) -> list[str]:
     """Return the tool's own call id, else the ids in its node's input."""
-    own = call.merged.get("tool_call_id")
+    own = call.partial.get("tool_call_id")
     if own:
         return [own]
     parent = by_call_id.get(call.parent_id or "")
-    requests = parse_json(parent.merged.get("input")) if parent is not None else None
+    requests = parse_json(parent.partial.get("input")) if parent is not None else None
     return [
         str(one["id"])
         for one in (requests if isinstance(requests, list) else [])
-        if isinstance(one, dict) and one.get("id") and one.get("name") == call.merged.get("name")
+        if isinstance(one, dict) and one.get("id") and one.get("name") == call.partial.get("name")
     ]
 
 
@@ -132,15 +132,15 @@ def _assign(call: Call, requester: Call, request: ToolRequest) -> None:
     call.requested_by = requester.call_id
     if _has_agent(requester) and not _has_agent(call):
         call.agent = requester.agent
-    if request.id or "tool_call_id" not in call.merged:
-        call.merged["tool_call_id"] = request.id or ""
-    call.merged.setdefault("name", request.name or "")
+    if request.id or "tool_call_id" not in call.partial:
+        call.partial["tool_call_id"] = request.id or ""
+    call.partial.setdefault("name", request.name or "")
     arguments = request.parsed_arguments
     # OpenInference writes a single argument without its name; the request has the name
     if isinstance(arguments, dict) and not isinstance(
-        parse_json(call.merged.get("arguments")), dict
+        parse_json(call.partial.get("arguments")), dict
     ):
-        call.merged["arguments"] = json.dumps(arguments, ensure_ascii=False)
+        call.partial["arguments"] = json.dumps(arguments, ensure_ascii=False)
 
 
 def _has_agent(call: Call) -> bool:
@@ -150,7 +150,7 @@ def _has_agent(call: Call) -> bool:
 
 def _previous_llm_call(call: Call, llm_calls: Iterable[Call]) -> str | None:
     """Return the last LLM call that ended before the tool, of the tool's agent if there is one."""
-    ended = [one for one in llm_calls if one.outer.end <= call.outer.start]
+    ended = [one for one in llm_calls if one.span.end <= call.span.start]
     own = [one for one in ended if one.agent == call.agent]
-    last = max(own or ended, key=lambda one: one.outer.end, default=None)
+    last = max(own or ended, key=lambda one: one.span.end, default=None)
     return None if last is None else last.call_id

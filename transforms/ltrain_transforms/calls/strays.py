@@ -21,9 +21,9 @@ from heapq import heapify, heappop, heappush
 
 import polars as pl
 
-from ltrain_transforms.calls.described import (
+from ltrain_transforms.calls.call import (
     SLACK,
-    DescribedSpan,
+    Call,
     comparable_output,
     last_input,
 )
@@ -114,7 +114,7 @@ class _Calls:
         }
         self._enclosing = self._describe({above for key in of for above in self._ancestors(key)})
 
-    def _describe(self, keys: Iterable[Key]) -> dict[Key, DescribedSpan]:
+    def _describe(self, keys: Iterable[Key]) -> dict[Key, Call]:
         wanted = pl.DataFrame(
             sorted(keys), {"trace_id": pl.String, "span_id": pl.String}, orient="row"
         )
@@ -122,7 +122,7 @@ class _Calls:
         for span in iter_spans(self._spans.join(wanted, ["trace_id", "span_id"], "semi")):
             partial, _ = describe(span)
             if partial is not None:
-                described[span.trace_id, span.span_id] = DescribedSpan(span, partial)
+                described[span.trace_id, span.span_id] = Call(span, partial)
         return described
 
     def _ancestors(self, key: Key) -> Iterator[Key]:
@@ -150,7 +150,7 @@ class _Calls:
 
     def pairs(self, members: Iterable[Key], *, by_id: bool) -> Iterator[tuple[Key, Key]]:
         """Yield each possible stray with each of its hosts."""
-        running: list[DescribedSpan] = []
+        running: list[Call] = []
         for stray in sorted(
             (self._calls[one] for one in members if one in self._calls), key=_order
         ):
@@ -222,16 +222,16 @@ class _Calls:
         return _order(self._calls[key])
 
 
-def _key(one: DescribedSpan) -> Key:
+def _key(one: Call) -> Key:
     return one.span.trace_id, one.span.span_id
 
 
-def _order(one: DescribedSpan) -> tuple[int, int, str, str]:
+def _order(one: Call) -> tuple[int, int, str, str]:
     """Sort key: by start; of two that start together, the enclosing one first."""
     return one.span.start, -one.span.end, one.span.trace_id, one.span.span_id
 
 
-def _prompt(one: DescribedSpan) -> str | None:
+def _prompt(one: Call) -> str | None:
     try:
         prompt = one.partial.get("input_messages")
         return None if prompt is None else prompt.text
@@ -239,17 +239,17 @@ def _prompt(one: DescribedSpan) -> str | None:
         return None
 
 
-def _questions(one: DescribedSpan) -> list[str]:
+def _questions(one: Call) -> list[str]:
     """Return the texts of the users' messages, which instrumentations record alike."""
     prompt = one.partial.get("input_messages")
     return [message.text for message in prompt.messages if message.role == "user"] if prompt else []
 
 
-def _is_other(stray: DescribedSpan, host: DescribedSpan) -> bool:
+def _is_other(stray: Call, host: Call) -> bool:
     return stray.span.trace_id != host.span.trace_id and stray.span.scope != host.span.scope
 
 
-def _agree(stray: DescribedSpan, host: DescribedSpan, *, by_id: bool) -> bool:
+def _agree(stray: Call, host: Call, *, by_id: bool) -> bool:
     try:
         outputs = [comparable_output(one.partial) for one in (stray, host)]
         if by_id:

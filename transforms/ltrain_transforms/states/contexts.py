@@ -36,7 +36,7 @@ UNREACHABLE = 1 << 62
 MIN_SUMMARY = 16
 """Characters; a shorter text may occur in a prompt by chance, so it is not a summary."""
 SLACK = 2_000_000
-"""Nanoseconds by which a call may seem to outlast its successor's start: see `described.SLACK`."""
+"""Nanoseconds by which a call may seem to outlast its successor's start: see `call.SLACK`."""
 
 Component = tuple[str | None, ...]
 """Kind of call, agent and node."""

@@ -1,6 +1,6 @@
-"""A span with the call that it describes, and the key by which such spans are compared."""
+"""A call as one or several spans describe it, and the fields by which calls are compared."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ltrain_transforms.dialects import ComparableOutput, Partial
@@ -11,12 +11,34 @@ SLACK = 2_000_000
 floats, and ends its span before the SDK closes its own."""
 
 
-@dataclass(frozen=True, slots=True)
-class DescribedSpan:
-    """A span and the fields of a call that it describes."""
+@dataclass(slots=True, eq=False)
+class Call:
+    """A call as one span describes it, or as its merged spans do."""
 
     span: Span
+    """The outermost span."""
     partial: Partial
+    parts: Sequence["Call"] = ()
+    """The calls of the single spans, outermost first; empty for a call of one span."""
+    mismatch: str | None = None
+    """The fields in which its captures differ: see `merging.compare_captures`."""
+    requested_by: str | None = None
+    parent_id: str | None = None
+    agent: str | None = None
+    node: str | None = None
+
+    @property
+    def call_id(self) -> str:
+        return self.span.span_id
+
+    @property
+    def kind(self) -> str:
+        return self.partial["kind"]
+
+    @property
+    def singles(self) -> Sequence["Call"]:
+        """The calls of its single spans, outermost first."""
+        return self.parts or (self,)
 
 
 def comparable_output(partial: Partial) -> ComparableOutput | None:
