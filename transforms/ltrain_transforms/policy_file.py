@@ -19,7 +19,7 @@ from ltrain_transforms.errors import BadPolicyFile
 
 POLICY_MANIFEST = "policy.json"
 LEDGER = "rollouts.parquet"
-"""The rollouts that a version was trained on, beside its `policy.json`: see `policy_lineage`."""
+"""The rollouts that trained a version, beside its `policy.json`: see `policy_lineage`."""
 REMOVED = "removed"
 """Folder of a policy with what is kept of removed versions, which are parents of others."""
 BASE_FILES = {
@@ -52,7 +52,7 @@ class PolicyVersion(BaseModel):
     parent: int | None = None
     """The parent version, which training continued."""
     base: int | None = None
-    """The version whose weights an adapter is added to, and which the learner loads before it loads
+    """The version with the weights below an adapter, which the learner loads before it loads
     the checkpoint."""
     checkpoint: str | None = None
     """The learner's checkpoint: a folder, relative to the home."""

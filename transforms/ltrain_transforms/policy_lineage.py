@@ -1,4 +1,4 @@
-"""The lineage of a policy version: the version, its ancestors, and what each was trained on.
+"""The lineage of a policy version: the version, its ancestors, and the training data of each.
 
 The ledger of a version is the file `rollouts.parquet` beside its `policy.json`: the rollouts that
 made it from its parent. The set of a lineage is the union of its ledgers.
@@ -35,7 +35,7 @@ class Lineage:
 
     policy: str
     versions: tuple[int, ...]
-    """The version, its parent, and so on: the index is the distance along `parent`."""
+    """The version, its parent, and further ancestors: the index is the distance along `parent`."""
     ledgers: tuple[tuple[int, Path], ...] = ()
     """The versions that have a ledger, and the ledgers."""
 
@@ -62,7 +62,7 @@ class Lineage:
         return cls(folder.name, tuple(versions), tuple(existing))
 
     def consumed(self, rollouts: pl.Series) -> pl.DataFrame:
-        """Return `rollout` and `version` of those of `rollouts` that the lineage was trained on.
+        """Return `rollout` and `version` of those of `rollouts` that trained the lineage.
 
         `version` is the latest that was trained on it.
         """
@@ -78,7 +78,7 @@ class Lineage:
     def outdated(
         self, executions: pl.DataFrame, calls: pl.DataFrame, max_staleness: int
     ) -> pl.DataFrame:
-        """Return the `OUTDATED` executions, which the version must not be trained on.
+        """Return the `OUTDATED` executions, which must not train the version.
 
         Args:
             executions: `execution_id` and `rollout_id`.

@@ -59,7 +59,7 @@ class PolicyScore(BaseModel):
     version: int
     """The version that was served when the wave was dispatched."""
     score: float | None = None
-    """The evaluations that the policy is rewarded by, by their weights; None without any."""
+    """The evaluations that reward the policy, by their weights; None without any."""
     tasks: dict[str, float] = {}
     """The score of each task, the mean over its rollouts."""
 
@@ -115,7 +115,7 @@ class Opened(Event):
 
 
 class Dispatched(Event):
-    """Tasks were drawn for a wave, and their rollouts may run from now on."""
+    """Tasks were drawn for a wave, and now their rollouts may run."""
 
     event: Literal["dispatched"] = "dispatched"
     mode: str
@@ -151,7 +151,7 @@ class Evaluated(Event, Evaluation):
 
 
 class Trained(Event, Training):
-    """A policy was trained on the groups of a wave, or there was nothing to train on."""
+    """A policy was trained on the groups of a wave, or there were no rows to train."""
 
     event: Literal["trained"] = "trained"
     policy: str

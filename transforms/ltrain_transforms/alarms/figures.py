@@ -43,11 +43,11 @@ class WaveFigures(DatasetFigures):
 
     wave: int
     outcome: float | None = None
-    """The evaluations that the policy is rewarded by, by their weights, mean of the rollouts."""
+    """The evaluations that reward the policy, by their weights, mean of the rollouts."""
     rules: dict[str, float] = field(default_factory=dict)
     """The reward of each rule, mean of the rollouts."""
     others: dict[str, float] = field(default_factory=dict)
-    """Each evaluation that the policy is not rewarded by, mean of the rollouts."""
+    """Each evaluation that does not reward the policy, mean of the rollouts."""
     drift: float | None = None
     """How far the log-probabilities of learner and server differ: the metric `drift_k3`."""
     drift_tokens: float = 0.0

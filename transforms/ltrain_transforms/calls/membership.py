@@ -5,7 +5,7 @@ A span belongs to the first of these that exists:
 1. the execution whose id it carries;
 2. the only execution of its trace;
 3. the execution of its nearest ancestor;
-4. the execution of a span it links to; the rest of its trace follows it;
+4. the execution of a linked span; the rest of its trace follows it;
 5. its session or its trace, where the recipe reads those; in a trace of several sessions, the
    session of its nearest ancestor (see `sessions`).
 

@@ -136,7 +136,7 @@ def _failed(described: Sequence[Call]) -> bool:
 
 
 def place_call(call: Call, enclosing: Mapping[str, Span], calls: Mapping[str, Call]) -> None:
-    """Fill the enclosing call, and the agent and node that `call` ran in.
+    """Fill the enclosing call, the agent and the node of `call`.
 
     Args:
         enclosing: every span of the execution, by id.

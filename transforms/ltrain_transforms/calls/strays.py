@@ -31,7 +31,7 @@ from ltrain_transforms.dialects import describe
 from ltrain_transforms.traces import FAILURES, Role, iter_spans
 
 MAX_RUNNING = 100
-"""Concurrent calls of one key that a call is compared with, the latest ones. Without a bound the
+"""Concurrent calls of one key among which a call is compared, the latest ones. Without a bound the
 cost is the square of the number of calls."""
 
 Key = tuple[str, str]

@@ -27,7 +27,7 @@ def dataset_folder(
         run: name of the run.
         mode: mode of its executions.
         part: the wave, or the policy version that is trained on the dataset, as `name@number`.
-        policy: the policy of several that the dataset is of; None: all.
+        policy: the policy of the dataset, where the run has several; None: all.
     """
     name = "-".join(str(each) for each in (mode, part, policy) if each is not None)
     return home / "datasets" / path_component(run) / path_component(name)

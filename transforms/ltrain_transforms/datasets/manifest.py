@@ -1,4 +1,4 @@
-"""The manifest of a dataset: what it was built from, and what it holds."""
+"""The manifest of a dataset: its inputs, and what it holds."""
 
 import json
 from dataclasses import asdict, dataclass

@@ -76,7 +76,7 @@ def _message(text: Any) -> dict[str, str] | None:
 
 
 def _field(text: str, name: str, after: int) -> tuple[str | None, int]:
-    """Return the literal after the first `name` from `after` on, and its end."""
+    """Return the literal after the first `name` past `after`, and its end."""
     start = text.find(name, after)
     match = _FIELD.match(text, start + len(name)) if start >= 0 else None
     return (None, after) if match is None else (parse_literal(match["literal"]), match.end())

@@ -38,7 +38,7 @@ class TrainedDataset:
 
 
 def find_trained(home: Path, row: dict[str, Any]) -> TrainedDataset | None:
-    """Return the newest dataset with a rollout, first of those that a version was trained on.
+    """Return the newest dataset with a rollout, first of the datasets that trained a version.
 
     Args:
         row: a result of `candidates`.

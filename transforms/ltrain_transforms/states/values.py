@@ -15,7 +15,7 @@ import orjson
 from ltrain_transforms.traces import Fields, parse_json, read_message
 
 MIN_TEXT = 3
-"""Characters; a shorter text may occur in a prompt by chance, so it is not searched for."""
+"""Characters; a shorter text may occur in a prompt by chance, so no search uses it."""
 TEXT_KEYS = ("page_content", "content", "text")
 """Keys of a document or a message that hold the text which a prompt shows."""
 

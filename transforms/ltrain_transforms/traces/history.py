@@ -25,7 +25,7 @@ def continues(later: ComparableHistory, earlier: ComparableHistory) -> bool:
 
 
 def common_prefix(one: Sequence[Message], other: Sequence[Message]) -> int:
-    """Return how many messages both histories begin with; reasoning does not count."""
+    """Count the messages that both histories share at their start; reasoning does not count."""
     pairs = enumerate(zip(one, other, strict=False))
     differ = (
         index
