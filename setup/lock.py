@@ -49,7 +49,7 @@ class Source:
     """The packages of lines `# without NAME`."""
     reasons: dict[str, str]
     base: str | None
-    """The environment that this is a variant of."""
+    """The environment whose variant this is."""
     beside: dict[str, str]
     """The pins of the environment whose packages are used too."""
 

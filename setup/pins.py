@@ -31,7 +31,7 @@ def read_lock(lock: Path) -> dict[str, str]:
 
 
 def requirement(name: str, version: str) -> str:
-    """Return the requirement that pip installs a pin with.
+    """Return pip's requirement for a pin.
 
     `torch==2.13.0` also means the CPU build 2.13.0+cpu, `torch===2.13.0` does not. pip compares
     `===` as text, so other packages, whose metadata may spell a version differently, have `==`.

@@ -1,7 +1,7 @@
 """Hooks of mkdocs: the pages of the site are the Markdown files of the repository.
 
 Each page has the path that it has in the repository, so a link works here and there. A link to a
-folder leads to its README; a link to a file that is no page becomes its text.
+folder leads to its README; a link to another file becomes its text.
 """
 
 import re

@@ -93,7 +93,7 @@ def traces(
     every: Annotated[bool, typer.Option("--all", help="Also those without an LLM call.")] = False,
     as_json: Json = False,
 ) -> None:
-    """List the stored rollouts and traces, the newest first, and what they add up to.
+    """List the stored rollouts and traces, the newest first, and their totals.
 
     Example: ltrain traces --errors --since 2026-01-31
     """

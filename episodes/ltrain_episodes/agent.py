@@ -16,7 +16,7 @@ class Step:
     """One response of the model, and what the environment made of it."""
 
     observation: Any = None
-    """What the agent saw before it acted."""
+    """The observation before the action."""
     model_response: str = ""
     action: Any = None
     reward: float = 0.0
@@ -40,7 +40,7 @@ class Trajectory:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What an agent does; `update_from_model` may also return the action itself."""
+    """The interface of an agent; `update_from_model` may also return the action itself."""
 
     action: Any = None
 

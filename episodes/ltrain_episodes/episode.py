@@ -25,7 +25,7 @@ End = Literal["terminated", "truncated", "max_steps"]
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """What happened."""
+    """The steps of the episode."""
 
     trajectories: Mapping[str, Trajectory]
     """By agent."""

@@ -26,7 +26,7 @@ def open_face(name: str) -> None:
 
 class _Face(ModuleType):
     _origins: dict[str, str]
-    """The module that each public name is imported from."""
+    """The module of each public name."""
 
     def __getattr__(self, name: str) -> Any:
         if name not in self._origins:

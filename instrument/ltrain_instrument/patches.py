@@ -20,13 +20,13 @@ class Patch:
     name: str
     """Its name in LTRAIN_DISABLED_PATCHES."""
     change: str
-    """What happens instead, or in addition."""
+    """The changed behaviour."""
     reason: str
-    """What happens without it."""
+    """The behaviour without it."""
     targets: tuple[str, ...] = ()
     """The functions that it replaces or wraps: module:attribute."""
     adds: str = ""
-    """What it adds to the process, if it replaces no function."""
+    """The addition to the process, if it replaces no function."""
 
     def is_enabled(self, environ: Mapping[str, str] | None = None) -> bool:
         """Return whether LTRAIN_DISABLED_PATCHES leaves the patch on."""

@@ -145,7 +145,7 @@ def parse_prompts(text: str) -> dict[str, Prompt]:
     """Parse the value of LTRAIN_PROMPTS.
 
     Raises:
-        BadSetting: when it is no JSON object of prompts.
+        BadSetting: when it is not a JSON object of prompts.
     """
     try:
         return read_prompts(json.loads(text))

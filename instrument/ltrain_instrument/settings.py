@@ -133,7 +133,7 @@ HOME = Setting(
     "Folder that holds the store, policies, runs, the spool and datasets.",
 )
 SERVICES = "services"
-"""The subfolder of LTRAIN_HOME that only ltrain's own processes write to."""
+"""The subfolder of LTRAIN_HOME for ltrain's own processes alone."""
 SPOOL = "spool"
 """The subfolder of LTRAIN_HOME, and of SERVICES in it, where spans wait for the collector."""
 SPOOL_LIMIT = Setting(
@@ -157,7 +157,7 @@ QUERY_LIMITS = Setting(
     limits,
     "seconds=300,memory=2048,rows=10000000000,disk=4096,statement=256,queued=32",
     "Limits of keys of role `query` at the ClickHouse port of `ltrain up`; what is not named keeps "
-    "its default, 0 is no limit. Of a query: `seconds`, MiB of `memory`, `rows` read, MiB of "
+    "its default, 0 means no limit. Of a query: `seconds`, MiB of `memory`, `rows` read, MiB of "
     "temporary files on `disk`, KiB of a SQL `statement`; of a key: queries that run in `parallel` "
     "(half of the cores, at least 2) and those that are `queued`.",
 )

@@ -234,7 +234,7 @@ def run(
     ] = None,
     model: Annotated[
         Path | None,
-        typer.Option(help="Hugging Face model directory that a new policy starts from."),
+        typer.Option(help="Hugging Face model directory of a new policy's version 0."),
     ] = None,
     tasks: Annotated[str | None, typer.Option(help="JSONL file of training tasks.")] = None,
     validation: Annotated[str | None, typer.Option(help="JSONL file of held-out tasks.")] = None,

@@ -28,7 +28,7 @@ class FinetuneOptions:
     store: Annotated[str | None, typer.Option(help="Store to read; default: LTRAIN_STORE.")] = None
     model: Annotated[
         Path | None,
-        typer.Option(help="Hugging Face model directory that a new policy starts from."),
+        typer.Option(help="Hugging Face model directory of a new policy's version 0."),
     ] = None
     epochs: Annotated[
         int | None, typer.Option(min=1, help="How often every row is trained on; replaces epochs.")

@@ -161,7 +161,7 @@ def show(
 
 @app.command()
 def init(
-    folder: Annotated[Path, typer.Argument(help="The folder to write to.")] = Path(),
+    folder: Annotated[Path, typer.Argument(help="The folder of the new files.")] = Path(),
     store: StoreOption = None,
     run: Annotated[
         str | None, typer.Option(help="Read this run; default: the newest of mode train.")

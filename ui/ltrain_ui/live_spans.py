@@ -46,7 +46,7 @@ NO_ARRIVALS = (
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What is new for a listener."""
+    """News for a listener."""
 
     spans: list[tuple[int, Arrival]]
     """Spans by number, the oldest first."""

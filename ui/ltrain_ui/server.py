@@ -87,7 +87,7 @@ def serve(
 
 
 def _keys(sources: Sources, host: str) -> Keys:
-    """Return the keys that other machines sign in with.
+    """Return the keys with which other machines sign in.
 
     Raises:
         OpenToAll: the store has none, or is on another machine.

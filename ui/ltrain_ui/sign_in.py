@@ -1,4 +1,4 @@
-"""What signs a browser in: the code of the printed link, or a key of the store.
+"""The secret that signs a browser in: the code of the printed link, or a key of the store.
 
 On this machine it is a code that works once. Other users of the machine can open the port too, so
 no page is shown without it. The code is in the fragment of the printed link: a browser sends no

@@ -1,4 +1,4 @@
-"""What the pages are made from: a store, which may be away for a time, a home and a recipe."""
+"""The sources of the pages: a store, which may be away for a time, a home and a recipe."""
 
 import threading
 from collections.abc import Callable, Sequence

@@ -34,7 +34,7 @@ MAX_CALLS = 60_000
 LIFETIME = 300.0
 """Seconds that a tree is kept: log records that come after the spans are in no state of a store."""
 SMALL = 2_000
-"""Maximum spans of a group that a page waits for."""
+"""Maximum spans of a group whose credit a page awaits."""
 FEW = 800
 """Maximum spans of a rollout of which a page waits for all calls."""
 
@@ -61,7 +61,7 @@ class OpenedTree:
     key: str
     """The name of the tree among those that are kept."""
     next: Extent | None
-    """What the page reads after this tree; None: it is complete."""
+    """The part that the page reads after this tree; None: it is complete."""
     dataset: TrainedDataset | None
     """The dataset that was trained with it."""
     has_newer: bool
@@ -74,7 +74,7 @@ class _Request:
 
     execution: StoredExecution
     own: SpansState
-    """What the store has of the execution alone."""
+    """The execution alone, from the store."""
     recipe: Recipe
     label: str
     """A label of the recipe, for the reader."""
@@ -85,7 +85,7 @@ class _Request:
 
     @property
     def final(self) -> Extent:
-        """What a complete page shows."""
+        """The content of a complete page."""
         return Extent.CREDIT if self.dataset is None else Extent.TRAINED
 
     def later(self, extent: Extent) -> Extent | None:

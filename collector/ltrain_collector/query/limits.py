@@ -50,7 +50,7 @@ LIMIT_OF_CODE = {TIMEOUT: "seconds", 158: "rows", 241: "memory"}
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of one role; 0 is no limit."""
+    """The limits of one role; 0 means no limit."""
 
     setting: str
     """The environment variable that sets them."""

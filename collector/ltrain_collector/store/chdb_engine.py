@@ -40,7 +40,7 @@ BROKEN_PARTS = """SELECT concat(database, '.', table), count(), any(path) FROM s
 WHERE startsWith(reason, 'broken') GROUP BY 1"""
 
 BACKUPS = "backups"
-"""The subfolder of the store that the engine may write backups to and read them from."""
+"""The subfolder of the store in which the engine may write and read backups."""
 
 LONG_PARAMETER = 1 << 16
 """Characters of a parameter beyond which `max_query_size` is raised: its default is 256 KiB."""

@@ -52,7 +52,7 @@ class SendResult:
     reason: str = ""
     """Why it was not accepted completely; '' otherwise."""
     remedy: str = ""
-    """What the user must change before a request can succeed; '' if waiting is enough."""
+    """The change that the user must make before a request can succeed; '' if waiting is enough."""
 
 
 _PROTOBUF, _HTML = "application/x-protobuf", "text/html"

@@ -181,7 +181,7 @@ class Spool:
     def flush(self, timeout: float, *, wait_if_away: bool = True) -> bool:
         """Wait until the collector has acknowledged all earlier requests, adopted segments too.
 
-        Requests that are appended meanwhile are not waited for. Without `wait_if_away`, stop
+        Requests that are appended meanwhile do not count. Without `wait_if_away`, stop
         waiting as soon as the collector is unreachable.
         """
         deadline = time.monotonic() + timeout

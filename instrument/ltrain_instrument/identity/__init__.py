@@ -1,4 +1,4 @@
-"""Which run, task, rollout and attempt a span belongs to."""
+"""The run, task, rollout and attempt of a span."""
 
 from typing import TYPE_CHECKING
 

@@ -16,7 +16,7 @@ TrainableMode = Literal["train", "val", "prod"]
 Mode = Literal[TrainableMode, "test"]
 """ltrain runs train, val and test itself; prod is traffic that exists anyway."""
 SourceMode = Literal[TrainableMode, "all"]
-"""The mode of the rollouts that a command reads; `all` is no restriction."""
+"""The mode of the rollouts that a command reads; `all` restricts nothing."""
 HELD_OUT_MODES: tuple[Mode, ...] = ("val", "test")
 """The modes of rollouts that measure a policy."""
 

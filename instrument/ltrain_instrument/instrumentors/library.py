@@ -23,7 +23,7 @@ class Instrumentor:
     distribution: str
     """Its distribution on PyPI; if it is built in, the versions of the library that have it."""
     limitations: str
-    """What it does not record, or its side effects."""
+    """Data that it does not record, or its side effects."""
     built_in: bool = False
     switch: str = ""
     """module:function that switches a built-in instrumentor on; '' if it is on by default."""

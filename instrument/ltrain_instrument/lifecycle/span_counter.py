@@ -49,7 +49,7 @@ class AttemptCount:
     reported: int = 0
 
     def expected_spans(self, *, exiting: bool) -> int:
-        """Return how many spans a reader must wait for."""
+        """Return the number of spans that a reader must have."""
         return self.started if exiting else self.ended
 
     def __post_init__(self) -> None:

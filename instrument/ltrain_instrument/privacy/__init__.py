@@ -1,4 +1,4 @@
-"""What leaves the process: redaction, limits of size, and OpenTelemetry's switches for content."""
+"""Content that leaves the process: redaction, size limits, and OpenTelemetry's content switches."""
 
 from typing import TYPE_CHECKING
 

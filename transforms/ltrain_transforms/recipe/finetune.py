@@ -33,7 +33,7 @@ class Dpo(Finetune):
     pairs: int = Field(default=1, ge=1)
     """Most pairs of each group, those whose outcomes differ most."""
     beta: float = Field(default=0.1, gt=0)
-    """How strongly the policy is held near the version that training starts from."""
+    """How strongly the policy is held near the first version of the training."""
     pairs_per_step: int = Field(default=16, ge=1)
     """Pairs of an optimizer step."""
     learning_rate: float | None = Field(default=None, gt=0)

@@ -95,7 +95,7 @@ class Train(Section):
     clip_ratio_high: float = Field(default=0.2, ge=0)
     """The importance ratio is clipped from above at 1 plus this."""
     entropy_coefficient: float = Field(default=0.0, ge=0)
-    """Factor of the policy's entropy, which the loss is lowered by."""
+    """Factor of the policy's entropy in the loss, which the entropy lowers."""
     kl_coefficient: float = Field(default=0.0, ge=0)
     """Factor of the policy's KL divergence from `reference`; 0: there is no reference."""
     kl_in: Literal["loss", "reward"] = "loss"
@@ -105,7 +105,7 @@ class Train(Section):
     """How the divergence of a token is estimated: see the choices below; default: k3 in the loss,
     k1 in the reward."""
     reference: str = Field(default="base", pattern=r"^(base|[A-Za-z0-9][A-Za-z0-9._-]*@\d+)$")
-    """The policy that the divergence is from. base: the weights that training started from, which
+    """The policy whose divergence is measured. base: the weights at the start of training, which
     with an adapter are those of the same model. `sql@3`: a version, which is loaded beside it."""
     updates: Annotated[int, BUDGET] = Field(default=10, ge=1)
     """Updates of an online run; each has one wave."""

@@ -50,7 +50,7 @@ class CallColumn(Column):
 
 
 CALL_COLUMNS = (
-    CallColumn("execution_id", STRING, "The execution it belongs to.", CellSource.MERGED),
+    CallColumn("execution_id", STRING, "The execution of the row.", CellSource.MERGED),
     CallColumn(
         "call_id", STRING, "The id of the outermost span that describes it.", CellSource.MERGED
     ),

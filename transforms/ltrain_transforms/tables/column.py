@@ -49,4 +49,4 @@ class Table:
 STRING, INTEGER, FLOAT, FLAG = pl.String(), pl.Int64(), pl.Float64(), pl.Boolean()
 STRINGS, IDS, WEIGHTS = pl.List(pl.String()), pl.List(pl.UInt32()), pl.List(pl.Float32())
 
-EXECUTION = Column("execution_id", STRING, "The execution it belongs to.")
+EXECUTION = Column("execution_id", STRING, "The execution of the row.")

@@ -28,10 +28,10 @@ REWARDS = Table(
     (
         EXECUTION,
         Column("call_id", STRING, "The credited call, or null: the whole execution."),
-        Column("rule", STRING, "The rule or evaluation that it comes from."),
+        Column("rule", STRING, "The rule or evaluation that gave it."),
         Column("source", STRING, "Where it comes from: rule, runner, person, agent or recipe."),
         Column("value", FLOAT, "The value after bounds and weight."),
-        Column("evidence", STRING, "The span that it was computed from."),
+        Column("evidence", STRING, "The span that is its evidence."),
     ),
 )
 

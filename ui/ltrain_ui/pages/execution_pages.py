@@ -28,7 +28,7 @@ from ltrain_ui.trees import OpenedTree, TreeAddress, Trees
 
 
 class ExecutionPages:
-    """What agents did: rollouts, traces, sessions and spans."""
+    """Pages of what agents did: rollouts, traces, sessions and spans."""
 
     def __init__(self, sources: Sources, renderer: Renderer) -> None:
         self._sources = sources
@@ -130,7 +130,7 @@ def _tree_address(of: str, values: Mapping[str, str]) -> TreeAddress:
     """Return the tree that an address names.
 
     Raises:
-        BadParameter: when `read` is no part of a tree.
+        BadParameter: when `read` is not a part of a tree.
     """
     read = values.get("read")
     if read is not None and read not in set(Extent):

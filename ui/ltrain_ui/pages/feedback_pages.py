@@ -44,7 +44,7 @@ class FeedbackForm(BaseModel):
     """and its trace."""
     name: str
     number: Annotated[str, Field(max_length=40)] = ""
-    """What was typed as the value; a thumb comes before it."""
+    """The text of the value field; a thumb comes before it."""
     thumb: Literal["0", "1"] | None = None
     note: str = ""
     withdraw: Literal["yes"] | None = None
@@ -56,10 +56,10 @@ class FeedbackForm(BaseModel):
     """The place on the page."""
 
     def feedback(self) -> Feedback:
-        """Return what is stored.
+        """Return the stored feedback.
 
         Raises:
-            ValidationError: when it has no content, or a value that is no number.
+            ValidationError: when it has no content, or a value that is not a number.
         """
         target = {"trace": self.trace, "call": self.call} if self.call else self._execution()
         return Feedback.model_validate(
@@ -95,7 +95,7 @@ class Form:
     execution: str
     name: str
     entries: Sequence[StoredFeedback]
-    """What is stored, the latest first."""
+    """The stored feedback, the latest first."""
     call: str = ""
     trace: str = ""
 

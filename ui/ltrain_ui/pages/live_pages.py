@@ -25,7 +25,7 @@ FILTERS = ("service", "run")
 
 
 class LivePages:
-    """What arrives in the store."""
+    """The page of spans as they arrive."""
 
     def __init__(self, sources: Sources, renderer: Renderer) -> None:
         self._renderer = renderer

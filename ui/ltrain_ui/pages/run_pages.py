@@ -30,7 +30,7 @@ from ltrain_ui.sources import Sources
 
 
 class RunPages:
-    """What happened in runs, and what was trained."""
+    """Pages of runs and of their training."""
 
     def __init__(self, sources: Sources, renderer: Renderer) -> None:
         self._sources = sources
