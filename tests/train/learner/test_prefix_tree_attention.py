@@ -14,6 +14,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from ltrain_train.learner.prefix_tree import PrefixTree, build_prefix_tree
 from ltrain_train.learner.verl_backend.device import CPU, CUDA
 from ltrain_train.learner.verl_backend.tree_attention import (
+    FLEX_OPTIONS,
     attention_inputs,
     cpu_attention,
     flex_mask,
@@ -124,7 +125,15 @@ def test_flex_attention_reads_the_same_intervals(heads: tuple[int, int]) -> None
     tree = grow(rows)
     query, key, value = (x.detach() for x in draw_inputs(len(tree.tokens), *heads))
     mask: Any = flex_mask(torch.from_numpy(tree.ends))
-    flex: Any = flex_attention(query, key, value, block_mask=mask, enable_gqa=True, scale=0.3)
+    flex: Any = flex_attention(
+        query,
+        key,
+        value,
+        block_mask=mask,
+        enable_gqa=True,
+        scale=0.3,
+        kernel_options=FLEX_OPTIONS,
+    )
     torch.testing.assert_close(flex, compute_dense(tree, [query, key, value], 0.3))
 
 

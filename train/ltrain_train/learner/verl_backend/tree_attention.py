@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.nn.attention.flex_attention import BlockMask
+from torch.nn.attention.flex_attention import BlockMask, FlexKernelOptions
 from transformers import AttentionInterface
 
 from ltrain_train.learner.verl_backend.device import CPU
@@ -20,6 +20,9 @@ BLOCK = 192
 """Queries of a block on a CPU."""
 FLEX_BLOCK = 128
 """Queries, and keys, of a block of flex attention."""
+FLEX_OPTIONS: FlexKernelOptions = {"BACKEND": "TRITON"}
+"""Selects flex attention's kernel. Torch has another one for fewer than 128 queries, and cannot
+compile it if the queries, times the heads that share a key head, are more than 128."""
 
 aten: Any = torch.ops.aten
 
@@ -63,7 +66,7 @@ def attention_inputs(ends: torch.Tensor) -> dict[str, Any]:
     """
     if ends.device.type == "cpu":
         return {"query_blocks": split_queries(ends)}
-    return {"attention_mask": flex_mask(ends)}
+    return {"attention_mask": flex_mask(ends), "kernel_options": FLEX_OPTIONS}
 
 
 def flex_mask(ends: torch.Tensor) -> BlockMask:
