@@ -84,7 +84,13 @@ def serve(
             "allows and the memory holds.",
         ),
     ] = None,
-    max_num_seqs: Annotated[int, typer.Option(min=1, help="Maximum calls in one batch.")] = 64,
+    max_num_seqs: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Maximum calls in one batch; default: 64 on a CPU, and vLLM's own on a GPU.",
+        ),
+    ] = None,
     kv_cache_gib: Annotated[
         int, typer.Option(min=1, help="GiB of memory for the KV cache on a CPU.")
     ] = 1,

@@ -155,7 +155,7 @@ def test_serve_restarts_vllm_with_the_current_version_and_stops(
     assert command.startswith(f"serve {v0} --served-model-name policy ")
     assert first.endswith(
         " --dtype bfloat16 --max-model-len auto --max-num-seqs 64 --block-size 32"
-        " --generation-config vllm --logprobs-mode processed_logprobs --enforce-eager"
+        " --enforce-eager --generation-config vllm --logprobs-mode processed_logprobs"
         " --disable-uvicorn-access-log --seed 7"
     )
     assert v1 in second.split()

@@ -135,7 +135,7 @@ def test_the_serve_section_becomes_arguments_of_ltrain_serve(tmp_path: Path) -> 
         recipe=Recipe.model_validate(fields | {"serve": section}), folder=tmp_path, home=tmp_path
     )
     assert " ".join(plan.serve_arguments) == (
-        "--upstream http://127.0.0.1:9 --dtype float32 --max-model-len 8192 --max-num-seqs 64"
+        "--upstream http://127.0.0.1:9 --dtype float32 --max-model-len 8192"
         " --publish auto --lora-rank 16 --max-adapters 5"
         " -- --enable-auto-tool-choice --tool-call-parser hermes"
         f" --chat-template {tmp_path.resolve()}/tools.jinja --seed 7"
@@ -143,7 +143,7 @@ def test_the_serve_section_becomes_arguments_of_ltrain_serve(tmp_path: Path) -> 
     assert plan.train.ranks == 2
     fields["train"] |= {"lora_rank": 0}
     plain = Plan(recipe=Recipe.model_validate(fields), folder=tmp_path, home=tmp_path)
-    assert plain.serve_arguments == ["--dtype", "float32", "--max-num-seqs", "64", "--"]
+    assert plain.serve_arguments == ["--dtype", "float32", "--"]
     fields |= {"serve": {"publish": "adapter"}, "train": {"lora_rank": 8, "max_staleness": 0}}
     adapter = Plan(recipe=Recipe.model_validate(fields), folder=tmp_path, home=tmp_path)
     options = " ".join(adapter.serve_arguments)

@@ -38,8 +38,8 @@ class Serve(Section):
     max_model_len: int | None = Field(default=None, ge=1)
     """Maximum tokens of prompt and response together; unset: as many as the model allows and the
     memory holds."""
-    max_num_seqs: int = Field(default=64, ge=1)
-    """Maximum calls in one batch."""
+    max_num_seqs: int | None = Field(default=None, ge=1)
+    """Maximum calls in one batch; unset: 64 on a CPU, and vLLM's own number on a GPU."""
     tool_parser: str | None = None
     """vLLM's parser of the model's tool calls, such as `hermes`; unset: calls with tools are
     answered with text."""
@@ -92,7 +92,7 @@ class Serve(Section):
             *(option for url in self.replicas for option in ("--replica", url)),
             *("--dtype", dtype if self.dtype == "auto" else self.dtype),
             *(("--max-model-len", str(self.max_model_len)) if self.max_model_len else ()),
-            *("--max-num-seqs", str(self.max_num_seqs)),
+            *(("--max-num-seqs", str(self.max_num_seqs)) if self.max_num_seqs else ()),
             *self._adapter_arguments(train),
             *(option for route in self.route for option in ("--route", route.as_text())),
             *("--", *vllm, *self.vllm),

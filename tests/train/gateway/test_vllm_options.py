@@ -1,0 +1,35 @@
+"""The arguments that vLLM is started with, by device."""
+
+import pytest
+
+from ltrain_train.gateway.serving.vllm import VllmOptions
+from ltrain_train.gpu import is_usable
+
+CPU = ["--block-size", "32", "--enforce-eager"]
+
+
+def differing(*, gpu: bool, max_num_seqs: int | None = None) -> list[str]:
+    """Return the arguments between those that all devices have."""
+    arguments = VllmOptions(gpu=gpu, max_num_seqs=max_num_seqs).arguments()
+    assert arguments[:4] == ["--dtype", "bfloat16", "--max-model-len", "auto"]
+    return arguments[4 : arguments.index("--generation-config")]
+
+
+def test_a_gpu_has_vllms_own_batches_blocks_and_cuda_graphs() -> None:
+    assert differing(gpu=True) == []
+    assert differing(gpu=False) == ["--max-num-seqs", "64", *CPU]
+
+
+@pytest.mark.parametrize("gpu", [True, False])
+def test_a_chosen_batch_is_that_of_every_device(gpu: bool) -> None:
+    assert differing(gpu=gpu, max_num_seqs=8)[:2] == ["--max-num-seqs", "8"]
+
+
+@pytest.mark.parametrize("gpu", [True, False])
+def test_further_arguments_come_last(gpu: bool) -> None:
+    chosen = ("--enforce-eager", "--block-size", "64")
+    assert VllmOptions(gpu=gpu, extra=chosen).arguments()[-3:] == list(chosen)
+
+
+def test_the_device_is_that_of_the_environment() -> None:
+    assert VllmOptions().gpu is is_usable()
