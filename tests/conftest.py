@@ -2,6 +2,12 @@
 
 import resource
 import signal
+from pathlib import Path
+
+import hypothesis
+import pytest
+from tests.property_examples import NIGHTLY, PER_CHANGE
+from tests.selection import FRAMEWORKS, ROOT, Selection, framework_tests, selection
 
 _, HARD = resource.getrlimit(resource.RLIMIT_NOFILE)
 # chDB keeps some descriptors of each folder that was opened, and a run opens a hundred
@@ -10,3 +16,49 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (HARD, HARD))
 # a job in the background ignores these signals, and so would every process that a test starts
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--nightly", action="store_true", help="run what a change does not need, too")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    nightly = config.getoption("--nightly")
+    # a busy machine takes longer than the 200 ms that hypothesis allows an example
+    hypothesis.settings.register_profile("change", max_examples=PER_CHANGE, deadline=None)
+    hypothesis.settings.register_profile("nightly", max_examples=NIGHTLY, deadline=None)
+    hypothesis.settings.load_profile("nightly" if nightly else "change")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--nightly"):
+        return
+    chosen = selection()
+    left = [item for item in items if not is_needed(item, chosen)]
+    config.hook.pytest_deselected(items=left)
+    items[:] = [item for item in items if item not in set(left)]
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    if config.getoption("--nightly"):
+        return "tests: all"
+    files = selection().files
+    known = "all frameworks and examples" if files is None else f"a change of {len(files)} files"
+    return f"tests: those of {known}; --nightly runs all"
+
+
+def is_needed(item: pytest.Item, chosen: Selection) -> bool:
+    """Return whether a change needs the test."""
+    if item.get_closest_marker("nightly"):
+        return False
+    if item.path.is_relative_to(FRAMEWORKS):
+        name = item.path.stem.removeprefix("test_")
+        return chosen.has_framework(name, environments_of(item))
+    if item.path.is_relative_to(ROOT / "tests" / "example_runs"):
+        return chosen.has_example(item.name.partition("[")[2].rstrip("]"))
+    return True
+
+
+def environments_of(item: pytest.Item) -> frozenset[str]:
+    """Return the environments of a test: those that its file names, or its marker's."""
+    return framework_tests().get(Path(item.path).stem.removeprefix("test_"), frozenset())

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import typer
 from setup.reference import commands_of
+from tests.fork_server import ltrain_command
 from typer.core import TyperGroup
 from typer.testing import CliRunner
 
@@ -33,7 +34,7 @@ keys of `ltrain run`."""
 def ltrain(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environ = {name: value for name, value in os.environ.items() if not name.startswith("LTRAIN_")}
     return subprocess.run(
-        [LTRAIN, *arguments],
+        [ltrain_command(), *arguments],
         cwd=folder,
         env=environ | {"COLUMNS": "200", "LTRAIN_STORE": f"chdb://{folder}/store"},
         capture_output=True,

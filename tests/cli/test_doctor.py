@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.fork_server import ltrain_command
 from tests.train.gpus import H100, install_nvidia_smi, install_torch
 
 from ltrain_instrument.instrumentors import Finding, State
@@ -23,8 +24,6 @@ from ltrain_instrument.instrumentors.diagnosis import (
     check_spool,
     check_variables,
 )
-
-LTRAIN = str(Path(sys.executable).with_name("ltrain"))
 
 BROKEN = """
 class Broken:
@@ -78,7 +77,7 @@ def doctor(
     url: str,
     *args: str,
     timeout: float = 50,
-    command: tuple[str, ...] = (LTRAIN,),
+    command: tuple[str, ...] = (),
     **environ: str,
 ) -> tuple[int, str]:
     """Run the command; the timeout is long enough for a busy machine."""
@@ -91,7 +90,7 @@ def doctor(
         "LTRAIN_GATEWAY": url,
     }
     done = subprocess.run(
-        [*command, "doctor", "--timeout", str(timeout), *args],
+        [*(command or (ltrain_command(),)), "doctor", "--timeout", str(timeout), *args],
         env=inherited | addresses | environ,
         cwd=tmp_path,
         capture_output=True,

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from tests.fork_server import ltrain_command
 from tests.http_requests import post
 from tests.transforms.conftest import RECIPE
 
@@ -57,7 +58,7 @@ def doctor(tmp_path: Path, otlp: int, store: str, **environ: str) -> dict[str, d
         "LTRAIN_STORE": store,
     }
     done = subprocess.run(
-        [LTRAIN, "doctor", "--timeout", "50", "--json"],
+        [ltrain_command(), "doctor", "--timeout", "50", "--json"],
         env=inherited | addresses | environ,
         cwd=tmp_path,
         capture_output=True,

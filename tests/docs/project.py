@@ -13,6 +13,7 @@ from pathlib import Path
 
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from tests.docs.blocks import ROOT
+from tests.fork_server import ltrain_command
 from tests.otlp import insert_otlp
 from tests.train.gateway.conftest import write_adapter, write_model
 from tests.transforms.conftest import NOON, Attempt, Scene
@@ -161,7 +162,7 @@ class Project:
     @property
     def environ(self) -> dict[str, str]:
         own = {
-            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+            "PATH": f"{ltrain_command().parent}{os.pathsep}{BIN}{os.pathsep}{os.environ['PATH']}",
             "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{self.otlp}",
             "LTRAIN_STORE": f"http://{self.sql}",
             "HF_HOME": str(self.folder / "huggingface"),

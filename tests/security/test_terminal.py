@@ -3,10 +3,10 @@
 import os
 import pty
 import subprocess
-import sys
 
 import polars as pl
 import pytest
+from tests.fork_server import ltrain_command
 
 from ltrain_collector.store import Store
 
@@ -28,9 +28,7 @@ def on_a_terminal(*argv: str) -> bytes:
     """Run `ltrain` with a terminal as its output, and return everything written to it."""
     ours, theirs = pty.openpty()
     environ = {**os.environ, "TERM": "dumb", "COLUMNS": "200", "NO_COLOR": "1"}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "ltrain", *argv], stdout=theirs, stderr=theirs, env=environ
-    )
+    process = subprocess.Popen([ltrain_command(), *argv], stdout=theirs, stderr=theirs, env=environ)
     os.close(theirs)
     found = b""
     try:
@@ -66,5 +64,5 @@ def test_a_column_has_a_name_without_control_sequences(store: str) -> None:
 
 def test_a_pipe_gets_what_is_stored(store: str) -> None:
     argv = ("sql", "SELECT a FROM t", "--store", store, "--format", "TSVRaw")
-    done = subprocess.run([sys.executable, "-m", "ltrain", *argv], capture_output=True, timeout=120)
+    done = subprocess.run([ltrain_command(), *argv], capture_output=True, timeout=120)
     assert STEERING.encode() in done.stdout

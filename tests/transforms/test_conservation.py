@@ -63,9 +63,7 @@ def tight(recipe_file: Path) -> Recipe:
     return Recipe.load(recipe_file)
 
 
-@settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(wave=WAVE)
 def test_every_id_is_in_a_lineage_or_in_drops(
     store: Store, tight: Recipe, tmp_path: Path, scene: Any, wave: list[tuple[str, dict[str, Any]]]

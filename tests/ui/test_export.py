@@ -3,11 +3,11 @@
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, expect
+from tests.fork_server import ltrain_command
 from tests.ui.conftest import EVIL, Home
 
 from ltrain_instrument.machine import visible
@@ -15,7 +15,7 @@ from ltrain_ui.export import file_name
 
 
 def export(home: Home, run: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "ltrain", "ui", "--store", home.store, "--export", run]
+    command = [ltrain_command(), "ui", "--store", home.store, "--export", run]
     environment = os.environ | {"LTRAIN_HOME": str(home.folder / ".ltrain")}
     return subprocess.run(
         [*command, str(folder)], cwd=home.folder, env=environment, capture_output=True, text=True

@@ -14,6 +14,7 @@ import pytest
 from clickhouse_connect.driver.exceptions import DatabaseError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from tests import http_requests
+from tests.fork_server import ltrain_command
 
 from ltrain_collector.access.bound_keys import sign_bound, sign_owner, sign_service, store_secret
 from ltrain_collector.access.grants import Grant, Role, Sender
@@ -33,7 +34,7 @@ FREE = ("--otlp-port", "0", "--grpc-port", "0", "--http-port", "0")
 
 
 def ltrain(*argv: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "ltrain", *argv]
+    command = [ltrain_command(), *argv]
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 

@@ -71,9 +71,7 @@ def test_a_span_is_stored_as_the_exporter_stores_it(folder: Store) -> None:
     }
 
 
-@settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(attributes=st.dictionaries(st.text(max_size=200), st.text(max_size=40_000), max_size=8))
 def test_any_text_is_returned_unchanged(folder: Store, attributes: dict[str, str]) -> None:
     request, span = one_span()

@@ -167,9 +167,7 @@ def goes_round(store: Store, signal: Signal, file: Path) -> None:
     [(log_requests(), LOGS), (metric_requests(), METRICS)],
     ids=["logs", "metrics"],
 )
-@settings(
-    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_import_of_exported_records_is_the_same_rows(
     folder: Store,

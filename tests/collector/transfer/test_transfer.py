@@ -81,9 +81,7 @@ def request_of_spans(made: list[dict[str, Any]]) -> bytes:
     return bytes(request.SerializeToString())
 
 
-@settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(made=st.lists(spans, min_size=1, max_size=5), form=st.sampled_from(sorted(FORMATS)))
 def test_import_of_an_export_is_the_same_rows(
     folder: Store, tmp_path: Path, made: list[dict[str, Any]], form: str

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.property_examples import examples
 
 from ltrain_instrument.tokens.calls import PolicyUrls
 from ltrain_instrument.tokens.events import EventSplitter
@@ -26,7 +27,7 @@ def without_hidden(parsed: dict[str, Any]) -> dict[str, Any]:
     return {name: None if name in HIDDEN else value for name, value in parsed.items()}
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=examples(50))
 @given(OBJECTS, st.lists(OBJECTS), STYLES)
 def test_hidden_fields_are_null_and_nothing_else_changes(
     outer: dict[str, Any], choices: list[dict[str, Any]], style: dict[str, Any]
@@ -57,7 +58,7 @@ def test_text_that_is_not_an_object_is_refused(text: str) -> None:
         parse_and_replace(text, HIDDEN)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=examples(50))
 @given(
     st.lists(st.sampled_from(["data: 1", "data:2", ": still here", "event: x\ndata: 3"])),
     st.sampled_from(["\n", "\r\n"]),

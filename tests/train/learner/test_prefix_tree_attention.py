@@ -8,6 +8,7 @@ import torch
 import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.property_examples import examples
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -60,7 +61,7 @@ def compute_dense(tree: PrefixTree, inputs: list[torch.Tensor], scale: float) ->
     return scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=examples(50))
 @given(ROWS, st.integers(1, 7), st.integers(1, 2), st.integers(1, 3), st.integers(0, 99))
 def test_blocks_equal_a_dense_mask(
     rows: list[list[int]], size: int, key_heads: int, group: int, seed: int
@@ -137,7 +138,7 @@ def test_flex_attention_reads_the_same_intervals(heads: tuple[int, int]) -> None
     torch.testing.assert_close(flex, compute_dense(tree, [query, key, value], 0.3))
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.lists(st.integers(1, 400), min_size=1, max_size=8), st.integers(0, 300))
 def test_flex_attention_skips_blocks_that_no_query_sees(lengths: list[int], common: int) -> None:
     rows = [[0] * min(common, length) + [n + 1] * length for n, length in enumerate(lengths)]

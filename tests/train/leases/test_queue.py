@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ltrain_train.leases import (
@@ -165,7 +165,6 @@ STEPS = st.one_of(
 
 
 @given(st.lists(STEPS, max_size=80))
-@settings(deadline=None)
 def test_every_attempt_gets_one_result(steps: list[tuple[object, ...]]) -> None:
     clock, offered = Clock(), set[str]()
     queue, results, accepted = LeaseQueue(clock), Counter[str](), Counter[str]()

@@ -3,13 +3,13 @@
 import json
 import re
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
+from tests.fork_server import ltrain_command
 
 from ltrain_collector.store import Store
 from ltrain_instrument import attributes
@@ -134,5 +134,5 @@ def test_stored_rollouts_are_judged_by_the_judge_of_a_recipe(
 
 
 def ltrain(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "ltrain", *arguments]
+    command = [ltrain_command(), *arguments]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)

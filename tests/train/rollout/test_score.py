@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.fork_server import ltrain_command
 from tests.otlp import insert_otlp
 
 from ltrain_collector.store import Store
@@ -28,7 +29,7 @@ Make = Callable[..., Task]
 
 
 def ltrain(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "ltrain", *arguments]
+    command = [ltrain_command(), *arguments]
     return subprocess.run(command, cwd=AGENTS, capture_output=True, text=True, timeout=120)
 
 

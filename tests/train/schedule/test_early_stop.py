@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis.strategies import DataObject, data, integers, lists
 
 from ltrain_train.errors import BadSchedule
@@ -36,7 +36,6 @@ def test_without_a_number_a_wave_waits_for_every_rollout() -> None:
     assert wave.is_full
 
 
-@settings(deadline=None)
 @given(integers(1, 4), integers(0, 3), lists(integers(1, 4), min_size=1, max_size=6), data())
 def test_over_all_waves_every_rollout_ends_once_and_none_is_lost(
     enough: int, extra: int, samples: list[int], choices: DataObject

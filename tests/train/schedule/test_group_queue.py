@@ -2,7 +2,7 @@
 
 from itertools import groupby
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis.strategies import booleans, integers, lists
 
 from ltrain_train.schedule import GroupQueue
@@ -15,7 +15,6 @@ def task(rollout: Rollout) -> int:
     return rollout[0]
 
 
-@settings(deadline=None)
 @given(lists(integers(1, 5), min_size=1, max_size=8))
 def test_all_rollouts_of_a_task_start_before_those_of_the_next(sizes: list[int]) -> None:
     rollouts = [(task, sample) for task, size in enumerate(sizes) for sample in range(size)]
@@ -27,7 +26,6 @@ def test_all_rollouts_of_a_task_start_before_those_of_the_next(sizes: list[int])
     assert queue.pop() is None
 
 
-@settings(deadline=None)
 @given(lists(booleans(), min_size=12, max_size=40))
 def test_a_rollout_that_is_tried_again_starts_before_the_tasks_that_wait(
     outages: list[bool],

@@ -1,12 +1,11 @@
 """Refill: a wave draws more tasks until enough groups have spread, or it reaches the limit."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis.strategies import booleans, integers, lists
 
 from ltrain_train.schedule import Refill
 
 
-@settings(deadline=None)
 @given(integers(1, 6), integers(0, 6), lists(booleans(), min_size=12, max_size=12))
 def test_a_wave_ends_with_enough_groups_or_at_the_limit(
     groups: int, limit: int, spread: list[bool]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis.strategies import dictionaries, integers, lists, sampled_from
 
 from ltrain_train.errors import BadDomains
@@ -47,7 +47,6 @@ def earlier_order(wave: int, tasks: Sequence[Task], size: int, seed: int) -> lis
     return [tasks[index] for index in order[first : first + size]]
 
 
-@settings(deadline=None)
 @given(integers(1, 12), integers(1, 12), integers(0, 3))
 def test_epochs_have_every_task_once_and_waves_none_twice(count: int, size: int, seed: int) -> None:
     size = min(size, count)
@@ -62,7 +61,6 @@ def test_a_wave_larger_than_the_file_has_every_task_once() -> None:
     assert Counter(wave) == dict.fromkeys(tasks(10), 1)
 
 
-@settings(deadline=None)
 @given(
     dictionaries(sampled_from("abcd"), integers(1, 9), min_size=1),
     lists(integers(1, 9), min_size=1, max_size=12),
@@ -97,7 +95,6 @@ def test_domains_of_tasks_and_weights_must_be_the_same() -> None:
         TaskSampler(pool, seed=0, domains={MATH: 1, CODE: 1, "cod": 1})
 
 
-@settings(deadline=None)
 @given(lists(integers(1, 5), min_size=2, max_size=8), integers(0, 99))
 def test_a_sampler_that_repeats_the_waves_of_a_journal_draws_the_same(
     sizes: list[int], seed: int

@@ -1,7 +1,7 @@
 """Windowed FIFO: Forge's figures for N = 8 and W = 4, and the same bounds for every N and W."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis.strategies import DataObject, data, integers
 
 from ltrain_train.errors import BadSchedule
@@ -99,7 +99,6 @@ def test_a_slow_head_delays_the_items_outside_its_window(window: int) -> None:
     assert out_of_order <= queue.max_out_of_order and lag <= queue.max_lag
 
 
-@settings(deadline=None)
 @given(integers(1, 9), data())
 def test_every_item_is_fetched_once_within_the_bounds(size: int, choices: DataObject) -> None:
     queue = WindowedFifo[int](size, choices.draw(integers(1, size)))
@@ -127,7 +126,6 @@ def test_every_item_is_fetched_once_within_the_bounds(size: int, choices: DataOb
     assert max(later.values()) <= queue.max_out_of_order
 
 
-@settings(deadline=None)
 @given(integers(1, 6), data())
 def test_a_window_of_one_is_a_fifo_queue(size: int, choices: DataObject) -> None:
     queue = WindowedFifo[int](size, 1)

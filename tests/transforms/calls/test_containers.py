@@ -60,7 +60,7 @@ def test_an_llm_span_around_two_calls_is_a_node(
 
 
 @given(permutations(range(5)))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_each_call_inside_keeps_its_own_spans_in_any_order(order: list[int]) -> None:
     made = [
         outer(chat("b", "c"), name="invoke_agent guide"),

@@ -5,7 +5,7 @@ from time import monotonic
 from typing import Any
 
 import polars as pl
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis.strategies import permutations
 from tests.otlp import insert_otlp
 from tests.transforms.made import logs, span, spans
@@ -102,7 +102,6 @@ OWNERS = {
 }
 
 
-@settings(deadline=None)
 @given(permutations(CONVERSATIONS))
 def test_conversations_in_one_trace_are_apart_in_any_order(made: list[dict[str, Any]]) -> None:
     assert owners(*made, execution="session") == OWNERS
@@ -113,7 +112,6 @@ def test_conversations_in_one_trace_are_apart_in_any_order(made: list[dict[str, 
     ]
 
 
-@settings(deadline=None)
 @given(permutations(range(4)))
 def test_a_thread_inside_a_web_servers_session_belongs_to_the_session(order: list[int]) -> None:
     thread, web = "langsmith.metadata.thread_id", "session.id"

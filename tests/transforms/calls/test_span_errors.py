@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.property_examples import examples
 from tests.transforms.made import MS, NOON, span, spans
 
 from ltrain_transforms.calls.from_spans import calls
@@ -256,7 +257,7 @@ SPAN = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(st.lists(SPAN, max_size=8))
 def test_every_span_is_in_a_call_or_in_drops_or_is_structure(made: list[dict[str, Any]]) -> None:
     given_spans = [

@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis.strategies import permutations
 from tests.transforms.made import span, spans
 
@@ -152,7 +152,6 @@ def test_a_call_of_another_rollout_keeps_its_place() -> None:
     assert (rows["A"]["execution_id"], rows["A"]["parent_id"]) == ("r1.1", None)
 
 
-@settings(deadline=None)
 @given(permutations(range(4)))
 def test_a_stray_follows_its_host_into_the_trace_that_the_host_follows(order: list[int]) -> None:
     made = [
@@ -173,7 +172,6 @@ CONCURRENT = (
 )
 
 
-@settings(deadline=None)
 @given(permutations(CONCURRENT))
 def test_equal_concurrent_calls_take_one_each_in_any_order(made: list[Row]) -> None:
     assert owners(*made) == {"A": "A", "a": "A", "B": "B", "b": "B"}
@@ -190,7 +188,6 @@ def instructed(name: str, at: tuple[int, int], scope: str, before: str) -> Row:
     return row
 
 
-@settings(deadline=None)
 @given(permutations(range(4)))
 def test_concurrent_calls_with_other_prompts_are_not_guessed(order: list[int]) -> None:
     made = [

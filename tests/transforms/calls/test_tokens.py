@@ -7,7 +7,7 @@ from struct import pack, unpack
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ltrain_transforms.calls.tokens import id_choices, id_lists, logprob_choices
@@ -16,7 +16,6 @@ ID = st.integers(0, 2**32 - 1) | st.integers(0, 200_000)
 LISTS = st.lists(ID, max_size=300)
 
 
-@settings(deadline=None)
 @given(st.lists(st.none() | LISTS, max_size=140), st.sampled_from([",", ", "]))
 def test_ids_are_what_json_says(given_lists: list[list[int] | None], separator: str) -> None:
     texts = [
@@ -52,7 +51,6 @@ def test_what_is_no_list_of_ids_is_none_and_spoils_no_neighbour(
     assert id_lists(["[7]", text, "[8,9]"]).to_list() == [[7], read, [8, 9]]
 
 
-@settings(deadline=None)
 @given(st.lists(LISTS, min_size=1, max_size=5))
 def test_prompts_that_continue_each_other_are_read_whole(turns: list[list[int]]) -> None:
     prompts = list(accumulate(turns))
@@ -60,7 +58,6 @@ def test_prompts_that_continue_each_other_are_read_whole(turns: list[list[int]])
     assert id_lists(texts).to_list() == prompts
 
 
-@settings(deadline=None)
 @given(st.lists(st.text("[],12 ", max_size=6), max_size=6))
 def test_a_text_is_read_alike_whatever_stands_before_it(texts: list[str]) -> None:
     longer = list(accumulate(texts, lambda before, text: f"{before[:-1]},{text}"))
@@ -74,7 +71,6 @@ def test_an_invalid_end_makes_no_list_of_a_longer_text() -> None:
     assert id_lists(texts).to_list() == read
 
 
-@settings(deadline=None)
 @given(st.lists(st.lists(LISTS, min_size=1, max_size=3), min_size=1, max_size=5))
 def test_choices_are_kept_apart(several: list[list[list[int]]]) -> None:
     texts = [json.dumps(one[0] if len(one) == 1 else one, separators=(",", ":")) for one in several]
@@ -88,7 +84,6 @@ def encoded(values: list[float]) -> str:
     return b64encode(pack(f"<{len(values)}f", *values)).decode()
 
 
-@settings(deadline=None)
 @given(st.lists(st.none() | FLOATS, max_size=20))
 def test_log_probabilities_are_what_was_packed(given_lists: list[list[float] | None]) -> None:
     texts = [None if one is None else encoded(one) for one in given_lists]

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
+from tests.property_examples import examples
 from tests.transforms.waves import Called, Run, Wave, recipe
 
 from ltrain_transforms.credit.inputs import credit_inputs
@@ -241,7 +242,7 @@ CREDITS = [
 ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(st.lists(RUNS, min_size=1, max_size=6), st.sampled_from(CREDITS), st.randoms())
 def test_order_and_batches_change_no_advantage(
     runs: list[Run], credit: dict[str, Any], random: Any
@@ -275,7 +276,6 @@ def test_order_and_batches_change_no_advantage(
     assert {*whole.selected, *whole.drops} == set(rank["execution_id"])
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.lists(st.tuples(st.booleans(), st.integers(-9, 9)), min_size=1, max_size=9), min_size=1

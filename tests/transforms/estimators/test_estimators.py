@@ -4,7 +4,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ltrain_transforms.estimators.frames import MEMBERS, STEPS, OutcomeSettings, StepSettings
@@ -134,7 +134,6 @@ GROUPS = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(GROUPS)
 def test_advantages_of_a_group_sum_to_zero(groups: list[list[tuple[int, int, int]]]) -> None:
     rows: Rows = [
@@ -159,7 +158,6 @@ def test_advantages_of_a_group_sum_to_zero(groups: list[list[tuple[int, int, int
         assert variance == pytest.approx(1.0, abs=5e-3) or white.abs().max() == 0.0
 
 
-@settings(deadline=None)
 @given(GROUPS, st.randoms(use_true_random=False))
 def test_the_order_of_rollouts_changes_no_advantage(
     groups: list[list[tuple[int, int, int]]], random: Any

@@ -8,6 +8,7 @@ import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.otlp import insert_otlp
+from tests.property_examples import examples
 from tests.transforms.test_fixtures import insert_logs, requests
 
 from ltrain_collector.store import Store
@@ -202,7 +203,7 @@ SCORES = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=examples(50))
 @given(scores=SCORES, order=st.randoms(use_true_random=False))
 def test_every_evaluation_counts_once_or_is_a_drop_in_any_order(
     scores: list[tuple[str, str, str, int]], order: Any

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.otlp import insert_otlp
+from tests.property_examples import examples
 
 from ltrain_collector.store import Store
 from ltrain_transforms.datasets import build, derive
@@ -141,7 +142,7 @@ def test_without_evaluations_the_rules_make_the_outcome() -> None:
     assert drops["id"].to_list() == ["c"]
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=examples(30))
 @given(
     walls=st.lists(
         st.tuples(st.sampled_from("gh"), st.sampled_from([0.0, 1.0, 2.0, 4.0]), st.booleans()),

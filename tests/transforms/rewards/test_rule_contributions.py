@@ -70,7 +70,6 @@ def played(steps: list[tuple[str, int]], execution: str = "e") -> list[dict[str,
     ]
 
 
-@settings(deadline=None)
 @given(steps=EPISODE, start=st.integers(-3, 3), end=st.integers(-3, 3))
 def test_the_differences_of_a_potential_sum_to_its_end_points(
     steps: list[tuple[str, int]], start: int, end: int
@@ -86,7 +85,6 @@ def test_the_differences_of_a_potential_sum_to_its_end_points(
     assert contributions["value"].sum() == (end - start if tool_calls else 0)
 
 
-@settings(deadline=None)
 @given(steps=EPISODE, start=st.integers(-3, 3), end=st.integers(-3, 3))
 def test_a_potential_telescopes_with_the_discount_of_the_returns(
     steps: list[tuple[str, int]], start: int, end: int
@@ -106,7 +104,6 @@ def test_a_potential_telescopes_with_the_discount_of_the_returns(
         assert total == pytest.approx(0.5 ** (last + 1) * end - 0.5**first * start)
 
 
-@settings(deadline=None)
 @given(steps=EPISODE, at=st.integers(0, 12))
 def test_the_rest_of_a_potential_depends_on_the_state_alone(
     steps: list[tuple[str, int]], at: int
@@ -156,7 +153,6 @@ def test_text_that_is_no_number_is_null_in_its_row_only() -> None:
 VALUES = st.lists(st.tuples(st.sampled_from("ef"), st.integers(-9, 9)), max_size=12)
 
 
-@settings(deadline=None)
 @given(values=VALUES, low=st.integers(-9, 0), high=st.integers(0, 9))
 def test_bounds_hold_for_every_prefix(values: list[tuple[str, int]], low: int, high: int) -> None:
     rows = [{"execution_id": name, "result": str(value)} for name, value in values]
@@ -177,7 +173,7 @@ EVERY_KIND = recipe(
 )
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     steps=st.lists(st.tuples(st.sampled_from("efg"), STEP), max_size=14),
     cut=st.sets(st.sampled_from("efg")),

@@ -2,7 +2,7 @@
 
 from array import array
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ltrain_transforms.samples.open_rows import OpenRows, Row
@@ -21,7 +21,6 @@ def agreed(one: Tokens, other: Tokens) -> int:
     return next((at for at, (x, y) in pairs if x != y), min(len(one), len(other)))
 
 
-@settings(deadline=None)
 @given(st.lists(CALL, max_size=12))
 def test_the_longest_prefix_and_the_nearest_context(
     calls: list[tuple[Tokens, Tokens, float, int | None]],

@@ -4,7 +4,7 @@ import re
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 from tests.transforms.talk import Talk, recipe
@@ -249,7 +249,6 @@ def talk_of(plan: list[tuple[str, int | None, list[int], list[int], float, str]]
     return talk
 
 
-@settings(deadline=None)
 @given(st.lists(CALL, max_size=9), st.sampled_from(["call", "row"]))
 def test_every_call_is_in_one_row_with_its_own_tokens_or_in_drops(
     plan: list[tuple[str, int | None, list[int], list[int], float, str]], too_long: str
@@ -280,7 +279,6 @@ def test_every_call_is_in_one_row_with_its_own_tokens_or_in_drops(
             assert not any(silent), name
 
 
-@settings(deadline=None)
 @given(st.lists(CALL, max_size=9))
 def test_batches_and_order_change_no_row(
     plan: list[tuple[str, int | None, list[int], list[int], float, str]],

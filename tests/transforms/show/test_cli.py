@@ -4,18 +4,18 @@ import json
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.fork_server import ltrain_command
 from tests.otlp import insert_otlp, open_empty_store
 
 
 def ltrain(folder: Path, *arguments: str, columns: int = 160) -> "subprocess.CompletedProcess[str]":
     own = {"LTRAIN_STORE": f"chdb://{folder}/store", "COLUMNS": str(columns)}
     environment = {**os.environ, **own, "LTRAIN_HOME": ".ltrain"}
-    command = [sys.executable, "-m", "ltrain", *arguments]
+    command = [ltrain_command(), *arguments]
     return subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False
     )

@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.property_examples import examples
 from tests.transforms.states.conftest import TraceBuilder, assistant, result, system, user
 
 from ltrain_transforms.datasets import derive
@@ -146,7 +147,7 @@ SENTENCE = st.sampled_from(
 TURN = st.one_of(SENTENCE.map(user), SENTENCE.map(lambda text: result("c1", text)))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80))
 @given(
     added=st.lists(st.tuples(SENTENCE, st.lists(TURN, max_size=3), st.booleans()), max_size=6),
     others=st.booleans(),

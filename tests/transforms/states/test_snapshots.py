@@ -7,6 +7,7 @@ import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
+from tests.property_examples import examples
 from tests.transforms.states.conftest import MS, TraceBuilder, assistant, result, system, user
 
 from ltrain_transforms.states.from_calls import states
@@ -62,7 +63,7 @@ def fold(rows: pl.DataFrame) -> dict[str, str]:
     return held
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(steps=EXECUTION)
 def test_the_last_snapshot_is_the_fold_of_all_writes(steps: list[dict[str, Any]]) -> None:
     written, _, _ = states(play("e", steps))
@@ -74,7 +75,7 @@ def test_the_last_snapshot_is_the_fold_of_all_writes(steps: list[dict[str, Any]]
         assert dict(snapshot(written, t).select("variable", "value").iter_rows()) == before
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(steps=EXECUTION)
 def test_a_write_is_seen_after_its_writer_has_begun(steps: list[dict[str, Any]]) -> None:
     calls = play("e", steps)
@@ -84,7 +85,7 @@ def test_a_write_is_seen_after_its_writer_has_begun(steps: list[dict[str, Any]])
     assert all(t > began[by] for t, by in named.select("t", "written_by").iter_rows())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(steps=EXECUTION, variables=st.sets(st.sampled_from(["query", "input", "answer"])))
 def test_a_digest_depends_on_nothing_but_the_chosen_variables(
     steps: list[dict[str, Any]], variables: set[str]
@@ -104,7 +105,7 @@ def test_a_digest_depends_on_nothing_but_the_chosen_variables(
         assert (own is None) == snapshot(selected, seq).is_empty()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(steps=EXECUTION)
 def test_all_of_a_graphs_variables_give_the_states_own_digest(steps: list[dict[str, Any]]) -> None:
     calls = play("e", steps)
@@ -116,7 +117,7 @@ def test_all_of_a_graphs_variables_give_the_states_own_digest(steps: list[dict[s
     assert digests["state_digest"].to_list() == digests["state_digest_right"].to_list()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(
     executions=st.lists(EXECUTION, min_size=1, max_size=4),
     cut=st.integers(0, 4),

@@ -5,6 +5,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.property_examples import examples
 
 from ltrain_transforms.traces import (
     REQUEST,
@@ -68,7 +69,7 @@ def rebuilt_part(part: MessagePart) -> Fields:
     return part.fields
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(MESSAGES)
 def test_what_was_read_is_read_again(values: list[Any]) -> None:
     messages = read_messages(json.dumps(values))
@@ -80,7 +81,7 @@ def messages_fields(messages: list[Message]) -> list[Fields]:
     return [message.fields for message in messages]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(MESSAGES)
 def test_a_message_written_from_its_parts_has_the_same_text_requests_and_results(
     values: list[Any],

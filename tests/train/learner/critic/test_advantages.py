@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.property_examples import examples
 
 from ltrain_train.learner.critic_advantages import critic_advantages, gae, whiten
 from ltrain_transforms.recipe import Critic
@@ -101,7 +102,7 @@ def test_one_advantage_is_not_whitened() -> None:
     assert whiten(np.array([2.0, 2.0])).tolist() == [0.0, 0.0]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(st.lists(st.tuples(CALL, st.integers(0, 2)), min_size=1, max_size=7), st.data())
 def test_merged_rows_have_the_advantages_of_unmerged_ones(
     calls: list[tuple[tuple[int, int], int]], data: st.DataObject

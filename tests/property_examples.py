@@ -1,0 +1,14 @@
+"""How many examples a property test draws: few for a change, its own number in the nightly run."""
+
+import hypothesis
+
+PER_CHANGE = 25
+NIGHTLY = 100
+
+
+def examples(count: int) -> int:
+    """Return the `max_examples` of a test that draws `count` in the nightly run.
+
+    The profile of `tests/conftest.py` decides; a test module calls this when it is imported.
+    """
+    return count if hypothesis.settings.default.max_examples == NIGHTLY else min(count, PER_CHANGE)

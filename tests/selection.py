@@ -1,0 +1,124 @@
+"""Which tests a change needs: `make test` and `.ci/run` run these, `make test-nightly` runs all.
+
+A test runs on every change unless it
+
+- has the marker `nightly`: another loss, another kill, another case of what a test without the
+  marker covers;
+- is of a framework that the change does not touch, in an environment that only it needs;
+- trains an example that the change does not touch; one is always trained.
+
+The files of a change are those that differ from the merge base with `LTRAIN_TEST_BASE`, by default
+`origin/main`, committed or not. Without git, or if a file that all of them share has changed, the
+tests of all frameworks or examples run.
+
+`python -m tests.selection` prints the environments that the selected tests of frameworks need. It
+runs before any package is installed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+BASES = ("origin/main", "main")
+FRAMEWORKS = ROOT / "tests" / "frameworks"
+ALWAYS = "frameworks"
+"""The environment whose agents run on every change; it is small."""
+OTHERS = ("openai2", "otel144")
+EXAMPLE = "calculator"
+"""The example that is trained on every change."""
+SHARED_BY_FRAMEWORKS = re.compile(
+    r"tests/frameworks/(conftest|model|turns|completeness|expected|exported)\.py"
+    r"|instrument/ltrain_instrument/(instrumentors|patches|distro|identity)"
+    r"|transforms/ltrain_transforms/(dialects|calls)/"
+)
+SHARED_BY_EXAMPLES = re.compile(r"tests/example_runs/|examples/siblings\.py")
+
+
+def changed_files() -> frozenset[str] | None:
+    """Return the files of the change, relative to the repository; None if git cannot tell."""
+    bases = [base] if (base := os.environ.get("LTRAIN_TEST_BASE")) else BASES
+    for name in bases:
+        if start := _git("merge-base", "HEAD", name):
+            changed = _git("diff", "--name-only", start[0])
+            new = _git("ls-files", "--others", "--exclude-standard")
+            if changed is not None and new is not None:
+                return frozenset(changed + new)
+    return None
+
+
+def _git(*arguments: str) -> list[str] | None:
+    try:
+        done = subprocess.run(
+            ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.splitlines()
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What a change needs beside the tests without a marker."""
+
+    files: frozenset[str] | None
+    """The files of the change; None: all tests run."""
+
+    def has_framework(self, name: str, environments: frozenset[str]) -> bool:
+        """Return whether the test file `test_NAME.py` of these environments runs."""
+        if self.files is None or ALWAYS in environments:
+            return True
+        return any(
+            SHARED_BY_FRAMEWORKS.match(file)
+            or f"/{name}" in file
+            or file in {f"setup/{each}.lock" for each in environments}
+            for file in self.files
+        )
+
+    def has_example(self, name: str) -> bool:
+        """Return whether the example runs that `examples/NAME` holds."""
+        if self.files is None or name == EXAMPLE:
+            return True
+        return any(
+            file.startswith(f"examples/{name}/") or SHARED_BY_EXAMPLES.match(file)
+            for file in self.files
+        )
+
+    def environments(self) -> Iterator[str]:
+        """Yield the environments of the tests of frameworks that run."""
+        needed = {
+            environment
+            for name, environments in framework_tests().items()
+            if self.has_framework(name, environments)
+            for environment in environments
+        }
+        yield from (each for each in (ALWAYS, *OTHERS) if each in needed)
+
+
+@cache
+def framework_tests() -> dict[str, frozenset[str]]:
+    """Return the environments that each file `test_NAME.py` of tests/frameworks names."""
+    names = (ALWAYS, *OTHERS)
+    return {
+        path.stem.removeprefix("test_"): frozenset(
+            each for each in names if f'"{each}"' in path.read_text()
+        )
+        for path in sorted(FRAMEWORKS.glob("test_*.py"))
+    }
+
+
+@cache
+def selection(*, nightly: bool = False) -> Selection:
+    """Return the selection of the change, or of the nightly run."""
+    return Selection(None if nightly else changed_files())
+
+
+if __name__ == "__main__":
+    print(*selection(nightly="--nightly" in sys.argv).environments())
