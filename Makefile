@@ -16,11 +16,13 @@ EXAMPLE_RUNS := tests/example_runs
 DEVICE ?=
 # Arguments of the command of a target: make test ARGS="-k gateway", make demo ARGS="--seed 1"
 ARGS ?=
+# --nightly: every test, not only those that the change needs; tests/selection.py
+NIGHTLY ?=
 # Tests that start no model, in parallel; each file in one process, which starts its servers once
 LIGHT := tests $(patsubst %,--ignore=%,$(MODELS) $(FRAMEWORKS) $(EXAMPLE_RUNS))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-trl setup-examples model demo example test test-frameworks test-examples lint format docs site lock outdated dist dist-check coverage clean
+.PHONY: help setup setup-trl setup-examples model demo example test test-frameworks test-examples test-nightly lint format docs site lock outdated dist dist-check coverage clean
 
 help: ## This list
 	@echo "make TARGET [ARGS=\"…\"] [PYTHON=python3.11] [DEVICE=cpu|cuda]"
@@ -53,20 +55,25 @@ demo: model ## Train the example agent on this machine, from its own traces
 example: model setup-examples ## Train an example of examples/ from its own traces: make example NAME=rag
 	@$(BIN)/ltrain run examples/$(NAME)/ltrain.toml --from-clickhouse --model $(MODEL) $(ARGS)
 
-test: setup-trl setup-examples ## All tests, including the whole loop with a tiny policy
+test: setup-trl setup-examples ## The tests that a change needs, including the whole loop with a tiny policy
 ifeq ($(strip $(ARGS)),)
-	@$(BIN)/python -m pytest -n 4 --dist loadfile $(LIGHT)
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(MODELS)
+	@$(BIN)/python -m pytest $(NIGHTLY) -n 4 --dist loadgroup $(LIGHT)
+	@$(BIN)/python -m pytest $(NIGHTLY) -n 2 --dist loadfile --no-loadscope-reorder $(MODELS)
 else
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest $(NIGHTLY) $(ARGS)
 endif
 
-test-frameworks: setup ## Real agents of every supported framework, traced (three more environments, 3 GB)
-	@$(PYTHON) -m setup.environments frameworks openai2 otel144
-	@$(BIN)/python -m pytest $(if $(COMPLETENESS),,-n 2) $(FRAMEWORKS) $(ARGS)
+test-nightly: NIGHTLY = --nightly
+test-nightly: test test-frameworks test-examples ## Every test, with all frameworks, examples, losses and kills
 
-test-examples: model setup-examples ## One update of every example with the real model, scored before and after
-	@$(BIN)/python -m pytest $(EXAMPLE_RUNS) $(ARGS)
+# the page of completeness has a row for each framework
+test-frameworks: ALL = $(or $(NIGHTLY),$(if $(COMPLETENESS),--nightly))
+test-frameworks: setup ## Real agents of the frameworks of a change, traced (up to three more environments, 3 GB)
+	@$(PYTHON) -m setup.environments $$($(PYTHON) tests/selection.py $(ALL))
+	@$(BIN)/python -m pytest $(ALL) $(if $(COMPLETENESS),,-n 2) $(FRAMEWORKS) $(ARGS)
+
+test-examples: model setup-examples ## One update of the examples of a change with the real model, scored before and after
+	@$(BIN)/python -m pytest $(NIGHTLY) $(EXAMPLE_RUNS) $(ARGS)
 
 lint: setup ## ruff, mypy --strict and the import contracts of the packages
 	@$(BIN)/ruff check .

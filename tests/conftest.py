@@ -2,7 +2,6 @@
 
 import resource
 import signal
-from pathlib import Path
 
 import hypothesis
 import pytest
@@ -31,12 +30,23 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--nightly"):
-        return
-    chosen = selection()
-    left = [item for item in items if not is_needed(item, chosen)]
-    config.hook.pytest_deselected(items=left)
-    items[:] = [item for item in items if item not in set(left)]
+    if not config.getoption("--nightly"):
+        chosen = selection()
+        left = {item for item in items if not is_needed(item, chosen)}
+        config.hook.pytest_deselected(items=list(left))
+        items[:] = [item for item in items if item not in left]
+    for at, item in enumerate(items):
+        item.add_marker(pytest.mark.xdist_group(group_of(item, at)))
+
+
+def group_of(item: pytest.Item, at: int) -> str:
+    """Return the name of the tests that run in one process: those of a file, or a part of them.
+
+    A file whose tests share no server has the marker `spread` with its number of parts.
+    """
+    file = str(item.path.relative_to(ROOT))
+    spread = item.get_closest_marker("spread")
+    return f"{file} {at % spread.args[0]}" if spread else file
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -53,12 +63,7 @@ def is_needed(item: pytest.Item, chosen: Selection) -> bool:
         return False
     if item.path.is_relative_to(FRAMEWORKS):
         name = item.path.stem.removeprefix("test_")
-        return chosen.has_framework(name, environments_of(item))
+        return chosen.has_framework(name, framework_tests()[name])
     if item.path.is_relative_to(ROOT / "tests" / "example_runs"):
         return chosen.has_example(item.name.partition("[")[2].rstrip("]"))
     return True
-
-
-def environments_of(item: pytest.Item) -> frozenset[str]:
-    """Return the environments of a test: those that its file names, or its marker's."""
-    return framework_tests().get(Path(item.path).stem.removeprefix("test_"), frozenset())

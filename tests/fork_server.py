@@ -112,7 +112,8 @@ class Request:
         body = b""
         while len(body) < int.from_bytes(header, "big"):
             body += client.recv(1 << 16)
-        return cls(*json.loads(body), tuple(descriptors))
+        arguments, folder, environ, group, umask = json.loads(body)
+        return cls(arguments, folder, environ, group, umask, tuple(descriptors))
 
     def inherit(self) -> None:
         """Make this process what the client's would be."""

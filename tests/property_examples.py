@@ -11,4 +11,6 @@ def examples(count: int) -> int:
 
     The profile of `tests/conftest.py` decides; a test module calls this when it is imported.
     """
-    return count if hypothesis.settings.default.max_examples == NIGHTLY else min(count, PER_CHANGE)
+    profile = hypothesis.settings.default
+    assert profile is not None
+    return count if profile.max_examples == NIGHTLY else min(count, PER_CHANGE)

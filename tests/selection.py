@@ -11,8 +11,8 @@ The files of a change are those that differ from the merge base with `LTRAIN_TES
 `origin/main`, committed or not. Without git, or if a file that all of them share has changed, the
 tests of all frameworks or examples run.
 
-`python -m tests.selection` prints the environments that the selected tests of frameworks need. It
-runs before any package is installed.
+`python tests/selection.py [--nightly]` prints the environments that the selected tests of
+frameworks need. It runs before any package is installed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ EXAMPLE = "calculator"
 """The example that is trained on every change."""
 SHARED_BY_FRAMEWORKS = re.compile(
     r"tests/frameworks/(conftest|model|turns|completeness|expected|exported)\.py"
-    r"|instrument/ltrain_instrument/(instrumentors|patches|distro|identity)"
+    r"|instrument/ltrain_instrument/(instrumentors|patches|privacy|distro|identity)"
     r"|transforms/ltrain_transforms/(dialects|calls)/"
 )
 SHARED_BY_EXAMPLES = re.compile(r"tests/example_runs/|examples/siblings\.py")
@@ -73,11 +73,12 @@ class Selection:
 
     def has_framework(self, name: str, environments: frozenset[str]) -> bool:
         """Return whether the test file `test_NAME.py` of these environments runs."""
-        if self.files is None or ALWAYS in environments:
+        if self.files is None or environments == {ALWAYS}:
             return True
         return any(
             SHARED_BY_FRAMEWORKS.match(file)
             or f"/{name}" in file
+            or f"/test_{name}." in file
             or file in {f"setup/{each}.lock" for each in environments}
             for file in self.files
         )

@@ -20,6 +20,8 @@ from tests.docs.project import Project
 from ltrain.cli import app
 from ltrain_collector.store import Store
 
+pytestmark = pytest.mark.spread(4)
+
 
 @dataclass(frozen=True)
 class NotRun:

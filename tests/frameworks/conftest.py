@@ -30,6 +30,7 @@ from ltrain_transforms.states import states
 ROOT = Path(__file__).parents[2]
 AGENTS = Path(__file__).parent / "agents"
 ROLLOUT = "rollout1"
+CONTENT_OFF = {"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "NO_CONTENT"}
 SECONDS = 180
 """Timeout of an agent; crewai imports for 20 of these seconds on two busy cores."""
 
