@@ -74,8 +74,8 @@ os._exit(os.waitstatus_to_exitcode(status))
 
 
 @cache
-def ltrain_command() -> Path:
-    """Start the server of this process, and return the executable that uses it."""
+def ltrain_command() -> str:
+    """Start the server of this process, and return the path of its executable."""
     folder = Path(tempfile.mkdtemp(prefix="lt-"))
     address = str(folder / "socket")
     executable = folder / "ltrain"
@@ -90,7 +90,7 @@ def ltrain_command() -> Path:
     atexit.register(server.kill)
     assert server.stdout is not None
     assert server.stdout.readline() == b"ready\n"
-    return executable
+    return str(executable)
 
 
 @dataclass(frozen=True)

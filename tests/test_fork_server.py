@@ -22,7 +22,7 @@ RECIPE = (
 def both(folder: Path, *arguments: str, stdin: str = "", **variables: str) -> None:
     """Check that the fork and the real command have the same exit status and output."""
     results = []
-    for command in (LTRAIN, ltrain_command()):
+    for command in (str(LTRAIN), ltrain_command()):
         done = subprocess.run(
             [command, *arguments],
             cwd=folder,
@@ -80,7 +80,7 @@ def started(folder: Path) -> Iterator[tuple["subprocess.Popen[str]", psutil.Proc
     """Start `ltrain up` as a fork; yield the executable's process and that of the command."""
     ltrain_command()
     before = {each.pid for each in psutil.Process().children(recursive=True)}
-    argv = [str(ltrain_command()), *UP, str(folder)]
+    argv = [ltrain_command(), *UP, str(folder)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as up:
         assert up.stdout is not None and "OTLP" in up.stdout.readline()
         new = {each.pid for each in psutil.Process().children(recursive=True)} - before - {up.pid}

@@ -16,7 +16,7 @@ import sys
 
 class Finder:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("polars", "chdb"):
+        if name.partition(".")[0] in ("polars", "chdb", "pydantic"):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Finder())
@@ -62,7 +62,8 @@ def test_missing_extra_is_named_with_the_command_that_installs_it(name: str) -> 
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
     assert last.startswith("ltrain_instrument.errors.MissingExtra: ")
-    assert f"ltrain.{name} needs the package polars, which is not installed here." in last
+    package = "pydantic" if name == "Recipe" else "polars"
+    assert f"ltrain.{name} needs the package {package}, which is not installed here." in last
     extra = "train" if name == "train" else "collect"
     assert last.endswith(f"Install it with: {install_command(extra)}")
 

@@ -161,8 +161,9 @@ class Project:
 
     @property
     def environ(self) -> dict[str, str]:
+        folder = str(Path(ltrain_command()).parent)
         own = {
-            "PATH": f"{ltrain_command().parent}{os.pathsep}{BIN}{os.pathsep}{os.environ['PATH']}",
+            "PATH": os.pathsep.join([folder, str(BIN), os.environ["PATH"]]),
             "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{self.otlp}",
             "LTRAIN_STORE": f"http://{self.sql}",
             "HF_HOME": str(self.folder / "huggingface"),

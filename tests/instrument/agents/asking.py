@@ -57,11 +57,13 @@ def openai_async() -> None:
     from openai import AsyncOpenAI
 
     async def send_request() -> None:
-        response = await AsyncOpenAI(base_url=f"{base}/v1").chat.completions.create(**body)
-        if body.get("stream"):
-            output.extend([chunk.model_dump_json() async for chunk in response])
-        else:
-            output.append(response.model_dump_json())
+        # a client that is left open closes itself in the loop that runs when it is collected
+        async with AsyncOpenAI(base_url=f"{base}/v1") as client:
+            response = await client.chat.completions.create(**body)
+            if body.get("stream"):
+                output.extend([chunk.model_dump_json() async for chunk in response])
+            else:
+                output.append(response.model_dump_json())
 
     asyncio.run(send_request())
 
