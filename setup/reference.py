@@ -27,7 +27,7 @@ from ltrain_transforms.calls import membership, span_errors
 from ltrain_transforms.datasets import pipeline
 from ltrain_transforms.dialects import BY_PRECEDENCE
 from ltrain_transforms.estimators import ESTIMATORS, STEP_ESTIMATORS, Estimator
-from ltrain_transforms.recipe import RuleKind
+from ltrain_transforms.recipe import REWARD_KINDS
 from ltrain_transforms.samples import row_filters, split_reasons
 from ltrain_transforms.source import trained_calls
 from ltrain_transforms.tables import TABLES
@@ -235,8 +235,7 @@ def dialects_page() -> str:
 
 
 def rules_page() -> str:
-    docs = name_docs(sys.modules[RuleKind.__module__])
-    rows = ((code(kind), docs[f"RuleKind.{kind.name}"]) for kind in RuleKind)
+    rows = ((code(name), kind.__doc__ or "") for name, kind in REWARD_KINDS.items())
     return _filled("rules.md", {"kinds": table(("kind", "key and what it reads"), rows)})
 
 

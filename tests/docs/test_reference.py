@@ -17,7 +17,7 @@ from ltrain_transforms.calls import membership, span_errors
 from ltrain_transforms.dialects import BY_PRECEDENCE
 from ltrain_transforms.estimators import ESTIMATORS, STEP_ESTIMATORS, Estimator
 from ltrain_transforms.exports import FORMATS, REASONS
-from ltrain_transforms.recipe import Credit, Credited, Peers, Recipe, Reward, RuleKind, credit
+from ltrain_transforms.recipe import REWARD_KINDS, Credit, Credited, Peers, Recipe, Reward, credit
 from ltrain_transforms.samples import SplitReason, row_filters
 from ltrain_transforms.source import trained_calls
 from ltrain_transforms.tables import TABLES, Table
@@ -38,7 +38,7 @@ def test_generated_pages_are_up_to_date() -> None:
 
 def test_every_kind_of_reward_and_signal_is_documented() -> None:
     kinds = rows("rules.md")
-    assert all(kinds[kind] for kind in RuleKind)
+    assert all(kinds[kind] for kind in REWARD_KINDS)
     views, tables = rows("store.md"), (DOCS / "store.md").read_text()
     for signal in SIGNALS:
         assert rows("collector.md")[signal.name] == [f"`{signal.path}`", f"`{signal.service}`"]

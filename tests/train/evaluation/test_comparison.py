@@ -11,7 +11,7 @@ from ltrain_train.evaluation.comparison import (
     choose_metric,
 )
 from ltrain_train.runs.wave_summary import CountedRollout, WaveSummary
-from ltrain_transforms.recipe import Reward
+from ltrain_transforms.recipe import CallReward, EvaluationReward
 
 METRIC = choose_metric(["reward"])
 
@@ -66,9 +66,9 @@ def test_tasks_are_ordered_by_how_much_they_changed() -> None:
 
 def test_the_metric_is_what_the_recipe_rewards_or_the_only_number() -> None:
     rewards = (
-        Reward(name="answer", evaluation="reward"),
-        Reward(name="style", evaluation="tidy", weight=-0.5),
-        Reward(name="rule", on="tool", value="-1"),
+        EvaluationReward(name="answer", evaluation="reward"),
+        EvaluationReward(name="style", evaluation="tidy", weight=-0.5),
+        CallReward(name="rule", on="tool", value="-1"),
     )
     metric = choose_metric(["reward", "tidy", "other"], None, rewards)
     assert metric.name == "reward + -0.5 tidy"

@@ -17,7 +17,7 @@ from ltrain_train.publishing.retention import (
 from ltrain_train.runs.journal import Finished, Journal, Wave
 from ltrain_train.runs.wave_summary import outcome_score
 from ltrain_transforms.policy_file import read_lineage
-from ltrain_transforms.recipe import Reward
+from ltrain_transforms.recipe import CallReward, EvaluationReward
 
 
 def add_wave(journal: Journal, mode: str, version: int, score: float | None, **more: int) -> None:
@@ -115,9 +115,9 @@ def test_versions_that_others_or_an_unfinished_run_need_are_kept(home: Path) -> 
 
 def test_a_score_is_the_weighted_sum_of_the_rewarded_evaluations() -> None:
     rewards = (
-        Reward(name="answer", evaluation="reward", weight=2.0),
-        Reward(name="style", evaluation="tidy", weight=-0.5),
-        Reward(name="rule", on="tool", value="-1"),
+        EvaluationReward(name="answer", evaluation="reward", weight=2.0),
+        EvaluationReward(name="style", evaluation="tidy", weight=-0.5),
+        CallReward(name="rule", on="tool", value="-1"),
     )
     assert outcome_score(rewards, {"reward": 0.5, "tidy": 1.0, "other": 9.0}) == 0.5
     assert outcome_score(rewards, {"reward": 0.5}) == 1.0

@@ -7,7 +7,7 @@ from tests.transforms.made import span, spans
 
 from ltrain_transforms.calls import calls
 from ltrain_transforms.datasets.pipeline import derive
-from ltrain_transforms.recipe import Policy, Recipe, Reward, Source, failed_results
+from ltrain_transforms.recipe import CallReward, Policy, Recipe, Source, failed_results
 
 TEXTS = {
     "crewai": "\nError executing tool. coworker mentioned not found",
@@ -66,7 +66,7 @@ def test_the_next_call_and_rules_see_the_failure() -> None:
     tool = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.call.result": "Error: no"}
     made = spans(span("one", tool), span("two", tool, at=(2, 3)))
     source = Source(execution="trace", tool_error=("^Error",))
-    reward = Reward(name="failure", on="tool", when="status = 'error'", value="-1")
+    reward = CallReward(name="failure", on="tool", when="status = 'error'", value="-1")
     recipe = Recipe(source=source, policy=(Policy(name="m"),), reward=(reward,))
     tables = derive(made, recipe).tables
     assert tables["calls"]["previous_status"].to_list() == [None, "error"]

@@ -10,18 +10,11 @@ from tests.otlp import insert_otlp
 
 from ltrain_collector.store import Store
 from ltrain_transforms.datasets import build
-from ltrain_transforms.recipe import Recipe, Reward, RuleKind
+from ltrain_transforms.recipe import REWARD_KINDS, CallReward, Recipe, Reward
 from ltrain_transforms.reports import report_rules
 from ltrain_transforms.rewards.kinds import KINDS, rules_of
 from ltrain_transforms.rewards.rule import CONTRIBUTIONS, Reads, Rule, RuleInputs, TraceCounts
 from ltrain_transforms.source import Selection
-
-REWARDS: dict[RuleKind, dict[str, Any]] = {
-    RuleKind.EVALUATION: {"evaluation": "reward"},
-    RuleKind.CALLS: {"on": "tool", "value": "1"},
-    RuleKind.ROLLOUT: {"on": "rollout", "value": "1"},
-    RuleKind.PYTHON: {"python": "mine"},
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +42,10 @@ class ConstantRule(Rule):
 
 
 def test_every_kind_of_the_recipe_has_a_class() -> None:
-    assert KINDS.keys() == set(RuleKind)
-    for kind, keys in REWARDS.items():
-        reward = Reward.model_construct(name="r", **keys)
-        assert (reward.kind, KINDS[kind](reward).reward) == (kind, reward)
+    assert list(KINDS) == list(REWARD_KINDS.values())
+    for kind, rule in KINDS.items():
+        reward = kind.model_construct(name="r")
+        assert rule(reward).reward is reward
 
 
 def test_rewards_come_in_the_order_of_the_recipe(recipe: Recipe) -> None:
@@ -64,7 +57,8 @@ def test_rewards_come_in_the_order_of_the_recipe(recipe: Recipe) -> None:
 def test_builds_and_reports_need_nothing_else_of_a_kind(
     scene: Any, store: Store, recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(KINDS, RuleKind.CALLS, ConstantRule)
+    kinds: dict[Any, Any] = KINDS
+    monkeypatch.setitem(kinds, CallReward, ConstantRule)
     for sample in range(2):
         rollout = scene.attempt(sample=sample)
         rollout.llm("write", (1, 2, 3), (4, sample))

@@ -23,7 +23,16 @@ if TYPE_CHECKING:
     )
     from ltrain_transforms.recipe.prompt import CriticModel, PromptSearch
     from ltrain_transforms.recipe.recipe import DEFAULT, Recipe
-    from ltrain_transforms.recipe.reward import Credited, Reward, RuleKind
+    from ltrain_transforms.recipe.reward import (
+        REWARD_KINDS,
+        CallReward,
+        Credited,
+        EvaluationReward,
+        PythonReward,
+        Reward,
+        RolloutReward,
+        SqlReward,
+    )
     from ltrain_transforms.recipe.rollout import Rollout
     from ltrain_transforms.recipe.selection import (
         FailedCounts,

@@ -11,7 +11,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_serializer, field_validator, model_validator
 
 from ltrain_instrument.errors import UnknownName
 from ltrain_instrument.identity import SourceMode
@@ -76,6 +76,10 @@ class Recipe(Section):
         if name := first_duplicate(reward.name for reward in rewards):
             raise ValueError(f"Two rewards are named '{name}'. Give each its own name.")
         return rewards
+
+    @field_serializer("reward")
+    def _with_the_keys_of_their_kinds(self, rewards: tuple[Reward, ...]) -> Any:
+        return rewards  # of type Any, so that each reward is written by its own class
 
     @field_validator("service")
     @classmethod

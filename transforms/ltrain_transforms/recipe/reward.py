@@ -1,9 +1,15 @@
-"""Rewards: evaluations by name, and rules over calls and executions."""
+"""Rewards: evaluations by name, and rules over calls and executions.
 
+`Reward` has the keys that a recipe accepts and that manifests and the digest store for each reward;
+a class of `REWARD_KINDS` has the checks of its kind, and the keys that only a new kind has.
+`ltrain_transforms.rewards.kinds` has a class with the behaviour of each.
+"""
+
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ModelWrapValidatorHandler, model_validator
 
 from ltrain_instrument.errors import UnknownName
 from ltrain_transforms import rules, tables
@@ -13,22 +19,6 @@ from ltrain_transforms.recipe.section import Parameter, Section
 
 if TYPE_CHECKING:
     import polars as pl
-
-
-class RuleKind(StrEnum):
-    """The kinds of rewards; `ltrain_transforms.rewards.kinds` has a class for each.
-
-    The table of `docs/rules.md` is made from the sentences below the members.
-    """
-
-    EVALUATION = "evaluation"
-    """Key `evaluation`: reads a score that the runner, the agent or an evaluator recorded."""
-    CALLS = "calls"
-    """Key `on` with a kind of call, such as `tool`: reads each call of that kind."""
-    ROLLOUT = "rollout"
-    """`on = "rollout"`: reads each execution, with the figures of its group."""
-    PYTHON = "python"
-    """Key `python`: reads all calls of an execution."""
 
 
 class Credited(StrEnum):
@@ -88,66 +78,34 @@ class Reward(Section):
     weight: float = 1.0
     """Factor of the value."""
 
-    @model_validator(mode="before")
+    credit_choices: ClassVar[tuple[Credited, ...]] = tuple(Credited)
+
     @classmethod
-    def _with_ready_rule(cls, keys: Any) -> Any:
-        if not isinstance(keys, dict) or not keys.get("use"):
-            return keys
-        try:
-            ready = rules.library.apply_overrides(keys)
-        except UnknownName as error:
-            raise BadRule(str(error)) from error
-        return {"evaluation": ready["name"], **ready} if keys["use"] == JUDGE else ready
+    def claims(cls, keys: Mapping[str, Any]) -> bool:
+        """Return whether these keys of a recipe have a key that makes a reward of this kind."""
+        return False
 
     @model_validator(mode="after")
-    def _one_kind(self) -> Self:
-        kinds = (self.evaluation is not None, bool(self.on or self.value), self.python is not None)
-        if kinds[:2] == (True, True):
-            raise BadRule(
-                f"Reward '{self.name}' has `evaluation` and keys of a rule. Remove one of the two."
-            )
-        if kinds[2] and any(kinds[:2]):
-            raise BadRule(
-                f"Reward '{self.name}' has `python` and another rule. Remove one of the two."
-            )
-        if not any(kinds) or (kinds[1] and not (self.on and self.value)):
-            raise BadRule(
-                f"Reward '{self.name}' must have `evaluation`, or `on` and `value` of a rule, or "
-                "`python`, or `use` of a ready rule."
-            )
+    def _is_sound(self) -> Self:
+        self._check()
+        return self
+
+    @model_validator(mode="wrap")  # the last validator, so that only a kind's own class checks it
+    @classmethod
+    def _of_its_kind(cls, keys: Any, make: ModelWrapValidatorHandler["Reward"]) -> "Reward":
+        if cls is not Reward or not isinstance(keys, dict):
+            return make(keys)
+        keys = _with_ready_rule(keys)
+        kinds = [kind for kind in REWARD_KINDS.values() if kind.claims(keys)]
+        return kinds[0].model_validate(keys) if len(kinds) == 1 else make(keys)
+
+    def _check(self) -> None:
+        if type(self) is Reward:
+            raise BadRule(self._unclear_kind())
         if self.min is not None and self.max is not None and self.min > self.max:
             raise BadRule(f"Reward '{self.name}': min = {self.min} is above max = {self.max}.")
-        return self
-
-    @model_validator(mode="after")
-    def _sound_judge(self) -> Self:
-        _ = self.judge
-        return self
-
-    @model_validator(mode="after")
-    def _sound_potential(self) -> Self:
-        if not self.potential:
-            return self
-        if self.on in (None, "rollout") or self.credit_to == Credited.ROLLOUT:
-            raise BadRule(
-                f"Rule '{self.name}': a potential is computed on calls and credits calls. Set `on` "
-                "to a kind of call, and credit_to to anything but 'rollout'."
-            )
-        if self.gate is not None or (self.min, self.max) != (None, None):
-            raise BadRule(
-                f"Rule '{self.name}': a gate or a bound would break the sum of a potential's "
-                "differences. Remove gate, min and max; bound `value` itself if needed."
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _compiles(self) -> Self:
-        if self.python is not None:
-            rules.python_rules.find_entry_point(self.name, self.python)
-        if (
-            self.kind in (RuleKind.PYTHON, RuleKind.ROLLOUT)
-            and self.credit_to not in _WITHOUT_CHOICE
-        ):
+        self._check_potential()
+        if self.credit_to not in self.credit_choices:
             raise BadRule(
                 f"Rule '{self.name}': credit_to '{self.credit_to.value}' needs an SQL rule "
                 "over calls. A rule over the rollout credits the rollout, and a Python rule names "
@@ -155,14 +113,29 @@ class Reward(Section):
             )
         if self.schema_ is not None and (fault := rules.schema_error(self.schema_)) is not None:
             raise BadRule(f"Rule '{self.name}', schema: {fault}.")
-        if self.value is not None:
-            columns = self.columns
-            for field, text, wanted in (("when", self.when, bool), ("value", self.value, float)):
-                rules.sql.check_expression(self.name, field, self.bound(text), columns, wanted)
         if self.gate is not None:
             gate, columns = self.bound(self.gate), tables.GATE_COLUMNS
             rules.sql.check_expression(self.name, "gate", gate, columns, bool)
-        return self
+
+    def _check_potential(self) -> None:
+        if self.potential:
+            raise BadRule(
+                f"Rule '{self.name}': a potential is computed on calls and credits calls. Set `on` "
+                "to a kind of call, and credit_to to anything but 'rollout'."
+            )
+
+    def _unclear_kind(self) -> str:
+        """Return the fault of a reward with the keys of no kind or of several kinds."""
+        if self.evaluation is not None and (self.on or self.value):
+            return (
+                f"Reward '{self.name}' has `evaluation` and keys of a rule. Remove one of the two."
+            )
+        if self.python is not None:
+            return f"Reward '{self.name}' has `python` and another rule. Remove one of the two."
+        return (
+            f"Reward '{self.name}' must have `evaluation`, or `on` and `value` of a rule, or "
+            "`python`, or `use` of a ready rule."
+        )
 
     @property
     def judge(self) -> Judge | None:
@@ -171,30 +144,120 @@ class Reward(Section):
         Raises:
             BadRule: when its params are faulty.
         """
-        return Judge.from_params(self.name, self.params) if self.use == JUDGE else None
-
-    @property
-    def kind(self) -> RuleKind:
-        if self.evaluation is not None:
-            return RuleKind.EVALUATION
-        if self.python is not None:
-            return RuleKind.PYTHON
-        return RuleKind.ROLLOUT if self.on == "rollout" else RuleKind.CALLS
-
-    @property
-    def columns(self) -> "pl.Schema":
-        """Columns that the rule's SQL may use, with the names of `let`."""
-        over_rollout = self.kind == RuleKind.ROLLOUT
-        columns = (tables.GATE_COLUMNS if over_rollout else tables.RULE_COLUMNS).copy()
-        if self.schema_ is None:
-            columns.pop("fits", None)
-        named = rules.sql.json_path_columns(self.name, columns, self.let)
-        columns.update(dict.fromkeys(named, tables.STRING))
-        return columns
+        return None
 
     def bound(self, text: str) -> str:
         """Return `text` with the rule's parameters inserted."""
         return rules.sql.bind_parameters(self.name, text, self.params)
 
 
-_WITHOUT_CHOICE = (Credited.SELF, Credited.ROLLOUT)
+def _with_ready_rule(keys: dict[str, Any]) -> dict[str, Any]:
+    """Return the keys of a reward, with the keys of the ready rule that it uses."""
+    if not keys.get("use"):
+        return keys
+    try:
+        ready = rules.library.apply_overrides(keys)
+    except UnknownName as error:
+        raise BadRule(str(error)) from error
+    return {"evaluation": ready["name"], **ready} if keys["use"] == JUDGE else ready
+
+
+class EvaluationReward(Reward):
+    """Key `evaluation`: reads a score that the runner, the agent or an evaluator recorded."""
+
+    evaluation: str
+
+    @classmethod
+    def claims(cls, keys: Mapping[str, Any]) -> bool:
+        return keys.get("evaluation") is not None
+
+    def _check(self) -> None:
+        super()._check()
+        _ = self.judge
+
+    @property
+    def judge(self) -> Judge | None:
+        return Judge.from_params(self.name, self.params) if self.use == JUDGE else None
+
+
+class SqlReward(Reward):
+    """An SQL rule: a predicate and a value."""
+
+    @classmethod
+    def claims(cls, keys: Mapping[str, Any]) -> bool:
+        return bool(keys.get("on") or keys.get("value"))
+
+    def _check(self) -> None:
+        if not (self.on and self.value):
+            raise BadRule(self._unclear_kind())
+        super()._check()
+        columns = self.columns
+        for field, text, wanted in (("when", self.when, bool), ("value", self.value, float)):
+            rules.sql.check_expression(self.name, field, self.bound(text), columns, wanted)
+
+    @property
+    def columns(self) -> "pl.Schema":
+        """Columns that the rule's SQL may use, with the names of `let`."""
+        columns = self._input_columns().copy()
+        if self.schema_ is None:
+            columns.pop("fits", None)
+        named = rules.sql.json_path_columns(self.name, columns, self.let)
+        columns.update(dict.fromkeys(named, tables.STRING))
+        return columns
+
+    def _input_columns(self) -> "pl.Schema":
+        return tables.RULE_COLUMNS
+
+
+class CallReward(SqlReward):
+    """Key `on` with a kind of call, such as `tool`: reads each call of that kind."""
+
+    @classmethod
+    def claims(cls, keys: Mapping[str, Any]) -> bool:
+        return super().claims(keys) and keys.get("on") != "rollout"
+
+    def _check_potential(self) -> None:
+        if self.credit_to == Credited.ROLLOUT:
+            super()._check_potential()
+        if self.potential and (self.gate is not None or (self.min, self.max) != (None, None)):
+            raise BadRule(
+                f"Rule '{self.name}': a gate or a bound would break the sum of a potential's "
+                "differences. Remove gate, min and max; bound `value` itself if needed."
+            )
+
+
+class RolloutReward(SqlReward):
+    """`on = "rollout"`: reads each execution, with the figures of its group."""
+
+    credit_choices = (Credited.SELF, Credited.ROLLOUT)
+
+    @classmethod
+    def claims(cls, keys: Mapping[str, Any]) -> bool:
+        return keys.get("on") == "rollout"
+
+    def _input_columns(self) -> "pl.Schema":
+        return tables.GATE_COLUMNS
+
+
+class PythonReward(Reward):
+    """Key `python`: reads all calls of an execution."""
+
+    python: str
+    credit_choices = (Credited.SELF, Credited.ROLLOUT)
+
+    @classmethod
+    def claims(cls, keys: Mapping[str, Any]) -> bool:
+        return keys.get("python") is not None
+
+    def _check(self) -> None:
+        rules.python_rules.find_entry_point(self.name, self.python)
+        super()._check()
+
+
+REWARD_KINDS: dict[str, type[Reward]] = {
+    "evaluation": EvaluationReward,
+    "calls": CallReward,
+    "rollout": RolloutReward,
+    "python": PythonReward,
+}
+"""The kinds of rewards; the first sentence of each is its row in `docs/rules.md`."""

@@ -1,4 +1,4 @@
-"""Statistics of each execution's group, and the rules and gates over executions that read them.
+"""Statistics of each execution's group, and the gates over executions that read them.
 
 A group's statistics are over those of its executions that are not superseded and ended by
 themselves: ok, error or timeout. `reward` is the outcome before rules over the rollout and gates,
@@ -6,21 +6,10 @@ so that none of these depends on another.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
 
 import polars as pl
 
 from ltrain_transforms.recipe import Reward
-from ltrain_transforms.rewards.rule import (
-    CONTRIBUTIONS,
-    NullPredicates,
-    Reads,
-    Rule,
-    RuleInputs,
-    TraceCounts,
-)
-from ltrain_transforms.rewards.rule_contributions import invalid_value
 from ltrain_transforms.rules import sql
 from ltrain_transforms.source import AGENT_OUTCOMES
 from ltrain_transforms.tables import GROUP_STATS
@@ -48,41 +37,6 @@ def group_stats(executions: pl.DataFrame, outcomes: pl.DataFrame) -> pl.DataFram
     return stats.with_columns(
         pl.col(name).cast(dtype) for name, dtype in GROUP_STATS.schema.items()
     )
-
-
-@dataclass(frozen=True, slots=True)
-class RolloutRule(Rule):
-    """An SQL rule over executions with `group_stats`."""
-
-    reward: Reward
-    reads: ClassVar[Reads] = Reads.GROUP
-
-    def contribute(self, inputs: RuleInputs) -> pl.DataFrame:
-        rule, stats = self.reward, inputs.executions
-        rows = stats.with_columns(**sql.json_path_columns(rule.name, stats.schema, rule.let))
-        matches = sql.evaluate_rule(rows, rule.bound(rule.when), rule.bound(str(rule.value)))
-        contributions = matches.with_columns(
-            reason=invalid_value(),
-            error=pl.lit(None, pl.String),
-            call_id=pl.lit(None, pl.String),
-            rule=pl.lit(rule.name),
-            source=pl.lit("rule"),
-            value=pl.col("value").clip(rule.min, rule.max) * rule.weight,
-            evidence=pl.coalesce(pl.col("source_spans").list.last(), "execution_id"),
-        )
-        columns = (pl.col(name).cast(dtype) for name, dtype in CONTRIBUTIONS.items())
-        return contributions.select(columns)
-
-    def looks_at(self) -> str:
-        return "rollout"
-
-    def count_inputs(self, counts: TraceCounts) -> int:
-        return counts.executions.height
-
-    def why_silent(self, counts: TraceCounts) -> str:
-        nulls = NullPredicates()
-        nulls.add(self.reward, counts.executions)
-        return nulls.explain(self.count_inputs(counts), "executions")
 
 
 def mark_gated(rules: Sequence[Reward], rewards: pl.DataFrame, stats: pl.DataFrame) -> pl.DataFrame:

@@ -1,22 +1,41 @@
-"""The kinds of rewards, and the one that takes evaluations."""
+"""The behaviour of each kind of reward: its contributions, and its lines in a report."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import polars as pl
 
-from ltrain_transforms.recipe import Recipe, Reward, RuleKind
-from ltrain_transforms.rewards.group_stats import RolloutRule
-from ltrain_transforms.rewards.rule import CONTRIBUTIONS, Reads, Rule, RuleInputs, TraceCounts
-from ltrain_transforms.rewards.rule_contributions import CallRule, PythonRule
+from ltrain_transforms.recipe import (
+    CallReward,
+    EvaluationReward,
+    PythonReward,
+    Recipe,
+    Reward,
+    RolloutReward,
+)
+from ltrain_transforms.rewards.rule import (
+    CONTRIBUTIONS,
+    NullPredicates,
+    Reads,
+    Rule,
+    RuleInputs,
+    TraceCounts,
+)
+from ltrain_transforms.rewards.rule_contributions import (
+    invalid_value,
+    rule_contributions,
+    run_sql,
+)
+from ltrain_transforms.rules import python_rules, sql
+from ltrain_transforms.tables import CALLS
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationRule(Rule):
     """The value of an evaluation, by its name and source."""
 
-    reward: Reward
+    reward: EvaluationReward
     reads: ClassVar[Reads] = Reads.EVALUATIONS
 
     def contribute(self, inputs: RuleInputs) -> pl.DataFrame:
@@ -53,15 +72,101 @@ class EvaluationRule(Rule):
         return f"no evaluation is named '{wanted}'; names in the traces: {names}"
 
 
-KINDS: dict[RuleKind, Callable[[Reward], Rule]] = {
-    RuleKind.EVALUATION: EvaluationRule,
-    RuleKind.CALLS: CallRule,
-    RuleKind.ROLLOUT: RolloutRule,
-    RuleKind.PYTHON: PythonRule,
+@dataclass(frozen=True, slots=True)
+class CallRule(Rule):
+    """An SQL rule over calls of one kind."""
+
+    reward: CallReward
+    reads: ClassVar[Reads] = Reads.CALLS
+
+    def contribute(self, inputs: RuleInputs) -> pl.DataFrame:
+        results = run_sql(self.reward, inputs.sql_calls)
+        return rule_contributions(self.reward, results, inputs.discount)
+
+    def looks_at(self) -> str:
+        return str(self.reward.on)
+
+    def count_inputs(self, counts: TraceCounts) -> int:
+        return counts.kinds[str(self.reward.on)]
+
+    def why_silent(self, counts: TraceCounts) -> str:
+        inputs, kind = self.count_inputs(counts), self.reward.on
+        if inputs == 0:
+            kinds = ", ".join(sorted(counts.kinds)) or "none"
+            return f"the traces hold no {kind} call; kinds in the traces: {kinds}"
+        return counts.null_predicates[self.reward.name].explain(inputs, f"{kind} calls")
+
+    def add_nulls(self, inputs: RuleInputs, nulls: NullPredicates) -> None:
+        nulls.add(self.reward, inputs.sql_calls.filter(pl.col("kind") == self.reward.on))
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutRule(Rule):
+    """An SQL rule over executions with `group_stats`."""
+
+    reward: RolloutReward
+    reads: ClassVar[Reads] = Reads.GROUP
+
+    def contribute(self, inputs: RuleInputs) -> pl.DataFrame:
+        rule, stats = self.reward, inputs.executions
+        rows = stats.with_columns(**sql.json_path_columns(rule.name, stats.schema, rule.let))
+        matches = sql.evaluate_rule(rows, rule.bound(rule.when), rule.bound(str(rule.value)))
+        contributions = matches.with_columns(
+            reason=invalid_value(),
+            error=pl.lit(None, pl.String),
+            call_id=pl.lit(None, pl.String),
+            rule=pl.lit(rule.name),
+            source=pl.lit("rule"),
+            value=pl.col("value").clip(rule.min, rule.max) * rule.weight,
+            evidence=pl.coalesce(pl.col("source_spans").list.last(), "execution_id"),
+        )
+        columns = (pl.col(name).cast(dtype) for name, dtype in CONTRIBUTIONS.items())
+        return contributions.select(columns)
+
+    def looks_at(self) -> str:
+        return "rollout"
+
+    def count_inputs(self, counts: TraceCounts) -> int:
+        return counts.executions.height
+
+    def why_silent(self, counts: TraceCounts) -> str:
+        nulls = NullPredicates()
+        nulls.add(self.reward, counts.executions)
+        return nulls.explain(self.count_inputs(counts), "executions")
+
+
+@dataclass(frozen=True, slots=True)
+class PythonRule(Rule):
+    """A Python function over the calls of an execution."""
+
+    reward: PythonReward
+    reads: ClassVar[Reads] = Reads.CALLS
+
+    def contribute(self, inputs: RuleInputs) -> pl.DataFrame:
+        rule, calls = self.reward, inputs.calls.select(CALLS.schema.names())
+        results = python_rules.run_python_rule(rule.name, rule.python, rule.params, calls)
+        return rule_contributions(rule, results.with_columns(credits=pl.lit(True)), inputs.discount)
+
+    def looks_at(self) -> str:
+        return "python"
+
+    def count_inputs(self, counts: TraceCounts) -> int:
+        return counts.executions.height
+
+    def why_silent(self, counts: TraceCounts) -> str:
+        return "the function returns no contribution for any execution"
+
+
+KINDS: dict[type[Reward], Callable[[Any], Rule]] = {
+    EvaluationReward: EvaluationRule,
+    CallReward: CallRule,
+    RolloutReward: RolloutRule,
+    PythonReward: PythonRule,
 }
+"""The behaviour of each kind of `REWARD_KINDS`."""
 
 
 def rules_of(recipe: Recipe, *reads: Reads) -> list[Rule]:
     """Return the rewards of a recipe that read one of `reads`, in its order; all without any."""
-    rules = (KINDS[reward.kind](reward) for reward in recipe.reward)
+    rules = (KINDS[type(reward)](reward) for reward in recipe.reward)
     return [rule for rule in rules if not reads or rule.reads in reads]

@@ -1,8 +1,8 @@
 """The protocol of every kind of reward, and the inputs of rewards.
 
-A kind is a class with this protocol in this folder, a member of `RuleKind` in `recipe/reward.py`,
-where `Reward` checks its keys, and a row in `kinds.KINDS`. Builds and reports call only the
-protocol.
+A kind is a class of its keys and their checks in `recipe/reward.py`, with a row in `REWARD_KINDS`,
+and a class with this protocol in `kinds.py`, with a row in `KINDS`. Builds and reports call only
+the protocol.
 """
 
 from collections import Counter

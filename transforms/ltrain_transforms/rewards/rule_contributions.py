@@ -7,21 +7,11 @@ that sum, so the optimal policy stays the same (Ng, Harada, Russell, ICML 1999; 
 AAMAS 2017). A step is an LLM call; gamma is that of the process returns.
 """
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import polars as pl
 
-from ltrain_transforms.recipe import Credited, Process, Recipe, Reward, RuleKind
-from ltrain_transforms.rewards.rule import (
-    CONTRIBUTIONS,
-    NullPredicates,
-    Reads,
-    Rule,
-    RuleInputs,
-    TraceCounts,
-)
-from ltrain_transforms.rules import INPUTS, add_derived_columns, add_schema_match, python_rules, sql
+from ltrain_transforms.recipe import CallReward, Credited, Process, Recipe, Reward
+from ltrain_transforms.rewards.rule import CONTRIBUTIONS
+from ltrain_transforms.rules import INPUTS, add_derived_columns, add_schema_match, sql
 from ltrain_transforms.source import is_trained
 from ltrain_transforms.tables import CALLS, RULE_COLUMNS
 
@@ -44,56 +34,6 @@ CREDITED_CALL = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class CallRule(Rule):
-    """An SQL rule over calls of one kind."""
-
-    reward: Reward
-    reads: ClassVar[Reads] = Reads.CALLS
-
-    def contribute(self, inputs: RuleInputs) -> pl.DataFrame:
-        results = _run_sql(self.reward, inputs.sql_calls)
-        return rule_contributions(self.reward, results, inputs.discount)
-
-    def looks_at(self) -> str:
-        return str(self.reward.on)
-
-    def count_inputs(self, counts: TraceCounts) -> int:
-        return counts.kinds[str(self.reward.on)]
-
-    def why_silent(self, counts: TraceCounts) -> str:
-        inputs, kind = self.count_inputs(counts), self.reward.on
-        if inputs == 0:
-            kinds = ", ".join(sorted(counts.kinds)) or "none"
-            return f"the traces hold no {kind} call; kinds in the traces: {kinds}"
-        return counts.null_predicates[self.reward.name].explain(inputs, f"{kind} calls")
-
-    def add_nulls(self, inputs: RuleInputs, nulls: NullPredicates) -> None:
-        nulls.add(self.reward, inputs.sql_calls.filter(pl.col("kind") == self.reward.on))
-
-
-@dataclass(frozen=True, slots=True)
-class PythonRule(Rule):
-    """A Python function over the calls of an execution."""
-
-    reward: Reward
-    reads: ClassVar[Reads] = Reads.CALLS
-
-    def contribute(self, inputs: RuleInputs) -> pl.DataFrame:
-        rule, calls = self.reward, inputs.calls.select(CALLS.schema.names())
-        results = python_rules.run_python_rule(rule.name, str(rule.python), rule.params, calls)
-        return rule_contributions(rule, results.with_columns(credits=pl.lit(True)), inputs.discount)
-
-    def looks_at(self) -> str:
-        return "python"
-
-    def count_inputs(self, counts: TraceCounts) -> int:
-        return counts.executions.height
-
-    def why_silent(self, counts: TraceCounts) -> str:
-        return "the function returns no contribution for any execution"
-
-
 def discount_factor(process: Process) -> float:
     """Return the discount of the process returns, which a potential must share."""
     return process.gamma if process.returns == "discounted" else 1.0
@@ -105,7 +45,7 @@ def sql_inputs(recipe: Recipe, calls: pl.DataFrame) -> pl.DataFrame:
     The columns that credit needs: `previous_trained`, `last_trained` (ids of trained calls), `turn`
     (the number of LLM calls so far) and `last_turn` (that of the last trained call).
     """
-    rules = [reward for reward in recipe.reward if reward.kind == RuleKind.CALLS]
+    rules = [reward for reward in recipe.reward if isinstance(reward, CallReward)]
     named: set[str] = set().union(*map(_named_columns, rules))
     needed = {column for name in named for column in INPUTS.get(name, (name,))}
     columns = [name for name in CALLS.schema if name in {*KEYS, "requested_by", *needed}]
@@ -125,7 +65,7 @@ def sql_inputs(recipe: Recipe, calls: pl.DataFrame) -> pl.DataFrame:
     return add_derived_columns(ordered, named)
 
 
-def _named_columns(rule: Reward) -> set[str]:
+def _named_columns(rule: CallReward) -> set[str]:
     """Return the columns of `calls` and the derived columns that a rule's SQL names."""
     columns = sql.column_names(rule.bound(rule.when), rule.bound(str(rule.value)))
     sources = {path.split(":", 1)[0] for path in rule.let.values()}
@@ -178,7 +118,8 @@ def clip_sums(rule: Reward, counted: pl.DataFrame) -> pl.DataFrame:
     return counted if unbounded else counted.with_columns(value=clipped)
 
 
-def _run_sql(rule: Reward, calls: pl.DataFrame) -> pl.DataFrame:
+def run_sql(rule: CallReward, calls: pl.DataFrame) -> pl.DataFrame:
+    """Return the results of a rule on calls, for `rule_contributions`."""
     rows = calls.filter(pl.col("kind") == rule.on)
     if rule.schema_ is not None:
         rows = add_schema_match(rows, rule.schema_)
