@@ -23,9 +23,10 @@ from statistics import median
 from benchmarks.support.process_cost import idle_cpu_seconds
 from benchmarks.support.servers import AGENTS, Stack, ltrain, policy_server
 
+from ltrain_collector.access import AttemptKey
 from ltrain_collector.store import Store
 from ltrain_instrument.identity import Identity
-from ltrain_train.gateway import RolloutClaims, gateway_secret, sign_rollout_key
+from ltrain_train.store import home_secret
 
 RUNS = 3
 CALLS = 600
@@ -94,8 +95,8 @@ def attempt_of(stack: Stack) -> Target:
     """Return the target of an attempt."""
     identity = Identity(run="bench", task="t", rollout="r1", attempt=1, mode="train")
     expires = time.time() + 3600
-    claims = RolloutClaims(identity=identity, policy="policy", sampling={}, expires=expires)
-    key = sign_rollout_key(gateway_secret(Path(stack.environment["LTRAIN_HOME"])), claims)
+    claims = AttemptKey(identity=identity, policy="policy", sampling={}, expires=expires)
+    key = claims.sign(home_secret(Path(stack.environment["LTRAIN_HOME"])))
     return Target(f"{stack.gateway}/rollout/r1/attempt/1/v1", key, stack.gateway_process)
 
 

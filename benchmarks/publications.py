@@ -28,16 +28,13 @@ import transformers
 from benchmarks.support.servers import gateway
 from safetensors.torch import load_file, save_file
 
+from ltrain_collector.access import AttemptKey
 from ltrain_collector.store import Store
 from ltrain_instrument.identity import Identity
-from ltrain_train.gateway import (
-    GatewayClient,
-    RolloutClaims,
-    gateway_secret,
-    sign_rollout_key,
-)
+from ltrain_train.gateway import GatewayClient
 from ltrain_train.learner import merge_adapter
 from ltrain_train.policy import Policies
+from ltrain_train.store import home_secret
 
 TINY = Path(__file__).parents[1] / "tests" / "train" / "tiny.py"
 POLICY = "policy"
@@ -138,7 +135,7 @@ class Clients:
     """Streams rollouts of one call each, until they are stopped."""
 
     def __init__(self, url: str, home: Path, count: int) -> None:
-        self._secret = gateway_secret(home)
+        self._secret = home_secret(home)
         self._http = httpx.Client(
             base_url=url, timeout=120, limits=httpx.Limits(max_connections=99)
         )
@@ -173,13 +170,13 @@ class Clients:
 
     def _roll_out(self, rollout: str) -> None:
         identity = Identity(run="bench", task="t", wave=0, rollout=rollout, attempt=1, mode="train")
-        claims = RolloutClaims(
+        claims = AttemptKey(
             identity=identity,
             policy=POLICY,
             sampling={"temperature": 1.0},
             expires=time.time() + 600,
         )
-        key = sign_rollout_key(self._secret, claims)
+        key = claims.sign(self._secret)
         complete = self._stream(f"/rollout/{rollout}/attempt/1/v1/chat/completions", key)
         waited = self._gateway.close_attempt(identity, key).away_seconds
         with self._lock:
@@ -202,7 +199,7 @@ def _failed(running: Future[None]) -> bool:
 
 def publish_all(url: str, home: Path, report: Report, clients: Clients) -> None:
     """Publish each adapter, then each of the full weights, while the clients stream."""
-    gateway_client = GatewayClient(url, gateway_secret(home))
+    gateway_client = GatewayClient(url, home_secret(home))
     clients.wait_warm()
     last = report.adapters
     for version in range(1, last + 1):

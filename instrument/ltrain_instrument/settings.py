@@ -176,20 +176,16 @@ OTLP_ENDPOINT = Setting(
 GATEWAY = Setting(
     "LTRAIN_GATEWAY", str, "http://127.0.0.1:8000", "Base URL at which agents reach the gateway."
 )
-GATEWAY_SECRET = Setting(
-    "LTRAIN_GATEWAY_SECRET",
-    str,
-    "",
-    "Secret that signs rollout keys; unset: the file `gateway.secret` in LTRAIN_HOME, created on "
-    "first use.",
-)
 STORE_SECRET = Setting(
     "LTRAIN_STORE_SECRET",
     str,
     "",
-    "Secret that signs the store's bound keys; unset: the file `<folder>.secret` beside the "
-    "store's folder, created on first use.",
+    "Secret that signs the keys of attempts, workers and ltrain's own processes, for the store and "
+    "the gateway; unset: the file `<folder>.secret` beside the store's folder, created on first "
+    "use.",
 )
+OLD_GATEWAY_SECRET = "LTRAIN_GATEWAY_SECRET"
+"""The variable in which the gateway's secret was, before store and gateway shared one."""
 REWARD_KEY = Setting(
     "LTRAIN_REWARD_KEY",
     str,
@@ -203,7 +199,7 @@ WORKER_KEY = Setting(
     "Key with which `ltrain worker` takes attempts from a gateway; `ltrain worker-key` prints one.",
 )
 SECRETS = (
-    *(STORE.name, STORE_SECRET.name, GATEWAY_SECRET.name, REWARD_KEY.name),
+    *(STORE.name, STORE_SECRET.name, OLD_GATEWAY_SECRET, REWARD_KEY.name),
     WORKER_KEY.name,
 )
 """Variables that hold a secret or a key that can read: only ltrain's own processes get them."""
@@ -290,7 +286,6 @@ SETTINGS: tuple[Setting[Any], ...] = (
     ADMIN_LIMITS,
     OTLP_ENDPOINT,
     GATEWAY,
-    GATEWAY_SECRET,
     STORE_SECRET,
     REWARD_KEY,
     WORKER_KEY,

@@ -69,7 +69,7 @@ def start(served: Served) -> Iterator[Callable[..., Runner]]:
                 "reward": None,
                 "folder": AGENTS,
                 "gateway": served.gateway.url,
-                "secret": SECRET,
+                "secret": (served.home / "store.secret").read_text().strip(),
                 "policy": "policy",
                 "home": served.home,
                 "workers": 1,

@@ -1,8 +1,19 @@
 """`/v1` needs a key if the store has keys, and never records for an attempt."""
 
+import time
+
 from tests.train.gateway.stage import IDENTITY, Stage
 
-from ltrain_collector.access import Keys, Role, sign_service, store_secret
+from ltrain_collector.access import (
+    AttemptKey,
+    Keys,
+    Kind,
+    Role,
+    sign_admin,
+    sign_kind,
+    sign_service,
+    store_secret,
+)
 from ltrain_instrument.identity import Identity
 
 
@@ -27,10 +38,14 @@ def test_without_keys_in_the_store_it_is_open(stage: Stage) -> None:
 def test_with_keys_in_the_store_it_takes_one_of_them(stage: Stage) -> None:
     keys = Keys(stage.home / "store")
     made = [keys.make_key(role)[0] for role in Role]
-    of_run = keys.sign_bound(Identity(run="demo"), 60)
+    secret = store_secret(stage.home / "store")
+    calls = AttemptKey(identity=IDENTITY, policy="policy", expires=time.time() + 60)
+    bound = [calls.sign(secret), keys.sign_bound(IDENTITY, 60)]
+    bound += [stage.key(), keys.sign_bound(Identity(run="demo"), 60)]
     assert [status(stage, key) for key in made] == [200] * len(made)
-    assert status(stage, sign_service(store_secret(stage.home / "store"), 60)) == 200
-    for wrong in (None, "lt_guessed", stage.key(), keys.sign_bound(IDENTITY, 60), of_run):
+    assert status(stage, sign_service(secret, 60)) == 200
+    of_gateway = [sign_admin(secret), sign_kind(secret, Kind.WORKER, 60)]
+    for wrong in (None, "lt_guessed", *bound, *of_gateway):
         assert status(stage, wrong) == 401
     keys.revoke_key(keys.made_keys()[0].id)
     assert status(stage, made[0]) == 401

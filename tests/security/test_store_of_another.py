@@ -25,6 +25,7 @@ def test_the_store_of_this_home_is_used_and_anothers_is_refused(
         require_own_store(up.home)
         with pytest.raises(ForeignStore, match="set LTRAIN_STORE_SECRET"):
             require_own_store(other)  # it has no store
+        (other / "store").mkdir(parents=True)
         store_secret(other / "store")
         with pytest.raises(ForeignStore, match="signed with the secret of"):
             require_own_store(other)  # its key is another's

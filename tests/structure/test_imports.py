@@ -25,7 +25,7 @@ from ltrain_collector.server import Ports, serve
 @pytest.mark.parametrize(
     ("code", "bound"),
     [
-        pytest.param("import ltrain_train.gateway.client", 53, id="gateway client"),
+        pytest.param("import ltrain_train.gateway.client", 20, id="gateway client"),
         pytest.param("import ltrain_train.workers.worker", 36, id="worker"),
         pytest.param("from ltrain_transforms.recipe import Recipe", 35, id="recipe"),
         pytest.param(SQL, 63, id="ltrain sql"),

@@ -123,6 +123,7 @@ def served(home: Path, outside: Any, monkeypatch: pytest.MonkeyPatch) -> Iterato
     keys = Keys(home.absolute() / "store")
     ingest, _ = keys.make_key(Role.INGEST)
     query, _ = keys.make_key(Role.QUERY)
+    (home / "store.secret").write_text(SECRET)
     argv = [sys.executable, "-m", "ltrain", "up", "--dir", str(home / "store")]
     ports = ["--otlp-port", "0", "--grpc-port", "0", "--http-port", "0"]
     up = subprocess.Popen([*argv, *ports], stdout=subprocess.PIPE, text=True)

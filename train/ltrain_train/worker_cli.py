@@ -75,6 +75,7 @@ def worker_key(
 
     Example: ltrain worker-key --days 7
     """
-    from ltrain_train.gateway import gateway_secret, sign_worker_key
+    from ltrain_collector.access import Kind, sign_kind
+    from ltrain_train.store import home_secret
 
-    typer.echo(sign_worker_key(gateway_secret(settings.HOME.read()), days * DAY))
+    typer.echo(sign_kind(home_secret(settings.HOME.read()), Kind.WORKER, days * DAY))

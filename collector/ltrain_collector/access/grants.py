@@ -42,12 +42,22 @@ class Sender(StrEnum):
 TRUSTED_SENDERS = (Sender.SERVICE, Sender.ADMIN, Sender.LOCAL)
 """Senders whose records readers believe by default."""
 
-INGEST_SENDERS = {
-    Role.INGEST: Sender.INGEST,
-    Role.SERVICE: Sender.SERVICE,
-    Role.ADMIN: Sender.ADMIN,
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """The rights of a role in a store."""
+
+    reads: bool = False
+    sender: Sender | None = None
+    """The sender that the store records for telemetry of the role; None if it cannot send."""
+
+
+RIGHTS = {
+    Role.QUERY: Rights(reads=True),
+    Role.INGEST: Rights(sender=Sender.INGEST),
+    Role.SERVICE: Rights(sender=Sender.SERVICE),
+    Role.ADMIN: Rights(reads=True, sender=Sender.ADMIN),
 }
-"""The roles that can send telemetry, and the sender that the store records for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +85,12 @@ class Grant:
     @property
     def sender(self) -> Sender:
         """The sender that the store records for the key's holder."""
-        return Sender.AGENT if self.bound else INGEST_SENDERS.get(self.role, Sender.NONE)
+        return Sender.AGENT if self.bound else RIGHTS[self.role].sender or Sender.NONE
 
     @property
     def can_read(self) -> bool:
-        return self.role in (Role.QUERY, Role.ADMIN)
+        return RIGHTS[self.role].reads
 
     @property
     def can_ingest(self) -> bool:
-        return self.role in INGEST_SENDERS
+        return RIGHTS[self.role].sender is not None

@@ -38,31 +38,25 @@ def make_bound_key(
     Raises:
         BadBinding: they name neither a rollout nor a run, or an unknown field.
     """
-    fields_by_name = dict(pair.partition("=")[::2] for pair in pairs)
-    wrong = sorted(set(fields_by_name) - set(IDENTITY_FIELDS))
-    if (
-        role is not Role.INGEST
-        or wrong
-        or not (fields_by_name.get("rollout") or fields_by_name.get("run"))
-    ):
+    texts = dict(pair.partition("=")[::2] for pair in pairs)
+    wrong = sorted(texts.keys() - set(IDENTITY_FIELDS))
+    if role is not Role.INGEST or wrong or not (texts.get("rollout") or texts.get("run")):
         what = f"'{wrong[0]}'" if wrong else f"role '{role}', {', '.join(pairs) or 'nothing'}"
         raise BadBinding(
             f"A key cannot be bound to {what}. Only ingest keys are bound, to a rollout or a run "
             f"and further fields of its identity: --bind rollout=ID --bind attempt=1. Fields: "
             f"{', '.join(IDENTITY_FIELDS)}."
         )
+    if (mode := texts.get("mode", "prod")) not in MODES:
+        raise BadBinding(f"'{mode}' is not a mode. Choose from: {', '.join(MODES)}.")
     try:
-        values = {
-            name: int(text) if name in INTEGER_FIELDS else text
-            for name, text in fields_by_name.items()
-        }
+        integers = {name: int(texts[name]) for name in INTEGER_FIELDS if name in texts}
     except ValueError as error:
         raise BadBinding(
             f"--bind {', '.join(INTEGER_FIELDS)} take whole numbers: {error}."
         ) from error
-    if fields_by_name.get("mode", "prod") not in MODES:
-        raise BadBinding(f"'{fields_by_name['mode']}' is no mode. Choose from: {', '.join(MODES)}.")
-    return keys.sign_bound(Identity(**values), seconds, rewards=rewards)  # type: ignore[arg-type]
+    identity = Identity(**{**texts, **integers})  # type: ignore[arg-type]
+    return keys.sign_bound(identity, seconds, rewards=rewards)
 
 
 def key_lines(keys: Keys) -> Iterator[str]:

@@ -2,10 +2,8 @@
 
 * A made key is random and shown once; its digest is in a file beside the store's folder that only
   the owner can read. While that file exists, every request needs a key.
-* A bound key is signed with the store's secret, so a runner makes one for each attempt without a
-  request to the store. It allows sending spans of one rollout, or of one run, until it expires.
-  ltrain's processes on the store's machine sign their own service key the same way, and commands of
-  the store's owner sign an owner's key.
+* A signed key is verified with the store's secret, so a runner signs the key of an attempt
+  without a request to the store.
 * A key in a request is always checked, also where no request needs one.
 * A key is never written to a log or a response.
 """
@@ -21,15 +19,15 @@ from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from ltrain_collector.access.bound_keys import (
+from ltrain_collector.access.grants import Grant, Role
+from ltrain_collector.access.secrets import secret_file, store_secret
+from ltrain_collector.access.signed_keys import (
+    InvalidKey,
     Kind,
     SignedKey,
-    secret_file,
     sign_bound,
-    store_secret,
     verify_key,
 )
-from ltrain_collector.access.grants import Grant, Role
 from ltrain_collector.errors import HttpError
 from ltrain_instrument.attributes import ATTEMPT_ID, ROLLOUT_ID, RUN_ID
 from ltrain_instrument.errors import BadSetting, LtrainError
@@ -37,11 +35,12 @@ from ltrain_instrument.files import OWNER_FILE, make_private, write_file
 from ltrain_instrument.identity import Identity
 from ltrain_instrument.settings import STORE_SECRET
 
-MAX_CACHED_KEYS = 4096
-"""Number of verified signed keys in the cache: an attempt sends all its spans with one key."""
-
-UNBOUND_ROLES = {Kind.SERVICE: Role.SERVICE, Kind.OWNER: Role.ADMIN}
-"""The roles of signed keys that are not bound to a rollout or a run."""
+SIGNED_ROLES = {
+    Kind.ATTEMPT: Role.INGEST,
+    Kind.SERVICE: Role.SERVICE,
+    Kind.OWNER: Role.ADMIN,
+}
+"""The roles of signed keys in a store; the store refuses the kinds that it does not name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +81,6 @@ class Keys:
         self._file = store.with_name(f"{store.name}.keys.json")
         self._stamp: tuple[int, int] | None = None
         self._made: dict[str, MadeKey] = {}
-        self._signed_grants: dict[tuple[str, str], tuple[float, Grant]] = {}
         self._file_exists = False
 
     @property
@@ -229,18 +227,9 @@ class Keys:
 
     def _grant_of_signed_key(self, key: str) -> Grant | None:
         secret = self._secret()
-        cached = self._signed_grants.get((secret, key))
-        if cached is None:
-            signed = verify_key(secret, key)
-            if signed is None:
-                return None
-            grant = _grant_of(signed)
-            cached = (signed.expires, grant)
-            while len(self._signed_grants) >= MAX_CACHED_KEYS:
-                self._signed_grants.pop(next(iter(self._signed_grants)), None)
-            self._signed_grants[secret, key] = cached
-        expires, grant = cached
-        return grant if expires > time.time() else None
+        with contextlib.suppress(InvalidKey):
+            return _grant_of(verify_key(secret, key))
+        return None
 
     def _secret(self) -> str:
         """Return the secret that verifies signed keys.
@@ -285,12 +274,16 @@ def _request_key(headers: Mapping[str, str], fields: Mapping[str, str]) -> str:
     return headers.get("x-clickhouse-key") or fields.get("password", "")
 
 
-def _grant_of(key: SignedKey) -> Grant:
-    if key.kind in UNBOUND_ROLES:
-        return Grant(UNBOUND_ROLES[key.kind], str(key.kind))
-    attempt = filter(None, map(key.identity.get, (ROLLOUT_ID, ATTEMPT_ID)))
-    name = ".".join(attempt) or key.identity[RUN_ID]
-    return Grant(Role.INGEST, name, key.identity, key.rewards)
+def _grant_of(key: SignedKey) -> Grant | None:
+    role = SIGNED_ROLES.get(key.kind)
+    if role is None:
+        return None
+    if key.attempt is None:
+        return Grant(role, str(key.kind))
+    identity = key.attempt.attributes
+    attempt = filter(None, map(identity.get, (ROLLOUT_ID, ATTEMPT_ID)))
+    name = ".".join(attempt) or identity[RUN_ID]
+    return Grant(role, name, identity, key.attempt.rewards)
 
 
 def _digest(key: str) -> str:

@@ -1,42 +1,57 @@
-"""Secrets that sign keys: from a setting, else from a file created on first use."""
+"""The secret of a store, which signs keys: LTRAIN_STORE_SECRET, else a file beside its folder."""
 
 import contextlib
+import os
 import secrets
 from pathlib import Path
 
 from ltrain_instrument.errors import BadSetting
 from ltrain_instrument.files import OWNER_FILE, create_file
-from ltrain_instrument.settings import Setting
+from ltrain_instrument.settings import STORE_SECRET
 
-ALGORITHM = "HS256"
 MIN_SECRET_LENGTH = 32
 """Characters; HS256 requires as many bytes as its digest has (RFC 7518, section 3.2)."""
 
 
-def shared_secret(whose: str, setting: Setting[str], path: Path) -> str:
-    """Return the secret of `setting`, else of the file `path`, which is created on first use.
+def store_secret(store: Path) -> str:
+    """Return the secret of LTRAIN_STORE_SECRET, else of the file beside the store.
 
-    Args:
-        whose: the subject of an error message, e.g. "The store's secret".
+    The file is created on first use.
 
     Raises:
         BadSetting: the secret is shorter than 32 characters, or not text.
         OSError: the file cannot be read or created.
     """
-    configured = setting.read()
+    configured, path = STORE_SECRET.read(), secret_file(store)
     try:
         secret = configured or _file_secret(path)
     except UnicodeDecodeError as error:
         raise BadSetting(
-            f"{whose} in {path} is not text. Remove the file and ltrain makes another."
+            f"The store's secret in {path} is not text. Remove the file and ltrain makes another."
         ) from error
     if len(secret) < MIN_SECRET_LENGTH:
-        where = setting.name if configured else str(path)
         raise BadSetting(
-            f"{whose} in {where} has {len(secret)} characters; it needs at least "
-            f"{MIN_SECRET_LENGTH}. Remove it and ltrain makes another."
+            f"The store's secret in {STORE_SECRET.name if configured else path} has {len(secret)} "
+            f"characters; it needs at least {MIN_SECRET_LENGTH}. Remove it and ltrain makes "
+            "another."
         )
     return secret
+
+
+def existing_secret(store: Path) -> str | None:
+    """Return the secret as `store_secret` does, or None if this user can read none.
+
+    Raises:
+        BadSetting: the secret is shorter than 32 characters, or not text.
+    """
+    if STORE_SECRET.read() or os.access(secret_file(store), os.R_OK):
+        return store_secret(store)
+    return None
+
+
+def secret_file(store: Path) -> Path:
+    """Return the file with the secret of the store in a folder."""
+    return store.with_name(f"{store.name}.secret")
 
 
 def _file_secret(path: Path) -> str:

@@ -16,9 +16,18 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from tests import http_requests
 from tests.fork_server import ltrain_command
 
-from ltrain_collector.access.bound_keys import sign_bound, sign_owner, sign_service, store_secret
 from ltrain_collector.access.grants import Grant, Role, Sender
 from ltrain_collector.access.keys import Keys, NoSuchKey
+from ltrain_collector.access.secrets import store_secret
+from ltrain_collector.access.signed_keys import (
+    AttemptKey,
+    Kind,
+    sign_admin,
+    sign_bound,
+    sign_kind,
+    sign_owner,
+    sign_service,
+)
 from ltrain_collector.errors import HttpError, StoreUnreachable
 from ltrain_collector.store import Store
 from ltrain_instrument.identity import Identity
@@ -119,6 +128,16 @@ def test_a_bound_key_contains_its_identity(tmp_path: Path) -> None:
         rewards=True,
     )
     assert stat.S_IMODE((tmp_path / "store.secret").stat().st_mode) == 0o600
+
+
+def test_the_key_of_an_attempts_calls_sends_its_spans(tmp_path: Path) -> None:
+    identity = Identity(run="r", task="t", rollout="abc", attempt=2, mode="train", wave=0)
+    calls: dict[str, Any] = {"policy": "sql", "sampling": {"temperature": 0.5}}
+    key = AttemptKey(identity=identity, rewards=True, expires=time.time() + 60, **calls)
+    keys = Keys(tmp_path / "store")
+    grant = keys.require_key(bearer(key.sign(store_secret(tmp_path / "store"))))
+    assert grant == keys.require_key(bearer(keys.sign_bound(identity, 60, rewards=True)))
+    assert (grant.bound, grant.can_read, grant.sender) == (True, False, Sender.AGENT)
 
 
 def test_a_runner_elsewhere_signs_with_the_same_secret(
@@ -224,6 +243,8 @@ def forged(**claims: Any) -> dict[str, Any]:
         lambda secret: jwt.encode(forged(identity="abc"), secret, algorithm="HS256"),
         lambda secret: jwt.encode(forged(exp=1), secret, algorithm="HS256"),
         lambda secret: jwt.encode({"kind": "ingest"}, secret, algorithm="HS256"),
+        sign_admin,
+        lambda secret: sign_kind(secret, Kind.WORKER, 60),
         lambda secret: "a.b.c",
         lambda secret: "lt_" + "x" * 43,
         lambda secret: secret,

@@ -13,7 +13,8 @@ import psutil
 import pytest
 from tests.train.gateway.conftest import write_adapter
 
-from ltrain_train.gateway import GatewayClient, gateway_secret
+from ltrain_train.gateway import GatewayClient
+from ltrain_train.store import home_secret
 
 AGENT = ("--agent", "plain:solve", "--reward", "scores:matches", "--agent-sees", "input")
 WAITING = ("--agent", "waiting:solve", *AGENT[2:], "--agent-sees", "waits_for")
@@ -301,7 +302,7 @@ def _gateway(project: Any) -> Iterator[GatewayClient]:
     url = project.environ["LTRAIN_GATEWAY"]
     command = project.command("serve", "--policy", "policy", "--port", url.rpartition(":")[2])
     process = subprocess.Popen(command, env=project.environ, stdout=subprocess.DEVNULL)
-    client = GatewayClient(url, gateway_secret(project.home))
+    client = GatewayClient(url, home_secret(project.home))
     try:
         _until(client.is_ready)
         yield client

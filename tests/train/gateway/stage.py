@@ -17,14 +17,13 @@ import uvicorn
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as ProtoSpan
 
-from ltrain_collector.access import Keys
+from ltrain_collector.access import AttemptKey, Keys
 from ltrain_instrument.delivery import create_tracer_provider
 from ltrain_instrument.delivery.frames import RecordReader
 from ltrain_instrument.identity import Identity, Mode
 from ltrain_train.gateway.app import Gateway
 from ltrain_train.gateway.client import GatewayClient
 from ltrain_train.gateway.collection import CollectionPublication, open_collection
-from ltrain_train.gateway.keys import RolloutClaims, sign_rollout_key
 from ltrain_train.gateway.routes import Routes
 from ltrain_train.gateway.serving.host import PolicyHost
 from ltrain_train.gateway.serving.policy_server import PolicyServer, read_weights
@@ -74,7 +73,7 @@ class Stage:
 
     def key(self, identity: Identity = IDENTITY, **overrides: Any) -> str:
         claims = {"policy": "policy", "sampling": {}, "expires": time.time() + 60, **overrides}
-        return sign_rollout_key(SECRET, RolloutClaims(identity=identity, **claims))
+        return AttemptKey(identity=identity, **claims).sign(SECRET)
 
     def ask(
         self,

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from ltrain_collector.access import AttemptKey
 from ltrain_instrument.identity import Identity
 from ltrain_train.gateway.attempts import AttemptRegistry
 from ltrain_train.gateway.closed_attempts import ClosedAttempts
 from ltrain_train.gateway.errors import Refused
-from ltrain_train.gateway.keys import RolloutClaims
 
 
-def claims(rollout: str, seconds: float = 60.0) -> RolloutClaims:
-    return RolloutClaims(
+def claims(rollout: str, seconds: float = 60.0) -> AttemptKey:
+    return AttemptKey(
         identity=Identity(rollout=rollout, attempt=1),
         policy="policy",
         sampling={},
@@ -22,7 +22,7 @@ def claims(rollout: str, seconds: float = 60.0) -> RolloutClaims:
     )
 
 
-def close(registry: AttemptRegistry, key: RolloutClaims, calls: int) -> dict[str, float]:
+def close(registry: AttemptRegistry, key: AttemptKey, calls: int) -> dict[str, float]:
     attempt = registry.find(key)
     attempt.llm_calls += calls
     asyncio.run(attempt.close())

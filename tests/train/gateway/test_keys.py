@@ -8,20 +8,14 @@ from typing import Any
 
 import pytest
 
+from ltrain_collector.access import AttemptKey, Kind, sign_admin, sign_bound
 from ltrain_instrument.errors import BadSetting
 from ltrain_instrument.identity import Identity
-from ltrain_train.gateway.keys import (
-    BadKey,
-    Keyring,
-    RolloutClaims,
-    bearer_key,
-    gateway_secret,
-    sign_admin_key,
-    sign_rollout_key,
-)
+from ltrain_train.gateway.keys import BadKey, Keyring, bearer_key
+from ltrain_train.store import home_secret
 
 SECRET = "a secret of thirty-two characters!"
-CLAIMS = RolloutClaims(
+CLAIMS = AttemptKey(
     identity=Identity(run="r", task="t", wave=1, sample=2, rollout="abc", attempt=1, mode="val"),
     policy="sql",
     sampling={"temperature": 0.5},
@@ -30,7 +24,7 @@ CLAIMS = RolloutClaims(
 
 
 def test_a_key_contains_its_claims() -> None:
-    assert Keyring(SECRET).verify_rollout_key(sign_rollout_key(SECRET, CLAIMS)) == CLAIMS
+    assert Keyring(SECRET).verify_attempt(CLAIMS.sign(SECRET)) == CLAIMS
 
 
 @pytest.mark.parametrize(
@@ -39,29 +33,31 @@ def test_a_key_contains_its_claims() -> None:
         (None, "needs a key of kind rollout"),
         ("nonsense", "not a rollout key of this gateway"),
         (
-            sign_rollout_key("another secret of thirty-two chars", CLAIMS),
+            CLAIMS.sign("another secret of thirty-two chars"),
             "not a rollout key of this gateway",
         ),
-        (sign_admin_key(SECRET), "needs a key of kind rollout; the request has one of kind admin"),
+        (sign_admin(SECRET), "needs a key of kind rollout; the request has one of kind admin"),
+        (sign_bound(SECRET, CLAIMS.identity, 86400), "allows no calls of a policy"),
+        (sign_bound(SECRET, Identity(run="r"), 86400), "allows no calls of a policy"),
     ],
 )
 def test_a_wrong_key_is_refused_with_the_reason(key: str | None, sentence: str) -> None:
     with pytest.raises(BadKey, match=sentence):
-        Keyring(SECRET).verify_rollout_key(key)
+        Keyring(SECRET).verify_attempt(key)
 
 
 def test_a_cached_key_expires() -> None:
-    claims = RolloutClaims(identity=CLAIMS.identity, policy="sql", expires=time.time() + 0.3)
-    keys, key = Keyring(SECRET), sign_rollout_key(SECRET, claims)
-    keys.verify_rollout_key(key)
+    claims = AttemptKey(identity=CLAIMS.identity, policy="sql", expires=time.time() + 0.3)
+    keys, key = Keyring(SECRET), claims.sign(SECRET)
+    keys.verify_attempt(key)
     time.sleep(0.4)
     with pytest.raises(BadKey, match=r"expired"):
-        keys.verify_rollout_key(key)
+        keys.verify_attempt(key)
 
 
 def test_a_rollout_key_cannot_publish() -> None:
     with pytest.raises(BadKey, match=r"needs a key of kind admin"):
-        Keyring(SECRET).verify_admin_key(sign_rollout_key(SECRET, CLAIMS))
+        Keyring(SECRET).verify(CLAIMS.sign(SECRET), Kind.ADMIN)
 
 
 @pytest.mark.parametrize(
@@ -75,18 +71,26 @@ def test_the_key_is_read_from_the_header(header: str | None, key: str | None) ->
 def test_the_secret_is_made_once_and_private(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("LTRAIN_GATEWAY_SECRET", raising=False)
-    secret = gateway_secret(tmp_path)
+    monkeypatch.delenv("LTRAIN_STORE_SECRET", raising=False)
+    secret = home_secret(tmp_path)
     assert len(secret) == 64
-    assert gateway_secret(tmp_path) == secret
-    assert stat.S_IMODE((tmp_path / "gateway.secret").stat().st_mode) == 0o600
-    assert [file.name for file in tmp_path.iterdir()] == ["gateway.secret"]
+    assert home_secret(tmp_path) == secret
+    assert stat.S_IMODE((tmp_path / "store.secret").stat().st_mode) == 0o600
+    assert [file.name for file in tmp_path.iterdir()] == ["store.secret"]
 
 
 def test_a_short_secret_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LTRAIN_GATEWAY_SECRET", "short")
+    monkeypatch.setenv("LTRAIN_STORE_SECRET", "short")
     with pytest.raises(BadSetting, match=r"has 5 characters; it needs at least 32"):
-        gateway_secret(tmp_path)
+        home_secret(tmp_path)
+
+
+def test_the_old_name_of_the_secret_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LTRAIN_GATEWAY_SECRET", SECRET)
+    with pytest.raises(BadSetting, match=r"Set LTRAIN_STORE_SECRET in its place"):
+        home_secret(tmp_path)
 
 
 @pytest.mark.parametrize(

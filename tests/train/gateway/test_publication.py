@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from ltrain_collector.access import sign_admin
 from ltrain_train.gateway.client import GatewayClient
 from ltrain_train.gateway.connection import GatewayRefused, GatewayUnreachable, PolicyServerAway
 from ltrain_train.gateway.errors import Refused
-from ltrain_train.gateway.keys import sign_admin_key
 from ltrain_train.gateway.serving import host
 from ltrain_train.gateway.serving.gate import Gate
 from ltrain_train.gateway.serving.policy_server import PolicyServer, read_weights
@@ -48,7 +48,7 @@ def test_policy_use_publishes_through_the_gateway_that_serves_the_policy(
 ) -> None:
     monkeypatch.setenv("LTRAIN_HOME", str(stage.home))
     monkeypatch.setenv("LTRAIN_GATEWAY", stage.url)
-    monkeypatch.setenv("LTRAIN_GATEWAY_SECRET", "a secret of thirty-two characters!")
+    monkeypatch.setenv("LTRAIN_STORE_SECRET", "a secret of thirty-two characters!")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     policy_commands.use_version("policy@1")
     assert (stage.client.current_version("policy"), vllm.weights) == (1, "policy/v1")
@@ -191,7 +191,7 @@ def test_only_an_admin_key_publishes(stage: Any, vllm: Any) -> None:
 
 
 def test_a_publication_must_name_a_version(stage: Any, load: Any) -> None:
-    key = sign_admin_key(load("stage").SECRET)
+    key = sign_admin(load("stage").SECRET)
     response = stage.http.post(
         "/admin/policies/policy/current", json={}, headers={"authorization": f"Bearer {key}"}
     )

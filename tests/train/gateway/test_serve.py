@@ -16,13 +16,13 @@ import httpx
 import pytest
 from tests.fake_vllm import FakeVllm
 
-from ltrain_collector.access import Keys, Role
+from ltrain_collector.access import AttemptKey, Keys, Role
 from ltrain_instrument.errors import BadSetting
 from ltrain_instrument.identity import Identity
 from ltrain_train.gateway.client import GatewayClient
 from ltrain_train.gateway.connection import GatewayUnreachable
-from ltrain_train.gateway.keys import RolloutClaims, gateway_secret, sign_rollout_key
 from ltrain_train.policy import Policies
+from ltrain_train.store import home_secret
 
 FAKE_VLLM = Path(__file__).parents[2] / "fake_vllm.py"
 WAIT = 60.0
@@ -136,7 +136,7 @@ def test_serve_restarts_vllm_with_the_current_version_and_stops(
         policies = Policies(home)
         new = write_model(tmp_path / "new", fill=1)
         policies.register_files("policy", new, parent=0, dataset="d", recipe="r")
-        client = GatewayClient(served.url, gateway_secret(home))
+        client = GatewayClient(served.url, home_secret(home))
         client.load("policy", 1)
         assert served.ask("die").status_code == 503
         served.line("ltrain: vLLM died by signal SIGKILL; calls wait while it starts again")
@@ -167,7 +167,7 @@ def test_a_version_that_is_not_current_survives_the_death_of_vllm(
 ) -> None:
     home = tmp_path / "home"
     with serving(home, python, str(model)) as served:
-        client = GatewayClient(served.url, gateway_secret(home))
+        client = GatewayClient(served.url, home_secret(home))
         policies = Policies(home)
         new = write_model(tmp_path / "new", fill=1)
         policies.register_files("policy", new, parent=0, dataset="d", recipe="r")
@@ -261,14 +261,12 @@ def test_a_killed_gateway_still_refuses_closed_attempts_when_it_is_back(
 ) -> None:
     home = tmp_path / "home"
     identity = Identity(run="demo", rollout="abc", attempt=1, mode="train")
-    claims = RolloutClaims(
-        identity=identity, policy="policy", sampling={}, expires=time.time() + 600
-    )
+    claims = AttemptKey(identity=identity, policy="policy", sampling={}, expires=time.time() + 600)
     answers = []
     for _ in range(2):
         with serving(home, python, str(model), "--policy", "policy") as served:
-            secret = gateway_secret(home)
-            key = sign_rollout_key(secret, claims)
+            secret = home_secret(home)
+            key = claims.sign(secret)
             url = f"{served.url}/rollout/abc/attempt/1/v1/chat/completions"
             body = {"model": "policy", "messages": [{"role": "user", "content": "hello"}]}
             headers = {"authorization": f"Bearer {key}"}
@@ -410,7 +408,7 @@ def test_the_gateway_speaks_tls(tmp_path: Path, vllm: Any, monkeypatch: pytest.M
     home, upstream = tmp_path / "home", ("--upstream", vllm.url, "--policy", "policy")
     with serving(home, "none", *upstream, *files) as served:
         assert served.url.startswith("https://127.0.0.1:")
-        secret = gateway_secret(home)
+        secret = home_secret(home)
         with closing(GatewayClient(served.url, secret)) as stranger:
             assert not stranger.is_running()
             with pytest.raises(GatewayUnreachable, match=r"is not trusted.*Set SSL_CERT_FILE"):
@@ -482,7 +480,7 @@ def test_a_trial_on_a_running_server_decides_what_is_published(
     home = tmp_path / "home"
     arguments = (str(model), "--lora-rank", "12", "--upstream", vllm.url)
     with serving(home, "none", *arguments) as served:
-        client = GatewayClient(served.url, gateway_secret(home))
+        client = GatewayClient(served.url, home_secret(home))
         line = served.line(f"ltrain: publish = {choice}: with an adapter this server samples ")
         assert line == f"ltrain: {client.publish_choice('policy').describe()}"
         client.close()
@@ -494,7 +492,7 @@ def test_vllm_starts_again_with_its_adapter(
     home = tmp_path / "home"
     options = ("--publish", "adapter", "--lora-rank", "12", "--max-adapters", "2")
     with serving(home, python, str(model), *options) as served:
-        client = GatewayClient(served.url, gateway_secret(home))
+        client = GatewayClient(served.url, home_secret(home))
         arguments = (home / "logs" / "vllm.log").read_text().splitlines()[0]
         limits = "--enable-lora --max-loras 2 --max-cpu-loras 2 --max-lora-rank 16"
         assert limits in arguments

@@ -10,7 +10,8 @@ from typing import Any
 
 import httpx
 
-from ltrain_train.gateway import gateway_secret, sign_worker_key
+from ltrain_collector.access import Kind, sign_kind
+from ltrain_train.store import home_secret
 
 AGENTS = Path(__file__).parents[1] / "rollout" / "agents"
 WAIT = 60.0
@@ -89,7 +90,7 @@ class Cluster:
         self._model = "--policy=policy"
 
     def worker(self, name: str, *agent: str) -> Program:
-        key = sign_worker_key(gateway_secret(self.home), 600)
+        key = sign_kind(home_secret(self.home), Kind.WORKER, 600)
         home = str(self._folder / f"{name}-home")  # as on another machine
         arguments = agent or ("--agent", "plain:solve", "--workers", "1", "--concurrency", "4")
         program = self.start(

@@ -15,17 +15,14 @@ import pytest
 from tests.fake_vllm import FakeVllm
 from tests.train.remote.cluster import AGENTS, LTRAIN, WAIT, Cluster, Program
 
+from ltrain_collector.access import AttemptKey, Kind, sign_admin, sign_kind
 from ltrain_instrument.identity import Identity
 from ltrain_train.gateway import (
     GatewayConnection,
     GatewayRefused,
-    gateway_secret,
-    sign_admin_key,
-    sign_rollout_key,
-    sign_worker_key,
 )
-from ltrain_train.gateway.keys import RolloutClaims
 from ltrain_train.policy import Policies
+from ltrain_train.store import home_secret
 
 
 @pytest.fixture
@@ -213,21 +210,21 @@ def test_an_answer_without_an_object_is_no_gateway_s() -> None:
 
 
 def test_a_runner_of_another_version_is_refused(cluster: Cluster) -> None:
-    key = sign_admin_key(gateway_secret(cluster.home))
+    key = sign_admin(home_secret(cluster.home))
     status, text = cluster.post("/admin/leases/offer", key, {"runner": "r", "version": "0.0.9"})
     assert (status, "This runner has ltrain 0.0.9" in text) == (409, True)
 
 
 def test_keys_of_another_kind_are_refused(cluster: Cluster) -> None:
-    secret = gateway_secret(cluster.home)
+    secret = home_secret(cluster.home)
     identity = Identity(run="r", rollout="a", attempt=1)
-    claims = RolloutClaims(identity=identity, policy="policy", expires=time.time() + 60)
-    worker, admin = sign_worker_key(secret, 60), sign_admin_key(secret)
+    claims = AttemptKey(identity=identity, policy="policy", expires=time.time() + 60)
+    worker, admin = sign_kind(secret, Kind.WORKER, 60), sign_admin(secret)
     for path, keys in (
-        ("/worker/take", (admin, sign_rollout_key(secret, claims), "none")),
-        ("/admin/leases/offer", (worker, sign_rollout_key(secret, claims))),
+        ("/worker/take", (admin, claims.sign(secret), "none")),
+        ("/admin/leases/offer", (worker, claims.sign(secret))),
         ("/admin/policies/policy/current", (worker,)),
-        ("/worker/take", (sign_worker_key(secret, -10),)),
+        ("/worker/take", (sign_kind(secret, Kind.WORKER, -10),)),
     ):
         for key in keys:
             status, text = cluster.post(path, key, {})
@@ -235,7 +232,7 @@ def test_keys_of_another_kind_are_refused(cluster: Cluster) -> None:
 
 
 def test_a_worker_of_another_version_is_refused(cluster: Cluster) -> None:
-    key = sign_worker_key(gateway_secret(cluster.home), 60)
+    key = sign_kind(home_secret(cluster.home), Kind.WORKER, 60)
     take = {"worker": "w", "version": "0.0.9", "slots": 1, "free": 1}
     status, text = cluster.post("/worker/take", key, take)
     assert (status, "This worker has ltrain 0.0.9" in text) == (409, True)

@@ -20,8 +20,8 @@ from tests.runners import make_runner
 from tests.train.gateway.conftest import write_model
 from tests.train.gateway.test_serve import FAKE_VLLM, program, serving
 
-from ltrain_train.gateway import gateway_secret
 from ltrain_train.rollout import Task
+from ltrain_train.store import home_secret
 
 LONGER = 3.0
 """Seconds by which the outage exceeds the time limit."""
@@ -145,7 +145,7 @@ def test_a_policy_server_that_is_away_ends_no_rollout_as_a_timeout(
             reward=None,
             folder=folder,
             gateway=gateway,
-            secret=gateway_secret(home),
+            secret=home_secret(home),
             policy="policy",
             home=home,
             environ={"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "langchain,openai"},

@@ -146,7 +146,8 @@ def test_a_run_of_another_machine_is_not_dispatched_again(
     tasks: Path, served: Any, outside: Any, tmp_path: Path
 ) -> None:
     outside.pause = 60.0
-    secret = {"LTRAIN_GATEWAY": outside.url, "LTRAIN_GATEWAY_SECRET": "a" * 32}
+    shared = (served.home / "store.secret").read_text()
+    secret = {"LTRAIN_GATEWAY": outside.url, "LTRAIN_STORE_SECRET": shared}
     environ = {**os.environ, **secret}
     command = [*LTRAIN, str(tasks), *AGENT]
     with subprocess.Popen(

@@ -56,7 +56,7 @@ def test_the_key_contains_the_identity_and_the_sampling(
     started.wait()
     (call,) = outside.calls
     headers = {name.lower(): value for name, value in call.headers.items()}
-    claims = Keyring("a secret of thirty-two characters").verify_rollout_key(
+    claims = Keyring("a secret of thirty-two characters").verify_attempt(
         headers["authorization"].removeprefix("Bearer ")
     )
     assert (claims.identity.run, claims.identity.task, claims.identity.attempt) == ("r", "a", 1)

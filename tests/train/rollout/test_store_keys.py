@@ -187,7 +187,7 @@ def test_a_key_is_bound_to_the_full_identity_of_its_attempt(
     keys = Keys(home.absolute() / "store")
     signer = StoreKeys.from_home(home, {})
     assert signer is not None
-    environ = signer.attempt_environment(identity, 60)
+    environ = signer.attempt_environment(identity, keys.sign_bound(identity, 60))
     scheme, key = str(environ["OTEL_EXPORTER_OTLP_HEADERS"]).split("%20")
     assert scheme == "Authorization=Bearer"
     grant = keys.require_key({"authorization": f"Bearer {key}"})
@@ -226,6 +226,7 @@ def test_keys_for_a_remote_store_are_signed_only_with_its_secret(
 def test_an_unreadable_secret_is_reported(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LTRAIN_STORE", raising=False)
     Keys(home.absolute() / "store").make_key(Role.QUERY)
+    (home / "store").mkdir()
     (home / "store.secret").mkdir()
     with pytest.raises(BadSetting, match="Set LTRAIN_STORE_SECRET to the secret"):
         StoreKeys.from_home(home, {})

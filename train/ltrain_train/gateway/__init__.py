@@ -13,13 +13,6 @@ if TYPE_CHECKING:
         GatewayUnreachable,
         PolicyServerAway,
     )
-    from ltrain_train.gateway.keys import (
-        RolloutClaims,
-        gateway_secret,
-        sign_admin_key,
-        sign_rollout_key,
-        sign_worker_key,
-    )
     from ltrain_train.gateway.policy_exchange import LENGTH_SETTING
     from ltrain_train.gateway.server import ServeOptions, serve
     from ltrain_train.gateway.serving.plan import AdapterOptions

@@ -7,6 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from ltrain_collector.access import Kind
 from ltrain_train.gateway.attempts import AttemptRegistry
 from ltrain_train.gateway.errors import Refused, json_response
 from ltrain_train.gateway.keys import Keyring, bearer_key
@@ -65,7 +66,7 @@ class AdminRoutes:
         return json_response({"seconds": self._attempts.waits()})
 
     def _require(self, request: Request) -> Publication:
-        self._keys.verify_admin_key(bearer_key(request.headers.get("authorization")))
+        self._keys.verify(bearer_key(request.headers.get("authorization")), Kind.ADMIN)
         return self._policies.require(request.path_params["name"])
 
 

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from ltrain_collector.access import Keys
+from ltrain_collector.access import AttemptKey, Keys
 from ltrain_collector.errors import HttpError as BadStoreKey
 from ltrain_collector.http import RefusalCounts
 from ltrain_instrument import attributes
@@ -35,7 +35,7 @@ from ltrain_train.gateway.apis import (
 from ltrain_train.gateway.attempts import AttemptCalls, AttemptRegistry
 from ltrain_train.gateway.errors import Refused, json_response, read_body
 from ltrain_train.gateway.exchange import Call, ModelServer, Recording
-from ltrain_train.gateway.keys import BadKey, Keyring, RolloutClaims, call_key
+from ltrain_train.gateway.keys import BadKey, Keyring, call_key
 from ltrain_train.gateway.lease_routes import LeaseRoutes
 from ltrain_train.gateway.policy_exchange import PolicyModel
 from ltrain_train.gateway.publish_choice import PublishChoice
@@ -142,7 +142,7 @@ class Gateway:
         await server.exchange(call).run(receive)
 
     def _find_server(
-        self, model: str, claims: RolloutClaims | None, attempt: AttemptCalls
+        self, model: str, claims: AttemptKey | None, attempt: AttemptCalls
     ) -> ModelServer:
         """Return the server of a call of `model`."""
         if (route := self._routes.find(model)) is not None:
@@ -216,15 +216,15 @@ class Gateway:
             status,
         )
 
-    def _authorize(self, scope: Scope, headers: Headers) -> RolloutClaims | None:
+    def _authorize(self, scope: Scope, headers: Headers) -> AttemptKey | None:
         """Check the key of a call, and return its claims; None for a call of production."""
         if "rollout" in scope["path_params"]:
             return self._claims(scope, headers)
         self._admit(headers)
         return None
 
-    def _claims(self, scope: Scope, headers: Headers) -> RolloutClaims:
-        claims = self._keys.verify_rollout_key(call_key(headers))
+    def _claims(self, scope: Scope, headers: Headers) -> AttemptKey:
+        claims = self._keys.verify_attempt(call_key(headers))
         identity, path = claims.identity, scope["path_params"]
         if (identity.rollout, identity.attempt) != (path["rollout"], path["attempt"]):
             raise BadKey(

@@ -13,10 +13,10 @@ from http import HTTPStatus
 
 from opentelemetry.context import Context
 
+from ltrain_collector.access import AttemptKey
 from ltrain_instrument.identity import Identity
 from ltrain_train.gateway.closed_attempts import ClosedAttempts, CloseRecord
 from ltrain_train.gateway.errors import Refused
-from ltrain_train.gateway.keys import RolloutClaims
 
 MAX_ATTEMPTS = 20_000
 """Number of attempts above which expired ones are dropped."""
@@ -103,7 +103,7 @@ class AttemptRegistry:
                 identity, each.expires, closed=True, answer=each.counts
             )
 
-    def find(self, claims: RolloutClaims) -> AttemptCalls:
+    def find(self, claims: AttemptKey) -> AttemptCalls:
         """Return the attempt of a key, made on first use."""
         identity = claims.identity
         key = (identity.rollout or "", identity.attempt or 0)
@@ -115,7 +115,7 @@ class AttemptRegistry:
             self._attempts[key] = attempt
         return attempt
 
-    def require_open(self, claims: RolloutClaims) -> AttemptCalls:
+    def require_open(self, claims: AttemptKey) -> AttemptCalls:
         """Return the attempt of a key.
 
         Raises:

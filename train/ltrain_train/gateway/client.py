@@ -8,9 +8,9 @@ from typing import Any
 import httpx
 from pydantic import BaseModel, Field
 
+from ltrain_collector.access import sign_admin
 from ltrain_instrument.identity import Identity
 from ltrain_train.gateway.connection import GatewayConnection, GatewayUnreachable
-from ltrain_train.gateway.keys import sign_admin_key
 from ltrain_train.gateway.publish_choice import PublishChoice
 
 PUBLISH_TIMEOUT = 900.0
@@ -58,7 +58,7 @@ class GatewayClient:
 
         Args:
             url: base URL.
-            secret: the gateway's secret.
+            secret: the secret that gateway and runner share.
             given_up: returns why no gateway will answer again; '' while one may.
         """
         self._secret = secret
@@ -127,7 +127,7 @@ class GatewayClient:
             GatewayUnreachable: when the gateway does not answer.
             GatewayRefused: when it serves another policy.
         """
-        path, key = f"/admin/policies/{policy}/waits", sign_admin_key(self._secret)
+        path, key = f"/admin/policies/{policy}/waits", sign_admin(self._secret)
         seconds: dict[str, float] = self._connection.request(
             "GET", path, key, timeout=HEALTH_TIMEOUT
         )["seconds"]
@@ -151,7 +151,7 @@ class GatewayClient:
         return PublishChoice(served["publish"], served["publish_reason"])
 
     def _served(self, policy: str) -> dict[str, Any]:
-        path, key = f"/admin/policies/{policy}", sign_admin_key(self._secret)
+        path, key = f"/admin/policies/{policy}", sign_admin(self._secret)
         return self._connection.request("GET", path, key)
 
     def load(self, policy: str, version: int, *, current: bool = True) -> float:
@@ -166,7 +166,7 @@ class GatewayClient:
             GatewayUnreachable, PolicyServerAway: when the caller should load it again later.
             GatewayRefused: when the version does not exist or cannot be loaded.
         """
-        path, key = f"/admin/policies/{policy}/current", sign_admin_key(self._secret)
+        path, key = f"/admin/policies/{policy}/current", sign_admin(self._secret)
         body = {"version": version} if current else {"version": version, "current": False}
         return float(self._connection.request("POST", path, key, body, PUBLISH_TIMEOUT)["seconds"])
 

@@ -14,13 +14,13 @@ from http import HTTPStatus
 import orjson
 from opentelemetry.trace import Span
 
+from ltrain_collector.access import AttemptKey
 from ltrain_instrument import attributes
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.tokens import Request, build_request
 from ltrain_train.gateway.apis import ClientCall, error_message
 from ltrain_train.gateway.errors import Refused
 from ltrain_train.gateway.exchange import Call, Exchange
-from ltrain_train.gateway.keys import RolloutClaims
 from ltrain_train.gateway.serving.adapters import Adapters
 from ltrain_train.gateway.serving.gate import Gate
 from ltrain_train.gateway.serving.policy_server import PolicyServer
@@ -64,7 +64,7 @@ class CollectionServer:
             f"calls are recorded and not trained. The server does not report: {losses}"
         )
 
-    def request(self, call: ClientCall, claims: RolloutClaims | None) -> Request:
+    def request(self, call: ClientCall, claims: AttemptKey | None) -> Request:
         """Return the request that the server gets, without fields that it does not support."""
         body = call.body
         request = build_request(call.operation, body, served_model=self.upstream.model)

@@ -20,6 +20,7 @@ import orjson
 from opentelemetry.trace import Span
 from starlette.types import Message, Receive, Send
 
+from ltrain_collector.access import AttemptKey
 from ltrain_instrument.tokens import (
     DONE,
     CallSpan,
@@ -30,7 +31,6 @@ from ltrain_instrument.tokens import (
 from ltrain_train.gateway.apis import Answer, ClientCall, error_message, error_sentence
 from ltrain_train.gateway.attempts import AttemptCalls
 from ltrain_train.gateway.errors import Refused, send_json
-from ltrain_train.gateway.keys import RolloutClaims
 from ltrain_train.gateway.serving.upstream import read_events
 
 STREAM_START: Message = {
@@ -52,7 +52,7 @@ class Server(Protocol):
 class ModelServer(Protocol):
     """A model that agents call: a policy, the model of a route, or a server that is recorded."""
 
-    def request(self, call: ClientCall, claims: RolloutClaims | None) -> Request:
+    def request(self, call: ClientCall, claims: AttemptKey | None) -> Request:
         """Return the request that the server gets; `claims` is None for a call of production."""
         ...
 

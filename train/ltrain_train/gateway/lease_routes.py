@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from ltrain_collector.access import Kind
 from ltrain_train.errors import describe_fault
 from ltrain_train.gateway.errors import Refused, read_body
 from ltrain_train.gateway.keys import Keyring, bearer_key
@@ -119,10 +120,8 @@ class LeaseRoutes:
     async def _read(self, request: Request, kind: type[Message]) -> Message:
         """Check the key of a request and parse its body."""
         key = bearer_key(request.headers.get("authorization"))
-        if request.url.path.startswith("/admin/"):
-            self._keys.verify_admin_key(key)
-        else:
-            self._keys.verify_worker_key(key)
+        is_admin = request.url.path.startswith("/admin/")
+        self._keys.verify(key, Kind.ADMIN if is_admin else Kind.WORKER)
         try:
             message = kind.model_validate_json(
                 await read_body(request, "message", MAX_MESSAGE_BYTES)

@@ -15,11 +15,11 @@ import aiohttp
 import orjson
 from opentelemetry.trace import Span
 
+from ltrain_collector.access import AttemptKey
 from ltrain_instrument.tokens import Request, build_request
 from ltrain_train.gateway.apis import ClientCall, bad_request, error_message, parse_error
 from ltrain_train.gateway.errors import Refused
 from ltrain_train.gateway.exchange import Call, Exchange, ServerFailed
-from ltrain_train.gateway.keys import RolloutClaims
 from ltrain_train.gateway.serving.publication import Publication, ServedVersion
 from ltrain_train.gateway.trainable_requests import NEUTRAL_SAMPLING, require_trainable
 
@@ -42,7 +42,7 @@ class PolicyModel:
         """Wrap a publication; `on_tools` is called for each request that names tools."""
         self._publication, self._on_tools = publication, on_tools
 
-    def request(self, call: ClientCall, claims: RolloutClaims | None) -> Request:
+    def request(self, call: ClientCall, claims: AttemptKey | None) -> Request:
         """Return the request with the sampling of the key."""
         if call.body.get("tools"):
             self._on_tools()

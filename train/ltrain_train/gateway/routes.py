@@ -11,12 +11,12 @@ import aiohttp
 from opentelemetry.trace import Span
 from pydantic import ValidationError
 
+from ltrain_collector.access import AttemptKey
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.tokens import Operation, Request, unchanged_request
 from ltrain_train.errors import describe_fault
 from ltrain_train.gateway.apis import ClientCall
 from ltrain_train.gateway.exchange import Call, Exchange
-from ltrain_train.gateway.keys import RolloutClaims
 from ltrain_train.gateway.serving.upstream import CONNECT_TIMEOUT, PATHS
 from ltrain_transforms.recipe import Route
 
@@ -42,7 +42,7 @@ class RouteServer:
         url = f"{self._url}{PATHS[operation].removeprefix('/v1')}"
         return self._session.post(url, data=body, headers=self._headers, allow_redirects=False)
 
-    def request(self, call: ClientCall, claims: RolloutClaims | None) -> Request:
+    def request(self, call: ClientCall, claims: AttemptKey | None) -> Request:
         """Return the request that the server gets."""
         return unchanged_request(call.operation, call.body, self._served_as)
 

@@ -38,7 +38,7 @@ from ltrain_train.gateway.collection import (
     upstream_key,
 )
 from ltrain_train.gateway.errors import StopGuard
-from ltrain_train.gateway.keys import gateway_secret, require_store_keys, store_keys
+from ltrain_train.gateway.keys import require_store_keys, store_keys
 from ltrain_train.gateway.publish_choice import PublishChoice
 from ltrain_train.gateway.routes import Routes, parse_routes
 from ltrain_train.gateway.serving.adapter_trial import measure_adapter, warm_up
@@ -64,7 +64,7 @@ from ltrain_train.policy import (
     renders_tools,
 )
 from ltrain_train.processes import Children
-from ltrain_train.store import open_service_provider
+from ltrain_train.store import home_secret, open_service_provider
 
 HOST = "127.0.0.1"
 GC_THRESHOLD = 20_000
@@ -116,7 +116,7 @@ def serve(options: ServeOptions, log: Callable[[str], None]) -> None:
     check_tls(options.tls)
     require_store_keys(options.home, options.host)
     with contextlib.suppress(KeyboardInterrupt), _bind_port(options) as listening:
-        policies, secret = Policies(options.home), gateway_secret(options.home)
+        policies, secret = Policies(options.home), home_secret(options.home)
         with Children() as children:
             service = GatewayServer(options, policies, children, log)
             uvloop.run(service.run(secret, listening, Routes(routes)))

@@ -10,9 +10,10 @@ from opentelemetry.trace import Tracer
 
 from ltrain_instrument import attributes, settings
 from ltrain_train.errors import NotReachable
-from ltrain_train.gateway import GatewayClient, gateway_secret
+from ltrain_train.gateway import GatewayClient
 from ltrain_train.policy import Policies
 from ltrain_train.runs import GATEWAY_START_TIMEOUT, is_starting, retry_load
+from ltrain_train.store import home_secret
 from ltrain_transforms.policy_lineage import write_ledger
 from ltrain_transforms.recipe import Recipe
 
@@ -31,7 +32,7 @@ def find_gateway(
     Raises:
         NotReachable: when its port is open, but it does not answer in that time.
     """
-    with closing(GatewayClient(settings.GATEWAY.read(), gateway_secret(home))) as client:
+    with closing(GatewayClient(settings.GATEWAY.read(), home_secret(home))) as client:
         yield client if policy in _read_served_policies(client, timeout) else None
 
 

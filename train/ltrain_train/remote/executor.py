@@ -14,9 +14,10 @@ from dataclasses import asdict
 from importlib import metadata
 from urllib.parse import urlsplit
 
+from ltrain_collector.access import sign_admin
 from ltrain_instrument.prompts import prompt_fields
 from ltrain_train.errors import NoWorkers
-from ltrain_train.gateway import GatewayRefused, GatewayUnreachable, sign_admin_key
+from ltrain_train.gateway import GatewayRefused, GatewayUnreachable
 from ltrain_train.leases import (
     LeasedAttempt,
     LeaseResult,
@@ -53,11 +54,11 @@ class RemoteExecutor:
 
         Args:
             url: base URL of the gateway.
-            secret: secret of the gateway.
+            secret: the secret that gateway and runner share.
             on_end: called once with the result of each attempt.
             given_up: returns why no gateway will answer again; '' while one may.
         """
-        self._client = LeaseClient(url, lambda: sign_admin_key(secret), given_up)
+        self._client = LeaseClient(url, lambda: sign_admin(secret), given_up)
         self._on_end, self._id = on_end, uuid.uuid4().hex
         self._changed = threading.Condition()
         self._room = 0

@@ -14,6 +14,7 @@ from typing import Any
 
 from opentelemetry.sdk.trace import TracerProvider
 
+from ltrain_collector.access import AttemptKey
 from ltrain_instrument import attributes
 from ltrain_instrument.files import path_component
 from ltrain_instrument.identity import Identity
@@ -25,8 +26,6 @@ from ltrain_train.gateway import (
     GatewayClient,
     GatewayRefused,
     GatewayUnreachable,
-    RolloutClaims,
-    sign_rollout_key,
 )
 from ltrain_train.rollout.attempt_log import AttemptLog
 from ltrain_train.rollout.executor import RunnerEnvironment
@@ -138,18 +137,19 @@ class Attempts:
         number = self.log.begin(rollout.identity.rollout)
         identity = replace(rollout.identity, attempt=number)
         prompts = self._terms.prompts
+        key = self._sign_key(identity, self._key_seconds)
         spans = self._span_writer.write_dispatch(
             identity, self._key_seconds, rollout.task.json_input, prompts
         )
         attempt = Attempt(
             identity=identity,
             task=rollout.task.visible_fields(self._program.agent_sees),
-            endpoint=self._endpoint(identity, lease.addresses),
+            endpoint=self._endpoint(identity, key, lease.addresses),
             traceparent=spans.traceparent,
             started=spans.started,
             timeout=self._program.timeout,
             prompts=prompts,
-            environ=self._attempt_environment(identity),
+            environ=self._attempt_environment(identity, key),
             isolated=rollout.isolated,
         )
         with self._lock:
@@ -222,15 +222,15 @@ class Attempts:
         for each in unscored:
             self._write_end(each.running, STOPPED, {}, each.calls)
 
-    def _endpoint(self, identity: Identity, services: Mapping[str, str]) -> Endpoint:
+    def _endpoint(self, identity: Identity, key: str, services: Mapping[str, str]) -> Endpoint:
         path = f"/rollout/{identity.rollout}/attempt/{identity.attempt}/v1"
-        key = self._sign_key(identity, self._key_seconds)
         url = self._environment.gateway.rstrip("/") + path
         return Endpoint(url, key, self._environment.policy, dict(services))
 
     def _sign_key(self, identity: Identity, seconds: float) -> str:
-        claims = RolloutClaims(
+        key = AttemptKey(
             identity=identity,
+            rewards=True,
             policy=self._environment.policy,
             sampling=self._terms.sampling,
             policy_sampling=self._terms.policy_sampling,
@@ -238,12 +238,12 @@ class Attempts:
             pin_version=self._program.pin_version,
             expires=time.time() + seconds,
         )
-        return sign_rollout_key(self._environment.secret, claims)
+        return key.sign(self._environment.secret)
 
-    def _attempt_environment(self, identity: Identity) -> dict[str, str | None]:
+    def _attempt_environment(self, identity: Identity, key: str) -> dict[str, str | None]:
         if self._store_keys is None:
             return {}
-        return self._store_keys.attempt_environment(identity, self._key_seconds)
+        return self._store_keys.attempt_environment(identity, key)
 
     def _remove_open(self, running: RunningAttempt) -> bool:
         with self._lock:

@@ -22,7 +22,7 @@ class RunnerEnvironment:
     gateway: str
     """URL of the gateway."""
     secret: str
-    """Secret of the gateway."""
+    """Secret that signs the keys of gateway and store."""
     policy: str
     """The policy that answers the calls."""
     gateway_given_up: Callable[[], str] = lambda: ""

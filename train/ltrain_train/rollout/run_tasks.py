@@ -13,7 +13,7 @@ from ltrain_collector.dsn import Server, parse_dsn
 from ltrain_instrument import settings
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.identity import Mode
-from ltrain_train.gateway import GatewayClient, gateway_secret
+from ltrain_train.gateway import GatewayClient
 from ltrain_train.processes import RunLock, run_lock
 from ltrain_train.rollout.attempt_log import AttemptLog
 from ltrain_train.rollout.executor import RunnerEnvironment, rollout_logs
@@ -23,7 +23,7 @@ from ltrain_train.rollout.program import AgentProgram
 from ltrain_train.rollout.runner import Runner
 from ltrain_train.rollout.runs import Run, open_run
 from ltrain_train.rollout.tasks import Task, load_tasks, tasks_digest
-from ltrain_train.store import require_own_store
+from ltrain_train.store import home_secret, require_own_store
 from ltrain_train.workers import COUNTED_OUTCOMES, Outcome, RolloutResult, WaveResult
 
 WAVE = 0
@@ -126,7 +126,7 @@ def _run_locked(
 ) -> RolloutSummary:
     run = open_run(home / "runs", name, _comparable_options(options, tasks))
     finished = _find_finished(run, options.mode)
-    secret = gateway_secret(home)
+    secret = home_secret(home)
     with closing(GatewayClient(options.gateway, secret)) as client:
         client.require_running()
     require_own_store(home)

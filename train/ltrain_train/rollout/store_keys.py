@@ -28,7 +28,6 @@ from ltrain_train.store import (
     HEADERS_VARIABLE,
     accepts_key,
     is_local_collector,
-    store_exists,
     store_folder,
 )
 
@@ -70,9 +69,8 @@ class StoreKeys:
         keys = cls(secret, home, headers)
         return keys if keys._accepted() else None
 
-    def attempt_environment(self, identity: Identity, seconds: float) -> dict[str, str | None]:
-        """Return the variables of one attempt's process, with a key valid for `seconds`."""
-        key = sign_bound(self.secret, identity, seconds, rewards=True)
+    def attempt_environment(self, identity: Identity, key: str) -> dict[str, str | None]:
+        """Return the variables of one attempt's process, which sends with the attempt's key."""
         return self._environment(key, self._attempt_home(identity))
 
     def run_environment(self, name: str) -> dict[str, str | None]:
@@ -148,7 +146,7 @@ class StoreKeys:
 
 def _is_local_store(folder: Path | None, headers: Mapping[str, str]) -> bool:
     """Return whether spans appear to go to an ltrain store on this machine."""
-    if folder is None or not (is_local_collector() and store_exists(folder)):
+    if folder is None or not (is_local_collector() and folder.is_dir()):
         return False
     return Keys(folder).requires_key or not any(map(_authorizes, headers.values()))
 

@@ -6,11 +6,11 @@ from contextlib import ExitStack, closing
 from opentelemetry.sdk.trace import TracerProvider
 
 from ltrain_collector.store import Store
-from ltrain_train.gateway import GatewayClient, gateway_secret
+from ltrain_train.gateway import GatewayClient
 from ltrain_train.rollout import AgentProgram, AttemptLog, Runner, RunnerEnvironment, check_leases
 from ltrain_train.runs.journal import Journal
 from ltrain_train.runs.services import Services
-from ltrain_train.store import open_service_provider
+from ltrain_train.store import home_secret, open_service_provider
 
 
 class RunEnvironment(ExitStack):
@@ -52,7 +52,7 @@ class RunEnvironment(ExitStack):
             run=self.run,
             home=services.home,
             gateway=services.gateway_url,
-            secret=gateway_secret(services.home),
+            secret=home_secret(services.home),
             policy=services.policies[0],
             gateway_given_up=services.gateway_given_up,
             keep_open=services.keep_open,

@@ -8,10 +8,10 @@ if TYPE_CHECKING:
     from ltrain_train.store.service_key import (
         HEADERS_VARIABLE,
         accepts_key,
+        home_secret,
         is_local_collector,
         open_service_provider,
         require_own_store,
-        store_exists,
         store_folder,
     )
 

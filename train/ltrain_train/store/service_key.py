@@ -18,8 +18,9 @@ from opentelemetry.sdk.trace import TracerProvider
 from ltrain_collector.access import sign_service, store_secret
 from ltrain_collector.dsn import local_folder, parse_dsn
 from ltrain_instrument.delivery import Authorization, create_tracer_provider, traces_url
+from ltrain_instrument.errors import BadSetting
 from ltrain_instrument.machine import is_loopback
-from ltrain_instrument.settings import STORE, STORE_SECRET
+from ltrain_instrument.settings import OLD_GATEWAY_SECRET, STORE, STORE_SECRET
 from ltrain_train.errors import ForeignStore
 
 KEY_SECONDS = 86400.0
@@ -58,9 +59,7 @@ class ServiceKey:
 
     def _secret(self) -> str | None:
         folder = store_folder(self._home)
-        if not STORE_SECRET.read() and not (
-            is_local_collector() and folder and store_exists(folder)
-        ):
+        if not STORE_SECRET.read() and not (is_local_collector() and folder and folder.is_dir()):
             return None
         try:
             return store_secret(folder or self._home / "store")
@@ -72,11 +71,6 @@ def is_local_collector() -> bool:
     """Return whether this process sends spans to a collector on this machine."""
     url = traces_url(None)
     return is_loopback(urlsplit(url if "://" in url else f"http://{url}").hostname or "")
-
-
-def store_exists(folder: Path) -> bool:
-    """Return whether the store's folder or its secret file exists."""
-    return folder.is_dir() or folder.with_name(f"{folder.name}.secret").exists()
 
 
 def open_service_provider(service: str, home: Path, *, strict: bool = False) -> TracerProvider:
@@ -137,6 +131,25 @@ def _is_ltrain_collector() -> bool:
             return "recent" in json.load(answer)
     except (URLError, OSError, ValueError, TypeError):
         return False
+
+
+def home_secret(home: Path) -> str:
+    """Return the secret that signs the keys of a home, for its gateway and its store.
+
+    Raises:
+        BadSetting: when it is too short or cannot be read, or is set under its old name.
+    """
+    if os.environ.get(OLD_GATEWAY_SECRET):
+        raise BadSetting(
+            f"{OLD_GATEWAY_SECRET} is not read any more: one secret signs the keys of gateway and "
+            f"store. Set {STORE_SECRET.name} in its place, or unset it to use the store's file."
+        )
+    try:
+        return store_secret(store_folder(home) or home / "store")
+    except OSError as error:
+        raise BadSetting(
+            f"The store's secret cannot be read: {error}. Set {STORE_SECRET.name} to the secret."
+        ) from error
 
 
 def store_folder(home: Path) -> Path | None:
