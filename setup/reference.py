@@ -5,6 +5,7 @@ with exit status 1.
 """
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -28,11 +29,13 @@ from ltrain_transforms.datasets import pipeline
 from ltrain_transforms.dialects import BY_PRECEDENCE
 from ltrain_transforms.estimators import ESTIMATORS, STEP_ESTIMATORS, Estimator
 from ltrain_transforms.recipe import REWARD_KINDS
-from ltrain_transforms.samples import row_filters, split_reasons
+from ltrain_transforms.samples import row_filters
 from ltrain_transforms.source import trained_calls
 from ltrain_transforms.tables import TABLES
 from ltrain_transforms.traces import sender_roles
 
+SHARED = 3
+"""Commands that have an option with the same text, from which on the page tells it once."""
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 REASONS = {
     "spans": pipeline.NOT_A_CALL
@@ -63,21 +66,46 @@ def settings_page() -> str:
 
 
 def commands_page() -> str:
-    group: Any = typer.main.get_command(app)
+    commands = dict(commands_of(typer.main.get_command(app)))
+    options = {name: _options(command) for name, command in commands.items()}
+    shared = _shared_options(options.values())
     lines = [
         "# Commands",
         "Exit status: 0 for success, 1 for an error (the message has the value, the allowed values "
         "and a fix), 2 for wrong usage. `ltrain COMMAND -h` prints the text of this page, and "
         "`ltrain --version` the version. `ltrain --install-completion` lets the shell complete "
         "commands and options.",
+        "## Options of several commands",
+        "\n".join(sorted(shared.values())),
     ]
-    for name, command in commands_of(group):
+    for name, command in commands.items():
         paragraphs = [" ".join(part.split()) for part in command.help.split("\n\n")]
         lines += [f"## ltrain {name}", *(_example(part) for part in paragraphs)]
-        context = typer.Context(command)
-        records = [each.get_help_record(context) for each in command.params]
-        lines.append("\n".join(f"- {code(record[0])}: {record[1]}" for record in records if record))
+        own = {key: line for key, line in options[name].items() if shared.get(key) != line}
+        others = ", ".join(key for key in options[name] if key not in own)
+        above = [f"- {others}: [as above](#options-of-several-commands)."] if others else []
+        lines.append("\n".join([*own.values(), *above]))
     return page("the help of the commands", lines)
+
+
+def _shared_options(options: Iterable[dict[str, str]]) -> dict[str, str]:
+    """Return the options that several commands have with the same text, by their names."""
+    counts = Counter(item for each in options for item in each.items())
+    return {
+        name: line
+        for (name, line), count in reversed(counts.most_common())
+        if count >= SHARED and name.startswith("`--")
+    }
+
+
+def _options(command: Any) -> dict[str, str]:
+    """Return the arguments and options of a command as list items, by their names."""
+    context = typer.Context(command)
+    records = [each.get_help_record(context) for each in command.params]
+    return {
+        code(name.split()[0]): f"- {code(name.replace(' range>', '>'))}: {text}"
+        for name, text in filter(None, records)
+    }
 
 
 def commands_of(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
@@ -109,15 +137,6 @@ def tables_page() -> str:
         for reason, text in texts.items()
     )
     lines.append(table(("stage", "reason", "meaning"), reasons))
-    lines += [
-        "## Why rows begin",
-        "The values of the column `begins` of a sample; see [samples.md](samples.md).",
-    ]
-    docs = name_docs(split_reasons)
-    begins = (
-        (f"`{each.value}`", docs[f"SplitReason.{each.name}"]) for each in split_reasons.SplitReason
-    )
-    lines.append(table(("begins", "meaning"), begins))
     return page("ltrain_transforms/tables", lines)
 
 

@@ -156,10 +156,8 @@ QUERY_LIMITS = Setting(
     "LTRAIN_QUERY_LIMITS",
     limits,
     "seconds=300,memory=2048,rows=10000000000,disk=4096,statement=256,queued=32",
-    "Limits of keys of role `query` at the ClickHouse port of `ltrain up`; what is not named keeps "
-    "its default, 0 means no limit. Of a query: `seconds`, MiB of `memory`, `rows` read, MiB of "
-    "temporary files on `disk`, KiB of a SQL `statement`; of a key: queries that run in `parallel` "
-    "(half of the cores, at least 2) and those that are `queued`.",
+    "[Limits](clients.md#limits-of-queries) of keys of role `query` at the ClickHouse port of "
+    "`ltrain up`; what is not named keeps its default, 0 means no limit.",
 )
 ADMIN_LIMITS = Setting(
     "LTRAIN_ADMIN_LIMITS",

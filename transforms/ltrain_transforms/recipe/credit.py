@@ -16,7 +16,8 @@ class Peers(StrEnum):
     AGENT = "agent"
     """Each agent's calls in an execution, with the same agent's calls in the group."""
     PARENT = "parent"
-    """Each agent invocation, with its siblings under one parent; without a parent as `group`."""
+    """Each agent invocation, with its siblings: invocations of the same agent under one parent;
+    without siblings, with those in the group that have the same agent above them."""
 
 
 DEFAULT_ESTIMATOR = "grpo"

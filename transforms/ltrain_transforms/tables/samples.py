@@ -47,8 +47,8 @@ SAMPLES = Table(
         Column(
             "begins",
             STRING,
-            "Why its first call does not continue an earlier row: first, conversation, branch, "
-            "template, retokenised, rewritten, temperature or unknown.",
+            "Why its first call does not continue an earlier row: "
+            "[the reasons](samples.md#why-a-row-begins).",
         ),
         Column(
             "differs_from",
