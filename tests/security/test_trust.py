@@ -776,10 +776,11 @@ def test_a_run_and_its_rollouts_are_shown_by_the_senders_that_the_recipe_trusts(
     insert_otlp(folder, sent(spoken(attempt, wave=9, mode="val"), "agent"))
     recipe = recipe_of('source = { run = "demo", trust = ["ingest"] }')
     [found] = candidates(folder, attempt.rollout, recipe.source.trust)
-    assert (found["mode"], found["wave"], found["task"]) == ("train", 0, "t1")
+    assert (found.mode, found.wave, found.task) == ("train", 0, "t1")
     shown = read_rollout(folder, recipe, "a recipe", found)
     assert sorted(shown.group["reward"]) == [0.25, 1.0]
     assert shown.tables["samples"]["response_ids"].to_list() == [[4, 5]]
     run = query_waves(folder, "demo", trusted_senders(recipe.source.trust))
-    assert run.waves.select("mode", "wave", "rollouts", "counting").rows() == [("train", 0, 2, 2)]
+    [wave] = run.waves
+    assert (wave.mode, wave.wave, wave.rollouts, wave.counting) == ("train", 0, 2, 2)
     assert run.outcomes.rows() == [("train", 0, "ok", 2)]

@@ -268,7 +268,6 @@ def rules(
     ):
         report = report_rules(opened, loaded, selection, progress=progress)
     if as_json:
-        result = {**asdict(report), "rules": report.rules.to_dicts()}
-        typer.echo(json.dumps(result, indent=2))
+        typer.echo(json.dumps(asdict(report), indent=2))
     else:
         Console().print(render_report(report))

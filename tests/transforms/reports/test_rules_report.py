@@ -1,10 +1,10 @@
 """`ltrain rules`: what each rule gives on stored traces, and why some give nothing."""
 
 import json
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
 from tests.otlp import insert_otlp
 from typer.testing import CliRunner
@@ -87,14 +87,13 @@ def test_each_rule_with_what_it_gives(played: Any, store: Store, rules: Path) ->
     insert_otlp(store, played.request())
     made = report_rules(store, Recipe.load(rules), DEMO)
     assert (made.executions, made.judged) == (2, 2)
-    columns = ("rule", "looks_at", "seen", "fired", "executions", "total", "mean", "correlation")
     right, wrong = (attempt.rollout for attempt in played.attempts)
-    rows = {row[0]: row[1:] for row in made.rules.select(columns).rows()}
+    rows = {row.rule: astuple(row)[1:8] for row in made.rules}
     assert rows["answer"] == ("evaluation", 2, 2, 2, 1.0, 0.5, pytest.approx(1.0))
     failed = ("tool", 3, 2, 1, pytest.approx(-0.3), pytest.approx(-0.15), pytest.approx(1.0))
     assert rows["tool-failed"] == failed
     assert rows["tool-succeeded"] == ("tool", 3, 1, 1, 0.1, 0.1, pytest.approx(1.0))
-    shown = dict(made.rules.select("rule", "examples").rows())
+    shown = {row.rule: row.examples for row in made.rules}
     assert shown["tool-failed"] == [wrong]
     assert shown["tool-succeeded"] == [right]
 
@@ -102,16 +101,14 @@ def test_each_rule_with_what_it_gives(played: Any, store: Store, rules: Path) ->
 def test_why_a_rule_gives_nothing(played: Any, store: Store, rules: Path) -> None:
     insert_otlp(store, played.request())
     made = report_rules(store, Recipe.load(rules), DEMO)
-    assert dict(made.rules.filter(fired=0).select("rule", "silent").rows()) == {
+    assert {row.rule: row.silent for row in made.rules if not row.fired} == {
         "result-used": "all its contributions are left out: gated 1",
         "retrieved": "the traces hold no retrieval call; kinds in the traces: llm, node, tool",
         "cheap": "`when` is true for none of 4 llm calls, and null for 4, which lack output_tokens",
         "style": "no evaluation is named 'style'; names in the traces: opinion, reward",
         "opinion": "evaluations named 'opinion' come from agent only, and from is 'runner'",
     }
-    left = dict(
-        made.rules.filter(pl.col("left_out").is_not_null()).select("rule", "left_out").rows()
-    )
+    left = {row.rule: row.left_out for row in made.rules if row.left_out is not None}
     assert left == {"completion-time": "gated 1", "result-used": "gated 1"}
 
 
@@ -140,11 +137,11 @@ def test_the_batches_do_not_change_the_report(
 
     whole = report_rules(store, recipe, DEMO)
     cut = report_rules(store, recipe, DEMO, spans_a_batch=spans, progress=progress)
-    assert cut.rules.rows() == whole.rules.rows()
+    assert cut.rules == whole.rules
     assert (cut.executions, cut.judged) == (whole.executions, whole.judged) == (18, 12)
-    fired = dict(cut.rules.select("rule", "fired").rows())
+    fired = {row.rule: row.fired for row in cut.rules}
     assert (fired["completion-time"], fired["tool-failed"], fired["slow"]) == (6, 6, 0)
-    silent = dict(cut.rules.select("rule", "silent").rows())
+    silent = {row.rule: row.silent for row in cut.rules}
     assert (
         silent["slow"]
         == "`when` is true for none of 18 executions, and null for 6, which lack reward"

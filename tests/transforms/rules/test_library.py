@@ -225,8 +225,7 @@ def test_ready_rules_on_a_capture_of_real_agents(store: Store) -> None:
     rules = [{"use": name} for name in library.rule_names()]
     recipe = Recipe.model_validate({"policy": [{"name": "any"}], "reward": rules})
     report = report_rules(store, recipe, Selection()).rules
-    fired = report.filter(pl.col("fired") > 0).select("rule", "fired", "total").rows()
-    assert {rule: (times, round(total, 3)) for rule, times, total in fired} == {
+    assert {row.rule: (row.fired, round(row.total, 3)) for row in report if row.fired} == {
         "format-json": (1, -0.5),
         "format-regex": (1, -0.5),
         "result-ignored": (1, -0.1),

@@ -95,7 +95,7 @@ def test_rollouts_become_a_recipe_with_their_tasks(
         f"      ltrain run {tmp_path}/new/ltrain.toml --model path/to/huggingface-model",
     ]
     report = report_rules(store, recipe, Selection(run="demo"))
-    assert report.rules["rule"].to_list() == ["reward", "tool-failed"]
+    assert [row.rule for row in report.rules] == ["reward", "tool-failed"]
 
 
 def test_traffic_becomes_a_recipe_of_mode_prod(store: Store, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import polars as pl
 
@@ -10,6 +10,7 @@ from ltrain_collector.store import Store
 from ltrain_instrument import attributes
 from ltrain_transforms.reports.references import GroupReference, Kind, Reference, WaveReference
 from ltrain_transforms.reports.report import Fact, Facts
+from ltrain_transforms.tables import typed_rows
 from ltrain_transforms.traces import Role, sender_roles
 
 _FIELDS = ", ".join(
@@ -39,15 +40,31 @@ GROUP BY run
 """
 
 
-def query_alarms(store: Store, run: str, trust: Sequence[str]) -> pl.DataFrame:
-    """Return the alarms of a run: `wave`, `policy`, `name`, `subject`, `message`, `since`,
-    and `rollouts` and `tasks` as JSON, in the order of waves.
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """An alarm of a wave of a run."""
+
+    wave: int
+    policy: str
+    name: str
+    subject: str
+    message: str
+    since: int | None
+    rollouts: list[str]
+    tasks: list[str]
+
+
+def query_alarms(store: Store, run: str, trust: Sequence[str]) -> list[Alarm]:
+    """Return the alarms of a run in the order of waves.
 
     Args:
         trust: the senders whose spans count as spans of a learner.
     """
     learner = sender_roles.role_condition(Role.LEARNER, trust)
-    return store.query(ALARMS.format(learner=learner), {"run": run})
+    alarms = store.query(ALARMS.format(learner=learner), {"run": run})
+    lists = pl.col("rollouts", "tasks").map_elements(_texts, pl.List(pl.String))
+    since = pl.col("since").str.to_integer(strict=False)
+    return typed_rows(Alarm, alarms.with_columns(lists, since))
 
 
 def count_alarms(store: Store, runs: Sequence[str], trust: Sequence[str]) -> dict[str, int]:
@@ -57,37 +74,24 @@ def count_alarms(store: Store, runs: Sequence[str], trust: Sequence[str]) -> dic
     return dict(counts.iter_rows())
 
 
-def alarm_records(alarms: pl.DataFrame) -> list[dict[str, Any]]:
-    """Return the alarms of `query_alarms` with numbers and lists, for `--json`."""
-    return [
-        row
-        | {
-            "since": int(row["since"]) if row["since"].isdigit() else None,
-            "rollouts": _texts(row["rollouts"]),
-            "tasks": _texts(row["tasks"]),
-        }
-        for row in alarms.to_dicts()
-    ]
-
-
-def alarm_facts(run: str, alarms: pl.DataFrame) -> Facts:
+def alarm_facts(run: str, alarms: Sequence[Alarm]) -> Facts:
     """Return each alarm once: its latest sentence, the waves that have it, and what to read."""
-    same: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
-    for alarm in alarm_records(alarms):
-        same.setdefault((alarm["policy"], alarm["name"], alarm["subject"]), []).append(alarm)
+    same: dict[tuple[str, str, str], list[Alarm]] = {}
+    for alarm in alarms:
+        same.setdefault((alarm.policy, alarm.name, alarm.subject), []).append(alarm)
     several = len({policy for policy, _, _ in same}) > 1
     rows: list[tuple[str, Fact]] = []
     for (policy, name, _), found in same.items():
-        rows.append((f"{name} ({policy})" if several else name, found[-1]["message"]))
-        rows.append(("in", tuple(WaveReference(run, "train", each["wave"]) for each in found)))
+        rows.append((f"{name} ({policy})" if several else name, found[-1].message))
+        rows.append(("in", tuple(WaveReference(run, "train", each.wave) for each in found)))
         if evidence := _evidence(run, found[-1]):
             rows.append(("to read", evidence))
     return Facts("Alarms", tuple(rows))
 
 
-def _evidence(run: str, alarm: dict[str, Any]) -> tuple[Reference | GroupReference, ...]:
-    rollouts = (Reference(Kind.ROLLOUT, rollout) for rollout in alarm["rollouts"])
-    groups = (GroupReference(run, "train", alarm["wave"], task) for task in alarm["tasks"])
+def _evidence(run: str, alarm: Alarm) -> tuple[Reference | GroupReference, ...]:
+    rollouts = (Reference(Kind.ROLLOUT, rollout) for rollout in alarm.rollouts)
+    groups = (GroupReference(run, "train", alarm.wave, task) for task in alarm.tasks)
     return (*rollouts, *groups)
 
 

@@ -27,14 +27,14 @@ def collector_health(store: Store) -> Facts:
     """Return what the collector measured of itself, since its start."""
     names = [f"{PREFIX}{name}" for name in ("accepted_total", "disk_free_bytes", *LOSSES)]
     try:
-        rows = store.query(HEALTH, {"names": names}).to_dicts()
+        rows = store.query(HEALTH, {"names": names}).rows()
     except QueryFailed as error:  # views of another version: the runs are shown all the same
         return Facts("Collector", (("collector", f"not known: {error}"),))
     if not rows:
         reason = "no measurement in the last day: no collector runs, or it keeps no metrics"
         return Facts("Collector", (("collector", reason),))
-    totals = {row["metric"]: row["total"] for row in rows}
-    latest, age = max((row["latest"], row["age"]) for row in rows)
+    totals = {metric: total for metric, total, _, _ in rows}
+    latest, age = max((latest, age) for _, _, latest, age in rows)
     losses = [f"{totals[name]:,.0f} {what}" for name, what in LOSSES.items() if totals.get(name)]
     silent = f"silent: no measurement for {age // 60:,} minutes"
     state = silent if age > SILENT_AFTER else ", ".join(losses) or "healthy, nothing was refused"

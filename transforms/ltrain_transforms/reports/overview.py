@@ -155,19 +155,19 @@ def _read_figures(
     means = mean_scores(query_sums(store, names, trust), counting_rollouts(outcomes))
     alarms = count_alarms(store, names, trust)
     return {
-        row["run"]: RunFigures(
-            changes[row["run"]],
+        run: RunFigures(
+            changes[run],
             trust,
             (
-                row["waves"],
-                row["rollouts"],
-                _first_and_last(means, row["run"], "train"),
-                _last_and_change(means, row["run"], "val"),
-                alarms.get(row["run"]),
+                waves,
+                rollouts,
+                _first_and_last(means, run, "train"),
+                _last_and_change(means, run, "val"),
+                alarms.get(run),
             ),
-            tuple(_minute(row[time]) for time in ("began", "ended")),
+            (_minute(began), _minute(ended)),
         )
-        for row in store.query(RUNS, {"runs": names}).to_dicts()
+        for run, rollouts, waves, began, ended in store.query(RUNS, {"runs": names}).iter_rows()
     }
 
 

@@ -1,5 +1,6 @@
 """The rewards of a wave by a recipe, beside the rewards by the recipe that trained on the wave."""
 
+from dataclasses import astuple
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -51,8 +52,9 @@ def rules_comparison(
 
 def _grid(title: str, report: RulesReport) -> Grid:
     rows: list[tuple[Cell, ...]] = []
-    for row in report.rules.to_dicts():
-        examples = tuple(Reference(Kind.ROLLOUT, name, name[:12]) for name in row.pop("examples"))
-        rows.append((*row.values(), examples))
+    for row in report.rules:
+        *cells, names, silent = astuple(row)
+        examples = tuple(Reference(Kind.ROLLOUT, name, name[:12]) for name in names)
+        rows.append((*cells, silent, examples))
     counts = f"{report.executions} executions, {report.judged} judged"
     return Grid(f"{title}: {counts}", COLUMNS, tuple(rows))

@@ -4,9 +4,7 @@ For each reward it has the count and the sum of its contributions, the correlati
 execution with the outcome, and the reason if it gives nothing.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import polars as pl
 from rich.console import Group, RenderableType
@@ -27,35 +25,44 @@ from ltrain_transforms.source import (
     read_spans,
     watermark,
 )
-from ltrain_transforms.tables import FLOAT, INTEGER, STRING, STRINGS, Column, Table
 
 EXAMPLES = 3
 """Rollouts that are listed for each rule: those with the largest sums by absolute value."""
 
-REPORT = Table(
-    "rules",
-    "One reward of the recipe, on the selected traces.",
-    (
-        Column("rule", STRING, "The name of the reward."),
-        Column("looks_at", STRING, "What it reads: a kind of call, rollout, python or evaluation."),
-        Column("seen", INTEGER, "How many of those the traces hold."),
-        Column("fired", INTEGER, "How many of its contributions count."),
-        Column("executions", INTEGER, "How many executions these are in."),
-        Column("total", FLOAT, "The sum of its contributions, after bounds, weight and gate."),
-        Column("mean", FLOAT, "The mean of its contributions."),
-        Column("correlation", FLOAT, "Of its sum per execution with the reward of evaluations, "
-               "from -1 to 1; null if either is constant."),
-        Column("left_out", STRING, "Contributions that do not count, by reason, or null."),
-        Column("examples", STRINGS, "Rollouts with its largest sums by absolute value."),
-        Column("silent", STRING, "Why it gives nothing, or null."),
-    ),
-)  # fmt: skip
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleRow:
+    """One reward of the recipe, on the selected traces."""
+
+    rule: str
+    """The name of the reward."""
+    looks_at: str
+    """The input of the reward: a kind of call, rollout, python or evaluation."""
+    seen: int
+    """Number of these inputs in the traces."""
+    fired: int
+    """Number of its contributions that count."""
+    executions: int
+    """Number of executions with these contributions."""
+    total: float
+    """The sum of its contributions, after bounds, weight and gate."""
+    mean: float | None
+    """The mean of its contributions."""
+    correlation: float | None
+    """Correlation of its sum per execution with the reward of evaluations, from -1 to 1; None if
+    either is constant."""
+    left_out: str | None
+    """Contributions that do not count, by reason."""
+    examples: list[str]
+    """Rollouts with its largest sums by absolute value."""
+    silent: str | None
+    """Why it gives nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class RulesReport:
-    rules: pl.DataFrame
-    """`REPORT`, in the recipe's order."""
+    rules: list[RuleRow]
+    """In the recipe's order."""
     executions: int
     """Count of all executions."""
     judged: int
@@ -96,15 +103,12 @@ def _report(statistics: RuleStatistics) -> RulesReport:
     counts = TraceCounts(
         executions, statistics.kinds, statistics.evaluations, statistics.null_predicates
     )
-    rows = [dict(_row(rule, counts, sums)) for rule in rules_of(statistics.recipe)]
-    columns = {name: [row[name] for row in rows] for name in REPORT.schema}
-    return RulesReport(
-        pl.DataFrame(columns, REPORT.schema), executions.height, executions["reward"].count()
-    )
+    rows = [_row(rule, counts, sums) for rule in rules_of(statistics.recipe)]
+    return RulesReport(rows, executions.height, executions["reward"].count())
 
 
-def _row(rule: Rule, counts: TraceCounts, sums: pl.DataFrame) -> Iterator[tuple[str, object]]:
-    """Yield the cells of `REPORT`.
+def _row(rule: Rule, counts: TraceCounts, sums: pl.DataFrame) -> RuleRow:
+    """Return the row of a reward.
 
     Args:
         sums: `SUMS`, after rules over the rollout and gates.
@@ -112,22 +116,24 @@ def _row(rule: Rule, counts: TraceCounts, sums: pl.DataFrame) -> Iterator[tuple[
     own = sums.filter(pl.col("rule") == rule.reward.name)
     counted = own.filter(pl.col("reason").is_null())
     uncounted = own.filter(pl.col("reason").is_not_null())
-    fired, total = int(counted["count"].sum()), counted["value"].sum()
-    yield "rule", rule.reward.name
-    yield "looks_at", rule.looks_at()
-    yield "seen", rule.count_inputs(counts)
-    yield "fired", fired
-    yield "executions", counted.height
-    yield "total", total
-    yield "mean", total / fired if fired else None
+    fired, total = int(counted["count"].sum()), float(counted["value"].sum())
     values = counted.select("execution_id", "value")
     joined = counts.executions.join(values, "execution_id", "left", maintain_order="left")
-    yield "correlation", _correlation(joined)
     reasons = sorted(uncounted.group_by("reason").agg(pl.col("count").sum()).rows())
     left_out = ", ".join(f"{reason} {count}" for reason, count in reasons) or None
-    yield "left_out", left_out
-    yield "examples", _examples(joined)
-    yield "silent", None if fired else _why_silent(rule, counts, left_out)
+    return RuleRow(
+        rule=rule.reward.name,
+        looks_at=rule.looks_at(),
+        seen=rule.count_inputs(counts),
+        fired=fired,
+        executions=counted.height,
+        total=total,
+        mean=total / fired if fired else None,
+        correlation=_correlation(joined),
+        left_out=left_out,
+        examples=_examples(joined),
+        silent=None if fired else _why_silent(rule, counts, left_out),
+    )
 
 
 def _correlation(joined: pl.DataFrame) -> float | None:
@@ -155,55 +161,41 @@ def _why_silent(rule: Rule, counts: TraceCounts, left_out: str | None) -> str:
     return rule.why_silent(counts)
 
 
-_SHOWN_COLUMNS = (
-    "rule",
-    "looks at",
-    "seen",
-    "fired",
-    "executions",
-    "total",
-    "mean",
-    "r",
-    "examples",
-)
+_COLUMNS = ("rule", "looks at", "seen", "fired", "executions", "total", "mean", "r", "examples")
 _ID_PREFIX = 12
 """Characters of a rollout id that are shown; `ltrain show` accepts such a prefix."""
-
-_NUMERIC_COLUMNS = ("seen", "fired", "executions", "total", "mean", "r")
 
 
 def render_report(report: RulesReport) -> RenderableType:
     """Render a table of the rules, then what they leave out and which rules give nothing."""
     head = Text(f"{report.executions} executions, {report.judged} of them judged", "bold")
     table = Grid(box=None, padding=(0, 1, 0, 0))
-    for name in _SHOWN_COLUMNS:
-        table.add_column(
-            name, justify="right" if name in _NUMERIC_COLUMNS else "left", overflow="fold"
-        )
-    rows = report.rules.to_dicts()
-    for row in rows:
+    for name in _COLUMNS:
+        is_text = name in ("rule", "looks at", "examples")
+        table.add_column(name, justify="left" if is_text else "right", overflow="fold")
+    for row in report.rules:
         table.add_row(*_table_cells(row))
-    notes = [note for row in rows for note in _row_notes(row)]
+    notes = [note for row in report.rules for note in _row_notes(row)]
     legend = Text(
         "r: correlation of a rule's sum per execution with the reward of evaluations", "dim"
     )
     return Group(head, table, *notes, legend)
 
 
-def _table_cells(row: dict[str, Any]) -> list[Text]:
-    numbers = [str(row[name]) for name in ("seen", "fired", "executions")]
-    numbers += [_format_number(row["total"], "+.3f"), _format_number(row["mean"], "+.3f")]
-    numbers += [_format_number(row["correlation"], "+.2f")]
-    examples = " ".join(name[:_ID_PREFIX] for name in row["examples"])
-    words = [row["rule"], row["looks_at"], *numbers, examples]
-    return [Text(word, "" if row["fired"] else "yellow") for word in words]
+def _table_cells(row: RuleRow) -> list[Text]:
+    numbers = [str(number) for number in (row.seen, row.fired, row.executions)]
+    numbers += [_format_number(row.total, "+.3f"), _format_number(row.mean, "+.3f")]
+    numbers += [_format_number(row.correlation, "+.2f")]
+    examples = " ".join(name[:_ID_PREFIX] for name in row.examples)
+    words = [row.rule, row.looks_at, *numbers, examples]
+    return [Text(word, "" if row.fired else "yellow") for word in words]
 
 
-def _row_notes(row: dict[str, Any]) -> list[Text]:
-    if row["silent"]:
-        return [Text(f"{row['rule']} gives nothing: {row['silent']}", "yellow")]
-    if row["left_out"]:
-        return [Text(f"{row['rule']} leaves out: {row['left_out']}")]
+def _row_notes(row: RuleRow) -> list[Text]:
+    if row.silent:
+        return [Text(f"{row.rule} gives nothing: {row.silent}", "yellow")]
+    if row.left_out:
+        return [Text(f"{row.rule} leaves out: {row.left_out}")]
     return []
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from ltrain_transforms.reports.alarms import alarm_facts, alarm_records
+from ltrain_transforms.reports.alarms import alarm_facts
 from ltrain_transforms.reports.references import Kind, Reference, WaveReference
 from ltrain_transforms.reports.report import Cell, Chart, Facts, Grid, Report
 from ltrain_transforms.reports.run_state import RunState
@@ -58,7 +58,7 @@ def run_report(
     metrics = {name: _metric_means(updates, name) for name in _metric_names(updates)}
     plotted = {name: metrics[name] for name in METRICS if name in metrics}
     training, validation, testing = ((run, mode) for mode in ("train", "val", "test"))
-    only_val = set(run_waves.waves["mode"]) <= {"train", "val", "test"}
+    only_val = {wave.mode for wave in run_waves.waves} <= {"train", "val", "test"}
     mean = "mean of the rollouts"
     charts = [
         Chart("Reward in training", "wave", mean, _series(train), training),
@@ -82,22 +82,21 @@ def run_report(
         _table("Seconds in training", durations),
         _table("Optimizer steps, mean of the wave's", metrics, "no training span in the store"),
     ]
-    waves = run_waves.waves.select("mode", "wave").unique().height
-    rollouts = run_waves.waves["rollouts"].sum()
-    policies = sorted({policy for row in run_waves.waves["policies"].to_list() for policy in row})
+    rollouts = sum(wave.rollouts for wave in run_waves.waves)
+    policies = sorted({policy for wave in run_waves.waves for policy in wave.policies})
     facts = Facts(
         "Run",
         (
             ("state", state.progress),
             *((("error", state.error),) if state.error else ()),
-            ("waves", f"{waves:,}"),
+            ("waves", f"{len(run_waves.waves):,}"),
             ("rollouts", f"{rollouts:,}"),
             ("policies", tuple(Reference(Kind.POLICY, name) for name in policies) or "none"),
             *((("other spans", f"{results.other_spans:,}"),) if results else ()),
             ("judged by", recipe_label),
         ),
     )
-    alarms = () if run_waves.alarms.is_empty() else (alarm_facts(run, run_waves.alarms),)
+    alarms = (alarm_facts(run, run_waves.alarms),) if run_waves.alarms else ()
     parts: Parts = (facts, *alarms, *(chart for chart in charts if chart.series), *grids)
     return Report(f"run {run}", "", parts, _data(run, run_waves, results, durations, state))
 
@@ -106,13 +105,13 @@ def phase_seconds(run_waves: RunWaves) -> WaveValues:
     """Return the seconds of each phase of each training wave, from the times of the spans."""
     spent: WaveValues = defaultdict(dict)
     updates = {update.wave: update for update in run_waves.updates}
-    for wave in run_waves.waves.filter(pl.col("mode") == "train").to_dicts():
-        number = wave["wave"]
-        spent["rollouts"][number] = (wave["ended"] - wave["began"]) / 1e9
+    for wave in (wave for wave in run_waves.waves if wave.is_training):
+        number = wave.wave
+        spent["rollouts"][number] = (wave.ended - wave.began) / 1e9
         update = updates.get(number)
         if update is None:
             continue
-        spent["settle + build"][number] = max(update.began - wave["ended"], 0) / 1e9
+        spent["settle + build"][number] = max(update.began - wave.ended, 0) / 1e9
         spent["train"][number] = (update.ended - update.began) / 1e9
         if update.published is not None:
             spent["publish"][number] = (update.published - update.ended) / 1e9
@@ -143,9 +142,8 @@ def _by_training_wave(
     frame: pl.DataFrame, name: str, value: str, run_waves: RunWaves
 ) -> WaveValues:
     """Return `value` by `name` and training wave, 0 where the frame has no row."""
-    train = pl.col("mode") == "train"
-    waves = run_waves.waves.filter(train)["wave"].sort().to_list()
-    values = _pivot(frame.filter(train), name, value)
+    waves = sorted(wave.wave for wave in run_waves.waves if wave.is_training)
+    values = _pivot(frame.filter(mode="train"), name, value)
     return {key: {wave: own.get(wave, 0) for wave in waves} for key, own in values.items()}
 
 
@@ -192,17 +190,16 @@ def _wave_table(run: str, run_waves: RunWaves, results: RecipeResults | None) ->
     samples_by_wave = {row[:2]: row[2:] for row in sample_rows}
     updates = {update.wave: update for update in run_waves.updates}
     rows = []
-    for wave in run_waves.waves.to_dicts():
-        key = (wave["mode"], wave["wave"])
-        is_train = wave["mode"] == "train"
-        update = updates.get(wave["wave"]) if is_train else None
+    for wave in run_waves.waves:
+        key = (wave.mode, wave.wave)
+        update = updates.get(wave.wave) if wave.is_training else None
         outcomes: list[Cell] = [counts.get((*key, kind)) for kind in kinds]
-        samples = samples_by_wave.get(key, (None, None)) if is_train else (None, None)
+        samples = samples_by_wave.get(key, (None, None)) if wave.is_training else (None, None)
         dataset = Reference(Kind.DATASET, update.dataset) if update else None
         steps = len(update.steps) if update else None
-        policies = tuple(Reference(Kind.POLICY, policy) for policy in wave["policies"])
+        policies = tuple(Reference(Kind.POLICY, policy) for policy in wave.policies)
         place = WaveReference(run, *key)
-        rows.append((place, policies, wave["rollouts"], *outcomes, *samples, steps, dataset))
+        rows.append((place, policies, wave.rollouts, *outcomes, *samples, steps, dataset))
     columns = ("wave", "policy", "rollouts", *kinds, "samples", "tokens", "steps", "dataset")
     return Grid("Waves", columns, tuple(rows))
 
@@ -217,13 +214,13 @@ def _data(
     return {
         "run": run,
         "state": asdict(state),
-        "waves": run_waves.waves.to_dicts(),
+        "waves": [asdict(wave) for wave in run_waves.waves],
         "outcomes": run_waves.outcomes.to_dicts(),
         "evaluations": run_waves.evaluations.to_dicts(),
         "rules": results.rules.to_dicts() if results else None,
         "drops": results.drops.to_dicts() if results else None,
         "other_spans": results.other_spans if results else None,
-        "alarms": alarm_records(run_waves.alarms),
+        "alarms": [asdict(alarm) for alarm in run_waves.alarms],
         "samples": results.samples.to_dicts() if results else None,
         "seconds": durations,
         "updates": [

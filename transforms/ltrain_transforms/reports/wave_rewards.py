@@ -1,6 +1,6 @@
 """The results of a recipe on a run, by wave: rewards by rule, drops and samples."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,10 +9,10 @@ import polars as pl
 from ltrain_collector.store import Store
 from ltrain_transforms.datasets import derive, list_manifests
 from ltrain_transforms.recipe import Recipe
+from ltrain_transforms.reports.waves import Wave
 from ltrain_transforms.source import CreditScope, Selection, read_spans
 from ltrain_transforms.tables import OTHER_SPAN
 
-PLACE = ("mode", "wave")
 RULES = pl.Schema({"rule": pl.String(), "mean": pl.Float64()})
 DROPPED = pl.Schema({"stage": pl.String(), "reason": pl.String(), "count": pl.Int64()})
 SAMPLED = pl.Schema({"samples": pl.Int64(), "tokens": pl.Int64()})
@@ -38,12 +38,12 @@ def apply_recipe(
     store: Store,
     recipe: Recipe,
     run: str,
-    waves: pl.DataFrame,
+    waves: Sequence[Wave],
     report_status: Callable[[str], None],
 ) -> RecipeResults:
     """Apply a recipe to the waves of a run, with the tables of one wave in memory at a time."""
     results = _WaveResults()
-    for mode, wave in waves.select(PLACE).iter_rows():
+    for mode, wave in ((each.mode, each.wave) for each in waves):
         report_status(f"{mode} wave {wave}")
         spans, unresolved = read_spans(
             store, recipe.source, Selection(run=run, mode=mode or None, wave=wave)
@@ -54,13 +54,13 @@ def apply_recipe(
     return results.finish()
 
 
-def read_results(home: Path, run: str, waves: pl.DataFrame) -> RecipeResults | None:
+def read_results(home: Path, run: str, waves: Sequence[Wave]) -> RecipeResults | None:
     """Return the results in the datasets of a run's waves; None if there are none.
 
     These are of the recipe at the time of each build.
     """
     results, found = _WaveResults(), False
-    keys = {f"{run}/{mode}/{wave}": (mode, wave) for mode, wave in waves.select(PLACE).iter_rows()}
+    keys = {f"{run}/{each.mode}/{each.wave}": (each.mode, each.wave) for each in waves}
     for path, manifest in list_manifests(home):
         own = list(manifest.get("waves", {}))
         if len(own) != 1 or own[0] not in keys:

@@ -4,7 +4,6 @@ import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 import polars as pl
 
@@ -12,8 +11,9 @@ from ltrain_collector.admin import counted_scores
 from ltrain_collector.store import Store
 from ltrain_instrument import attributes
 from ltrain_transforms.calls import LATE
-from ltrain_transforms.reports.alarms import query_alarms
+from ltrain_transforms.reports.alarms import Alarm, query_alarms
 from ltrain_transforms.source import runner_condition
+from ltrain_transforms.tables import typed_rows
 from ltrain_transforms.traces import Role, sender_roles
 
 COUNTING = ("ok", "error", "timeout")
@@ -141,6 +141,27 @@ ORDER BY start
 
 
 @dataclass(frozen=True, slots=True)
+class Wave:
+    """A wave of a run in the store."""
+
+    mode: str
+    wave: int
+    rollouts: int
+    began: int
+    """The start of its first span, in nanoseconds."""
+    ended: int
+    """The end of its last span, in nanoseconds."""
+    policies: list[str]
+    """The versions that answered or were read as prompts."""
+    counting: int
+    """Number of rollouts that count."""
+
+    @property
+    def is_training(self) -> bool:
+        return self.mode == "train"
+
+
+@dataclass(frozen=True, slots=True)
 class WaveUpdate:
     """The optimizer steps on one wave."""
 
@@ -158,20 +179,17 @@ class WaveUpdate:
 
 @dataclass(frozen=True, slots=True)
 class RunWaves:
-    waves: pl.DataFrame
-    """`mode`, `wave`, `rollouts`, `began`, `ended` (ns), `policies` that answered or
-    were read as prompts, `counting`."""
+    waves: list[Wave]
     outcomes: pl.DataFrame
     """`mode`, `wave`, `outcome`, `rollouts`."""
     evaluations: pl.DataFrame
     """`mode`, `wave`, `name`, `source`, `mean` over the rollouts that count."""
     updates: list[WaveUpdate]
-    alarms: pl.DataFrame
-    """The columns that `query_alarms` returns."""
+    alarms: list[Alarm]
 
 
 def query_waves(store: Store, run: str, trust: Sequence[str] = sender_roles.TRUSTED) -> RunWaves:
-    """Query every wave of `run`; the frames are empty if there is no such run.
+    """Query every wave of `run`; there are none if there is no such run.
 
     Args:
         trust: the senders whose spans count as spans of a runner or a learner.
@@ -189,10 +207,11 @@ def query_waves(store: Store, run: str, trust: Sequence[str] = sender_roles.TRUS
         waves = rollouts.join(
             counting_rollouts(outcomes), ["mode", "wave"], "left", maintain_order="left"
         ).with_columns(pl.coalesce("counting", "rollouts").alias("counting"))
-        updates = _updates(store, run, trust, waves)
+        rows = typed_rows(Wave, waves)
+        updates = _updates(store, run, trust, rows)
         counts = waves.select("mode", "wave", "counting").with_columns(run=pl.lit(run))
         means = mean_scores(sums.result(), counts).drop("run")
-        return RunWaves(waves, outcomes, means, updates, raised.result())
+        return RunWaves(rows, outcomes, means, updates, raised.result())
 
 
 def _with_prompts(store: Store, run: str, placing: str, waves: pl.DataFrame) -> pl.DataFrame:
@@ -264,47 +283,42 @@ def counting_rollouts(outcomes: pl.DataFrame) -> pl.DataFrame:
     return counting.group_by(keys).agg(counting=pl.col("rollouts").sum())
 
 
-def _updates(store: Store, run: str, trust: Sequence[str], waves: pl.DataFrame) -> list[WaveUpdate]:
+def _updates(
+    store: Store, run: str, trust: Sequence[str], waves: Sequence[Wave]
+) -> list[WaveUpdate]:
     """Return the update of each training wave.
 
     Training spans name no run. The spans of a wave are those with a policy version that the wave
     sampled, of the first dataset after the wave began, before the next training wave of the run.
     """
-    training = waves.filter(pl.col("mode") == "train").sort("began").to_dicts()
+    training = sorted((wave for wave in waves if wave.is_training), key=lambda wave: wave.began)
     if not training:
         return []
-    since = training[0]["began"]
     learning = LEARNING.format(learner=sender_roles.role_condition(Role.LEARNER, trust))
-    spans = store.query(learning, {"run": run, "since": since}).to_dicts()
-    ends = [wave["began"] for wave in training[1:]] + [None]
+    spans = store.query(learning, {"run": run, "since": training[0].began})
+    ends = [wave.began for wave in training[1:]] + [None]
     updates = (_update(wave, end, spans) for wave, end in zip(training, ends, strict=True))
     return [update for update in updates if update is not None]
 
 
-def _update(
-    wave: dict[str, Any], before: int | None, spans: list[dict[str, Any]]
-) -> WaveUpdate | None:
-    steps = [
-        span
-        for span in spans
-        if span["name"] == attributes.SPAN_STEP
-        and span["policy"] in wave["policies"]
-        and span["start"] >= wave["began"]
-        and (before is None or span["start"] < before)
-    ]
-    steps = [span for span in steps if span["dataset"] == steps[0]["dataset"]]
-    if not steps:
+def _update(wave: Wave, before: int | None, spans: pl.DataFrame) -> WaveUpdate | None:
+    start, end = pl.col("start"), pl.col("end")
+    steps = spans.filter(
+        pl.col("name") == attributes.SPAN_STEP,
+        pl.col("policy").is_in(wave.policies),
+        start >= wave.began,
+        pl.lit(True) if before is None else start < before,
+    )
+    if steps.is_empty():
         return None
-    dataset, ended = steps[0]["dataset"], max(span["end"] for span in steps)
-    published = [
-        span["end"]
-        for span in spans
-        if (span["name"], span["dataset"]) == (attributes.SPAN_PUBLISH, dataset)
-        and span["end"] >= ended
-    ]
-    metrics = [_numbers(span["metrics"]) for span in steps]
-    first_published = published[0] if published else None
-    return WaveUpdate(wave["wave"], dataset, metrics, steps[0]["start"], ended, first_published)
+    dataset = str(steps["dataset"][0])
+    steps = steps.filter(dataset=dataset)
+    ended = int(steps.select(end.max()).item())
+    published = spans.filter(end >= ended, name=attributes.SPAN_PUBLISH, dataset=dataset)["end"]
+    metrics = [_numbers(text) for text in steps["metrics"]]
+    return WaveUpdate(
+        wave.wave, dataset, metrics, steps["start"][0], ended, next(iter(published), None)
+    )
 
 
 def _numbers(text: str) -> dict[str, float]:

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
@@ -19,7 +18,7 @@ from ltrain_transforms.source import (
     read_spans,
     runner_condition,
 )
-from ltrain_transforms.tables import TABLES
+from ltrain_transforms.tables import TABLES, typed_rows
 from ltrain_transforms.traces import sender_roles
 
 
@@ -39,6 +38,17 @@ class Extent(StrEnum):
     def is_judged(self) -> bool:
         """Whether rewards, credit and drops are read."""
         return self in (Extent.CREDIT, Extent.TRAINED)
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutPlace:
+    """A rollout in the store, and its place in a run; '' and 0 stand for what no span names."""
+
+    rollout: str
+    run: str
+    mode: str
+    wave: int
+    task: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +99,7 @@ def recipe_or_default(path: Path | None) -> tuple[Recipe, str]:
     return Recipe(policy=(Policy(name="policy"),), reward=(reward,)), "evaluations named 'reward'"
 
 
-def candidates(store: Store, prefix: str, trust: Sequence[str] = ()) -> list[dict[str, Any]]:
+def candidates(store: Store, prefix: str, trust: Sequence[str] = ()) -> list[RolloutPlace]:
     """Return at most 50 rollouts whose ids start with `prefix`, or only the one with that id.
 
     Run, mode, wave and task come from the spans of the runner, if there are any.
@@ -98,7 +108,7 @@ def candidates(store: Store, prefix: str, trust: Sequence[str] = ()) -> list[dic
         trust: the recipe's `source.trust`.
     """
     runner_first = runner_condition(sender_roles.trusted_senders(trust))
-    rows = store.query(
+    found = store.query(
         f"SELECT RolloutId AS rollout, argMax(toString(RunId), {runner_first}) AS run, "
         f"argMax(toString(Mode), ({runner_first}, Mode != '')) AS mode, "
         f"argMax(Wave, ({runner_first}, Wave)) AS wave, "
@@ -106,8 +116,9 @@ def candidates(store: Store, prefix: str, trust: Sequence[str] = ()) -> list[dic
         "FROM otel.spans WHERE startsWith(RolloutId, {prefix:String}) AND RolloutId != '' "
         "GROUP BY RolloutId ORDER BY RolloutId LIMIT 50",
         {"prefix": prefix},
-    ).to_dicts()
-    return [row for row in rows if row["rollout"] == prefix] or rows
+    )
+    rows = typed_rows(RolloutPlace, found)
+    return [row for row in rows if row.rollout == prefix] or rows
 
 
 def parsed_tables(
@@ -129,20 +140,19 @@ def read_rollout(
     store: Store,
     recipe: Recipe,
     recipe_label: str,
-    row: dict[str, Any],
+    place: RolloutPlace,
     group: Selection | None = None,
 ) -> RolloutTables:
     """Read all tables of a rollout.
 
     Args:
-        row: a result of `candidates`.
         group: the result of `select_group`, if it is known.
     """
     source = Source(trust=recipe.source.trust)
-    spans, unresolved = read_spans(store, source, group or select_group(store, source, row))
-    derived = derive(spans, recipe, CreditScope((row["mode"],)))
+    spans, unresolved = read_spans(store, source, group or select_group(store, source, place))
+    derived = derive(spans, recipe, CreditScope((place.mode,)))
     executions = derived.tables["executions"]
-    own = executions.filter(pl.col("rollout_id") == row["rollout"])
+    own = executions.filter(pl.col("rollout_id") == place.rollout)
     groups = own["group_id"].drop_nulls()
     peers = executions.filter(pl.col("group_id").is_in(groups.implode()))
     outcomes = derived.outcomes.filter(
@@ -151,8 +161,8 @@ def read_rollout(
     ids = own["execution_id"]
     own_spans = spans.filter(pl.col("execution_id").is_in(ids.implode()))["span_id"]
     tables = own_tables(derived.tables, ids, own_spans, unresolved)
-    rollout, explanations = str(row["rollout"]), explain_scores(spans)
-    return RolloutTables(rollout, tables, outcomes, recipe_label, explanations=explanations)
+    explanations = explain_scores(spans)
+    return RolloutTables(place.rollout, tables, outcomes, recipe_label, explanations=explanations)
 
 
 def explain_scores(spans: pl.DataFrame) -> dict[str, str]:
@@ -163,15 +173,12 @@ def explain_scores(spans: pl.DataFrame) -> dict[str, str]:
     }
 
 
-def select_group(store: Store, source: Source, row: dict[str, Any]) -> Selection:
+def select_group(store: Store, source: Source, place: RolloutPlace) -> Selection:
     """Select the group of a rollout, or the rollout alone if its run or task is not known."""
-    if not row["run"] or not row["task"]:
-        return Selection(rollouts=(str(row["rollout"]),))
-    run = str(row["run"])
-    place = Selection(
-        run=run, mode=row["mode"] or None, wave=int(row["wave"]), task=str(row["task"])
-    )
-    return Selection(run=run, rollouts=list_rollouts(store, source, place))
+    if not place.run or not place.task:
+        return Selection(rollouts=(place.rollout,))
+    group = Selection(run=place.run, mode=place.mode or None, wave=place.wave, task=place.task)
+    return Selection(run=place.run, rollouts=list_rollouts(store, source, group))
 
 
 def own_tables(

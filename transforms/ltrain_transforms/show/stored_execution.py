@@ -5,9 +5,8 @@ first spans, goes on with its own calls, and ends with what needs the group.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
@@ -18,6 +17,7 @@ from ltrain_transforms.reports import Identifier
 from ltrain_transforms.show import subject
 from ltrain_transforms.show.rollout import (
     Extent,
+    RolloutPlace,
     RolloutTables,
     candidates,
     parsed_tables,
@@ -64,13 +64,13 @@ class StoredExecution:
 
     kind: str
     id: str
-    place: dict[str, Any] = field(default_factory=dict)
-    """Of a rollout: the result of `candidates`."""
+    place: RolloutPlace | None = None
+    """Of a rollout: its place in a run."""
 
     @property
     def has_group(self) -> bool:
         """Whether credit compares it with other rollouts."""
-        return bool(self.place.get("run") and self.place.get("task"))
+        return self.place is not None and bool(self.place.run and self.place.task)
 
     def state(self, store: Store) -> SpansState:
         """Return what the store has of the spans that name it."""
@@ -84,7 +84,7 @@ class StoredExecution:
 
     def group(self, store: Store, recipe: Recipe) -> "StoredGroup":
         """Return its group; of a trace or session itself."""
-        if self.kind == "rollout":
+        if self.place is not None:
             source = _source(recipe)
             selection = select_group(store, source, self.place)
         else:
@@ -93,7 +93,7 @@ class StoredExecution:
 
     def trained(self, home: Path) -> TrainedDataset | None:
         """Return the dataset with the rollout, if there is one."""
-        return find_trained(home, self.place) if self.kind == "rollout" else None
+        return None if self.place is None else find_trained(home, self.place)
 
     def read(
         self,
@@ -109,22 +109,21 @@ class StoredExecution:
             extent: any but `TRAINED`.
             group: its group, if it is known.
         """
-        match extent, self.kind:
-            case (Extent.FIRST, _):
-                tables = self._read_first(store, recipe)
-            case (Extent.CALLS, "rollout"):
-                tables = self._read_calls(store, recipe)
-            case (_, "rollout"):
-                selection = None if group is None else group.selection
-                tables = read_rollout(store, recipe, recipe_label, self.place, selection)
-            case _:
-                found = read_traffic(store, recipe, recipe_label, self._traffic, self.id)
-                return None if found is None else build_tree(found)
-        return build_tree(tables)
+        tables: RolloutTables | None
+        if extent == Extent.FIRST:
+            tables = self._read_first(store, recipe)
+        elif self.place is None:
+            tables = read_traffic(store, recipe, recipe_label, self._traffic, self.id)
+        elif extent == Extent.CALLS:
+            tables = self._read_calls(store, recipe, self.place)
+        else:
+            selection = None if group is None else group.selection
+            tables = read_rollout(store, recipe, recipe_label, self.place, selection)
+        return None if tables is None else build_tree(tables)
 
     def read_trained(self, store: Store, dataset: TrainedDataset) -> RolloutTree | None:
         """Return the tree as a dataset has it; None if the dataset is damaged."""
-        tables = read_trained(store, dataset, self.place)
+        tables = None if self.place is None else read_trained(store, dataset, self.place)
         return None if tables is None else build_tree(tables)
 
     @property
@@ -142,15 +141,15 @@ class StoredExecution:
     def _own(self) -> tuple[str, dict[str, object]]:
         """Return the SQL condition on the spans that name it, and its parameters."""
         params: dict[str, object] = {"id": self.id}
-        if self.kind != "rollout":
+        if self.place is None:
             return own_condition(self._traffic), params
         own = "RolloutId = {id:String}"
-        if run := self.place["run"]:  # feedback names no run
+        if run := self.place.run:  # feedback names no run
             own, params["run"] = f"RunId IN ('', {{run:String}}) AND {own}", run
         return own, params
 
-    def _read_calls(self, store: Store, recipe: Recipe) -> RolloutTables:
-        selection = Selection(rollouts=(self.id,), run=self.place["run"] or None)
+    def _read_calls(self, store: Store, recipe: Recipe, place: RolloutPlace) -> RolloutTables:
+        selection = Selection(rollouts=(self.id,), run=place.run or None)
         spans, _ = read_spans(store, _source(recipe), selection)
         tables = parsed_tables(spans, recipe, self.id)
         return RolloutTables(self.id, tables, _no_group(), "", self.kind, extent=Extent.CALLS)
@@ -176,7 +175,7 @@ def find_execution(store: Store, name: Identifier, trust: Sequence[str]) -> Stor
         NothingToShow: when several ids begin so.
     """
     if (row := subject.find_rollout(name, store, trust)) is not None:
-        return StoredExecution("rollout", str(row["rollout"]), row)
+        return StoredExecution("rollout", row.rollout, row)
     rollout, traffic = _rollout_or_traffic(store, name)
     if rollout:
         rows = candidates(store, rollout, trust)
@@ -191,5 +190,5 @@ def _rollout_or_traffic(
     if traffic := subject.find_traffic(name, store):
         return (only_rollout(store, traffic[1]) if traffic[0] == "trace" else None), traffic
     if span := subject.find_span(name, store):
-        return span["rollout"] or None, ("trace", span["trace"])
+        return span[0] or None, ("trace", span[1])
     return None, None

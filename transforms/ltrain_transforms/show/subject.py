@@ -5,14 +5,13 @@ A prefix `kind:`, as in `run:sql`, searches that kind only.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from ltrain_collector.store import Store
 from ltrain_transforms.datasets import MANIFEST, Dataset, list_datasets
 from ltrain_transforms.errors import NothingToShow
 from ltrain_transforms.reports import IDENTIFIER, Identifier, Kind, join_names, policy_names
 from ltrain_transforms.show.near_names import describe_near, near_references
-from ltrain_transforms.show.rollout import candidates
+from ltrain_transforms.show.rollout import RolloutPlace, candidates
 from ltrain_transforms.show.traffic import TrafficKind, traffic_ids
 
 MAX_CANDIDATES = 50
@@ -54,7 +53,7 @@ def is_run(name: Identifier, store: Store) -> bool:
     return store.query(sql, {"run": name.text}).height > 0
 
 
-def find_rollout(name: Identifier, store: Store, trust: Sequence[str]) -> dict[str, Any] | None:
+def find_rollout(name: Identifier, store: Store, trust: Sequence[str]) -> RolloutPlace | None:
     """Find a rollout by the beginning of its id.
 
     Args:
@@ -65,7 +64,7 @@ def find_rollout(name: Identifier, store: Store, trust: Sequence[str]) -> dict[s
     rows = candidates(store, name.text, trust)
     if len(rows) < 2:
         return rows[0] if rows else None
-    raise _ambiguous(name, Kind.ROLLOUT, [row["rollout"] for row in rows])
+    raise _ambiguous(name, Kind.ROLLOUT, [row.rollout for row in rows])
 
 
 def find_traffic(name: Identifier, store: Store) -> tuple[TrafficKind, str] | None:
@@ -89,15 +88,15 @@ def find_traffic(name: Identifier, store: Store) -> tuple[TrafficKind, str] | No
     return None
 
 
-def find_span(name: Identifier, store: Store) -> dict[str, str] | None:
-    """Find a span by its id; return its `rollout`, '' if it is of none, and its `trace`."""
+def find_span(name: Identifier, store: Store) -> tuple[str, str] | None:
+    """Find a span by its id; return its rollout, '' if it is of none, and its trace."""
     if Kind.SPAN not in name.kinds or not name.text:
         return None
     sql = (
         "SELECT RolloutId AS rollout, TraceId AS trace FROM otel.spans "
         "WHERE SpanId = {span:String} ORDER BY rollout DESC, trace LIMIT 1"
     )
-    return next(iter(store.query(sql, {"span": name.text}).to_dicts()), None)
+    return next(iter(store.query(sql, {"span": name.text}).rows()), None)
 
 
 def _of_two_kinds(name: Identifier, several: Mapping[TrafficKind, list[str]]) -> NothingToShow:

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
@@ -13,7 +12,13 @@ from ltrain_transforms.errors import BadPolicyFile
 from ltrain_transforms.policy_file import versions_trained_on
 from ltrain_transforms.recipe import Recipe, Source
 from ltrain_transforms.rewards import outcomes
-from ltrain_transforms.show.rollout import Extent, RolloutTables, explain_scores, own_tables
+from ltrain_transforms.show.rollout import (
+    Extent,
+    RolloutPlace,
+    RolloutTables,
+    explain_scores,
+    own_tables,
+)
 from ltrain_transforms.source import Selection, read_spans
 from ltrain_transforms.tables import TABLES
 
@@ -37,17 +42,13 @@ class TrainedDataset:
         return f"dataset {self.id} (trained: {trained}), recipe {self.recipe_digest}"
 
 
-def find_trained(home: Path, row: dict[str, Any]) -> TrainedDataset | None:
-    """Return the newest dataset with a rollout, first of the datasets that trained a version.
-
-    Args:
-        row: a result of `candidates`.
-    """
-    wave = f"{row['run']}/{row['mode']}/{row['wave']}"
+def find_trained(home: Path, place: RolloutPlace) -> TrainedDataset | None:
+    """Return the newest dataset with a rollout, first of the datasets that trained a version."""
+    wave = f"{place.run}/{place.mode}/{place.wave}"
     found = list[tuple[bool, float, TrainedDataset]]()
     for path, manifest in list_manifests(home):
         known = manifest.get("schema") == SCHEMA_VERSION and wave in manifest.get("waves", {})
-        if not known or not _has_rollout(path, str(row["rollout"])):
+        if not known or not _has_rollout(path, place.rollout):
             continue
         versions = _versions(home, str(manifest["id"]))
         dataset = TrainedDataset(
@@ -73,17 +74,14 @@ def _has_rollout(path: Path, rollout: str) -> bool:
 
 
 def read_trained(
-    store: Store, dataset: TrainedDataset, row: dict[str, Any]
+    store: Store, dataset: TrainedDataset, place: RolloutPlace
 ) -> RolloutTables | None:
     """Return the tables of a rollout in a dataset; None if the dataset is damaged.
 
     Explanations and the ids of spans that are in no call are read from the store.
-
-    Args:
-        row: a result of `candidates`.
     """
-    rollout = str(row["rollout"])
-    spans, _ = read_spans(store, Source(), Selection(rollouts=(rollout,), run=row["run"] or None))
+    rollout = place.rollout
+    spans, _ = read_spans(store, Source(), Selection(rollouts=(rollout,), run=place.run or None))
     try:
         executions = pl.scan_parquet(dataset.path / "executions")
         own = executions.filter(pl.col("rollout_id") == rollout).collect()

@@ -11,7 +11,7 @@ from ltrain_instrument.face import open_face
 
 if TYPE_CHECKING:
     from ltrain_transforms.tables.calls import CALLS, STATES, CallColumn, CellSource, columns_from
-    from ltrain_transforms.tables.column import FLOAT, INTEGER, STRING, STRINGS, Column, Table
+    from ltrain_transforms.tables.column import STRING, Column, Table, typed_rows
     from ltrain_transforms.tables.executions import EXECUTION_CONTENTS, EXECUTIONS
     from ltrain_transforms.tables.registry import TABLES
     from ltrain_transforms.tables.rewards import (

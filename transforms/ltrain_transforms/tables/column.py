@@ -1,10 +1,14 @@
 """Declarations of columns and tables."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from itertools import starmap
+from typing import Any, TypeVar
 
 import polars as pl
 
 from ltrain_instrument.errors import UnknownName
+
+Row = TypeVar("Row")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,19 @@ class Table:
 
     def empty(self) -> pl.DataFrame:
         return self.schema.to_frame()
+
+
+def typed_rows(row: type[Row], frame: pl.DataFrame) -> list[Row]:
+    """Return the rows of a frame as a dataclass, whose fields are columns of the frame.
+
+    Raises:
+        UnknownName: the frame lacks one of them.
+    """
+    declared: Any = row
+    names = [field.name for field in fields(declared)]
+    if missing := [name for name in names if name not in frame.columns]:
+        raise UnknownName(f"column of {row.__name__}", missing[0], frame.columns)
+    return list(starmap(row, frame.select(names).iter_rows()))
 
 
 STRING, INTEGER, FLOAT, FLAG = pl.String(), pl.Int64(), pl.Float64(), pl.Boolean()
