@@ -4,15 +4,19 @@ Each turn is a span `invoke_agent`, in which the model is called and the action 
 `execute_tool`. The reward of a step is an evaluation of that tool call, named `step`.
 """
 
+import json
 import math
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ltrain_episodes import tracing
+from opentelemetry import trace
+from opentelemetry.trace import Span
+
 from ltrain_episodes.agent import BaseAgent, Message, Trajectory
 from ltrain_episodes.environment import BadEnvironment
+from ltrain_instrument import reward
 
 MAX_STEPS = 32
 """Steps of an episode whose environment does not end it."""
@@ -165,14 +169,14 @@ class _Run:
     def _turn(self, name: str) -> tuple[Any, End | None, dict[str, Any]]:
         """Let an agent act once, and return what the environment makes of it."""
         agent = self._agents[name]
-        with tracing.agent_span(name):
+        with agent_span(name):
             model = self._model if callable(self._model) else self._model[name]
             response = model(agent.chat_completions)
             action = _action(agent.update_from_model(response), agent)
-            with tracing.step_span(self._env, action) as span:
+            with step_span(self._env, action) as span:
                 observation, reward, terminated, truncated, info = _unpack(self._env.step(action))
                 rewards = self._read_rewards(name, reward)
-                tracing.record_step(span, observation, rewards.get(name, 0.0))
+                record_step(span, observation, rewards.get(name, 0.0))
         for each, value in rewards.items():
             self._rewards[each] += value
             self._unheard[each] += value
@@ -234,3 +238,52 @@ def _end(terminated: bool, truncated: bool) -> End | None:
     if terminated:
         return "terminated"
     return "truncated" if truncated else None
+
+
+SCOPE = "ltrain.episodes"
+STEP_REWARD = "step"
+"""The name of the evaluation of a step."""
+
+
+@contextmanager
+def agent_span(name: str) -> Iterator[None]:
+    """Trace one turn of an agent."""
+    values = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": name}
+    with _tracer().start_as_current_span(f"invoke_agent {name}", attributes=values):
+        yield
+
+
+@contextmanager
+def step_span(env: Any, action: Any) -> Iterator[Span]:
+    """Trace one step of an environment as a tool call; an exception is its error."""
+    name = _name(env)
+    values = {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": name,
+        "gen_ai.tool.call.arguments": _text({"action": action}),
+    }
+    with _tracer().start_as_current_span(f"execute_tool {name}", attributes=values) as span:
+        try:
+            yield span
+        except Exception as error:
+            span.set_attribute("error.type", type(error).__name__)
+            raise
+
+
+def record_step(span: Span, observation: Any, value: float) -> None:
+    """Record what a step returned: the observation, and the reward as an evaluation of the step."""
+    span.set_attribute("gen_ai.tool.call.result", _text(observation))
+    reward(value, STEP_REWARD, scope="call")
+
+
+def _name(env: Any) -> str:
+    """Return the id of an environment of Gymnasium, else the name of its class."""
+    return getattr(getattr(env, "spec", None), "id", None) or type(env).__name__
+
+
+def _tracer() -> trace.Tracer:
+    return trace.get_tracer(SCOPE)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)

@@ -24,7 +24,7 @@ from tests.transforms.conftest import RECIPE, RUNNER, Attempt, Attributes, Scene
 
 from ltrain_collector.access import Keys, Role
 from ltrain_collector.store import Store
-from ltrain_collector.transfer.exporting import export_requests, to_json_line
+from ltrain_collector.transfer.commands import export_requests, to_json_line
 from ltrain_collector.transfer.importing import import_files
 from ltrain_instrument.delivery.segment import Segment
 from ltrain_instrument.identity import Identity

@@ -7,12 +7,14 @@ client disconnects, its query is ended.
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from opentelemetry.metrics import Meter
+from opentelemetry.metrics import Meter, Observation
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
@@ -30,17 +32,76 @@ from ltrain_collector.errors import (
     code_of,
 )
 from ltrain_collector.http import MemoryBudget, RequestBuffer
+from ltrain_collector.ingest import SECONDS_BOUNDS
 from ltrain_collector.query.access import TableFunctions
-from ltrain_collector.query.cancellation import QueryWatchdog
 from ltrain_collector.query.compression import body_too_large, choose_packer
 from ltrain_collector.query.execution import QueryRunner
-from ltrain_collector.query.executors import NoSlot, NoSlotReason, QueryScheduler
-from ltrain_collector.query.instruments import QueryInstruments
-from ltrain_collector.query.limits import RoleLimits, only_reads
+from ltrain_collector.query.executors import NoSlot, NoSlotReason, QueryScheduler, stopping_error
+from ltrain_collector.query.limits import Limits, RoleLimits, only_reads
 from ltrain_collector.query.response import ResultResponse, error_response
 from ltrain_collector.query.sessions import Sessions
 from ltrain_collector.query.statement import Request, Statement, parse_request, url_parameters
 from ltrain_collector.store import Engine
+
+KILL_INTERVAL = 0.25
+"""Seconds between two attempts to end a query: it may not have started yet."""
+
+LIMIT_GRACE_SECONDS = 1.0
+"""Seconds after the time limit of a reader's query at which the watchdog ends it: usually,
+ClickHouse's own limit ends it first."""
+
+
+class QueryWatchdog:
+    """Ends one query when its client disconnects, its time limit passes, or the server stops."""
+
+    def __init__(
+        self,
+        runner: QueryRunner,
+        tag: str,
+        gone: asyncio.Future[Any],
+        stopping: asyncio.Event,
+        limits: Limits,
+    ) -> None:
+        self._runner = runner
+        self._tag = tag
+        self.gone = gone
+        self._stopping = stopping
+        self.limits = limits
+        strict = limits.strict and limits.seconds
+        self._deadline = time.monotonic() + limits.seconds + LIMIT_GRACE_SECONDS if strict else None
+
+    @property
+    def remaining(self) -> float | None:
+        """Seconds until the query is ended; None if the watchdog has no time limit."""
+        return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+
+    @property
+    def read_timeout(self) -> float | None:
+        """Seconds in which the client must read a part of the response."""
+        return self.remaining if self.limits.strict else self.limits.seconds or None
+
+    async def wait_for(self, step: asyncio.Future[Any]) -> Any:
+        """Wait for the next part of the response and return it.
+
+        Raises:
+            QueryFailed: the query failed, or the watchdog ended it.
+        """
+        stopped = asyncio.ensure_future(self._stopping.wait())
+        waiting = (step, self.gone, stopped)
+        await asyncio.wait(waiting, timeout=self.remaining, return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if step.done():
+            return step.result()
+        while not step.done():
+            await asyncio.to_thread(self._runner.kill, self._tag)
+            await asyncio.wait((step,), timeout=KILL_INTERVAL)
+        try:
+            return step.result()
+        except QueryFailed as error:
+            if self._stopping.is_set():
+                raise stopping_error() from error
+            raise (error if self.gone.done() else self.limits.timeout_error()) from error
+
 
 MAX_BODY_BYTES = 1 << 30
 """Bytes of one insert, compressed or not."""
@@ -240,3 +301,63 @@ def _http_error_response(error: HttpError) -> PlainTextResponse:
     headers = {"retry-after": "1"} if error.status in (429, 503) else {}
     headers["x-clickhouse-exception-code"] = str(code)
     return PlainTextResponse(f"{text}\n", error.status, headers)
+
+
+REASONS = {
+    **{159: "seconds", 158: "rows", 241: "memory", 396: "size", 394: "ended"},
+    **{306: "syntax", 718: "syntax", 452: "setting", 497: "denied"},
+}
+"""Why a query was refused or ended, by ClickHouse's error code."""
+
+
+class QueryInstruments:
+    """Counts queries, their seconds and their errors."""
+
+    def __init__(self, meter: Meter) -> None:
+        self.running = 0
+        """Queries that have started and not ended."""
+        self._seconds = meter.create_histogram(
+            "ltrain_collector_query_seconds",
+            "s",
+            "Seconds from the start of a query or insert of the ClickHouse port to the last part "
+            "of its response; the count is the number of queries.",
+            explicit_bucket_boundaries_advisory=SECONDS_BOUNDS,
+        )
+        self._errors = meter.create_counter(
+            "ltrain_collector_query_errors_total",
+            description="Queries of the ClickHouse port that failed or were refused.",
+        )
+        self._errors.add(0)
+        self._refused = meter.create_counter(
+            "ltrain_collector_queries_refused_total",
+            description="Queries of the ClickHouse port that a limit ended (seconds, rows, memory, "
+            "size, syntax), that their key does not allow (denied, setting), that got no slot "
+            "(waiting, patience, stopping) or no memory (bytes), or that ended because the client "
+            "disconnected or the server stopped (ended).",
+        )
+        meter.create_observable_gauge(
+            "ltrain_collector_queries_running",
+            [lambda _: [Observation(self.running)]],
+            description="Queries of the ClickHouse port that are running.",
+        )
+
+    @contextmanager
+    def measure_query(self) -> Iterator[None]:
+        """Count the query that runs in the context, and its seconds."""
+        self.running += 1
+        begun = time.monotonic()
+        try:
+            yield
+        finally:
+            self.running -= 1
+            self._seconds.record(time.monotonic() - begun)
+
+    def count_error(self, reason: str = "") -> None:
+        """Count a query that failed; with a reason if it was refused or ended."""
+        self._errors.add(1)
+        if reason:
+            self._refused.add(1, {"reason": reason})
+
+    def count_failure(self, error: QueryFailed) -> None:
+        """Count a query that the engine failed."""
+        self.count_error(REASONS.get(error.code, ""))

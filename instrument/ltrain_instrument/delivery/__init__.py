@@ -5,11 +5,10 @@ from typing import TYPE_CHECKING
 from ltrain_instrument.face import open_face
 
 if TYPE_CHECKING:
-    from ltrain_instrument.delivery.encoding import SpanEncoder
     from ltrain_instrument.delivery.otlp_client import Authorization, Sender, SendStatus, traces_url
     from ltrain_instrument.delivery.segment import SUFFIX
     from ltrain_instrument.delivery.signal_gate import SignalGate, gate_processors
-    from ltrain_instrument.delivery.span_processor import SpoolSpanProcessor
+    from ltrain_instrument.delivery.span_processor import SpanEncoder, SpoolSpanProcessor
     from ltrain_instrument.delivery.spool import Spool, send_leftover_spans
     from ltrain_instrument.delivery.telemetry import create_tracer_provider
 

@@ -8,17 +8,19 @@ requests; at the limit, new requests are dropped.
 """
 
 import contextlib
+import itertools
 import os
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Self
 
 from ltrain_instrument import settings
 from ltrain_instrument.delivery.disk_quota import DiskQuota
 from ltrain_instrument.delivery.forwarding import Forwarder, PendingRequests
-from ltrain_instrument.delivery.memory_queue import MemoryBuffer
+from ltrain_instrument.delivery.frames import Record, batch_records
 from ltrain_instrument.delivery.orphans import OrphanSegments
 from ltrain_instrument.delivery.otlp_client import (
     Authorization,
@@ -29,6 +31,54 @@ from ltrain_instrument.delivery.otlp_client import (
     traces_url,
 )
 from ltrain_instrument.delivery.segment import SUFFIX, Quarantine, Segment
+
+
+class MemoryBuffer:
+    """Requests that could not be written to disk, with a segment's methods; not thread-safe.
+
+    They are lost unless they are sent before exit.
+    """
+
+    __slots__ = ("_numbers", "_requests", "damaged", "size")
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count()
+        self._requests: dict[int, bytes] = {}
+        self.damaged = 0
+        self.size = 0
+        """Total bytes of the requests."""
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def append(self, request: bytes) -> None:
+        """Add one request."""
+        self._requests[next(self._numbers)] = request
+        self.size += len(request)
+
+    def batches(self, limit: int) -> Iterator[list[Record]]:
+        """Yield the requests in order, in lists of at most `limit` bytes or of one request."""
+        return batch_records([Record(*item) for item in self._requests.items()], limit)
+
+    def mark_sent(self, records: Sequence[Record]) -> None:
+        """Remove requests that were sent."""
+        for record in records:
+            self.size -= len(self._requests.pop(record.offset))
+
+    def remove(self) -> None:
+        """Remove all requests, which were sent."""
+        self._requests.clear()
+        self.size = 0
+
+    def release(self) -> None:
+        """Do nothing: requests that were not sent stay in memory."""
+
+    def extend(self, later: Self) -> Self:
+        """Append the requests of a later buffer and return this one."""
+        for request in later._requests.values():
+            self.append(request)
+        return self
+
 
 BATCH_DELAY = 0.1
 """Seconds between the first append and the request, in which more spans join it."""

@@ -6,6 +6,7 @@ innermost LangChain run current for the duration of a model call.
 """
 
 import logging
+import os
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -17,15 +18,7 @@ from opentelemetry import context, trace
 from opentelemetry.trace import Span
 
 from ltrain_instrument import patches
-from ltrain_instrument.frameworks import (
-    langchain_reasoning,
-    openai_http,
-    streams,
-    traceloop,
-)
-from ltrain_instrument.frameworks.langchain_reasoning import (
-    SUPPRESS_LANGUAGE_MODEL_INSTRUMENTATION_KEY,
-)
+from ltrain_instrument.frameworks import openai_http, streams, traceloop
 from ltrain_instrument.identity import use_context
 from ltrain_instrument.lifecycle import capture
 
@@ -57,7 +50,7 @@ def install() -> None:
     if patches.TRACELOOP.is_enabled():
         traceloop.patch_traceloop()
     if patches.LANGCHAIN_OPENAI.is_enabled():
-        langchain_reasoning.patch_langchain_openai()
+        patch_langchain_openai()
 
 
 def current_langchain_span() -> Span | None:
@@ -182,3 +175,49 @@ def _wrap(module: str, name: str, wrapper: Call) -> None:
         wrapt.wrap_function_wrapper(module, name, wrapper)
     except (ImportError, AttributeError) as error:  # another version of the library
         _logger.info("ltrain: %s.%s is not bridged: %s", module, name, error)
+
+
+SUPPRESS_LANGUAGE_MODEL_INSTRUMENTATION_KEY = "suppress_language_model_instrumentation"
+"""OpenLLMetry's context key: where it is set, instrumentors of clients make no spans."""
+
+_CONTENT = "llm.output_messages.0.message.contents.99.message_content."
+"""OpenInference's attribute name; the instrumentor itself numbers contents from 0."""
+_HIDE_SWITCHES = ("OPENINFERENCE_HIDE_OUTPUTS", "OPENINFERENCE_HIDE_OUTPUT_MESSAGES")
+_PARSERS = ("_convert_dict_to_message", "_convert_delta_to_message_chunk")
+
+
+def patch_langchain_openai() -> None:
+    """Record the reasoning of a model, which LangChain's OpenAI models discard, once imported.
+
+    They read neither `reasoning_content` nor `reasoning` of a response, so the run's span does not
+    have it, and below a run the client makes no span of its own. The reasoning becomes a content
+    of the run's message.
+    """
+    if not any(os.environ.get(name, "").lower() == "true" for name in _HIDE_SWITCHES):
+        wrapt.when_imported("langchain_openai.chat_models.base")(_wrap_model)
+
+
+def _wrap_model(module: ModuleType) -> None:
+    for name in _PARSERS:
+        if hasattr(module, name):
+            wrapt.wrap_function_wrapper(module, name, _read_response)
+
+
+def _read_response(
+    call: Callable[..., Any], instance: object, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    message = args[0] if args else None
+    if isinstance(message, dict):
+        reasoning = message.get("reasoning_content") or message.get("reasoning")
+        if isinstance(reasoning, str) and reasoning:
+            _append_reasoning(reasoning)
+    return call(*args, **kwargs)
+
+
+def _append_reasoning(reasoning: str) -> None:
+    """Append to the reasoning on the span of the current run."""
+    span = trace.get_current_span()
+    if context.get_value(SUPPRESS_LANGUAGE_MODEL_INSTRUMENTATION_KEY) and span.is_recording():
+        previous = (getattr(span, "attributes", None) or {}).get(_CONTENT + "text", "")
+        span.set_attribute(_CONTENT + "type", "reasoning")
+        span.set_attribute(_CONTENT + "text", previous + reasoning)

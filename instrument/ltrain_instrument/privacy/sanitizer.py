@@ -5,38 +5,105 @@ nothing is sent unchecked and the rest of the span is kept.
 """
 
 import logging
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
+from opentelemetry.attributes import BoundedAttributes
 from opentelemetry.context import Context
-from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
-from opentelemetry.trace import Status
+from opentelemetry.sdk.trace import Event, ReadableSpan, Span, SpanProcessor
+from opentelemetry.trace import Link, Status
 
 from ltrain_instrument import attributes
 from ltrain_instrument.errors import BadSetting
 from ltrain_instrument.privacy.content import is_content, is_content_recorded
-from ltrain_instrument.privacy.limits import fit_values
 from ltrain_instrument.privacy.redaction import (
     UNREDACTED_NAMES,
     Redaction,
     is_redactable,
     remove_credentials,
 )
-from ltrain_instrument.privacy.span_fields import (
-    NAME,
-    SpanField,
-    read_span_fields,
-    write_span_fields,
-)
 from ltrain_instrument.privacy.values import (
     dump_json,
     encoded_size,
     is_encodable,
     is_token_attribute,
+    parse_json,
     remove_tokens,
     to_otlp_value,
 )
 from ltrain_instrument.settings import REDACT, SPAN_LIMIT
+
+
+class SpanField(NamedTuple):
+    """The location of one value in a span."""
+
+    part: str
+    """One of attribute, event, link, event name, status and name."""
+    number: int
+    """Index of the event or link."""
+    name: str
+
+
+STATUS = SpanField("status", 0, "status")
+NAME = SpanField("name", 0, "name")
+
+NewValues = Mapping[SpanField, Any]
+"""New values by field; None removes the value."""
+
+
+def read_span_fields(span: ReadableSpan) -> dict[SpanField, Any]:
+    """Return every value of a span: attributes, events, links, status and name."""
+    fields: dict[SpanField, Any] = {NAME: span.name}
+    if span.status.description:
+        fields[STATUS] = span.status.description
+    for name, value in (span.attributes or {}).items():
+        fields[SpanField("attribute", 0, name)] = value
+    for number, event in enumerate(span.events):
+        fields[SpanField("event name", number, "event")] = event.name
+        for name, value in (event.attributes or {}).items():
+            fields[SpanField("event", number, name)] = value
+    for number, link in enumerate(span.links):
+        for name, value in (link.attributes or {}).items():
+            fields[SpanField("link", number, name)] = value
+    return fields
+
+
+def write_span_fields(span: ReadableSpan, new: NewValues) -> None:
+    """Write new values into a span.
+
+    The SDK makes one readable copy of an ended span and passes it to every processor in turn, so a
+    change by one processor is visible to the later ones.
+    """
+    bounded = BoundedAttributes(attributes=_attributes(span.attributes, "attribute", 0, new))
+    bounded.dropped = span.dropped_attributes
+    span._attributes = bounded
+    parts = {field.part for field in new}
+    if parts & {"event", "event name"}:
+        span._events = [_event(event, number, new) for number, event in enumerate(span.events)]
+    if "link" in parts:
+        span._links = [
+            Link(link.context, _attributes(link.attributes, "link", number, new))
+            for number, link in enumerate(span.links)
+        ]
+    if STATUS in new:
+        span._status = Status(span.status.status_code, new[STATUS])
+    span._name = new.get(NAME, span.name)
+
+
+def _event(event: Event, number: int, new: NewValues) -> Event:
+    name = new.get(SpanField("event name", number, "event"), event.name)
+    return Event(name, _attributes(event.attributes, "event", number, new), event.timestamp)
+
+
+def _attributes(
+    old: Mapping[str, Any] | None, part: str, number: int, new: NewValues
+) -> dict[str, Any]:
+    changed = {field.name: value for field, value in new.items() if field[:2] == (part, number)}
+    removed = {name for name, value in changed.items() if value is None}
+    return {
+        name: value for name, value in {**(old or {}), **changed}.items() if name not in removed
+    }
+
 
 _logger = logging.getLogger("ltrain.sanitizer")
 
@@ -203,3 +270,69 @@ def _remove_values(span: ReadableSpan) -> None:
     span._events, span._links = (), ()
     span._status = Status(span.status.status_code)
     span._name = to_otlp_value(span.name)
+
+
+Field = TypeVar("Field", bound=Hashable)
+
+MIN_INNER_TEXT_BYTES = 256
+"""Minimum bytes to which texts inside a value are cut; below it the value is cut as one text."""
+
+
+def fit_values(
+    values: Mapping[Field, Any], tokens: frozenset[Field], limit: int
+) -> dict[Field, Any]:
+    """Return replacements for values that exceed `limit` bytes together; None removes a value.
+
+    The longest values are cut: text at a character, JSON at the texts inside it, so that it stays
+    JSON. Token ids and log-probabilities are never cut: if they do not fit they are removed, and
+    their counts stay.
+    """
+    sizes = {field: encoded_size(value) for field, value in values.items()}
+    if sum(sizes.values()) <= limit:
+        return {}
+    available = limit - sum(sizes[field] for field in tokens)
+    removed: dict[Field, Any] = {}
+    if available < limit // 4:
+        removed, available = dict.fromkeys(tokens), limit
+    texts = {field: field_size for field, field_size in sizes.items() if field not in tokens}
+    length = _common_length(sorted(texts.values()), available)
+    too_long = (field for field, field_size in texts.items() if field_size > length)
+    return removed | {field: shorten(values[field], length) for field in too_long}
+
+
+def _common_length(sizes: Sequence[int], available: int) -> int:
+    """Return the length in bytes to which the longest values must be cut so that all fit."""
+    for number, smallest in enumerate(sizes):
+        if smallest * (len(sizes) - number) > available:
+            return max(0, available) // (len(sizes) - number)
+        available -= smallest
+    return sizes[-1] if sizes else 0
+
+
+def shorten(value: Any, limit: int) -> Any:
+    """Return the value in at most `limit` bytes; None if it has no texts to cut."""
+    if isinstance(value, bytes):
+        return value[:limit]
+    parsed = parse_json(value) if isinstance(value, str) else value
+    longest = limit - limit // 16
+    while parsed is not None and longest >= MIN_INNER_TEXT_BYTES:
+        shortened = _cut(parsed, longest)
+        candidate = dump_json(shortened) if isinstance(value, str) else shortened
+        if encoded_size(candidate) <= limit:
+            return candidate
+        longest //= 2
+    return _truncate(value, limit) if isinstance(value, str) else None
+
+
+def _cut(value: Any, longest: int) -> Any:
+    if isinstance(value, str):
+        return shorten(value, longest) if encoded_size(value) > longest else value
+    if isinstance(value, Mapping):
+        return {key: _cut(each, longest) for key, each in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, bytes):
+        return [_cut(each, longest) for each in value]
+    return value
+
+
+def _truncate(text: str, limit: int) -> str:
+    return text[:limit].encode(errors="replace")[:limit].decode(errors="ignore")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ltrain_collector.http.joined_writes import MAX_PENDING_BYTES, JoinedWrites
+from ltrain_collector.http.connection import MAX_PENDING_BYTES, JoinedWrites
 
 LARGE = b"x" * MAX_PENDING_BYTES
 

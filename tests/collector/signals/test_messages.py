@@ -4,13 +4,13 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from ltrain_collector.errors import TooLarge
-from ltrain_collector.signals import messages
+from ltrain_collector.signals import signal
 
 REQUEST = ExportTraceServiceRequest.DESCRIPTOR
 
 
 def counted(body: bytes) -> int:
-    return messages._count_messages(body, messages._message_fields(REQUEST))
+    return signal._count_messages(body, signal._message_fields(REQUEST))
 
 
 def test_every_message_is_counted(request_of: Callable[..., bytes]) -> None:
@@ -28,15 +28,15 @@ def test_a_group_hides_nothing(request_of: Callable[..., bytes]) -> None:
 def test_too_many_messages_are_refused(
     monkeypatch: pytest.MonkeyPatch, request_of: Callable[..., bytes]
 ) -> None:
-    monkeypatch.setattr(messages, "UNCOUNTED_BYTES", 10)
-    monkeypatch.setattr(messages, "MAX_MESSAGES", 7)
-    messages.check_count(request_of((1, 1)), REQUEST)
+    monkeypatch.setattr(signal, "UNCOUNTED_BYTES", 10)
+    monkeypatch.setattr(signal, "MAX_MESSAGES", 7)
+    signal.check_count(request_of((1, 1)), REQUEST)
     with pytest.raises(TooLarge, match="more than 7 messages"):
-        messages.check_count(request_of((1, 1), (1, 2)), REQUEST)
+        signal.check_count(request_of((1, 1), (1, 2)), REQUEST)
 
 
 def test_what_is_cut_off_is_left_to_the_decoder(
     monkeypatch: pytest.MonkeyPatch, request_of: Callable[..., bytes]
 ) -> None:
-    monkeypatch.setattr(messages, "UNCOUNTED_BYTES", 10)
-    messages.check_count(request_of((1, 1))[:-40] + b"\x0a", REQUEST)
+    monkeypatch.setattr(signal, "UNCOUNTED_BYTES", 10)
+    signal.check_count(request_of((1, 1))[:-40] + b"\x0a", REQUEST)

@@ -47,7 +47,7 @@ from ltrain_collector.metrics import OwnMetrics
 from ltrain_collector.server import otlp_grpc, otlp_http
 from ltrain_collector import schema
 from ltrain_collector.store import EmbeddedBackend, Engine, Store
-from ltrain_collector.transfer import commands, exporting
+from ltrain_collector.transfer import commands
 
 real, folder = schema._ddl, Path(sys.argv[2])
 schema._ddl = lambda name: folder / f"{name}.sql" if "audit" in name else real(name)
@@ -72,7 +72,7 @@ assert counted - {""} == {signal.name for signal in signals.SIGNALS}
 assert commands.SIGNAL_NAMES["audit"] is AUDIT
 assert admin.store_status(store)["audit"]["rows"] == 1
 assert admin.describe_records(store) == "1 log records"
-[out] = exporting.export_requests(store, "true", {}, AUDIT)
+[out] = commands.export_requests(store, "true", {}, AUDIT)
 assert out.resource_logs[0].scope_logs[0].log_records[0].body.string_value == "opened"
 counts = admin.prune(store, admin.PruneFilter(before=admin.days_ago(1)), True)
 assert {each.table: each.rows for each in counts}[NAME] == 1

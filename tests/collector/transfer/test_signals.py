@@ -25,7 +25,7 @@ from typer.testing import CliRunner
 from ltrain.cli import app
 from ltrain_collector.signals import LOGS, METRICS, TABLES, Signal
 from ltrain_collector.store import Store
-from ltrain_collector.transfer.exporting import FORMATS, export_requests
+from ltrain_collector.transfer.commands import FORMATS, export_requests
 from ltrain_collector.transfer.importing import (
     PROGRESS_BYTES,
     ImportCounts,

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from ltrain.cli import app
 from ltrain_collector.errors import BadRequest, NothingToExport
 from ltrain_collector.store import Store
-from ltrain_collector.transfer.exporting import FORMATS, export_requests
+from ltrain_collector.transfer.commands import FORMATS, export_requests
 from ltrain_collector.transfer.importing import ImportCounts, import_files, list_files
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"

@@ -16,9 +16,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import Link, Status, StatusCode
 
-from ltrain_instrument.delivery.encoding import SpanEncoder
 from ltrain_instrument.delivery.signal_gate import SignalGate
-from ltrain_instrument.delivery.span_processor import SpoolSpanProcessor
+from ltrain_instrument.delivery.span_processor import SpanEncoder, SpoolSpanProcessor
 from ltrain_instrument.delivery.spool import Spool
 
 if TYPE_CHECKING:

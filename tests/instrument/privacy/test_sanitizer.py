@@ -16,9 +16,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 from tests.instrument.conftest import decode
 
-from ltrain_instrument.privacy.limits import fit_values
 from ltrain_instrument.privacy.redaction import Redaction
-from ltrain_instrument.privacy.sanitizer import Sanitizer
+from ltrain_instrument.privacy.sanitizer import Sanitizer, fit_values
 
 MIB = 1 << 20
 

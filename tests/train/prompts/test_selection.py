@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ltrain_train.prompts.selection import phase_tasks, phases, select, survivors
+from ltrain_train.prompts.optimizer import phase_tasks, phases, select, survivors
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis.strategies import dictionaries, integers, lists, sampled_from
 
 from ltrain_train.errors import BadDomains
 from ltrain_train.schedule import TaskSampler
-from ltrain_train.schedule.task_order import DifficultyOrder
+from ltrain_train.schedule.task_sampler import DifficultyOrder
 
 MATH, CODE = "math", "code"
 

@@ -12,7 +12,7 @@ from ltrain_train.loop import command
 from ltrain_train.rollout import BadTasks
 from ltrain_train.runs.plan import Plan
 from ltrain_train.session import train
-from ltrain_train.session.functions import write_functions
+from ltrain_train.session.train import write_functions
 from ltrain_train.workers import is_reference
 from ltrain_transforms.errors import BadRecipe
 

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 from tests.transforms.talk import message
 
-from ltrain_transforms.calls.choices import continued_choices
+from ltrain_transforms.calls.from_spans import continued_choices
 from ltrain_transforms.tables import CALLS
 
 QUESTION = message("user", "1 + 1?")

@@ -5,7 +5,7 @@ from array import array
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ltrain_transforms.samples.open_rows import OpenRows, Row
+from ltrain_transforms.samples.rows import OpenRows, Row
 
 Tokens = list[int]
 TOKENS = st.lists(st.sampled_from([0, 1, 255, 256, 70_000]), min_size=1, max_size=5)

@@ -9,7 +9,6 @@ import polars as pl
 
 from ltrain_transforms.calls import requesters, span_errors
 from ltrain_transforms.calls.call import Call
-from ltrain_transforms.calls.choices import continued_choices
 from ltrain_transforms.calls.grouping import group_spans
 from ltrain_transforms.calls.merging import (
     CELL_NAMES,
@@ -20,10 +19,18 @@ from ltrain_transforms.calls.merging import (
 )
 from ltrain_transforms.calls.span_errors import DropRow
 from ltrain_transforms.calls.tokens import id_choices, id_lists, logprob_choices, to_lists
-from ltrain_transforms.calls.tool_errors import mark_failed_tools
 from ltrain_transforms.dialects import Tokens, describe
+from ltrain_transforms.recipe import failed_results
 from ltrain_transforms.tables import CALLS, CellSource, columns_from
-from ltrain_transforms.traces import FAILURES, Span, iter_spans
+from ltrain_transforms.traces import (
+    FAILURES,
+    ComparableHistory,
+    Span,
+    comparable_history,
+    continues,
+    iter_spans,
+    read_messages,
+)
 
 LISTS = ("tokens", "source_spans")
 """Columns that become lists, for all calls at once."""
@@ -229,3 +236,82 @@ def _reason() -> pl.Expr:
         .when(~pl.all_horizontal(*counted, (lengths == logprob_lengths).fill_null(False)))
         .then(pl.lit("token_count"))
     )  # fmt: skip
+
+
+COLUMNS = ("execution_id", "kind", "seq", "input", "output", "response_token_ids")
+
+
+def continued_choices(calls: pl.DataFrame) -> pl.Series:
+    """Return the column `choice` of `CALLS`: null for a call with one choice, or an unknown one.
+
+    The messages of the later calls of an execution decide. A choice is continued by a call whose
+    input begins with the input of the answer and that choice. Thinking is not compared, because
+    clients leave it out.
+    """
+    rows = calls.select(COLUMNS).with_row_index().filter(pl.col("kind") == "llm")
+    several = rows.filter(pl.col("response_token_ids").list.len() > 1)
+    cells: list[int | None] = [None] * calls.height
+    concerned = rows.join(several, "execution_id", "semi").sort("seq")
+    for execution in concerned.partition_by("execution_id"):
+        for index, choice in _find_each(execution.to_dicts()):
+            cells[index] = choice
+    return pl.Series("choice", cells, CALLS.schema["choice"])
+
+
+def _find_each(calls: Sequence[dict[str, Any]]) -> Iterator[tuple[int, int | None]]:
+    """Yield the index of each call with several choices, and the choice that is continued."""
+    histories = [_history(call["input"]) for call in calls]
+    for place, (call, prompt) in enumerate(zip(calls, histories, strict=True)):
+        if len(call["response_token_ids"] or ()) > 1:
+            yield call["index"], _continued(call, prompt, histories[place + 1 :])
+
+
+def _continued(
+    call: dict[str, Any], prompt: ComparableHistory, later: Sequence[ComparableHistory]
+) -> int | None:
+    """Return the only choice that one of the later histories continues.
+
+    None if there is none, or if several differ: agents that search continue more than one.
+    """
+    ids, answers = call["response_token_ids"], _history(call["output"])
+    if not prompt or len(answers) != len(ids):
+        return None
+    continued = [
+        index
+        for index, answer in enumerate(answers)
+        if any(continues(history, (*prompt, answer)) for history in later)
+    ]
+    same_tokens = all(ids[index] == ids[continued[0]] for index in continued)
+    return continued[0] if continued and same_tokens else None
+
+
+def _history(text: str | None) -> ComparableHistory:
+    """Return the messages in a comparable form; none if they cannot be read."""
+    try:
+        return comparable_history(read_messages(text), thinking=False)
+    except FAILURES:  # any text may be in a message
+        return ()
+
+
+ERROR_TYPE = "tool_error"
+"""The error type of a tool that failed by its text."""
+
+
+def mark_failed_tools(calls: pl.DataFrame, patterns: Sequence[str]) -> pl.DataFrame:
+    """Return the calls, where a tool whose result matches one of `patterns` has failed.
+
+    Args:
+        patterns: names of `failed_results`, or regular expressions of Rust's `regex`, whose time is
+            linear in the text.
+    """
+    if not patterns:
+        return calls
+    result = pl.col("result")
+    matches = pl.any_horizontal(
+        result.str.contains(failed_results().get(pattern, pattern)) for pattern in patterns
+    )
+    failed = ((pl.col("kind") == "tool") & (pl.col("status") == "ok") & matches).fill_null(False)
+    return calls.with_columns(
+        status=pl.when(failed).then(pl.lit("error")).otherwise("status"),
+        error_type=pl.when(failed).then(pl.lit(ERROR_TYPE)).otherwise("error_type"),
+    )
