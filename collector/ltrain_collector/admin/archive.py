@@ -32,11 +32,7 @@ CHUNK_BYTES = 1 << 20
 
 
 def write_checksums(folder: Path) -> int:
-    """Check a new backup, write the digests of its files, and return the number of files.
-
-    Raises:
-        BadBackup: the backup is incomplete.
-    """
+    """Check a new backup, write the digests of its files, and return the number of files."""
     with _readable(folder):
         count = _check_list(folder, folder)
         lines = [
@@ -59,11 +55,7 @@ def write_tar(folder: Path, tar: Path) -> None:
 
 
 def import_backup(copy: Path, into: Path) -> int:
-    """Copy the files of a backup into the new folder `into`, check them and return their number.
-
-    Raises:
-        BadBackup: it is not a backup, is incomplete, or has files that a backup does not have.
-    """
+    """Copy the files of a backup into the new folder `into`, check them and return their number."""
     free = shutil.disk_usage(into.parent).free
     make_private(into)
     with _readable(copy):

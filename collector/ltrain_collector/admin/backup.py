@@ -143,11 +143,7 @@ def describe_records(store: Store) -> str:
 
 
 def _backup_tables(store: Store, source: Path, copy: Path) -> list[str]:
-    """Return ltrain's tables that a backup has, all with ltrain's engine, key and partitions.
-
-    Raises:
-        BadBackup: it has none, or one that ltrain did not create.
-    """
+    """Return ltrain's tables that a backup has, all with ltrain's engine, key and partitions."""
     owned: list[str] = []
     for table in RESTORED_TABLES:
         path = copy / "metadata" / f"{table.replace('.', '/')}.sql"
@@ -190,12 +186,7 @@ def _staging_database(store: Store, tables: list[str]) -> Iterator[str]:
 
 
 def _restore_rows(store: Store, source: Path, copy: Path, database: str, tables: list[str]) -> None:
-    """Restore the rows into `database` and check them.
-
-    Raises:
-        BadBackup: a file is damaged.
-        StoreNewer: a newer ltrain wrote the backup.
-    """
+    """Restore the rows into `database` and check them."""
     wanted = ", ".join(f"TABLE {one} AS {database}.{one.partition('.')[2]}" for one in tables)
     store.command(
         f"RESTORE {wanted} FROM File({quote_literal(str(copy))}) "
@@ -236,11 +227,7 @@ def _is_leftover(name: str) -> bool:
 
 
 def _backup_folder(store: Store) -> Path:
-    """Return the folder that the store's engine can write backups to, without old leftovers.
-
-    Raises:
-        BadBackup: the folder is on another machine, or this user cannot write to it.
-    """
+    """Return the folder that the store's engine can write backups to, without old leftovers."""
     path = Path(str(store.query("SELECT path FROM system.disks LIMIT 1")["path"].item())) / BACKUPS
     try:
         make_private(path)

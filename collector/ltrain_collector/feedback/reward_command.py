@@ -78,11 +78,7 @@ def _make_feedback(
 
 
 def find_target(store: Store, identifier: str) -> Target:
-    """Return the execution in the store whose id is or begins with `identifier`.
-
-    Raises:
-        NoTarget: there is none, or there are several.
-    """
+    """Return the execution in the store whose id is or begins with `identifier`."""
     kind, colon, rest = identifier.partition(":")
     named = [one for one in TARGET_KINDS if colon and one == kind]
     kinds, beginning = (named, rest) if named else (list(TARGET_KINDS), identifier)

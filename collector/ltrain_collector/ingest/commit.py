@@ -70,12 +70,7 @@ class GroupCommit:
         self._labels = {"table": table}
 
     async def commit(self, block: Block) -> None:
-        """Return once the rows of `block` can be read.
-
-        Raises:
-            Malformed: the rows can never be stored.
-            Unavailable: the engine could not store the rows; a retry can succeed.
-        """
+        """Return once the rows of `block` can be read."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Waiting(block, done))
         self._arrived.set()

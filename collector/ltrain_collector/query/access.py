@@ -61,11 +61,7 @@ class StatementCheck:
     """The database of names without one."""
 
     def check(self, parsed: ParsedStatement, settings: Mapping[str, str]) -> None:
-        """Check the statement, its settings and its default database.
-
-        Raises:
-            QueryFailed: ACCESS_DENIED, with the refused part and what is allowed.
-        """
+        """Check the statement, its settings and its default database."""
         policy = self.policy
         if policy.confined and self.database.lower() not in DATABASES:
             what = f"the database '{self.database}'"

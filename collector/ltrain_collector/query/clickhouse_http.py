@@ -81,11 +81,7 @@ class QueryWatchdog:
         return self.remaining if self.limits.strict else self.limits.seconds or None
 
     async def wait_for(self, step: asyncio.Future[Any]) -> Any:
-        """Wait for the next part of the response and return it.
-
-        Raises:
-            QueryFailed: the query failed, or the watchdog ended it.
-        """
+        """Wait for the next part of the response and return it."""
         stopped = asyncio.ensure_future(self._stopping.wait())
         waiting = (step, self.gone, stopped)
         await asyncio.wait(waiting, timeout=self.remaining, return_when=asyncio.FIRST_COMPLETED)

@@ -49,11 +49,7 @@ Grow = Callable[[int], None]
 
 
 def decompress_body(body: bytes, encoding: str, limit: int, grow: Grow) -> bytes:
-    """Decompress a body.
-
-    Raises:
-        HttpError: the encoding is unknown, the body is not valid, or it is longer than `limit`.
-    """
+    """Decompress a body."""
     if not body or encoding in ("", "identity"):
         return body
     make = _UNPACKERS.get(encoding)

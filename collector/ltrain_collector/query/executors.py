@@ -67,11 +67,6 @@ class QueryScheduler:
 
         Args:
             gone: is done once the client has disconnected.
-
-        Raises:
-            NoSlot: too many queries of the key wait, no slot became free in time, or the server
-                is stopping.
-            ClientDisconnect: the client disconnected while the query waited.
         """
         executor = await self._acquire(key, limits, gone)
         try:

@@ -103,11 +103,7 @@ class Limits:
         return min(MAX_WHOLE_BYTES, (self.memory << 20) // WHOLE_MEMORY_DIVISOR or MAX_WHOLE_BYTES)
 
     def check_length(self, sql: bytes) -> None:
-        """Check the length of a statement: parsing cannot be interrupted.
-
-        Raises:
-            QueryFailed: SYNTAX_ERROR, as ClickHouse above `max_query_size`.
-        """
+        """Check the length of a statement: parsing cannot be interrupted."""
         if self.statement and len(sql) > self.statement << 10:
             raise QueryFailed(
                 f"Code: 62. DB::Exception: The SQL is longer than {self.statement} KiB. Put long "
@@ -155,11 +151,7 @@ class Limits:
         return lowered
 
     def check_setting(self, name: str, value: object) -> None:
-        """Check that a setting in the SQL does not raise a limit.
-
-        Raises:
-            QueryFailed: SETTING_CONSTRAINT_VIOLATION.
-        """
+        """Check that a setting in the SQL does not raise a limit."""
         limits = {**self._enforced, "max_result_bytes": self.max_whole_bytes}
         if self.strict and limits.get(name) and not _within(value, limits[name]):
             raise QueryFailed(

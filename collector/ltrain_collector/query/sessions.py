@@ -58,9 +58,6 @@ class Sessions:
 
         Args:
             owner: the name of the key; keys cannot use sessions of each other.
-
-        Raises:
-            QueryFailed: 373 if it is in use.
         """
         if not name:
             yield None
@@ -85,11 +82,7 @@ class Sessions:
             session.expires = time.monotonic() + seconds
 
     def set_statements(self, session: Session, statements: list[str]) -> None:
-        """Store the statements of a session.
-
-        Raises:
-            QueryFailed: they are too long.
-        """
+        """Store the statements of a session."""
         if sum(map(len, statements)) > MAX_STATEMENT_CHARACTERS:
             raise QueryFailed(
                 f"Code: 164. DB::Exception: The SET and USE of this session are longer than "
@@ -100,11 +93,7 @@ class Sessions:
         session.statements = statements
 
     def open_connection(self, session: Session) -> Any:
-        """Return the session's connection for temporary tables; open it if it has none.
-
-        Raises:
-            QueryFailed: too many sessions have one.
-        """
+        """Return the session's connection for temporary tables; open it if it has none."""
         if session.connection is None:
             if (
                 sum(one.connection is not None for one in list(self._sessions.values()))

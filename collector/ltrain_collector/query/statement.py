@@ -88,13 +88,7 @@ def url_parameters(url: str) -> dict[str, str]:
 
 
 def parse_request(request: Request, buffer: RequestBuffer, limits: Limits) -> Statement:
-    """Parse a request; a body of many MiB takes a second.
-
-    Raises:
-        Overloaded: the decompressed body does not fit into memory.
-        QueryFailed: the SQL is too long.
-        HttpError: the request is invalid or uses a feature that is not supported.
-    """
+    """Parse a request; a body of many MiB takes a second."""
     fields, headers, body = request.fields, request.headers, buffer.body()
     kind = headers.get("content-type", "")
     if kind.startswith("multipart/form-data"):

@@ -55,9 +55,6 @@ def parse_statement(
 
     Args:
         limits: settings of ClickHouse's parser.
-
-    Raises:
-        QueryFailed: ClickHouse's own error if the SQL is invalid or several statements.
     """
     try:
         parsed = ParsedStatement(

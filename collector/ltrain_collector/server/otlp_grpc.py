@@ -144,9 +144,6 @@ def make_server(
 
     Args:
         connections: limit of open connections; gRPC closes further ones.
-
-    Raises:
-        PortTaken: another process listens on the port.
     """
     limit = ("grpc.max_allowed_incoming_connections", connections)
     server = aio.server(options=(*OPTIONS, limit))

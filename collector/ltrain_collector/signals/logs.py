@@ -54,11 +54,7 @@ _HEAD = _COLUMNS[8:14]
 
 
 def encode_logs(request: ExportLogsServiceRequest, grant: Grant | None = None) -> Rows:
-    """Return the rows of a request; `grant` is what its key allows.
-
-    Raises:
-        TooLarge: the rows repeat too many bytes of resources and scopes.
-    """
+    """Return the rows of a request; `grant` is what its key allows."""
     writer = RowWriter(grant)
     for resource_logs in request.resource_logs:
         _write(writer, resource_logs)

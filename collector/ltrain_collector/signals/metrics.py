@@ -47,11 +47,7 @@ Kind = Gauge | Sum | Histogram | ExponentialHistogram | Summary
 
 
 def encode_metrics(request: ExportMetricsServiceRequest, grant: Grant | None = None) -> Rows:
-    """Return the rows of a request; `grant` is what its key allows.
-
-    Raises:
-        TooLarge: the rows repeat too many bytes of resources and scopes.
-    """
+    """Return the rows of a request; `grant` is what its key allows."""
     writer = RowWriter(grant)
     for resource_metrics in request.resource_metrics:
         _write(writer, resource_metrics)

@@ -25,11 +25,7 @@ MAX_DEPTH = 100
 
 
 def parse_json(body: bytes, kind: type[Message]) -> Message:
-    """Parse a message in JSON.
-
-    Raises:
-        Malformed: the body is not such a message.
-    """
+    """Parse a message in JSON."""
     import orjson  # the agent's environment lacks it, and reads the schema
 
     try:
@@ -40,11 +36,7 @@ def parse_json(body: bytes, kind: type[Message]) -> Message:
 
 
 def message_from_json(document: object, kind: type[Message]) -> Message:
-    """Convert a parsed JSON document to a message.
-
-    Raises:
-        Malformed: the document is not such a message.
-    """
+    """Convert a parsed JSON document to a message."""
     message = kind()
     try:
         _fill(message, document, MAX_DEPTH)

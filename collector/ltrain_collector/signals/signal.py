@@ -160,9 +160,6 @@ def check_count(body: bytes, descriptor: Descriptor) -> None:
     """Check the number of messages in `body` before it is decoded.
 
     An empty span is two bytes on the wire and two hundred in memory, so 64 MiB could become 6 GiB.
-
-    Raises:
-        TooLarge: it contains more than `MAX_MESSAGES`.
     """
     if len(body) <= UNCOUNTED_BYTES:
         return

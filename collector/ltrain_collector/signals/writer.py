@@ -60,11 +60,7 @@ class RowWriter:
         self._repeated = 0
 
     def count_repeated(self, head: bytes, rows: int) -> None:
-        """Count the bytes of `head` in `rows` rows before they are written.
-
-        Raises:
-            TooLarge: the request's rows repeat more than `MAX_REPEATED_BYTES`.
-        """
+        """Count the bytes of `head` in `rows` rows before they are written."""
         self._repeated += len(head) * rows
         if self._repeated > MAX_REPEATED_BYTES:
             raise TooLarge(

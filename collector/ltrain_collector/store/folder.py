@@ -13,13 +13,7 @@ STORE_FILES = {"data", "metadata", "metadata_dropped", "status", "store", "tmp",
 
 
 def check_folder(directory: Path) -> None:
-    """Create the folder where it is missing, and check it: chDB's own errors print C++ frames.
-
-    Raises:
-        StoreInUse: another process has it open.
-        StoreUnusable: it cannot be created, read or written, or is not a store.
-        StoreDamaged: files of the store are missing.
-    """
+    """Create the folder where it is missing, and check it: chDB's own errors print C++ frames."""
     try:
         make_private(directory)
         probe = directory / ".writable"

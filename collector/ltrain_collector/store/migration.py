@@ -51,10 +51,6 @@ def migrate(store: Database, tables: Mapping[str, str]) -> MigrationResult:
 
     Args:
         tables: tables that an exporter created, by the key of ltrain's own.
-
-    Raises:
-        StoreNewer: a newer ltrain has changed the store.
-        BadTable: a table of `tables` does not exist.
     """
     applied = _applied_steps(store)
     _refuse_newer(store, applied)
@@ -98,11 +94,7 @@ def _refuse_newer(store: Database, applied: Set[str]) -> None:
 def _is_owned(
     store: Database, table: Table, tables: Mapping[str, str], columns: Mapping[str, Set[str]]
 ) -> bool:
-    """Return whether ltrain creates and changes a table.
-
-    Raises:
-        BadTable: the named table does not exist.
-    """
+    """Return whether ltrain creates and changes a table."""
     source = tables.get(table.key)
     if source is None:
         return not columns[table.name] or schema.OWN_COLUMN in columns[table.name]

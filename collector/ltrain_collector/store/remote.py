@@ -64,11 +64,7 @@ NO_SECRET = "is not here"
 
 class RemoteBackend:
     def __init__(self, server: Server) -> None:
-        """Connect to `server`.
-
-        Raises:
-            StoreUnreachable: the server does not answer or refuses the connection.
-        """
+        """Connect to `server`."""
         self._server = server
         self._needs_owner_key = False
         """Whether the server accepts changes only with an owner's key."""
@@ -162,9 +158,6 @@ class RemoteBackend:
         A store without keys refuses the first change: it is repeated with an owner's key, which
         later changes send at once. Reads send no key, because a store with another secret would
         refuse it.
-
-        Raises:
-            NotOwner: this user cannot read the store's secret.
         """
         with _query_errors():
             if not self._needs_owner_key:
@@ -264,9 +257,6 @@ def sign_owner_key(server: Server) -> str | None:
 
     Over HTTP, a store without keys is read-only; its owner, who can read its secret, changes it
     with a key signed for each call.
-
-    Raises:
-        BadSetting: the secret is too short.
     """
     folder = local_folder(server, HOME.read())
     secret = existing_secret(folder) if folder else None

@@ -40,9 +40,6 @@ def stream_rollouts(
 
     The spans of a rollout are ordered by attempt, trace and time. Spans without a rollout come with
     their month.
-
-    Raises:
-        QueryFailed: ClickHouse refuses the query, before or after the first frame.
     """
     select = f"SELECT {columns} FROM otel.spans WHERE ({where})"
     partitions = store.query(PARTITIONS.format(where=where), params).row(0, named=True)

@@ -134,11 +134,7 @@ class ImportCounts:
 
 
 def list_files(path: Path) -> list[Path]:
-    """Return the files in a folder, without hidden ones; or the file itself.
-
-    Raises:
-        BadRequest: there is no file.
-    """
+    """Return the files in a folder, without hidden ones; or the file itself."""
     if path.is_file():
         return [path]
     files = sorted(

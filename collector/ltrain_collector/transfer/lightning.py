@@ -22,11 +22,7 @@ def is_span(document: Any) -> bool:
 
 
 def span_request(document: dict[str, Any]) -> ExportTraceServiceRequest:
-    """Convert one span to a request.
-
-    Raises:
-        BadRequest: a field does not have the type of agent-lightning 0.3.
-    """
+    """Convert one span to a request."""
     try:
         return _convert(document)
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:

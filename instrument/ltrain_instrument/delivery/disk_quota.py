@@ -27,11 +27,7 @@ class DiskQuota:
         self._measure_after = 0.0
 
     def reserve(self, size: int) -> None:
-        """Reserve `size` bytes.
-
-        Raises:
-            SpoolFull: when the folder has reached its limit.
-        """
+        """Reserve `size` bytes."""
         if size > self._reserved and time.monotonic() >= self._measure_after:
             free = self._limit - _folder_size(self._directory)
             self._reserved = min(max(RESERVATION, size), free)

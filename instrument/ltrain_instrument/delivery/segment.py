@@ -60,11 +60,7 @@ class Segment:
 
     @classmethod
     def adopt(cls, path: Path) -> Self | None:
-        """Take over a segment whose owner is dead; None if it has an owner or was just sent.
-
-        Raises:
-            OSError: when it cannot be opened, or is not a regular file.
-        """
+        """Take over a segment whose owner is dead; None if it has an owner or was just sent."""
         try:
             descriptor = os.open(path, _FLAGS)
         except FileNotFoundError:
@@ -89,11 +85,7 @@ class Segment:
         return os.fstat(self._descriptor).st_size
 
     def append(self, request: bytes) -> None:
-        """Write one record completely or not at all.
-
-        Raises:
-            OSError: when the disk refuses it, or it exceeds the maximum size of a record.
-        """
+        """Write one record completely or not at all."""
         if len(request) > MAX_RECORD_BYTES:
             raise OSError(
                 errno.EFBIG,
@@ -176,12 +168,7 @@ class Quarantine:
         self._quota = DiskQuota(directory, limit)
 
     def write_request(self, request: bytes) -> None:
-        """Write one request to a file of its own.
-
-        Raises:
-            SpoolFull: when the folder has reached its limit.
-            OSError: when the folder is not writable.
-        """
+        """Write one request to a file of its own."""
         self._quota.reserve(len(request))
         segment = Segment.create(self.directory)
         try:

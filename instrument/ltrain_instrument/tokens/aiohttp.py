@@ -11,11 +11,7 @@ from ltrain_instrument.tokens.recording import UNSUPPORTED_STATUSES, Recording
 
 
 def patch_aiohttp(recorder: CallRecorder, module: ModuleType) -> None:
-    """Wrap the sessions of `module`, which is aiohttp.
-
-    Raises:
-        AttributeError: when this version of aiohttp is not supported.
-    """
+    """Wrap the sessions of `module`, which is aiohttp."""
     wrapt.wrap_function_wrapper(
         module, "ClientSession._request", _Aiohttp(recorder, module).request
     )

@@ -61,11 +61,7 @@ class CallRecorder:
 
     @classmethod
     def from_settings(cls) -> "CallRecorder | None":
-        """Return a recorder for the URLs of the environment; None if there are none.
-
-        Raises:
-            BadSetting: when a setting is invalid.
-        """
+        """Return a recorder for the URLs of the environment; None if there are none."""
         bases = settings.POLICY_URLS.read()
         return cls(PolicyUrls(bases), settings.POLICY_VERSION.read()) if bases else None
 

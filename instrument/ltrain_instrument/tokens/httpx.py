@@ -15,11 +15,7 @@ from ltrain_instrument.tokens.recording import ENCODING_HEADERS, UNSUPPORTED_STA
 
 
 def patch_httpx(recorder: CallRecorder, module: ModuleType) -> None:
-    """Wrap the clients of `module`, which is httpx or httpx2.
-
-    Raises:
-        AttributeError: when this version of the library is not supported.
-    """
+    """Wrap the clients of `module`, which is httpx or httpx2."""
     httpx = _Httpx(recorder, module)
     wrapt.wrap_function_wrapper(module, "Client._send_single_request", httpx.send)
     wrapt.wrap_function_wrapper(module, "AsyncClient._send_single_request", httpx.asend)

@@ -11,11 +11,7 @@ from ltrain_instrument.tokens.recording import ENCODING_HEADERS, UNSUPPORTED_STA
 
 
 def patch_requests(recorder: CallRecorder, module: ModuleType) -> None:
-    """Wrap the HTTP adapter of `module`, which is requests.
-
-    Raises:
-        AttributeError: when this version of requests is not supported.
-    """
+    """Wrap the HTTP adapter of `module`, which is requests."""
     wrapt.wrap_function_wrapper(module, "adapters.HTTPAdapter.send", _Requests(recorder).send)
 
 

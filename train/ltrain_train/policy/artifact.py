@@ -64,9 +64,6 @@ def check_artifact(source: Path, base: Path | None) -> None:
     Args:
         source: the directory of the artifact, or the file of a prompt.
         base: the weights that it replaces or is added to; None: it is the first version.
-
-    Raises:
-        BadModel: when it is incomplete, or of another model.
     """
     artifact = find_artifact(source)
     if base is not None and (artifact == "prompt") != (find_artifact(base) == "prompt"):
@@ -85,11 +82,7 @@ def check_artifact(source: Path, base: Path | None) -> None:
 
 
 def read_prompt(file: Path) -> str:
-    """Return the text of a prompt.
-
-    Raises:
-        BadModel: when it is empty or no UTF-8.
-    """
+    """Return the text of a prompt."""
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -14,11 +14,7 @@ LINEAGE_FILES = frozenset({POLICY_MANIFEST, LEDGER})
 
 
 def read_manifest(directory: Path) -> PolicyVersion:
-    """Return the content of the `policy.json` in a version's directory.
-
-    Raises:
-        BadModel: when it cannot be read.
-    """
+    """Return the content of the `policy.json` in a version's directory."""
     try:
         return PolicyVersion.model_validate_json((directory / POLICY_MANIFEST).read_bytes())
     except ValidationError as error:
@@ -50,11 +46,7 @@ def describe_files(files: Mapping[str, Path]) -> dict[str, PolicyFile]:
 
 
 def check_sizes(directory: Path, files: Mapping[str, PolicyFile]) -> None:
-    """Check the sizes of a version's files.
-
-    Raises:
-        BadModel: when a file is missing or has another size.
-    """
+    """Check the sizes of a version's files."""
     for name, expected in files.items():
         file = directory / name
         size = file.stat().st_size if file.is_file() else None
@@ -67,11 +59,7 @@ def check_sizes(directory: Path, files: Mapping[str, PolicyFile]) -> None:
 
 
 def checkpoint_folder(home: Path, version: PolicyVersion) -> Path | None:
-    """Return the folder of a version's checkpoint; it is read and removed, so it is checked.
-
-    Raises:
-        BadModel: when it is not `runs/<run>/checkpoints/[<policy>/]<number>` of the home.
-    """
+    """Return the folder of a version's checkpoint; it is read and removed, so it is checked."""
     if version.checkpoint is None:
         return None
     relative = Path(version.checkpoint)

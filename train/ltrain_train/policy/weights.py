@@ -37,11 +37,7 @@ def dead_zone(dtype: str, *, lora: bool) -> float:
 
 
 def check_model(directory: Path) -> None:
-    """Check that a directory is a complete model in Hugging Face layout.
-
-    Raises:
-        BadModel: when it is not.
-    """
+    """Check that a directory is a complete model in Hugging Face layout."""
     layout = "Name a directory in Hugging Face layout: config.json, tokenizer.json, *.safetensors."
     if not directory.is_dir():
         raise BadModel(f"There is no model directory '{directory}'. {layout}")
@@ -52,11 +48,7 @@ def check_model(directory: Path) -> None:
 
 
 def check_same_tensors(directory: Path, reference: Path) -> None:
-    """Check that the weights can replace those of `reference` in a running server.
-
-    Raises:
-        BadModel: when a tensor is missing, unknown or of another shape.
-    """
+    """Check that the weights can replace those of `reference` in a running server."""
     shapes, expected = read_shapes(directory), read_shapes(reference)
     for name in sorted((shapes.keys() ^ expected.keys()) - TIED):
         problem = "lacks" if name in expected else "has an unknown"

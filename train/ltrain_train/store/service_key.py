@@ -38,9 +38,6 @@ class ServiceKey:
 
         Args:
             home: folder with the spool of the process and, by default, the store.
-
-        Raises:
-            BadSetting: when the secret is too short.
         """
         self._home = home
         self._header: str | None = None

@@ -43,12 +43,7 @@ class WorkerPool:
             self._workers.append(self._start())
 
     def wait_ready(self, timeout: float) -> None:
-        """Wait until one worker has imported the agent.
-
-        Raises:
-            BadReference: when the agent cannot be imported.
-            WorkerFailed: when the worker dies during the import, or takes longer than `timeout`.
-        """
+        """Wait until one worker has imported the agent."""
         with self._changed:
             self._changed.wait_for(lambda: self._failure or self._is_any_ready(), timeout)
             if self._failure is not None:

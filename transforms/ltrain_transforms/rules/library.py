@@ -21,11 +21,7 @@ def rule_names() -> tuple[str, ...]:
 
 
 def rule_text(name: str) -> str:
-    """Return the TOML text of a ready rule.
-
-    Raises:
-        UnknownName: when no ready rule has that name.
-    """
+    """Return the TOML text of a ready rule."""
     if name not in rule_names():
         raise UnknownName("ready rule", name, rule_names())
     return (FOLDER / f"{name}.toml").read_text("utf-8")
@@ -41,9 +37,6 @@ def apply_overrides(reward: dict[str, Any]) -> dict[str, Any]:
     """Return the keys of the ready rule that `use` names, overridden by those of `reward`.
 
     Parameters are overridden one by one.
-
-    Raises:
-        UnknownName: when no ready rule has that name.
     """
     ready = tomllib.loads(rule_text(str(reward["use"])))
     params = {**ready.get("params", {}), **reward.get("params", {})}

@@ -28,11 +28,7 @@ Function = Callable[..., pl.DataFrame]
 
 
 def find_entry_point(rule: str, name: str) -> EntryPoint:
-    """Return the entry point of a rule's function, without importing it.
-
-    Raises:
-        BadRule: when no installed package declares it.
-    """
+    """Return the entry point of a rule's function, without importing it."""
     points = {point.name: point for point in entry_points(group=GROUP)}
     if name in points:
         return points[name]
@@ -50,9 +46,6 @@ def run_python_rule(
 
     The function receives one execution at a time, so that the cut into batches cannot change its
     result. Where it raises or returns an invalid frame, the execution gets one row with the error.
-
-    Raises:
-        BadRule: when the function cannot be imported.
     """
     point = find_entry_point(rule, name)
     try:

@@ -40,10 +40,6 @@ def check_expression(
 
     Args:
         expected: bool for a predicate, float for a number.
-
-    Raises:
-        BadRule: when it does not parse, names an unknown column, reads more than one row, or has
-            the wrong type.
     """
     context = f"Rule '{rule}', {field} = \"{text}\""
     dtype = _compile(context, text, columns)
@@ -54,11 +50,7 @@ def check_expression(
 
 
 def check_predicate(field: str, text: str, columns: pl.Schema) -> None:
-    """Compile a predicate outside of a rule, such as `where` of a policy.
-
-    Raises:
-        BadRule: as `check_expression`.
-    """
+    """Compile a predicate outside of a rule, such as `where` of a policy."""
     context = f'{field} = "{text}"'
     dtype = _compile(context, text, columns)
     if dtype not in (pl.Boolean, pl.Null):
@@ -144,11 +136,7 @@ def _without_strict(tree: Any) -> Any:
 
 
 def bind_parameters(rule: str, text: str, params: Mapping[str, object]) -> str:
-    """Replace each `:name` in `text` by the value of that parameter, as an SQL literal.
-
-    Raises:
-        BadRule: when `params` has no such parameter.
-    """
+    """Replace each `:name` in `text` by the value of that parameter, as an SQL literal."""
 
     def literal(match: re.Match[str]) -> str:
         name = match["name"]
@@ -169,12 +157,7 @@ def _sql_literal(value: object) -> str:
 
 
 def json_path_columns(rule: str, columns: pl.Schema, let: Mapping[str, str]) -> dict[str, pl.Expr]:
-    """Return a text column for each JSON path of `let`; null where the path matches nothing.
-
-    Raises:
-        BadRule: when a path is not `column:$.path` of a text column, or a column of that name
-            exists already.
-    """
+    """Return a text column for each JSON path of `let`; null where the path matches nothing."""
     texts = [name for name, dtype in columns.items() if dtype == pl.String]
     matches = {name: JSON_PATH.fullmatch(text) for name, text in let.items()}
     for name, match in matches.items():

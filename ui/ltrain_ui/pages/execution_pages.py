@@ -127,11 +127,7 @@ class ExecutionPages:
 
 
 def _tree_address(of: str, values: Mapping[str, str]) -> TreeAddress:
-    """Return the tree that an address names.
-
-    Raises:
-        BadParameter: when `read` is not a part of a tree.
-    """
+    """Return the tree that an address names."""
     read = values.get("read")
     if read is not None and read not in set(Extent):
         raise BadParameter(f"'read' is one of {', '.join(Extent)} in an address.")

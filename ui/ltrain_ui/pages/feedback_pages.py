@@ -56,11 +56,7 @@ class FeedbackForm(BaseModel):
     """The place on the page."""
 
     def feedback(self) -> Feedback:
-        """Return the stored feedback.
-
-        Raises:
-            ValidationError: when it has no content, or a value that is not a number.
-        """
+        """Return the stored feedback."""
         target = {"trace": self.trace, "call": self.call} if self.call else self._execution()
         return Feedback.model_validate(
             {
@@ -155,11 +151,7 @@ def page_feedback(sources: Sources, query: ListQuery, shown: RolloutTree) -> Pag
 
 
 def parse_form(body: bytes) -> FeedbackForm:
-    """Parse a form as browsers encode it.
-
-    Raises:
-        BadFeedback: when it is not one of these pages.
-    """
+    """Parse a form as browsers encode it."""
     try:
         fields = parse_qsl(
             body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict"
