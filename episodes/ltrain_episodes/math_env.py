@@ -22,7 +22,6 @@ class MathEnv(BaseEnv):
 
         Args:
             task: has the problem under `question` or `input`, and what `reward_fn` needs.
-            max_attempts: number of answers.
             reward_fn: judges an answer; a wrong one's `metadata["feedback"]`, if any, is what the
                 agent observes before its next attempt.
 

@@ -37,7 +37,6 @@ def is_content(part: str, name: str) -> bool:
 
     Args:
         part: `event` for a value of an event.
-        name: name of the value.
     """
     return bool(CONTENT.match(name)) or (part == "event" and name in CONTENT_OF_EVENTS)
 

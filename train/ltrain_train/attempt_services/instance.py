@@ -124,7 +124,6 @@ class Instance:
 
         Args:
             environ: environment variables of the command, besides its own.
-            folder: the recipe's folder.
             on_failure: called when the instance is not started again.
         """
         self.service, self.name = service, f"{service.name}-{number}"

@@ -84,9 +84,6 @@ class ServicePool:
         """Begin to start the instances, and return at once.
 
         Args:
-            services: the recipe's sections.
-            folder: the recipe's folder.
-            home: LTRAIN_HOME.
             secrets: variables that services do not get, besides ltrain's own.
             keep_open: descriptors of the run's lock, open until the services have ended.
         """

@@ -46,7 +46,6 @@ def choose_metric(
     Args:
         evaluations: names of the recorded evaluations.
         name: the evaluation that is the metric; None: what the recipe rewards, or the only one.
-        rewards: the recipe's rewards.
     """
     recorded = sorted(set(evaluations))
     if name is not None:

@@ -79,8 +79,6 @@ def evaluate(plan: EvaluationPlan, run: str, lock: RunLock, progress: Progress) 
     """Run the tasks with each version and return the scores.
 
     Args:
-        plan: the evaluation.
-        run: name of its run.
         lock: the lock of the run and the policies; guards of started processes hold it too.
         progress: is told each rollout that ends.
     """

@@ -100,7 +100,6 @@ def open_source(
 
     Args:
         trainer: a part of the dataset's name.
-        store: the store; None: LTRAIN_STORE.
         dataset: folder of a dataset to open instead.
         again: train also on rollouts that the policy was trained on before.
         replace: replace a dataset that a version was trained on.

@@ -36,7 +36,6 @@ def write_adapter(
     """Write an adapter in the precision that it was trained in.
 
     Args:
-        directory: an existing folder.
         tensors: the matrices by PEFT's names.
         config: PEFT's configuration, as a dictionary.
 
@@ -56,9 +55,7 @@ def merge_adapter(base: Path, adapter: Path, out: Path) -> None:
     The sum is computed in float32 and rounded once.
 
     Args:
-        base: model directory.
         adapter: adapter of its weights.
-        out: the new model directory.
 
     Raises:
         BadModel: when the adapter is of another base.

@@ -71,7 +71,6 @@ class Trainer(Protocol):
         """Train another policy with the same base from now on.
 
         Args:
-            policy: its name.
             recipe: digest of its recipe.
             checkpoint: its checkpoint; None: it starts from the base, with a new adapter.
 

@@ -192,7 +192,6 @@ class LearnerClient(ExitStack):
         """Train another policy with the same base from now on.
 
         Args:
-            policy: its name.
             recipe: digest of its recipe.
             checkpoint: its checkpoint; None: it starts from the base, with a new adapter.
 

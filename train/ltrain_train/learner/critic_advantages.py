@@ -42,7 +42,6 @@ def critic_advantages(
         rows: whole executions.
         rewards: immediate reward of each response token.
         values: the critic's value of each response token, of the state before it.
-        critic: the settings.
     """
     order, ends = _trajectories(rows)
     raw = gae(rewards[order], values[order], ends, gamma=critic.gamma, lam=critic.lam)

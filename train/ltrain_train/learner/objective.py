@@ -66,7 +66,6 @@ class Objective:
         """Return the objective of a recipe's [train].
 
         Args:
-            train: the section.
             update: the update's number in its run, from 0, for the schedule of the learning rate;
                 None: outside of a run, with the full rate.
         """

@@ -95,7 +95,6 @@ def pack_step(rows: pl.DataFrame, *, ranks: int, tokens: int, shared: bool) -> P
     Only tokens that predict another one count, so all but the last of each row.
 
     Args:
-        rows: the step's rows.
         ranks: the processes that compute equally many micro-batches each.
         tokens: the limit; a longer row is a micro-batch by itself.
         shared: whether the model computes a common prefix of rows once.

@@ -39,7 +39,6 @@ def atomic_directory(directory: Path, what: str, size: int) -> Iterator[Path]:
     """Yield a draft directory that replaces `directory` when the block ends without an error.
 
     Args:
-        directory: the final path.
         what: what is written, for the error of a full disk.
         size: its approximate bytes.
     """

@@ -66,7 +66,6 @@ def run_online(
     The guards of the started processes hold `lock` until these have ended.
 
     Args:
-        on_wave: called with each finished wave.
         on_start: called with sentences about the run, such as where it starts.
         progress: what the run does right now.
         pages: the file of the recipe, to serve pages on the run while it goes on.

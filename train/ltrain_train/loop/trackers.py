@@ -117,7 +117,6 @@ def open_trackers(
 
     Args:
         names: keys of `TRACKERS`.
-        journal: the run's.
         notify: called with the place of each tracker, as a sentence.
     """
     for name in names:

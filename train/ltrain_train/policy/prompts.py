@@ -43,9 +43,6 @@ def register_prompt(
     So the same text has one version, also if a killed run had written it.
 
     Args:
-        policies: of the home.
-        name: the policy.
-        text: the prompt.
         parent: the version that it was made from.
         recipe: digest of the recipe.
     """

@@ -31,9 +31,6 @@ def find_reference(policies: Policies, train: Train, policy: str, base: int) -> 
     """Return the model that the divergence is from.
 
     Args:
-        policies: of the home.
-        train: the recipe's [train].
-        policy: the trained policy.
         base: its version whose weights the learner loads.
 
     Returns:

@@ -100,7 +100,6 @@ class Policies:
         """Copy a model, an adapter or a prompt as the policy's next version; return its number.
 
         Args:
-            name: the policy.
             source: a directory, or the text file of a prompt.
             parent: the version that it was made from; an adapter is one of the parent's weights.
                 Default: the current version.
@@ -130,13 +129,11 @@ class Policies:
         """Move the directory of an artifact to the policy's next version and return its number.
 
         Args:
-            name: the policy.
             directory: a model, an adapter or a prompt, on the same disk as the policies.
             parent: the version that it was made from.
             dataset: id of the dataset it was trained on.
             recipe: digest of the recipe.
             base: the version whose weights an adapter, and the checkpoint, need.
-            checkpoint: the learner's checkpoint of this version, in the home.
 
         Raises:
             BadModel: when the artifact does not fit its base or the policy's version 0, or the

@@ -180,7 +180,6 @@ class Children(ExitStack):
 
         Args:
             name: the child's name in errors.
-            command: the command.
             ready: called until it returns True; None returns at once.
             timeout: seconds until the child must be ready.
 

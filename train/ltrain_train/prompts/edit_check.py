@@ -39,7 +39,6 @@ def find_drop(text: str | None, parent: Prompt, known: Collection[str]) -> Drop 
 
     Args:
         text: the edited prompt; None if the critic's answer has none.
-        parent: the prompt that was edited.
         known: the texts that the run has had.
     """
     if text is None:

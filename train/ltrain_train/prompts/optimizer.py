@@ -226,7 +226,6 @@ def select(
     Args:
         candidates: their numbers; those that are not more than are kept are only ordered.
         tasks: number of tasks; each candidate performs the same ones, and none twice.
-        keep: number of candidates to keep.
         budget: tasks that all candidates perform together.
         perform: returns the scores of candidates on tasks, which it gets by their places.
     """

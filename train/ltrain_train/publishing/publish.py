@@ -99,7 +99,6 @@ def register(
     """Write a trained artifact as the policy's next version, and return its number.
 
     Args:
-        policies: the policies on disk.
         draft: directory of the artifact, which becomes the version.
         version: its origin.
         rollouts: the rollouts that it was trained on, for its ledger.
@@ -127,9 +126,6 @@ def promote(
     """Make a version current, after the gateway has loaded it, and record that as a span.
 
     Args:
-        policies: the policies on disk.
-        policy: the policy.
-        version: its version.
         gateway: it serves the policy; None: none does.
         tracer: records the span.
         origin: further attributes of the span.

@@ -60,7 +60,6 @@ def prune_versions(
     """Remove the versions of a policy that are not kept, with their checkpoints.
 
     Args:
-        runs: folder of the journals.
         keep: number of the newest versions that are kept.
         in_use: further versions that are kept.
     """

@@ -53,8 +53,6 @@ class RemoteExecutor:
         """Begin to ask the gateway for results.
 
         Args:
-            url: base URL of the gateway.
-            secret: the secret that gateway and runner share.
             on_end: called once with the result of each attempt.
             given_up: returns why no gateway will answer again; '' while one may.
         """

@@ -130,7 +130,6 @@ class Attempts:
         """Number an attempt, write its dispatch span, and sign its key.
 
         Args:
-            rollout: the plan of the rollout's try.
             lease: the services of the attempt, which `close` and `cancel` release.
         """
         assert rollout.identity.rollout is not None
@@ -162,8 +161,6 @@ class Attempts:
         """Revoke an attempt's key, score its result and write its closing span.
 
         Args:
-            running: the attempt.
-            result: how it ended.
             waited: seconds that were added to its time limit.
 
         Returns:

@@ -41,11 +41,8 @@ def open_executor(
     """Return the executor of an agent; it starts its processes without waiting for them.
 
     Args:
-        program: the agent.
-        environment: the gateway and the home.
         python: the Python of the agent's processes on this machine.
         environ: variables of these processes.
-        on_end: called with each attempt that has ended.
     """
     if program.agent is None:
         given_up = environment.gateway_given_up

@@ -45,8 +45,6 @@ def describe_failures(failures: Sequence[Failure], rollouts: int, logs: Path) ->
     """Return the commonest reason of `failures`, one or more, with an example and its log.
 
     Args:
-        failures: the failures.
-        rollouts: number of rollouts, those that are ok included.
         logs: folder of the logs of workers and commands.
     """
     (kind, count), *others = Counter(map(_kind, failures)).most_common()

@@ -41,11 +41,6 @@ def finished_rollouts(
     """Return the last counted outcome (ok, error or timeout) by rollout id.
 
     Args:
-        store: the store.
-        run: the run's name.
-        mode: the mode of the rollouts.
-        wave: number of the wave.
-        trust: the recipe's `source.trust`.
         since: attempts that started earlier (Unix ns) do not count.
     """
     from ltrain_transforms.traces import sender_roles
@@ -69,11 +64,8 @@ def check_leases(
     answer has no leases.
 
     Args:
-        dsn: the store; None: that of LTRAIN_STORE.
-        run: the run's name.
         log: the log of this runner's own attempts.
         rename: how the user names the run otherwise.
-        trust: the recipe's `source.trust`.
 
     Raises:
         RunInUse: when a runner on another machine has open attempts.

@@ -159,8 +159,6 @@ class Runner(ExitStack):
 
         Args:
             mode: `train`, `val` or another mode of the rollouts.
-            wave: number of the wave.
-            tasks: the tasks, with unique ids.
             sampling: sampling parameters that the gateway imposes on the agent's calls.
             policy_sampling: those of calls of certain policies, in place of `sampling`.
             finished: ids of ended rollouts, which run only if a later attempt was cut off.
@@ -197,7 +195,6 @@ class Runner(ExitStack):
         Args:
             enough_groups: groups whose end is enough; the rollouts of the others go on, and a later
                 call returns their results. None: it waits for every rollout.
-            on_result: called with each rollout's result.
 
         Raises:
             BadSchedule: when `enough_groups` is below 1.

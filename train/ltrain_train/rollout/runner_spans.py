@@ -115,7 +115,6 @@ class SpanWriter:
         """Write the closing span, from dispatch to now, and return its seconds.
 
         Args:
-            attempt: the attempt's spans.
             outcome: how the attempt ended.
             reason: why; '' if it is ok.
             llm_calls: number of calls that the gateway answered.

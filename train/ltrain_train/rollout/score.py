@@ -127,11 +127,8 @@ def score_stored_run(
     """Judge the rollouts of a run in the store with the reward and the judges of a program.
 
     Args:
-        run: the run's name.
         program: its agent does not run.
-        store: the store; default: LTRAIN_STORE.
         name: the name that takes the place of `reward`.
-        trust: the recipe's `source.trust`.
 
     Raises:
         UnknownName: when `trust` has no sender's name.
@@ -239,13 +236,7 @@ def score_rollouts(
 
 
 def read_rollouts(store: "Store", run: str, trust: Sequence[str] = ()) -> list[StoredRollout]:
-    """Return the last attempt at each rollout of a run, by task.
-
-    Args:
-        store: the store.
-        run: the run's name.
-        trust: the recipe's `source.trust`.
-    """
+    """Return the last attempt at each rollout of a run, by task."""
     from ltrain_transforms.traces import Role, sender_roles
 
     senders = sender_roles.trusted_senders(trust)

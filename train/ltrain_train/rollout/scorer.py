@@ -57,8 +57,6 @@ class Scorer(ExitStack):
         """Return the values by name; nothing if the run has neither a reward nor a judge.
 
         Args:
-            task: the task.
-            result: the agent's result.
             start_call: starts the span of a judge's call.
             services: addresses of the services that the agent used, by name.
         """

@@ -17,11 +17,6 @@ def load_held_out(
 ) -> dict[Mode, list[Task]]:
     """Return the tasks of validations and of tests, and warn of those that the run uses otherwise.
 
-    Args:
-        folder: folder of the recipe.
-        rollout: the recipe's section.
-        training: the training tasks.
-
     Raises:
         BadTasks: when a file cannot be read.
     """

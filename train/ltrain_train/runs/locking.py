@@ -22,9 +22,6 @@ def hold_lock(home: Path, run: str, policies: Sequence[str], after: str) -> Iter
     """Lock a run and policies for the block, which ctrl-C or SIGTERM ends.
 
     Args:
-        home: LTRAIN_HOME.
-        run: name of the run.
-        policies: names of the policies.
         after: what is printed about the time after a signal.
 
     Raises:

@@ -137,11 +137,6 @@ class Plan:
 def serve_arguments(serve: Serve, train: Train, folder: Path) -> list[str]:
     """Return the arguments of `ltrain serve` that a recipe's [serve] sets.
 
-    Args:
-        serve: the section.
-        train: the recipe's [train].
-        folder: folder of the recipe.
-
     Raises:
         BadRun: when the chat template does not exist.
     """
@@ -187,7 +182,6 @@ def plan_run(
     """Return the plan of a run, by a recipe with some keys replaced.
 
     Args:
-        recipe: the recipe.
         folder: folder of its files and modules.
         model: model directory that becomes version 0 of a new policy.
         updates: replaces `train.updates`.

@@ -82,7 +82,6 @@ class Services(ExitStack):
         """Prepare the services of a run.
 
         Args:
-            home: LTRAIN_HOME.
             policies: the served policies, the default one first.
             serve: further arguments of `ltrain serve`.
             gateway_url: address of the gateway; default: LTRAIN_GATEWAY.

@@ -120,7 +120,6 @@ def summarize_groups(
 
     Args:
         groups: wave and task of each.
-        trust: the recipe's `source.trust`.
     """
     parameters = {"run": run, "mode": mode, "waves": sorted({wave for wave, _ in groups})}
     from_runner = sender_roles.role_condition(Role.RUNNER, sender_roles.trusted_senders(trust))

@@ -37,10 +37,7 @@ def settle(store: Store, rollouts: Sequence[str], timeout: float, trust: Sequenc
     """Wait until the spans of rollouts are in the store, and return the rollouts that lack some.
 
     Args:
-        store: the store.
-        rollouts: their ids.
         timeout: maximum seconds.
-        trust: the recipe's `source.trust`.
     """
     senders = sender_roles.trusted_senders(trust)
     return set(retry_store(lambda: wait_complete(store, rollouts, timeout, senders)))
@@ -110,8 +107,6 @@ class WaveRun:
         """Return the event of a summarized wave.
 
         Args:
-            mode: the mode of the wave.
-            number: the number of the wave.
             summary: its rollouts.
             more: fields of the event that the summary does not have, or in place of its own.
         """

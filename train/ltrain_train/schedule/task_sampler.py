@@ -47,8 +47,6 @@ class TaskSampler(Generic[T]):
         """Prepare the sampler.
 
         Args:
-            tasks: the tasks, with unique ids.
-            seed: seed of every random choice.
             domains: weight of each domain; empty or None: domains are not looked at.
             target_score: mean score of the most useful tasks; None: all are drawn once an epoch.
 

@@ -78,8 +78,6 @@ class Learners(ExitStack):
         """Describe the learners.
 
         Args:
-            plans: the plan of each policy.
-            policies: the policies on disk.
             versions: the version of each policy that it continues from.
             lock: the run's; the guards of the processes hold it until these have ended.
 

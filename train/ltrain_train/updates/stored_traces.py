@@ -97,8 +97,6 @@ def read_store(
     A dataset of the same version that no version was trained on is replaced.
 
     Args:
-        plan: of the policy.
-        store: the store.
         lineage: of the policy's version.
         replace: replace a dataset that a version was trained on, too.
         beside: keep a dataset that a version was trained on, and build in another folder.
@@ -127,8 +125,6 @@ def build_dataset(
     """Build a dataset from `store` by the recipe, in the run's folder of datasets.
 
     Args:
-        plan: of the policy.
-        store: the store.
         part: the end of the dataset's name.
         lineage: of the version whose outdated rollouts are left out; None: none are.
         replace: as in `read_store`, with the same errors.
@@ -225,9 +221,7 @@ def open_updaters(
     The guards of the learners hold `lock` until these have ended.
 
     Args:
-        plans: of the policies.
         versions: the version of each policy that is trained.
-        lock: the run's.
     """
     with ExitStack() as stack, lock.working():
         policies = plans[0].policies()
@@ -303,7 +297,6 @@ def run_folder(plan: Plan, kind: str) -> Path:
     """Return the folder of a run without waves, which a recipe folder's policies do not share.
 
     Args:
-        plan: of the policy.
         kind: of the run, such as `once`. A policy's name has no '@'.
     """
     return plan.home / "runs" / path_component(f"{plan.name}-{kind}@{plan.policy}")

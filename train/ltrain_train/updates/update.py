@@ -57,8 +57,6 @@ class Updater:
 
         Args:
             recipe: the recipe of the policy, with one trained policy.
-            policies: the policies on disk.
-            learner: the policy's learner.
             gateway: it serves the policy; None: none does.
             provider: where spans are recorded.
             phases: where seconds are added.
@@ -74,8 +72,6 @@ class Updater:
         """Train the version of `lineage` on `dataset`, and publish the new version.
 
         Args:
-            dataset: its rows.
-            lineage: of the version.
             checkpoints: folder of the checkpoint, which is named after the new version.
             number: the update's number in its run, from 0; None: the run has one update.
 

@@ -54,7 +54,6 @@ def find_strays(spans: pl.DataFrame, keys: pl.DataFrame) -> Strays:
     """Return the strays among spans that have unique ids.
 
     Args:
-        spans: `SPANS`.
         keys: `trace_id`, `span_id` and `call_keys` of model calls: only calls that share a key are
             compared.
     """

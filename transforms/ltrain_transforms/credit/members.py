@@ -25,7 +25,6 @@ def members(
     Args:
         executions: those that are compared, with `outcome_reward`.
         calls: `CREDIT_INPUTS`.
-        reward_rules: the recipe's rewards.
     """
     counts = _count_by_part(calls)
     if credit.outcome.peers is Peers.GROUP:  # executions without a trained call are members too

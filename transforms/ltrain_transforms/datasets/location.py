@@ -23,8 +23,6 @@ def dataset_folder(
     """Return the default folder of a dataset: `datasets/<run>/<mode>[-<part>][-<policy>]`.
 
     Args:
-        home: LTRAIN_HOME.
-        run: name of the run.
         mode: mode of its executions.
         part: the wave, or the policy version that is trained on the dataset, as `name@number`.
         policy: the policy of the dataset, where the run has several; None: all.

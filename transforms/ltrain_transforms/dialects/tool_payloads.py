@@ -45,7 +45,6 @@ def parse_tool_result(text: str | None, scope: str = "") -> Partial:
     """Return output, tool_call_id and status of a tool's result.
 
     Args:
-        text: the result.
         scope: the instrumentation that recorded it.
     """
     value = parse_json(text)

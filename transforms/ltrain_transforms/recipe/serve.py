@@ -78,7 +78,6 @@ class Serve(Section):
         """Return the options of `ltrain serve`, those of vLLM after --.
 
         Args:
-            folder: folder of the recipe.
             dtype: type in which vLLM computes if the section does not set it.
             train: the recipe's section, with the rank of the adapter.
         """

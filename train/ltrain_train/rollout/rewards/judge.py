@@ -63,7 +63,6 @@ class LlmJudge:
         """Prepare a judge.
 
         Args:
-            name: name of the evaluation.
             judge: the recipe's params, with the URL of the model.
             timeout: seconds for all calls on one result.
             limits: how many results are judged at a time, and how many calls start in a second.

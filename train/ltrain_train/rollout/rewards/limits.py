@@ -26,7 +26,6 @@ class RewardLimits:
         """Prepare the places.
 
         Args:
-            concurrency: results at a time.
             rate: calls a second; None for as many as there are.
         """
         self.concurrency = concurrency

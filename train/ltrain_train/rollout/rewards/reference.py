@@ -33,7 +33,6 @@ def open_reward(
     """Return what `reference` names: a URL, `module:function`, or else a command.
 
     Args:
-        reference: the reward.
         folder: folder of the module or the command.
         timeout: seconds for all calls on one result.
         limits: how many results are judged at a time, and how many calls start in a second.

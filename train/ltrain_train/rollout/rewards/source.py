@@ -38,8 +38,6 @@ class RewardSource(Protocol):
         """Return the reward values by name; a single value is named `reward`.
 
         Args:
-            task: the task.
-            result: the agent's result.
             services: addresses of the services that the agent used, by name.
 
         Raises:

@@ -30,7 +30,6 @@ def wave_alarms(
         own: the policy's journal; it has the waves before.
         wave: as it is trained.
         dataset: what it was built into.
-        rewards: those of the policy.
     """
     rewarded = {reward.evaluation for reward in rewards if reward.evaluation is not None}
     before = [each for each in own.waves if each.mode == "train" and each.wave < wave.wave]

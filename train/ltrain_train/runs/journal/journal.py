@@ -303,8 +303,6 @@ def open_journal(
     because its waves would not be comparable, or if another version was made current since.
 
     Args:
-        runs: folder of the journals.
-        name: name of the run.
         recipe: digest of the recipe.
         updates: number of its updates.
         current: the current version of each trained policy.
