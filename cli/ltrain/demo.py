@@ -41,11 +41,7 @@ QUERIES = (
 
 
 def run_demo(
-    home: Path | None,
-    model: Path | None,
-    seed: int | None,
-    updates: int | None,
-    ui: bool = False,
+    home: Path | None, model: Path | None, seed: int | None, updates: int | None, ui: bool = False
 ) -> Journal:
     """Train the example, then print its result and commands to try next.
 

@@ -31,8 +31,7 @@ def up(
     server: NamedServerOptions,
     directory: Directory = None,
     otlp_port: Annotated[
-        int,
-        typer.Option(min=0, max=65535, help="Port of OTLP over HTTP."),
+        int, typer.Option(min=0, max=65535, help="Port of OTLP over HTTP.")
     ] = 4318,
     grpc_port: Annotated[
         int, typer.Option(min=0, max=65535, help="Port of OTLP over gRPC.")
@@ -71,8 +70,7 @@ def sql(
     form: Annotated[
         str,
         typer.Option(
-            "--format",
-            help="table, json, jsonl, csv, tsv, parquet, arrow, or a ClickHouse format.",
+            "--format", help="table, json, jsonl, csv, tsv, parquet, arrow, or a ClickHouse format."
         ),
     ] = "table",
     json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,

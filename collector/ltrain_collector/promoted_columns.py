@@ -176,10 +176,7 @@ PROMOTED = (
         in_transforms=True,
     ),
     PromotedColumn(
-        name="PolicyName",
-        type=WORD,
-        doc="The policy.",
-        record=(attributes.POLICY_NAME,),
+        name="PolicyName", type=WORD, doc="The policy.", record=(attributes.POLICY_NAME,)
     ),
     PromotedColumn(
         name="PolicyVersion",

@@ -211,14 +211,7 @@ WORKER_EXIT = Patch(
     "ends the process first reports the attempt that makes it.",
     "Without it, every attempt in that process is suspected, and each is tried again in a process "
     "of its own.",
-    (
-        "os:_exit",
-        "os:abort",
-        "os:kill",
-        "os:killpg",
-        "signal:raise_signal",
-        "signal:pthread_kill",
-    ),
+    ("os:_exit", "os:abort", "os:kill", "os:killpg", "signal:raise_signal", "signal:pthread_kill"),
 )
 
 PROCESS_PATCHES = (

@@ -196,10 +196,7 @@ WORKER_KEY = Setting(
     "",
     "Key with which `ltrain worker` takes attempts from a gateway; `ltrain worker-key` prints one.",
 )
-SECRETS = (
-    *(STORE.name, STORE_SECRET.name, OLD_GATEWAY_SECRET, REWARD_KEY.name),
-    WORKER_KEY.name,
-)
+SECRETS = (*(STORE.name, STORE_SECRET.name, OLD_GATEWAY_SECRET, REWARD_KEY.name), WORKER_KEY.name)
 """Variables that hold a secret or a key that can read: only ltrain's own processes get them."""
 ALLOW_HOSTS = Setting(
     "LTRAIN_ALLOW_HOSTS",

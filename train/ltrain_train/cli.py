@@ -233,8 +233,7 @@ def run(
         str | None, typer.Option(help="Store to read when training once; default: LTRAIN_STORE.")
     ] = None,
     model: Annotated[
-        Path | None,
-        typer.Option(help="Hugging Face model directory of a new policy's version 0."),
+        Path | None, typer.Option(help="Hugging Face model directory of a new policy's version 0.")
     ] = None,
     tasks: Annotated[str | None, typer.Option(help="JSONL file of training tasks.")] = None,
     validation: Annotated[str | None, typer.Option(help="JSONL file of held-out tasks.")] = None,
@@ -253,8 +252,7 @@ def run(
         int | None, typer.Option(help="Number of policy updates of an online run.")
     ] = None,
     ui: Annotated[
-        bool,
-        typer.Option("--ui", help="Serve the pages of `ltrain ui` while the run goes on."),
+        bool, typer.Option("--ui", help="Serve the pages of `ltrain ui` while the run goes on.")
     ] = False,
     as_json: Annotated[
         bool,

@@ -39,8 +39,7 @@ def evaluate(
         str | None, typer.Option(help="The agent as module:function; default: the recipe's.")
     ] = None,
     reward: Annotated[
-        str | None,
-        typer.Option(help="Reward function as module:function; default: the recipe's."),
+        str | None, typer.Option(help="Reward function as module:function; default: the recipe's.")
     ] = None,
     metric: Annotated[
         str | None,

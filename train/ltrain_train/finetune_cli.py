@@ -19,16 +19,14 @@ class FinetuneOptions:
     """The options of both trainers."""
 
     from_dataset: Annotated[
-        Path | None,
-        typer.Option(help="Train on this dataset of `ltrain build`, not on the store."),
+        Path | None, typer.Option(help="Train on this dataset of `ltrain build`, not on the store.")
     ] = None
     mode: Annotated[
         SourceMode | None, typer.Option(help="The mode to read; default: the recipe's source.mode.")
     ] = None
     store: Annotated[str | None, typer.Option(help="Store to read; default: LTRAIN_STORE.")] = None
     model: Annotated[
-        Path | None,
-        typer.Option(help="Hugging Face model directory of a new policy's version 0."),
+        Path | None, typer.Option(help="Hugging Face model directory of a new policy's version 0.")
     ] = None
     epochs: Annotated[
         int | None, typer.Option(min=1, help="How often every row is trained on; replaces epochs.")
@@ -69,8 +67,7 @@ def sft(
     options: FinetuneOptions,
     recipe: RecipeArgument = Path("ltrain.toml"),
     min_outcome: Annotated[
-        float | None,
-        typer.Option("--min", help="Least outcome of a rollout; replaces sft.min."),
+        float | None, typer.Option("--min", help="Least outcome of a rollout; replaces sft.min.")
     ] = None,
     best: Annotated[
         int | None,

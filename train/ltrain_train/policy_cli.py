@@ -100,8 +100,7 @@ def export(
     version: VersionArgument,
     out: Annotated[Path, typer.Argument(help="A new or empty folder.")],
     merged: Annotated[
-        bool,
-        typer.Option("--merged", help="Of an adapter: write full weights, rounded once."),
+        bool, typer.Option("--merged", help="Of an adapter: write full weights, rounded once.")
     ] = False,
 ) -> None:
     """Copy a version to a folder: a model, an adapter or a prompt.

@@ -19,8 +19,7 @@ def serve(
     context: typer.Context,
     server: ServerOptions,
     model: Annotated[
-        Path | None,
-        typer.Argument(help="Hugging Face model directory: version 0 of a new policy."),
+        Path | None, typer.Argument(help="Hugging Face model directory: version 0 of a new policy.")
     ] = None,
     policy: Annotated[
         list[str] | None,
@@ -87,8 +86,7 @@ def serve(
     max_num_seqs: Annotated[
         int | None,
         typer.Option(
-            min=1,
-            help="Maximum calls in one batch; default: 64 on a CPU, and vLLM's own on a GPU.",
+            min=1, help="Maximum calls in one batch; default: 64 on a CPU, and vLLM's own on a GPU."
         ),
     ] = None,
     kv_cache_gib: Annotated[

@@ -43,8 +43,7 @@ def build(
         typer.Option(help="Only for this policy of several, by its rewards and keys of train."),
     ] = None,
     update: Annotated[
-        bool,
-        typer.Option("--update", help="Keep its waves and add those closed since."),
+        bool, typer.Option("--update", help="Keep its waves and add those closed since.")
     ] = False,
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace another dataset in the folder.")
@@ -112,8 +111,7 @@ def show(
         ),
     ],
     recipe: Annotated[
-        Path | None,
-        typer.Option(help="The recipe with the rewards; default: ltrain.toml."),
+        Path | None, typer.Option(help="The recipe with the rewards; default: ltrain.toml.")
     ] = None,
     against: Annotated[
         str | None, typer.Option(help="Another dataset, to show how the first one differs from it.")
@@ -262,10 +260,7 @@ def rules(
     loaded = Recipe.load(recipe)
     loaded = loaded if mode is None else loaded.with_mode(mode)
     selection = Selection.of_source(loaded.source, run=run, wave=wave)
-    with (
-        Store.open(store, create=False) as opened,
-        show_progress(trace="batches") as progress,
-    ):
+    with Store.open(store, create=False) as opened, show_progress(trace="batches") as progress:
         report = report_rules(opened, loaded, selection, progress=progress)
     if as_json:
         typer.echo(json.dumps(asdict(report), indent=2))

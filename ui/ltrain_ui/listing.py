@@ -90,11 +90,7 @@ class ListPage:
 def read_page(store: Store, query: ListQuery) -> ListPage:
     """Read a page of the list."""
     lines = read_lines(
-        store,
-        query.filter,
-        PAGE + 1,
-        older_than=query.older_than,
-        newer_than=query.newer_than,
+        store, query.filter, PAGE + 1, older_than=query.older_than, newer_than=query.newer_than
     )
     backwards = query.newer_than is not None
     more, lines = len(lines) > PAGE, lines[-PAGE:] if backwards else lines[:PAGE]

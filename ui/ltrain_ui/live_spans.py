@@ -14,13 +14,7 @@ from contextvars import Context, copy_context
 from dataclasses import dataclass
 from secrets import token_hex
 
-from ltrain_collector.admin import (
-    OVERLAP,
-    Arrival,
-    count_arrivals,
-    latest_arrival,
-    read_arrivals,
-)
+from ltrain_collector.admin import OVERLAP, Arrival, count_arrivals, latest_arrival, read_arrivals
 from ltrain_collector.store import Store
 from ltrain_instrument.errors import LtrainError
 from ltrain_ui.sources import Sources

@@ -55,11 +55,7 @@ class GroupCommit:
     """Inserts the rows of all requests into one table; used from one event loop."""
 
     def __init__(
-        self,
-        insert: Insert,
-        table: str,
-        instruments: IngestInstruments,
-        window: float = WINDOW,
+        self, insert: Insert, table: str, instruments: IngestInstruments, window: float = WINDOW
     ) -> None:
         self._insert = insert
         self._window = window

@@ -43,11 +43,7 @@ class Intake:
     """Stores the requests of both receivers; used from one event loop."""
 
     def __init__(
-        self,
-        engine: Engine,
-        meter: Meter,
-        window: float = WINDOW,
-        limit: int = MAX_REQUEST_BYTES,
+        self, engine: Engine, meter: Meter, window: float = WINDOW, limit: int = MAX_REQUEST_BYTES
     ) -> None:
         self._engine = engine
         self.budget = MemoryBudget(limit)

@@ -5,9 +5,7 @@ from typing import Any
 
 from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
-    ExportMetricsServiceRequest,
-)
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, MeterProvider
 from opentelemetry.sdk.metrics.export import MetricsData
 from opentelemetry.sdk.resources import Resource
@@ -49,10 +47,7 @@ class OwnMetrics:
             "host.name": socket.gethostname(),
         }
         provider = MeterProvider(
-            (self._reader,),
-            Resource(attributes),
-            AlwaysOffExemplarFilter(),
-            shutdown_on_exit=False,
+            (self._reader,), Resource(attributes), AlwaysOffExemplarFilter(), shutdown_on_exit=False
         )
         self.meter = provider.get_meter("ltrain.collector")
 

@@ -26,7 +26,7 @@ IN_OPERATOR = re.compile(r"(?:global)?(?:not)?(?:null)?in(?:ignoreset)?", re.I)
 NAMED_STATEMENT = re.compile(
     r"(?:DESCRIBE TABLE|SHOW CREATE(?: TABLE| VIEW| DATABASE)?|EXISTS(?: TABLE| VIEW| DATABASE)?|"
     r"SHOW CREATE (?:TABLE|VIEW)) "
-    r"(?:`?(?P<database>\w+)`?\.)?`?(?P<name>\w+)`?(?: FORMAT \w+)?",
+    r"(?:`?(?P<database>\w+)`?\.)?`?(?P<name>\w+)`?(?: FORMAT \w+)?"
 )
 """A statement without a tree that names one table or database."""
 

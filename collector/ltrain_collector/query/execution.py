@@ -12,11 +12,7 @@ from ltrain_collector.errors import QueryFailed
 from ltrain_collector.query.access import StatementCheck, TableFunctions, without_hints
 from ltrain_collector.query.limits import TOO_LARGE, Limits, RoleLimits
 from ltrain_collector.query.policy import READER, TABLE_FILTERS, access_denied, policy_for
-from ltrain_collector.query.response import (
-    is_revision_query,
-    revision_block,
-    zero_revision_query,
-)
+from ltrain_collector.query.response import is_revision_query, revision_block, zero_revision_query
 from ltrain_collector.query.sessions import Session, Sessions
 from ltrain_collector.query.statement import Statement
 from ltrain_collector.query.syntax import ParsedStatement, parse_statement, too_deep_error

@@ -22,12 +22,7 @@ from ltrain_collector.http import (
     RequestBuffer,
     Tls,
 )
-from ltrain_collector.ingest import (
-    BODY_TIMEOUT,
-    MAX_BODY_BYTES,
-    Intake,
-    error_status,
-)
+from ltrain_collector.ingest import BODY_TIMEOUT, MAX_BODY_BYTES, Intake, error_status
 from ltrain_collector.signals import SIGNALS, Signal
 
 MAX_CONCURRENT_READS = 16

@@ -5,9 +5,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
-    ExportMetricsServiceRequest,
-)
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
 from ltrain_collector.signals.values import Row, add_attributes, nested_rows, parse_id
 

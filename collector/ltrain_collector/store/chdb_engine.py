@@ -145,10 +145,7 @@ class Engine:
         setup: Iterable[str] = (),
     ) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
         """Yield the schema of the result, and its batches in bounded memory."""
-        with (
-            query_errors(),
-            adbc_driver_manager.AdbcConnection(self._adbc) as connection,
-        ):
+        with query_errors(), adbc_driver_manager.AdbcConnection(self._adbc) as connection:
             for statement in (*setup, *setup_statements(settings, database)):
                 with _executed(connection, statement):
                     pass

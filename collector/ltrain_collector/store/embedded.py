@@ -38,10 +38,7 @@ class EmbeddedBackend:
     ) -> Iterator[pl.DataFrame]:
         """Yield an empty frame with the schema, then the frames of the result."""
         settings = {**as_settings(params), **FRAME_SETTINGS, **time_limit(max_seconds)}
-        with self._engine.batches(sql, settings | READ_SETTINGS) as (
-            schema,
-            batches,
-        ):
+        with self._engine.batches(sql, settings | READ_SETTINGS) as (schema, batches):
             yield empty_frame(schema)
             for batch in batches:
                 yield to_polars(batch)

@@ -168,10 +168,7 @@ def import_files(
 
 
 def _batches(
-    paths: list[Path],
-    on_progress: Callable[[Progress], None],
-    counts: ImportCounts,
-    trusted: bool,
+    paths: list[Path], on_progress: Callable[[Progress], None], counts: ImportCounts, trusted: bool
 ) -> Iterator[Batch]:
     """Yield the encoded rows of all files in batches of a little more than `BATCH_BYTES`."""
     pending, size = defaultdict[str, list[Block]](list), 0

@@ -101,10 +101,7 @@ def _write_failure_span(
     }
     tracer = trace.get_tracer(SCOPE_INSTRUMENT)
     span = tracer.start_span(
-        request.method,
-        kind=SpanKind.CLIENT,
-        attributes=span_attributes,
-        start_time=start_time,
+        request.method, kind=SpanKind.CLIENT, attributes=span_attributes, start_time=start_time
     )
     span.set_status(StatusCode.ERROR)
     span.end()

@@ -149,10 +149,7 @@ def known_entry_point_names() -> frozenset[str]:
 
 
 def _choose(
-    library: Library,
-    provider: str,
-    off: frozenset[str],
-    installed: Mapping[str, list[EntryPoint]],
+    library: Library, provider: str, off: frozenset[str], installed: Mapping[str, list[EntryPoint]]
 ) -> InstrumentorChoice:
     instrumentor: Instrumentor | None = None
     chosen_entry: EntryPoint | None = None

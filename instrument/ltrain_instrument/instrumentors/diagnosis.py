@@ -128,11 +128,7 @@ HARMFUL_SAMPLERS = (
 HARMFUL_VALUES = (
     ("OTEL_SDK_DISABLED", ("true",), "nothing is recorded"),
     ("OTEL_TRACES_EXPORTER", ("none", "console"), "no span is sent to a collector"),
-    (
-        "OTEL_TRACES_SAMPLER",
-        HARMFUL_SAMPLERS,
-        "rollouts are recorded incompletely",
-    ),
+    ("OTEL_TRACES_SAMPLER", HARMFUL_SAMPLERS, "rollouts are recorded incompletely"),
     (
         "OTEL_CONFIG_FILE",
         (),

@@ -22,10 +22,7 @@ UNREDACTED_NAMES = frozenset(
 """Attributes that hold the kind of a span, from a closed set of words: never content."""
 
 _LTRAIN_CONTENT = frozenset(
-    (
-        *(attributes.OUTCOME_REASON, attributes.TASK_INPUT, attributes.TASK_FIELDS),
-        attributes.RESULT,
-    )
+    (*(attributes.OUTCOME_REASON, attributes.TASK_INPUT, attributes.TASK_FIELDS), attributes.RESULT)
 )
 """The attributes of ltrain's own that hold content."""
 

@@ -151,11 +151,7 @@ class LearnerClient(ExitStack):
             BadSamples: when the rows cannot be trained on.
         """
         answer = self._request(
-            "step",
-            samples=samples,
-            objective=objective.encode(),
-            version=version,
-            dataset=dataset,
+            "step", samples=samples, objective=objective.encode(), version=version, dataset=dataset
         )
         return StepReport(**(answer | {"warnings": tuple(answer["warnings"])}))
 

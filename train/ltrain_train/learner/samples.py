@@ -200,10 +200,7 @@ def _check_frame(frame: pl.DataFrame, path: Path, vocab_size: int) -> None:
             temperature.is_null() | ~(temperature > 0),
             "its temperature must be above 0: a greedy sample has no probability to learn from",
         ),
-        (
-            highest >= vocab_size,
-            f"a token id is not below {vocab_size}, the model's vocabulary",
-        ),
+        (highest >= vocab_size, f"a token id is not below {vocab_size}, the model's vocabulary"),
     )
     for is_bad, reason in checks:
         bad_rows = frame.filter(is_bad.fill_null(True))

@@ -18,11 +18,7 @@ LINK = re.compile(r"^ltrain: open (http://\S+)$", re.MULTILINE)
 
 @contextmanager
 def serve_pages(
-    home: Path,
-    store: str,
-    recipe: Path,
-    keep_open: Sequence[int],
-    announce: Callable[[str], None],
+    home: Path, store: str, recipe: Path, keep_open: Sequence[int], announce: Callable[[str], None]
 ) -> Iterator[None]:
     """Serve pages on a store and a home in the block, and announce their link.
 

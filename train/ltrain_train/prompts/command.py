@@ -20,12 +20,7 @@ from ltrain_train.prompts.critic import PromptCritic
 from ltrain_train.prompts.optimizer import PromptOptimizer
 from ltrain_train.prompts.prompt_waves import PromptWaves
 from ltrain_train.prompts.proposal_log import ProposalLog
-from ltrain_train.rollout import (
-    ChatModel,
-    RewardLimits,
-    load_tasks,
-    rollout_logs,
-)
+from ltrain_train.rollout import ChatModel, RewardLimits, load_tasks, rollout_logs
 from ltrain_train.runs import (
     Journal,
     Plan,

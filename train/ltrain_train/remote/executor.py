@@ -18,14 +18,7 @@ from ltrain_collector.access import sign_admin
 from ltrain_instrument.prompts import prompt_fields
 from ltrain_train.errors import NoWorkers
 from ltrain_train.gateway import GatewayRefused, GatewayUnreachable
-from ltrain_train.leases import (
-    LeasedAttempt,
-    LeaseResult,
-    Offer,
-    Results,
-    ResultsRequest,
-    Room,
-)
+from ltrain_train.leases import LeasedAttempt, LeaseResult, Offer, Results, ResultsRequest, Room
 from ltrain_train.remote.lease_client import LeaseClient
 from ltrain_train.workers import Attempt, AttemptResult, OnEnd, Outcome, parse_json
 
@@ -43,12 +36,7 @@ class RemoteExecutor:
     """Offers attempts to the workers of one gateway; thread-safe."""
 
     def __init__(
-        self,
-        url: str,
-        secret: str,
-        *,
-        on_end: OnEnd,
-        given_up: Callable[[], str] = lambda: "",
+        self, url: str, secret: str, *, on_end: OnEnd, given_up: Callable[[], str] = lambda: ""
     ) -> None:
         """Begin to ask the gateway for results.
 

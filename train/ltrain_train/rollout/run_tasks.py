@@ -138,11 +138,7 @@ def _run_locked(
         policy=options.policy,
         keep_open=lock.descriptors,
     )
-    with (
-        run.working(),
-        Runner(options.program, environment) as runner,
-        lock.working(),
-    ):
+    with run.working(), Runner(options.program, environment) as runner, lock.working():
         results = runner.run(
             options.mode,
             WAVE,

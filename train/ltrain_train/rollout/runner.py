@@ -38,13 +38,7 @@ from ltrain_train.rollout.store_keys import StoreKeys
 from ltrain_train.rollout.tasks import Task, require_unique_ids
 from ltrain_train.schedule import EarlyStop
 from ltrain_train.store import open_service_provider
-from ltrain_train.workers import (
-    Attempt,
-    AttemptResult,
-    Executor,
-    RolloutResult,
-    WaveResult,
-)
+from ltrain_train.workers import Attempt, AttemptResult, Executor, RolloutResult, WaveResult
 
 START_TIMEOUT = 120.0
 """Maximum seconds for a worker to import the agent."""

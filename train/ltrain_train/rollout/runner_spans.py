@@ -60,11 +60,7 @@ class SpanWriter:
         self._tracer = provider.get_tracer(attributes.SCOPE_RUNNER)
 
     def write_dispatch(
-        self,
-        identity: Identity,
-        lease: float,
-        task_input: Any,
-        prompts: Mapping[str, Prompt],
+        self, identity: Identity, lease: float, task_input: Any, prompts: Mapping[str, Prompt]
     ) -> AttemptSpans:
         """Write the dispatch span of an attempt, which this runner leases for `lease` seconds."""
         now = time.time_ns()

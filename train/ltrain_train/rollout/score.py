@@ -206,11 +206,7 @@ def _find_unseen(store: "Store", report: ScoreReport, began: int) -> str:
 
 
 def score_rollouts(
-    run: str,
-    rollouts: Sequence[StoredRollout],
-    scorer: Scorer,
-    writer: SpanWriter,
-    name: str,
+    run: str, rollouts: Sequence[StoredRollout], scorer: Scorer, writer: SpanWriter, name: str
 ) -> ScoreReport:
     """Judge the rollouts of `run` and write the values; `name` takes the place of `reward`."""
     report = ScoreReport(run)

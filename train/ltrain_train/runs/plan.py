@@ -104,10 +104,7 @@ class Plan:
     def services(self, lock: RunLock) -> Services:
         """Return the store and the gateway of the run; they hold `lock` until they have ended."""
         return Services(
-            self.home,
-            policies=self.served,
-            serve=self.serve_arguments,
-            keep_open=lock.descriptors,
+            self.home, policies=self.served, serve=self.serve_arguments, keep_open=lock.descriptors
         )
 
     @property

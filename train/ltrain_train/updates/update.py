@@ -15,12 +15,7 @@ from ltrain_instrument import attributes
 from ltrain_train.gateway import GatewayClient
 from ltrain_train.learner import Objective, StepReport
 from ltrain_train.policy import Policies
-from ltrain_train.publishing import (
-    TrainedVersion,
-    promote,
-    register,
-    registers_adapters,
-)
+from ltrain_train.publishing import TrainedVersion, promote, register, registers_adapters
 from ltrain_train.runs import Phases
 from ltrain_train.updates.learners import PolicyLearner
 from ltrain_train.updates.training_rows import LeftOut, select_rows

@@ -16,12 +16,7 @@ from ltrain_instrument.files import make_private
 from ltrain_instrument.prompts import prompt_environment
 from ltrain_train.processes import Child, ChildDied, Children, Command
 from ltrain_train.workers.attempt import Attempt, AttemptResult, Outcome, result_of_death
-from ltrain_train.workers.executor import (
-    KILL_GRACE,
-    AgentProcesses,
-    OnEnd,
-    instrumented_command,
-)
+from ltrain_train.workers.executor import KILL_GRACE, AgentProcesses, OnEnd, instrumented_command
 from ltrain_train.workers.results import parse_json
 
 MAX_RESULT_BYTES = 16 << 20

@@ -253,9 +253,7 @@ ALARMS = {
         "more, over 256 tokens or more",
     ),
     "stale": AlarmKind(
-        _stale,
-        "rollouts that are left out as `stale`",
-        "more than 5 % of the wave's rollouts",
+        _stale, "rollouts that are left out as `stale`", "more than 5 % of the wave's rollouts"
     ),
 }
 """The kinds of alarms by name; `make docs` makes the table of `docs/alarms.md` from them."""

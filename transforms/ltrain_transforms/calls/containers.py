@@ -14,13 +14,7 @@ The gateway and captures record each HTTP request, so their spans with equal inp
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
-from ltrain_transforms.calls.call import (
-    SLACK,
-    Call,
-    ancestors,
-    comparable_output,
-    last_input,
-)
+from ltrain_transforms.calls.call import SLACK, Call, ancestors, comparable_output, last_input
 from ltrain_transforms.dialects import Partial
 from ltrain_transforms.traces import Span, messages_text
 

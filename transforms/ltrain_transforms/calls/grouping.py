@@ -14,13 +14,7 @@ around several calls is none of them (see `containers`).
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from ltrain_transforms.calls.call import (
-    SLACK,
-    Call,
-    ancestors,
-    comparable_output,
-    last_input,
-)
+from ltrain_transforms.calls.call import SLACK, Call, ancestors, comparable_output, last_input
 from ltrain_transforms.calls.containers import as_containers
 from ltrain_transforms.dialects import Partial
 from ltrain_transforms.traces import Role, Span

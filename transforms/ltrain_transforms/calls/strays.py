@@ -21,12 +21,7 @@ from heapq import heapify, heappop, heappush
 
 import polars as pl
 
-from ltrain_transforms.calls.call import (
-    SLACK,
-    Call,
-    comparable_output,
-    last_input,
-)
+from ltrain_transforms.calls.call import SLACK, Call, comparable_output, last_input
 from ltrain_transforms.dialects import describe
 from ltrain_transforms.traces import FAILURES, Role, iter_spans
 

@@ -55,8 +55,7 @@ def _advantages(
         part_advantage=check_advantages(outcome.estimator, advantage, frame.height)
     )
     return by_part.group_by("execution_id", maintain_order=True).agg(
-        outcome_advantage=pl.col("part_advantage").mean(),
-        parts=pl.struct("part", "part_advantage"),
+        outcome_advantage=pl.col("part_advantage").mean(), parts=pl.struct("part", "part_advantage")
     )
 
 

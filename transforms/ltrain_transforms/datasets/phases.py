@@ -149,11 +149,7 @@ def credit_reach(recipe: Recipe) -> Reach:
 
 
 def credit_round(
-    folder: Draft,
-    recipe: Recipe,
-    number: int,
-    executions: pl.DataFrame,
-    scope: CreditScope,
+    folder: Draft, recipe: Recipe, number: int, executions: pl.DataFrame, scope: CreditScope
 ) -> pl.DataFrame:
     """Run phase 2 on whole waves: write rewards and transitions by batch, and return `DROPS`."""
     ids = executions.select("execution_id", "batch")

@@ -13,21 +13,10 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from ltrain_transforms.calls import STATE_COLUMNS, calls, executions, idle_cutoff
-from ltrain_transforms.credit import (
-    credit_inputs,
-    outcome_advantages,
-    select_groups,
-    transitions,
-)
+from ltrain_transforms.credit import credit_inputs, outcome_advantages, select_groups, transitions
 from ltrain_transforms.policy_lineage import OUTDATED
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.rewards import (
-    apply_gates,
-    is_judged,
-    outcomes,
-    read_evaluations,
-    rewards,
-)
+from ltrain_transforms.rewards import apply_gates, is_judged, outcomes, read_evaluations, rewards
 from ltrain_transforms.samples import samples
 from ltrain_transforms.source import (
     DEFAULT_SCOPE,

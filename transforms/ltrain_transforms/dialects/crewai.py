@@ -39,9 +39,7 @@ def _agent(span: Span) -> Partial:
     task, context = outputs.get("description") or inputs.get("messages"), inputs.get("context")
     texts = [text for text in (task, context) if isinstance(text, str) and text]
     return non_empty(
-        agent=span.get("graph.node.id"),
-        input="\n\n".join(texts),
-        output=outputs.get("raw"),
+        agent=span.get("graph.node.id"), input="\n\n".join(texts), output=outputs.get("raw")
     )
 
 

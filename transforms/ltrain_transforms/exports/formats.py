@@ -11,12 +11,7 @@ from typing import Any
 
 from ltrain_instrument.errors import UnknownName
 from ltrain_instrument.files import move_into_place, temporary_directory
-from ltrain_transforms.datasets import (
-    Dataset,
-    Progress,
-    count_reasons,
-    ignore_progress,
-)
+from ltrain_transforms.datasets import Dataset, Progress, count_reasons, ignore_progress
 from ltrain_transforms.exports import (
     conversations,
     preferences,
@@ -74,10 +69,7 @@ def export_dataset(
     suffix, export = FORMATS[to]
     if out.suffix != suffix:
         raise BadExport(f"{to} is written as {suffix}, and --out is {out}. Name it *{suffix}.")
-    with (
-        temporary_directory(out) as folder,
-        ExportJob(dataset, options, folder, progress) as job,
-    ):
+    with temporary_directory(out) as folder, ExportJob(dataset, options, folder, progress) as job:
         result = export(job)
         reasons = count_reasons(result.drops)
         if not result.lineage and not allow_empty:

@@ -36,7 +36,7 @@ from ltrain_transforms.traces import Fields
 
 REASONS = {
     "not_rendered": "the chat template refuses its messages, or does not render its answer after "
-    "its prompt",
+    "its prompt"
 }
 
 OF_SAMPLING = ("constrained", "filtered", "greedy", "no_version", "untrusted_tokens", "without_key")
@@ -173,11 +173,7 @@ def render_answer(
 
 
 def _render(
-    tokenizer: Any,
-    messages: list[ChatMessage],
-    tools: list[Fields],
-    *,
-    generation_prompt: bool,
+    tokenizer: Any, messages: list[ChatMessage], tools: list[Fields], *, generation_prompt: bool
 ) -> list[int]:
     ids: list[int] = tokenizer.apply_chat_template(
         messages,

@@ -40,10 +40,7 @@ def _line(conversation: Conversation) -> Line:
     weighted = [message for message in messages if "weight" in message]
     if len(weighted) == 1:
         del weighted[0]["weight"]
-    return {
-        "messages": messages,
-        **({"tools": conversation.tools} if conversation.tools else {}),
-    }
+    return {"messages": messages, **({"tools": conversation.tools} if conversation.tools else {})}
 
 
 def _with_weight(message: ChatMessage, weight: int) -> ChatMessage:

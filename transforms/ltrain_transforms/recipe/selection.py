@@ -91,14 +91,7 @@ class Filter(Section):
     too_long: Literal["call", "row"] = "call"
     """The dropped part of a longer row: the calls that do not fit, or all of its calls."""
     allow: tuple[
-        Literal[
-            "incomplete",
-            "redacted",
-            "truncated",
-            "undelivered",
-            "constrained",
-            "no_version",
-        ],
+        Literal["incomplete", "redacted", "truncated", "undelivered", "constrained", "no_version"],
         ...,
     ] = ()
     """Reasons of drops that this recipe ignores: such executions and calls are trained."""

@@ -75,11 +75,7 @@ def _run(
     # broad: the data may make a user's function raise anything; the rule still runs on the other
     # executions, and each failure becomes a drop with the execution and the error
     except Exception as error:
-        failure = {
-            "execution_id": execution,
-            "evidence": execution,
-            "error": error_text(error),
-        }
+        failure = {"execution_id": execution, "evidence": execution, "error": error_text(error)}
         return pl.DataFrame([failure], RESULTS)
     return numbered.sort("seq", nulls_last=True, maintain_order=True).select(
         pl.col(name).cast(dtype) for name, dtype in RESULTS.items()

@@ -4,14 +4,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from ltrain_transforms.states.values import parse_structured, to_json
-from ltrain_transforms.traces import (
-    REQUEST,
-    RESULT,
-    TEXT,
-    Message,
-    MessagePart,
-    read_messages,
-)
+from ltrain_transforms.traces import REQUEST, RESULT, TEXT, Message, MessagePart, read_messages
 
 SEPARATOR = "\x1e"
 """Separates the turns of a prompt, so that no text is found across two of them."""

@@ -214,9 +214,7 @@ CALL_COLUMNS = (
 )
 
 CALLS = Table(
-    "calls",
-    "One component invocation, merged from the spans that describe it.",
-    CALL_COLUMNS,
+    "calls", "One component invocation, merged from the spans that describe it.", CALL_COLUMNS
 )
 
 

@@ -3,15 +3,7 @@
 import polars as pl
 
 from ltrain_collector import promoted_columns
-from ltrain_transforms.tables.column import (
-    EXECUTION,
-    FLAG,
-    INTEGER,
-    STRING,
-    STRINGS,
-    Column,
-    Table,
-)
+from ltrain_transforms.tables.column import EXECUTION, FLAG, INTEGER, STRING, STRINGS, Column, Table
 
 ATTRIBUTES = pl.Map(pl.String(), pl.String())
 

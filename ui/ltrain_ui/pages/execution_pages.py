@@ -12,13 +12,7 @@ from starlette.routing import Route
 from ltrain_collector.errors import BadParameter
 from ltrain_transforms.errors import NothingToShow
 from ltrain_transforms.reports import Kind, Reference
-from ltrain_transforms.show import (
-    SHADES,
-    Extent,
-    RolloutTree,
-    trained_rows,
-    tree_values,
-)
+from ltrain_transforms.show import SHADES, Extent, RolloutTree, trained_rows, tree_values
 from ltrain_ui.addresses import FOLDERS, KeyLink, address_of, tokens_address
 from ltrain_ui.listing import FIELDS, ListQuery, neighbours, parse_number, read_page
 from ltrain_ui.pages.feedback_pages import PageFeedback, page_feedback

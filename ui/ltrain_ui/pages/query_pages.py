@@ -22,11 +22,7 @@ class QueryPages:
 
     def routes(self) -> list[Route]:
         """Return the addresses and their functions."""
-        return [
-            Route("/find", self.find),
-            Route("/sql", self.sql),
-            Route("/sql.csv", self.csv),
-        ]
+        return [Route("/find", self.find), Route("/sql", self.sql), Route("/sql.csv", self.csv)]
 
     def sql(self, request: Request) -> Response:
         """Run a query, and show the first rows of its result."""

@@ -18,10 +18,7 @@ class VersionPages:
 
     def routes(self) -> list[Route]:
         """Return the addresses and their functions."""
-        return [
-            Route("/policies/{id}", self.policy),
-            Route("/datasets/{id}", self.dataset),
-        ]
+        return [Route("/policies/{id}", self.policy), Route("/datasets/{id}", self.dataset)]
 
     def policy(self, request: Request) -> Response:
         """Show a version of a policy and its lineage."""

@@ -8,12 +8,7 @@ from ltrain_transforms.recipe import Recipe
 EQUAL_REWARDS = frozenset({"no_spread", "superseded"})
 """Drop reasons of a wave in which all rewards within each group are equal."""
 
-TIMES = {
-    "gen": ("generate",),
-    "data": ("settle", "build"),
-    "train": ("train",),
-    "load": ("load",),
-}
+TIMES = {"gen": ("generate",), "data": ("settle", "build"), "train": ("train",), "load": ("load",)}
 """The phases whose seconds each column adds up."""
 MIN_WIDTH = 6
 """Characters of a score."""
