@@ -105,7 +105,7 @@ class PolicyDrift(LtrainError, RuntimeError):
 
 
 class BadBase(LtrainError, ValueError):
-    """A model directory lacks a file that training starts from."""
+    """A model directory lacks a file that training needs."""
 
 
 class TooLittleMemory(LtrainError, MemoryError):

@@ -24,7 +24,7 @@ QUERY = (
 TIMEOUT = 10.0
 """Seconds for nvidia-smi to answer; without its persistence mode it takes up to three."""
 INSTALL = "Move .venv and .venv-vllm away, and run: make setup DEVICE=cuda"
-"""The fix for a GPU that the installed torch is not built for."""
+"""The fix for a GPU that the installed torch does not support."""
 
 DRIVER = "Update NVIDIA's driver: the locked torch is built for CUDA 13, which needs 580 or newer."
 """The fix for a torch that is built for GPUs and cannot use one."""

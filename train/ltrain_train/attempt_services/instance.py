@@ -66,7 +66,7 @@ class HealthCheck:
     health: str
     port: int
     children: Children
-    """What owns the processes of a command."""
+    """The owner of the processes of a command."""
     environ: Mapping[str, str | None] = field(repr=False)
     """Environment variables of a command."""
     folder: Path
@@ -167,8 +167,8 @@ class Instance:
     def find_fault(self, start: int) -> str:
         """Return how the instance ended during its use by an attempt; '' if it runs.
 
-        An instance that runs and is not healthy is started again. That is no fault: the attempt may
-        have caused it.
+        An instance that runs and is not healthy is started again. That is not a fault: the attempt
+        may have caused it.
         """
         until = time.monotonic() + DEATH_GRACE
         while (child := self._child_of(start)) is not None:

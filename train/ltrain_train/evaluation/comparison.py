@@ -131,7 +131,7 @@ class Difference:
     """The paired difference of a version from the first one."""
 
     changes: Mapping[str, float]
-    """Differences by task, over the tasks that both versions have a score of."""
+    """Differences by task, over the tasks that have a score of both versions."""
     interval: Interval | None
     """Paired interval of the mean difference; None without spread."""
 

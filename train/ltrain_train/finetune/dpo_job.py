@@ -77,7 +77,7 @@ def run_job(
     """Run a job in a process and yield its events but the last, `done`.
 
     Args:
-        file: file that the job is written to.
+        file: the new file of the job.
         log: file of the process's output.
         hang_timeout: seconds without an event after which the process counts as hung.
     """

@@ -76,7 +76,7 @@ class OfflineReport:
 
     policy: str
     from_version: int
-    """The version that training starts from."""
+    """The version at the start of training."""
     dataset: str
     """The dataset's id."""
     folder: Path

@@ -1,4 +1,4 @@
-"""The input of an offline trainer: the recipe, the dataset, and the version to start from."""
+"""The input of an offline trainer: the recipe, the dataset, and the version at the start."""
 
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -54,7 +54,7 @@ class OfflineSource:
     plan: Plan
     dataset: Dataset
     lineage: Lineage
-    """Of the version that training starts from."""
+    """The lineage of the version at the start of training."""
     weights: Path
     """Directory of the full weights that training starts from, with the tokenizer."""
 
@@ -116,7 +116,7 @@ def open_source(
 
 
 def _find_weights(plan: Plan) -> Path:
-    """Return the directory of the weights that training starts from."""
+    """Return the directory of the weights at the start of training."""
     policies, name = Policies(plan.home), plan.policy
     if not policies.versions(name):
         if plan.model is None:

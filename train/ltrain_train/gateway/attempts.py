@@ -34,7 +34,7 @@ class AttemptCalls:
     tokens: int = 0
     """Number of tokens that the policy sampled in them."""
     answer: dict[str, float] | None = None
-    """What the close returned, once it is on disk."""
+    """The result of the close, once it is on disk."""
     spans: int = 0
     """Number of ended call spans, failed calls included."""
     unanswered: set[bytes] = field(default_factory=set)

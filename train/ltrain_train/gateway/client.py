@@ -41,7 +41,7 @@ class CallCounts:
 
 
 class Health(BaseModel):
-    """What the gateway answers at `/health`; empty without a gateway."""
+    """The answer of the gateway at `/health`; empty without a gateway."""
 
     status: str = ""
     """`ready`, or `waiting` while calls wait."""

@@ -20,7 +20,7 @@ class CloseRecord(BaseModel):
     expires: float
     """Unix seconds at which the attempt's key expires."""
     counts: dict[str, float]
-    """What the close returned."""
+    """The result of the close."""
 
 
 class ClosedAttempts:

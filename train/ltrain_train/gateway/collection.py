@@ -53,11 +53,11 @@ class CollectionServer:
         self.upstream = upstream
         self.post = upstream.post
         self.missing = tuple(name for name in LOSSES if name not in reported)
-        """What its answers lack, as in `ltrain.unavailable`."""
+        """The fields that its answers lack, as in `ltrain.unavailable`."""
 
     @property
     def notice(self) -> str:
-        """What is lost, as a sentence for the start."""
+        """The loss, as a sentence for the start."""
         losses = ", ".join(LOSSES[name] for name in self.missing)
         return (
             f"model '{self.upstream.model}' of {self.upstream.address} has no version here: its "

@@ -24,7 +24,7 @@ from ltrain_train.gateway.serving.publication import Publication, ServedVersion
 from ltrain_train.gateway.trainable_requests import NEUTRAL_SAMPLING, require_trainable
 
 TOO_LONG = re.compile(r"maximum (context|model) length|max_model_len")
-"""What vLLM says of a request with more tokens than it serves."""
+"""The error of vLLM for a request with more tokens than it serves."""
 LENGTH_SETTING = (
     "The limit is serve.max_model_len in the recipe (`ltrain serve --max-model-len`); unset, it is "
     "as many tokens as the model allows and the memory holds."

@@ -22,7 +22,7 @@ from ltrain_transforms.recipe import Route
 
 
 class BadRoute(LtrainError, ValueError):
-    """A route that is no route, or whose key is not set."""
+    """A text that is not a route, or a route whose key is not set."""
 
 
 class RouteServer:

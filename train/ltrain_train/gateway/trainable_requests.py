@@ -75,7 +75,7 @@ REQUIRED_ALLOW: dict[str, Allow] = {
         Allow.MULTIMODAL,
     ),
 }
-"""What a recipe must allow for a field of vLLM's API."""
+"""The exception that a recipe must allow for a field of vLLM's API."""
 
 REASONS: dict[Allow, str] = {
     Allow.CONSTRAINED: "its probabilities could not be recomputed",

@@ -43,7 +43,7 @@ class Trainer(Protocol):
         ...
 
     def load(self, directory: Path) -> None:
-        """Load a checkpoint to continue from.
+        """Load a checkpoint, from which training continues.
 
         Raises:
             BadCheckpoint: when the checkpoint does not fit this learner.

@@ -59,7 +59,7 @@ class LearnerClient(ExitStack):
 
         Args:
             train: the training settings; of these, the process has the ones of `Job`.
-            base: model directory that training starts from.
+            base: directory of the model at the start of training.
             directory: folder of the log.
             children: owner of the process; by default the client's own.
             settings: further fields of the `Job`.
@@ -143,7 +143,7 @@ class LearnerClient(ExitStack):
 
         Args:
             samples: parquet file or folder of the rows.
-            objective: what the rows are trained for.
+            objective: the loss and the optimizer settings.
             version: the policy version that the weights are, with which drift is measured.
             dataset: id of the dataset, for spans.
 
@@ -177,7 +177,7 @@ class LearnerClient(ExitStack):
         self._request("save", directory=directory)
 
     def load(self, directory: Path) -> None:
-        """Load a checkpoint to continue from.
+        """Load a checkpoint, from which training continues.
 
         Raises:
             BadCheckpoint: when it is incomplete, or of another base model or LoRA shape.

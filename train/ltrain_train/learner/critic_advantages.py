@@ -24,7 +24,7 @@ WHITENING_EPSILON = 1e-8
 
 @dataclass(frozen=True, slots=True)
 class Estimates:
-    """What the critic's values make of an update's rows, over all response tokens."""
+    """The credit of an update's rows by the critic's values, over all response tokens."""
 
     advantages: Floats
     """0 for tokens that were not sampled."""

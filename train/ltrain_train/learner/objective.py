@@ -1,4 +1,4 @@
-"""The objective of one update: what a `step` request trains its rows for.
+"""The objective of one update: the loss and the settings of a `step` request.
 
 It travels with each request and, inside the batch, to every rank. So one learner process serves
 every objective; the process itself has only its `Job`.
@@ -18,8 +18,8 @@ from ltrain_transforms.recipe import Critic, Train, VerlActor
 class Objective:
     """The loss, its corrections and the optimizer settings of one update.
 
-    The other fields are keys of the recipe's [train], with their meaning. How much each token
-    counts is no part of it: the rows have `loss_weight`.
+    The other fields are keys of the recipe's [train], with their meaning. The weight of
+    each token is in the rows, as `loss_weight`.
     """
 
     kind: Kind = "rl"

@@ -16,10 +16,10 @@ from ltrain_transforms.recipe import Train, Verl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What shapes one learner process; each `step` request has its own objective."""
+    """The settings of one learner process; each `step` request has its own objective."""
 
     base: Path
-    """The model directory that training starts from."""
+    """The directory of the model at the start of training."""
     lora_rank: int
     """Rank of the adapter; 0: all weights are trained."""
     lora_alpha: int
@@ -36,11 +36,11 @@ class Job:
     recipe: str = ""
     """The recipe's digest, for spans."""
     checkpoint: Path | None = None
-    """Checkpoint to continue from."""
+    """Checkpoint from which training continues."""
     adapter: Path | None = None
     """Adapter to start from, without a checkpoint; None: a new one."""
     reference: Reference | None = None
-    """What the KL divergence is from; None: the trained model without its adapter."""
+    """The model of the KL divergence; None: the trained model without its adapter."""
     critic: bool = False
     """Whether a critic is trained beside the policy."""
     scratch: Path | None = None
@@ -116,4 +116,4 @@ class StepReport:
     undone: int = 0
     """Optimizer steps that were undone because a number was not finite; not in `steps`."""
     warnings: tuple[str, ...] = ()
-    """What a user must know about this update, one sentence each."""
+    """Warnings to the user about this update, one sentence each."""

@@ -37,7 +37,7 @@ COLUMNS = (
 CRITIC_COLUMNS = ("execution_id", "policy", "token_rewards", "call_positions")
 """Further columns, which a critic reads."""
 Kind = Literal["rl", "sft"]
-"""What rows are trained for: a policy loss, or the cross-entropy of their tokens."""
+"""The loss of the rows: a policy loss, or the cross-entropy of their tokens."""
 PER_TOKEN = ("response_mask", "rollout_logprobs", "advantages", "loss_weight")
 
 
@@ -49,7 +49,7 @@ def read_rows(
     Args:
         path: parquet file or folder.
         vocab_size: number of token ids of the model.
-        kind: what the rows are trained for. `sft` needs no sampled tokens; the columns that it does
+        kind: the loss of the rows. `sft` needs no sampled tokens; the columns that it does
             not read get neutral values.
         critic: also read the columns of a critic.
 

@@ -114,7 +114,7 @@ class OnlineRun:
             self._evaluate("test", 0)
 
     def _test_end(self) -> None:
-        """Test the served version, if it is not the one that the run started from."""
+        """Test the served version, unless the run started with it."""
         tested = {wave.policy: wave.version for wave in self.journal.waves_of("test", 0)}
         if tested != {policy.name: policy.version for policy in self.policies}:
             # wave 0 is of the start, also where a better version of an earlier run is served

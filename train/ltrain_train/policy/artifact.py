@@ -1,4 +1,4 @@
-"""What a version can be: full weights, a LoRA adapter in PEFT's layout, or a prompt.
+"""The kinds of a version: full weights, a LoRA adapter in PEFT's layout, or a prompt.
 
 Each kind has its check, which reads only configurations and the headers of weight files.
 """
@@ -17,13 +17,13 @@ from ltrain_transforms.artifacts import Artifact
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 ADAPTER_PREFIX = "base_model.model."
-"""What PEFT puts before the name of each adapted module."""
+"""The prefix that PEFT gives the name of each adapted module."""
 ADAPTER_PARTS = ("lora_A.weight", "lora_B.weight")
 """The two matrices of an adapted module: [rank, inputs] and [outputs, rank]."""
 
 
 class AdapterConfig(BaseModel):
-    """What a server and a merge read of `adapter_config.json`; other kinds of adapters fail."""
+    """The keys of `adapter_config.json` that a server and a merge read; other adapters fail."""
 
     model_config = ConfigDict(frozen=True)
 

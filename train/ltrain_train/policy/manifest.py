@@ -10,7 +10,7 @@ from ltrain_train.errors import BadModel
 from ltrain_transforms.policy_file import LEDGER, POLICY_MANIFEST, PolicyFile, PolicyVersion
 
 LINEAGE_FILES = frozenset({POLICY_MANIFEST, LEDGER})
-"""Files of a version that are not of the artifact: they say where it comes from."""
+"""Files of a version that are not of the artifact: they record its origin."""
 
 
 def read_manifest(directory: Path) -> PolicyVersion:

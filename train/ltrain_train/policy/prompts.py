@@ -13,7 +13,7 @@ def read_prompt_version(policies: Policies, name: str, version: int) -> Prompt:
 
     Raises:
         UnknownVersion: when the version does not exist.
-        BadModel: when it is no prompt, or cannot be read.
+        BadModel: when it is not a prompt, or cannot be read.
     """
     artifact = policies.read_version(name, version).artifact
     if artifact != "prompt":
@@ -43,7 +43,7 @@ def register_prompt(
     So the same text has one version, also if a killed run had written it.
 
     Args:
-        parent: the version that it was made from.
+        parent: the version whose text was edited.
         recipe: digest of the recipe.
     """
     for version in policies.versions(name):

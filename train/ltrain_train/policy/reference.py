@@ -28,7 +28,7 @@ class Reference:
 
 
 def find_reference(policies: Policies, train: Train, policy: str, base: int) -> Reference | None:
-    """Return the model that the divergence is from.
+    """Return the reference model of the divergence.
 
     Args:
         base: its version whose weights the learner loads.

@@ -130,7 +130,7 @@ class Policies:
 
         Args:
             directory: a model, an adapter or a prompt, on the same disk as the policies.
-            parent: the version that it was made from.
+            parent: the version before the training.
             dataset: id of the dataset it was trained on.
             recipe: digest of the recipe.
             base: the version whose weights an adapter, and the checkpoint, need.

@@ -45,7 +45,7 @@ class Command:
 
     argv: Sequence[str]
     log: Path
-    """The file that the output is appended to."""
+    """The file to which the output is appended."""
     env: Mapping[str, str | None] = field(default_factory=dict, repr=False)
     """Variables added to this process's environment; None removes a variable."""
     cwd: Path | None = None

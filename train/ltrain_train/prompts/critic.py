@@ -65,7 +65,7 @@ class PromptCritic:
         critique: str,
         earlier: Sequence[str],
     ) -> str:
-        """Return the answer with a prompt that a critique does not apply to."""
+        """Return the answer with a prompt that was edited against a critique."""
         shown = {"prompt": prompt, "examples": examples, "critique": critique, "earlier": earlier}
         return self._ask(key, EDIT, shown)
 

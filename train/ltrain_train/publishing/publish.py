@@ -77,13 +77,13 @@ class TrainedVersion:
 
     policy: str
     parent: int
-    """The version that training started from."""
+    """The version at the start of training."""
     dataset: str
     """Id of the dataset."""
     recipe: str
     """Digest of the recipe."""
     base: int | None
-    """The version whose weights an adapter, or the checkpoint, is added to."""
+    """The version whose weights the adapter, or the checkpoint, needs."""
     checkpoint: Path | None = None
     """The learner's checkpoint of the new version."""
 

@@ -52,7 +52,7 @@ class Task(BaseModel):
         return {name: fields[name] for name in ("id", "domain", *names) if name in fields}
 
     def set_file_digest(self, file_digest: str) -> None:
-        """Set the digest of the file that the task was read from."""
+        """Set the digest of the task's file."""
         self._file_digest = file_digest
 
 

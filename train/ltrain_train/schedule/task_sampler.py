@@ -19,7 +19,7 @@ from ltrain_train.errors import BadDomains
 
 
 class SampledTask(Protocol):
-    """What the sampler reads of a task."""
+    """The fields of a task that the sampler reads."""
 
     @property
     def id(self) -> str:

@@ -78,7 +78,7 @@ class Learners(ExitStack):
         """Describe the learners.
 
         Args:
-            versions: the version of each policy that it continues from.
+            versions: the version of each policy at the start.
             lock: the run's; the guards of the processes hold it until these have ended.
 
         Raises:

@@ -70,7 +70,7 @@ class TrainingReport:
 
     policy: str
     from_version: int
-    """The version that training starts from."""
+    """The version at the start of training."""
     mode: str
     estimator: str
     dataset: str

@@ -91,7 +91,7 @@ class Updater:
 
         Args:
             dataset: id of the dataset that it was trained on.
-            parent: the version that training started from.
+            parent: the version at the start of training.
             rollouts: the rollouts that it was trained on.
             checkpoints: folder of the checkpoint, which is named after the new version.
         """

@@ -110,7 +110,7 @@ class AttemptResult:
     outcome: Outcome
     reason: str = ""
     output: Any = None
-    """What the agent's function returned or its command printed, if the outcome is `ok`."""
+    """The result of the agent's function or the output of its command, if the outcome is `ok`."""
     died: bool = False
     """Whether an `infra` attempt's process died, perhaps through no fault of the agent."""
 

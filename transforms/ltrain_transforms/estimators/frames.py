@@ -1,7 +1,7 @@
 """The frames that estimators read: `MEMBERS`, one row a compared execution or part; `STEPS`.
 
-An outcome estimator maps `MEMBERS` to one advantage a row, null where there is nothing to compare
-with. A step estimator maps `STEPS` to one advantage a row, 0 where a step has no peer. The frames
+An outcome estimator maps `MEMBERS` to one advantage a row, null where a comparison lacks a second
+member. A step estimator maps `STEPS` to one advantage a row, 0 where a step has no peer. The frames
 hold no text and no tokens, and their order does not depend on storage.
 """
 

@@ -7,7 +7,7 @@ from pydantic import Field, field_validator, model_validator
 from ltrain_transforms.recipe.section import Section
 
 PORT = "{port}"
-"""The part of an address that an instance's port takes the place of."""
+"""The part of an address that an instance's port replaces."""
 
 
 class Service(Section):

@@ -51,7 +51,7 @@ def split_reasons(turns: Turns, merges: Merges, messages: pl.DataFrame) -> dict[
 
     Args:
         messages: `call_id` of each call, its messages `input` and `output`, JSON or null, and the
-            `choice` that the agent continued with.
+            `choice` that the agent used.
     """
     openers = np.flatnonzero(merges.is_opener)
     nearest = merges.nearest[openers]

@@ -1,4 +1,4 @@
-"""What an API of a client is: a conversion of its requests, and one of the server's responses."""
+"""An API of a client: a conversion of its requests, and one of the server's responses."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

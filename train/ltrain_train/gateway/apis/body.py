@@ -120,7 +120,7 @@ OWN_LIMITS = {
     "prompt": "; the gateway takes one prompt in a request, a text or token ids",
     "echo": "; the gateway returns the sampled text only",
 }
-"""What the gateway refuses although an API allows it."""
+"""The gateway refuses a request that an API allows."""
 
 
 def parse_body(fields: type[Body], raw: bytes) -> dict[str, Any]:

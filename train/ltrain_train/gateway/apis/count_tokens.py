@@ -13,7 +13,7 @@ PROMPT_FIELDS = (
     *("messages", "tools", "chat_template", "chat_template_kwargs"),
     *("add_generation_prompt", "continue_final_message"),
 )
-"""Fields of a chat completion that its prompt is rendered from."""
+"""Fields of a chat completion that change its prompt."""
 
 
 async def count_tokens(upstream: Upstream, chat: dict[str, Any], others: list[str]) -> bytes:

@@ -49,7 +49,7 @@ class Trial:
 
     @property
     def choice(self) -> PublishChoice:
-        """What is published after this trial."""
+        """The form of weights that is published after this trial."""
         rates = (CALLS * TOKENS / each for each in (self.with_adapter, self.without))
         with_adapter, without = (f"{rate:,.0f}" for rate in rates)
         reason = (

@@ -33,7 +33,7 @@ class AdapterOptions:
     """The options on adapters of `ltrain serve`."""
 
     publish: Publish
-    """What learners publish."""
+    """The form of weights that learners publish."""
     lora_rank: int
     """Largest rank of adapters; 0: only adapters that are current are served."""
     max_adapters: int

@@ -25,7 +25,7 @@ PATHS: dict[Operation, str] = {
 
 LOAD_ADAPTER, UNLOAD_ADAPTER = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
 ALREADY_LOADED = b"has already been loaded"
-"""What vLLM says of an adapter whose name it has."""
+"""The error of vLLM for an adapter whose name it has."""
 CONNECT_TIMEOUT = 10.0
 """Seconds to connect on the same machine, which may be loading a model on every core."""
 HEALTH_TIMEOUT = 5.0
@@ -131,7 +131,7 @@ class Upstream:
                 raise UpstreamFailed(_refusal(self._name(url), "POST", LOAD_ADAPTER, status, text))
 
     async def unload_adapter(self, name: str) -> None:
-        """Remove an adapter that no call uses; one that the server does not have is no error."""
+        """Remove an adapter that no call uses; the server may lack it."""
         for url in self._servers:
             status, text = await self._send(url, "POST", UNLOAD_ADAPTER, {"lora_name": name})
             if status not in (200, 404):

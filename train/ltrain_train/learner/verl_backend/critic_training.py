@@ -41,7 +41,7 @@ class CriticTraining:
     def add_advantages(
         self, rows: pl.DataFrame, objective: Objective
     ) -> tuple[pl.DataFrame, dict[str, float]]:
-        """Set the advantages of whole executions, and what the critic is trained with.
+        """Set the advantages of whole executions, and the returns that train the critic.
 
         Returns:
             the rows and the metrics.

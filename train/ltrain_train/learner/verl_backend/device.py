@@ -1,4 +1,4 @@
-"""What the learner does differently on a CPU and on GPUs; the only module that compares them.
+"""The differences of the learner on a CPU and on GPUs; the only module that compares them.
 
 The learner's owner detects the device and sets the environment variables of the learner's process,
 which Ray's daemons and workers inherit: Ray and torch read them during import. The processes read

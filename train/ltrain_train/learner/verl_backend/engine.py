@@ -95,7 +95,7 @@ def rejection_mask(
 
 
 def as_training_batch(batch: Any, objective: Objective) -> Any:
-    """Return the batch with what it is trained for."""
+    """Return the batch with its objective."""
     needs_entropy = objective.kind == "rl" and objective.entropy_coefficient > 0
     return tensordict_utils.assign_non_tensor(
         batch, objective=objective, calculate_entropy=needs_entropy

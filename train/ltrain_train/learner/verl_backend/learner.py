@@ -152,7 +152,7 @@ class Learner:
         self.saved = directory
 
     def load(self, directory: Path) -> None:
-        """Load a checkpoint to continue from."""
+        """Load a checkpoint, from which training continues."""
         checkpoint = read_record(directory, make_record(self.job, self.base))
         if self.critic is not None:
             self.notes += self.critic.load(directory)

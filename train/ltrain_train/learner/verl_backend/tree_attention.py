@@ -29,7 +29,7 @@ aten: Any = torch.ops.aten
 
 @dataclass(frozen=True, slots=True)
 class QueryBlock:
-    """Neighbouring nodes and the nodes that they may attend to."""
+    """Neighbouring nodes, and the nodes that are visible to them."""
 
     start: int
     end: int

@@ -101,7 +101,7 @@ class RewardFunction:
         return parse_values(value)
 
     def close(self) -> None:
-        """Do nothing: a function of the user starts nothing that ltrain knows of."""
+        """Do nothing: ltrain cannot know what a function of the user has started."""
 
 
 def _has_parameter(function: Callable[..., Any], name: str) -> bool:

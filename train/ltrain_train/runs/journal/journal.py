@@ -56,7 +56,7 @@ class Journal:
     recipe: str
     """Digest of the recipe."""
     policies: dict[str, int]
-    """The version of each trained policy that training starts from."""
+    """The version of each trained policy at the start of training."""
     events: list[AnyEvent] = field(default_factory=list)
     finished: bool = field(default=False, compare=False)
     waves: list[Wave] = field(default_factory=list, compare=False)
@@ -256,7 +256,7 @@ class PolicyJournal:
 
     @property
     def checkpoints(self) -> Path:
-        """Folder of the learner's checkpoints, each named after the version it belongs to."""
+        """Folder of the learner's checkpoints, each named after its version."""
         return self.journal.folder / "checkpoints" / self.policy
 
     def leads_to(self, current: PolicyVersion) -> bool:
