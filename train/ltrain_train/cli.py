@@ -268,6 +268,7 @@ def run(
     """
     from ltrain_train.loop import command
     from ltrain_train.runs import make_plan
+    from ltrain_train.updates import OfflineOptions
 
     if from_clickhouse and from_dataset:
         raise typer.BadParameter(
@@ -303,15 +304,8 @@ def run(
     if watch:
         command.watch_store(plan, store, as_json=as_json)
     elif not online:
-        command.train_once(
-            plan,
-            store,
-            from_dataset,
-            again=again,
-            replace=replace,
-            dry_run=dry_run,
-            as_json=as_json,
-        )
+        data = OfflineOptions(store, from_dataset, again, replace, dry_run, as_json)
+        command.train_once(plan, data)
     elif again or replace:
         option = "--again" if again else "--replace"
         raise typer.BadParameter(

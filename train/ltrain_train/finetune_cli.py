@@ -52,13 +52,13 @@ class FinetuneOptions:
     def run(self, recipe: Path, trainer: Literal["sft", "dpo"], **keys: float | None) -> None:
         """Train by a recipe, in whose section of the trainer `keys` replace some."""
         from ltrain_train.finetune import command
+        from ltrain_train.updates import OfflineOptions
 
         check_source(self.mode, self.from_dataset)
         keys |= {"epochs": self.epochs, "holdout": self.holdout}
         plan = command.plan_offline(recipe, trainer, keys, model=self.model, mode=self.mode)
-        names = ("again", "replace", "dry_run", "as_json")
-        training = {name: getattr(self, name) for name in names}
-        command.run_offline(plan, trainer, self.store, self.from_dataset, **training)
+        data = (self.store, self.from_dataset, self.again, self.replace)
+        command.run_offline(plan, trainer, OfflineOptions(*data, self.dry_run, self.as_json))
 
 
 @app.command()

@@ -8,6 +8,7 @@ from tests.transforms.conftest import Scene
 from tests.transforms.exports.conftest import Talking, message
 
 from ltrain_collector.store import Store
+from ltrain_train.updates import OfflineOptions
 
 RECIPE = """
 source = { run = "demo" }
@@ -46,6 +47,8 @@ def write_recipe(folder: Path, text: str = RECIPE) -> Path:
     return file
 
 
-def options(**changed: Any) -> dict[str, Any]:
-    """Return the options of an offline command, with some changed."""
-    return {"again": False, "replace": False, "dry_run": False, "as_json": True} | changed
+def options(
+    store: str | None = None, dataset: Path | None = None, **changed: Any
+) -> OfflineOptions:
+    """Return the options of an offline command that prints JSON."""
+    return OfflineOptions(store, dataset, as_json=True, **changed)

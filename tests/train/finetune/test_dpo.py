@@ -24,7 +24,7 @@ def test_the_margin_rises_and_the_adapter_becomes_a_version(
     recipe = write_recipe(tmp_path, RECIPE + 'serve = { publish = "adapter" }\n')
     keys = {"epochs": 3, "holdout": 0.4, "pairs_per_step": 2, "learning_rate": 5e-3}
     plan = command.plan_offline(recipe, "dpo", keys, model=tiny, mode=None)
-    command.run_offline(plan, "dpo", store, None, **options())
+    command.run_offline(plan, "dpo", options(store))
     printed = json.loads(capsys.readouterr().out)
 
     held_out = printed["held_out_pairs"]
@@ -49,7 +49,7 @@ def test_the_margin_rises_and_the_adapter_becomes_a_version(
     assert len(ledger) == 2 * printed["pairs"]
     assert set(ledger) < {talk.attempt.rollout for talk in talks}
     with pytest.raises(NothingToTrain, match=r"was trained on them before \(v1 on"):
-        command.run_offline(plan, "dpo", store, None, **options())
+        command.run_offline(plan, "dpo", options(store))
 
 
 def test_every_execution_is_in_a_pair_or_left_out(
@@ -68,7 +68,7 @@ def test_every_execution_is_in_a_pair_or_left_out(
     store = write_store(tmp_path, scene)
     recipe = write_recipe(tmp_path, RECIPE + "serve = { max_model_len = 32 }\n")
     plan = command.plan_offline(recipe, "dpo", {}, model=tiny, mode=None)
-    command.run_offline(plan, "dpo", store, None, **options(dry_run=True))
+    command.run_offline(plan, "dpo", options(store, dry_run=True))
     printed = json.loads(capsys.readouterr().out)
     assert printed["executions"] == {
         "all": 8, "trained": 4, "held_out": 0, "left_out": {"no_difference": 2, "too_long": 2},
@@ -82,7 +82,7 @@ def test_a_missing_trl_is_reported_before_the_store_is_read(
     monkeypatch.setenv("LTRAIN_TRL", str(tmp_path))
     plan = command.plan_offline(write_recipe(tmp_path, RECIPE), "dpo", {}, model=tiny, mode=None)
     with pytest.raises(BadRun, match=r"no TRL in .*`make setup-trl`.*--target DIR trl==1\.16\.0"):
-        command.run_offline(plan, "dpo", "http://127.0.0.1:9", None, **options())
+        command.run_offline(plan, "dpo", options("http://127.0.0.1:9"))
     (tmp_path / "trl").mkdir()
     (tmp_path / "trl" / "__init__.py").touch()
     assert find_trl() == tmp_path

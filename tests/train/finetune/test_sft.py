@@ -22,7 +22,7 @@ def test_a_warm_start_lowers_the_loss_and_publishes_a_version(
     store, recipe = write_store(tmp_path, scene), write_recipe(tmp_path)
     keys = {"min": 1.0, "epochs": 4, "holdout": 0.4, "rows_per_step": 2}
     plan = command.plan_offline(recipe, "sft", keys, model=tiny, mode=None)
-    command.run_offline(plan, "sft", store, None, **options())
+    command.run_offline(plan, "sft", options(store))
     printed = json.loads(capsys.readouterr().out)
 
     before, *epochs = printed["epochs"]
@@ -47,5 +47,5 @@ def test_a_warm_start_lowers_the_loss_and_publishes_a_version(
     assert spooled.count(b"ltrain.train.step") >= 4 * printed["steps"]
 
     with pytest.raises(NothingToTrain, match=r"was trained on them before \(v1 on"):
-        command.run_offline(plan, "sft", store, None, **options())
+        command.run_offline(plan, "sft", options(store))
     assert policies.versions("helper") == [0, 1]

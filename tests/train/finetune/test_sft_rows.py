@@ -27,7 +27,7 @@ def dry(home: Path, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
         plan = command.plan_offline(file, "sft", keys, model=tiny, mode=None)
         capsys.readouterr()
         try:
-            command.run_offline(plan, "sft", stores[0], None, **options(dry_run=True, again=again))
+            command.run_offline(plan, "sft", options(stores[0], dry_run=True, again=again))
         finally:
             report.printed = json.loads(capsys.readouterr().out or "{}")  # type: ignore[attr-defined]
         return report.printed  # type: ignore[attr-defined]
@@ -121,14 +121,14 @@ def test_a_recorded_call_keeps_its_tokens_and_fits_only_its_own_tokenizer(
     file = home.parent / "ltrain.toml"
     plan = command.plan_offline(file, "sft", {}, model=None, mode=None)
     with pytest.raises(BadRun, match="has tokens of another model: its tokenizer is 0000000000000"):
-        command.run_offline(plan, "sft", None, manifest.parent, **options(dry_run=True))
+        command.run_offline(plan, "sft", options(None, manifest.parent, dry_run=True))
 
 
 def test_a_policy_without_weights_is_refused(home: Path, tmp_path: Path) -> None:
     plan = command.plan_offline(write_recipe(tmp_path), "sft", {}, model=None, mode=None)
     with pytest.raises(BadRun, match=r"'helper' has no version to start from\. Add --model DIR"):
-        command.run_offline(plan, "sft", None, None, **options())
+        command.run_offline(plan, "sft", options())
     (tmp_path / "prompt.txt").write_text("You help.")
     Policies(home).register("helper", tmp_path / "prompt.txt")
     with pytest.raises(BadRun, match="'helper' are prompts, which have no weights to train"):
-        command.run_offline(plan, "sft", None, None, **options())
+        command.run_offline(plan, "sft", options())

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any, Literal
 
 from ltrain_train.finetune.dpo import train_dpo
@@ -17,6 +16,7 @@ from ltrain_train.policy import Policies
 from ltrain_train.processes import RunLock
 from ltrain_train.publishing import describe_serving
 from ltrain_train.runs import Plan, hold_lock
+from ltrain_train.updates import OfflineOptions
 
 AFTER_SIGNAL = "no version is published; the same command starts again"
 """The printed sentence on the time after a signal."""
@@ -26,30 +26,13 @@ __all__ = ["plan_offline", "run_offline"]
 Trainer = Literal["sft", "dpo"]
 
 
-def run_offline(
-    plan: Plan,
-    trainer: Trainer,
-    store: str | None,
-    dataset: Path | None,
-    *,
-    again: bool,
-    replace: bool,
-    dry_run: bool,
-    as_json: bool,
-) -> None:
-    """Report what there is to train on in a dataset or in the store's traces, and train on it.
-
-    Args:
-        again: also train on rollouts that the policy was trained on before.
-        replace: replace a dataset of the same version that a version was trained on.
-        dry_run: report only.
-    """
+def run_offline(plan: Plan, trainer: Trainer, options: OfflineOptions) -> None:
+    """Report what there is to train on in a dataset or in the store's traces, and train on it."""
+    dry_run, as_json = options.dry_run, options.as_json
     if trainer == "dpo" and not dry_run:
         find_trl()
     with hold_lock(plan.home, plan.name, (plan.policy,), AFTER_SIGNAL) as lock:
-        source = open_source(
-            plan, trainer, store, dataset, again=again, replace=replace, register=not dry_run
-        )
+        source = open_source(plan, trainer, options)
         data = _select(trainer, source)
         if not as_json:
             print("\n".join(data.report.lines()), flush=True)

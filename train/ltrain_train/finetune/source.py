@@ -12,7 +12,7 @@ from ltrain_instrument.identity import SourceMode
 from ltrain_train.errors import BadRun
 from ltrain_train.policy import Policies, find_artifact, read_config
 from ltrain_train.runs import Plan, find_chat_template, make_plan
-from ltrain_train.updates import build_dataset, open_dataset, read_lineage
+from ltrain_train.updates import OfflineOptions, build_dataset, open_dataset, read_lineage
 from ltrain_transforms.datasets import Dataset
 from ltrain_transforms.policy_file import read_base_digests
 from ltrain_transforms.policy_lineage import Lineage, rollout_name
@@ -86,32 +86,20 @@ class OfflineSource:
                 )
 
 
-def open_source(
-    plan: Plan,
-    trainer: str,
-    store: str | None,
-    dataset: Path | None,
-    *,
-    again: bool,
-    replace: bool,
-    register: bool,
-) -> OfflineSource:
-    """Open the dataset in a folder, or build one of the store's traces.
+def open_source(plan: Plan, trainer: str, options: OfflineOptions) -> OfflineSource:
+    """Open the dataset that the options name, or build one of the store's traces.
 
     Args:
         trainer: a part of the dataset's name.
-        dataset: folder of a dataset to open instead.
-        again: train also on rollouts that the policy was trained on before.
-        replace: replace a dataset that a version was trained on.
-        register: make the plan's model version 0 of a new policy.
     """
     weights = _find_weights(plan)
-    lineage = read_lineage(plan, again=again, register=register)
-    if dataset is not None:
-        return OfflineSource(plan, open_dataset(plan, dataset), lineage, weights)
-    with Store.open(store, create=False) as opened:
+    lineage = read_lineage(plan, again=options.again, register=not options.dry_run)
+    if options.from_dataset is not None:
+        dataset = open_dataset(plan, options.from_dataset)
+        return OfflineSource(plan, dataset, lineage, weights)
+    with Store.open(options.store, create=False) as opened:
         part = f"{trainer}-{plan.policy}@{lineage.version}"
-        built = build_dataset(plan, opened, part, replace=replace)
+        built = build_dataset(plan, opened, part, replace=options.replace)
     return OfflineSource(plan, built, lineage, weights)
 
 

@@ -19,6 +19,7 @@ from ltrain_train.processes import RunLock
 from ltrain_train.publishing import describe_serving
 from ltrain_train.runs import Journal, Plan, Progress, Wave, WaveRows, hold_lock, report
 from ltrain_train.updates import (
+    OfflineOptions,
     OfflineRun,
     TrainingInput,
     nothing_to_train,
@@ -76,32 +77,18 @@ def train_online(plan: Plan, *, as_json: bool, pages: Path | None = None) -> Jou
     return journal
 
 
-def train_once(
-    plan: Plan,
-    store: str | None,
-    dataset: Path | None,
-    *,
-    again: bool,
-    replace: bool,
-    dry_run: bool,
-    as_json: bool,
-) -> None:
-    """Report what there is to train on in a dataset or in the store's traces, and train once on it.
-
-    Args:
-        again: also train on rollouts that the policy was trained on before.
-        replace: replace a dataset of the same version that a version was trained on.
-        dry_run: report only.
-    """
+def train_once(plan: Plan, options: OfflineOptions) -> None:
+    """Report the rows of a dataset, or of the store's traces, and train once on them."""
+    dry_run, as_json = options.dry_run, options.as_json
     with _hold_lock(plan) as lock:
         inputs: list[tuple[Plan, TrainingInput]] = []
         for each in map(plan.for_policy, plan.trained):
-            lineage = read_lineage(each, again=again, register=not dry_run)
-            if dataset is not None:
-                data = select_input(each, open_dataset(each, dataset), lineage)
+            lineage = read_lineage(each, again=options.again, register=not dry_run)
+            if options.from_dataset is not None:
+                data = select_input(each, open_dataset(each, options.from_dataset), lineage)
             else:
-                with Store.open(store, create=False) as opened:
-                    data = read_store(each, opened, lineage, replace=replace)
+                with Store.open(options.store, create=False) as opened:
+                    data = read_store(each, opened, lineage, replace=options.replace)
             if not as_json:
                 print("\n".join(data.report.lines()), flush=True)
             elif dry_run or not data.report.rows:

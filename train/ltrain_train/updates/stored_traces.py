@@ -32,6 +32,23 @@ JUDGING = ("reward", "credit", "filter")
 
 
 @dataclass(frozen=True, slots=True)
+class OfflineOptions:
+    """The stored data that a command trains on, and its report."""
+
+    store: str | None = None
+    """Address of the store; None: LTRAIN_STORE."""
+    from_dataset: Path | None = None
+    """Folder of a dataset, in place of the store's traces."""
+    again: bool = False
+    """Also train on rollouts that the policy was trained on before."""
+    replace: bool = False
+    """Replace a dataset of the same version that a version was trained on."""
+    dry_run: bool = False
+    """Report only."""
+    as_json: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class TrainingInput:
     """The dataset of an offline run, and what of it a version is trained on."""
 
