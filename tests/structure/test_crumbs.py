@@ -79,4 +79,4 @@ def test_a_short_module_with_one_user_in_its_folder_joins_it() -> None:
         and lengths[module] + lengths[user] <= LONGEST
         and not module.startswith(FAMILIES)
     }
-    assert crumbs.keys() == APART.keys(), crumbs
+    assert crumbs.keys() <= APART.keys(), crumbs

@@ -51,12 +51,9 @@ def build_prefix_tree(rows: TokenRows, temperatures: Sequence[float]) -> PrefixT
         path = paths[i] = np.concatenate([path[:prefix], np.arange(start, end)])
     ends[path] = starts[-1]
     parts = list(zip(order, prefixes, strict=True))
-    return PrefixTree(
-        tokens=np.concatenate([rows[i][n:] for i, n in parts]).astype(np.int64),
-        depths=np.concatenate([np.arange(n, len(rows[i])) for i, n in parts]),
-        ends=ends,
-        paths=paths,
-    )
+    tokens = np.concatenate([rows[i][n:] for i, n in parts]).astype(np.int64)
+    depths = np.concatenate([np.arange(n, len(rows[i])) for i, n in parts])
+    return PrefixTree(tokens, depths, ends, paths)
 
 
 @dataclass(frozen=True, slots=True)

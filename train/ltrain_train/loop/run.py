@@ -19,7 +19,7 @@ from ltrain_train.loop.policy_run import PolicyRun
 from ltrain_train.loop.trackers import open_trackers
 from ltrain_train.policy import Policies
 from ltrain_train.processes import RunLock, serve_pages
-from ltrain_train.rollout import load_tasks, rollout_logs
+from ltrain_train.rollout import load_tasks
 from ltrain_train.runs import (
     Journal,
     Phases,
@@ -28,7 +28,6 @@ from ltrain_train.runs import (
     Progress,
     RunEnvironment,
     Wave,
-    WaveRun,
     describe_places,
     describe_start,
     load_held_out,
@@ -123,43 +122,18 @@ def run_online(
             record(wave)
             on_wave(wave)
 
-        policy_runs = [
-            PolicyRun(
-                journal=journal,
-                store=store,
-                updater=Updater(
-                    *(each.recipe, policies, learners.of(each.policy), gateway, provider, Phases())
-                ),
-                home=plan.home,
-                show=progress.show,
-                version=_serve_version(journal.of(each.policy), policies, gateway),
-            )
-            for each in plans
-        ]
+        runs = list[PolicyRun]()
+        for each in plans:
+            learner = learners.of(each.policy)
+            updater = Updater(each.recipe, policies, learner, gateway, provider, Phases())
+            version = _serve_version(journal.of(each.policy), policies, gateway)
+            runs.append(PolicyRun(journal, store, updater, plan.home, progress.show, version))
+        waves = environment.waves(plan.recipe, journal, rollout.rollouts_per_task)
+        rewards = {each.policy: each.recipe.reward for each in plans}
         generation = Generation(
-            waves=WaveRun(
-                recipe=plan.recipe,
-                journal=journal,
-                store=store,
-                runner=environment.runner,
-                logs=rollout_logs(plan.home),
-                train_samples=rollout.rollouts_per_task,
-            ),
-            rewards={each.policy: each.recipe.reward for each in plans},
-            tasks=tasks,
-            held_out=held_out,
-            versions=lambda: {each.name: each.version for each in policy_runs},
-            progress=progress,
+            waves, rewards, tasks, held_out, lambda: {r.name: r.version for r in runs}, progress
         )
-        return OnlineRun(
-            train=plan.train,
-            journal=journal,
-            policies=policy_runs,
-            learners=learners,
-            generation=generation,
-            on_wave=report,
-            notify=on_start,
-        ).run()
+        return OnlineRun(plan.train, journal, runs, learners, generation, report, on_start).run()
 
 
 def check_spare(tasks: int, rollout: Rollout) -> None:

@@ -20,14 +20,13 @@ from ltrain_train.prompts.critic import PromptCritic
 from ltrain_train.prompts.optimizer import PromptOptimizer
 from ltrain_train.prompts.prompt_waves import PromptWaves
 from ltrain_train.prompts.proposal_log import ProposalLog
-from ltrain_train.rollout import ChatModel, RewardLimits, load_tasks, rollout_logs
+from ltrain_train.rollout import ChatModel, RewardLimits, load_tasks
 from ltrain_train.runs import (
     Journal,
     Plan,
     RunEnvironment,
     Wave,
     WaveRows,
-    WaveRun,
     hold_lock,
     load_held_out,
     open_journal,
@@ -120,21 +119,12 @@ def _search(found: SearchPlan, lock: RunLock) -> tuple[Journal, int]:
             SpanKind.CLIENT,
             identity=Identity(run=journal.run).attributes(),
         )
+        waves = environment.waves(plan.recipe, journal, search.samples)
+        on_wave = partial(_print_wave, WaveRows(plan.recipe))
         optimizer = PromptOptimizer(
             search=search,
             seed=plan.rollout.seed,
-            waves=PromptWaves(
-                waves=WaveRun(
-                    recipe=plan.recipe,
-                    journal=journal,
-                    store=environment.store,
-                    runner=environment.runner,
-                    logs=rollout_logs(plan.home),
-                    train_samples=search.samples,
-                ),
-                policy=search.policy,
-                on_wave=partial(_print_wave, WaveRows(plan.recipe)),
-            ),
+            waves=PromptWaves(waves, search.policy, on_wave),
             critic=PromptCritic(found.critic, model, log, start_call),
             log=log,
             policies=found.policies,

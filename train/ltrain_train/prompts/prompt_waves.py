@@ -50,7 +50,7 @@ class PromptWave:
         return self.prompt.version or 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class PromptWaves:
     """Runs the waves of one run."""
 

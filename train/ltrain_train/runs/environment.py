@@ -7,10 +7,19 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from ltrain_collector.store import Store
 from ltrain_train.gateway import GatewayClient
-from ltrain_train.rollout import AgentProgram, AttemptLog, Runner, RunnerEnvironment, check_leases
+from ltrain_train.rollout import (
+    AgentProgram,
+    AttemptLog,
+    Runner,
+    RunnerEnvironment,
+    check_leases,
+    rollout_logs,
+)
 from ltrain_train.runs.journal import Journal
 from ltrain_train.runs.services import Services
+from ltrain_train.runs.waves import WaveRun
 from ltrain_train.store import home_secret, open_service_provider
+from ltrain_transforms.recipe import Recipe
 
 
 class RunEnvironment(ExitStack):
@@ -64,6 +73,11 @@ class RunEnvironment(ExitStack):
         client = GatewayClient(place.gateway, place.secret, given_up=place.gateway_given_up)
         self.gateway = self.enter_context(closing(client))
         self.store = self.enter_context(Store.open(services.store_url))
+
+    def waves(self, recipe: Recipe, journal: Journal, train_samples: int) -> WaveRun:
+        """Return the waves of the run; a task has `train_samples` rollouts in mode `train`."""
+        logs = rollout_logs(self.services.home)
+        return WaveRun(recipe, journal, self.store, self.runner, logs, train_samples)
 
     def open_provider(self, service: str) -> TracerProvider:
         """Return a provider of spans of this process, which ends with the environment."""

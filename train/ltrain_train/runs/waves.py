@@ -43,7 +43,7 @@ def settle(store: Store, rollouts: Sequence[str], timeout: float, trust: Sequenc
     return set(retry_store(lambda: wait_complete(store, rollouts, timeout, senders)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class WaveRun:
     """Runs the waves of a run with a journal; a wave that was killed goes on from there."""
 

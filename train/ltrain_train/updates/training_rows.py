@@ -144,12 +144,9 @@ def _count_left_out(
     versions = lineage.consumed(consumed.select(rollout_name()).to_series())["version"]
     whole = transitions.filter(GROUP.is_in(groups.implode()))["execution_id"].n_unique()
     reasons = Counter([*outdated["reason"], *dropped["reason"]])
-    return LeftOut(
-        policy=lineage.policy,
-        rollouts=transitions["execution_id"].n_unique() + dropped.height,
-        reasons=+(reasons + Counter({IN_OUTDATED_GROUP: whole - outdated.height})),
-        consumed_by=Counter(versions.to_list()),
-    )
+    reasons += Counter({IN_OUTDATED_GROUP: whole - outdated.height})  # without counts of 0
+    rollouts = transitions["execution_id"].n_unique() + dropped.height
+    return LeftOut(lineage.policy, rollouts, reasons, Counter(versions.to_list()))
 
 
 def _no_rows_message(dataset: Dataset, left_out: LeftOut) -> str:

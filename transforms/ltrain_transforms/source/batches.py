@@ -95,9 +95,5 @@ def _divide(
         first, last = heads_only[0], heads_only[-1]
         within = pl.col("unit").is_between(pl.lit(first), pl.lit(last))
         others = units.filter(within).join(members, "unit", "anti")
-        yield ExecutionBatch(
-            first=first,
-            last=last,
-            also=tuple(members.filter(~within)["unit"]),
-            without=tuple(others["unit"]),
-        )
+        also = tuple(members.filter(~within)["unit"])
+        yield ExecutionBatch(first, last, also, without=tuple(others["unit"]))
