@@ -63,14 +63,10 @@ class BadKeys(HttpError):
     """The file of keys cannot be read: requests get the HTTP status 503."""
 
 
-def _do_nothing() -> None:
-    """Do nothing: the damage is raised as an error as well."""
-
-
 class Keys:
     """The keys of one store; usable from any thread, and from several processes."""
 
-    def __init__(self, store: Path, on_damage: Callable[[], None] = _do_nothing) -> None:
+    def __init__(self, store: Path, on_damage: Callable[[], None] = lambda: None) -> None:
         """Use the keys of the store's folder `store`, which need not exist yet.
 
         Args:
@@ -128,11 +124,7 @@ class Keys:
         return None
 
     def authorize_ingest(self, headers: Mapping[str, str]) -> Grant | None:
-        """Authenticate a request that sends telemetry, and return what its key allows.
-
-        Raises:
-            HttpError: as `authenticate`, and 403 if the role of the key cannot send.
-        """
+        """Return what `authenticate` returns, for a request that sends telemetry."""
         grant = self.authenticate(headers)
         if grant is not None and not grant.can_ingest:
             raise HttpError(
@@ -141,11 +133,7 @@ class Keys:
         return grant
 
     def authorize_read(self, headers: Mapping[str, str]) -> Grant | None:
-        """Authenticate a request that reads, and return what its key allows.
-
-        Raises:
-            HttpError: as `authenticate`, and 403 if the role of the key cannot read.
-        """
+        """Return what `authenticate` returns, for a request that reads."""
         grant = self.authenticate(headers)
         if grant is not None and not grant.can_read:
             raise HttpError(
@@ -232,11 +220,7 @@ class Keys:
         return None
 
     def _secret(self) -> str:
-        """Return the secret that verifies signed keys.
-
-        Raises:
-            BadKeys: it cannot be read.
-        """
+        """Return the secret that verifies signed keys."""
         try:
             return store_secret(self._store)
         except (BadSetting, OSError) as error:
@@ -251,7 +235,6 @@ class Keys:
 
     @contextlib.contextmanager
     def _file_lock(self) -> Iterator[None]:
-        """Hold the lock that excludes writes of other processes."""
         make_private(self._file.parent)
         with self._file.with_suffix(".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)

@@ -8,7 +8,7 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Self
@@ -82,34 +82,16 @@ class AttemptKey:
 
     def sign(self, secret: str) -> str:
         """Return the key."""
-        content = {
-            "identity": self.attributes,
-            "rewards": self.rewards,
-            "policy": self.policy,
-            "sampling": self.sampling,
-            "policy_sampling": self.policy_sampling,
-            "allow": self.allow,
-            "pin": self.pin_version,
-        }
-        return _encode(secret, Kind.ATTEMPT, self.expires, content)
+        content = {each.name: getattr(self, each.name) for each in fields(self)}
+        return _encode(secret, Kind.ATTEMPT, self.expires, content | {"identity": self.attributes})
 
     @classmethod
     def from_content(cls, content: Mapping[str, Any]) -> Self:
-        """Parse the content of a signed key.
-
-        Raises:
-            KeyError, TypeError, ValueError: it is not that of an agent's key.
-        """
-        return cls(
-            identity=Identity.from_attributes(content["identity"]),
-            rewards=content.get("rewards", False),
-            policy=content.get("policy", ""),
-            sampling=content.get("sampling", {}),
-            policy_sampling=content.get("policy_sampling", {}),
-            allow=tuple(map(Allow, content.get("allow", ()))),
-            pin_version=content.get("pin", False),
-            expires=float(content["exp"]),
-        )
+        """Parse the content of a signed key."""
+        values = {each.name: content[each.name] for each in fields(cls) if each.name in content}
+        values["identity"] = Identity.from_attributes(content["identity"])
+        values["allow"] = tuple(map(Allow, content.get("allow", ())))
+        return cls(**{**values, "expires": float(content["exp"])})
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,31 +35,25 @@ class OpenToAll(LtrainError, PermissionError):
     """Other machines could call the policy, and the store has no keys."""
 
 
-def store_keys(home: Path, host: str) -> Keys | None:
+def production_keys(home: Path, host: str) -> Keys | None:
     """Return the keys that production traffic needs at a gateway on the address `host`.
 
     A store on another machine has none that this process can read: a gateway for other machines
     uses those of the home.
-    """
-    folder = store_folder(home)
-    if folder is None and not is_loopback(host):
-        folder = home / "store"
-    return Keys(folder) if folder else None
-
-
-def require_store_keys(home: Path, host: str) -> None:
-    """Check that other machines need a key for the calls of `/v1`.
 
     Raises:
-        OpenToAll: when they need none.
+        OpenToAll: when other machines would need no key.
     """
-    keys = store_keys(home, host)
-    if is_loopback(host) or (keys is not None and keys.requires_key):
-        return
+    folder = store_folder(home)
+    if is_loopback(host):
+        return Keys(folder) if folder else None
+    keys = Keys(folder := folder or home / "store")
+    if keys.requires_key:
+        return keys
     raise OpenToAll(
         f"A gateway without keys is served only on this machine, not on '{host}'. Make a key with "
-        f"`ltrain key make ingest --dir {store_folder(home) or home / 'store'}`, which every call "
-        "of /v1 then needs, or remove --host."
+        f"`ltrain key make ingest --dir {folder}`, which every call of /v1 then needs, or remove "
+        "--host."
     )
 
 
@@ -70,11 +64,7 @@ class Keyring:
     secret: str = field(repr=False)
 
     def verify_attempt(self, key: str | None) -> AttemptKey:
-        """Return the content of an attempt's key.
-
-        Raises:
-            BadKey: when it is not a valid key of an attempt, has expired or allows no calls.
-        """
+        """Return the content of an attempt's key; BadKey if it allows no calls."""
         attempt = self.verify(key, Kind.ATTEMPT)
         if attempt is None or not attempt.policy:
             raise BadKey(
@@ -84,11 +74,7 @@ class Keyring:
         return attempt
 
     def verify(self, key: str | None, kind: Kind) -> AttemptKey | None:
-        """Check a key of a kind, and return its content if it is an agent's.
-
-        Raises:
-            BadKey: when it is not a valid key of this kind, or has expired.
-        """
+        """Check that a key is valid and of a kind, and return its content if it is an agent's."""
         name = _NAMES.get(kind, kind)
         if not key:
             raise BadKey(f"This route needs a key of kind {name}: 'Authorization: Bearer <key>'.")

@@ -38,7 +38,7 @@ from ltrain_train.gateway.collection import (
     upstream_key,
 )
 from ltrain_train.gateway.errors import StopGuard
-from ltrain_train.gateway.keys import require_store_keys, store_keys
+from ltrain_train.gateway.keys import production_keys
 from ltrain_train.gateway.publish_choice import PublishChoice
 from ltrain_train.gateway.routes import Routes, parse_routes
 from ltrain_train.gateway.serving.adapter_trial import measure_adapter, warm_up
@@ -114,7 +114,7 @@ def serve(options: ServeOptions, log: Callable[[str], None]) -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     routes = parse_routes(options.routes, options.policies)
     check_tls(options.tls)
-    require_store_keys(options.home, options.host)
+    production_keys(options.home, options.host)
     with contextlib.suppress(KeyboardInterrupt), _bind_port(options) as listening:
         policies, secret = Policies(options.home), home_secret(options.home)
         with Children() as children:
@@ -164,7 +164,7 @@ class GatewayServer:
                 publications,
                 secret=secret,
                 provider=provider,
-                store_keys=store_keys(options.home, options.host),
+                store_keys=production_keys(options.home, options.host),
                 on_tools=self._warn_of_template,
                 routes=routes,
                 attempts=AttemptRegistry(ClosedAttempts(options.home / "gateway" / "closed.jsonl")),

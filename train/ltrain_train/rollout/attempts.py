@@ -148,7 +148,7 @@ class Attempts:
             started=spans.started,
             timeout=self._program.timeout,
             prompts=prompts,
-            environ=self._attempt_environment(identity, key),
+            environ=self._store_keys.attempt_environment(identity, key) if self._store_keys else {},
             isolated=rollout.isolated,
         )
         with self._lock:
@@ -236,11 +236,6 @@ class Attempts:
             expires=time.time() + seconds,
         )
         return key.sign(self._environment.secret)
-
-    def _attempt_environment(self, identity: Identity, key: str) -> dict[str, str | None]:
-        if self._store_keys is None:
-            return {}
-        return self._store_keys.attempt_environment(identity, key)
 
     def _remove_open(self, running: RunningAttempt) -> bool:
         with self._lock:

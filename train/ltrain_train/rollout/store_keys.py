@@ -1,9 +1,7 @@
 """Keys of the store for agents: an agent's key can write spans of its own attempt or run only.
 
-* The store's secret signs the keys: LTRAIN_STORE_SECRET, or the file beside the store's folder if
-  store and collector are on this machine.
-* A command gets the key of its attempt. A worker, whose process runs many attempts, gets the key of
-  its run.
+* A command sends with the key of its attempt. A worker, whose process runs many attempts, gets the
+  key of its run.
 * The agent's environment contains neither ltrain's own key nor a secret. Unsent spans of an agent
   wait in a folder of their own, because each folder is sent with its own key.
 * An evaluation that an agent writes is stored as the agent's: a recipe uses it only with
@@ -18,7 +16,7 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import quote
 
-from ltrain_collector.access import Keys, sign_bound, store_secret
+from ltrain_collector.access import Keys, sign_bound
 from ltrain_collector.signals import SIGNALS
 from ltrain_instrument.delivery import Authorization, send_leftover_spans, traces_url
 from ltrain_instrument.errors import BadSetting
@@ -27,7 +25,7 @@ from ltrain_instrument.settings import SPOOL, STORE_SECRET
 from ltrain_train.store import (
     HEADERS_VARIABLE,
     accepts_key,
-    is_local_collector,
+    collector_secret,
     store_folder,
 )
 
@@ -53,21 +51,22 @@ class StoreKeys:
     @classmethod
     def from_home(cls, home: Path, environ: Mapping[str, str]) -> Self | None:
         """Return the keys of the store that runs write to; None if its secret is not available."""
-        folder = store_folder(home)
         headers = {
             name: environ[name] for name in (HEADERS_VARIABLE, *SIGNAL_VARIABLES) if name in environ
         }
-        if not STORE_SECRET.read() and not _is_local_store(folder, headers):
-            return None
+        if any(map(_authorizes, headers.values())) and not STORE_SECRET.read():
+            folder = store_folder(home)
+            if folder is None or not Keys(folder).requires_key:
+                return None
         try:
-            secret = store_secret(folder or home / "store")
+            secret = collector_secret(home)
         except OSError as error:
             raise BadSetting(
                 f"The store's secret cannot be read: {error}. Set {STORE_SECRET.name} to the "
                 "secret, so that each attempt gets a key of its own."
             ) from error
-        keys = cls(secret, home, headers)
-        return keys if keys._accepted() else None
+        keys = cls(secret, home, headers) if secret else None
+        return keys if keys and keys._accepted() else None
 
     def attempt_environment(self, identity: Identity, key: str) -> dict[str, str | None]:
         """Return the variables of one attempt's process, which sends with the attempt's key."""
@@ -142,13 +141,6 @@ class StoreKeys:
             STORE_SECRET.name,
         )
         return False
-
-
-def _is_local_store(folder: Path | None, headers: Mapping[str, str]) -> bool:
-    """Return whether spans appear to go to an ltrain store on this machine."""
-    if folder is None or not (is_local_collector() and folder.is_dir()):
-        return False
-    return Keys(folder).requires_key or not any(map(_authorizes, headers.values()))
 
 
 def _authorizes(headers: str) -> bool:

@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     from ltrain_train.store.service_key import (
         HEADERS_VARIABLE,
         accepts_key,
+        collector_secret,
         home_secret,
-        is_local_collector,
         open_service_provider,
         require_own_store,
         store_folder,

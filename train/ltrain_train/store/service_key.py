@@ -47,21 +47,15 @@ class ServiceKey:
     def __call__(self) -> str | None:
         """Return the header's value; None if the store's secret cannot be read."""
         if time.time() >= self._renew_at:
-            secret = self._secret()
+            try:
+                secret = collector_secret(self._home)
+            except OSError:  # another user's store
+                secret = None
             if secret is None:
                 return None  # the store may not exist yet
             self._header = f"Bearer {sign_service(secret, KEY_SECONDS)}"
             self._renew_at = time.time() + KEY_SECONDS / 2
         return self._header
-
-    def _secret(self) -> str | None:
-        folder = store_folder(self._home)
-        if not STORE_SECRET.read() and not (is_local_collector() and folder and folder.is_dir()):
-            return None
-        try:
-            return store_secret(folder or self._home / "store")
-        except OSError:  # another user's store
-            return None
 
 
 def is_local_collector() -> bool:
@@ -128,6 +122,18 @@ def _is_ltrain_collector() -> bool:
             return "recent" in json.load(answer)
     except (URLError, OSError, ValueError, TypeError):
         return False
+
+
+def collector_secret(home: Path) -> str | None:
+    """Return the secret of the collector's store; None if that is not on this machine, or not yet.
+
+    Raises:
+        BadSetting, OSError: when it is too short, or cannot be read.
+    """
+    folder = store_folder(home)
+    if STORE_SECRET.read() or (is_local_collector() and folder and folder.is_dir()):
+        return store_secret(folder or home / "store")
+    return None
 
 
 def home_secret(home: Path) -> str:
