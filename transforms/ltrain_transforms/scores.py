@@ -40,8 +40,7 @@ def mean(scores: Sequence[float]) -> float | None:
 def mean_interval(scores: Sequence[float], *, seed: int = 0) -> Interval | None:
     """Return the bootstrap interval of the mean of `scores`, one a task.
 
-    Returns:
-        None if there are fewer than two scores, or if all are equal.
+    Return None if there are fewer than two scores, or if all are equal.
     """
     values = np.asarray(scores, dtype=np.float64)
     if len(values) < 2 or np.ptp(values) == 0:

@@ -105,8 +105,7 @@ class Store(AbstractContextManager["Store"]):
     def open_as_owner(self) -> Self | None:
         """Open the same server with a key of its owner, which may change it for a minute.
 
-        Returns:
-            None for a folder, and where this user cannot read the secret of the store.
+        Return None for a folder, and where this user cannot read the secret of the store.
         """
         if self.server is None:
             return None

@@ -84,8 +84,7 @@ class PolicyRun:
     def serve_best(self) -> str:
         """Make the version with the best validation score current, if the recipe asks for it.
 
-        Returns:
-            a sentence about it; '' if the latest version stays.
+        Return a sentence about it; '' if the latest version stays.
         """
         if self.recipe.train.serve != "best":
             return ""

@@ -80,8 +80,7 @@ class StoreKeys:
     def send_leftovers(self, identity: Identity) -> bool:
         """Send the spans that an ended attempt's process left on disk, with the attempt's key.
 
-        Returns:
-            whether the collector has all of them; then the attempt's empty folders are removed.
+        Return whether the collector has all of them; then the attempt's empty folders are removed.
         """
         home = self._attempt_home(identity)
         key = sign_bound(self.secret, identity, 2 * LEFTOVER_TIMEOUT, rewards=True)

@@ -117,8 +117,7 @@ def _with_outcomes(batch: DatasetBatch) -> pl.DataFrame:
 def read_task(execution: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the input and the further fields of a task as its runner read them from the file.
 
-    Returns:
-        None if they were not recorded, or not completely.
+    Return None if they were not recorded, or not completely.
     """
     if execution["task_input"] is None or execution["task_fields"] is None or execution["altered"]:
         return None

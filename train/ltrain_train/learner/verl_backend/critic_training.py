@@ -41,11 +41,7 @@ class CriticTraining:
     def add_advantages(
         self, rows: pl.DataFrame, objective: Objective
     ) -> tuple[pl.DataFrame, dict[str, float]]:
-        """Set the advantages of whole executions, and the returns that train the critic.
-
-        Returns:
-            the rows and the metrics.
-        """
+        """Set advantages and returns of whole executions; return the rows and the metrics."""
         if objective.critic is None:
             raise BadBase("The objective has no critic. Use one of a recipe with [train.critic].")
         values = self.values(rows)

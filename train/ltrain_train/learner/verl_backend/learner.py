@@ -216,11 +216,7 @@ class Learner:
         span_attributes: Mapping[str, str | int],
         measured: Mapping[str, float],
     ) -> dict[str, float]:
-        """Make one optimizer step over `rows`, inside a span that also has the `measured` metrics.
-
-        Returns:
-            all of these metrics.
-        """
+        """Make an optimizer step over `rows` in a span; return its and the `measured` metrics."""
         with self.tracer.start_as_current_span(
             attributes.SPAN_STEP, attributes=span_attributes
         ) as span:
@@ -252,8 +248,7 @@ class Learner:
     ) -> tuple[list[pl.DataFrame], dict[str, float], tuple[str, ...]]:
         """Compare the policy with the server and the reference before anything is trained.
 
-        Returns:
-            the rows with what the objective needs of it; the metrics; warnings.
+        Return the rows with the columns that the objective needs, the metrics and the warnings.
         """
         if not steps_rows:
             return steps_rows, {}, ()

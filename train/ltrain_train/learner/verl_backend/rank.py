@@ -189,11 +189,7 @@ class RankWorker(TrainingWorker):
 
     @on_every_rank
     def export_adapter(self, directory: Path) -> list[str]:
-        """Write the adapter as it is, in PEFT's layout.
-
-        Returns:
-            the names of the tensors with a number that is not finite.
-        """
+        """Write the adapter in PEFT's layout; return the names of tensors that are not finite."""
         engine: Any = self.engine
         module = engine.module
         tensors = collect_lora_params(module, layered_summon=False, base_sync_done=True)

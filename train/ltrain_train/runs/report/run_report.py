@@ -137,8 +137,7 @@ class Efficiency:
 def measure_efficiency(journal: Journal, policy: str) -> Efficiency | None:
     """Return how fast a policy learned from the first validation to the last.
 
-    Returns:
-        None without two scores on held-out tasks and a trained token between them.
+    Return None without two scores on held-out tasks and a trained token between them.
     """
     waves = journal.of(policy).waves
     scored = [n for n, wave in enumerate(waves) if wave.mode == "val" and wave.score is not None]
