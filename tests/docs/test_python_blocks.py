@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.docs.blocks import BLOCKS, ROOT, Block, parametrize
-from tests.docs.project import Project
+from tests.docs.project import SECRET, Project
 from tests.train.gateway.test_serve import program, serving
 
 ELSEWHERE = {
@@ -41,6 +41,7 @@ def test_python_runs(block: Block, project: Project) -> None:
 def test_python_with_a_gateway_runs(page: str, project: Project) -> None:
     home = project.folder / ".ltrain"
     shutil.rmtree(home / "policies")
+    (home / "store.secret").write_text(SECRET)  # which the blocks have in their environment
     blocks = python_blocks(page)
     for block in blocks[:-1]:
         project.run(sys.executable, "-c", block.text)
