@@ -8,7 +8,8 @@ A test runs on every change unless it
 - trains an example that the change does not touch; one is always trained.
 
 The files of a change are those that differ from the merge base with `LTRAIN_TEST_BASE`, by default
-`origin/main`, committed or not. Without git, or if a file that all of them share has changed, the
+`origin/main`, committed or not. On main itself they are those of the commits of a day, which a
+nightly run has not tested yet. Without git, or if a file that all of them share has changed, the
 tests of all frameworks or examples run.
 
 `python tests/selection.py [--nightly]` prints the environments that the selected tests of
@@ -28,6 +29,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 BASES = ("origin/main", "main")
+DAY_S = 86400
 FRAMEWORKS = ROOT / "tests" / "frameworks"
 ALWAYS = "frameworks"
 """The environment whose agents run on every change; it is small."""
@@ -47,11 +49,19 @@ def changed_files() -> frozenset[str] | None:
     bases = [base] if (base := os.environ.get("LTRAIN_TEST_BASE")) else BASES
     for name in bases:
         if start := _git("merge-base", "HEAD", name):
-            changed = _git("diff", "--name-only", start[0])
+            if start == _git("rev-parse", "HEAD"):
+                start = _day_before()
+            changed = _git("diff", "--name-only", *start[:1]) if start else None
             new = _git("ls-files", "--others", "--exclude-standard")
             if changed is not None and new is not None:
                 return frozenset(changed + new)
     return None
+
+
+def _day_before() -> list[str] | None:
+    """Return the newest commit that is a day older than HEAD, if there is one."""
+    date = _git("show", "--no-patch", "--format=%ct", "HEAD")
+    return _git("rev-list", "-1", f"--before={int(date[0]) - DAY_S}", "HEAD") if date else None
 
 
 def _git(*arguments: str) -> list[str] | None:

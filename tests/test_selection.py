@@ -1,5 +1,6 @@
 """A change selects the frameworks and examples whose files it touches; in doubt, all."""
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -12,6 +13,14 @@ OTEL144 = frozenset({"otel144"})
 
 def test_each_test_of_frameworks_names_its_environment() -> None:
     assert [name for name, environments in framework_tests().items() if not environments] == []
+
+
+def test_litellm_calls_the_gateway_if_the_gateway_changes() -> None:
+    environments = framework_tests()["gateway"]
+    assert environments == {"openai2"}
+    change = Selection(frozenset({"train/ltrain_train/gateway/apis/chat.py"}))
+    assert change.has_framework("gateway", environments)
+    assert list(change.environments()) == [ALWAYS, "openai2"]
 
 
 @pytest.mark.parametrize(
@@ -46,28 +55,49 @@ def test_all_are_chosen_if_the_change_is_not_known() -> None:
     assert unknown.has_example("rag")
 
 
-def git(folder: Path, *arguments: str) -> None:
-    who = ("-c", "user.name=a", "-c", "user.email=a@b")
-    subprocess.run(["git", *who, *arguments], cwd=folder, check=True, capture_output=True)
+def git(folder: Path, *arguments: str, day: int = 2) -> None:
+    date = f"2026-01-{day:02}T00:00:00Z"
+    subprocess.run(
+        ["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments],
+        cwd=folder,
+        env={**os.environ, "GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date},
+        check=True,
+        capture_output=True,
+    )
+
+
+def commit(folder: Path, name: str, *, day: int = 2) -> None:
+    (folder / name).write_text(name)
+    git(folder, "add", ".")
+    git(folder, "commit", "-m", name, day=day)
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(selection_module, "ROOT", tmp_path)
+    monkeypatch.delenv("LTRAIN_TEST_BASE", raising=False)
+    return tmp_path
 
 
 def test_a_change_is_what_differs_from_the_merge_base(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(selection_module, "ROOT", tmp_path)
-    monkeypatch.delenv("LTRAIN_TEST_BASE", raising=False)
     assert changed_files() is None  # no repository
-    git(tmp_path, "init", "-b", "main")
-    (tmp_path / "one").write_text("1")
-    git(tmp_path, "add", ".")
-    git(tmp_path, "commit", "-m", "one")
-    assert changed_files() == frozenset()
-    git(tmp_path, "checkout", "-b", "change")
-    (tmp_path / "two").write_text("2")
-    git(tmp_path, "add", ".")
-    git(tmp_path, "commit", "-m", "two")
-    (tmp_path / "one").write_text("one")
-    (tmp_path / "three").write_text("3")
+    git(repository, "init", "-b", "main")
+    commit(repository, "one")
+    git(repository, "checkout", "-b", "change")
+    commit(repository, "two")
+    (repository / "one").write_text("changed")
+    (repository / "three").write_text("3")
     assert changed_files() == frozenset({"one", "two", "three"})
     monkeypatch.setenv("LTRAIN_TEST_BASE", "0" * 40)
     assert changed_files() is None  # the base of a new branch
+
+
+def test_a_change_on_main_is_the_commits_of_a_day(repository: Path) -> None:
+    git(repository, "init", "-b", "main")
+    commit(repository, "one", day=2)
+    assert changed_files() is None  # no commit is a day old
+    commit(repository, "two", day=5)
+    commit(repository, "three", day=5)
+    assert changed_files() == frozenset({"two", "three"})

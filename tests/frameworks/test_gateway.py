@@ -11,10 +11,12 @@ from tests.train.gateway.conftest import load, write_model
 from ltrain_instrument.allow import Allow
 
 ROOT = Path(__file__).parents[2]
+ENVIRONMENT = "openai2"
+CLIENT = Path(__file__).parent / "agents" / "litellm_client.py"
 
 
 def test_litellm_calls_the_gateway_over_two_apis(tmp_path: Path) -> None:
-    python = ROOT / ".venv-openai2" / "bin" / "python"
+    python = ROOT / f".venv-{ENVIRONMENT}" / "bin" / "python"
     if not python.exists():
         pytest.fail(f"{python.parent.parent.name} is missing: make test-frameworks makes it")
     with FakeVllm() as vllm:
@@ -29,7 +31,7 @@ def test_litellm_calls_the_gateway_over_two_apis(tmp_path: Path) -> None:
                 "LITELLM_LOCAL_MODEL_COST_MAP": "True",
             }
             done = subprocess.run(
-                [python, ROOT / "tests" / "frameworks" / "agents" / "litellm_client.py"],
+                [python, CLIENT],
                 env={**os.environ, **variables},
                 capture_output=True,
                 text=True,
