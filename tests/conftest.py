@@ -6,7 +6,7 @@ import signal
 import hypothesis
 import pytest
 from tests.property_examples import NIGHTLY, PER_CHANGE
-from tests.selection import FRAMEWORKS, ROOT, Selection, framework_tests, selection
+from tests.selection import EXAMPLES, FRAMEWORKS, ROOT, Selection, framework_tests, selection
 
 _, HARD = resource.getrlimit(resource.RLIMIT_NOFILE)
 # chDB keeps some descriptors of each folder that was opened, and a run opens a hundred
@@ -64,6 +64,9 @@ def is_needed(item: pytest.Item, chosen: Selection) -> bool:
     if item.path.is_relative_to(FRAMEWORKS):
         name = item.path.stem.removeprefix("test_")
         return chosen.has_framework(name, framework_tests()[name])
+    if item.path.is_relative_to(EXAMPLES):
+        name = item.path.stem.removeprefix("test_")
+        return not (ROOT / "examples" / name).is_dir() or chosen.has_example(name)
     if item.path.is_relative_to(ROOT / "tests" / "example_runs"):
         return chosen.has_example(item.name.partition("[")[2].rstrip("]"))
     return True

@@ -38,6 +38,8 @@ IMPORTED = (
     *("ltrain.cli", "ltrain_collector.query_output"),
     *("ltrain_transforms.recipe.recipe", "ltrain_transforms.datasets.build"),
     *("ltrain_transforms.show.page", "ltrain_transforms.show.rollout"),
+    *("clickhouse_connect", "ltrain_collector.ingest.commit", "ltrain_collector.query.execution"),
+    *("ltrain_collector.server.otlp_grpc", "ltrain_collector.server.otlp_http"),
 )
 """What the server imports: no module that reads the environment, and not chDB."""
 CLIENT = """#!{python} -IS
@@ -55,6 +57,8 @@ rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0, 1, 2]))]
 server.sendmsg([len(body).to_bytes(8, "big")], rights)
 server.sendall(body)
 child = int(server.recv(16))
+with open("/proc/self/comm", "w") as name:
+    name.write(f"fork{{child}}")
 def forward(number, frame):
     try:
         os.kill(child, number)
@@ -91,6 +95,12 @@ def ltrain_command() -> str:
     assert server.stdout is not None
     assert server.stdout.readline() == b"ready\n"
     return str(executable)
+
+
+def forked(pid: int) -> int:
+    """Return the process id of the command that the executable `pid` stands for, or `pid`."""
+    name = Path(f"/proc/{pid}/comm").read_text().strip()
+    return int(name.removeprefix("fork")) if name.startswith("fork") else pid
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ PER_CHANGE = 25
 NIGHTLY = 100
 
 
-def examples(count: int) -> int:
-    """Return the `max_examples` of a test that draws `count` in the nightly run.
+def examples(count: int, *, change: int = PER_CHANGE) -> int:
+    """Return the `max_examples` of a test that draws `count` in the nightly run, `change` else.
 
     The profile of `tests/conftest.py` decides; a test module calls this when it is imported.
     """
     profile = hypothesis.settings.default
     assert profile is not None
-    return count if profile.max_examples == NIGHTLY else min(count, PER_CHANGE)
+    return count if profile.max_examples == NIGHTLY else min(count, change)

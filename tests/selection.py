@@ -5,7 +5,7 @@ A test runs on every change unless it
 - has the marker `nightly`: another loss, another kill, another case of what a test without the
   marker covers;
 - is of a framework that the change does not touch, in an environment that only it needs;
-- trains an example that the change does not touch; one is always trained.
+- tests or trains an example that the change does not touch; one is always tested and trained.
 
 The files of a change are those that differ from the merge base with `LTRAIN_TEST_BASE`, by default
 `origin/main`, committed or not. On main itself they are those of the commits of a day, which a
@@ -31,17 +31,21 @@ ROOT = Path(__file__).parents[1]
 BASES = ("origin/main", "main")
 DAY_S = 86400
 FRAMEWORKS = ROOT / "tests" / "frameworks"
+EXAMPLES = ROOT / "tests" / "examples"
 ALWAYS = "frameworks"
 """The environment whose agents run on every change; it is small."""
 OTHERS = ("openai2", "otel144")
 EXAMPLE = "calculator"
-"""The example that is trained on every change."""
+"""The example that is tested and trained on every change."""
 SHARED_BY_FRAMEWORKS = re.compile(
     r"tests/frameworks/(conftest|model|turns|completeness|expected|exported)\.py"
     r"|instrument/ltrain_instrument/(instrumentors|patches|privacy|distro|identity)"
     r"|transforms/ltrain_transforms/(dialects|calls)/"
 )
-SHARED_BY_EXAMPLES = re.compile(r"tests/example_runs/|examples/siblings\.py")
+SHARED_BY_EXAMPLES = re.compile(
+    r"tests/example_runs/|tests/examples/(conftest|example_module|sampling_agent)\.py"
+    r"|transforms/ltrain_transforms/(dialects|calls|states)/"
+)
 
 
 def changed_files() -> frozenset[str] | None:
@@ -94,11 +98,12 @@ class Selection:
         )
 
     def has_example(self, name: str) -> bool:
-        """Return whether the example runs that `examples/NAME` holds."""
+        """Return whether the tests of the example `examples/NAME` run, and its training."""
         if self.files is None or name == EXAMPLE:
             return True
         return any(
-            file.startswith(f"examples/{name}/") or SHARED_BY_EXAMPLES.match(file)
+            file.startswith((f"examples/{name}/", f"tests/examples/test_{name}."))
+            or SHARED_BY_EXAMPLES.match(file)
             for file in self.files
         )
 

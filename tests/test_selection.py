@@ -46,7 +46,9 @@ def test_the_small_environment_and_one_example_are_part_of_every_change() -> Non
     assert list(nothing.environments()) == [ALWAYS]
     assert nothing.has_framework("langgraph", frozenset({ALWAYS}))
     assert [name for name in ("rag", "calculator") if nothing.has_example(name)] == ["calculator"]
-    assert Selection(frozenset({"examples/rag/agent.py"})).has_example("rag")
+    for file in ("examples/rag/agent.py", "tests/examples/test_rag.py"):
+        assert Selection(frozenset({file})).has_example("rag")
+        assert not Selection(frozenset({file})).has_example("text_to_sql")
 
 
 def test_all_are_chosen_if_the_change_is_not_known() -> None:

@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,36 +15,30 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from tests.fork_server import ltrain_command
 from tests.http_requests import post
 from tests.transforms.conftest import RECIPE
+from tests.up import Up, start_up
 
 from ltrain.doctor_collector import health_faults
 from ltrain_collector.access import Keys, Role
 from ltrain_instrument.instrumentors import State
 from ltrain_transforms.policy_file import PolicyVersion
 
-LTRAIN = str(Path(sys.executable).with_name("ltrain"))
-FREE = [word for port in ("otlp", "grpc", "http") for word in (f"--{port}-port", "0")]
 SMALL = ("unshare", "--map-root-user", "--mount", "sh", "-c")
 
-Up = Callable[..., tuple[int, int]]
+StartUp = Callable[..., tuple[int, int]]
 
 
 @pytest.fixture
-def up(tmp_path: Path) -> Iterator[Up]:
+def up(tmp_path: Path) -> Iterator[StartUp]:
     """Start servers that end with the test, and return the ports of OTLP and SQL."""
-    running: list[subprocess.Popen[str]] = []
+    running: list[Up] = []
 
     def begin(*within: str) -> tuple[int, int]:
-        argv = [*within, LTRAIN, "up", "--dir", str(tmp_path / "store"), *FREE]
-        process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
-        running.append(process)
-        assert process.stdout
-        otlp, _, sql = re.findall(r"[\d.]+\.\d+:(\d+)", process.stdout.readline())
-        return int(otlp), int(sql)
+        running.append(start_up(tmp_path / "store", within=within))
+        return running[-1].otlp, running[-1].sql
 
     yield begin
-    for process in running:
-        process.terminate()
-        process.communicate(timeout=20)
+    for up in running:
+        up.stop()
 
 
 def doctor(tmp_path: Path, otlp: int, store: str, **environ: str) -> dict[str, dict[str, str]]:
@@ -70,7 +63,7 @@ def doctor(tmp_path: Path, otlp: int, store: str, **environ: str) -> dict[str, d
     return {each["name"]: each for each in found}
 
 
-def test_refused_requests_are_a_fault(tmp_path: Path, up: Up) -> None:
+def test_refused_requests_are_a_fault(tmp_path: Path, up: StartUp) -> None:
     otlp, sql = up()
     store = f"http://127.0.0.1:{sql}"
     found = doctor(tmp_path, otlp, store)
@@ -83,7 +76,7 @@ def test_refused_requests_are_a_fault(tmp_path: Path, up: Up) -> None:
     assert "are lost: fix their sender." in health["fix"]
 
 
-def test_a_missing_or_wrong_key_is_a_fault(tmp_path: Path, up: Up) -> None:
+def test_a_missing_or_wrong_key_is_a_fault(tmp_path: Path, up: StartUp) -> None:
     keys = Keys(tmp_path / "store")
     made = {role: keys.make_key(role)[0] for role in Role}
     otlp, sql = up()
@@ -107,7 +100,7 @@ def test_a_missing_or_wrong_key_is_a_fault(tmp_path: Path, up: Up) -> None:
     assert (found["collector"]["state"], found["store"]["state"]) == ("ok", "ok")
 
 
-def test_doubled_instrumentation_is_a_note(tmp_path: Path, up: Up) -> None:
+def test_doubled_instrumentation_is_a_note(tmp_path: Path, up: StartUp) -> None:
     otlp, sql = up()
     store = f"http://127.0.0.1:{sql}"
     assert "doubled" not in doctor(tmp_path, otlp, store)
@@ -144,7 +137,7 @@ def test_doubled_instrumentation_is_a_note(tmp_path: Path, up: Up) -> None:
 
 
 def test_a_policy_that_does_not_see_the_tools_of_its_calls_is_a_note(
-    tmp_path: Path, up: Up
+    tmp_path: Path, up: StartUp
 ) -> None:
     otlp, sql = up()
     store = f"http://127.0.0.1:{sql}"
@@ -181,7 +174,7 @@ def test_a_policy_that_does_not_see_the_tools_of_its_calls_is_a_note(
     assert "template" not in doctor(tmp_path, otlp, store)
 
 
-def test_a_nearly_full_disk_is_a_fault(tmp_path: Path, up: Up) -> None:
+def test_a_nearly_full_disk_is_a_fault(tmp_path: Path, up: StartUp) -> None:
     script = ('mount -t tmpfs -o size=64m none "$0" && exec "$@"', str(tmp_path / "disk"))
     (tmp_path / "disk").mkdir()
     if not shutil.which("unshare") or subprocess.run((*SMALL, *script, "true")).returncode:
@@ -194,7 +187,7 @@ def test_a_nearly_full_disk_is_a_fault(tmp_path: Path, up: Up) -> None:
     assert "ltrain store prune" in health["fix"]
 
 
-def test_a_store_that_was_removed_is_a_fault(tmp_path: Path, up: Up) -> None:
+def test_a_store_that_was_removed_is_a_fault(tmp_path: Path, up: StartUp) -> None:
     otlp, sql = up()
     shutil.rmtree(tmp_path / "store")
     health = doctor(tmp_path, otlp, f"http://127.0.0.1:{sql}")["health"]

@@ -1,12 +1,10 @@
 """The errors of a store that requires a key, without a key and with a wrong one."""
 
-import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.up import running_up
 
 from ltrain.doctor import collector, store
 from ltrain_collector.access import Keys, Role
@@ -21,17 +19,8 @@ def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str, 
     """Yield the ports of OTLP and SQL of `ltrain up`, and its keys by role."""
     folder = tmp_path_factory.mktemp("keyed") / "store"
     keys = {role: Keys(folder).make_key(role)[0] for role in (Role.INGEST, Role.QUERY)}
-    argv = [sys.executable, "-m", "ltrain", "up", "--dir", str(folder)]
-    ports = ["--otlp-port", "0", "--grpc-port", "0", "--http-port", "0"]
-    up = subprocess.Popen([*argv, *ports], stdout=subprocess.PIPE, text=True)
-    assert up.stdout
-    try:
-        otlp, _, sql = re.findall(r"[\d.]+\.\d+:(\d+)", up.stdout.readline())
-        yield otlp, sql, keys
-    finally:
-        up.terminate()
-        up.wait(20)
-        up.stdout.close()
+    with running_up(folder) as up:
+        yield str(up.otlp), str(up.sql), keys
 
 
 def test_doctor_reports_the_missing_key(

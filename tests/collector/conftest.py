@@ -1,19 +1,13 @@
-import os
-import re
-import select
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from tests.otlp import open_empty_store
+from tests.up import Up, start_up
 
-from ltrain_collector.access import sign_owner, store_secret
 from ltrain_collector.store import Store
 
 NOON = 1_790_000_000_000_000_000
@@ -62,75 +56,7 @@ def folder(tmp_path: Path) -> Iterator[Store]:
         yield store
 
 
-@dataclass
-class Up:
-    """A running `ltrain up`."""
-
-    directory: Path
-    process: subprocess.Popen[str]
-    otlp: int
-    grpc: int
-    sql: int
-
-    @property
-    def dsn(self) -> str:
-        return f"http://127.0.0.1:{self.sql}"
-
-    @property
-    def key(self) -> str:
-        """An owner's key, as ltrain's own commands sign it."""
-        return sign_owner(store_secret(self.directory), 3600)
-
-    @property
-    def owned(self) -> str:
-        """The address with the owner's key, for changes of the store."""
-        return f"http://owner:{self.key}@127.0.0.1:{self.sql}"
-
-    def stop(self, number: int = signal.SIGTERM) -> int:
-        self.process.send_signal(number)
-        return self.wait()
-
-    def wait(self) -> int:
-        """Return the exit code when the process ends."""
-        code = self.process.wait(120)
-        assert self.process.stdout
-        self.process.stdout.close()
-        return code
-
-
 StartUp = Callable[..., Up]
-
-
-def start_up(
-    directory: Path,
-    otlp: int = 0,
-    sql: int = 0,
-    *more: str,
-    grpc: int = 0,
-    within: tuple[str, ...] = (),
-) -> Up:
-    """Start `ltrain up` and wait for its line; `within` is a command that runs it."""
-    argv = [*within, sys.executable, "-m", "ltrain", "up", "--dir", str(directory), *more]
-    process = subprocess.Popen(
-        [*argv, "--otlp-port", str(otlp), "--grpc-port", str(grpc), "--http-port", str(sql)],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONWARNINGS": "default"},
-    )
-    assert process.stdout
-    line = _line(process.stdout)
-    if not line.startswith("ltrain: store ready"):
-        process.kill()
-        process.communicate()
-        pytest.fail(line)
-    ports = [int(port) for port in re.findall(r"[\d.]+\.\d+:(\d+)", line)]
-    return Up(directory, process, *ports)
-
-
-def _line(stream: IO[str], seconds: float = 120.0) -> str:
-    poll = select.poll()  # chDB keeps descriptors: stores opened before may have taken the low ones
-    poll.register(stream, select.POLLIN)
-    return stream.readline() if poll.poll(seconds * 1000) else "nothing was printed"
 
 
 @pytest.fixture

@@ -1,9 +1,7 @@
 """A user's folder as the docs assume it: agent, recipe, datasets, a policy and a store's server."""
 
 import os
-import re
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +15,7 @@ from tests.fork_server import ltrain_command
 from tests.otlp import insert_otlp
 from tests.train.gateway.conftest import write_adapter, write_model
 from tests.transforms.conftest import NOON, Attempt, Scene
+from tests.up import running_up
 
 from ltrain_collector.access import Keys, Role
 from ltrain_collector.signals import LOGS
@@ -196,18 +195,5 @@ class Project:
 @contextmanager
 def serve_project(folder: Path, store: Path) -> Iterator[Project]:
     """Run `ltrain up` on free ports."""
-    ports = ("--otlp-port", "0", "--grpc-port", "0", "--http-port", "0")
-    up = subprocess.Popen(
-        [sys.executable, "-m", "ltrain", "up", "--dir", str(store), *ports],
-        env={**inherited(), "LTRAIN_STORE_SECRET": SECRET},
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert up.stdout is not None
-    try:
-        addresses = re.findall(r"[\d.]+\.\d+:\d+", up.stdout.readline())
-        yield Project(folder, *addresses)
-    finally:
-        up.send_signal(signal.SIGINT)
-        up.communicate(timeout=WAIT)
+    with running_up(store, environ={**inherited(), "LTRAIN_STORE_SECRET": SECRET}) as up:
+        yield Project(folder, *(f"127.0.0.1:{port}" for port in (up.otlp, up.grpc, up.sql)))

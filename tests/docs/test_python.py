@@ -2,12 +2,12 @@
 
 import os
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests.up import running_up
 
 from ltrain import Dataset
 
@@ -41,25 +41,11 @@ def test_example_builds_a_dataset_from_a_real_store(folder: Path) -> None:
     store = f"chdb://{home}/store"  # not that of a collector that happens to run
     own = {"LTRAIN_HOME": str(home), "LTRAIN_STORE": store, "PYTHONPATH": str(folder)}
     environ = {**os.environ, **own}
-    ports = ["--otlp-port", "0", "--grpc-port", "0", "--http-port", "0"]
-    up = subprocess.Popen(
-        [sys.executable, "-m", "ltrain", "up", *ports],
-        env=environ,
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert up.stdout is not None
-    try:
-        address = re.search(r"[\d.]+\.\d+:\d+", up.stdout.readline())
-        assert address is not None
-        endpoint = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{address.group()}"}
+    with running_up(home / "store", environ=environ) as up:
+        endpoint = {"OTEL_EXPORTER_OTLP_ENDPOINT": up.endpoint}
         launcher = Path(sys.executable).parent / "opentelemetry-instrument"
         command = [str(launcher), sys.executable, "agent.py"]
         subprocess.run(command, cwd=folder, env=environ | endpoint, check=True, timeout=60)
-    finally:
-        up.send_signal(signal.SIGINT)
-        up.communicate(timeout=30)
     reader = subprocess.run(
         [sys.executable, "read.py"],
         cwd=folder,

@@ -2,9 +2,6 @@
 
 import json
 import os
-import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -14,6 +11,7 @@ from typing import Any
 import pytest
 from tests.runners import make_runner
 from tests.train.rollout.outside import Outside
+from tests.up import running_up
 
 from ltrain_collector.store import Store
 from ltrain_instrument.attributes import ROLLOUT_ID, RUN_ID
@@ -39,23 +37,12 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     """`ltrain up` without keys, and a gateway."""
     home = tmp_path / "home"
     monkeypatch.setenv("LTRAIN_HOME", str(home))
-    argv = [sys.executable, "-m", "ltrain", "up", "--dir", str(home / "store")]
-    ports = ["--otlp-port", "0", "--grpc-port", "0", "--http-port", "0"]
-    up = subprocess.Popen([*argv, *ports], stdout=subprocess.PIPE, text=True)
-    assert up.stdout
-    try:
-        otlp, _, sql = re.findall(r"[\d.]+\.\d+:(\d+)", up.stdout.readline())
-        dsn = f"http://127.0.0.1:{sql}"
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{otlp}")
-        monkeypatch.setenv("LTRAIN_STORE", dsn)
+    with running_up(home / "store") as up, Outside() as gateway:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", up.endpoint)
+        monkeypatch.setenv("LTRAIN_STORE", up.dsn)
         monkeypatch.setenv("LTRAIN_GATEWAY_SECRET", SECRET)
         monkeypatch.setenv("PYTHONPATH", str(AGENTS))
-        with Outside() as gateway:
-            yield Served(home, dsn, gateway)
-    finally:
-        up.terminate()
-        up.wait(30)
-        up.stdout.close()
+        yield Served(home, up.dsn, gateway)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import clickhouse_connect
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from tests import http_requests
-from tests.collector.conftest import Up, start_up
+from tests.up import Up, start_up
 
 from ltrain_collector.access import Keys, Role
 from ltrain_collector.errors import QueryFailed
@@ -150,7 +150,7 @@ def test_rows_are_limited(keyed: Keyed) -> None:
 @pytest.mark.parametrize("sql", BOMBS)
 def test_a_bomb_takes_no_memory(keyed: Keyed, sql: str) -> None:
     answer = keyed.ask("one", sql)
-    status = Path(f"/proc/{keyed.up.process.pid}/status").read_text()
+    status = Path(f"/proc/{keyed.up.pid}/status").read_text()
     peak = int(status.split("VmHWM:")[1].split()[0]) >> 10
     assert answer.headers["X-ClickHouse-Exception-Code"] in ("241", "396", "159", "131", "128")
     assert peak < 2500, f"{peak} MiB"

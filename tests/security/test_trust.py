@@ -18,9 +18,9 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from tests import http_requests
-from tests.collector.conftest import Up, start_up
 from tests.otlp import insert_otlp
 from tests.transforms.conftest import RECIPE, RUNNER, Attempt, Attributes, Scene, tokens
+from tests.up import Up, start_up
 
 from ltrain_collector.access import Keys, Role
 from ltrain_collector.store import Store

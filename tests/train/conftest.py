@@ -3,9 +3,6 @@
 import fcntl
 import importlib.util
 import os
-import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -14,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.runners import make_runner
+from tests.up import running_up
 
 from ltrain_collector.access import Keys, Role
 from ltrain_train.rollout import Runner, Task
@@ -124,20 +122,10 @@ def served(home: Path, outside: Any, monkeypatch: pytest.MonkeyPatch) -> Iterato
     ingest, _ = keys.make_key(Role.INGEST)
     query, _ = keys.make_key(Role.QUERY)
     (home / "store.secret").write_text(SECRET)
-    argv = [sys.executable, "-m", "ltrain", "up", "--dir", str(home / "store")]
-    ports = ["--otlp-port", "0", "--grpc-port", "0", "--http-port", "0"]
-    up = subprocess.Popen([*argv, *ports], stdout=subprocess.PIPE, text=True)
-    assert up.stdout
-    try:
-        otlp, _, sql = re.findall(r"[\d.]+\.\d+:(\d+)", up.stdout.readline())
-        endpoint = f"http://127.0.0.1:{otlp}"
-        dsn = f"http://any:{query}@127.0.0.1:{sql}"
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
+    with running_up(home / "store") as up:
+        dsn = f"http://any:{query}@127.0.0.1:{up.sql}"
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", up.endpoint)
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", f"Authorization=Bearer%20{ingest}")
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_HEADERS", f"Authorization=Bearer%20{ingest}")
         monkeypatch.setenv("LTRAIN_STORE", dsn)
-        yield Served(home, endpoint, dsn, keys)
-    finally:
-        up.terminate()
-        up.wait(20)
-        up.stdout.close()
+        yield Served(home, up.endpoint, dsn, keys)

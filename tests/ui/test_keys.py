@@ -12,9 +12,9 @@ from urllib.parse import urlencode, urlsplit
 
 import pytest
 from playwright.sync_api import Browser, expect
-from tests.collector.conftest import start_up
 from tests.http_requests import Answer, ask
 from tests.ui.conftest import make_home, running
+from tests.up import start_up
 
 from ltrain_collector.access import Keys, Role
 from ltrain_ui.app import LIMITED

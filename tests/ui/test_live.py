@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
-from tests.collector.conftest import Up, start_up
 from tests.otlp import insert_otlp
 from tests.transforms.conftest import RECIPE, Scene
 from tests.ui.conftest import running
+from tests.up import Up, start_up
 
 from ltrain_collector.store import Store
 from ltrain_instrument.files import hold_file

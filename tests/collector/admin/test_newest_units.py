@@ -58,7 +58,9 @@ FILTERS = [
 
 
 @pytest.mark.parametrize("selection", FILTERS, ids=repr)
-@pytest.mark.parametrize("limit", [1, 4, UNITS])
+@pytest.mark.parametrize(
+    "limit", [4, *(pytest.param(n, marks=pytest.mark.nightly) for n in (1, UNITS))]
+)
 def test_pages_are_those_of_a_search_of_all_spans(
     store: Store, selection: TraceFilter, limit: int
 ) -> None:

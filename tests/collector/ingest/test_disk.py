@@ -27,7 +27,7 @@ def test_a_full_disk_is_reported_and_freed_it_is_used_again(
     start: Callable[..., Any], request_of: Callable[..., bytes], tmp_path: Path
 ) -> None:
     up = start(tmp_path / "store", within=small_disk(tmp_path))
-    inside = Path(f"/proc/{up.process.pid}/root{tmp_path}")
+    inside = Path(f"/proc/{up.pid}/root{tmp_path}")
     bodies = [
         request_of(*((trace, span) for span in range(1, 65)), text=os.urandom(4000).hex())
         for trace in range(1, 4)

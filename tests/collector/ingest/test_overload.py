@@ -38,7 +38,7 @@ def test_beyond_the_memory_limit_clients_retry_later(
 ) -> None:
     up = start(tmp_path / "store")
     body = request_of((1, 1), text="x" * 3 * MIB)
-    before = psutil.Process(up.process.pid).memory_info().rss
+    before = psutil.Process(up.pid).memory_info().rss
     held = [holding(up, 62 * MIB) for _ in range(4)]
     held.append(holding(up, 6 * MIB))
     wait_for(lambda: health(up.otlp)["waiting_bytes"] == 254 * MIB)
@@ -64,7 +64,7 @@ def test_beyond_the_memory_limit_clients_retry_later(
         retry = error_details_pb2.RetryInfo()
         assert status.details[0].Unpack(retry)
         assert retry.retry_delay.seconds == 1
-        assert psutil.Process(up.process.pid).memory_info().rss - before < 500 * MIB
+        assert psutil.Process(up.pid).memory_info().rss - before < 500 * MIB
 
         for connection in held:
             connection.close()

@@ -156,7 +156,7 @@ def test_a_server_writes_them_and_ends_with_a_full_disk(
     if not shutil.which("unshare") or subprocess.run((*small, *script, "true")).returncode:
         pytest.skip("this machine lets nobody mount a disk of his own")
     up = start(tmp_path / "store", within=(*small, *script))
-    inside = Path(f"/proc/{up.process.pid}/root{tmp_path}")
+    inside = Path(f"/proc/{up.pid}/root{tmp_path}")
     room = os.statvfs(inside)
     (inside / "ballast").write_bytes(bytes(room.f_bavail * room.f_frsize))
     ends = time.monotonic() + 60

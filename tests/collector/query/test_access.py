@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 import clickhouse_connect
 import pytest
 from tests import http_requests
-from tests.collector.conftest import Up, start_up
+from tests.up import Up, start_up
 
 from ltrain_collector.access import Keys, Role
 from ltrain_collector.query.policy import KEYLESS, READER

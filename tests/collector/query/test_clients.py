@@ -364,7 +364,7 @@ def wait_until(met: Any, seconds: float = 20.0) -> None:
 
 def test_answers_stream_in_bounded_memory(up: Any) -> None:
     """Each response is 800 MB or more; the server's memory grows by less than 300 MB."""
-    server = psutil.Process(up.process.pid)
+    server = psutil.Process(up.pid)
     wide = "SELECT concat(toString(number), repeat('x', 1000)) AS s FROM numbers(800000)"
     for form in ("ArrowStream", "JSONEachRow", "CSVWithNames"):
         before = server.memory_info().rss

@@ -58,14 +58,14 @@ def listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def wait_until(met: Any, log: Path, seconds: float = 30.0) -> None:
+def wait_until(met: Any, log: Path, seconds: float = 30.0, every: float = 0.05) -> None:
     until = time.monotonic() + seconds
     while not met():
         assert time.monotonic() < until, log.read_text()
-        time.sleep(0.05)
+        time.sleep(every)
 
 
-@pytest.mark.parametrize("compression", ["lz4", "none"])
+@pytest.mark.parametrize("compression", ["lz4", pytest.param("none", marks=pytest.mark.nightly)])
 def test_rotel_in_front_loses_nothing(
     tmp_path: Path, start: Any, request_of: Any, compression: str
 ) -> None:
@@ -123,6 +123,7 @@ KILLS = 5
 DROPPED = re.compile(r"dropping data.*telemetry_type: \"(\w+)\"")
 
 
+@pytest.mark.nightly
 def test_kill_9_behind_rotel_duplicates_nothing_and_loses_what_rotel_drops(
     tmp_path: Path, start: Any
 ) -> None:
@@ -147,7 +148,7 @@ def test_kill_9_behind_rotel_duplicates_nothing_and_loses_what_rotel_drops(
                 )
 
             # rotel gives a request up after 300 s of retries, 30 s apart: then it is a drop
-            wait_until(accounted, log, seconds=420)
+            wait_until(accounted, log, seconds=420, every=1)
             for name, found in rows(store).items():
                 assert found.keys() <= acknowledged[name]
                 assert set(found.values()) == {RECORDS}

@@ -15,10 +15,11 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
 )
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from tests.property_examples import examples
 
 from ltrain_collector.store import Store
 
-KILLS = 15
+KILLS = examples(15, change=4)
 RECORDS = 8
 """Of a request."""
 NOON = 1_790_000_000_000_000_000

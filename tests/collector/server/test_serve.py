@@ -1,7 +1,6 @@
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -10,18 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.fork_server import ltrain_command
 from tests.http_requests import ask, post
+from tests.up import FREE
 
 from ltrain_collector.store import Store
 
 
 def ltrain(*argv: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "ltrain", *argv]
+    command = [ltrain_command(), *argv]
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 
 PORTS = {"--otlp-port": "otlp", "--grpc-port": "grpc", "--http-port": "sql"}
-FREE = [word for option in PORTS for word in (option, "0")]
 
 
 @pytest.mark.parametrize(("option", "port"), PORTS.items())
@@ -39,7 +39,7 @@ def test_a_port_that_is_taken_is_reported(up: Any, tmp_path: Path, option: str, 
 def test_a_folder_that_is_in_use_is_reported(up: Any) -> None:
     done = ltrain("up", "--dir", str(up.directory), *FREE)
     assert done.returncode == 1
-    assert f"in use by process {up.process.pid}" in done.stderr
+    assert f"in use by process {up.pid}" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -11,7 +11,7 @@ def test_writers_readers_and_prunes_beside_each_other(
     start: Callable[..., Any], tmp_path: Path
 ) -> None:
     up = start(tmp_path / "store")
-    soak = Soak(up.otlp, up.owned, up.process.pid)
+    soak = Soak(up.otlp, up.owned, up.pid)
     found = run(soak, seconds=15, every=3)
     assert soak.errors == []
     assert (found["errors"], found["lost"], found["doubled"]) == (0, 0, 0)

@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 from tests.otlp import insert_otlp
+from tests.property_examples import examples
 
 from ltrain_collector import schema
 from ltrain_collector.errors import BadTable, NotMigrated, QueryFailed, StoreNewer
@@ -97,13 +98,17 @@ class Mortal:
         self._store.command(sql)
 
 
+STEP = 60 // examples(20, change=5)
+"""A migration is killed before each third statement in the nightly run."""
+
+
 def test_killed_before_any_of_its_statements_the_next_one_finishes(
     tmp_path: Path, new: tuple[pl.DataFrame, pl.DataFrame]
 ) -> None:
     columns, tables = new
     died = 0
     with Store.open(f"chdb://{tmp_path}/killed") as store:
-        for lives in range(0, 100, 3):  # each takes half a second
+        for lives in range(0, 100, STEP):  # each takes half a second
             store.command("DROP DATABASE IF EXISTS otel SYNC")
             try:
                 migrate(Mortal(store, lives), {})
@@ -114,7 +119,7 @@ def test_killed_before_any_of_its_statements_the_next_one_finishes(
             store.migrate()
             assert_frame_equal(store.query(SHAPE), columns)
             assert_frame_equal(store.query(TABLES), tables)
-    assert 3 * died == lives > 15
+    assert STEP * died == lives > 15
 
 
 def test_several_at_once_are_as_one(
@@ -123,7 +128,7 @@ def test_several_at_once_are_as_one(
     up = start(tmp_path / "up")
     dsn = up.owned  # type: ignore[attr-defined]
     with Store.open(dsn) as store:
-        for _ in range(3):
+        for _ in range(examples(3, change=1)):
             store.command("DROP DATABASE otel SYNC")
 
             def one(_: int) -> None:

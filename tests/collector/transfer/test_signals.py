@@ -20,6 +20,7 @@ from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
 from opentelemetry.sdk.resources import Resource
 from polars.testing import assert_frame_equal
 from tests.otlp import insert_otlp
+from tests.property_examples import examples
 from typer.testing import CliRunner
 
 from ltrain.cli import app
@@ -167,7 +168,9 @@ def goes_round(store: Store, signal: Signal, file: Path) -> None:
     [(log_requests(), LOGS), (metric_requests(), METRICS)],
     ids=["logs", "metrics"],
 )
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(12, change=3), suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(data=st.data())
 def test_import_of_exported_records_is_the_same_rows(
     folder: Store,

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from polars.testing import assert_frame_equal
 from tests.otlp import insert_otlp
+from tests.property_examples import examples
 from typer.testing import CliRunner
 
 from ltrain.cli import app
@@ -81,7 +82,9 @@ def request_of_spans(made: list[dict[str, Any]]) -> bytes:
     return bytes(request.SerializeToString())
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(25, change=8), suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(made=st.lists(spans, min_size=1, max_size=5), form=st.sampled_from(sorted(FORMATS)))
 def test_import_of_an_export_is_the_same_rows(
     folder: Store, tmp_path: Path, made: list[dict[str, Any]], form: str

@@ -33,7 +33,9 @@ def _paths(spans: list[ReceivedSpan]) -> list[str]:
     return sorted(path(span) for span in spans if span.name != "ltrain.process")
 
 
-@pytest.mark.parametrize("mode", ["plain", "stream", "ambient"])
+@pytest.mark.parametrize(
+    "mode", ["plain", pytest.param("stream", marks=pytest.mark.nightly), "ambient"]
+)
 def test_an_agent_is_one_trace(start: Start, sink: Sink, model: Model, mode: str) -> None:
     assert start("weather", mode).wait() == (0, "", "")
     around = ["ambient", *(f"ambient > {path}" for path in PATHS)]
@@ -62,7 +64,7 @@ def test_a_manual_span_in_a_tool_is_the_parent_of_its_calls(start: Start, sink: 
     assert len(inner) == 1
 
 
-@pytest.mark.parametrize("mode", ["threads", "tasks"])
+@pytest.mark.parametrize("mode", ["threads", pytest.param("tasks", marks=pytest.mark.nightly)])
 def test_each_concurrent_rollout_is_one_trace(
     start: Start, sink: Sink, model: Model, mode: str
 ) -> None:

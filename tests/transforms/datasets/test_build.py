@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from polars.testing import assert_frame_equal
-from tests.collector.conftest import start_up
 from tests.otlp import insert_otlp
+from tests.up import start_up
 
 from ltrain_collector.store import Store
 from ltrain_transforms.datasets.build import build
