@@ -40,11 +40,13 @@ IMPORTED = (
     *("ltrain_transforms.show.page", "ltrain_transforms.show.rollout"),
     *("clickhouse_connect", "ltrain_collector.ingest.commit", "ltrain_collector.query.execution"),
     *("ltrain_collector.server.otlp_grpc", "ltrain_collector.server.otlp_http"),
+    "ltrain_train.gateway.server",
 )
 """What the server imports: no module that reads the environment, and not chDB."""
 CLIENT = """#!{python} -IS
 import os, sys
 own = {{name: text for name, text in os.environ.items() if name.startswith("PYTHON")}}
+own.pop("PYTHONUNBUFFERED", None)
 if own != {variables!r}:
     os.execv({real!r}, sys.argv)
 import array, json, signal, socket
@@ -84,6 +86,7 @@ def ltrain_command() -> str:
     address = str(folder / "socket")
     executable = folder / "ltrain"
     variables = {name: text for name, text in os.environ.items() if name.startswith("PYTHON")}
+    variables.pop("PYTHONUNBUFFERED", None)
     executable.write_text(
         CLIENT.format(python=sys.executable, address=address, real=str(LTRAIN), variables=variables)
     )
@@ -139,7 +142,8 @@ class Request:
         sys.argv = [str(LTRAIN), *self.arguments]
         sys.path[0] = str(LTRAIN.parent)
         sys.stdin = os.fdopen(0, closefd=False)
-        sys.stdout = os.fdopen(1, "w", 1 if os.isatty(1) else -1, closefd=False)
+        by_line = os.isatty(1) or "PYTHONUNBUFFERED" in self.environ
+        sys.stdout = os.fdopen(1, "w", 1 if by_line else -1, closefd=False)
         sys.stderr = os.fdopen(2, "w", 1, errors="backslashreplace", closefd=False)
 
 

@@ -2,13 +2,13 @@ import csv
 import io
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 from rich.console import Console
+from tests.fork_server import ltrain_command
 from typer.testing import CliRunner, Result
 
 from ltrain.cli import app
@@ -135,7 +135,7 @@ def test_a_mistake_is_one_sentence(
 
 
 def test_the_command_ends_with_status_1_and_no_traceback(up: Any) -> None:
-    argv = [sys.executable, "-m", "ltrain", "sql", "SELEC 1", "--store", up.dsn]
+    argv = [ltrain_command(), "sql", "SELEC 1", "--store", up.dsn]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
     assert done.stderr.startswith("ltrain: Code: 62. DB::Exception: Syntax error")

@@ -11,15 +11,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.fork_server import ltrain_command
 from tests.http_requests import Answer, ask
 from tests.train.gateway.conftest import write_model
+from tests.up import FREE
 
 from ltrain_collector.access import sign_owner, store_secret
 
 WAIT = 120.0
 """Seconds for what takes three on an idle machine."""
-
-FREE = ("--otlp-port", "0", "--grpc-port", "0", "--http-port", "0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,8 @@ class Up:
 @contextmanager
 def collector(home: Path, *more: str, within: Sequence[str] = ()) -> Iterator[Up]:
     """Run `ltrain up` with `home` as its LTRAIN_HOME; `within` is a command that runs it."""
-    argv = (*within, sys.executable, "-m", "ltrain", "up", *FREE, *more)
+    command = (*within, sys.executable, "-m", "ltrain") if within else (ltrain_command(),)
+    argv = (*command, "up", *FREE, *more)
     with _running(argv, {"LTRAIN_HOME": str(home)}) as (process, line):
         ready = line(r"ltrain: store ready")
         otlp, grpc, sql = (int(port) for port in re.findall(r":(\d{2,5})\b", ready))
@@ -67,7 +68,7 @@ def collector(home: Path, *more: str, within: Sequence[str] = ()) -> Iterator[Up
 @contextmanager
 def gateway(home: Path, upstream: str) -> Iterator[int]:
     """Run `ltrain serve` in front of a running policy server; yield the gateway's port."""
-    command = (sys.executable, "-m", "ltrain", "serve", str(write_model(home.parent / "model")))
+    command = (ltrain_command(), "serve", str(write_model(home.parent / "model")))
     argv = (*command, "--port", "0", "--upstream", upstream)
     nowhere = {"LTRAIN_HOME": str(home), "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}
     with _running(argv, nowhere) as (_, line):

@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from polars.testing import assert_frame_equal
+from tests.fork_server import ltrain_command
 from tests.otlp import insert_otlp
 
 from ltrain_collector.admin import backup, restore
@@ -264,7 +264,7 @@ def test_the_command_says_it_in_one_sentence(copied: Path, tmp_path: Path) -> No
     content = bytearray(largest.read_bytes())
     content[len(content) // 2] ^= 1
     largest.write_bytes(content)
-    argv = [sys.executable, "-m", "ltrain", "store", "restore", str(copied)]
+    argv = [ltrain_command(), "store", "restore", str(copied)]
     done = subprocess.run(
         [*argv, "--store", f"chdb://{tmp_path}/other"], capture_output=True, text=True, timeout=120
     )

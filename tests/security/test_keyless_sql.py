@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ import clickhouse_connect
 import polars as pl
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from tests.fork_server import ltrain_command
 from tests.http_requests import Answer, ask, post
 from tests.security.servers import Up, collector
 
@@ -256,7 +256,7 @@ def ltrain(home: Path, *argv: str, **more: str) -> subprocess.CompletedProcess[s
         name: text for name, text in os.environ.items() if not name.startswith("LTRAIN_")
     }
     return subprocess.run(
-        [sys.executable, "-m", "ltrain", *argv],
+        [ltrain_command(), *argv],
         env={**environment, "LTRAIN_HOME": str(home), **more},
         capture_output=True,
         text=True,

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tests.fork_server import ltrain_command
 
 FAKE = Path(__file__).parents[1] / "fake_vllm.py"
 WAIT = 120.0
@@ -35,7 +36,7 @@ def serving(home: Path, model: Path) -> Iterator[psutil.Process]:
     ours = {"LTRAIN_HOME": str(home), "LTRAIN_VLLM_PYTHON": str(python), "PYTHONUNBUFFERED": "1"}
     with output.open("wb") as writing:
         process = subprocess.Popen(
-            [sys.executable, "-m", "ltrain", "serve", str(model), "--port", "0"],
+            [ltrain_command(), "serve", str(model), "--port", "0"],
             stdout=writing,
             stderr=subprocess.STDOUT,
             env={**os.environ, **ours, "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"},

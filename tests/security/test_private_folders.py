@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.fake_vllm import FakeVllm
+from tests.fork_server import ltrain_command
 from tests.security.servers import collector, gateway
 
 from ltrain.doctor import home
@@ -42,7 +43,7 @@ def test_a_collector_makes_a_private_home_and_store(tmp_path: Path) -> None:
 
 
 def test_a_key_that_is_made_first_makes_a_private_home(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "ltrain", "key", "make", "query"]
+    command = [ltrain_command(), "key", "make", "query"]
     environ = {**os.environ, "LTRAIN_HOME": str(tmp_path / "home")}
     subprocess.run(command, env=environ, check=True, capture_output=True, timeout=120)
     assert open_ones(tmp_path / "home") == []

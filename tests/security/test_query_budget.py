@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ import clickhouse_connect
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from tests import http_requests
+from tests.fork_server import ltrain_command
 from tests.up import Up, start_up
 
 from ltrain_collector.access import Keys, Role
@@ -451,7 +451,7 @@ def test_a_bad_limit_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_bad_limit_is_reported_before_the_store_is_opened(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "ltrain", "up", "--dir", str(tmp_path / "store")],
+        [ltrain_command(), "up", "--dir", str(tmp_path / "store")],
         env={**os.environ, "LTRAIN_ADMIN_LIMITS": "secnds=5"},
         capture_output=True,
         text=True,

@@ -3,7 +3,6 @@
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
+from tests.fork_server import ltrain_command
 from tests.otlp import insert_otlp
 from tests.transforms.conftest import RECIPE, Attributes, Scene
 from tests.transforms.reports.test_policy import publish
@@ -99,7 +99,7 @@ def browser() -> Iterator[Browser]:
 @contextmanager
 def running(folder: Path, *options: str) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
     """Run `ltrain ui` in a folder; yield its link and its process."""
-    command = [sys.executable, "-m", "ltrain", "ui", "--port", "0", *options]
+    command = [ltrain_command(), "ui", "--port", "0", *options]
     environment = os.environ | {"LTRAIN_HOME": str(folder / ".ltrain"), "PYTHONUNBUFFERED": "1"}
     log = (folder / "ui.log").open("w")
     with (

@@ -3,7 +3,6 @@
 import re
 import ssl
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPSConnection
@@ -12,6 +11,7 @@ from urllib.parse import urlencode, urlsplit
 
 import pytest
 from playwright.sync_api import Browser, expect
+from tests.fork_server import ltrain_command
 from tests.http_requests import Answer, ask
 from tests.ui.conftest import make_home, running
 from tests.up import start_up
@@ -175,7 +175,7 @@ def test_without_keys_only_this_machine_is_served(tmp_path: Path) -> None:
         f"chdb://{tmp_path}/store": f"`ltrain key make query --dir {tmp_path}/store`",
         "http://10.255.255.1:8123": "Run it on the machine of the store",
     }.items():
-        command = [sys.executable, "-m", "ltrain", "ui", "--port", "0", "--host", "0.0.0.0"]
+        command = [ltrain_command(), "ui", "--port", "0", "--host", "0.0.0.0"]
         done = subprocess.run(
             [*command, "--store", store], capture_output=True, text=True, timeout=120
         )

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.fork_server import ltrain_command
 from tests.train.gateway.conftest import write_model
 
 from ltrain_train.policy import Policies
@@ -58,7 +59,7 @@ class Project:
         return Policies(self.home)
 
     def command(self, *arguments: object) -> list[str]:
-        return [sys.executable, "-m", "ltrain", *map(str, arguments)]
+        return [ltrain_command(), *map(str, arguments)]
 
     def ltrain(self, *arguments: object) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

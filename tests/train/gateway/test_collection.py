@@ -3,11 +3,11 @@
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.fork_server import ltrain_command
 
 from ltrain_train.gateway.connection import GatewayRefused
 
@@ -89,7 +89,7 @@ def test_no_version_is_served_or_published(collecting: Any) -> None:
 
 def serve(vllm: Any, home: Path, *arguments: str) -> str:
     """Return what a server that cannot start prints."""
-    command = [sys.executable, "-m", "ltrain", "serve", "--port", "0", "--upstream", vllm.url]
+    command = [ltrain_command(), "serve", "--port", "0", "--upstream", vllm.url]
     environment = {**os.environ, "LTRAIN_HOME": str(home)}
     done = subprocess.run(
         [*command, *arguments], env=environment, capture_output=True, text=True, timeout=60

@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.fake_vllm import FakeVllm
+from tests.fork_server import ltrain_command
 
 from ltrain_collector.access import AttemptKey, Keys, Role
 from ltrain_instrument.errors import BadSetting
@@ -77,24 +78,23 @@ class Served:
         return httpx.post(url, json=body, timeout=WAIT, trust_env=False)
 
 
-COMMAND = ("-m", "ltrain")
 WATCHFUL = """
 from ltrain.cli import main
 from ltrain_train.gateway.serving import host
 host.POLL = 0.001
 main()
 """
-"""The command line, with a gateway that checks vLLM continuously."""
+"""The command line of Python, with a gateway that checks vLLM continuously."""
 
 
 @contextmanager
 def serving(
-    home: Path, python: Path | str, *arguments: str, command: Sequence[str] = COMMAND
+    home: Path, python: Path | str, *arguments: str, command: Sequence[str] = ()
 ) -> Iterator[Served]:
     output = home.with_suffix(".out")
     with output.open("wb") as writing:
         process = subprocess.Popen(
-            [sys.executable, *command, "serve", "--port", "0", *arguments],
+            [*(command or [ltrain_command()]), "serve", "--port", "0", *arguments],
             stdout=writing,
             stderr=subprocess.STDOUT,
             env=environment(home, python),
@@ -109,7 +109,7 @@ def serving(
 def refusal(home: Path, python: Path | str, *arguments: str, status: int = 1) -> str:
     """Run `ltrain serve` until it fails and return its error."""
     ended = subprocess.run(
-        [sys.executable, "-m", "ltrain", "serve", *arguments],
+        [ltrain_command(), "serve", *arguments],
         env=environment(home, python),
         capture_output=True,
         text=True,
@@ -184,7 +184,7 @@ def test_the_example_of_the_help_and_arguments_after_two_dashes_work(
 ) -> None:
     home, log = tmp_path / "home", tmp_path / "home" / "logs" / "vllm.log"
     text = subprocess.run(
-        [sys.executable, "-m", "ltrain", "serve", "--help"],
+        [ltrain_command(), "serve", "--help"],
         env=os.environ | {"COLUMNS": "200"},
         capture_output=True,
         text=True,
@@ -316,7 +316,7 @@ def test_a_stop_of_vllm_by_the_gateway_is_not_counted_as_a_death(
     script = f'echo >> {count}; exec {sys.executable} {FAKE_VLLM} "$@"'
     python = program(tmp_path / "python", script)
     for starts in range(1, 4):
-        with serving(home, python, str(model), command=("-c", WATCHFUL)) as served:
+        with serving(home, python, str(model), command=(sys.executable, "-c", WATCHFUL)) as served:
             assert served.url
             served.process.send_signal(signal.SIGINT)
             assert served.process.wait(WAIT) == 0

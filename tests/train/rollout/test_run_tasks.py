@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,13 +11,13 @@ from typing import Any
 
 import psutil
 import pytest
+from tests.fork_server import forked, ltrain_command
 from tests.model_files import write_model_files
 
 from ltrain_collector.store import Store
 from ltrain_train.rollout.runs import open_run
 
 HERE = Path(__file__).parent
-LTRAIN = [sys.executable, "-m", "ltrain", "rollout"]
 
 
 @pytest.fixture
@@ -38,7 +37,7 @@ def environ(outside: Any, home: Path) -> dict[str, str]:
 def ltrain(
     arguments: Sequence[object], environ: dict[str, str], **more: Any
 ) -> subprocess.CompletedProcess[str]:
-    command = [*LTRAIN, *map(str, arguments)]
+    command = [ltrain_command(), "rollout", *map(str, arguments)]
     return subprocess.run(
         command, env=environ, cwd=HERE / "agents", capture_output=True, text=True, **more
     )
@@ -67,7 +66,7 @@ def test_a_killed_run_continues_where_it_stopped(
 ) -> None:
     outside.pause = 0.7
     arguments = [tasks, *AGENT, "--rollouts-per-task", "2", "--workers", "1", "--concurrency", "1"]
-    command = [*LTRAIN, *map(str, arguments)]
+    command = [ltrain_command(), "rollout", *map(str, arguments)]
     killed = subprocess.Popen(command, env=environ, cwd=HERE / "agents")
     outside.wait_spans(2, 30, name="ltrain.rollout")
     killed.send_signal(signal.SIGKILL)
@@ -120,7 +119,7 @@ def test_a_second_command_on_the_same_run_is_refused(
     tasks: Path, environ: dict[str, str], outside: Any
 ) -> None:
     outside.pause = 60.0
-    command = [*LTRAIN, str(tasks), *AGENT]
+    command = [ltrain_command(), "rollout", str(tasks), *AGENT]
     with subprocess.Popen(
         command, env=environ, cwd=HERE / "agents", stderr=subprocess.DEVNULL
     ) as first:
@@ -129,7 +128,7 @@ def test_a_second_command_on_the_same_run_is_refused(
             second = ltrain([tasks, *AGENT], environ)
             output = " ".join(second.stderr.replace("│", "").split())
             assert second.returncode == 1
-            assert f"is in use by process {first.pid}" in output
+            assert f"is in use by process {forked(first.pid)}" in output
             assert "Traceback" not in output
         finally:
             first.terminate()
@@ -149,7 +148,7 @@ def test_a_run_of_another_machine_is_not_dispatched_again(
     shared = (served.home / "store.secret").read_text()
     secret = {"LTRAIN_GATEWAY": outside.url, "LTRAIN_STORE_SECRET": shared}
     environ = {**os.environ, **secret}
-    command = [*LTRAIN, str(tasks), *AGENT]
+    command = [ltrain_command(), "rollout", str(tasks), *AGENT]
     with subprocess.Popen(
         command, env=environ, cwd=HERE / "agents", stderr=subprocess.DEVNULL
     ) as first:
@@ -191,7 +190,7 @@ def _run(tasks: Path, environ: dict[str, str], folder: Path) -> subprocess.Compl
     )
     model = write_model_files(folder / "model", {"w": (4,)})
     return subprocess.run(
-        [sys.executable, "-m", "ltrain", "run", "--model", str(model)],
+        [ltrain_command(), "run", "--model", str(model)],
         cwd=folder,
         env=environ,
         capture_output=True,
