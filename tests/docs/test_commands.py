@@ -20,7 +20,7 @@ from tests.docs.project import Project
 from ltrain.cli import app
 from ltrain_collector.store import Store
 
-pytestmark = pytest.mark.spread(4)
+pytestmark = pytest.mark.spread(2)
 
 
 @dataclass(frozen=True)
