@@ -126,6 +126,7 @@ def test_the_table_names_what_changed_and_the_next_command(project: Any) -> None
     assert project.policies.current("policy") == 1
 
 
+@pytest.mark.nightly
 def test_samples_and_a_command_as_the_agent(project: Any) -> None:
     project.write_tasks([{"id": "a", "input": "w7", "gold": "w7"}])
     options = (*versions(0), "--samples", "2", "--temperature", "1", "--reward", "scores:words")
@@ -149,6 +150,7 @@ def test_an_agent_that_always_fails_is_an_error_with_the_reason(project: Any) ->
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.nightly
 def test_several_numbers_need_a_metric_before_the_second_version_runs(project: Any) -> None:
     options = (*versions(0, 1), "--agent", "plain:solve", "--reward", "scores:several")
     done = project.ltrain("eval", "held-out.jsonl", *options)
@@ -160,6 +162,7 @@ def test_several_numbers_need_a_metric_before_the_second_version_runs(project: A
     assert json.loads(chosen.stdout)["run"] == "eval-held-out-2"
 
 
+@pytest.mark.nightly
 def test_versions_of_two_policies_are_served_one_after_the_other(
     project: Any, tmp_path: Path
 ) -> None:
@@ -176,6 +179,7 @@ def test_versions_of_two_policies_are_served_one_after_the_other(
     assert not _processes(project)
 
 
+@pytest.mark.nightly
 def test_an_adapter_is_compared_with_its_base(project: Any, tmp_path: Path) -> None:
     version = project.policies.add("policy", write_adapter(tmp_path / "adapter"), parent=0)
     options = ("--policy", "policy@0", "--policy", f"policy@{version}", *AGENT)
@@ -210,6 +214,7 @@ def test_a_stopped_evaluation_leaves_the_current_version_and_no_process(
         assert "Traceback" not in errors
 
 
+@pytest.mark.nightly
 def test_the_services_and_the_judge_of_the_recipe_are_used(project: Any, outside: Any) -> None:
     outside.rules.append(('"result"', '{"evidence": "it is there", "score": 0.25}'))
     project.environ["JUDGE_KEY"] = "k3y"
@@ -229,6 +234,7 @@ def test_the_services_and_the_judge_of_the_recipe_are_used(project: Any, outside
     assert not _processes(project)
 
 
+@pytest.mark.nightly
 def test_a_service_that_cannot_start_ends_the_evaluation_with_its_log(project: Any) -> None:
     project.environ["JUDGE_KEY"] = "k3y"
     text = JUDGED.format(url="http://127.0.0.1:9").replace("exec python", "no-such-program")
