@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 LTRAIN = Path(sys.executable).with_name("ltrain")
 """The real command."""
@@ -104,6 +104,12 @@ def forked(pid: int) -> int:
     """Return the process id of the command that the executable `pid` stands for, or `pid`."""
     name = Path(f"/proc/{pid}/comm").read_text().strip()
     return int(name.removeprefix("fork")) if name.startswith("fork") else pid
+
+
+def kill(process: subprocess.Popen[Any], number: int = signal.SIGKILL) -> None:
+    """Send a signal to the command of a process, which has ended when the process ends."""
+    if process.poll() is None:
+        os.kill(forked(process.pid), number)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.fork_server import ltrain_command
+from tests.fork_server import forked, ltrain_command
 
 FAKE = Path(__file__).parents[1] / "fake_vllm.py"
 WAIT = 120.0
@@ -46,7 +46,7 @@ def serving(home: Path, model: Path) -> Iterator[psutil.Process]:
         while "gateway ready" not in output.read_text():
             assert process.poll() is None and time.monotonic() < until, output.read_text()
             time.sleep(0.05)
-        yield psutil.Process(process.pid)
+        yield psutil.Process(forked(process.pid))
         process.send_signal(signal.SIGTERM)
         assert process.wait(WAIT) == 0
     finally:

@@ -11,6 +11,7 @@ from typing import Any
 
 import psutil
 import pytest
+from tests.fork_server import kill
 from tests.train.gateway.conftest import write_adapter
 
 from ltrain_train.gateway import GatewayClient
@@ -199,7 +200,7 @@ def test_a_stopped_evaluation_leaves_the_current_version_and_no_process(
         pruned = project.ltrain("policy", "prune", "policy", "--keep", "1", "--yes")
         assert pruned.returncode == 1
         assert f"policy policy of {project.home} is in use by process" in pruned.stderr
-        process.send_signal(number)
+        kill(process, number)
         _, errors = process.communicate(timeout=WAIT)
     _until(lambda: not _processes(project))
     assert process.returncode != 0

@@ -15,6 +15,7 @@ from ltrain_train.finetune.dpo_job import TRL_VERSION, find_trl
 from ltrain_train.policy import Policies, read_adapter_config
 
 
+@pytest.mark.nightly
 def test_the_margin_rises_and_the_adapter_becomes_a_version(
     home: Path, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

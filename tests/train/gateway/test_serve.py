@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.fake_vllm import FakeVllm
-from tests.fork_server import ltrain_command
+from tests.fork_server import kill, ltrain_command
 
 from ltrain_collector.access import AttemptKey, Keys, Role
 from ltrain_instrument.errors import BadSetting
@@ -102,7 +102,7 @@ def serving(
         try:
             yield Served(process, output)
         finally:
-            process.kill()
+            kill(process)
             process.wait()
 
 
@@ -274,7 +274,7 @@ def test_a_killed_gateway_still_refuses_closed_attempts_when_it_is_back(
             client = GatewayClient(served.url, secret)
             answers.append((call.status_code, client.close_attempt(identity, key)))
             client.close()
-            served.process.kill()
+            kill(served.process)
             served.process.wait()
     (first, counts), (again, repeated) = answers
     assert (first, again, counts.llm_calls) == (200, 403, 1)

@@ -1,12 +1,13 @@
 """`ltrain apo` as a user types it, with a fake program in place of vLLM and a server as critic."""
 
 import json
-import signal
 import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+from tests.fork_server import kill
 from tests.train.prompts.conftest import COMMAND, write_recipe
 
 from ltrain_train.policy import read_prompt_version
@@ -84,6 +85,7 @@ def test_a_better_prompt_is_found_and_becomes_current(words: Any, critic: Any) -
     assert "val 0 greeting@0, policy@0 3" in shown and "val 1 greeting@1, policy@0 3" in shown
 
 
+@pytest.mark.nightly
 def test_a_command_reads_the_version_of_its_attempt(words: Any, critic: Any) -> None:
     write_recipe(words, critic, COMMAND)
     recipe = words.folder / "ltrain.toml"
@@ -95,6 +97,7 @@ def test_a_command_reads_the_version_of_its_attempt(words: Any, critic: Any) -> 
     assert spans >= {("answer", "0"), ("answer", "1")}
 
 
+@pytest.mark.nightly
 def test_a_killed_search_asks_and_runs_nothing_twice(words: Any, critic: Any) -> None:
     critic.holds.clear()
     with subprocess.Popen(
@@ -105,7 +108,7 @@ def test_a_killed_search_asks_and_runs_nothing_twice(words: Any, critic: Any) ->
         stderr=subprocess.DEVNULL,
     ) as process:
         _wait(lambda: critic.requests)
-        process.send_signal(signal.SIGKILL)
+        kill(process)
     critic.holds.set()
     before = len(critic.requests)
     critic.failing_from = before + 2  # it gets one whole critique and an edit, and goes away
@@ -145,6 +148,7 @@ def _wait(done: Any, seconds: float = 120.0) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.nightly
 def test_what_cannot_be_optimized_is_refused(words: Any) -> None:
     recipe = words.folder / "ltrain.toml"
     text = recipe.read_text()

@@ -167,7 +167,15 @@ def until(condition: Callable[[], Any], program: Program) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("victim", ["gateway", "worker", "vllm", "reward"])
+@pytest.mark.parametrize(
+    "victim",
+    [
+        "gateway",
+        "worker",
+        pytest.param("vllm", marks=pytest.mark.nightly),
+        pytest.param("reward", marks=pytest.mark.nightly),
+    ],
+)
 def test_no_rollout_and_no_call_is_lost_or_doubled(
     chaos: Chaos, tmp_path: Path, victim: str
 ) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -11,7 +10,7 @@ from typing import Any
 
 import psutil
 import pytest
-from tests.fork_server import forked, ltrain_command
+from tests.fork_server import forked, kill, ltrain_command
 from tests.model_files import write_model_files
 
 from ltrain_collector.store import Store
@@ -69,7 +68,7 @@ def test_a_killed_run_continues_where_it_stopped(
     command = [ltrain_command(), "rollout", *map(str, arguments)]
     killed = subprocess.Popen(command, env=environ, cwd=HERE / "agents")
     outside.wait_spans(2, 30, name="ltrain.rollout")
-    killed.send_signal(signal.SIGKILL)
+    kill(killed)
     killed.wait()
     assert not _remaining_workers(home)
     done = {span.attributes["ltrain.rollout.id"] for span in outside.spans(name="ltrain.rollout")}

@@ -8,9 +8,10 @@ from random import Random
 from subprocess import TimeoutExpired
 
 from tests.chaos.driver import WAIT, until
+from tests.property_examples import examples
 from tests.train.loop.kills.project import LightProject
 
-KILLS = int(os.environ.get("KILLS", "4"))
+KILLS = int(os.environ.get("KILLS", examples(4, change=2)))
 """Kills of each test."""
 SEED = int(os.environ.get("SEED", "1"))
 """Of the draw; each test prints it. With one seed the same writes are cut off, while the threads
