@@ -1,13 +1,15 @@
 """Every kind of reward: its class, its keys in manifests and the digest, and its refusals."""
 
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from ltrain_transforms.errors import BadRecipe
-from ltrain_transforms.recipe import REWARD_KINDS, Recipe
+from ltrain_transforms.recipe import REWARD_KINDS, Recipe, Reward
 
 OWN: dict[str, dict[str, Any]] = {
     "evaluation": {"evaluation": "answer", "from": "any", "max": 1.0, "when": "never read"},
@@ -74,6 +76,28 @@ def test_manifests_and_digests_have_every_key_of_each_kind(kind: str) -> None:
     assert Recipe.from_sections(made.model_dump(mode="json", by_alias=True)) == made
     [written] = made.model_dump(by_alias=True, exclude_unset=True)["reward"]
     assert written == {"name": "r"} | OWN[kind]
+
+
+@pytest.mark.parametrize("kind", REWARD_KINDS)
+def test_python_code_makes_a_reward_of_the_kind_of_its_keys(kind: str) -> None:
+    made = Reward(name="r", **OWN[kind])
+    assert type(made) is REWARD_KINDS[kind]
+    assert (
+        (made,)
+        == recipe(**OWN[kind]).reward
+        == Recipe.model_validate({"policy": [{"name": "sql"}], "reward": [made]}).reward
+    )
+    assert made == pickle.loads(pickle.dumps(made)) == made.model_copy()
+
+
+def test_python_code_may_use_a_ready_rule() -> None:
+    ready: Any = {"use": "tool-failed"}
+    assert Reward(**ready) == Reward.model_validate(ready)
+    assert type(Reward(**ready)) is REWARD_KINDS["calls"]
+    with pytest.raises(ValidationError, match="Unknown ready rule 'tool-faild'"):
+        Reward(**{**ready, "use": "tool-faild"})
+    with pytest.raises(ValidationError, match="must have `evaluation`"):
+        Reward(name="r")
 
 
 @pytest.mark.parametrize(

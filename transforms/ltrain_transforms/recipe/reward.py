@@ -6,6 +6,7 @@ a class of `REWARD_KINDS` has the checks of its kind, and the keys that only a n
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -93,11 +94,20 @@ class Reward(Section):
     @model_validator(mode="wrap")  # the last validator, so that only a kind's own class checks it
     @classmethod
     def _of_its_kind(cls, keys: Any, make: ModelWrapValidatorHandler["Reward"]) -> "Reward":
-        if cls is not Reward or not isinstance(keys, dict):
+        if not isinstance(keys, dict):
             return make(keys)
         keys = _with_ready_rule(keys)
-        kinds = [kind for kind in REWARD_KINDS.values() if kind.claims(keys)]
-        return kinds[0].model_validate(keys) if len(kinds) == 1 else make(keys)
+        kind = _kind(keys) if cls is Reward else cls
+        return make(keys) if kind is cls else kind.model_validate(keys)
+
+    def __new__(cls, **keys: Any) -> Self:
+        """Return a reward of the kind that the keys make; `__init__` checks them."""
+        kind: Any = cls
+        if cls is Reward:
+            with suppress(BadRule):  # `__init__` raises it with its place
+                kind = _kind(_with_ready_rule(keys))
+        made: Self = super().__new__(kind)
+        return made
 
     def _check(self) -> None:
         if type(self) is Reward:
@@ -149,6 +159,12 @@ class Reward(Section):
     def bound(self, text: str) -> str:
         """Return `text` with the rule's parameters inserted."""
         return rules.sql.bind_parameters(self.name, text, self.params)
+
+
+def _kind(keys: Mapping[str, Any]) -> type[Reward]:
+    """Return the class of the keys' kind; `Reward` if they are of none or of several."""
+    kinds = [kind for kind in REWARD_KINDS.values() if kind.claims(keys)]
+    return kinds[0] if len(kinds) == 1 else Reward
 
 
 def _with_ready_rule(keys: dict[str, Any]) -> dict[str, Any]:
