@@ -34,10 +34,7 @@ def run_offline(plan: Plan, trainer: Trainer, options: OfflineOptions) -> None:
     with hold_lock(plan.home, plan.name, (plan.policy,), AFTER_SIGNAL) as lock:
         source = open_source(plan, trainer, options)
         data = _select(trainer, source)
-        if not as_json:
-            print("\n".join(data.report.lines()), flush=True)
-        elif dry_run or not data.report.trained:
-            print(json.dumps(data.report.as_dict()), flush=True)
+        data.report.print(as_json=as_json, is_last=dry_run)
         data.report.check()
         if dry_run:
             if not as_json:

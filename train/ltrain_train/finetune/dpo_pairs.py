@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import polars as pl
 
@@ -62,20 +62,16 @@ class DpoReport(OfflineReport):
     epochs: int
     steps: int
     """Optimizer steps of an epoch."""
+    unit: ClassVar[str] = "pairs"
 
     @property
     def trained(self) -> int:
-        """Number of pairs to train on."""
         return self.pairs
 
-    @property
-    def unit(self) -> str:
-        """The training data."""
-        return "pairs"
-
     def facts(self) -> dict[str, str]:
-        """Return the lines about pairs and steps."""
         return {
+            "executions": f"{self.executions}",
+            "outcomes": f"{self.outcomes}",
             "pairs": f"{self.pairs} with {self.tokens} of {self.pair_tokens} tokens to train on",
             "held out": f"{self.held_out_pairs} pairs",
             "steps": f"{self.steps} in each of {self.epochs} epochs",

@@ -5,15 +5,15 @@ Every execution that was read is trained on, held out, or left out for one reaso
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import polars as pl
 
 from ltrain_train.errors import NothingToTrain
 from ltrain_train.finetune.source import CONSUMED, HELD_OUT, TRAINED, OfflineSource
-from ltrain_train.updates import count_left_out
+from ltrain_train.updates import DataReport, count_left_out
 
 BELOW = "below"
 """The reason of a rollout whose outcome is below the threshold."""
@@ -71,53 +71,22 @@ class OfflineFiles:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OfflineReport:
+class OfflineReport(DataReport):
     """The report of both trainers."""
 
-    policy: str
-    from_version: int
-    """The version at the start of training."""
-    dataset: str
-    """The dataset's id."""
-    folder: Path
     executions: Balance
     outcomes: Outcomes
     explanations: Mapping[str, str]
     """The sentence of each reason why an execution or a call is left out."""
     reaches_threshold: bool = True
     """Whether some outcome is high enough."""
+    unit: ClassVar[str]
+    """The name of the training data: rows or pairs."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the report as JSON has it."""
-        fields = asdict(self) | {"folder": str(self.folder)}
+        fields = DataReport.as_dict(self)
         del fields["explanations"], fields["reaches_threshold"]
         return fields
-
-    @property
-    def unit(self) -> str:
-        """The training data."""
-        raise NotImplementedError
-
-    def facts(self) -> dict[str, str]:
-        """Return the lines of the printed report that the trainer adds."""
-        return {}
-
-    @property
-    def trained(self) -> int:
-        """Number of rows, or pairs, to train on."""
-        raise NotImplementedError
-
-    def lines(self) -> Iterator[str]:
-        """Yield the lines of the printed report."""
-        facts = {
-            "executions": f"{self.executions}",
-            "outcomes": f"{self.outcomes}",
-            **self.facts(),
-            "starts from": f"{self.policy}@{self.from_version}",
-            "dataset": f"{self.dataset} in {self.folder}",
-        }
-        width = max(map(len, facts))
-        return (f"{name:<{width}}  {fact}" for name, fact in facts.items())
 
     def check(self) -> None:
         """Check that there is something to train on."""

@@ -4,6 +4,7 @@ renders them."""
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
+from typing import ClassVar
 
 import polars as pl
 
@@ -49,22 +50,18 @@ class SftReport(OfflineReport):
     epochs: int
     steps: int
     """Optimizer steps of an epoch."""
+    unit: ClassVar[str] = "rows"
 
     @property
     def trained(self) -> int:
-        """Number of rows to train on."""
         return self.rows
 
-    @property
-    def unit(self) -> str:
-        """The training data."""
-        return "rows"
-
     def facts(self) -> dict[str, str]:
-        """Return the lines about calls, rows and steps."""
         held_out = f"{self.held_out_rows} rows with {self.held_out_tokens} tokens"
         none = "none" if not self.holdout else f"none, with holdout = {self.holdout:g}: raise it"
         return {
+            "executions": f"{self.executions}",
+            "outcomes": f"{self.outcomes}",
             "calls": f"{self.calls}",
             "rows": f"{self.rows} with {self.tokens} of {self.row_tokens} tokens to train on",
             "tokens": f"of {self.sampled_rows} rows as sampled, of "

@@ -89,10 +89,7 @@ def train_once(plan: Plan, options: OfflineOptions) -> None:
             else:
                 with Store.open(options.store, create=False) as opened:
                     data = read_store(each, opened, lineage, replace=options.replace)
-            if not as_json:
-                print("\n".join(data.report.lines()), flush=True)
-            elif dry_run or not data.report.rows:
-                print(json.dumps(data.report.as_dict()), flush=True)
+            data.report.print(as_json=as_json, is_last=dry_run)
             inputs.append((each, data))
         _check_inputs([data for _, data in inputs])
         if dry_run:
@@ -113,10 +110,7 @@ def watch_store(plan: Plan, store: str | None, *, as_json: bool) -> None:
 
     def on_input(data: TrainingInput) -> None:
         with progress.paused():
-            if not as_json:
-                print("\n".join(data.report.lines()), flush=True)
-            elif not data.report.rows:
-                print(json.dumps(data.report.as_dict()), flush=True)
+            data.report.print(as_json=as_json)
             if not data.report.rows:
                 _logger.warning("ltrain: %s", nothing_to_train(data.report, data.selection))
 

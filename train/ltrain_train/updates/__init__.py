@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from ltrain_instrument.face import open_face
 
 if TYPE_CHECKING:
+    from ltrain_train.updates.data_report import DataReport, count_left_out
     from ltrain_train.updates.learners import Learners, PolicyLearner, require_rank
     from ltrain_train.updates.stored_traces import (
         OfflineOptions,
@@ -22,11 +23,7 @@ if TYPE_CHECKING:
         select_input,
         train_on,
     )
-    from ltrain_train.updates.training_report import (
-        TrainingReport,
-        count_left_out,
-        nothing_to_train,
-    )
+    from ltrain_train.updates.training_report import TrainingReport, nothing_to_train
     from ltrain_train.updates.training_rows import IN_OUTDATED_GROUP, RowSelection, select_rows
     from ltrain_train.updates.update import Update, Updater
 

@@ -6,14 +6,14 @@ of the policy in the executions that are compared.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 
 from ltrain_train.errors import NothingToTrain
 from ltrain_train.learner import pack_step, split_into_steps
+from ltrain_train.updates.data_report import DataReport, count_left_out
 from ltrain_train.updates.training_rows import GROUP, IN_OUTDATED_GROUP, RowSelection
 from ltrain_transforms.estimators import ESTIMATORS
 from ltrain_transforms.policy_lineage import REASONS as OUTDATED_REASONS
@@ -58,24 +58,12 @@ class Balance:
         return f"{self.all} = {self.trained} to train on + {count_left_out(self.left_out)}"
 
 
-def count_left_out(left_out: Mapping[str, int]) -> str:
-    """Return how many are left out, and for which reasons."""
-    reasons = ", ".join(f"{reason} {count}" for reason, count in left_out.items())
-    return f"{sum(left_out.values())} left out" + (f" ({reasons})" if reasons else "")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingReport:
+class TrainingReport(DataReport):
     """The training data of an offline run."""
 
-    policy: str
-    from_version: int
-    """The version at the start of training."""
     mode: str
     estimator: str
-    dataset: str
-    """The dataset's id."""
-    folder: Path
     executions: Balance
     groups: int
     groups_of_one: int
@@ -96,13 +84,12 @@ class TrainingReport:
     """Tokens that go through the model, the common prefixes of rows once. With several optimizer
     steps, an update draws the groups of each, so its number differs a little."""
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the report as JSON has it."""
-        return asdict(self) | {"folder": str(self.folder)}
+    @property
+    def trained(self) -> int:
+        return self.rows
 
-    def lines(self) -> Iterator[str]:
-        """Yield the lines of the printed report."""
-        facts = {
+    def facts(self) -> dict[str, str]:
+        return {
             "executions": f"{self.executions}",
             "groups": f"{self.groups}, {self.groups_of_one} of them with one execution",
             **{f"reward {each.name}": f"{each}" for each in self.rewards},
@@ -111,11 +98,7 @@ class TrainingReport:
             "rows": f"{self.rows} with {self.tokens} tokens to train on",
             "computed": f"{self.computed_tokens} of {self.row_tokens} tokens go through the model",
             "estimator": f"{self.estimator}, for mode {self.mode}",
-            "starts from": f"{self.policy}@{self.from_version}",
-            "dataset": f"{self.dataset} in {self.folder}",
         }
-        width = max(map(len, facts))
-        return (f"{name:<{width}}  {fact}" for name, fact in facts.items())
 
 
 def make_report(
