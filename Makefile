@@ -5,7 +5,7 @@ MODEL := .ltrain/models/smollm2
 PACKAGES := instrument collector transforms train episodes ui cli
 TYPED := $(PACKAGES) setup tests examples benchmarks
 BIN := .venv/bin
-# These tests start vLLM or a learner: two files at a time, each in one process, long files first
+# These tests start vLLM or a learner: two groups at a time, each in one process, long ones first
 MODELS := tests/end_to_end tests/chaos tests/train/learner tests/train/gateway/test_real_vllm.py \
   tests/train/gateway/test_real_adapters.py
 # Agents of common frameworks, in their own environments, two at a time; one process rewrites a page
@@ -58,7 +58,7 @@ example: model setup-examples ## Train an example of examples/ from its own trac
 test: setup-trl setup-examples ## The tests that a change needs, including the whole loop with a tiny policy
 ifeq ($(strip $(ARGS)),)
 	@$(BIN)/python -m pytest $(NIGHTLY) -n 4 --dist loadgroup $(LIGHT)
-	@$(BIN)/python -m pytest $(NIGHTLY) -n 2 --dist loadfile --no-loadscope-reorder $(MODELS)
+	@$(BIN)/python -m pytest $(NIGHTLY) -n 2 --dist loadgroup --no-loadscope-reorder $(MODELS)
 else
 	@$(BIN)/python -m pytest $(NIGHTLY) $(ARGS)
 endif

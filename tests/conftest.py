@@ -2,9 +2,11 @@
 
 import resource
 import signal
+from typing import Any
 
 import hypothesis
 import pytest
+from tests.groups import Groups
 from tests.property_examples import NIGHTLY, PER_CHANGE
 from tests.selection import EXAMPLES, FRAMEWORKS, ROOT, Selection, framework_tests, selection
 
@@ -35,18 +37,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left = {item for item in items if not is_needed(item, chosen)}
         config.hook.pytest_deselected(items=list(left))
         items[:] = [item for item in items if item not in left]
-    for at, item in enumerate(items):
-        item.add_marker(pytest.mark.xdist_group(group_of(item, at)))
 
 
-def group_of(item: pytest.Item, at: int) -> str:
-    """Return the name of the tests that run in one process: those of a file, or a part of them.
-
-    A file whose tests share no server has the marker `spread` with its number of parts.
-    """
-    file = str(item.path.relative_to(ROOT))
-    spread = item.get_closest_marker("spread")
-    return f"{file} {at % spread.args[0]}" if spread else file
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Groups | None:
+    """Schedule groups of tests with `--dist loadgroup`, in place of pytest-xdist's own."""
+    return Groups(config, log) if config.getoption("dist") == "loadgroup" else None
 
 
 def pytest_report_header(config: pytest.Config) -> str:
