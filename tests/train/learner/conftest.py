@@ -1,7 +1,11 @@
-"""A tiny model, rows for it, and one learner process that the tests of a module share."""
+"""A tiny model, rows for it, one learner and one process of plain torch that the tests share.
+
+Files whose tests use `learner` have the group `learner` of xdist, so that one worker starts it.
+"""
 
 import gzip
 import json
+import os
 import random
 import subprocess
 import sys
@@ -14,15 +18,21 @@ from typing import Any
 
 import polars as pl
 import pytest
+import torch
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from tests.train.tiny import write_model
 
 from ltrain_train.learner.client import LearnerClient
+from ltrain_train.policy import Reference
 from ltrain_transforms.recipe import Train
 from ltrain_transforms.tables import SAMPLES
 
 HERE = Path(__file__).parent
 WORDS = 512
+ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
+"""The environment of a process of plain torch: its threads would wait for each other's core."""
+torch.set_num_threads(1)
 
 
 Rows = list[dict[str, Any]]
@@ -88,31 +98,39 @@ def _row(name: str, draw: random.Random) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
-def references() -> Callable[..., list[dict[str, Any]]]:
-    """Return a function that computes the learner's results of several cases in plain torch.
+def references(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Rows]]:
+    """Yield a function that computes the learner's results of several cases in plain torch.
 
-    It does so in one other process, because torch takes seconds to import.
+    One other process computes them, because torch takes seconds to import.
     """
+    log = tmp_path_factory.mktemp("reference") / "stderr"
+    with (
+        log.open("w") as errors,
+        subprocess.Popen(
+            [sys.executable, HERE / "reference.py"],
+            env=ONE_THREAD,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        ) as process,
+    ):
+        assert process.stdin is not None and process.stdout is not None
+        requests, answers = process.stdin, process.stdout
 
-    def run(model: Path, samples: Path, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        command: list[str | Path] = [
-            sys.executable,
-            HERE / "reference.py",
-            model,
-            samples,
-            json.dumps(cases),
-        ]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise RuntimeError(done.stderr)
-        results: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
-        return results
+        def run(model: Path, samples: Path, cases: Rows) -> Rows:
+            print(json.dumps([str(model), str(samples), cases]), file=requests, flush=True)
+            answer = json.loads(answers.readline() or json.dumps({"error": log.read_text()}))
+            if "error" in answer:
+                raise RuntimeError(answer["error"])
+            results: Rows = answer["results"]
+            return results
 
-    return run
+        yield run
 
 
 @pytest.fixture(scope="session")
-def reference(references: Callable[..., list[dict[str, Any]]]) -> Callable[..., dict[str, Any]]:
+def reference(references: Callable[..., Rows]) -> Callable[..., dict[str, Any]]:
     """Return `references` for one case."""
 
     def run(model: Path, samples: Path, **case: Any) -> dict[str, Any]:
@@ -124,19 +142,13 @@ def reference(references: Callable[..., list[dict[str, Any]]]) -> Callable[..., 
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return _write_model(tmp_path_factory.mktemp("tiny"), seed=0)
+    return write_model(tmp_path_factory.mktemp("tiny"), seed=0)
 
 
 @pytest.fixture(scope="session")
 def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a model of the shape of `tiny` with other weights."""
-    return _write_model(tmp_path_factory.mktemp("other"), seed=1)
-
-
-def _write_model(out: Path, seed: int) -> Path:
-    command: list[str | Path] = [sys.executable, HERE.parent / "tiny.py", out, str(seed)]
-    subprocess.run(command, check=True, capture_output=True)
-    return out
+    return write_model(tmp_path_factory.mktemp("other"), seed=1)
 
 
 class Sink(ThreadingHTTPServer):
@@ -185,7 +197,7 @@ def _plain(span: Span) -> dict[str, Any]:
     return {key: getattr(value, value.WhichOneof("value")) for key, value in values.items()}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def sink() -> Iterator[Sink]:
     with Sink() as server:
         thread = threading.Thread(target=server.serve_forever)
@@ -206,13 +218,20 @@ TRAIN = Train(
 )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def started(
-    tiny: Path, sink: Sink, tmp_path_factory: pytest.TempPathFactory
+    tiny: Path, other: Path, sink: Sink, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[LearnerClient]:
+    """Start a learner of all weights, with another model as its reference."""
     folder = tmp_path_factory.mktemp("run")
     client = LearnerClient(
-        TRAIN, tiny, directory=folder, home=folder, policy="tiny", recipe="a-recipe"
+        TRAIN,
+        tiny,
+        directory=folder,
+        home=folder,
+        policy="tiny",
+        recipe="a-recipe",
+        reference=Reference(other),
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{sink.server_port}")
@@ -227,6 +246,6 @@ def started(
 
 @pytest.fixture
 def learner(started: LearnerClient) -> LearnerClient:
-    """The learner with the base model's weights, whatever the previous test did."""
+    """Return the learner with the base model's weights, whatever the previous test did."""
     started.load(started.log.parent / "untrained")
     return started

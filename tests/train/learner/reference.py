@@ -1,12 +1,15 @@
 """Computes what the learner should, from the formulas, in plain torch and one full batch.
 
-`python reference.py MODEL SAMPLES CASES` prints JSON, for each of CASES: the log-probabilities of
-each response before and after `steps` AdamW steps, and each step's loss and gradient norm. With a
-path `weights` it also writes the weights after the steps.
+`python reference.py` reads lines of JSON, each a model, samples and cases. For each of these it
+prints a line with the results of the cases: the log-probabilities of each response after `steps`
+AdamW steps, and each step's loss and gradient norm. With a path `weights` a case also writes the
+weights after the steps.
 """
 
 import json
 import sys
+import traceback
+from contextlib import redirect_stdout
 from itertools import pairwise
 from typing import Any
 
@@ -136,10 +139,18 @@ def train(directory: str, rows: list[Row], case: Row) -> Row:
     return {"log_probs": after, "loss": losses, "grad_norm": norms}
 
 
-def main(directory: str, samples: str, cases: list[Row]) -> None:
-    rows = pl.read_parquet(samples).to_dicts()
-    print(json.dumps([train(directory, rows, case) for case in cases]))
+def answer(line: str) -> Row:
+    """Return the results of a request, or its error."""
+    directory, samples, cases = json.loads(line)
+    try:
+        rows = pl.read_parquet(samples).to_dicts()
+        return {"results": [train(directory, rows, case) for case in cases]}
+    except Exception:  # the test that asked for it fails, and the others go on
+        return {"error": traceback.format_exc()}
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], json.loads(sys.argv[3]))
+    answers = sys.stdout
+    with redirect_stdout(sys.stderr):
+        for line in sys.stdin:
+            print(json.dumps(answer(line)), file=answers, flush=True)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
-from ltrain_train.errors import BadBase, BadModel
+from ltrain_train.errors import BadModel
 from ltrain_train.learner import merge_adapter
 from ltrain_train.learner.client import LearnerClient
 from ltrain_train.learner.objective import Objective
@@ -40,6 +40,7 @@ def flat(rows: list[list[float]]) -> list[float]:
     return [x for row in rows for x in row]
 
 
+@pytest.mark.nightly
 def test_two_ranks_export_the_adapter_that_was_trained(
     tiny: Path,
     tmp_path: Path,
@@ -95,8 +96,3 @@ def test_an_adapter_of_another_base_is_not_merged(tiny: Path, tmp_path: Path) ->
     with pytest.raises(BadModel, match="not a complete safetensors file"):
         merge_adapter(tiny, adapter, tmp_path / "out")
     assert not (tmp_path / "out").exists()
-
-
-def test_a_learner_of_all_weights_has_no_adapter(learner: LearnerClient, tmp_path: Path) -> None:
-    with pytest.raises(BadBase, match=r'Set train\.lora_rank, or serve\.publish = "merged"'):
-        learner.export_adapter(tmp_path / "adapter")

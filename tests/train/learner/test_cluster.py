@@ -26,6 +26,7 @@ def test_any_other_error_is_its_last_line() -> None:
     assert describe_error(KeyError()) == "KeyError"
 
 
+@pytest.mark.nightly
 def test_a_rank_that_died_is_named_before_the_error_of_another_rank(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:

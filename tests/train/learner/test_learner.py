@@ -201,14 +201,23 @@ def test_rows_without_any_weight_are_refused(
         learner.step(write(rows), OBJECTIVE, version=0)
 
 
+@pytest.mark.nightly
 def test_a_divergence_without_a_reference_is_refused(
-    learner: LearnerClient, make_rows: Make, write: Write
+    tiny: Path, tmp_path: Path, make_rows: Make, write: Write
 ) -> None:
     samples = write(make_rows(3))
-    before = learner.log_probs(samples)
-    with pytest.raises(BadBase, match=r"train\.kl_coefficient needs a reference, and this learner"):
-        learner.step(samples, replace(OBJECTIVE, kl_coefficient=0.1), version=0)
-    assert learner.log_probs(samples) == before
+    diverging = replace(OBJECTIVE, kl_coefficient=0.1)
+    refused = pytest.raises(BadBase, match=r"train\.kl_coefficient needs a reference, and this lea")
+    with LearnerClient(TRAIN, tiny, directory=tmp_path, policy="tiny") as learner:
+        before = learner.log_probs(samples)
+        with refused:
+            learner.step(samples, diverging, version=0)
+        assert learner.log_probs(samples) == before
+
+
+def test_a_learner_of_all_weights_has_no_adapter(learner: LearnerClient, tmp_path: Path) -> None:
+    with pytest.raises(BadBase, match=r'Set train\.lora_rank, or serve\.publish = "merged"'):
+        learner.export_adapter(tmp_path / "adapter")
 
 
 def test_an_incomplete_checkpoint_is_never_loaded(learner: LearnerClient, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 from safetensors.numpy import load_file
-from tests.train.learner.test_runs import OBJECTIVE
+from tests.train.learner.test_runs import OBJECTIVE, service_of
 
 from ltrain_train.errors import BadRun
 from ltrain_train.learner.client import LearnerClient
@@ -22,6 +22,7 @@ from ltrain_train.processes import free_port, is_port_open
 from ltrain_transforms.errors import NoCluster
 from ltrain_transforms.recipe import Train
 
+pytestmark = pytest.mark.nightly
 Write = Callable[[list[dict[str, Any]]], Path]
 FULL = Train(
     lora_rank=0, dtype="fp32", learning_rate=1e-3, drift_warning=1.0, drift_limit=2.0
@@ -117,9 +118,7 @@ def test_ranks_on_two_nodes_train_as_on_one_machine(
                 continue
             ranks = rank_processes()
             assert len({each.ppid() for each in ranks}) == len(ranks) == 2
-            for process in psutil.Process().children(recursive=True):
-                if process.cmdline()[1:3] == ["-m", "ltrain_train.learner.service"]:
-                    process.kill()  # not its guard
+            service_of(learner).kill()  # not its guard
     one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("vFalse", "vTrue"))
     assert one.keys() == two.keys()
     assert all((one[name] == two[name]).all() for name in one)

@@ -1,6 +1,6 @@
 """Each objective trains as its formulas in plain torch do, in one learner process."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ from tests.train.learner.conftest import TRAIN, write_rows
 from ltrain_train.errors import BadBase, BadSamples
 from ltrain_train.learner import LearnerClient, Objective
 from ltrain_train.learner.objective import decode_objective
-from ltrain_train.policy import Reference
 
 Rows = list[dict[str, Any]]
 Make = Callable[..., Rows]
@@ -71,20 +70,6 @@ def samples(tmp_path_factory: pytest.TempPathFactory, make_rows: Make) -> Path:
             row |= {"call_offsets": [0, 2], "call_versions": [0, 0]}
             row["response_mask"][2] = 1
     return write_rows(rows, tmp_path_factory.mktemp("rows"))
-
-
-@pytest.fixture(scope="module")
-def started(
-    tiny: Path, other: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[LearnerClient]:
-    """Start a learner of all weights, with another model as its reference."""
-    folder = tmp_path_factory.mktemp("run")
-    reference = Reference(other)
-    with LearnerClient(
-        TRAIN, tiny, directory=folder, policy="tiny", reference=reference
-    ) as learner:
-        learner.save(folder / "untrained")
-        yield learner
 
 
 @pytest.fixture(scope="module")

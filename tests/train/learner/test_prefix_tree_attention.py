@@ -152,7 +152,13 @@ def test_flex_attention_skips_blocks_that_no_query_sees(lengths: list[int], comm
 
 @pytest.mark.filterwarnings("ignore:.*is deprecated:DeprecationWarning:torch.jit")
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-@pytest.mark.parametrize("architecture", ["Llama", "Mistral", "Qwen2", "Qwen3"])
+@pytest.mark.parametrize(
+    "architecture",
+    [
+        "Llama",
+        *(pytest.param(name, marks=pytest.mark.nightly) for name in ("Mistral", "Qwen2", "Qwen3")),
+    ],
+)
 def test_a_tree_of_rows_has_the_log_probabilities_and_gradients_of_each(architecture: str) -> None:
     torch.manual_seed(0)
     sizes = {"vocab_size": 50, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}

@@ -73,6 +73,7 @@ def mean_k3(samples: Path, policy: list[list[float]], reference: list[list[float
     return float(total / sum(weights))
 
 
+@pytest.mark.nightly
 def test_the_example_of_the_page_runs_with_dtype_auto(
     tiny: Path, tmp_path: Path, make_rows: Make, write: Write
 ) -> None:
@@ -148,6 +149,7 @@ def test_a_lora_run_continues_in_another_process_and_exports_merged_weights(
     assert sum(sizes) < (tiny / "model.safetensors").stat().st_size
 
 
+@pytest.mark.nightly
 def test_an_update_that_breaks_the_policy_is_undone(
     tiny: Path, tmp_path: Path, make_rows: Make, write: Write
 ) -> None:
@@ -219,6 +221,7 @@ def test_a_directory_without_a_base_model_is_refused(tmp_path: Path) -> None:
         learner.wait(timeout=120)
 
 
+@pytest.mark.nightly
 def test_an_owner_with_many_open_files_hears_its_learner(tmp_path: Path) -> None:
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (limits[1], limits[1]))
@@ -298,7 +301,7 @@ time.sleep(600)
 """
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.nightly)])
 def test_the_learner_listens_on_loopback_and_ends_with_a_killed_owner(
     tiny: Path, tmp_path: Path, ranks: int
 ) -> None:
@@ -323,23 +326,25 @@ def test_the_learner_listens_on_loopback_and_ends_with_a_killed_owner(
 
 def test_the_death_of_a_learner_is_reported_with_its_log(tiny: Path, tmp_path: Path) -> None:
     with LearnerClient(ADAPTER, tiny, directory=tmp_path, policy="p") as learner:
-        _learner_below(psutil.Process()).kill()
+        service_of(learner).kill()
         with pytest.raises(ChildDied, match="learner ended by signal SIGKILL"):
             learner.wait(timeout=60)
 
 
+@pytest.mark.nightly
 def test_a_learner_that_hangs_is_stopped_and_named(
     tiny: Path, tmp_path: Path, make_rows: Make, write: Write
 ) -> None:
     samples = write(make_rows(4))
     with LearnerClient(ADAPTER, tiny, directory=tmp_path, policy="p") as learner:
         learner.step(samples, OBJECTIVE, version=0)
-        beat = next(Path(tempfile.gettempdir()).glob(f"ltrain-learner-{os.getpid()}-*/heartbeat"))
+        assert learner.job.scratch is not None
+        beat = learner.job.scratch / "heartbeat"
         first = beat.stat().st_mtime_ns
         time.sleep(1.1)
         learner.step(samples, OBJECTIVE, version=1)
         assert beat.stat().st_mtime_ns > first, "a rank shows progress while it computes"
-        process = _learner_below(psutil.Process())
+        process = service_of(learner)
         process.suspend()
         learner.hang_timeout = 3.0
         with pytest.raises(LearnerFailed, match=r"no progress for \d+ s in the request 'step'"):
@@ -360,12 +365,15 @@ def _ranks_below(owner: psutil.Process) -> list[psutil.Process]:
     return [each for each in family if each.name().startswith("ray::RankWorker")]
 
 
-def _learner_below(owner: psutil.Process) -> psutil.Process:
+def service_of(learner: LearnerClient) -> psutil.Process:
     """Return the learner's own process, not its guard's, as soon as it runs."""
     until = time.monotonic() + 20
     while time.monotonic() < until:
-        for child in owner.children(recursive=True):
-            if child.cmdline()[1:3] == ["-m", "ltrain_train.learner.service"]:
-                return child
+        for guard in psutil.Process().children():
+            if str(learner.job.scratch) not in guard.cmdline():
+                continue
+            for child in guard.children():
+                if child.cmdline()[1:3] == ["-m", "ltrain_train.learner.service"]:
+                    return child
         time.sleep(0.05)
     raise AssertionError("no learner was started")

@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 import pytest
 from safetensors.numpy import load_file
-from tests.train.learner.conftest import TRAIN, write_rows
+from tests.train.learner.conftest import ONE_THREAD, TRAIN, write_rows
 from tests.train.learner.test_objectives import distance
 
 from ltrain_train.errors import BadSamples
@@ -113,7 +113,7 @@ def results(
 def train_plainly(model: Path, samples: Path, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
     script = Path(__file__).with_name("plain.py")
     command: list[Any] = [sys.executable, script, model, samples, json.dumps(cases)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, env=ONE_THREAD, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
     return found
@@ -137,6 +137,7 @@ def test_policy_and_critic_train_as_in_plain_torch(
     assert "score.weight" not in result["exported"]
 
 
+@pytest.mark.nightly
 def test_two_ranks_train_as_one(
     results: dict[str, dict[str, Any]], tiny: Path, samples: Path, tmp_path: Path
 ) -> None:
@@ -248,6 +249,7 @@ def test_rows_without_the_order_of_their_calls_are_refused(
     assert learner.step(old, objective_of(kind="sft"), version=0).steps == 1, "no critic reads them"
 
 
+@pytest.mark.nightly
 def test_an_adapter_has_a_critic_with_an_adapter(tiny: Path, samples: Path, tmp_path: Path) -> None:
     """In rows as they are, without a prefix tree; the head is trained and saved too.
 
