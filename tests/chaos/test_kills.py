@@ -57,34 +57,6 @@ def project(
         made.close()
 
 
-def waves(count: int) -> pytest.MarkDecorator:
-    """Return the mark of a test whose project has so many waves."""
-    return pytest.mark.parametrize("project", [count], indirect=True)
-
-
-@waves(7)
-def test_a_run_survives_the_death_of_its_services(project: Any) -> None:
-    run = project.start()
-    project.await_wave(run, 0)
-    listening = project.listening()
-    assert len(listening) > 0
-    assert all(ip_address(address).is_loopback for address in listening), listening
-    _second_run_is_refused(project, run)
-    harms: list[Callable[[Any], None]] = [
-        _kill_vllm,
-        _kill_gateway,
-        _kill_vllm_for_long,
-        _kill_vllm_in_publication,
-        _kill_gateways_guard,
-        _kill_collector,
-    ]
-    for wave, harm in enumerate(harms, 1):
-        project.await_wave(run, wave)
-        harm(project)
-    run.finish()
-    project.check()
-
-
 def _second_run_is_refused(project: Any, run: Any) -> None:
     other = project.start()
     assert other.end() == 1
@@ -146,18 +118,49 @@ def _interrupt_twice(project: Any, run: Any) -> None:
     assert project.left() == []
 
 
-ENDS: list[Callable[[Any, Any], None]] = [
-    _kill_learner,
-    _interrupt_twice,
-    _interrupt,
-    _kill_run,
-]
-"""Ends of a run; the last two may leave processes when the next command starts."""
+Harm = Callable[[Any], None]
+End = Callable[[Any, Any], None]
+HARMS: list[Harm] = [_kill_vllm, _kill_gateway, _kill_collector]
+MORE_HARMS: list[Harm] = [_kill_vllm_for_long, _kill_vllm_in_publication, _kill_gateways_guard]
+ENDS: list[End] = [_kill_learner, _kill_run]
+MORE_ENDS: list[End] = [_interrupt_twice, _interrupt]
+"""`_interrupt` and `_kill_run` may leave processes when the next command starts."""
 
 
-@waves(len(ENDS) + 1)
-def test_the_same_command_finishes_a_run_that_ended_in_any_way(project: Any) -> None:
-    for wave, end in enumerate(ENDS, 1):
+@pytest.mark.parametrize(
+    ("project", "harms"),
+    [
+        pytest.param(len(HARMS) + 1, HARMS, id="each"),
+        pytest.param(len(MORE_HARMS) + 1, MORE_HARMS, id="more", marks=pytest.mark.nightly),
+    ],
+    indirect=["project"],
+)
+def test_a_run_survives_the_death_of_its_services(project: Any, harms: list[Harm]) -> None:
+    run = project.start()
+    project.await_wave(run, 0)
+    listening = project.listening()
+    assert len(listening) > 0
+    assert all(ip_address(address).is_loopback for address in listening), listening
+    _second_run_is_refused(project, run)
+    for wave, harm in enumerate(harms, 1):
+        project.await_wave(run, wave)
+        harm(project)
+    run.finish()
+    project.check()
+
+
+@pytest.mark.parametrize(
+    ("project", "ends"),
+    [
+        pytest.param(len(ENDS) + 1, ENDS, id="kills"),
+        pytest.param(len(MORE_ENDS) + 1, MORE_ENDS, id="interrupts", marks=pytest.mark.nightly),
+    ],
+    indirect=["project"],
+)
+def test_the_same_command_finishes_a_run_that_ended_in_any_way(
+    project: Any, ends: list[End]
+) -> None:
+    for wave, end in enumerate(ends, 1):
         run = project.start()
         project.await_wave(run, wave)
         end(project, run)
@@ -189,7 +192,8 @@ def small_disk(project: Any) -> Iterator[Any]:
             keeper.kill()
 
 
-@waves(2)
+@pytest.mark.nightly
+@pytest.mark.parametrize("project", [2], indirect=True)
 def test_a_full_disk_at_a_checkpoint_is_reported_and_free_space_fixes_it(small_disk: Any) -> None:
     project = small_disk
     ballast = project.file("runs/ballast")

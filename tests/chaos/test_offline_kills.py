@@ -52,6 +52,7 @@ def draw_kills(count: int, seconds: float) -> dict[int, list[tuple[float, Victim
     return kills
 
 
+@pytest.mark.nightly
 def test_a_killed_run_has_the_curve_of_one_that_was_not(projects: list[OfflineProject]) -> None:
     whole, killed = projects
     began = time.monotonic()

@@ -25,9 +25,11 @@ TRAIN = HERE.parent / "train"
 TASKS = 480
 ENOUGH = 0.95
 """Share of the attainable reward that ends the training of `learned`."""
+FEW_UPDATES = 10
+"""Updates of `learned` on a change; all but the tests of what it has learned need three."""
 MORE_UPDATES, MOST_UPDATES = 12, 60
 """Updates of an extension, and the maximum of all updates; most policies need 29 to 33."""
-WAIT = 120.0
+WAIT = 300.0
 """Seconds for a start that takes five on an idle machine."""
 
 
@@ -126,8 +128,8 @@ class Learned:
 
 
 @pytest.fixture(scope="session")
-def learned(project: Callable[[str], Project]) -> Iterator[Learned]:
-    """Train with a recording proxy between gateway and vLLM."""
+def learned(project: Callable[[str], Project], pytestconfig: pytest.Config) -> Iterator[Learned]:
+    """Train with a recording proxy between gateway and vLLM; in the nightly run, long enough."""
     made = project("learned")
     recorder = load(TRAIN / "gateway" / "recorder.py")
     with Children() as children:
@@ -151,15 +153,22 @@ def learned(project: Callable[[str], Project]) -> Iterator[Learned]:
                 ),
             )
             wait_ready(made.environ["LTRAIN_GATEWAY"])
-            yield Learned(made, train_enough(made), between.recorded_calls)
+            nightly = pytestconfig.getoption("--nightly")
+            waves = train_enough(made) if nightly else train(made, FEW_UPDATES)
+            yield Learned(made, waves, between.recorded_calls)
 
 
 def train_enough(made: Project) -> list[dict[str, Any]]:
     """Train by the recipe, and extend the run while the reward is not enough."""
     waves = made.train("ltrain.toml")
     while len(waves) < MOST_UPDATES and _best(waves) < ENOUGH:
-        waves += made.train("ltrain.toml", "--updates", str(len(waves) + MORE_UPDATES))
+        waves += train(made, len(waves) + MORE_UPDATES)
     return waves
+
+
+def train(made: Project, updates: int) -> list[dict[str, Any]]:
+    """Train by the recipe until the run has made so many updates; return the new waves."""
+    return made.train("ltrain.toml", "--updates", str(updates))
 
 
 def _best(waves: list[dict[str, Any]]) -> float:

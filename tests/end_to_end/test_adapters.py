@@ -1,16 +1,18 @@
 """Runs that publish their adapter: each version is served as it was trained, in both modes.
 
-Its agent uses a service, and a judge scores the results beside the reward function.
+The agent uses a service, and a judge scores the results beside the reward function.
 """
 
 import json
 import re
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 import polars as pl
+import pytest
 from tests.end_to_end.conftest import TRAIN, load
 
 from ltrain_train.policy import Policies
@@ -18,6 +20,8 @@ from ltrain_train.runs.journal import Journal
 
 UPDATES = 3
 VERDICT = json.dumps({"evidence": "it names a word", "score": 0.25})
+ROLLOUTS = "SELECT RolloutId FROM otel.spans WHERE RunId = 'two-turn' AND RolloutId != ''"
+"""Rollouts of the first run."""
 JUDGE_AND_SERVICE = """
 [[reward]]
 use = "judge"
@@ -60,6 +64,7 @@ def adapter_recipe(project: Any, judge: str) -> str:
     (project.folder / "service_agent.py").write_text(AGENT)
     text = (project.folder / "ltrain.toml").read_text()
     text = re.sub(r"lora_rank = 0\nupdates = \d+", f"lora_rank = 4\nupdates = {UPDATES}", text)
+    text = text.replace("tasks_per_wave = 12", "tasks_per_wave = 4")
     text += 'kl_coefficient = 0.01\nwarmup_updates = 2\ndecay = "linear"\n'
     serve = '[serve]\npublish = "adapter"\nmax_adapters = 2\n\n[train]'
     text = text.replace("[train]", serve).replace("word_agent:", "service_agent:")
@@ -77,18 +82,48 @@ def overlapping_recipe(project: Any) -> str:
     return "overlapping.toml"
 
 
-def test_a_run_serves_its_adapters(project: Callable[[str], Any]) -> None:
+@dataclass(frozen=True)
+class Adapters:
+    """A run that published its adapters: its project, its waves and the calls of its judge."""
+
+    project: Any
+    waves: list[dict[str, Any]]
+    judge_calls: list[Any]
+
+
+@pytest.fixture(scope="module")
+def adapters(project: Callable[[str], Any]) -> Iterator[Adapters]:
+    """Train with adapters; the judge answers until the tests of this file end."""
     made = project("adapters")
     made.environ["JUDGE_KEY"] = "the key of the judge"
     with load(TRAIN / "rollout" / "outside.py").Outside(rules=[('"result"', VERDICT)]) as judge:
-        _train_and_continue(made, judge)
+        waves = made.train(adapter_recipe(made, judge.url))
+        yield Adapters(made, waves, list(judge.calls))
 
 
-def _train_and_continue(made: Any, judge: Any) -> None:
-    waves = made.train(adapter_recipe(made, judge.url))
-    _check_judge(made, judge, sum(wave["rollouts"] for wave in waves))
+def test_a_judge_scores_each_rollout_which_used_its_service(adapters: Adapters) -> None:
+    rollouts = sum(wave["rollouts"] for wave in adapters.waves)
+    assert len(adapters.judge_calls) == rollouts
+    headers = [
+        {name.lower(): text for name, text in call.headers.items()} for call in adapters.judge_calls
+    ]
+    keys = {each["authorization"] for each in headers}
+    assert keys == {"Bearer the key of the judge"}
+    contents = [json.loads(call.body["messages"][-1]["content"]) for call in adapters.judge_calls]
+    assert {content["result"]["number"] for content in contents} == {"seven"}
+    scores = adapters.project.sql(
+        "SELECT explanation, value, uniqExact(rollout) AS rollouts FROM otel.evaluations "
+        f"WHERE name = 'quality' AND rollout IN ({ROLLOUTS}) GROUP BY ALL"
+    )
+    assert [(row["explanation"], row["value"], int(row["rollouts"])) for row in scores] == [
+        ("it names a word", 0.25, rollouts)
+    ]
+
+
+def test_a_run_serves_its_adapters(adapters: Adapters) -> None:
+    made, waves = adapters.project, adapters.waves
     policies = Policies(made.home)
-    assert policies.versions("two") == [0, 1, 2, 3]
+    assert policies.versions("two")[:4] == [0, 1, 2, 3]
     manifests = [policies.read_version("two", version) for version in (1, 2, 3)]
     assert [(each.artifact, each.base) for each in manifests] == [("adapter", 0)] * 3
     assert [each.parent for each in manifests] == [0, 1, 2]
@@ -103,10 +138,16 @@ def _train_and_continue(made: Any, judge: Any) -> None:
     assert all(wave["outcomes"] == {"ok": wave["rollouts"]} for wave in trained)
     rows = made.sql(
         "SELECT DISTINCT toInt64(SpanAttributes['ltrain.policy.version']) AS version, "
-        "SpanAttributes['gen_ai.response.model'] AS model FROM otel.spans "
-        "WHERE ScopeName = 'ltrain.gateway' AND GenAiOp = 'chat' ORDER BY version"
+        "SpanAttributes['gen_ai.response.model'] AS model FROM otel.spans WHERE "
+        f"ScopeName = 'ltrain.gateway' AND GenAiOp = 'chat' AND RolloutId IN ({ROLLOUTS}) "
+        "ORDER BY version"
     )
     assert [int(row["version"]) for row in rows] == [0, 1, 2]
+
+
+@pytest.mark.nightly
+def test_asynchronous_waves_start_from_the_adapter(adapters: Adapters) -> None:
+    made, policies = adapters.project, Policies(adapters.project.home)
     overlapped = made.training(overlapping_recipe(made))
     overlapped.remove("--json")
     done = subprocess.run(overlapped, env=made.environ, capture_output=True, text=True, check=False)
@@ -125,20 +166,3 @@ def _train_and_continue(made: Any, judge: Any) -> None:
     assert [len(each) for each in rollouts] == [wave.rollouts for wave in train]
     assert len(rollouts) == UPDATES and len({*chain(*rollouts)}) == sum(map(len, rollouts))
     assert policies.read_version("two", 6).artifact == "adapter"
-
-
-def _check_judge(made: Any, judge: Any, rollouts: int) -> None:
-    """Check that the judge has scored each rollout, which had used its service."""
-    assert len(judge.calls) == rollouts
-    headers = [{name.lower(): text for name, text in call.headers.items()} for call in judge.calls]
-    keys = {each["authorization"] for each in headers}
-    assert keys == {"Bearer the key of the judge"}
-    contents = [json.loads(call.body["messages"][-1]["content"]) for call in judge.calls]
-    assert {content["result"]["number"] for content in contents} == {"seven"}
-    scores = made.sql(
-        "SELECT explanation, value, uniqExact(rollout) AS rollouts FROM otel.evaluations "
-        "WHERE name = 'quality' GROUP BY ALL"
-    )
-    assert [(row["explanation"], row["value"], int(row["rollouts"])) for row in scores] == [
-        ("it names a word", 0.25, rollouts)
-    ]

@@ -5,6 +5,7 @@ import subprocess
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from tests.end_to_end.conftest import TRAIN, load
 
 from ltrain_train.policy import Policies
@@ -18,6 +19,7 @@ def first(task, result):
 """The first word is greedy, and so the same whenever a version answers the same task."""
 
 
+@pytest.mark.nightly
 def test_versions_of_a_tiny_policy_are_served_in_turn(project: Callable[[str], Any]) -> None:
     made, tiny = project("eval"), load(TRAIN / "tiny.py")
     policies = Policies(made.home)

@@ -4,12 +4,14 @@ from collections.abc import Callable
 from typing import Any
 
 import polars as pl
+import pytest
 from safetensors.torch import load_file, save_file
 
 from ltrain_train.policy import Policies
 from ltrain_transforms.datasets import Dataset
 
 
+@pytest.mark.nightly
 def test_two_agents_with_opposite_rewards_learn_opposite_things(
     project: Callable[..., Any],
 ) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.docs.blocks import read_blocks
 
 from ltrain_train.runs.journal import Journal
@@ -14,6 +15,7 @@ from ltrain_train.runs.journal import Journal
 PAGE = Path(__file__).parents[2] / "docs" / "python.md"
 
 
+@pytest.mark.nightly
 def test_a_session_trains_its_own_functions(project: Callable[[str], Any], tmp_path: Path) -> None:
     made = project("session")
     shutil.copytree(made.model, tmp_path / "model")

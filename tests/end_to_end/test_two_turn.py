@@ -12,14 +12,22 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
+from statistics import mean
 from typing import Any
 
 import polars as pl
+import pytest
 from tests.end_to_end.conftest import ENOUGH
 
 WAVE = 96
 
 
+def test_the_reward_rises(learned: Any) -> None:
+    rewards = [wave["evaluations"]["true"] for wave in learned.waves]
+    assert mean(rewards[-2:]) > mean(rewards[:2]), f"{rewards}"
+
+
+@pytest.mark.nightly
 def test_the_policy_reaches_nearly_all_of_the_reward(learned: Any) -> None:
     rewards = [wave["evaluations"]["true"] for wave in learned.waves]
     assert max(rewards) >= ENOUGH, f"{rewards}"
@@ -111,6 +119,7 @@ UPDATES = 18
 """Updates of the control run."""
 
 
+@pytest.mark.nightly
 def test_shuffled_rewards_teach_nothing_and_kills_lose_no_span(learned: Any, project: Any) -> None:
     """The control run: its collector is killed, then ctrl-C stops it, then it continues."""
     made = project("control")

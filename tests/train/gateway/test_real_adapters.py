@@ -2,11 +2,17 @@
 
 from pathlib import Path
 
+import pytest
 from benchmarks.publications import run
 
 
-def test_each_call_has_the_log_probabilities_of_its_version(tmp_path: Path) -> None:
-    report = run(tmp_path, adapters=6, swaps=2, clients=6)
+@pytest.mark.parametrize(
+    ("adapters", "swaps"), [(3, 1), pytest.param(6, 2, marks=pytest.mark.nightly)]
+)
+def test_each_call_has_the_log_probabilities_of_its_version(
+    tmp_path: Path, adapters: int, swaps: int
+) -> None:
+    report = run(tmp_path, adapters=adapters, swaps=swaps, clients=6)
     assert report.met, list(report.lines())
     assert report.calls > 6
     assert report.versions > 3
