@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 from tests.otlp import insert_otlp
+from tests.property_examples import examples
 from tests.security.hostile import (
     BROKEN,
     HUGE,
@@ -113,7 +114,7 @@ def fails(one: Trace) -> bool:
 
 
 @settings(
-    max_examples=2_000 // TOGETHER,
+    max_examples=examples(2_000 // TOGETHER, change=500 // TOGETHER),
     deadline=None,
     derandomize=True,
     phases=[Phase.generate],

@@ -126,7 +126,7 @@ def test_screen_readers_get_headings_names_and_table_headers(
     assert not faults, "\n".join(map(str, faults))
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.nightly)])
 def test_text_has_contrast(page: Page, addresses: Sequence[str], scheme: Any) -> None:
     page.emulate_media(color_scheme=scheme)
     faults = {}
@@ -138,7 +138,7 @@ def test_text_has_contrast(page: Page, addresses: Sequence[str], scheme: Any) ->
     assert faults == {}
 
 
-@pytest.mark.parametrize("width", [1280, 375])
+@pytest.mark.parametrize("width", [pytest.param(1280, marks=pytest.mark.nightly), 375])
 def test_pages_fit_a_screen(page: Page, addresses: Sequence[str], width: int) -> None:
     page.set_viewport_size({"width": width, "height": 800})
     wide = {}

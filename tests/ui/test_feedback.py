@@ -69,7 +69,7 @@ def entries(page: Page) -> list[str]:
     return page.locator("section.feedback").first.locator(".entries b").all_inner_texts()
 
 
-@pytest.mark.parametrize("width", [1280, 375])
+@pytest.mark.parametrize("width", [pytest.param(1280, marks=pytest.mark.nightly), 375])
 def test_a_queue_by_keys(page: Page, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 800})
     name = f"helpful-{width}"

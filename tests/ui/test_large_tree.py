@@ -230,7 +230,7 @@ def test_fragments_of_what_does_not_exist_are_refused(page: Page, scene: Scene) 
         assert page.request.get(f"/calls/{query}").status == status, query
 
 
-@pytest.mark.parametrize("width", [1280, 375])
+@pytest.mark.parametrize("width", [pytest.param(1280, marks=pytest.mark.nightly), 375])
 def test_a_large_tree_fits_a_screen(tree: Page, width: int) -> None:
     tree.set_viewport_size({"width": width, "height": 800})
     row(tree, 1).locator("summary").focus()

@@ -68,6 +68,7 @@ def test_workers_elsewhere_run_the_rollouts(
     assert {span.trace for span in solved} == {span.trace for span in closed}
 
 
+@pytest.mark.nightly
 def test_a_worker_runs_a_command(
     cluster: Cluster, tasks: Callable[..., Path], outside: Any
 ) -> None:
@@ -79,6 +80,7 @@ def test_a_worker_runs_a_command(
     assert results == {'"policy<>"'}, "an agent must not see the worker's key"
 
 
+@pytest.mark.nightly
 def test_a_worker_reads_the_prompts_of_the_runners_home(
     cluster: Cluster, tasks: Callable[..., Path], outside: Any, tmp_path: Path
 ) -> None:
@@ -124,6 +126,7 @@ def test_a_stopped_worker_returns_its_leases_at_once(
     assert rollout["outcome"] == "ok"
 
 
+@pytest.mark.nightly
 def test_a_worker_ends_an_attempt_at_its_time_limit(
     cluster: Cluster, tasks: Callable[..., Path]
 ) -> None:
@@ -149,6 +152,7 @@ def test_a_gateway_that_is_stopped_and_starts_again_neither_loses_nor_doubles_a_
     assert len(good) == len({span.attributes["ltrain.rollout.id"] for span in good}) == 6
 
 
+@pytest.mark.nightly
 def test_a_worker_and_a_runner_speak_tls(
     tmp_path: Path, tasks: Callable[..., Path], outside: Any
 ) -> None:
@@ -170,6 +174,7 @@ def test_a_worker_and_a_runner_speak_tls(
     assert (cluster.url[:8], rollout["outcome"], rollout["llm_calls"]) == ("https://", "ok", 1)
 
 
+@pytest.mark.nightly
 def test_a_result_that_some_parsers_do_not_read_arrives(
     cluster: Cluster, tasks: Callable[..., Path]
 ) -> None:
@@ -178,6 +183,7 @@ def test_a_result_that_some_parsers_do_not_read_arrives(
     assert Counter(each["outcome"] for each in rollouts) == {"ok": 2}
 
 
+@pytest.mark.nightly
 def test_the_spans_of_a_killed_command_are_sent(
     cluster: Cluster, tasks: Callable[..., Path], outside: Any
 ) -> None:

@@ -123,8 +123,10 @@ def _responds(url: str) -> bool:
     ("serve", "agent", "timeout"),
     [
         (own_vllm, "waits:solve", 3.0),
-        (own_vllm, "waits:solve_async", 3.0),
-        (own_vllm, f"{sys.executable} waits.py", 12.0),  # its start takes seconds
+        pytest.param(own_vllm, "waits:solve_async", 3.0, marks=pytest.mark.nightly),
+        pytest.param(  # its start takes seconds
+            *(own_vllm, f"{sys.executable} waits.py", 12.0), marks=pytest.mark.nightly
+        ),
         (foreign_vllm, "waits:solve_async", 3.0),
     ],
 )

@@ -66,6 +66,7 @@ def read_steps(plan: Plan, version: int) -> int:
     return int(json.loads((found[1] / "learner.json").read_text())["steps"])
 
 
+@pytest.mark.nightly
 def test_a_watch_after_a_run_trains_only_on_new_rollouts_and_continues_the_optimizer(
     plan: Plan, tmp_path: Path
 ) -> None:
