@@ -12,7 +12,7 @@ SHARED = {
     "tests/train/learner/test_objectives.py": "learner",
 }
 """The name of the server that the tests of a file share with those of other files."""
-PARTS = {"tests/docs/test_commands.py": 4}
+PARTS = {"tests/docs/test_commands.py": 2}
 """Into how many processes the tests of a file may be divided; they share no server."""
 
 

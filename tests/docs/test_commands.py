@@ -20,8 +20,6 @@ from tests.docs.project import Project
 from ltrain.cli import app
 from ltrain_collector.store import Store
 
-pytestmark = pytest.mark.spread(2)
-
 
 @dataclass(frozen=True)
 class NotRun:
