@@ -60,7 +60,7 @@ def answers_when_up(port: int, path: str, body: dict[str, Any]) -> Any:
     end = time.monotonic() + WAIT
     while True:
         try:
-            answer = ask(port, "POST", path, json.dumps(body), JSON)
+            answer = ask(port, "POST", path, json.dumps(body), JSON, timeout=WAIT)
         except ConnectionRefusedError:
             assert time.monotonic() < end, f"no service answers on port {port}"
             time.sleep(0.2)
