@@ -192,6 +192,10 @@ def instrumentors_page() -> str:
         "instrumentor loads when the agent imports the library. An instrumentor "
         "that is not in this list loads at the start. `ltrain doctor` prints which ones are "
         "selected, which are not, and why.",
+        "A library that needs an instrumentor and has none causes a warning when the agent imports "
+        f"it. The client openai does not where {_recorders('openai')} is in use, whose "
+        "instrumentor records the calls that it makes by the client. Calls that the agent's own "
+        "code makes by the client then leave no spans: install its instrumentor for these.",
         "The gateway of ltrain records token ids; no instrumentor records all of what it does. "
         "Remarks on token ids below are for agents without the gateway.",
     ]
@@ -202,6 +206,11 @@ def instrumentors_page() -> str:
         )
     )
     return page("ltrain_instrument/instrumentors/libraries.py", lines)
+
+
+def _recorders(client: str) -> str:
+    """Return the libraries that record their calls by a client, joined by `or`."""
+    return " or ".join(each.name for each in LIBRARIES if client in each.records)
 
 
 def _libraries() -> Iterator[tuple[str, str, str]]:

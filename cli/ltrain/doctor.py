@@ -54,7 +54,7 @@ def run_checks(environ: Mapping[str, str], timeout: float = 1.0) -> list[Finding
     settings = [*diagnosis.check_settings(environ), *diagnosis.check_variables(environ)]
     here = [_python(), *_extras()]
     chosen = diagnosis.installed_choices(environ)
-    instrumentors = {name: diagnosis.check_instrumentor(choice) for name, choice in chosen.items()}
+    instrumentors = {name: diagnosis.check_instrumentor(chosen, name) for name in chosen}
     with suppress(ImportError):  # it changes the working directory meanwhile, for every thread
         import chdb  # noqa: F401
     checks = _Checks()

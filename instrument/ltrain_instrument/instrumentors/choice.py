@@ -110,6 +110,21 @@ def choose_instrumentors(
     }
 
 
+def recording_libraries(
+    choices: Mapping[str, InstrumentorChoice], client: str
+) -> tuple[Library, ...]:
+    """Return the libraries whose active instrumentors record the calls that they make by a client.
+
+    Args:
+        client: name of the client's library.
+    """
+    return tuple(
+        each.library
+        for each in choices.values()
+        if each.instrumentor is not None and client in each.library.records
+    )
+
+
 def entry_points_to_load(choices: Mapping[str, InstrumentorChoice]) -> list[EntryPoint]:
     """Return chosen entry points that OpenTelemetry's loader skips.
 

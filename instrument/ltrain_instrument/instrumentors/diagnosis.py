@@ -15,6 +15,7 @@ from ltrain_instrument.instrumentors.choice import (
     InstrumentorChoice,
     choose_instrumentors,
     disabled_instrumentations,
+    recording_libraries,
     requested_providers,
     unknown_patch_names,
 )
@@ -153,8 +154,9 @@ def installed_choices(environ: Mapping[str, str]) -> dict[str, InstrumentorChoic
     return {each.name: choices[each.name] for each in LIBRARIES if _version(each.distribution)}
 
 
-def check_instrumentor(choice: InstrumentorChoice) -> Finding:
+def check_instrumentor(choices: Mapping[str, InstrumentorChoice], library_name: str) -> Finding:
     """Return which instrumentor a library has, and which ones are not used."""
+    choice = choices[library_name]
     library, instrumentor = choice.library, choice.instrumentor
     name = f"{library.name} {_version(library.distribution)}"
     if choice.off:
@@ -166,9 +168,12 @@ def check_instrumentor(choice: InstrumentorChoice) -> Finding:
         if not library.required and not choice.rejected:
             return Finding(name, State.OK, "not instrumented, which is fine")
         fix = f"pip install {library.instrumentors[0].distribution}"
-        return Finding(
-            name, State.FAULT if library.required else State.NOTE, missing_instrumentor(choice), fix
-        )
+        recorders = [each.name for each in recording_libraries(choices, library.name)]
+        if recorders and not choice.rejected:
+            detail = f"not instrumented: only its calls by {', '.join(recorders)} leave spans"
+            return Finding(name, State.NOTE, detail, fix)
+        state = State.FAULT if library.required else State.NOTE
+        return Finding(name, state, missing_instrumentor(choice), fix)
     description = (
         "built in"
         if instrumentor.built_in

@@ -64,6 +64,7 @@ LIBRARIES = (
             ),
         ),
         extra="langchain",
+        records=("openai",),
         failed_result=r"^Error[: ][\s\S]*(Please fix (your mistakes|the error and try again)\."
         r"|is not a valid tool, try one of \[.*\]\.)$",
     ),
@@ -138,6 +139,7 @@ LIBRARIES = (
                 switch="ltrain_instrument.frameworks.built_in_telemetry:instrument_pydantic_ai",
             ),
         ),
+        records=("openai",),
     ),
     Library(
         "smolagents",
@@ -148,6 +150,7 @@ LIBRARIES = (
             Instrumentor(OFFICIAL, "opentelemetry-instrumentation-genai-smolagents", _NO_IDS),
         ),
         extra="smolagents",
+        records=("openai",),
     ),
     Library(
         "crewai",

@@ -51,6 +51,9 @@ class Library:
     required: bool = True
     """Whether calls are not recorded without an instrumentor; then a missing one causes a
     warning."""
+    records: tuple[str, ...] = ()
+    """Clients whose calls by this library its instrumentors record: without instrumentors of their
+    own, these clients cause no warning."""
     patch: Patch | None = None
     """ltrain's correction of the instrumentor's spans."""
     install_patch: str = ""

@@ -15,7 +15,11 @@ from types import ModuleType
 import wrapt
 
 from ltrain_instrument.installation import install_command
-from ltrain_instrument.instrumentors.choice import InstrumentorChoice, library_of
+from ltrain_instrument.instrumentors.choice import (
+    InstrumentorChoice,
+    library_of,
+    recording_libraries,
+)
 from ltrain_instrument.instrumentors.library import Instrumentor, Library, find_function
 from ltrain_instrument.settings import INSTRUMENTORS
 
@@ -50,7 +54,7 @@ class InstrumentorLoader:
                 and (choice.library.required or choice.rejected)
             ):
                 for module_name in choice.library.modules:
-                    wrapt.when_imported(module_name)(partial(_warn_of_missing, choice))
+                    wrapt.when_imported(module_name)(partial(self._warn_of_missing, choice))
 
     def add(self, entry: EntryPoint, load: Load) -> None:
         """Load an instrumentor now, or when its library is imported, or never if not chosen."""
@@ -65,6 +69,12 @@ class InstrumentorLoader:
             self._waiting.setdefault(entry.module, []).append((library, entry, load))
             for module_name in library.modules:
                 wrapt.when_imported(module_name)(partial(self._on_import, entry.module))
+
+    def _warn_of_missing(self, choice: InstrumentorChoice, module: ModuleType) -> None:
+        """Warn of a missing instrumentor, unless a framework in use records the calls."""
+        recorders = recording_libraries(self._choices, choice.library.name)
+        if choice.library.is_imported and not any(each.is_imported for each in recorders):
+            _logger.warning("ltrain: %s", missing_instrumentor(choice))
 
     def _on_import(self, module_name: str, module: ModuleType) -> None:
         """Load what waits for a library; that may import another library and call this again."""
@@ -141,8 +151,3 @@ def missing_instrumentor(choice: InstrumentorChoice) -> str:
         f"{library.name} is used, but its instrumentor is not installed: its calls leave no "
         f"spans. {command}, or {INSTRUMENTORS.name}={library.name}=none"
     )
-
-
-def _warn_of_missing(choice: InstrumentorChoice, module: ModuleType) -> None:
-    if choice.library.is_imported:
-        _logger.warning("ltrain: %s", missing_instrumentor(choice))

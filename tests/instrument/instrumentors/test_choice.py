@@ -17,6 +17,7 @@ from ltrain_instrument.instrumentors.choice import (
     choose_instrumentors,
     requested_providers,
 )
+from ltrain_instrument.instrumentors.diagnosis import State, check_instrumentor
 from ltrain_instrument.instrumentors.libraries import LIBRARIES
 from ltrain_instrument.instrumentors.library import find_function
 
@@ -204,6 +205,39 @@ def test_a_library_without_a_usable_instrumentor_is_one_warning_on_use(
     assert "crewai>=9" in line
 
 
+@pytest.mark.parametrize(
+    ("order", "environ", "warned"),
+    [
+        (["pydantic_ai", "openai.resources"], {}, False),
+        (["openai", "pydantic_ai", "openai.resources"], {}, False),
+        (["openai.resources"], {}, True),  # nothing that records its calls is in use
+        (["crewai", "openai.resources"], {}, True),  # its spans have no calls of a model
+        (
+            ["pydantic_ai", "openai.resources"],
+            {"LTRAIN_INSTRUMENTORS": "pydantic-ai=none"},
+            True,
+        ),
+    ],
+)
+def test_a_client_needs_no_instrumentor_where_a_framework_records_its_calls(
+    start: Start,
+    install: Install,
+    tmp_path: Path,
+    order: list[str],
+    environ: Mapping[str, str],
+    warned: bool,
+) -> None:
+    for name in ("openai", "crewai"):
+        library(tmp_path, name)
+    library(tmp_path, "pydantic-ai-slim", text="class Agent:\n    instrument_all = lambda: None\n")
+    install("openinference-instrumentation-crewai", "crewai", "crewai")
+    for name in OPENAI.values():  # hides those that are installed here
+        install(name, "openai", "none", wants="openai>=99")
+    status, _, err = run(start, tmp_path, *order, environ=environ)
+    lines = [line.partition(" is used")[0] for line in err.splitlines()]
+    assert (status, lines) == (0, ["ltrain: openai"] if warned else [])
+
+
 def test_a_failing_instrumentor_is_one_warning(
     start: Start, install: Install, tmp_path: Path
 ) -> None:
@@ -314,6 +348,20 @@ def _choices(tmp_path: Path, providers: dict[str, str]) -> dict[str, Instrumento
     for each in installed:
         entries += each.entry_points
     return choose_instrumentors(providers, frozenset(), entries)
+
+
+def test_doctor_names_the_framework_that_records_a_client(install: Install, tmp_path: Path) -> None:
+    library(tmp_path, "openai", "2.0")
+    library(tmp_path, "smolagents")
+    install("openinference-instrumentation-smolagents", "smolagents", "oi")
+    finding = check_instrumentor(_choices(tmp_path, {}), "openai")
+    assert (finding.state, finding.detail) == (
+        State.NOTE,
+        "not instrumented: only its calls by smolagents leave spans",
+    )
+    finding = check_instrumentor(_choices(tmp_path, {"smolagents": "none"}), "openai")
+    assert finding.state == State.FAULT
+    assert "openai is used, but its instrumentor is not installed" in finding.detail
 
 
 def test_providers_are_unique_per_library() -> None:
