@@ -29,9 +29,9 @@ def recipe_lines() -> list[str]:
     return [
         "# The recipe",
         "One TOML file selects the executions, agents, rules, credit and filters of a training. "
-        "It is checked on load: an unknown key, a wrong type or an invalid rule is an error "
-        "that names it. Every dataset, training span and checkpoint carries its digest. A key that "
-        "is marked *budget* is not in the digest: a run continues when it is changed.",
+        "It is checked on load: an unknown or missing key, a wrong type or an invalid rule is an "
+        "error that names it. Every dataset, training span and checkpoint carries its digest. A "
+        "key that is marked *budget* is not in the digest: a run continues when it is changed.",
         *_sections(recipe.Recipe, "", docs),
         "## Policy losses",
         "The values of `train.loss`. With `loss_weighting` other than `token`, a recipe is refused "

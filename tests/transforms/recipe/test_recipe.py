@@ -156,13 +156,30 @@ ROLLOUT = '[rollout]\ntasks = "t.jsonl"\nreward = "r:s"\n'
         (SERVICE + "prot = 1\n", "service.0.prot: Unknown key"),
         (SERVICE + "count = 0\n", "service.0.count: .*greater than or equal to 1"),
         (SERVICE.replace("db", "my-db"), "service.0.name: .*pattern"),
-        ('[[service]]\nname = "db"\n', "service.0.command: Field required"),
+        ('[[service]]\nname = "db"\n', "service.0.command: The key is required. Add a line `comm"),
         (ROLLOUT + "remote = true\n" + SERVICE, r"'db' runs on this machine, and with .*remote"),
     ],
 )
 def test_a_fault_of_a_service_is_named(tmp_path: Path, more: str, says: str) -> None:
     with pytest.raises(BadRecipe, match=says):
         load(tmp_path, GOOD + more)
+
+
+def test_a_missing_section_is_named_with_lines_that_mend_it(tmp_path: Path) -> None:
+    policy, reward = (f"[[{part}" for part in GOOD.strip().split("[[")[1:])
+    for text in (reward, "policy = []\n" + reward):
+        with pytest.raises(
+            BadRecipe, match=r"policy: The recipe has no \[\[policy\]\], which"
+        ) as error:
+            load(tmp_path, text)
+        load(tmp_path, text.replace("policy = []", "") + str(error.value).partition("Add:")[2])
+    with pytest.raises(
+        BadRecipe, match=r"reward: The recipe has no \[\[reward\]\], which"
+    ) as error:
+        load(tmp_path, policy)
+    load(tmp_path, policy + str(error.value).partition("Add:")[2])
+    with pytest.raises(BadRecipe, match=r"2 faults:\n  policy: The .*\n .*\n .*\n  reward: The"):
+        load(tmp_path, "")
 
 
 def test_a_service_has_defaults(tmp_path: Path) -> None:

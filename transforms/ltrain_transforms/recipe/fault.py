@@ -28,6 +28,18 @@ OLD_KEYS = {
 }
 """Old keys, by section, with their new names: refused, and named in the message."""
 
+EXAMPLES = {
+    "policy": (
+        "names the model that is trained",
+        '[[policy]]\n      name = "policy"',
+    ),
+    "reward": (
+        "names what the policy is rewarded for",
+        '[[reward]]\n      name = "score"\n      evaluation = "reward"',
+    ),
+}
+"""The sections that every recipe has: the purpose of each, and lines that may be added."""
+
 ErrorDetails = dict[str, Any]
 
 
@@ -84,8 +96,11 @@ def _message(model: type[BaseModel], error: ErrorDetails) -> str:
     if error["type"] == "value_error":  # our own message, to which pydantic adds a label
         message = error["msg"].removeprefix("Value error, ")
         return f"{where}: {message}" if where else message
+    if error["type"] in ("missing", "too_short") and where in EXAMPLES:
+        purpose, lines = EXAMPLES[where]
+        return f"{where}: The recipe has no [[{where}]], which {purpose}. Add:\n      {lines}"
     if error["type"] == "missing":
-        return f"{where}: {error['msg']}."
+        return f"{where}: The key is required. Add a line `{location[-1]} = …`."
     if error["type"] == "tuple_type":
         form = f"tables, [[{where}]] each" if isinstance(value, dict) else "a list in brackets"
         return f"{where}: It must be {form}. Given: {value!r}."
