@@ -270,8 +270,27 @@ def test_a_model_that_is_not_needed_must_exist_too(tmp_path: Path) -> None:
     policies.register_new("sql", model)
     policies.register_new("sql", write_model(tmp_path / "other", fill=1))  # it is not read
     assert policies.versions("sql") == [0]
-    with pytest.raises(BadModel, match=r"nowhere' does not exist. Policy 'sql' has versions"):
+    with pytest.raises(BadModel, match=r"no model .*nowhere'\. .* Policy 'sql' has versions"):
         policies.register_new("sql", tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("has_versions", [False, True])
+def test_a_name_of_a_hub_is_refused_with_the_command_that_downloads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_versions: bool
+) -> None:
+    policies = Policies(tmp_path / "home")
+    if has_versions:
+        policies.register("sql", write_model(tmp_path / "model"))
+    monkeypatch.chdir(tmp_path)
+    command = "hf download Qwen/Qwen3-0.6B --local-dir models/Qwen3-0.6B"
+    with pytest.raises(BadModel, match=f"no model directory 'Qwen/Qwen3-0.6B'.*`{command}`"):
+        policies.register_new("sql", Path("Qwen/Qwen3-0.6B"))
+    with pytest.raises(BadModel, match=f"`{command}`"):  # in the folder of a recipe
+        policies.register_new("sql", tmp_path / "Qwen" / "Qwen3-0.6B")
+    (tmp_path / "models").mkdir()
+    with pytest.raises(BadModel) as error:  # a mistyped path
+        policies.register_new("sql", Path("models/Qwen3"))
+    assert "hf download" not in str(error.value)
 
 
 def test_a_missing_shard_is_named(tmp_path: Path) -> None:

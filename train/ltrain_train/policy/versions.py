@@ -37,6 +37,7 @@ from ltrain_train.policy.manifest import (
     read_manifest,
     write_manifest,
 )
+from ltrain_train.policy.weights import missing_model
 from ltrain_train.processes import require_space
 from ltrain_transforms import policy_file
 from ltrain_transforms.policy_file import POLICY_MANIFEST, REMOVED, PolicyVersion
@@ -92,8 +93,8 @@ class Policies:
             self.register(name, source)
         elif not source.exists():
             raise BadModel(
-                f"The model '{source}' does not exist. Policy '{name}' has versions already: leave "
-                "the model out, or correct its path."
+                f"{missing_model(source)} Policy '{name}' has versions already, so it also works "
+                "without a model."
             )
 
     def add(self, name: str, source: Path, *, parent: int | None = None) -> int:

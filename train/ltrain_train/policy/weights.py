@@ -5,6 +5,7 @@ checked before it is published.
 """
 
 import json
+import re
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,6 +17,10 @@ MAX_HEADER_BYTES = 100_000_000
 """Maximum bytes of a header in the safetensors format."""
 TIED = {"lm_head.weight"}
 """Tensors that a directory may omit, because they can be tied to the embedding."""
+
+LAYOUT = "Name a directory in Hugging Face layout: config.json, tokenizer.json, *.safetensors."
+HUB_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*", re.ASCII)
+"""The form of a model's name on the Hugging Face hub; it is also that of a path."""
 
 Shape = tuple[int, ...]
 
@@ -38,13 +43,25 @@ def dead_zone(dtype: str, *, lora: bool) -> float:
 
 def check_model(directory: Path) -> None:
     """Check that a directory is a complete model in Hugging Face layout."""
-    layout = "Name a directory in Hugging Face layout: config.json, tokenizer.json, *.safetensors."
     if not directory.is_dir():
-        raise BadModel(f"There is no model directory '{directory}'. {layout}")
+        raise BadModel(missing_model(directory))
     for name in ("config.json", "tokenizer.json"):
         if not (directory / name).is_file():
-            raise BadModel(f"'{directory}' has no {name}. {layout}")
+            raise BadModel(f"'{directory}' has no {name}. {LAYOUT}")
     read_shapes(directory)
+
+
+def missing_model(directory: Path) -> str:
+    """Return the sentence on a model directory that does not exist, which may be a hub's name."""
+    sentence = f"There is no model directory '{directory}'. {LAYOUT}"
+    name, owner = "/".join(directory.parts[-2:]), directory.parent
+    if not HUB_NAME.fullmatch(name) or owner.is_dir() or not owner.parent.is_dir():
+        return sentence
+    return (
+        f"{sentence} If {name} is a name on the Hugging Face hub, which ltrain does not read, run "
+        f"`hf download {name} --local-dir models/{directory.name}`, and name "
+        f"models/{directory.name}."
+    )
 
 
 def check_same_tensors(directory: Path, reference: Path) -> None:
