@@ -350,6 +350,9 @@ def test_a_used_link_says_so(home: Home, browser: Browser) -> None:
         assert response.status == 503
         late = second.new_page()
         late.goto(link)
-        expect(late.get_by_text("This link was used")).to_be_visible()
+        refusal = late.get_by_text("This link was used")
+        expect(refusal).to_contain_text("`ltrain ui --port 0` prints a new link")
+        late.reload()
+        expect(late.get_by_text("ltrain ui --port 0")).to_be_visible()
         first.close()
         second.close()

@@ -33,7 +33,10 @@ def test_a_code_works_once_and_the_cookie_opens_the_pages(home: Home) -> None:
         cookie, *attributes = answer.headers["set-cookie"].split("; ")
         assert cookie.startswith(f"ltrain-ui-{port}=")
         assert {"HttpOnly", "SameSite=strict", f"Max-Age={LIFETIME}"} <= set(attributes)
-        assert ask(port, "POST", "/session", code).status == 403
+        answer = ask(port, "POST", "/session", code)
+        assert answer.status == 403
+        assert "The terminal of `ltrain ui` shows a link for another browser" in answer.text
+        assert "`ltrain ui --port 0` prints a new link" in answer.text
         answer = ask(port, "GET", "/", headers={"Cookie": cookie})
         assert answer.status == 200 and "demo" in answer.text
         assert answer.headers["cache-control"] == "no-store"

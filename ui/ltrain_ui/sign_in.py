@@ -40,7 +40,12 @@ class CodeSignIn:
     """A code that signs one browser in; then it is another one."""
 
     by_key = False
-    refusal = "This link was used, or `ltrain ui` has ended."
+    refusal = (
+        "This link was used, or its `ltrain ui` has ended: a link signs one browser in. The "
+        "terminal of `ltrain ui` shows a link for another browser; for `ltrain run --ui` and "
+        "`ltrain demo --ui` it is the last of logs/ui.log in LTRAIN_HOME. Without either, "
+        "`ltrain ui --port 0` prints a new link."
+    )
 
     def __init__(self, announce: Callable[[], None]) -> None:
         """Make the first code.
