@@ -28,7 +28,7 @@ class BadSetting(LtrainError, ValueError):
 
 
 class BadReward(LtrainError, ValueError):
-    """A reward that is not a finite number."""
+    """A reward that is not a finite number, or is too large to count."""
 
 
 class UnknownPrompt(LtrainError, LookupError):

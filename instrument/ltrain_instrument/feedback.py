@@ -5,9 +5,10 @@ rollout's id in `ltrain.rollout.id`, the trace as its own trace id, or the sessi
 `gen_ai.conversation.id`.
 """
 
+import math
 import re
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from opentelemetry.context import Context
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
@@ -22,9 +23,25 @@ TARGET_KINDS: tuple[TargetKind, ...] = ("rollout", "trace", "session")
 WITHDRAWN = "withdrawn"
 """The label of an evaluation that withdraws those before it, of the same name and target."""
 MAX_SCORE = 1e100
-"""Largest score that counts: the standard deviation of larger ones overflows."""
+"""Largest score that counts, of either sign: means and deviations of larger ones overflow."""
 
 TRACE_ID = re.compile(r"(?!0{32})[0-9a-f]{32}")
+
+
+def to_score(value: Any) -> float:
+    """Return a number, such as a scalar of numpy, as a float.
+
+    Raises:
+        BadReward: when it is NaN, or beyond `MAX_SCORE`.
+    """
+    try:
+        number = float(value)
+    except OverflowError:  # an int
+        number = math.inf
+    if not abs(number) <= MAX_SCORE:  # no comparison with NaN is true
+        limits = f"-{MAX_SCORE:g} to {MAX_SCORE:g}"
+        raise BadReward(f"The reward {number:g} does not count. Pass a number from {limits}.")
+    return number
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 import functools
 import json
 import logging
-import math
 import os
 from typing import Any, Literal
 from uuid import uuid4
@@ -14,7 +13,7 @@ from opentelemetry.trace import NonRecordingSpan
 
 from ltrain_instrument import attributes
 from ltrain_instrument.errors import BadReward, BadSetting, UnknownName
-from ltrain_instrument.feedback import Target
+from ltrain_instrument.feedback import Target, to_score
 from ltrain_instrument.frameworks import innermost_span
 from ltrain_instrument.identity import (
     Identity,
@@ -71,8 +70,8 @@ def reward(
     rollout and span is recorded, with one warning. Without instrumentation this does nothing.
 
     Raises:
-        BadReward: when `value` is not a finite number, several targets are named, or feedback
-            judges a call.
+        BadReward: when `value` is not a finite number of at most 1e100, several targets are named,
+            or feedback judges a call.
         UnknownName: when `scope` is neither `rollout` nor `call`.
     """
     if scope not in _SCOPES:
@@ -117,22 +116,19 @@ def _warn_of_reward_without_target() -> None:
 
 
 def finite_reward(value: float) -> float:
-    """Return `value` as a finite number.
+    """Return `value` as a number that counts.
 
     Raises:
-        BadReward: it is none.
+        BadReward: when it is not a finite number, or is beyond `MAX_SCORE`.
     """
     if isinstance(value, (str, bytes)):
         raise BadReward(f"The reward {value!r} is text, not a number. Convert it with float(...).")
     try:
-        number = float(value)
+        return to_score(value)
+    except BadReward:
+        raise
     except (TypeError, ValueError) as error:
         raise BadReward(f"The reward {value!r} is not a number. Pass an int or a float.") from error
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number):
-        raise BadReward(f"The reward {value!r} is not finite. Pass a finite number.")
-    return number
 
 
 def _target_context() -> Context:

@@ -478,7 +478,7 @@ def test_identity_is_derived_inherited_or_new(
 
 
 @pytest.mark.parametrize(
-    "value", [math.nan, math.inf, -math.inf, 10**400, "much", "0.5", b"1", None, 1j, [1.0]]
+    "value", [math.nan, math.inf, -math.inf, 1e308, 10**400, "much", "0.5", b"1", None, 1j, [1.0]]
 )
 def test_a_reward_that_is_not_a_number_is_refused(recorder: Recorder, value: object) -> None:
     with pytest.raises(BadReward, match="The reward"), ltrain.rollout(FIRST):

@@ -13,10 +13,10 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
-    FiniteFloat,
     TypeAdapter,
     ValidationError,
     model_validator,
@@ -25,7 +25,7 @@ from pydantic import (
 from ltrain_collector.errors import Malformed
 from ltrain_collector.store import Store
 from ltrain_instrument import attributes
-from ltrain_instrument.feedback import WITHDRAWN, Target
+from ltrain_instrument.feedback import WITHDRAWN, Target, to_score
 
 MAX_FEEDBACK = 1000
 """Feedback in one request."""
@@ -49,7 +49,7 @@ class Feedback(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    value: FiniteFloat | None = None
+    value: Annotated[float, AfterValidator(to_score)] | None = None
     """The reward; the recipe gives it a weight and bounds. Without it, a comment is a note."""
     rollout: Text | None = None
     """The target: the id of a rollout,"""

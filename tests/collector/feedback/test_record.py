@@ -25,6 +25,10 @@ def body(*items: dict[str, Any]) -> bytes:
         ({"value": 1, "trace": "abc"}, "'abc' is no trace id"),
         ({"value": 1, "trace": TRACE, "session": "s"}, "one target, not trace and session"),
         ({"value": "up", "session": "s"}, "value: .*number"),
+        (
+            {"value": 1e308, "session": "s"},
+            r"value: .*1e\+308 does not count. Pass a number from -1e\+100 to",
+        ),
         ({"session": "s"}, "It has no content. Add 'value', 'comment' or 'withdrawn'"),
         ({"session": "s", "value": 1, "withdrawn": True}, "'withdrawn' has no value"),
         ({"session": "s", "value": 1, "call": "0" * 16}, "Add 'trace'"),

@@ -131,11 +131,12 @@ def test_a_potential_by_hand() -> None:
 
 
 def test_a_value_that_is_no_number_has_a_reason() -> None:
-    numbers = ("1", "0", "null", "1")
+    numbers = ("1", "0", "1e-200", "-1e-200", "null", "1")
     rows = [{"result": f'{{"n": {number}}}', "seq": at} for at, number in enumerate(numbers)]
     rule = rule_of(value="1.0 / TRY_CAST(n AS DOUBLE)", let={"n": "result:$.n"})
     contributions = contributions_of(recipe(rule), calls(*rows))
-    assert contributions["reason"].to_list() == [None, "infinite_value", "null_value", None]
+    reasons = [None, *["infinite_value"] * 3, "null_value", None]
+    assert contributions["reason"].to_list() == reasons
     assert contributions.filter(pl.col("reason").is_null())["value"].to_list() == [1.0, 1.0]
 
 

@@ -9,6 +9,7 @@ AAMAS 2017). A step is an LLM call; gamma is that of the process returns.
 
 import polars as pl
 
+from ltrain_instrument.feedback import MAX_SCORE
 from ltrain_transforms.recipe import CallReward, Credited, Process, Recipe, Reward
 from ltrain_transforms.rewards.rule import CONTRIBUTIONS
 from ltrain_transforms.rules import INPUTS, add_derived_columns, add_schema_match, sql
@@ -18,7 +19,7 @@ from ltrain_transforms.tables import CALLS, RULE_COLUMNS
 REASONS = {
     "uncredited": "the rule fired, and there is no call that it credits",
     "null_value": "the rule fired, and its value is null",
-    "infinite_value": "the rule fired, and its value is NaN or infinite",
+    "infinite_value": "the rule fired, and its value is NaN, infinite or beyond 1e100",
     "rule_failed": "the rule raised on the execution, or returned no frame of contributions",
 }
 
@@ -106,7 +107,7 @@ def invalid_value() -> pl.Expr:
     value = pl.col("value")
     return (
         pl.when(value.is_null()).then(pl.lit("null_value"))
-        .when(~value.is_finite()).then(pl.lit("infinite_value"))
+        .when(~(value.abs() <= MAX_SCORE)).then(pl.lit("infinite_value"))
     )  # fmt: skip
 
 

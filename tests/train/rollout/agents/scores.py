@@ -68,5 +68,5 @@ async def in_its_time(task: dict[str, Any], result: Any) -> float:
 
 
 def unusable(task: dict[str, Any], result: Any) -> Any:
-    """Return the task's value, which is not a finite number."""
+    """Return the task's value, which is not a number that counts."""
     return task["value"]

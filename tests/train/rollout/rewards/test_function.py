@@ -45,6 +45,18 @@ def test_a_value_that_is_not_a_finite_number_is_refused(value: Any) -> None:
         )
 
 
+@pytest.mark.parametrize("value", [1e308, -1.1e100, 10**400, {"answer": 1.0, "speed": 2e100}])
+def test_a_value_whose_mean_may_overflow_is_refused(value: Any) -> None:
+    task = Task.model_validate({"id": "a", "input": "x", "value": value})
+    with pytest.raises(RewardFailed, match=r"on task 'a': .* Pass a number from -1e\+100 to"):
+        RewardFunction("scores:unusable", AGENTS).score(task, None)
+
+
+def test_the_largest_rewards_have_a_mean() -> None:
+    task = Task.model_validate({"id": "a", "input": "x", "value": -1e100})
+    assert RewardFunction("scores:unusable", AGENTS).score(task, None) == {"reward": -1e100}
+
+
 @pytest.mark.parametrize("name", ["hangs", "hangs_async"])
 def test_a_function_that_does_not_return_in_time_has_failed(name: str) -> None:
     began = time.monotonic()

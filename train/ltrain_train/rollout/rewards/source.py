@@ -1,11 +1,11 @@
 """The interface, the values and the error of all sources of rewards."""
 
-import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Protocol
 
 from ltrain_instrument.errors import LtrainError
+from ltrain_instrument.feedback import to_score
 from ltrain_train.rollout.tasks import Task
 
 UNNAMED = "reward"
@@ -23,7 +23,7 @@ NO_SERVICES: Mapping[str, str] = MappingProxyType({})
 
 
 class RewardFailed(LtrainError, RuntimeError):
-    """The source of rewards failed on a result, or returned something that is not a number."""
+    """The source of rewards failed on a result, or returned something that cannot count."""
 
 
 class RewardSource(Protocol):
@@ -57,7 +57,4 @@ def parse_values(value: Any) -> dict[str, float]:
 def _to_reward(value: Any) -> float:
     if isinstance(value, str):
         raise ValueError(f"{value[:200]!r} is a text, not a number")
-    number = float(value)  # bool, int, numpy's scalars
-    if not math.isfinite(number):
-        raise ValueError(f"{value!r} is not a finite number")
-    return number
+    return to_score(value)  # bool, int, numpy's scalars
