@@ -10,6 +10,7 @@ from ltrain_transforms.alarms import (
     Alarm,
     DatasetFigures,
     WaveFigures,
+    find_alarms,
     read_figures,
     read_update,
     with_examples,
@@ -47,6 +48,9 @@ def test_the_figures_are_of_the_rollouts_that_count(tables: dict[str, pl.DataFra
     assert figures == DatasetFigures(
         lowest=0.0,
         best=1.0,
+        outcomes=6,
+        commonest=0.0,
+        commonest_share=5 / 6,
         without_spread=0.5,
         distinct_answers=None,  # no runner recorded a result
         response_tokens=3.0,
@@ -117,6 +121,27 @@ def test_the_longest_and_the_shortest_rollouts_come_first(
     assert set(shorter.rollouts[:2]) == set(rollouts(scene, 0, 3))
     assert len(longer.rollouts) == 5
     assert longer.sentence == f"it; read `ltrain show {longer.rollouts[0][:12]}`"
+
+
+def test_a_farmed_wave_raises_an_alarm_with_three_rollouts_of_different_tasks(
+    scene: Any, read_back: Any, recipe: Recipe
+) -> None:
+    for number in range(48):
+        rollout = scene.attempt(f"t{number // 4}", number % 4)
+        rollout.llm()
+        rollout.evaluate({0: 0.0, 47: 1.0}.get(number, 0.2))
+        rollout.close()
+    tables = derive(read_back(scene), recipe).tables
+
+    def scan(name: str) -> pl.LazyFrame:
+        return tables[name].lazy()
+
+    [alarm] = find_alarms([read_update(0, scan)])
+    assert alarm.message.startswith("wave 0: 46 of 48 rollouts have the outcome 0.2, and the best")
+    found = with_examples(alarm, scan)
+    tasks = {each.rollout: each.identity.task for each in scene.attempts[1:47]}
+    assert len({tasks[rollout] for rollout in found.rollouts}) == 3
+    assert f"read `ltrain show {found.rollouts[0][:12]}`" in found.sentence
 
 
 def test_an_alarm_about_groups_names_tasks(tables: dict[str, pl.DataFrame]) -> None:

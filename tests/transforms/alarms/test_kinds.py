@@ -83,6 +83,64 @@ def test_several_rules_are_named_in_order() -> None:
     assert [one.subject for one in find_alarms(run_of(FLOOR, rules=both))] == ["a", "b"]
 
 
+def share_of(value: float, share: float, outcomes: int = 48, **more: float) -> WaveFigures:
+    """Return a wave most of whose rollouts have one outcome."""
+    wave = WaveFigures(
+        wave=3, lowest=0.0, best=1.0, outcomes=outcomes, commonest=value, commonest_share=share
+    )
+    return replace(wave, **more)  # type: ignore[arg-type]
+
+
+def test_a_farmed_partial_value_is_named_with_its_count() -> None:
+    [alarm] = find_alarms([share_of(0.2, 46 / 48)])
+    assert (alarm.key, alarm.since) == (("one_score", "0.2"), None)
+    assert alarm.message == (
+        "wave 3: 46 of 48 rollouts have the outcome 0.2, and the best is 1: the policy may farm a "
+        "partial reward"
+    )
+
+
+@pytest.mark.parametrize(
+    "wave",
+    [
+        share_of(0.2, 1.0, lowest=0.2, best=0.2),  # no rollout of the run has another outcome
+        share_of(0.2, 1.0, best=0.2),  # the run has no better outcome yet
+        share_of(20.0, 0.95, best=100.0),  # another scale
+        share_of(-1.0, 0.95, lowest=-2.0),
+        share_of(1.0, 0.95, best=1.0, full_outcome=3.0),  # one of three evaluations
+        share_of(0.2, 0.9, outcomes=16),  # the thresholds
+    ],
+)
+def test_one_outcome_below_the_best_is_an_alarm(wave: WaveFigures) -> None:
+    assert [alarm.name for alarm in find_alarms([wave])] == ["one_score"]
+
+
+@pytest.mark.parametrize(
+    "wave",
+    [
+        share_of(0.0, 0.95),  # a hard task
+        share_of(1.0, 0.95),  # a task that is solved
+        share_of(0.0, 1.0, best=0.0),
+        share_of(1.0, 1.0, lowest=1.0),
+        share_of(0.0, 0.5),  # half of each
+        share_of(0.1, 0.95, lowest=0.1),  # what failures have
+        share_of(0.0, 0.95, lowest=-1.0, best=0.0),  # a penalty that is avoided
+        share_of(3.0, 0.95, best=3.0, full_outcome=3.0),  # by weights
+        share_of(0.2, 0.89),
+        share_of(0.2, 1.0, outcomes=15),  # a small wave
+    ],
+)
+def test_other_outcomes_in_common_are_no_alarm(wave: WaveFigures) -> None:
+    assert find_alarms([wave]) == []
+
+
+def test_the_best_outcome_of_an_earlier_wave_counts() -> None:
+    before = WaveFigures(wave=0, lowest=0.0, best=5.0)
+    assert [one.name for one in find_alarms([before, share_of(2.0, 0.95, best=2.0)])] == [
+        "one_score"
+    ]
+
+
 def test_six_waves_of_groups_without_spread() -> None:
     waves = run_of([0.1, 0.1, 0.0, 0.1, 0.0, 0.1], without_spread=[0.7, 0.8, 1.0, 0.7, 0.9, 0.61])
     [alarm] = find_alarms(waves)

@@ -287,7 +287,7 @@ def train_on(plan: Plan, data: TrainingInput, updater: Updater) -> OfflineRun:
     if update.version is None:
         error = NotFinite if update.report.undone else NothingToTrain
         raise error(f"No version was published. {' '.join(update.report.warnings)}")
-    alarms = update_alarms(folder, before, update.version, dataset)
+    alarms = update_alarms(folder, before, update.version, dataset, plan.recipe.reward)
     record_alarms(
         updater.tracer,
         alarms,

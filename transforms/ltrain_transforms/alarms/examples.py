@@ -5,10 +5,17 @@ from dataclasses import replace
 import polars as pl
 
 from ltrain_transforms.alarms.alarm import Alarm
-from ltrain_transforms.alarms.figures import Scan, drops_by_execution, policy_tokens
+from ltrain_transforms.alarms.figures import (
+    Scan,
+    drops_by_execution,
+    policy_tokens,
+    rollouts_with,
+)
 
 EXAMPLES = 5
 """Most rollouts, and most tasks, of an alarm."""
+ONE_SCORE_EXAMPLES = 3
+"""Rollouts of an alarm about one outcome: what is common to three is what is rewarded."""
 
 
 def with_examples(alarm: Alarm, scan: Scan) -> Alarm:
@@ -16,6 +23,8 @@ def with_examples(alarm: Alarm, scan: Scan) -> Alarm:
     match alarm.name:
         case "divergence":
             found = _by_reward(scan, pl.col("rule") == alarm.subject, descending=True)
+        case "one_score":
+            found = rollouts_with(scan, float(alarm.subject)).head(ONE_SCORE_EXAMPLES)
         case "no_spread":
             return replace(alarm, tasks=_flat_tasks(scan))
         case "few_answers":

@@ -13,6 +13,8 @@ Scan = Callable[[str], pl.LazyFrame]
 
 LOSS_STAGES = ("executions", "rows")
 """Stages of drops that cost a rollout a call, or all of it."""
+SCORE_DIGITS = 9
+"""Decimal digits that equal outcomes share; more may differ by the order of a sum."""
 BY_DESIGN = ("superseded", "held_out", "waiting", "consumed", "failed", "unchosen")
 """Reasons at these stages that the recipe requests, or that cost no rollout."""
 
@@ -25,6 +27,12 @@ class DatasetFigures:
     """The lowest outcome of a rollout."""
     best: float | None = None
     """The highest outcome of a rollout."""
+    outcomes: int = 0
+    """The number of rollouts with an outcome."""
+    commonest: float | None = None
+    """The outcome that most rollouts have."""
+    commonest_share: float | None = None
+    """Share of the rollouts with this outcome."""
     without_spread: float | None = None
     """Share of the groups whose rollouts are all the drop `no_spread`."""
     distinct_answers: float | None = None
@@ -44,6 +52,8 @@ class WaveFigures(DatasetFigures):
     wave: int
     outcome: float | None = None
     """The evaluations that reward the policy, by their weights, mean of the rollouts."""
+    full_outcome: float = 1.0
+    """The outcome of a rollout whose rewarded evaluations are all 1."""
     rules: dict[str, float] = field(default_factory=dict)
     """The reward of each rule, mean of the rollouts."""
     others: dict[str, float] = field(default_factory=dict)
@@ -64,11 +74,15 @@ def read_figures(scan: Scan) -> DatasetFigures:
 
 def _figures(scan: Scan, counted: pl.DataFrame, outcomes: pl.Series) -> DatasetFigures:
     executions, drops = scan("executions"), scan("drops")
+    commonest, share = _commonest(outcomes)
     ids = pl.col("stage") == "executions"
     superseded = drops.filter(ids, pl.col("reason") == "superseded").select(execution_id="id")
     return DatasetFigures(
         lowest=_number(outcomes.min()),
         best=_number(outcomes.max()),
+        outcomes=len(outcomes),
+        commonest=commonest,
+        commonest_share=share,
         without_spread=_without_spread(counted, drops),
         distinct_answers=_distinct(counted["result"].drop_nulls()),
         response_tokens=_response_tokens(scan, counted),
@@ -118,7 +132,25 @@ def _outcomes(scan: Scan, counted: pl.DataFrame) -> pl.Series:
     sums = judged.group_by("execution_id").agg(pl.col("value").sum()).collect()
     if sums.is_empty():
         return pl.Series(dtype=pl.Float64)
-    return counted.join(sums, "execution_id", "left")["value"].fill_null(0.0)
+    joined = counted.join(sums, "execution_id", "left", maintain_order="left")
+    return joined["value"].fill_null(0.0)
+
+
+def _commonest(outcomes: pl.Series) -> tuple[float, float] | tuple[None, None]:
+    """Return the outcome that most rollouts have, and their share."""
+    counts = outcomes.alias("value").round(SCORE_DIGITS).value_counts().sort("count", "value")
+    if counts.is_empty():
+        return None, None
+    value, count = counts.row(-1)
+    return value, count / len(outcomes)
+
+
+def rollouts_with(scan: Scan, outcome: float) -> pl.LazyFrame:
+    """Return `execution_id` of the executions with this outcome, first one of each task."""
+    counted = _counted(scan)
+    same = counted.filter(_outcomes(scan, counted).round(SCORE_DIGITS) == outcome)
+    place = pl.col("execution_id").rank("ordinal").over("task_id")
+    return same.sort(place, "execution_id").select("execution_id").lazy()
 
 
 def _number(value: object) -> float | None:

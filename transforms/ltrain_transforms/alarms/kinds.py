@@ -10,7 +10,7 @@ from statistics import mean, median
 
 from ltrain_instrument.errors import UnknownName
 from ltrain_transforms.alarms.alarm import Alarm, AlarmKind
-from ltrain_transforms.alarms.figures import WaveFigures
+from ltrain_transforms.alarms.figures import SCORE_DIGITS, WaveFigures
 
 Waves = Sequence[WaveFigures]
 
@@ -24,6 +24,10 @@ SOLVED = 0.8
 """Place of the mean outcome between the run's lowest (0) and best (1) from which it is solved."""
 FALL = 0.5
 """An outcome of at most this share of the run's best has fallen."""
+ONE_SCORE = 0.9
+"""Share of rollouts with one outcome that is nearly all."""
+MIN_OUTCOMES = 16
+"""Fewest rollouts with an outcome: in a smaller wave few distinct outcomes are usual."""
 FLAT_GROUPS = 0.6
 """Share of groups without spread that is too large."""
 FEW_ANSWERS = 0.2
@@ -81,6 +85,27 @@ def _rising(window: Waves) -> Iterator[tuple[str, dict[str, tuple[float, float]]
                 for name, means in values.items()
                 if all(after - before > MIN_RISE for before, after in pairwise(means))
             },
+        )
+
+
+def _one_score(waves: Waves) -> Iterator[Alarm]:
+    latest, bounds = waves[-1], _bounds(waves)
+    value, share = latest.commonest, latest.commonest_share
+    if value is None or share is None or bounds is None:
+        return
+    if latest.outcomes < MIN_OUTCOMES or share < ONE_SCORE:
+        return
+    lowest, best = (round(bound, SCORE_DIGITS) for bound in bounds)
+    # the lowest outcome of several is that of a failure, which a hard task has nearly always
+    is_partial = lowest < value < best or (0 < value < latest.full_outcome and value == best)
+    if is_partial:
+        yield Alarm(
+            "one_score",
+            latest.wave,
+            f"wave {latest.wave}: {round(share * latest.outcomes)} of {latest.outcomes} rollouts "
+            f"have the outcome {value:g}, and the best is {max(best, latest.full_outcome):g}: the "
+            "policy may farm a partial reward",
+            str(value),
         )
 
 
@@ -212,6 +237,12 @@ ALARMS = {
         "one of them rose in each of the last 6 waves, the outcome of the later 3 is not above "
         "that of the earlier 3, and the task is not solved",
     ),
+    "one_score": AlarmKind(
+        _one_score,
+        "the outcome that most rollouts of the wave have",
+        "90 % or more of 16 rollouts or more have exactly this outcome, which is above the lowest "
+        "and below the best of the run; without a better one it is below 1, the best by convention",
+    ),
     "no_spread": AlarmKind(
         _no_spread,
         "the groups whose rollouts are all the drop `no_spread`",
@@ -311,13 +342,20 @@ def _is_solved(waves: Waves, window: Waves) -> bool:
 
     Without two different outcomes in the run, any above 0 may be the best.
     """
-    best = max(_values(waves, lambda wave: wave.best), default=None)
-    lowest = min(_values(waves, lambda wave: wave.lowest), default=None)
-    if best is None or lowest is None:
+    bounds = _bounds(waves)
+    if bounds is None:
         return False
+    lowest, best = bounds
     if best == lowest:
         return best > 0
     return _outcome(window) >= lowest + SOLVED * (best - lowest)
+
+
+def _bounds(waves: Waves) -> tuple[float, float] | None:
+    """Return the lowest and the best outcome of a rollout of the run; None without outcomes."""
+    lowest = _values(waves, lambda wave: wave.lowest)
+    best = _values(waves, lambda wave: wave.best)
+    return (min(lowest), max(best)) if lowest and best else None
 
 
 def _stalls(waves: Waves) -> bool:

@@ -31,20 +31,21 @@ def wave_alarms(
         wave: as it is trained.
         dataset: what it was built into.
     """
-    rewarded = {reward.evaluation for reward in rewards if reward.evaluation is not None}
     before = [each for each in own.waves if each.mode == "train" and each.wave < wave.wave]
-    earlier = [_figures(each, rewarded) for each in before]
-    latest = replace(_figures(wave, rewarded), selective=_selective(dataset))
+    earlier = [_figures(each, rewards) for each in before]
+    latest = replace(_figures(wave, rewards), selective=_selective(dataset))
     return [with_examples(alarm, dataset.scan) for alarm in find_alarms([*earlier, latest])]
 
 
-def _figures(wave: Wave, rewarded: Collection[str]) -> WaveFigures:
+def _figures(wave: Wave, rewards: Sequence[Reward]) -> WaveFigures:
     """Return the row of a wave; one of a journal without figures has only its means."""
+    rewarded = {reward.evaluation for reward in rewards}
     others = {name: mean for name, mean in wave.evaluations.items() if name not in rewarded}
     return WaveFigures(
         **(asdict(wave.figures) if wave.figures else {}),
         wave=wave.wave,
         outcome=wave.score,
+        full_outcome=_full_outcome(rewards),
         rules=wave.rules,
         others=others,
         drift=wave.metrics.get("drift_k3"),
@@ -52,8 +53,16 @@ def _figures(wave: Wave, rewarded: Collection[str]) -> WaveFigures:
     )
 
 
+def _full_outcome(rewards: Sequence[Reward]) -> float:
+    return sum(max(0.0, each.weight) for each in rewards if each.evaluation is not None)
+
+
 def update_alarms(
-    folder: Path, updates: Sequence[TrainedUpdate], version: int, dataset: Dataset
+    folder: Path,
+    updates: Sequence[TrainedUpdate],
+    version: int,
+    dataset: Dataset,
+    rewards: Sequence[Reward],
 ) -> list[Alarm]:
     """Return the alarms of an update of an offline run, and record its figures for the next ones.
 
@@ -69,7 +78,9 @@ def update_alarms(
     until = scan("executions").select(pl.col("end").max()).collect().item()
     latest = TrainedUpdate(
         until=since if until is None else until,
-        figures=read_update(version, scan, _selective(dataset)),
+        figures=replace(
+            read_update(version, scan, _selective(dataset)), full_outcome=_full_outcome(rewards)
+        ),
     )
     write_updates(folder, [*before, latest])
     alarms = find_alarms([each.figures for each in (*before, latest)])
