@@ -147,7 +147,8 @@ def test_values_that_are_not_finite_are_drops(
     assert tables["rewards"].is_empty()
     drops = tables["drops"].filter(reason="infinite_value")
     assert drops["stage"].to_list() == ["rewards", "rewards"]
-    assert drops["detail"][0] == "mine: the rule fired, and its value is NaN or infinite"
+    reason = "the rule fired, and its value is NaN, infinite or beyond 1e100"
+    assert drops["detail"][0] == f"mine: {reason}"
 
 
 def test_an_undeclared_name_gets_a_suggestion(recipe_file: Path, installed: None) -> None:
