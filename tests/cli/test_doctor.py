@@ -144,6 +144,7 @@ def test_a_gpu_that_torch_does_not_use_is_a_note(tmp_path: Path, answering: str)
     assert found["fix"].endswith("run: make setup DEVICE=cuda")
 
 
+@pytest.mark.nightly
 def test_a_gpu_that_torch_cannot_use_is_a_fault(tmp_path: Path, answering: str) -> None:
     """The metadata are those of a CUDA build; what is imported is the CPU build of the tests."""
     install_torch(tmp_path / "metadata", "2.13.0")

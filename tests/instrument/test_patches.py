@@ -79,7 +79,11 @@ def test_every_declared_function_is_patched_and_no_other(start: Start, tmp_path:
     assert len(result["filtered"]) == 2
 
 
-@pytest.mark.parametrize("patch", REPLACING, ids=lambda patch: patch.name)
+@pytest.mark.parametrize(
+    "patch",
+    [REPLACING[0], *(pytest.param(each, marks=pytest.mark.nightly) for each in REPLACING[1:])],
+    ids=lambda patch: patch.name,
+)
 def test_a_switch_leaves_the_original_functions(start: Start, tmp_path: Path, patch: Patch) -> None:
     other = patches.EXIT if patch is patches.SIGNALS else patches.SIGNALS
     result = changes(
@@ -105,7 +109,12 @@ def test_the_switch_of_atexit(start: Start, sink: Sink, tmp_path: Path, off: boo
 
 
 @pytest.mark.parametrize(
-    "environ", [{"LTRAIN_DISABLED_PATCHES": "*"}, {"OTEL_SDK_DISABLED": "true"}], ids=str
+    "environ",
+    [
+        {"LTRAIN_DISABLED_PATCHES": "*"},
+        pytest.param({"OTEL_SDK_DISABLED": "true"}, marks=pytest.mark.nightly),
+    ],
+    ids=str,
 )
 def test_all_patches_are_off(start: Start, tmp_path: Path, environ: dict[str, str]) -> None:
     result = changes(start, tmp_path, *TARGETS, **environ)

@@ -91,7 +91,7 @@ def restored_writes(store: Store, request_of: Callable[..., bytes]) -> bool:
     return "after" in found
 
 
-@pytest.mark.parametrize("name", ["copy", "copy.tar"])
+@pytest.mark.parametrize("name", ["copy", pytest.param("copy.tar", marks=pytest.mark.nightly)])
 def test_a_backup_restores_only_the_sender_import(
     folder: Store, request_of: Callable[..., bytes], tmp_path: Path, name: str
 ) -> None:

@@ -63,7 +63,7 @@ def _socket(gateway: psutil.Process) -> Path:
     raise AssertionError("no policy server has a socket")
 
 
-@pytest.mark.parametrize("depth", [1, 12])
+@pytest.mark.parametrize("depth", [pytest.param(1, marks=pytest.mark.nightly), 12])
 def test_it_listens_in_a_folder_that_only_its_user_can_enter(
     tmp_path: Path, model: Path, depth: int
 ) -> None:

@@ -214,6 +214,7 @@ def check_wheels(*wheels: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.nightly
 def test_the_check_of_a_release_passes_with_the_wheel(wheel: Path) -> None:
     done = check_wheels(wheel)
     python = sys.version.split()[0]
@@ -224,6 +225,7 @@ def test_the_check_of_a_release_passes_with_the_wheel(wheel: Path) -> None:
     ]
 
 
+@pytest.mark.nightly
 def test_the_check_of_a_release_refuses_a_wheel_that_lacks_a_module(
     wheel: Path, tmp_path: Path
 ) -> None:

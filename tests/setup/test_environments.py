@@ -151,6 +151,7 @@ def test_a_gpu_has_its_own_locks_and_no_cpu_build_of_torch(root: Path) -> None:
     assert (second.returncode, second.stdout) == (0, ""), "the device is that of the environment"
 
 
+@pytest.mark.nightly
 def test_an_environment_of_another_device_is_not_changed(root: Path) -> None:
     (root / "setup" / "vllm-cuda.lock").write_text("")
     done = set_up(root, "--device", "cuda", "vllm")

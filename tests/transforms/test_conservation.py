@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.otlp import insert_otlp
+from tests.property_examples import examples
 
 from ltrain_collector.store import Store
 from ltrain_transforms.datasets import build
@@ -63,7 +64,9 @@ def tight(recipe_file: Path) -> Recipe:
     return Recipe.load(recipe_file)
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(25, change=8), suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(wave=WAVE)
 def test_every_id_is_in_a_lineage_or_in_drops(
     store: Store, tight: Recipe, tmp_path: Path, scene: Any, wave: list[tuple[str, dict[str, Any]]]

@@ -80,6 +80,7 @@ def page(live: Live) -> Iterator[Page]:
     assert faults == []
 
 
+@pytest.mark.nightly
 def test_the_page_of_a_run_follows_it_and_keeps_focus_and_scroll(page: Page, live: Live) -> None:
     held = hold_file(live.run)
     page.goto("/")

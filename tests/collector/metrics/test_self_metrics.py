@@ -148,6 +148,7 @@ def written(store: Store) -> int:
         return 0
 
 
+@pytest.mark.nightly
 def test_a_server_writes_them_and_ends_with_a_full_disk(
     start: Callable[..., Any], request_of: Callable[..., bytes], tmp_path: Path
 ) -> None:

@@ -4,9 +4,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from benchmarks.soak import Soak, run
 
 
+@pytest.mark.nightly
 def test_writers_readers_and_prunes_beside_each_other(
     start: Callable[..., Any], tmp_path: Path
 ) -> None:

@@ -122,6 +122,7 @@ def test_killed_before_any_of_its_statements_the_next_one_finishes(
     assert STEP * died == lives > 15
 
 
+@pytest.mark.nightly
 def test_several_at_once_are_as_one(
     start: Callable[..., object], tmp_path: Path, new: tuple[pl.DataFrame, pl.DataFrame]
 ) -> None:

@@ -111,6 +111,7 @@ print(json.dumps({"rows": rows, "text": text, "over": peak - base}))
 """
 
 
+@pytest.mark.nightly
 def test_memory_is_bounded(tmp_path: Path) -> None:
     dsn = f"chdb://{tmp_path}/store"
     with Store.open(dsn) as store:

@@ -84,6 +84,7 @@ def test_each_concurrent_rollout_is_one_trace(
         assert max(reported) == len(PATHS) + 1
 
 
+@pytest.mark.nightly
 def test_the_client_without_langchain_sends_its_trace(
     start: Start, sink: Sink, model: Model
 ) -> None:

@@ -105,6 +105,7 @@ def test_versions_are_compared_on_the_same_tasks(project: Any) -> None:
     ]
 
 
+@pytest.mark.nightly
 def test_the_table_names_what_changed_and_the_next_command(project: Any) -> None:
     project.policies.promote("policy", 1)
     with _gateway(project) as gateway:  # of production: the evaluation leaves it alone
@@ -191,7 +192,9 @@ def test_an_adapter_is_compared_with_its_base(project: Any, tmp_path: Path) -> N
     assert project.policies.current("policy") == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.nightly)]
+)
 def test_a_stopped_evaluation_leaves_the_current_version_and_no_process(
     project: Any, number: signal.Signals
 ) -> None:

@@ -388,7 +388,7 @@ def trained_groups(home: Path, journal: Journal) -> list[list[tuple[int, str]]]:
     return groups
 
 
-@pytest.mark.parametrize("mode", ["sync", "async"])
+@pytest.mark.parametrize("mode", [pytest.param("sync", marks=pytest.mark.nightly), "async"])
 def test_a_slow_group_ends_in_the_next_wave_and_every_group_is_trained_once(
     tmp_path: Path, mode: str
 ) -> None:

@@ -283,7 +283,11 @@ TWO_POLICIES = [
 ]
 
 
-@pytest.mark.parametrize("more", [{}, {"policy": TWO_POLICIES}], ids=["one", "two policies"])
+@pytest.mark.parametrize(
+    "more",
+    [{}, pytest.param({"policy": TWO_POLICIES}, marks=pytest.mark.nightly)],
+    ids=["one", "two policies"],
+)
 def test_the_third_undone_update_of_a_policy_ends_the_watch(
     home: Path, scene: Scene, caplog: pytest.LogCaptureFixture, more: dict[str, Any]
 ) -> None:

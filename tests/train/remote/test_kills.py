@@ -170,7 +170,7 @@ def until(condition: Callable[[], Any], program: Program) -> None:
 @pytest.mark.parametrize(
     "victim",
     [
-        "gateway",
+        pytest.param("gateway", marks=pytest.mark.nightly),
         "worker",
         pytest.param("vllm", marks=pytest.mark.nightly),
         pytest.param("reward", marks=pytest.mark.nightly),

@@ -96,6 +96,7 @@ def test_a_worker_reads_the_prompts_of_the_runners_home(
     assert dispatch.attributes["ltrain.prompt.greeting"] == 0
 
 
+@pytest.mark.nightly
 def test_the_rollouts_of_a_killed_worker_are_tried_elsewhere(
     cluster: Cluster, tasks: Callable[..., Path], outside: Any
 ) -> None:
@@ -112,6 +113,7 @@ def test_the_rollouts_of_a_killed_worker_are_tried_elsewhere(
     assert outcomes == {"ok": 2, "infra": 2}
 
 
+@pytest.mark.nightly
 def test_a_stopped_worker_returns_its_leases_at_once(
     cluster: Cluster, tasks: Callable[..., Path], outside: Any
 ) -> None:

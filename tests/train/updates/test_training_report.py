@@ -150,6 +150,7 @@ def test_the_recipe_may_name_the_mode(tmp_path: Path) -> None:
     assert (tmp_path / ".ltrain/datasets/ltrain/prod").is_dir()
 
 
+@pytest.mark.nightly
 def test_traffic_without_sessions_is_one_execution_a_trace(tmp_path: Path) -> None:
     scene = Scene()
     for number, thumb in enumerate((1.0, 0.0)):
@@ -182,6 +183,7 @@ def test_an_estimator_that_cannot_use_groups_of_one_is_named_with_those_that_can
     assert named.returncode == 1 and "estimator 'grpo' compares" in named.stderr
 
 
+@pytest.mark.nightly
 def test_one_rollout_a_task_is_alone_too(tmp_path: Path) -> None:
     scene = Scene()
     for task, value in (("t1", 1.0), ("t2", 0.0)):
@@ -203,8 +205,14 @@ def test_one_rollout_a_task_is_alone_too(tmp_path: Path) -> None:
     ("thumbs", "llm", "reason"),
     [
         ([None, None], {}, "2 of 2 executions lack a reward. The recipe names 'thumbs', 'tool-f"),
-        ([1.0, 1.0], {}, "2 of 2 executions have the same reward as those that"),
-        ([1.0], {}, "1 of 1 executions have no other one to be compared with"),
+        pytest.param(
+            *([1.0, 1.0], {}, "2 of 2 executions have the same reward as those that"),
+            marks=pytest.mark.nightly,
+        ),
+        pytest.param(
+            *([1.0], {}, "1 of 1 executions have no other one to be compared with"),
+            marks=pytest.mark.nightly,
+        ),
         ([1.0, 0.0], {"ids": False}, "In 2 of 2 executions the calls have no token ids that"),
         ([1.0, None], {}, "lack a reward. The recipe names"),
     ],
@@ -222,6 +230,7 @@ def test_why_there_is_nothing_to_train_on(
     assert read(done)["rows"] == 0
 
 
+@pytest.mark.nightly
 def test_requests_without_an_llm_call_are_no_missing_feedback(tmp_path: Path) -> None:
     scene = Scene()
     talk(scene, [1.0, 0.0, None])

@@ -242,7 +242,7 @@ CREDITS = [
 ]
 
 
-@settings(max_examples=examples(60))
+@settings(max_examples=examples(60, change=10))
 @given(st.lists(RUNS, min_size=1, max_size=6), st.sampled_from(CREDITS), st.randoms())
 def test_order_and_batches_change_no_advantage(
     runs: list[Run], credit: dict[str, Any], random: Any

@@ -50,7 +50,7 @@ def rows(dataset: Dataset) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("spans", [1, 40])
+@pytest.mark.parametrize("spans", [1, pytest.param(40, marks=pytest.mark.nightly)])
 def test_the_batches_change_no_row(
     scene: Any, store: Store, recipe: Recipe, tmp_path: Path, spans: int
 ) -> None:
@@ -70,6 +70,7 @@ def files(root: Path) -> dict[str, bytes]:
     return {str(file.relative_to(root)): file.read_bytes() for file in found}
 
 
+@pytest.mark.nightly
 def test_the_workers_change_no_byte(
     scene: Any, recipe_file: Path, recipe: Recipe, tmp_path: Path
 ) -> None:
