@@ -19,7 +19,7 @@ from ltrain_train.loop.policy_run import PolicyRun
 from ltrain_train.loop.trackers import open_trackers
 from ltrain_train.policy import Policies
 from ltrain_train.processes import RunLock, serve_pages
-from ltrain_train.rollout import load_tasks
+from ltrain_train.rollout import import_program, load_tasks
 from ltrain_train.runs import (
     Journal,
     Phases,
@@ -76,6 +76,8 @@ def run_online(
     check_domains(tasks, rollout.domains)
     check_spare(len(tasks), rollout)
     held_out = load_held_out(plan.folder, rollout, tasks)
+    progress.show("importing the agent and the reward")
+    import_program(plan.program, plan.home)  # before a model is loaded, and the run has a name
     policies, plans = plan.policies(), [plan.for_policy(name) for name in plan.trained]
     journal = open_journal(
         plan.home / "runs",

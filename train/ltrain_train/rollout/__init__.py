@@ -16,5 +16,6 @@ if TYPE_CHECKING:
     from ltrain_train.rollout.runs import last_and_next_name
     from ltrain_train.rollout.score import ScoreReport, find_judge, score_stored_run
     from ltrain_train.rollout.tasks import BadTasks, Task, load_tasks
+    from ltrain_train.rollout.trial import Trial, import_program
 
 open_face(__name__)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from hashlib import sha256
 from pathlib import Path
+from traceback import extract_tb
 from typing import Any
 
 from ltrain_instrument.errors import LtrainError
@@ -63,11 +64,27 @@ def _import_module(name: str, folder: Path) -> Any:
     importlib.invalidate_caches()
     try:
         return importlib.import_module(name)
-    except Exception as error:  # the user's module may raise anything; the user can fix it
+    # the user's module may raise anything, and end the process; the user can fix it
+    except (Exception, SystemExit) as error:
         missing = isinstance(error, ModuleNotFoundError) and error.name == name.split(".")[0]
-        problem = f"there is no such module in {folder}" if missing else _describe_error(error)
-        raise BadReference(f"Cannot import '{name}': {problem}.") from error
+        problem = _describe_missing(name, folder) if missing else _describe_error(error, folder)
+        raise BadReference(f"Cannot import '{name}': {problem}") from error
 
 
-def _describe_error(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".rstrip(".")
+def _describe_missing(name: str, folder: Path) -> str:
+    modules = [each.stem for each in folder.glob("*.py")]
+    matches = get_close_matches(name, modules, n=1)
+    hint = f" Did you mean '{matches[0]}'?" if matches else ""
+    return f"there is no such module in {folder}.{hint}"
+
+
+def _describe_error(error: BaseException, folder: Path) -> str:
+    """Return the error with its place: the last line of the user's code that led to it."""
+    frames = extract_tb(error.__traceback__)
+    if isinstance(error, SyntaxError) and error.filename:
+        place = f" ({error.filename}, line {error.lineno})"
+    else:
+        own = [each for each in frames if Path(each.filename).is_relative_to(folder.resolve())]
+        place = f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
+    problem = error.msg if isinstance(error, SyntaxError) else str(error)
+    return f"{type(error).__name__}: {problem}".rstrip(". ") + f"{place}."

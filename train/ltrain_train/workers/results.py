@@ -8,7 +8,14 @@ import queue
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from datetime import date, datetime
+from datetime import time as time_of_day
+from decimal import Decimal
+from enum import Enum
+from pathlib import PurePath
 from typing import Any, TextIO
+from uuid import UUID
 
 from ltrain_instrument import flush
 from ltrain_train.workers.attempt import AttemptResult, Outcome
@@ -59,15 +66,42 @@ class ResultSender:
 def _encode_result(attempt: str, result: AttemptResult) -> str:
     message = {"id": attempt, "outcome": result.outcome.value, "reason": result.reason}
     try:
-        line = json.dumps({**message, "result": result.output}, allow_nan=False)
+        line = json.dumps({**message, "result": result.output}, allow_nan=False, default=to_json)
     except Exception as error:  # a result with the agent's own classes may raise anything
         problem = f"{type(error).__name__}: {error}"[:MAX_REASON_CHARACTERS]
     else:
         if len(line) <= MAX_RESULT_CHARACTERS:
             return line
         problem = f"it has {len(line)} characters; at most {MAX_RESULT_CHARACTERS} are allowed"
-    reason = f"The agent's result must be JSON (dict, list, str, number, bool, None): {problem}"
+    reason = (
+        "The agent's result must be JSON (dict, list, str, number, bool, None), a pydantic model "
+        f"or a dataclass: {problem}"
+    )
     return json.dumps({**message, "outcome": Outcome.ERROR.value, "reason": reason})
+
+
+def to_json(value: Any) -> Any:
+    """Return a value of a result as JSON has it: a model or a dataclass as an object.
+
+    Args:
+        value: of a type that JSON lacks.
+
+    Raises:
+        TypeError: when it is of another type.
+    """
+    if callable(dump := getattr(value, "model_dump", None)) and not isinstance(value, type):
+        return dump(mode="json")
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: getattr(value, each.name) for each in fields(value)}
+    if callable(to_list := getattr(value, "tolist", None)):  # numpy's scalars and arrays
+        return to_list()
+    if isinstance(value, (datetime, date, time_of_day)):
+        return value.isoformat()
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, (Decimal, PurePath, UUID)):
+        return str(value)
+    raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
 
 
 def parse_json(text: str) -> Any:
