@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +14,9 @@ from ltrain_collector.command_group import CommandGroup
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.installation import install_command
 from ltrain_instrument.machine import visible
+
+if TYPE_CHECKING:
+    from ltrain_instrument.instrumentors import Finding
 
 app = typer.Typer(
     cls=CommandGroup,
@@ -92,17 +95,46 @@ def doctor(
 
     Example: ltrain doctor --json
     """
-    import json
     import os
-    from dataclasses import asdict
 
     from ltrain_instrument.settings import pop_invalid_limits
 
     environ = dict(os.environ)
     pop_invalid_limits()  # before the first import of OpenTelemetry's SDK, which would fail
-    from ltrain.doctor import format_findings, is_healthy, run_checks
+    from ltrain.doctor import run_checks
 
     findings = run_checks(environ, timeout)
+    _print_findings(findings, as_json=as_json)
+
+
+@app.command()
+def check(
+    recipe: Annotated[Path, typer.Argument(help="The recipe.")] = Path("ltrain.toml"),
+    model: Annotated[
+        Path | None, typer.Option(help="Hugging Face model directory of a new policy's version 0.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Write JSON instead of lines.")] = False,
+) -> None:
+    """Check a recipe, its tasks, agent, reward and model before a run, without loading a model.
+
+    The agent runs once, on the first task, with a scripted model; nothing is recorded. The exit
+    status is 1 when there is a fault.
+
+    Example: ltrain check ltrain.toml
+    """
+    from ltrain.doctor import vllm
+    from ltrain_train.runs import check_recipe
+
+    _print_findings([*check_recipe(recipe, model), vllm()], as_json=as_json)
+
+
+def _print_findings(findings: list["Finding"], *, as_json: bool) -> None:
+    """Print findings and exit with status 1 if one of them is a fault."""
+    import json
+    from dataclasses import asdict
+
+    from ltrain.doctor import format_findings, is_healthy
+
     if as_json:
         result = {
             "well": is_healthy(findings),

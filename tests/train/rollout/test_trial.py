@@ -4,6 +4,7 @@ import os
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.fork_server import ltrain_command
@@ -59,7 +60,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_program_that_cannot_be_imported_is_an_error(
     folder: Path, key: str, reference: str, sentence: str
 ) -> None:
-    names = {"agent": "agent:solve", "reward": "trial_reward:score", key: reference}
+    names: dict[str, Any] = {"agent": "agent:solve", "reward": "trial_reward:score", key: reference}
     program = AgentProgram(folder=folder, **names)
     with pytest.raises(BadReference) as raised:
         import_program(program, folder / "home")

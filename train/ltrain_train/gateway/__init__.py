@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         PolicyServerAway,
     )
     from ltrain_train.gateway.policy_exchange import LENGTH_SETTING
+    from ltrain_train.gateway.scripted_model import ScriptedCall, ScriptedModel
     from ltrain_train.gateway.server import ServeOptions, serve
     from ltrain_train.gateway.serving.plan import AdapterOptions
     from ltrain_train.gateway.serving.vllm import VllmOptions

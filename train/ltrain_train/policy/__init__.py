@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         ADAPTER_WEIGHTS,
         adapted_modules,
         check_adapter,
+        check_artifact,
         find_artifact,
         read_adapter_config,
     )

@@ -10,12 +10,18 @@ if TYPE_CHECKING:
     from ltrain_train.rollout.failures import Failure, describe_failures, find_failures
     from ltrain_train.rollout.finished import check_leases, finished_rollouts
     from ltrain_train.rollout.program import AgentProgram
-    from ltrain_train.rollout.rewards import ChatModel, EndpointAway, RewardLimits, StartCall
+    from ltrain_train.rollout.rewards import (
+        ChatModel,
+        EndpointAway,
+        RewardFailed,
+        RewardLimits,
+        StartCall,
+    )
     from ltrain_train.rollout.run_tasks import TaskRun, run_tasks
     from ltrain_train.rollout.runner import Runner
     from ltrain_train.rollout.runs import last_and_next_name
     from ltrain_train.rollout.score import ScoreReport, find_judge, score_stored_run
     from ltrain_train.rollout.tasks import BadTasks, Task, load_tasks
-    from ltrain_train.rollout.trial import Trial, import_program
+    from ltrain_train.rollout.trial import Trial, import_program, score_results
 
 open_face(__name__)

@@ -4,17 +4,32 @@ No model, store or gateway is needed. The agent's process records nothing.
 """
 
 import queue
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Self
+from shutil import which
+from typing import Any, Self
 
+from ltrain_instrument.identity import Identity
 from ltrain_train import workers
+from ltrain_train.policy import Policies, current_prompts
 from ltrain_train.rollout.executor import rollout_logs
 from ltrain_train.rollout.program import AgentProgram
+from ltrain_train.rollout.rewards import RewardFailed, RewardLimits, RewardSource, open_reward
 from ltrain_train.rollout.runner import START_TIMEOUT
-from ltrain_train.rollout.scorer import Scorer
-from ltrain_train.workers import AgentProcesses, AttemptResult, Executor
+from ltrain_train.rollout.tasks import Task
+from ltrain_train.workers import (
+    AgentProcesses,
+    Attempt,
+    AttemptResult,
+    BadReference,
+    Endpoint,
+    Executor,
+    Outcome,
+)
 
 UNRECORDED = {"OTEL_SDK_DISABLED": "true"}
 """Variables of the agent's process: a trial writes no span."""
@@ -51,6 +66,53 @@ class Trial(ExitStack):
         """
         self._executor.wait_ready(timeout)
 
+    def run(self, task: Task, url: str, policy: str, timeout: float) -> AttemptResult:
+        """Run the agent on a task, for at most `timeout` seconds.
+
+        Args:
+            url: the address of the model, as an agent gets it.
+            policy: the name of the model.
+        """
+        identity = Identity(
+            run="trial", task=task.id, domain=task.domain, wave=0, sample=0, rollout="trial",
+            attempt=1, mode="train",
+        )  # fmt: skip
+        attempt = Attempt(
+            identity=identity,
+            task=task.visible_fields(self.program.agent_sees),
+            endpoint=Endpoint(url, "trial", policy),
+            traceparent=f"00-{1:032x}-{1:016x}-00",
+            started=time.time_ns(),
+            timeout=timeout,
+            prompts=current_prompts(Policies(self._home)),
+        )
+        self._executor.submit(attempt)
+        try:
+            return self._results.get(timeout=timeout)
+        except queue.Empty:
+            self._executor.time_out([attempt.id])
+        return AttemptResult(Outcome.TIMEOUT, f"still running after {timeout:g} s")
+
+
+def score_results(
+    program: AgentProgram, task: Task, results: Sequence[Any], timeout: float
+) -> list[dict[str, float] | RewardFailed]:
+    """Return the values that the reward of a program gives each result, or its failure.
+
+    Raises:
+        BadReference: when the reward cannot be imported.
+    """
+    with closing(_open_reward(program, min(timeout, program.reward_timeout))) as reward:
+
+        def score(result: Any) -> dict[str, float] | RewardFailed:
+            try:
+                return reward.score(task, result)
+            except RewardFailed as error:
+                return error
+
+        with ThreadPoolExecutor(len(results)) as pool:
+            return list(pool.map(score, results))
+
 
 def import_program(program: AgentProgram, home: Path) -> None:
     """Import the agent, in a process of its own, and the reward.
@@ -60,9 +122,27 @@ def import_program(program: AgentProgram, home: Path) -> None:
         BadReference: when the agent or the reward cannot be imported.
         WorkerFailed: when the agent's process ends during the import.
     """
+    if program.agent is not None and not program.is_function:
+        _require_program(program.agent, program.folder)
     with ExitStack() as stack:
-        is_function = program.is_function
-        trial = stack.enter_context(Trial(program, home)) if is_function else None
-        stack.enter_context(Scorer(replace(program, folder=program.folder.resolve(), judges={})))
+        trial = stack.enter_context(Trial(program, home)) if program.is_function else None
+        if program.reward is not None:
+            _open_reward(program, program.reward_timeout).close()
         if trial is not None:
             trial.import_agent()
+
+
+def _require_program(command: str, folder: Path) -> None:
+    """Check that a command of one word names a program."""
+    word = command.strip()
+    if " " not in word and which(word) is None and which(folder / word) is None:
+        raise BadReference(
+            f"'{word}' is not an agent: neither module:function nor a program. Write a function "
+            "as in agent:solve."
+        )
+
+
+def _open_reward(program: AgentProgram, timeout: float) -> RewardSource:
+    assert program.reward is not None, "the program has judges"
+    limits = RewardLimits(program.reward_concurrency, program.reward_rate)
+    return open_reward(program.reward, program.folder.resolve(), timeout, limits)

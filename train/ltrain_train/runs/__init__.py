@@ -6,6 +6,7 @@ from ltrain_instrument.face import open_face
 
 if TYPE_CHECKING:
     from ltrain_train.runs import report
+    from ltrain_train.runs.check import check_recipe
     from ltrain_train.runs.environment import RunEnvironment
     from ltrain_train.runs.held_out import load_held_out
     from ltrain_train.runs.journal import (

@@ -107,7 +107,7 @@ class Services(ExitStack):
         Raises:
             NotReachable: when a remote service does not answer.
         """
-        self._required = [self._store_service(), self._gateway_service()]
+        self._required = self.required()
         for service in self._required:
             if is_starting(service.health):
                 _logger.warning(
@@ -116,6 +116,14 @@ class Services(ExitStack):
                 )
             elif not responds(service.health, service.answers):
                 self._start(service)
+
+    def required(self) -> list[RequiredService]:
+        """Return the store and the gateway.
+
+        Raises:
+            NotReachable: when the store is not a server.
+        """
+        return [self._store_service(), self._gateway_service()]
 
     @property
     def starts_gateway(self) -> bool:
