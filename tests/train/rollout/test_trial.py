@@ -34,6 +34,7 @@ FAULTS = [
     ("agent", "raises:solve", "KeyError: 'key' ({folder}/raises.py, line 5)."),
     ("agent", "wrong:solve", "SyntaxError: invalid syntax ({folder}/wrong.py, line 1)."),
     ("agent", "leaves:solve", "SystemExit: 3 ({folder}/leaves.py, line 1)."),
+    ("agent", "agent.solve", "nor a program. Write a function as in agent:solve."),
     ("reward", "trial_reward:scroe", "has no function 'scroe'. Did you mean 'trial_reward:score'?"),
     ("reward", "raises:score", "KeyError: 'key' ({folder}/raises.py, line 5)."),
     ("reward", "leaves:score", "SystemExit: 3 ({folder}/leaves.py, line 1)."),

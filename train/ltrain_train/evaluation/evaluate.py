@@ -23,7 +23,7 @@ from ltrain_train.evaluation.comparison import (
 )
 from ltrain_train.evaluation.plan import EvaluatedVersion, EvaluationPlan
 from ltrain_train.processes import RunLock, free_port
-from ltrain_train.rollout import describe_failures, rollout_logs
+from ltrain_train.rollout import describe_failures, import_program, rollout_logs
 from ltrain_train.runs import (
     RunEnvironment,
     Services,
@@ -84,6 +84,7 @@ def evaluate(plan: EvaluationPlan, run: str, lock: RunLock, progress: Progress) 
     """
     require_own_store(plan.home)
     _require_own_upstream(plan)
+    import_program(plan.program, plan.home)
     summaries: dict[int, WaveSummary] = {}
     with ExitStack() as serving, lock.working():
         for policy in dict.fromkeys(each.policy for each in plan.versions):

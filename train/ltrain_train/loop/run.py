@@ -38,7 +38,6 @@ from ltrain_train.runs import (
 from ltrain_train.schedule import check_domains
 from ltrain_train.store import require_own_store
 from ltrain_train.updates import Learners, Updater
-from ltrain_train.workers import find_python
 from ltrain_transforms.recipe import Rollout, Serve
 
 _logger = logging.getLogger("ltrain.loop")
@@ -72,7 +71,6 @@ def run_online(
     require_own_store(plan.home)
     rollout = plan.rollout
     tasks = load_tasks(plan.folder / rollout.tasks)
-    find_python(rollout.python, plan.folder)
     check_domains(tasks, rollout.domains)
     check_spare(len(tasks), rollout)
     held_out = load_held_out(plan.folder, rollout, tasks)

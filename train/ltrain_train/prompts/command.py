@@ -20,7 +20,7 @@ from ltrain_train.prompts.critic import PromptCritic
 from ltrain_train.prompts.optimizer import PromptOptimizer
 from ltrain_train.prompts.prompt_waves import PromptWaves
 from ltrain_train.prompts.proposal_log import ProposalLog
-from ltrain_train.rollout import ChatModel, RewardLimits, load_tasks
+from ltrain_train.rollout import ChatModel, RewardLimits, import_program, load_tasks
 from ltrain_train.runs import (
     Journal,
     Plan,
@@ -33,7 +33,6 @@ from ltrain_train.runs import (
     test_scores,
 )
 from ltrain_train.store import require_own_store
-from ltrain_train.workers import find_python
 from ltrain_transforms.recipe import CriticModel, PromptSearch, Recipe
 
 
@@ -94,8 +93,8 @@ def optimize_prompt(path: Path) -> None:
 def _search(found: SearchPlan, lock: RunLock) -> tuple[Journal, int]:
     plan, search = found.plan, found.search
     tasks = load_tasks(plan.folder / plan.rollout.tasks)
-    find_python(plan.rollout.python, plan.folder)
     held_out = load_held_out(plan.folder, plan.rollout, tasks)
+    import_program(plan.program, plan.home)
     journal = _open_journal(found)
     services = plan.services(lock)
     with (

@@ -29,6 +29,7 @@ from ltrain_train.workers import (
     Endpoint,
     Executor,
     Outcome,
+    find_python,
 )
 
 UNRECORDED = {"OTEL_SDK_DISABLED": "true"}
@@ -122,6 +123,7 @@ def import_program(program: AgentProgram, home: Path) -> None:
         BadReference: when the agent or the reward cannot be imported.
         WorkerFailed: when the agent's process ends during the import.
     """
+    find_python(program.python, program.folder)
     if program.agent is not None and not program.is_function:
         _require_program(program.agent, program.folder)
     with ExitStack() as stack:
