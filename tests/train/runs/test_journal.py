@@ -92,10 +92,14 @@ def test_a_run_does_not_continue_from_a_version_that_is_no_longer_current(
     assert "run 'sql' does not continue from v3, because v1 of 'sql' is current" in caplog.text
 
 
+def dispatch(journal: Journal) -> None:
+    journal.add(Dispatched(mode="val", wave=0, tasks=("a",)))
+
+
 def test_a_changed_recipe_starts_another_run_and_names_an_unfinished_one(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    opened(tmp_path)
+    dispatch(opened(tmp_path))
     second = opened(tmp_path, recipe="r2")
     assert second.run == "sql-2"
     sentence = "run 'sql' is unfinished and does not continue, because its recipe has changed; run"
@@ -103,6 +107,18 @@ def test_a_changed_recipe_starts_another_run_and_names_an_unfinished_one(
     caplog.clear()
     second.add(Finished())
     assert opened(tmp_path, recipe="r3").run == "sql-3"
+    assert not caplog.text
+
+
+def test_a_run_without_a_wave_keeps_its_name_when_its_recipe_is_corrected(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(ValueError, match="wrong"), opened(tmp_path).working(2):
+        raise ValueError("wrong")
+    second = opened(tmp_path, recipe="r2", current=1)
+    assert (second.run, second.recipe, second.latest) == ("sql", "r2", {"sql": 1})
+    assert opened(tmp_path, recipe="r2", current=1) == second
+    assert opened(tmp_path, recipe="r2").latest == {"sql": 0}, "another version is current"
     assert not caplog.text
 
 

@@ -81,6 +81,11 @@ class Journal:
         return self.folder / JOURNAL
 
     @property
+    def has_begun(self) -> bool:
+        """Whether a wave was dispatched, so that the store may have rollouts of the run."""
+        return not all(isinstance(event, (Opened, Failed)) for event in self.events)
+
+    @property
     def updates(self) -> int:
         """Number of training waves that have ended for every policy."""
         return min(self.of(policy).updates for policy in self.policies)
@@ -300,7 +305,8 @@ def open_journal(
     """Return the journal of the last run named `name` if it can continue, else of a new run.
 
     A run continues while it lacks some of its `updates`. It does not if its recipe has changed,
-    because its waves would not be comparable, or if another version was made current since.
+    because its waves would not be comparable, or if another version was made current since. A run
+    that ended before its first wave leaves its name to the new one.
 
     Args:
         recipe: digest of the recipe.
@@ -319,7 +325,7 @@ def open_journal(
         if lacks_updates and not others:
             journal.finished = False
             return journal
-        if lacks_updates:
+        if lacks_updates and journal.has_begun:
             [other, *_] = others
             _logger.warning(
                 "ltrain: run '%s' does not continue from v%d, because v%d of '%s' is current; "
@@ -327,7 +333,9 @@ def open_journal(
                 *(journal.run, journal.of(other.policy).latest, other.version, other.policy),
                 next_name,
             )
-    if journal is not None and journal.recipe != recipe and not journal.finished:
+    if journal is not None and not journal.has_begun:
+        next_name = journal.run
+    elif journal is not None and journal.recipe != recipe and not journal.finished:
         versions = ", ".join(f"v{version}" for version in starts.values())
         _logger.warning(
             "ltrain: run '%s' is unfinished and does not continue, because its recipe has changed; "
