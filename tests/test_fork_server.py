@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.fork_server import LTRAIN, ltrain_command
+from tests.fork_server import LTRAIN, forked, ltrain_command
 
 UP = ("up", "--otlp-port", "0", "--grpc-port", "0", "--http-port", "0", "--dir")
 RECIPE = (
@@ -78,14 +78,10 @@ def test_a_command_with_other_variables_of_python_is_a_real_process(tmp_path: Pa
 @contextmanager
 def started(folder: Path) -> Iterator[tuple["subprocess.Popen[str]", psutil.Process]]:
     """Start `ltrain up` as a fork; yield the executable's process and that of the command."""
-    ltrain_command()
-    before = {each.pid for each in psutil.Process().children(recursive=True)}
     argv = [ltrain_command(), *UP, str(folder)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as up:
         assert up.stdout is not None and "OTLP" in up.stdout.readline()
-        new = {each.pid for each in psutil.Process().children(recursive=True)} - before - {up.pid}
-        (command,) = (each for each in map(psutil.Process, new) if each.ppid() != up.pid)
-        yield up, command
+        yield up, psutil.Process(forked(up.pid))
 
 
 @pytest.mark.parametrize(

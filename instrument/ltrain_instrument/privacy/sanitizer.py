@@ -33,6 +33,8 @@ from ltrain_instrument.privacy.values import (
 )
 from ltrain_instrument.settings import REDACT, SPAN_LIMIT
 
+_logger = logging.getLogger("ltrain.sanitizer")
+
 
 class SpanField(NamedTuple):
     """The location of one value in a span."""
@@ -104,8 +106,6 @@ def _attributes(
         name: value for name, value in {**(old or {}), **changed}.items() if name not in removed
     }
 
-
-_logger = logging.getLogger("ltrain.sanitizer")
 
 _MESSAGES = ("gen_ai.input.messages", "gen_ai.output.messages")
 """The texts of the token ids; without them nothing tells whether the ids contain redacted text."""

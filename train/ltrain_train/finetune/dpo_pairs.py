@@ -69,9 +69,7 @@ class DpoReport(OfflineReport):
         return self.pairs
 
     def facts(self) -> dict[str, str]:
-        return {
-            "executions": f"{self.executions}",
-            "outcomes": f"{self.outcomes}",
+        return OfflineReport.facts(self) | {
             "pairs": f"{self.pairs} with {self.tokens} of {self.pair_tokens} tokens to train on",
             "held out": f"{self.held_out_pairs} pairs",
             "steps": f"{self.steps} in each of {self.epochs} epochs",

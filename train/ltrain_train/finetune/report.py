@@ -83,6 +83,9 @@ class OfflineReport(DataReport):
     unit: ClassVar[str]
     """The name of the training data: rows or pairs."""
 
+    def facts(self) -> dict[str, str]:
+        return {"executions": f"{self.executions}", "outcomes": f"{self.outcomes}"}
+
     def as_dict(self) -> dict[str, Any]:
         fields = DataReport.as_dict(self)
         del fields["explanations"], fields["reaches_threshold"]

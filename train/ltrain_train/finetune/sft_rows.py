@@ -59,9 +59,7 @@ class SftReport(OfflineReport):
     def facts(self) -> dict[str, str]:
         held_out = f"{self.held_out_rows} rows with {self.held_out_tokens} tokens"
         none = "none" if not self.holdout else f"none, with holdout = {self.holdout:g}: raise it"
-        return {
-            "executions": f"{self.executions}",
-            "outcomes": f"{self.outcomes}",
+        return OfflineReport.facts(self) | {
             "calls": f"{self.calls}",
             "rows": f"{self.rows} with {self.tokens} of {self.row_tokens} tokens to train on",
             "tokens": f"of {self.sampled_rows} rows as sampled, of "

@@ -46,7 +46,11 @@ START_TIMEOUT = 120.0
 CLOSING_THREADS = 8
 """Minimum number of attempts that are closed at a time, while others are judged."""
 POLL = 0.1
-"""Seconds between two checks of the time limits."""
+"""Seconds between two checks of the time limits: each looks at every attempt."""
+GATEWAY_POLL = 0.2
+"""Seconds between two requests of one kind to the gateway."""
+
+_logger = logging.getLogger("ltrain.rollouts")
 
 OnResult = Callable[[RolloutResult], None]
 _Event = tuple[Attempt, AttemptResult] | ClosedAttempt | BaseException
@@ -315,14 +319,6 @@ class Runner(ExitStack):
         )
 
 
-GATEWAY_POLL = 0.2
-"""Seconds between two requests of one kind to the gateway."""
-LIMITS_POLL = 0.1
-"""Seconds between two checks of the time limits: each looks at every attempt."""
-
-_logger = logging.getLogger("ltrain.rollouts")
-
-
 class GatewayWatch:
     """Asks the gateway whether it is ready, and how long calls waited; used by one thread.
 
@@ -359,7 +355,7 @@ class GatewayWatch:
     def overdue(self, attempts: Iterable[Attempt]) -> set[str]:
         """Return the execution ids of the attempts that exceeded their time limit."""
         now = time.monotonic()
-        if now < self._limits_checked + LIMITS_POLL:
+        if now < self._limits_checked + POLL:
             return set()
         self._limits_checked = now
         late = [attempt for attempt in attempts if self._is_late(attempt)]

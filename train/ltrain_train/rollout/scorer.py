@@ -10,11 +10,19 @@ from ltrain_train.rollout.rewards import (
     NO_SERVICES,
     LlmJudge,
     RewardLimits,
+    RewardSource,
     Score,
     StartCall,
     open_reward,
 )
 from ltrain_train.rollout.tasks import Task
+
+
+def open_program_reward(program: AgentProgram, timeout: float) -> RewardSource:
+    """Open the reward of a program, which has one, with a limit of `timeout` seconds a call."""
+    assert program.reward, "the program has judges"
+    limits = RewardLimits(program.reward_concurrency, program.reward_rate)
+    return open_reward(program.reward, program.folder, timeout, limits)
 
 
 class Scorer(ExitStack):
@@ -33,10 +41,7 @@ class Scorer(ExitStack):
             self.callback(judge.close)
         self._reward = None
         if program.reward:
-            limits = RewardLimits(concurrency, rate)
-            self._reward = open_reward(
-                program.reward, program.folder, program.reward_timeout, limits
-            )
+            self._reward = open_program_reward(program, program.reward_timeout)
             self.callback(self._reward.close)
 
     @property

@@ -18,8 +18,9 @@ from ltrain_train import workers
 from ltrain_train.policy import Policies, current_prompts
 from ltrain_train.rollout.executor import rollout_logs
 from ltrain_train.rollout.program import AgentProgram
-from ltrain_train.rollout.rewards import RewardFailed, RewardLimits, RewardSource, open_reward
+from ltrain_train.rollout.rewards import RewardFailed
 from ltrain_train.rollout.runner import START_TIMEOUT
+from ltrain_train.rollout.scorer import open_program_reward
 from ltrain_train.rollout.tasks import Task
 from ltrain_train.workers import (
     AgentProcesses,
@@ -41,7 +42,7 @@ class Trial(ExitStack):
 
     def __init__(self, program: AgentProgram, home: Path) -> None:
         super().__init__()
-        self.program = replace(program, folder=program.folder.resolve())
+        self.program = _with_whole_path(program)
         self._home = home
         self._results: queue.SimpleQueue[AttemptResult] = queue.SimpleQueue()
         self._executor: Executor
@@ -103,7 +104,8 @@ def score_results(
     Raises:
         BadReference: when the reward cannot be imported.
     """
-    with closing(_open_reward(program, min(timeout, program.reward_timeout))) as reward:
+    program = _with_whole_path(program)
+    with closing(open_program_reward(program, min(timeout, program.reward_timeout))) as reward:
 
         def score(result: Any) -> dict[str, float] | RewardFailed:
             try:
@@ -129,7 +131,7 @@ def import_program(program: AgentProgram, home: Path) -> None:
     with ExitStack() as stack:
         trial = stack.enter_context(Trial(program, home)) if program.is_function else None
         if program.reward is not None:
-            _open_reward(program, program.reward_timeout).close()
+            open_program_reward(_with_whole_path(program), program.reward_timeout).close()
         if trial is not None:
             trial.import_agent()
 
@@ -144,7 +146,5 @@ def _require_program(command: str, folder: Path) -> None:
         )
 
 
-def _open_reward(program: AgentProgram, timeout: float) -> RewardSource:
-    assert program.reward is not None, "the program has judges"
-    limits = RewardLimits(program.reward_concurrency, program.reward_rate)
-    return open_reward(program.reward, program.folder.resolve(), timeout, limits)
+def _with_whole_path(program: AgentProgram) -> AgentProgram:
+    return replace(program, folder=program.folder.resolve())

@@ -81,8 +81,13 @@ def check_recipe(path: Path, model: Path | None = None) -> list[Finding]:
 
 
 def _fault(name: str, error: Exception | str) -> Finding:
-    problem, _, fix = str(error).partition(". ")
-    return Finding(name, State.FAULT, problem, fix)
+    return _finding(name, State.FAULT, str(error))
+
+
+def _finding(name: str, state: State, text: str) -> Finding:
+    """Return the finding of a text whose first sentence is the problem, and the rest its fix."""
+    problem, _, fix = text.partition(". ")
+    return Finding(name, state, problem, fix)
 
 
 def _check_tasks(plan: Plan) -> tuple[list[Task], list[Finding]]:
@@ -194,9 +199,8 @@ class _ProgramCheck:
             yield Finding("reward", State.OK, "; ".join(values))
         for sentence, names in failures.items():
             is_fault = OWN in names or (OWN in results and not values)
-            problem, _, fix = sentence.partition(". ")
             state = State.FAULT if is_fault else State.NOTE
-            yield Finding("reward", state, f"{', '.join(names)}: {problem}", fix)
+            yield _finding("reward", state, f"{', '.join(names)}: {sentence}")
 
 
 def _show_values(values: dict[str, float]) -> str:
@@ -218,8 +222,7 @@ def _check_models(plan: Plan, *, has_tools: bool) -> Iterator[Finding]:
         if serve.upstream is None and not has_chat_template(directory, _text(template)):
             yield _fault("model", NO_TEMPLATE.format(f"policy '{policy.name}'"))
         elif has_tools and serve.upstream is None and not renders_tools(directory, _text(template)):
-            problem, _, fix = NO_TOOLS.format(f"policy '{policy.name}'").partition(". ")
-            yield Finding("model", State.NOTE, problem, fix)
+            yield _finding("model", State.NOTE, NO_TOOLS.format(f"policy '{policy.name}'"))
         else:
             yield Finding("model", State.OK, f"policy '{policy.name}': {source}")
     if has_tools and serve.upstream is None and serve.tool_parser is None:
