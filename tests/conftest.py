@@ -1,11 +1,16 @@
 """What all tests need."""
 
+import atexit
+import os
 import resource
+import shutil
 import signal
+import tempfile
 from typing import Any
 
 import hypothesis
 import pytest
+from tests.empty_store import SHARED
 from tests.groups import Groups
 from tests.property_examples import NIGHTLY, PER_CHANGE
 from tests.selection import EXAMPLES, FRAMEWORKS, ROOT, Selection, framework_tests, selection
@@ -24,6 +29,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if SHARED not in os.environ:
+        os.environ[SHARED] = tempfile.mkdtemp(prefix="ltrain-store-")
+        atexit.register(shutil.rmtree, os.environ[SHARED], ignore_errors=True)
     nightly = config.getoption("--nightly")
     # a busy machine takes longer than the 200 ms that hypothesis allows an example
     hypothesis.settings.register_profile("change", max_examples=PER_CHANGE, deadline=None)

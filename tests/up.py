@@ -1,18 +1,19 @@
 """`ltrain up` on free ports, as a fork of the process of `tests/fork_server.py`."""
 
 import os
+import queue
 import re
-import select
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-import pytest
+from tests.empty_store import copy_empty_store
 from tests.fork_server import forked, ltrain_command
 
 from ltrain_collector.access import sign_owner, store_secret
@@ -62,10 +63,7 @@ class Up:
 
     def wait(self) -> int:
         """Return the exit code when the process ends."""
-        code = self.process.wait(STARTS_S)
-        assert self.process.stdout
-        self.process.stdout.close()
-        return code
+        return self.process.wait(STARTS_S)
 
 
 def start_up(
@@ -74,35 +72,62 @@ def start_up(
     sql: int = 0,
     *more: str,
     grpc: int = 0,
-    within: tuple[str, ...] = (),
+    within: Sequence[str] = (),
     environ: Mapping[str, str] = os.environ,
 ) -> Up:
-    """Start `ltrain up` and wait for its line.
+    """Start `ltrain up`, on a copy of an empty store if the folder is new, and wait for its line.
 
-    `within` is a command that runs it, then as a process that is not a fork.
+    `within` is a command that runs it, then as a process that is not a fork, which migrates the
+    store itself.
     """
-    command = [*within, sys.executable, "-m", "ltrain"] if within else [ltrain_command()]
+    if not within and not directory.exists():
+        copy_empty_store(directory)
     ports = ("--otlp-port", str(otlp), "--grpc-port", str(grpc), "--http-port", str(sql))
-    process = subprocess.Popen(
-        [*command, "up", "--dir", str(directory), *more, *ports],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=environ,
-    )
-    assert process.stdout
-    line = _line(process.stdout)
-    if not line.startswith("ltrain: store ready"):
-        process.kill()
-        process.communicate()
-        pytest.fail(line)
-    listening = [int(port) for port in re.findall(r"[\d.]+\.\d+:(\d+)", line)]
+    argv = ("up", "--dir", str(directory), *more, *ports)
+    process, listening = start_collector(argv, environ, within)
     return Up(directory, process, *listening)
 
 
-def _line(stream: IO[str], seconds: float = STARTS_S) -> str:
-    poll = select.poll()  # chDB keeps descriptors: stores opened before may have taken the low ones
-    poll.register(stream, select.POLLIN)
-    return stream.readline() if poll.poll(seconds * 1000) else "nothing was printed"
+def start_collector(
+    argv: Sequence[str],
+    environ: Mapping[str, str],
+    within: Sequence[str] = (),
+    stderr: int | None = None,
+) -> tuple["subprocess.Popen[str]", list[int]]:
+    """Start `ltrain up`; return its process and the ports of OTLP/HTTP, OTLP/gRPC and SQL."""
+    command = (*within, sys.executable, "-m", "ltrain") if within else (ltrain_command(),)
+    process, line = start_server((*command, *argv), environ, r"ltrain: store ready", stderr)
+    return process, [int(port) for port in re.findall(r"[\d.]+\.\d+:(\d+)", line)]
+
+
+def start_server(
+    command: Sequence[str], environ: Mapping[str, str], ready: str, stderr: int | None = None
+) -> tuple["subprocess.Popen[str]", str]:
+    """Start a server; return its process and its first line that matches `ready`.
+
+    A thread reads all that the server prints, so that its pipe never fills.
+    """
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=environ
+    )
+    lines: queue.Queue[str] = queue.Queue()
+    threading.Thread(target=_read, args=(process.stdout, lines), daemon=True).start()
+    printed = []
+    with suppress(queue.Empty):
+        while line := lines.get(timeout=STARTS_S):
+            if re.match(ready, line):
+                return process, line
+            printed.append(line)
+    process.kill()
+    process.wait()
+    raise AssertionError("".join(printed) or "nothing was printed")
+
+
+def _read(stream: IO[str], lines: "queue.Queue[str]") -> None:
+    with stream:
+        for line in stream:
+            lines.put(line)
+    lines.put("")
 
 
 @contextmanager

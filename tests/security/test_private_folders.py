@@ -36,9 +36,10 @@ def open_ones(folder: Path) -> list[str]:
 
 
 def test_a_collector_makes_a_private_home_and_store(tmp_path: Path) -> None:
-    with collector(tmp_path / "home"):
+    with collector(tmp_path / "home", new=True):
         assert open_ones(tmp_path / "home") == open_ones(tmp_path / "home" / "store") == []
-    with collector(tmp_path / "other", "--dir", str(tmp_path / "elsewhere" / "store")):
+    elsewhere = ("--dir", str(tmp_path / "elsewhere" / "store"))
+    with collector(tmp_path / "other", *elsewhere, new=True):
         assert open_ones(tmp_path / "elsewhere") == []
 
 
