@@ -62,8 +62,8 @@ class Report:
     swaps: int
     calls: int = 0
     failed: int = 0
-    waited_for_adapters: int = 0
-    """Calls that waited while adapters were published."""
+    shut_for_adapters: int = 0
+    """Adapters whose publication made calls wait."""
     publish_seconds: list[float] = field(default_factory=list)
     """Seconds of the adapters' publications, for the client."""
     swap_seconds: list[float] = field(default_factory=list)
@@ -80,7 +80,7 @@ class Report:
         yield f"calls {self.calls}, failed {self.failed}, of {self.versions} versions"
         first, *others = self.publish_seconds
         yield (
-            f"{self.adapters} adapters: {self.waited_for_adapters} calls waited; the first "
+            f"{self.adapters} adapters: calls waited for {self.shut_for_adapters}; the first "
             f"publication took {first:.2f} s, the others {median(others):.2f} s"
         )
         yield f"{self.swaps} full weights: calls waited {max(self.swap_seconds):.2f} s at most"
@@ -93,7 +93,7 @@ class Report:
     @property
     def met(self) -> bool:
         """Whether no call failed, waited for an adapter, or had a wrong version."""
-        return not (self.failed or self.waited_for_adapters or self.wrong or self.like_another)
+        return not (self.failed or self.shut_for_adapters or self.wrong or self.like_another)
 
 
 def write_versions(policies: Policies, place: Path, adapters: int, swaps: int) -> None:
@@ -143,8 +143,8 @@ class Clients:
         self._stopping = threading.Event()
         self._lock = threading.Lock()
         self.failed = 0
-        self.rollouts: dict[str, float] = {}
-        """Seconds for which the call of each rollout waited."""
+        self.rollouts: set[str] = set()
+        """The rollouts that ended."""
         self._pool = ThreadPoolExecutor(count)
         self._running = [self._pool.submit(self._run, number) for number in range(count)]
 
@@ -178,10 +178,10 @@ class Clients:
         )
         key = claims.sign(self._secret)
         complete = self._stream(f"/rollout/{rollout}/attempt/1/v1/chat/completions", key)
-        waited = self._gateway.close_attempt(identity, key).away_seconds
+        self._gateway.close_attempt(identity, key)
         with self._lock:
             self.failed += not complete
-            self.rollouts[rollout] = waited
+            self.rollouts.add(rollout)
 
     def _stream(self, path: str, key: str) -> bool:
         """Make one streamed call, and return whether it was answered completely."""
@@ -204,10 +204,9 @@ def publish_all(url: str, home: Path, report: Report, clients: Clients) -> None:
     last = report.adapters
     for version in range(1, last + 1):
         began = time.monotonic()
-        gateway_client.load(POLICY, version)
+        report.shut_for_adapters += gateway_client.load(POLICY, version) > 0
         report.publish_seconds.append(time.monotonic() - began)
         time.sleep(0.5)
-    report.waited_for_adapters = sum(map(bool, clients.rollouts.values()))
     for version in range(last + 1, last + report.swaps + 1):
         report.swap_seconds.append(gateway_client.load(POLICY, version))
         time.sleep(0.5)

@@ -57,7 +57,9 @@ class ProgramOptions(RewardOptions):
     ] = None
     timeout: Annotated[
         float,
-        typer.Option(min=0.1, help="Seconds for an attempt; waits for the gateway do not count."),
+        typer.Option(
+            min=0.1, help="The agent's own seconds in an attempt; model calls do not count."
+        ),
     ] = 60.0
     agent_sees: Annotated[
         list[str] | None,

@@ -86,7 +86,9 @@ def evaluate(
     ] = None,
     timeout: Annotated[
         float | None,
-        typer.Option(min=0.1, help="Seconds for an attempt; default: the recipe's, or 60."),
+        typer.Option(
+            min=0.1, help="The agent's own seconds in an attempt; default: the recipe's, or 60."
+        ),
     ] = None,
     agent_sees: Annotated[
         list[str] | None,

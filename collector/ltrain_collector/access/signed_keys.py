@@ -64,6 +64,8 @@ class AttemptKey:
     """Untrainable request features that calls in mode `train` may use."""
     pin_version: bool = False
     """Whether calls are refused when the version of the attempt's first call is gone."""
+    max_calls: int = 0
+    """Answered calls after which further calls are refused; 0: no limit."""
     expires: float
     """Unix seconds."""
 

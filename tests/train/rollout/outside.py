@@ -60,8 +60,8 @@ class Outside:
     """How many calls are answered 502 from now on."""
     on_refusal: Callable[[], None] = lambda: None
     """Called before a call is answered 502."""
-    waits: dict[str, float] = field(default_factory=dict)
-    """Seconds that the calls of attempts waited, by execution id."""
+    call_seconds: dict[str, float] = field(default_factory=dict)
+    """Seconds that the calls of attempts took, by execution id."""
     refused: threading.Event = field(default_factory=threading.Event)
     """Set when a chat completion was answered 502."""
     pause: float = 0.0
@@ -159,7 +159,7 @@ def _handler(outside: Outside) -> type[BaseHTTPRequestHandler]:
 
         def do_GET(self) -> None:
             status = 502 if outside.down else 200 if outside.status == "ready" else 503
-            self._send(status, {"status": outside.status, "seconds": outside.waits})
+            self._send(status, {"status": outside.status, "seconds": outside.call_seconds})
 
         def do_POST(self) -> None:
             raw = self.rfile.read(int(self.headers["content-length"]))

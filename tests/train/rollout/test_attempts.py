@@ -1,10 +1,14 @@
 """Which attempts are excused: the gateway's counts decide, not what the agent raises."""
 
+import time
+from dataclasses import replace
+
 import pytest
 
 from ltrain_instrument.identity import Identity
 from ltrain_train.gateway import CallCounts
 from ltrain_train.rollout.attempts import apply_outage
+from ltrain_train.rollout.time_limits import TimeLimits
 from ltrain_train.workers import Attempt, AttemptResult, Endpoint, Outcome
 from ltrain_train.workers.attempt import count_oom_kills, result_of_death
 
@@ -27,8 +31,8 @@ def attempt(*, isolated: bool = False, kills: int = 5) -> Attempt:
     )
 
 
-def counts(failures: int = 0, away: float = 0.0, since: float = 0.0) -> CallCounts:
-    return CallCounts(llm_calls=1, spans=1, failures=failures, away_seconds=away, since=since)
+def counts(failures: int = 0, seconds: float = 0.0, since: float = 0.0) -> CallCounts:
+    return CallCounts(llm_calls=1, spans=1, failures=failures, call_seconds=seconds, since=since)
 
 
 @pytest.mark.parametrize(
@@ -39,10 +43,9 @@ def counts(failures: int = 0, away: float = 0.0, since: float = 0.0) -> CallCoun
         (TIMEOUT, counts(), "timeout", "why"),
         (OK, counts(failures=2), "infra", "an outage left 2 calls unanswered: why"),
         (ERROR, counts(failures=1), "infra", "an outage left 1 calls unanswered: why"),
-        (ERROR, counts(away=30.0), "error", "why"),
-        (OK, counts(away=30.0), "ok", "why"),
-        (TIMEOUT, counts(away=30.0), "infra", "its calls waited 30.0 s for the policy server: why"),
-        (TIMEOUT, counts(away=0.9), "timeout", "why"),
+        (ERROR, counts(seconds=30.0), "error", "why"),
+        (OK, counts(seconds=30.0), "ok", "why"),
+        (TIMEOUT, counts(seconds=30.0), "timeout", "why"),
         (ERROR, counts(since=STARTED - 1), "error", "why"),
         (ERROR, counts(since=STARTED + 1), "infra", "the gateway was started again meanwhile: why"),
         (OK, counts(since=STARTED + 1), "infra", "the gateway was started again meanwhile: why"),
@@ -56,9 +59,29 @@ def test_the_gateways_counts_decide_on_an_outage(
     assert (result.outcome.value, result.reason) == (outcome, reason)
 
 
-@pytest.mark.parametrize(("waited", "outcome"), [(0.0, "infra"), (11.5, "timeout")])
-def test_a_timeout_is_the_agents_if_its_limit_was_extended(waited: float, outcome: str) -> None:
-    assert apply_outage(attempt(), TIMEOUT, counts(away=12.0), waited).outcome.value == outcome
+@pytest.mark.parametrize(
+    ("elapsed", "call_seconds", "is_current", "outcome"),
+    [
+        (61.0, 0.0, True, "timeout"),
+        (61.0, 2.0, True, None),
+        (90.0, 29.0, True, "timeout"),
+        (90.0, 29.0, False, None),  # the gateway does not answer: perhaps its calls took longer
+        (199.0, 190.0, True, None),
+        (201.0, 190.0, True, "infra"),
+        (201.0, 0.0, False, "infra"),
+    ],
+)
+def test_the_agents_own_seconds_end_it_as_a_timeout_and_all_seconds_as_infra(
+    elapsed: float, call_seconds: float, is_current: bool, outcome: str | None
+) -> None:
+    limits = TimeLimits(wall=200.0)
+    late = replace(attempt(), started=time.time_ns() - int(elapsed * 1e9))
+    limits.call_seconds = {late.id: call_seconds}
+    limits.end(late, is_current=is_current)
+    assert (late.id in limits.overdue) == (outcome is not None)
+    if outcome is not None:
+        assert limits.excuse(late, TIMEOUT).outcome.value == outcome
+        assert limits.excuse(late, OK) == OK, "the agent returned before it was ended"
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ class AdminRoutes:
         return [
             Route("/admin/policies/{name}", self.policy_version),
             Route("/admin/policies/{name}/current", self.publish, methods=["POST"]),
-            Route("/admin/policies/{name}/waits", self.waits),
+            Route("/admin/policies/{name}/calls", self.call_seconds),
         ]
 
     async def policy_version(self, request: Request) -> Response:
@@ -60,10 +60,10 @@ class AdminRoutes:
         seconds = await publication.load(version, current=current)
         return json_response({"policy": publication.policy, "current": version, "seconds": seconds})
 
-    async def waits(self, request: Request) -> Response:
-        """Return how long the calls of each open attempt waited at the shut gate."""
+    async def call_seconds(self, request: Request) -> Response:
+        """Return how long the calls of each open attempt took."""
         self._require(request)
-        return json_response({"seconds": self._attempts.waits()})
+        return json_response({"seconds": self._attempts.call_seconds()})
 
     def _require(self, request: Request) -> Publication:
         self._keys.verify(bearer_key(request.headers.get("authorization")), Kind.ADMIN)

@@ -48,15 +48,20 @@ class AttemptCalls:
     context: Context | None = None
     """Trace context of the first call, which the attempt's own span continues."""
     in_flight_calls: set[asyncio.Task[None]] = field(default_factory=set)
-    _waiting: int = 0
-    _waiting_since: float = 0.0
-    _waited: float = 0.0
+    _calls_at_model: int = 0
+    _changed: float = 0.0
+    """Monotonic seconds at which `_calls_at_model` changed last."""
+    _call_seconds: float = 0.0
 
     @property
-    def away_seconds(self) -> float:
-        """Seconds in which a call waited for the policy server, waits that go on included."""
-        going_on = time.monotonic() - self._waiting_since if self._waiting else 0.0
-        return self._waited + going_on
+    def call_seconds(self) -> float:
+        """Seconds in which a call waited for its model, calls in flight included.
+
+        A call waits at the shut gate, in the server's queue and while the server samples. Calls
+        that wait at the same time count once.
+        """
+        since_change = time.monotonic() - self._changed if self._calls_at_model else 0.0
+        return self._call_seconds + since_change
 
     @property
     def counts(self) -> dict[str, float]:
@@ -66,21 +71,31 @@ class AttemptCalls:
             "tokens": self.tokens,
             "spans": self.spans,
             "failures": len(self.unanswered),
-            "away_seconds": self.away_seconds,
+            "call_seconds": self.call_seconds,
         }
 
     @contextmanager
-    def count_waiting(self) -> Iterator[None]:
-        """Add the time of the block to `away_seconds`; concurrent waits count once."""
-        if not self._waiting:
-            self._waiting_since = time.monotonic()
-        self._waiting += 1
+    def count_call(self) -> Iterator[None]:
+        """Add the time of the block to `call_seconds`."""
+        self._count(1)
         try:
             yield
         finally:
-            self._waiting -= 1
-            if not self._waiting:
-                self._waited += time.monotonic() - self._waiting_since
+            self._count(-1)
+
+    @contextmanager
+    def count_sending(self) -> Iterator[None]:
+        """Leave the time of the block, in which the agent may be slow to read, to the agent."""
+        self._count(-1)
+        try:
+            yield
+        finally:
+            self._count(1)
+
+    def _count(self, step: int) -> None:
+        self._call_seconds = self.call_seconds
+        self._calls_at_model += step
+        self._changed = time.monotonic()
 
     async def close(self) -> None:
         """Refuse further calls and cancel those in flight; all spans have ended on return."""
@@ -119,7 +134,7 @@ class AttemptRegistry:
         """Return the attempt of a key.
 
         Raises:
-            Refused: when the attempt has been closed.
+            Refused: when the attempt has been closed, or has had all its calls.
         """
         attempt = self.find(claims)
         if attempt.closed:
@@ -128,6 +143,12 @@ class AttemptRegistry:
                 f"Attempt {attempt.identity.attempt} of rollout {attempt.identity.rollout} is "
                 "closed, so its key is revoked. The runner has finished the attempt or started "
                 "another one.",
+            )
+        if claims.max_calls and attempt.llm_calls >= claims.max_calls:
+            raise Refused(
+                HTTPStatus.BAD_REQUEST,
+                f"The attempt has had {attempt.llm_calls} answered calls, the limit of "
+                "rollout.max_calls. End the conversation earlier, or raise the limit.",
             )
         return attempt
 
@@ -158,12 +179,12 @@ class AttemptRegistry:
             attempt.answer = answer
         return attempt.answer
 
-    def waits(self) -> dict[str, float]:
-        """Return the seconds that the calls of each open attempt waited, by execution id."""
+    def call_seconds(self) -> dict[str, float]:
+        """Return the seconds that the calls of each open attempt took, by execution id."""
         return {
-            f"{rollout}.{number}": attempt.away_seconds
+            f"{rollout}.{number}": attempt.call_seconds
             for (rollout, number), attempt in self._attempts.items()
-            if not attempt.closed and attempt.away_seconds
+            if not attempt.closed and attempt.call_seconds
         }
 
     def pinned(self) -> set[tuple[str, int]]:

@@ -34,8 +34,8 @@ class CallCounts:
     """Requests that an outage of the policy server, or a full disk, left unanswered."""
     tokens: int = 0
     """Tokens that the policy sampled in the answered calls."""
-    away_seconds: float = 0.0
-    """Seconds in which a call waited for the policy server during an outage."""
+    call_seconds: float = 0.0
+    """Seconds in which a call waited for its model; calls at the same time count once."""
     since: float = 0.0
     """Unix seconds at which the gateway started, and with it the counts."""
 
@@ -120,14 +120,14 @@ class GatewayClient:
             pass
         return Health()
 
-    def waits(self, policy: str) -> dict[str, float]:
-        """Return the seconds that the calls of each open attempt waited, by execution id.
+    def call_seconds(self, policy: str) -> dict[str, float]:
+        """Return the seconds that the calls of each open attempt took, by execution id.
 
         Raises:
             GatewayUnreachable: when the gateway does not answer.
             GatewayRefused: when it serves another policy.
         """
-        path, key = f"/admin/policies/{policy}/waits", sign_admin(self._secret)
+        path, key = f"/admin/policies/{policy}/calls", sign_admin(self._secret)
         seconds: dict[str, float] = self._connection.request(
             "GET", path, key, timeout=HEALTH_TIMEOUT
         )["seconds"]

@@ -124,6 +124,10 @@ class Exchange:
 
     async def run(self, receive: Receive) -> None:
         """Run the call until it ends or the agent disconnects."""
+        with self.attempt.count_call():
+            await self._run(receive)
+
+    async def _run(self, receive: Receive) -> None:
         call = asyncio.ensure_future(self._run_call())
         disconnect = asyncio.ensure_future(_wait_for_disconnect(receive))
         self.attempt.in_flight_calls.add(call)
@@ -240,10 +244,12 @@ class Exchange:
 
     async def _begin(self, sending: Awaitable[None]) -> None:
         self._started = True
-        await sending
+        with self.attempt.count_sending():
+            await sending
 
     async def _send_body(self, body: bytes, *, more: bool) -> None:
-        await self._send({"type": "http.response.body", "body": body, "more_body": more})
+        with self.attempt.count_sending():
+            await self._send({"type": "http.response.body", "body": body, "more_body": more})
 
     @property
     def _digest(self) -> bytes:

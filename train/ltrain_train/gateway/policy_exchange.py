@@ -88,8 +88,7 @@ class PolicyExchange(Exchange):
         try:
             await self._call_through_gate()
         except aiohttp.ClientConnectorError:  # the server died and the gate may not be shut yet
-            with self.attempt.count_waiting():
-                await asyncio.sleep(DETECTION_DELAY)
+            await asyncio.sleep(DETECTION_DELAY)
             await self._call_through_gate()
         except ServerFailed:
             if self._started:
@@ -120,8 +119,7 @@ class PolicyExchange(Exchange):
             if self.gate.is_open:
                 return await self._publication.enter(self.attempt)
             self._in_outage = True
-            with self.attempt.count_waiting():
-                chosen = await self._publication.enter(self.attempt)
+            chosen = await self._publication.enter(self.attempt)
         except Refused as refused:
             self._end_failed("version_gone", refused.message)
             raise

@@ -20,13 +20,7 @@ from ltrain_instrument.files import path_component
 from ltrain_instrument.identity import Identity
 from ltrain_instrument.prompts import Prompt
 from ltrain_train.attempt_services import NO_LEASE, Lease
-from ltrain_train.gateway import (
-    OUTAGE_TIMEOUT,
-    CallCounts,
-    GatewayClient,
-    GatewayRefused,
-    GatewayUnreachable,
-)
+from ltrain_train.gateway import CallCounts, GatewayClient, GatewayRefused, GatewayUnreachable
 from ltrain_train.rollout.attempt_log import AttemptLog
 from ltrain_train.rollout.executor import RunnerEnvironment
 from ltrain_train.rollout.planned_rollout import PlannedRollout
@@ -46,12 +40,7 @@ from ltrain_train.workers import (
 )
 
 CLOSE_GRACE = 30.0
-"""Maximum seconds to close an ended attempt."""
-KEY_GRACE = OUTAGE_TIMEOUT + CLOSE_GRACE
-"""Seconds that an attempt's keys and lease outlive its time limit, which an outage extends."""
-EXCUSED_WAIT = 1.0
-"""Seconds of waiting for the policy server that excuse a timeout, if the limit was not extended by
-them."""
+"""Maximum seconds to close an ended attempt, by which its keys and lease outlive its wall limit."""
 STOPPED = AttemptResult(Outcome.CANCELLED, "the run was stopped")
 NO_CALLS = CallCounts(llm_calls=0, spans=0, failures=0)
 
@@ -121,7 +110,7 @@ class Attempts:
         self._span_writer, self._client = SpanWriter(provider), client
         self._scorer, self._store_keys = scorer, store_keys
         self.log = AttemptLog(environment.home / "runs" / path_component(environment.run))
-        self._key_seconds = program.timeout + KEY_GRACE
+        self._key_seconds = program.wall_seconds + CLOSE_GRACE
         self._lock = threading.Lock()
         self._open: set[str] = set()
         self._unscored: list[UnscoredAttempt] = []
@@ -155,13 +144,8 @@ class Attempts:
             self._open.add(attempt.id)
         return RunningAttempt(rollout, attempt, spans, lease)
 
-    def close(
-        self, running: RunningAttempt, result: AttemptResult, *, waited: float = 0.0
-    ) -> ClosedAttempt | None:
+    def close(self, running: RunningAttempt, result: AttemptResult) -> ClosedAttempt | None:
         """Revoke an attempt's key, score its result and write its closing span.
-
-        Args:
-            waited: seconds that were added to its time limit.
 
         Returns:
             the closed attempt; None if it was closed before.
@@ -174,7 +158,7 @@ class Attempts:
             calls, result = NO_CALLS, AttemptResult(Outcome.INFRA, str(error), died=result.died)
         if self._store_keys is not None:
             self._store_keys.send_leftovers(running.attempt.identity)
-        result = apply_outage(running.attempt, result, calls, waited)
+        result = apply_outage(running.attempt, result, calls)
         result = apply_service_fault(running, result)
         try:
             rewards = self._score(running, result)
@@ -233,6 +217,7 @@ class Attempts:
             policy_sampling=self._terms.policy_sampling,
             allow=tuple(self._program.allow),
             pin_version=self._program.pin_version,
+            max_calls=self._program.max_calls,
             expires=time.time() + seconds,
         )
         return key.sign(self._environment.secret)
@@ -316,29 +301,19 @@ def apply_service_fault(running: RunningAttempt, result: AttemptResult) -> Attem
     return AttemptResult(Outcome.INFRA, reason, died=True)
 
 
-def apply_outage(
-    attempt: Attempt, result: AttemptResult, calls: CallCounts, waited: float = 0.0
-) -> AttemptResult:
-    """Return the attempt's result, changed to `infra` if an outage may have caused it.
-
-    A timeout is the agent's only if its time limit was extended by all the seconds that its calls
-    waited; it was extended by `waited` seconds.
-    """
+def apply_outage(attempt: Attempt, result: AttemptResult, calls: CallCounts) -> AttemptResult:
+    """Return the attempt's result, changed to `infra` if an outage may have caused it."""
     if result.outcome not in COUNTED_OUTCOMES:
         return result
-    reason = _outage_reason(attempt, result, calls, waited)
+    reason = _outage_reason(attempt, calls)
     if not reason:
         return result
     return AttemptResult(Outcome.INFRA, f"{reason}: {result.reason}" if result.reason else reason)
 
 
-def _outage_reason(
-    attempt: Attempt, result: AttemptResult, calls: CallCounts, waited: float
-) -> str:
+def _outage_reason(attempt: Attempt, calls: CallCounts) -> str:
     if calls.since > attempt.started / 1e9:
         return "the gateway was started again meanwhile"
     if calls.failures:
         return f"an outage left {calls.failures} calls unanswered"
-    if result.outcome is Outcome.TIMEOUT and calls.away_seconds - waited >= EXCUSED_WAIT:
-        return f"its calls waited {calls.away_seconds:.1f} s for the policy server"
     return ""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ltrain_instrument.allow import Allow
 from ltrain_instrument.settings import SECRETS
+from ltrain_train.gateway import OUTAGE_TIMEOUT
 from ltrain_train.rollout.rewards import REWARD_CONCURRENCY, REWARD_TIMEOUT
 from ltrain_train.workers import agent_environment, find_python, is_reference
 
@@ -37,7 +38,11 @@ class AgentProgram:
     python: str | None = None
     """The Python of the agent's processes; None: ltrain's own."""
     timeout: float = 60.0
-    """Seconds until an attempt times out."""
+    """The agent's own seconds until an attempt times out."""
+    wall_timeout: float | None = None
+    """All seconds of an attempt; None: `timeout` and twenty minutes."""
+    max_calls: int = 200
+    """Answered model calls of an attempt."""
     reward_timeout: float = REWARD_TIMEOUT
     """Seconds for the reward of one result."""
     reward_concurrency: int = REWARD_CONCURRENCY
@@ -60,6 +65,11 @@ class AgentProgram:
         if recipe is not None:
             own |= {"judges": recipe.judges, "services": recipe.service, "secrets": recipe.secrets}
         return cls(folder=folder, **own)
+
+    @property
+    def wall_seconds(self) -> float:
+        """Seconds after which an attempt ends as `infra`."""
+        return self.wall_timeout or self.timeout + OUTAGE_TIMEOUT
 
     @property
     def is_function(self) -> bool:

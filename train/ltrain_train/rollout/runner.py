@@ -4,7 +4,8 @@
   its rewards are written, and then its closing span.
 * A rollout that an outage ended is tried again as another attempt, at most three times. Only the
   gateway, the kernel or this process can report an outage; any other failure is the agent's.
-* While the gateway holds calls, no attempt starts and no attempt's time limit runs.
+* While the gateway holds calls, no attempt starts. An attempt's time limit bounds the agent's own
+  time; an attempt that its calls made too late is tried again, and never counts.
 * If the reward function fails on a result, the attempt is an error of the agent; if it fails on
   most results, the run ends.
 * A wave may end when enough groups have ended. Its other rollouts are carried over: their agents
@@ -12,12 +13,10 @@
   limit ends.
 """
 
-import logging
 import os
 import queue
 import threading
-import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import replace
@@ -27,7 +26,7 @@ from ltrain_instrument.identity import Identity, Mode
 from ltrain_instrument.prompts import Prompt
 from ltrain_train.attempt_services import ServicePool
 from ltrain_train.errors import RunStopped
-from ltrain_train.gateway import OUTAGE_TIMEOUT, GatewayClient, GatewayRefused, GatewayUnreachable
+from ltrain_train.gateway import GatewayClient
 from ltrain_train.policy import Policies, current_prompts
 from ltrain_train.rollout.attempts import Attempts, ClosedAttempt, RunningAttempt, WaveTerms
 from ltrain_train.rollout.executor import RunnerEnvironment, next_rollout, open_executor
@@ -37,6 +36,7 @@ from ltrain_train.rollout.program import AgentProgram
 from ltrain_train.rollout.scorer import Scorer
 from ltrain_train.rollout.store_keys import StoreKeys
 from ltrain_train.rollout.tasks import Task, require_unique_ids
+from ltrain_train.rollout.time_limits import POLL, GatewayWatch, TimeLimits
 from ltrain_train.schedule import EarlyStop
 from ltrain_train.store import open_service_provider
 from ltrain_train.workers import Attempt, AttemptResult, Executor, RolloutResult, WaveResult
@@ -45,12 +45,6 @@ START_TIMEOUT = 120.0
 """Maximum seconds for a worker to import the agent."""
 CLOSING_THREADS = 8
 """Minimum number of attempts that are closed at a time, while others are judged."""
-POLL = 0.1
-"""Seconds between two checks of the time limits: each looks at every attempt."""
-GATEWAY_POLL = 0.2
-"""Seconds between two requests of one kind to the gateway."""
-
-_logger = logging.getLogger("ltrain.rollouts")
 
 OnResult = Callable[[RolloutResult], None]
 _Event = tuple[Attempt, AttemptResult] | ClosedAttempt | BaseException
@@ -86,6 +80,7 @@ class Runner(ExitStack):
         """Attempts that were in flight when a wave was stopped."""
         self._executor: Executor | None = None
         self._open = OpenRollouts()
+        self._limits = TimeLimits(program.wall_seconds)
         self._stopped = threading.Event()
 
     def __enter__(self) -> Self:
@@ -227,7 +222,7 @@ class Runner(ExitStack):
         executor, rollouts = self._executor, self._open
         if executor is None:
             raise RuntimeError("A runner needs its workers: use it inside `with Runner(...)`.")
-        watch = GatewayWatch(self._client, self._environment.policy)
+        watch = GatewayWatch(self._client, self._environment.policy, self._limits)
         threads = CLOSING_THREADS + self._scorer.concurrency
         closers = ThreadPoolExecutor(threads, thread_name_prefix="close")
         try:
@@ -242,9 +237,9 @@ class Runner(ExitStack):
                     if not isinstance(event, tuple):
                         self._add_closed(event, wave_end, add)
                     elif (running := in_flight.get(event[0].id)) is not None:
-                        waited = watch.waited(running.attempt.id)
+                        ended = self._limits.excuse(*event)
                         attempts = rollouts.attempts(running.rollout)
-                        closers.submit(self._close_attempt, attempts, running, event[1], waited)
+                        closers.submit(self._close_attempt, attempts, running, ended)
         except BaseException:
             closers.shutdown(wait=False, cancel_futures=True)
             raise
@@ -282,10 +277,10 @@ class Runner(ExitStack):
             executor.submit(self._open.start(rollout, lease))
 
     def _close_attempt(
-        self, attempts: Attempts, running: RunningAttempt, result: AttemptResult, waited: float
+        self, attempts: Attempts, running: RunningAttempt, result: AttemptResult
     ) -> None:
         try:
-            closed = attempts.close(running, result, waited=waited)
+            closed = attempts.close(running, result)
         except BaseException as error:  # `_run_open` waits for this event and raises the error
             self._events.put(error)
         else:
@@ -317,65 +312,3 @@ class Runner(ExitStack):
             environ,
             lambda attempt, result: self._events.put((attempt, result)),
         )
-
-
-class GatewayWatch:
-    """Asks the gateway whether it is ready, and how long calls waited; used by one thread.
-
-    The time limit of an attempt counts the seconds that the agent could work. The gateway reports
-    by attempt how long its calls waited; the limit is extended by that.
-    """
-
-    def __init__(self, client: GatewayClient, policy: str) -> None:
-        self._client, self._policy = client, policy
-        self._ready = False
-        self._ready_checked = self._waits_read = self._limits_checked = float("-inf")
-        self._away_since: float | None = None
-        self._waited: dict[str, float] = {}
-
-    def is_ready(self) -> bool:
-        """Return whether an attempt may start; print once for each outage that none may."""
-        now = time.monotonic()
-        if now < self._ready_checked + GATEWAY_POLL:
-            return self._ready
-        self._ready_checked = now
-        self._ready = self._client.is_ready()
-        if self._ready:
-            self._away_since = None
-        elif self._away_since is None:
-            self._away_since = now
-            _logger.warning("ltrain: waiting for the gateway, at most %.0f s", OUTAGE_TIMEOUT)
-        elif now > self._away_since + OUTAGE_TIMEOUT:
-            raise GatewayUnreachable(
-                f"The gateway at {self._client.url} has not been ready for {OUTAGE_TIMEOUT:g} s. "
-                "Start it with `ltrain serve MODEL`, or set LTRAIN_GATEWAY to its address."
-            )
-        return self._ready
-
-    def overdue(self, attempts: Iterable[Attempt]) -> set[str]:
-        """Return the execution ids of the attempts that exceeded their time limit."""
-        now = time.monotonic()
-        if now < self._limits_checked + POLL:
-            return set()
-        self._limits_checked = now
-        late = [attempt for attempt in attempts if self._is_late(attempt)]
-        if not late or now < self._waits_read + GATEWAY_POLL:
-            return set()
-        self._read_waits()
-        return {attempt.id for attempt in late if self._is_late(attempt)}
-
-    def waited(self, attempt: str) -> float:
-        """Return the seconds by which the time limit of an attempt has been extended."""
-        return min(self._waited.get(attempt, 0.0), OUTAGE_TIMEOUT)
-
-    def _is_late(self, attempt: Attempt) -> bool:
-        limit = attempt.timeout + self.waited(attempt.id)
-        return time.time_ns() > attempt.started + limit * 1e9
-
-    def _read_waits(self) -> None:
-        try:
-            self._waited = self._client.waits(self._policy)
-        except (GatewayUnreachable, GatewayRefused) as error:
-            # its answer when the attempt is closed decides whether an outage was the cause
-            _logger.debug("ltrain: the gateway does not report waits: %s", error)
-        self._waits_read = time.monotonic()

@@ -86,7 +86,7 @@ class Attempt:
     started: int
     """Unix nanoseconds."""
     timeout: float
-    """Seconds until the attempt times out."""
+    """The agent's own seconds until the attempt times out."""
     prompts: Mapping[str, Prompt] = field(default_factory=dict)
     """The prompts that the agent may read, by name."""
     environ: Mapping[str, str | None] = field(default_factory=dict, repr=False)

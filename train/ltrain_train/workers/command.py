@@ -91,7 +91,9 @@ class CommandExecutor:
             timed_out = attempt.id in self._timed_out
             self._timed_out.discard(attempt.id)
         if timed_out:
-            return AttemptResult(Outcome.TIMEOUT, f"still running after {attempt.timeout:g} s")
+            return AttemptResult(
+                Outcome.TIMEOUT, f"still running after {attempt.timeout:g} s of its own time"
+            )
         result = _classify_exit(attempt, status, child, output)
         if result.outcome is Outcome.OK:
             output.unlink(missing_ok=True)

@@ -104,7 +104,9 @@ class Worker:
         except BaseException as error:  # as in `_run`
             result = _error_result(error)
             if name not in self._tasks:
-                result = AttemptResult(Outcome.TIMEOUT, f"cancelled after {request['timeout']:g} s")
+                result = AttemptResult(
+                    Outcome.TIMEOUT, f"cancelled after {request['timeout']:g} s of its own time"
+                )
         self._tasks.pop(name, None)
         self._results.put(name, result)
 

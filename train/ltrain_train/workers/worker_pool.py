@@ -160,7 +160,7 @@ class WorkerPool:
         with self._changed:
             worker.stop()
             for attempt in worker.overdue_attempts:
-                reason = f"still running after {attempt.timeout:g} s"
+                reason = f"still running after {attempt.timeout:g} s of its own time"
                 self._on_end(attempt, AttemptResult(Outcome.TIMEOUT, reason))
             if self._closed or worker not in self._workers:
                 return

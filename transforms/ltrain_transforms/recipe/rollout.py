@@ -42,7 +42,13 @@ class Rollout(Section):
     """A group waits for the oldest one that runs if it was drawn so many places after it; unset: as
     many as run at a time. A smaller window trains on fewer quick groups before slow ones."""
     timeout: float = Field(default=60, gt=0)
-    """Seconds for each attempt in which the agent can work; waits for the gateway do not count."""
+    """The agent's own seconds in each attempt: in its code and its tools. Seconds in which a model
+    call waits at the gateway or in the server do not count."""
+    wall_timeout: float | None = Field(default=None, gt=0)
+    """All seconds of an attempt; one that reaches them is tried again and never counts, because its
+    model was too slow. Unset: `timeout` and twenty minutes."""
+    max_calls: int = Field(default=200, ge=1)
+    """Answered model calls of an attempt; the gateway refuses further ones with status 400."""
     reward_timeout: float = Field(default=60, gt=0)
     """Seconds for the reward of one result."""
     reward_concurrency: int = Field(default=8, ge=1)
@@ -78,6 +84,15 @@ class Rollout(Section):
             raise ValueError(
                 "Name the agent in `agent`, or set `remote = true` if the workers of the gateway "
                 "have it."
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _wall_after_timeout(self) -> Self:
+        if self.wall_timeout is not None and self.wall_timeout < self.timeout:
+            raise ValueError(
+                f"`wall_timeout` is {self.wall_timeout:g} and `timeout` {self.timeout:g}: the time "
+                "of the model's calls comes in addition. Raise `wall_timeout`, or leave it out."
             )
         return self
 

@@ -1,0 +1,88 @@
+"""A slow model server times out no attempt, and an attempt that it made late never counts."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.fake_vllm import FakeVllm
+from tests.runners import make_runner
+from tests.train.gateway.conftest import write_model
+from tests.train.gateway.test_serve import serving
+
+from ltrain_train.rollout import Task
+from ltrain_train.store import home_secret
+
+CALL_SECONDS = 1.2
+AGENT = """
+import asyncio, json, time, urllib.request
+from concurrent.futures import ThreadPoolExecutor
+
+def ask(llm, text):
+    body = {"model": "policy", "messages": [{"role": "user", "content": text}]}
+    headers = {"content-type": "application/json", "authorization": f"Bearer {llm.api_key}"}
+    url = f"{llm.base_url}/chat/completions"
+    urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), headers)).read()
+
+def solve(task, llm):
+    if task["input"] == "thinks":
+        ask(llm, "w1")
+        time.sleep(60)
+    with ThreadPoolExecutor(2) as pool:  # two calls at the same time, twice
+        for number in range(2):
+            list(pool.map(lambda text: ask(llm, text), ["w1", task["input"]]))
+    return "done"
+
+async def solve_async(task, llm):
+    return await asyncio.to_thread(solve, task, llm)
+"""
+
+
+@pytest.mark.parametrize(
+    "agent", ["late:solve_async", pytest.param("late:solve", marks=pytest.mark.nightly)]
+)
+def test_the_time_of_a_slow_server_is_not_the_agents(
+    tmp_path: Path, outside: Any, agent: str
+) -> None:
+    home = tmp_path / "home"
+    write_model(tmp_path / "model")
+    (tmp_path / "late.py").write_text(AGENT)
+    with FakeVllm() as vllm:
+        vllm.delays = (CALL_SECONDS, 0.0)
+        upstream = ("--upstream", vllm.url, str(tmp_path / "model"))
+        with (
+            serving(home, Path(sys.executable), *upstream) as served,
+            make_runner(
+                run="r",
+                agent=agent,
+                reward=None,
+                folder=tmp_path,
+                gateway=served.url,
+                secret=home_secret(home),
+                policy="policy",
+                home=home,
+                workers=1,
+                concurrency=4,
+                timeout=2.0,  # less than the two calls of a quick agent take
+                wall_timeout=7.0,
+                environ={"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "langchain,openai"},
+            ) as runner,
+        ):
+            tasks = [Task(id=text, input=text) for text in ("w2", "w3", "thinks", "stuck")]
+            results = runner.run("train", 0, tasks, 1, sampling={"temperature": 1.0})
+    ends = {result.identity.task: result for result in results}
+    assert {task: str(end.outcome) for task, end in ends.items()} == {
+        "w2": "ok",
+        "w3": "ok",
+        "thinks": "timeout",
+        "stuck": "infra",
+    }
+    assert ends["stuck"].reason.startswith("it reached the wall limit of 7 s; its calls took 7 s.")
+    assert ends["thinks"].reason.endswith("after 2 s of its own time")
+    assert ends["w2"].seconds > 2.0
+    lines = (home / "runs" / "r" / "attempts.jsonl").read_text().splitlines()
+    ended = [each for each in map(json.loads, lines) if "outcome" in each]
+    late = [each for each in ended if each["rollout"] == ends["stuck"].identity.rollout]
+    assert [each["outcome"] for each in late] == ["infra"] * 3
+    assert sum(each["outcome"] == "timeout" for each in ended) == 1
