@@ -28,6 +28,8 @@ def solve(task, llm):
         ctypes.PyDLL(None).sleep(600)  # unlike CDLL, it keeps the lock of the interpreter
     if task["do"] == "sleep":
         time.sleep(600)
+    while task["do"] == "await" and not Path(task["mark"]).exists():
+        time.sleep(0.02)
     return task["do"]
 """
 
@@ -167,6 +169,53 @@ def test_a_worker_that_reads_no_requests_blocks_neither_timeouts_nor_the_run(
     if end == "expire":
         ends = {each.id: ending.outcome for each, ending in [on_end.get(timeout=60) for _ in "ab"]}
         assert ends == {"holds.1": Outcome.TIMEOUT, "large.1": Outcome.INFRA}
+
+
+def test_a_thread_that_exceeds_its_time_limit_ends_no_other_attempt(
+    start: Start, on_end: Results, tmp_path: Path
+) -> None:
+    pool, marks = start(concurrency=3), [tmp_path / "first", tmp_path / "second"]
+    pool.submit(attempt("hangs", "sleep"))
+    pool.submit(attempt("b", "await", mark=str(marks[0])))
+    pool.submit(attempt("c", "await", mark=str(marks[1])))
+    until = time.monotonic() + 60
+    while on_end.empty() and time.monotonic() < until:
+        pool.time_out({"hangs.1"})
+        time.sleep(0.05)
+    hangs, ending = on_end.get(timeout=1)
+    assert (hangs.id, ending.outcome) == ("hangs.1", Outcome.TIMEOUT)
+    while pool.free_slots() == 0 and time.monotonic() < until:
+        time.sleep(0.05)
+    assert pool.free_slots() == 1, "the other attempts go on, and count"
+    pool.submit(attempt("d", "answer"))
+    assert on_end.get(timeout=60)[1] == AttemptResult(Outcome.OK, output="answer")
+    for mark in marks:
+        mark.touch()
+        assert on_end.get(timeout=60)[1] == AttemptResult(Outcome.OK, output="await")
+    assert pool.free_slots() == 3
+    log = (tmp_path / "logs" / "worker-1.log").read_text()
+    assert "Traceback" not in log
+
+
+def test_a_worker_that_has_retired_ends_with_its_last_attempt(
+    start: Start, on_end: Results, tmp_path: Path
+) -> None:
+    pool = start(concurrency=2)
+    for name in ("a", "b"):
+        pool.submit(attempt(name, "sleep"))
+    ends: dict[str, Outcome] = {}
+    until = time.monotonic() + 60
+    for overdue in ({"a.1"}, {"a.1", "b.1"}):
+        while len(ends) < len(overdue) and time.monotonic() < until:
+            pool.time_out(overdue)
+            if not on_end.empty():
+                ended, ending = on_end.get()
+                ends[ended.id] = ending.outcome
+            time.sleep(0.05)
+    assert ends == {"a.1": Outcome.TIMEOUT, "b.1": Outcome.TIMEOUT}
+    while pool.free_slots() < 2 and time.monotonic() < until:
+        time.sleep(0.05)
+    assert pool.free_slots() == 2
 
 
 def test_the_lock_of_a_run_is_free_when_its_workers_have_ended(

@@ -9,8 +9,8 @@ pipes, so the agent's output goes to the log only.
 * An exception of the agent is the outcome `error`; the gateway decides whether an outage caused it.
 * A call that ends the process reports its attempt first, so that the others are not blamed. A death
   in another way, such as a segmentation fault, cannot be assigned to an attempt.
-* The pool decides when an attempt exceeds its time limit. Then the worker cancels a coroutine. A
-  thread cannot be cancelled: the pool ends the process.
+* The pool decides when an attempt exceeds its time limit. Then the worker cancels a coroutine. It
+  answers that a thread cannot be cancelled: the pool ends the process after the other attempts.
 """
 
 import argparse
@@ -76,12 +76,15 @@ class Worker:
         """Start or cancel the attempt that each line names."""
         for line in requests:
             request = json.loads(line)
-            if self._loop is None:
-                self._threads.submit(self._run, request)
-            elif "cancel" in request:
-                self._loop.call_soon_threadsafe(self._cancel, request["cancel"])
-            else:
+            name = request.get("cancel")
+            if self._loop is not None and name:
+                self._loop.call_soon_threadsafe(self._cancel, name)
+            elif self._loop is not None:
                 asyncio.run_coroutine_threadsafe(self._run_async(request), self._loop)
+            elif name:
+                self._results.send_now({"id": name, "uncancellable": True})
+            else:
+                self._threads.submit(self._run, request)
 
     def _run(self, request: Mapping[str, Any]) -> None:
         endpoint = Endpoint(**request["endpoint"])

@@ -1,7 +1,9 @@
 """A pool of worker processes that import the agent once and run many rollouts at a time.
 
-* The pool replaces a worker that died, or that it ended because an attempt exceeded its time limit.
-* If it ended the worker, the other attempts in it are tried again.
+* The pool replaces a worker that died, or in which an attempt exceeded its time limit.
+* A timeout ends no other attempt: a coroutine is cancelled, and the worker of a thread, which
+  cannot be cancelled, gets no further attempts and ends after the others in it. Only if the worker
+  does not respond is it ended at once, and the others are tried again.
 * If the worker died while several attempts ran in it, each is tried again with a worker to itself,
   so that a second death has one cause.
 """
@@ -39,6 +41,8 @@ class WorkerPool:
         self._failure: LtrainError | None = None
         self._closed = False
         self._workers: list[WorkerProcess] = []
+        self._retiring: list[WorkerProcess] = []
+        """Replaced workers that still run attempts beside one that exceeded its time limit."""
         for _ in range(processes.workers):
             self._workers.append(self._start())
 
@@ -60,7 +64,10 @@ class WorkerPool:
             if self._failure is not None:
                 raise self._failure
             candidates = self._workers_with_room(isolated=isolated)
-            return len(candidates) if isolated else sum(map(self._free_slots, candidates))
+            if isolated:
+                return len(candidates)
+            retiring = sum(len(worker.in_flight) for worker in self._retiring)
+            return max(0, sum(map(self._free_slots, candidates)) - retiring)
 
     def submit(self, attempt: Attempt) -> None:
         """Start an attempt in the ready worker with the most free slots.
@@ -78,9 +85,12 @@ class WorkerPool:
     def time_out(self, attempts: Collection[str]) -> None:
         """Cancel these attempts, or replace each worker that does not cancel one of them."""
         with self._changed:
-            for worker in list(self._workers):
-                if overdue := worker.cancel(attempts):
-                    reason = "its worker was ended because another attempt timed out"
+            for worker in [*self._workers, *self._retiring]:
+                overdue = worker.cancel(attempts)
+                if overdue and overdue <= worker.uncancellable and overdue < set(worker.in_flight):
+                    self._retire(worker, overdue)
+                elif overdue:
+                    reason = "its worker did not respond at the timeout of another attempt"
                     in_flight = self._replace(worker, overdue)
                     for attempt in in_flight:
                         self._on_end(attempt, AttemptResult(Outcome.INFRA, reason))
@@ -90,7 +100,7 @@ class WorkerPool:
         """End every worker."""
         with self._changed:
             self._closed = True
-            for worker in self._workers:
+            for worker in [*self._workers, *self._retiring]:
                 worker.stop()
         self._children.stop()
 
@@ -126,7 +136,7 @@ class WorkerPool:
         with self._changed:
             if worker.ready:  # from here on the agent's code may write to the pipe too
                 self._on_result(worker, message)
-            elif worker not in self._workers:  # a replaced worker's messages are ignored
+            elif not self._has(worker):  # a replaced worker's messages are ignored
                 return
             elif "broken" in message:
                 self._failure = BadReference(str(message["broken"]))
@@ -142,6 +152,9 @@ class WorkerPool:
         if message.get("returned"):
             worker.returned.setdefault(name, time.monotonic())
             return
+        if message.get("uncancellable"):
+            worker.uncancellable.add(name)
+            return
         attempt = worker.in_flight.pop(name)
         worker.returned.pop(name, None)
         outcome, reason = str(message.get("outcome")), str(message.get("reason", ""))
@@ -150,6 +163,8 @@ class WorkerPool:
         self._on_end(attempt, AttemptResult(Outcome(outcome), reason, message.get("result")))
         if message.get("kills"):
             self._end_worker(worker, f"attempt {attempt.id} ended its worker")
+        elif worker in self._retiring and not worker.in_flight:
+            self._end_worker(worker, "")
 
     def _end_worker(self, worker: WorkerProcess, reason: str) -> None:
         for attempt in self._replace(worker, set()):
@@ -159,10 +174,8 @@ class WorkerPool:
     def _on_exit(self, worker: WorkerProcess) -> None:
         with self._changed:
             worker.stop()
-            for attempt in worker.overdue_attempts:
-                reason = f"still running after {attempt.timeout:g} s of its own time"
-                self._on_end(attempt, AttemptResult(Outcome.TIMEOUT, reason))
-            if self._closed or worker not in self._workers:
+            self._end_timeouts(worker.overdue_attempts)
+            if self._closed or not self._has(worker):
                 return
             if worker.ready:
                 attempts = self._replace(worker, set())
@@ -178,14 +191,35 @@ class WorkerPool:
                 )
             self._changed.notify_all()
 
+    def _has(self, worker: WorkerProcess) -> bool:
+        return worker in self._workers or worker in self._retiring
+
+    def _end_timeouts(self, attempts: Collection[Attempt]) -> None:
+        for attempt in attempts:
+            reason = f"still running after {attempt.timeout:g} s of its own time"
+            self._on_end(attempt, AttemptResult(Outcome.TIMEOUT, reason))
+
+    def _retire(self, worker: WorkerProcess, overdue: set[str]) -> None:
+        """End overdue threads' attempts, and let the worker run its others and no more."""
+        self._end_timeouts([worker.in_flight.pop(name) for name in overdue])
+        if worker in self._workers:
+            self._retiring.append(worker)
+            self._start_in_place_of(worker)
+
     def _replace(self, worker: WorkerProcess, overdue: set[str]) -> list[Attempt]:
         """Start another worker in its place, and return its attempts that are not overdue."""
         # overdue attempts end when the process has exited, after its last spans
         worker.overdue_attempts = [worker.in_flight.pop(name) for name in overdue]
         in_flight, worker.ready = list(worker.in_flight.values()), False
         worker.in_flight.clear()
+        if worker in self._retiring:
+            self._retiring.remove(worker)
+        else:
+            self._start_in_place_of(worker)
+        return in_flight
+
+    def _start_in_place_of(self, worker: WorkerProcess) -> None:
         try:
             self._workers[self._workers.index(worker)] = self._start()
         except (OSError, ChildDied) as error:
             self._failure = WorkerFailed(f"No worker can be started: {error}")
-        return in_flight

@@ -21,7 +21,10 @@ from ltrain_train.workers.executor import KILL_GRACE, AgentProcesses, instrument
 from ltrain_train.workers.results import FLUSH_TIMEOUT, parse_json
 
 CANCEL_GRACE = 1.0
-"""Seconds for a worker to cancel an overdue coroutine; a thread cannot be cancelled."""
+"""Seconds for a worker to cancel an overdue coroutine."""
+ANSWER_GRACE = 5.0
+"""Seconds for a worker of threads to answer that it cannot cancel one: a worker whose interpreter
+is held by a thread, such as by a regular expression, does not answer."""
 RESULT_GRACE = 4 * FLUSH_TIMEOUT
 """Seconds in which the result of an agent that has returned arrives: it waits for the flush of the
 results before it and for its own."""
@@ -38,6 +41,8 @@ class WorkerProcess:
         """Whether the worker can cancel an attempt, as it does with coroutines."""
         self.cancelled: dict[str, float] = {}
         """Monotonic seconds at which the worker was told to cancel an attempt, by execution id."""
+        self.uncancellable: set[str] = set()
+        """Attempts of which the worker answered that it cannot cancel them."""
         self.returned: dict[str, float] = {}
         """Monotonic seconds at which the agent returned the result of an attempt that is still
         waiting for its spans to be sent, by execution id."""
@@ -99,19 +104,27 @@ class WorkerProcess:
         self._queue.put(_request_message(attempt))
 
     def cancel(self, attempts: Collection[str]) -> set[str]:
-        """Request these attempts' cancellation and return those that do not end by it."""
+        """Request these attempts' cancellation and return those that do not end by it.
+
+        The last attempt of a worker of threads does not end by it.
+        """
         now = time.monotonic()
         overdue = {
             name
             for name in self.in_flight.keys() & set(attempts)
             if now > self.returned.get(name, -math.inf) + RESULT_GRACE
         }
-        if not self.cancels:
+        if not self.cancels and len(overdue) == len(self.in_flight):
             return overdue
+        grace = CANCEL_GRACE if self.cancels else ANSWER_GRACE
         for name in overdue - self.cancelled.keys():
             self.cancelled[name] = now
             self._queue.put({"cancel": name})
-        return {name for name in overdue if now > self.cancelled[name] + CANCEL_GRACE}
+        return {
+            name
+            for name in overdue
+            if name in self.uncancellable or now > self.cancelled[name] + grace
+        }
 
     def stop(self) -> None:
         """Request the end of the worker and everything it started, and return at once."""
