@@ -10,7 +10,9 @@ from ltrain_instrument.patches import ALL, LOG_FILTERS, WORKER_EXIT, Patch
 from ltrain_instrument.privacy import content
 from ltrain_instrument.settings import (
     DISABLED_PATCHES,
+    HOME,
     INSTRUMENTORS,
+    OTLP_ENDPOINT,
     POLICY_URLS,
     REDACT,
 )
@@ -110,6 +112,8 @@ def process_lines() -> Iterator[str]:
     others += f", and `{content.UNREDACTED}` is added to `{content.OPT_IN}`"
     yield (
         "- `OTEL_PYTHON_DISTRO` and `OTEL_PYTHON_CONFIGURATOR` are `ltrain`, in the launcher.\n"
+        f"- `{OTLP_ENDPOINT.name}` is the address of the running `ltrain up` of `{HOME.name}`, if "
+        "there is one.\n"
         f"- If `{content.SWITCH}` excludes content: {others}.\n"
         "- A limit of OpenTelemetry's that is not a number is removed, with a warning: its SDK "
         "could not be imported.\n"

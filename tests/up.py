@@ -84,7 +84,9 @@ def start_up(
         copy_empty_store(directory)
     ports = ("--otlp-port", str(otlp), "--grpc-port", str(grpc), "--http-port", str(sql))
     argv = ("up", "--dir", str(directory), *more, *ports)
-    process, listening = start_collector(argv, environ, within)
+    # commands of a test find the addresses of that test
+    home = {"LTRAIN_HOME": str(directory.absolute().parent)}
+    process, listening = start_collector(argv, home | {**environ}, within)
     return Up(directory, process, *listening)
 
 

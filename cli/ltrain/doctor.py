@@ -195,7 +195,7 @@ def instrumentor_failure(choice: InstrumentorChoice, seconds: float = TRIAL) -> 
 
 def collector(timeout: float) -> Finding:
     """Send a request without spans to the endpoint that agents use."""
-    sender = Sender(traces_url(), timeout=timeout)
+    sender = Sender(traces_url, timeout=timeout)
     result = sender.post(b"")
     sender.close()
     where = remove_url_credentials(sender.url)

@@ -30,26 +30,40 @@ app.add_typer(store_cli.app)
 def up(
     server: NamedServerOptions,
     directory: Directory = None,
+    port_base: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=65531,
+            help="First of five ports: OTLP over HTTP, OTLP over gRPC, SQL, and those of `ltrain "
+            "serve` and `ltrain ui` of the same LTRAIN_HOME; default: 4318, 4317, 8123, 8000, "
+            "8484.",
+        ),
+    ] = None,
     otlp_port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port of OTLP over HTTP.")
-    ] = 4318,
+        int | None, typer.Option(min=0, max=65535, help="Port of OTLP over HTTP; default: 4318.")
+    ] = None,
     grpc_port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port of OTLP over gRPC.")
-    ] = 4317,
+        int | None, typer.Option(min=0, max=65535, help="Port of OTLP over gRPC; default: 4317.")
+    ] = None,
     http_port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port of SQL: ClickHouse's HTTP interface.")
-    ] = 8123,
+        int | None,
+        typer.Option(
+            min=0, max=65535, help="Port of SQL, ClickHouse's HTTP interface; default: 8123."
+        ),
+    ] = None,
 ) -> None:
     """Start the collector and the trace store on this machine, until ctrl-C.
 
     A request is acknowledged once it is stored. A store without keys is served only on this
-    machine. Port 0 takes any free port, which the printed line names.
+    machine. Port 0 takes any free port, which the printed line names. Commands and agents with the
+    same LTRAIN_HOME find the ports.
 
-    Example: ltrain up --dir .ltrain/store
+    Example: ltrain up --port-base 9000
     """
     from ltrain_collector.server import Ports, serve
 
-    ports = Ports(otlp_port, grpc_port, http_port)
+    ports = Ports.choose(port_base, otlp=otlp_port, grpc=grpc_port, sql=http_port)
     folder = directory or HOME.read() / "store"
     serve(folder, ports, server.host, server.tls, server.hosts)
 

@@ -16,7 +16,7 @@ from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 
-from ltrain_instrument import patches, settings
+from ltrain_instrument import addresses, patches, settings
 from ltrain_instrument.delivery import SpoolSpanProcessor
 from ltrain_instrument.frameworks import langchain_bridge
 from ltrain_instrument.identity import Identity
@@ -38,7 +38,6 @@ DEFAULTS = {
     "OTEL_LOGS_EXPORTER": "none",
     "OTEL_METRICS_EXPORTER": "none",
     "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
-    settings.OTLP_ENDPOINT.name: settings.OTLP_ENDPOINT.default,
     "OTEL_PROPAGATORS": "tracecontext,baggage",
     # The SDK's default follows the caller: an unsampled request would record no rollout or reward
     SAMPLER: "always_on",
@@ -75,6 +74,7 @@ class LtrainDistro(BaseDistro):  # type: ignore[misc]
             os.environ.pop(SAMPLER, None)  # to the SDK, an empty value means its own default
         for name, value in DEFAULTS.items():
             os.environ.setdefault(name, value)
+        _set_found_endpoint()
         _disable_log_export()
         providers, errors = choice.requested_providers()
         for error in errors:
@@ -192,6 +192,14 @@ def _create_export_processor(
     folder = settings.HOME.read().absolute() / settings.SPOOL
     spool_processors.append(SpoolSpanProcessor.for_agent(folder))
     return spool_processors[-1]
+
+
+def _set_found_endpoint() -> None:
+    """Set the endpoint to that of the running `ltrain up` of LTRAIN_HOME, for all exporters."""
+    is_grpc = os.environ["OTEL_EXPORTER_OTLP_PROTOCOL"].strip() == "grpc"
+    name = addresses.GRPC if is_grpc else addresses.OTLP
+    if found := addresses.find_address(settings.HOME.read(), name):
+        os.environ.setdefault(settings.OTLP_ENDPOINT.name, found)
 
 
 def _disable_log_export() -> None:

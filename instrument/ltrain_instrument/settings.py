@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from ltrain_instrument import addresses
+from ltrain_instrument.addresses import find_address
 from ltrain_instrument.errors import BadSetting
 
 T = TypeVar("T")
@@ -37,14 +39,17 @@ class Setting(Generic[T]):
     """The value of an unset variable, as text; '' means "not set"."""
     doc: str
     """One sentence: what the setting decides, with its unit."""
+    address: str = ""
+    """The address of a running server of LTRAIN_HOME that replaces the default; '' if none does."""
 
     def read(self, environ: Mapping[str, str] | None = None) -> T:
-        """Return the parsed value of the variable, else of the default.
+        """Return the parsed value of the variable, else the announced address, else the default.
 
         Raises:
             BadSetting: when the text cannot be parsed.
         """
-        text = (os.environ if environ is None else environ).get(self.name) or self.default
+        environ = os.environ if environ is None else environ
+        text = environ.get(self.name) or self.find(environ) or self.default
         try:
             return self.read_as(text)
         except BadSetting as error:
@@ -54,6 +59,10 @@ class Setting(Generic[T]):
                 f"{self.name}='{text}': {error}. {self.doc} "
                 f"Unset it for the default '{self.default}'."
             ) from error
+
+    def find(self, environ: Mapping[str, str] = os.environ) -> str:
+        """Return the announced address of the server that the setting names, or ''."""
+        return find_address(HOME.read(environ), self.address) if self.address else ""
 
 
 def _parse_integer(text: str) -> int:
@@ -149,8 +158,9 @@ STORE = Setting(
     str,
     "",
     "The trace store: chdb:///dir, http://host:8123 or clickhouse://user:pass@host:8123/otel. "
-    "Unset: http://127.0.0.1:8123 if a server answers there, else the folder `store` in "
-    "LTRAIN_HOME.",
+    "Unset: the running `ltrain up` of LTRAIN_HOME, else http://127.0.0.1:8123 if a server answers "
+    "there, else the folder `store` in LTRAIN_HOME.",
+    addresses.STORE,
 )
 QUERY_LIMITS = Setting(
     "LTRAIN_QUERY_LIMITS",
@@ -169,10 +179,17 @@ OTLP_ENDPOINT = Setting(
     "OTEL_EXPORTER_OTLP_ENDPOINT",
     str,
     "http://127.0.0.1:4318",
-    "Base URL of the collector that receives spans, OTLP over HTTP.",
+    "Base URL of the collector that receives spans, OTLP over HTTP; unset: that of the running "
+    "`ltrain up` of LTRAIN_HOME, else the default.",
+    addresses.OTLP,
 )
 GATEWAY = Setting(
-    "LTRAIN_GATEWAY", str, "http://127.0.0.1:8000", "Base URL at which agents reach the gateway."
+    "LTRAIN_GATEWAY",
+    str,
+    "http://127.0.0.1:8000",
+    "Base URL at which agents reach the gateway; unset: that of the running `ltrain serve` of "
+    "LTRAIN_HOME, else the port that its `ltrain up --port-base` names, else the default.",
+    addresses.GATEWAY,
 )
 STORE_SECRET = Setting(
     "LTRAIN_STORE_SECRET",

@@ -43,8 +43,14 @@ def serve(
         int, typer.Option(min=1, help="Adapters of each policy that the server holds at most.")
     ] = 5,
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port of the gateway; 0: any free port.")
-    ] = 8000,
+        int | None,
+        typer.Option(
+            min=0,
+            max=65535,
+            help="Port of the gateway; 0: any free port; default: that of the running `ltrain up "
+            "--port-base`, else 8000.",
+        ),
+    ] = None,
     upstream: Annotated[
         list[str] | None,
         typer.Option(
@@ -99,21 +105,23 @@ def serve(
 
     Example: ltrain serve .ltrain/models/smollm2 -- --max-num-batched-tokens 4096
     """
+    from ltrain_instrument.addresses import GATEWAY, find_port
     from ltrain_train.gateway import AdapterOptions, ServeOptions, VllmOptions
     from ltrain_train.gateway import serve as serve_until_stopped
     from ltrain_train.policy import VLLM_DTYPES, fast_dtype
 
     if replica and len(upstream or ()) != 1:
         raise typer.BadParameter("--replica names servers behind a router: --upstream is its URL.")
+    home = settings.HOME.read()
     serve_until_stopped(
         ServeOptions(
-            home=settings.HOME.read(),
+            home=home,
             policies=tuple(dict.fromkeys(policy or ("policy",))),
             model=model,
             adapters=AdapterOptions(
                 publish=publish, lora_rank=lora_rank, max_adapters=max_adapters
             ),
-            port=port,
+            port=find_port(home, GATEWAY, 8000) if port is None else port,
             host=server.host,
             tls=server.tls,
             upstreams=tuple(upstream or ()),

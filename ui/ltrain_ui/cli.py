@@ -24,8 +24,14 @@ def ui(
         typer.Option(help="The recipe with the rewards; default: ltrain.toml, if there is one."),
     ] = None,
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="The port; 0 takes any free one.")
-    ] = 8484,
+        int | None,
+        typer.Option(
+            min=0,
+            max=65535,
+            help="The port; 0 takes any free one; default: that of the running `ltrain up "
+            "--port-base`, else 8484.",
+        ),
+    ] = None,
     export: Annotated[
         tuple[str, Path] | None,
         typer.Option(
@@ -41,13 +47,16 @@ def ui(
 
     Example: ltrain ui --export text-to-sql site
     """
+    from ltrain_instrument.addresses import UI, find_port
     from ltrain_ui.app import make_open_app
     from ltrain_ui.export import export_pages
     from ltrain_ui.server import serve
     from ltrain_ui.sources import Sources
 
-    with Sources(store, HOME.read(), recipe) as sources:
+    home = HOME.read()
+    with Sources(store, home, recipe) as sources:
         if export is None:
+            port = find_port(home, UI, 8484) if port is None else port
             serve(sources, server.host, port, server.tls, server.hosts)
             return
         run, folder = export

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         bind_port,
         check_tls,
         listener_address,
+        local_url,
         open_listener,
         server_config,
         url_host,

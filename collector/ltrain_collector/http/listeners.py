@@ -3,6 +3,7 @@
 import errno
 import socket
 import ssl
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,18 @@ def url_host(listener: socket.socket) -> str:
     """Return the host on which a socket listens, as a URL has it."""
     host = listener.getsockname()[0]
     return f"[{host}]" if ":" in host else str(host)
+
+
+def local_url(host: str, port: int, tls: Tls | None, names: Iterable[str] = ()) -> str:
+    """Return the URL at which programs of this machine reach a server.
+
+    Args:
+        host: the address on which the server listens.
+        names: further names of the machine; a certificate is for the first.
+    """
+    name = next(iter(names), host) if tls else host
+    name = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(name, name)
+    return f"{'https' if tls else 'http'}://{f'[{name}]' if ':' in name else name}:{port}"
 
 
 def check_tls(tls: Tls | None) -> None:

@@ -7,11 +7,13 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import Self
 
 import uvicorn
 from grpc import aio
@@ -29,6 +31,7 @@ from ltrain_collector.http import (
     bind_port,
     check_tls,
     listener_address,
+    local_url,
     server_config,
     url_host,
 )
@@ -38,15 +41,19 @@ from ltrain_collector.query import ClickHouseHttp, RoleLimits
 from ltrain_collector.server.otlp_grpc import GrpcReceiver, make_server
 from ltrain_collector.server.otlp_http import Receiver
 from ltrain_collector.store import EmbeddedBackend, Engine, Store
+from ltrain_instrument import addresses
 from ltrain_instrument.machine import is_loopback
-from ltrain_instrument.settings import STORE_SECRET
+from ltrain_instrument.settings import HOME, STORE_SECRET
 
 logger = logging.getLogger(__name__)
 
 HOST = "127.0.0.1"
 """The default address, which other machines cannot reach."""
 
-ONE_SERVER = " One `ltrain up` serves all processes of this machine."
+ONE_SERVER = (
+    " One `ltrain up` serves all processes of this machine; --port-base starts another one, for "
+    "another LTRAIN_HOME."
+)
 
 SHUTDOWN_SECONDS = 6
 """Seconds that open requests get to finish after SIGTERM."""
@@ -75,13 +82,13 @@ class _Apps:
 
 
 class _Server(uvicorn.Server):
-    """Also serves gRPC, prints when both are ready, and stores the collector's own metrics."""
+    """Also serves gRPC, announces when both are ready, and stores the collector's own metrics."""
 
     def __init__(
         self,
         config: uvicorn.Config,
         grpc: Callable[[], Grpc],
-        ready: str,
+        announce: Callable[[int], None],
         self_metrics: SelfMetrics,
         clickhouse_http: ClickHouseHttp,
     ) -> None:
@@ -89,14 +96,14 @@ class _Server(uvicorn.Server):
         self._grpc_of = grpc
         self._clickhouse_http = clickhouse_http
         self._self_metrics = self_metrics
-        self._ready = ready
+        self._announce = announce
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self._grpc, port = self._grpc_of()
         await self._grpc.start()
         await super().startup(sockets)
         self._self_metrics.start()
-        print(self._ready.format(grpc_port=port), flush=True)
+        self._announce(port)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         _start_exit_timer()
@@ -112,9 +119,32 @@ class _Server(uvicorn.Server):
 class Ports:
     """Requested ports; 0 takes any free one."""
 
-    otlp: int
-    grpc: int
-    sql: int
+    otlp: int = 4318
+    grpc: int = 4317
+    sql: int = 8123
+    reserved: Mapping[str, str] = field(default_factory=dict)
+    """Addresses of servers of the same home that start later."""
+
+    @classmethod
+    def choose(
+        cls, base: int | None, *, otlp: int | None, grpc: int | None, sql: int | None
+    ) -> Self:
+        """Return five consecutive ports from `base`, else the default ones, with the chosen ones.
+
+        They are those of OTLP over HTTP and gRPC, of SQL, of the gateway and of the pages.
+        """
+        ports = cls() if base is None else cls(base, base + 1, base + 2, _reserved(base + 3))
+        return replace(
+            ports,
+            otlp=ports.otlp if otlp is None else otlp,
+            grpc=ports.grpc if grpc is None else grpc,
+            sql=ports.sql if sql is None else sql,
+        )
+
+
+def _reserved(first: int) -> dict[str, str]:
+    ports = {addresses.GATEWAY: first, addresses.UI: first + 1}
+    return {name: local_url(HOST, port, None) for name, port in ports.items()}
 
 
 def serve(
@@ -169,10 +199,17 @@ def serve(
             receiver = GrpcReceiver(intake, keys, refusals)
             calls = Descriptors.measure().served // 4
             grpc = partial(make_server, receiver, host, ports.grpc, tls, calls)
-            ready = _ready_line(directory, otlp, sql, tls)
-            _Server(config, grpc, ready, SelfMetrics(health), clickhouse_http).run(
-                sockets=[otlp, sql]
-            )
+            with ExitStack() as announcement:
+
+                def announce(grpc_port: int) -> None:
+                    where = _addresses(otlp, sql, grpc_port, tls, allow_hosts)
+                    where.update(ports.reserved)
+                    announcement.enter_context(addresses.announce(HOME.read(), "up", where))
+                    print(_ready_line(directory, otlp, sql, grpc_port, tls), flush=True)
+
+                _Server(config, grpc, announce, SelfMetrics(health), clickhouse_http).run(
+                    sockets=[otlp, sql]
+                )
         finally:
             clickhouse_http.close()
             engine.close()
@@ -192,11 +229,23 @@ def _make_secret(directory: Path) -> None:
         )
 
 
-def _ready_line(directory: Path, otlp: socket.socket, sql: socket.socket, tls: Tls | None) -> str:
+def _addresses(
+    otlp: socket.socket, sql: socket.socket, grpc_port: int, tls: Tls | None, names: Iterable[str]
+) -> dict[str, str]:
+    """Return the addresses at which programs of this machine reach the store."""
+    host, otlp_port = otlp.getsockname()[:2]
+    ports = {addresses.OTLP: otlp_port, addresses.GRPC: grpc_port}
+    ports[addresses.STORE] = sql.getsockname()[1]
+    return {name: local_url(host, port, tls, names) for name, port in ports.items()}
+
+
+def _ready_line(
+    directory: Path, otlp: socket.socket, sql: socket.socket, grpc_port: int, tls: Tls | None
+) -> str:
     scheme = "https" if tls else "http"
     return (
         f"ltrain: store ready: {directory}, OTLP on {scheme}://{listener_address(otlp)}, "
-        f"gRPC on {url_host(otlp)}:{{grpc_port}}, SQL on {scheme}://{listener_address(sql)}"
+        f"gRPC on {url_host(otlp)}:{grpc_port}, SQL on {scheme}://{listener_address(sql)}"
     )
 
 

@@ -143,13 +143,16 @@ class Sender:
     """A client of one collector; for one thread at a time."""
 
     def __init__(
-        self, url: str, *, timeout: float, authorization: Authorization | None = None
+        self,
+        locate: Callable[[], str],
+        *,
+        timeout: float,
+        authorization: Authorization | None = None,
     ) -> None:
-        self.url = _displayed_url(url)
+        """Prepare a client; `locate` returns the URL before each connection."""
+        self._locate = locate
         self._timeout = timeout
-        self._split_url = urlsplit(self.url)
-        self.compressed = _is_compressed(self._split_url.hostname or "")
-        """Whether requests are compressed."""
+        self._set_url()
         self._headers = {"Content-Type": _PROTOBUF, **_headers()}
         self._authorization = authorization
         self._falls_back = bool(
@@ -159,10 +162,14 @@ class Sender:
         )
         self._fallback_until = 0.0
         self._warn = WarnOnce()
-        if self.compressed:
-            self._headers["Content-Encoding"] = "gzip"
         self._connection: http.client.HTTPConnection | None = None
         self._pid = os.getpid()
+
+    def _set_url(self) -> None:
+        self.url = _displayed_url(self._locate())
+        self._split_url = urlsplit(self.url)
+        self.compressed = _is_compressed(self._split_url.hostname or "")
+        """Whether requests are compressed."""
 
     def post(self, request: bytes) -> SendResult:
         """Send one serialised ExportTraceServiceRequest; never raises network errors.
@@ -181,12 +188,14 @@ class Sender:
         return result
 
     def _post(self, request: bytes, *, authorize: bool) -> SendResult:
-        # Level 1 is three times faster than the default and a tenth larger, on chat histories
-        body = gzip.compress(request, 1, mtime=0) if self.compressed else request
         if self._pid != os.getpid():
             self._connection = None  # a forked child must not write to its parent's connection
             self._pid = os.getpid()
         reused = self._connection is not None
+        if not reused:
+            self._set_url()
+        # Level 1 is three times faster than the default and a tenth larger, on chat histories
+        body = gzip.compress(request, 1, mtime=0) if self.compressed else request
         try:
             return self._send_request(body, authorize=authorize)
         except TimeoutError as error:
@@ -221,11 +230,11 @@ class Sender:
 
     def _request_headers(self, *, authorize: bool) -> dict[str, str]:
         header = self._authorization.header() if self._authorization and authorize else None
+        encoding = {"Content-Encoding": "gzip"} if self.compressed else {}
+        headers = self._headers | encoding
         if header is None:
-            return self._headers
-        headers = {
-            key: value for key, value in self._headers.items() if key.lower() != "authorization"
-        }
+            return headers
+        headers = {key: value for key, value in headers.items() if key.lower() != "authorization"}
         return {**headers, "Authorization": header}
 
     def _connect(self) -> http.client.HTTPConnection:

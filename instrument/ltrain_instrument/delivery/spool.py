@@ -14,6 +14,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -117,7 +118,8 @@ class Spool:
         self._warn = WarnOnce()
         damaged = Quarantine(directory / "damaged", limit)
         self._orphans = OrphanSegments(directory, damaged, self._warn)
-        self._sender = Sender(traces_url(endpoint), timeout=30.0, authorization=authorization)
+        locate = partial(traces_url, endpoint)
+        self._sender = Sender(locate, timeout=30.0, authorization=authorization)
         self._forwarder = Forwarder(
             self._sender,
             Quarantine(directory / "refused", limit),

@@ -428,4 +428,4 @@ def test_requests_to_other_machines_are_compressed(
     url: str, compression: str, compressed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", compression)
-    assert Sender(url, timeout=1.0).compressed is compressed
+    assert Sender(lambda: url, timeout=1.0).compressed is compressed

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from ltrain_instrument.machine import is_running
 from ltrain_train.cli import app
 from ltrain_train.processes import is_port_open
-from ltrain_train.processes.pages import PORTS, serve_pages
+from ltrain_train.processes.pages import serve_pages
 
 KILLED = """
 import os, sys
@@ -39,12 +39,12 @@ def test_pages_are_served_in_the_block_also_where_the_port_is_taken(tmp_path: Pa
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         with suppress(OSError):  # another program has it: that is the same
-            taken.bind(("127.0.0.1", PORTS[0]))
+            taken.bind(("127.0.0.1", 8484))
             taken.listen()
         store = "http://reader:secret@127.0.0.1:1"
         with serve_pages(tmp_path, store, tmp_path / "ltrain.toml", (), sentences.append):
             port = port_of(sentences[0])
-            assert port != PORTS[0]
+            assert port != 8484
             assert ask(port, "GET", "/").status == 401
             commands = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True)
             assert "reader:secret" not in commands.stdout

@@ -24,9 +24,11 @@ from ltrain_collector.http import (
     Tls,
     check_tls,
     listener_address,
+    local_url,
     open_listener,
     server_config,
 )
+from ltrain_instrument.addresses import GATEWAY, announce
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.settings import ALLOW_HOSTS
 from ltrain_train.gateway.app import Gateway
@@ -117,7 +119,9 @@ def serve(options: ServeOptions, log: Callable[[str], None]) -> None:
     production_keys(options.home, options.host)
     with contextlib.suppress(KeyboardInterrupt), _bind_port(options) as listening:
         policies, secret = Policies(options.home), home_secret(options.home)
-        with Children() as children:
+        # before vLLM has loaded its model, so that other commands wait for this gateway
+        announcement = announce(options.home, "serve", _addresses(listening, options))
+        with announcement, Children() as children:
             service = GatewayServer(options, policies, children, log)
             uvloop.run(service.run(secret, listening, Routes(routes)))
 
@@ -284,6 +288,12 @@ class GatewayServer:
         await asyncio.to_thread(self._children.stop)  # this also ends a restart in progress
         for watch in failed:
             watch.result()
+
+
+def _addresses(listening: socket.socket, options: ServeOptions) -> dict[str, str]:
+    """Return the address at which programs of this machine reach the gateway."""
+    host, port = listening.getsockname()[:2]
+    return {GATEWAY: local_url(host, port, options.tls, ALLOW_HOSTS.read())}
 
 
 def _describe(gateway: Gateway, listening: socket.socket, options: ServeOptions) -> str:

@@ -9,8 +9,8 @@ from pathlib import Path
 from ltrain_instrument import settings
 from ltrain_train.processes.children import ChildDied, Children, Command
 
-PORTS = (8484, 0)
-"""The ports that are tried: the default one of `ltrain ui`, and any free one."""
+PORTS = ((), ("--port", "0"))
+"""The options that are tried: the default port of `ltrain ui`, and any free one."""
 START_TIMEOUT = 120.0
 """Seconds until the pages must be served."""
 LINK = re.compile(r"^ltrain: open (http://\S+)$", re.MULTILINE)
@@ -41,13 +41,13 @@ def _start(children: Children, home: Path, store: str, recipe: Path) -> str:
     begin = log.stat().st_size if log.exists() else 0
     # another user of this machine can read arguments, but not the environment
     environment = {settings.STORE.name: store, settings.HOME.name: str(home.absolute())}
-    command = [sys.executable, "-m", "ltrain", "ui", "--recipe", str(recipe), "--port"]
+    command = [sys.executable, "-m", "ltrain", "ui", "--recipe", str(recipe)]
     reason = ""
     for port in PORTS:
         try:
             children.start(
                 "ltrain ui",
-                Command(argv=[*command, str(port)], env=environment, log=log),
+                Command(argv=[*command, *port], env=environment, log=log),
                 ready=lambda: _find_link(log, begin) is not None,
                 timeout=START_TIMEOUT,
             )

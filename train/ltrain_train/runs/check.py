@@ -278,7 +278,7 @@ def _check_service(service: RequiredService, variable: str) -> Finding:
 
 
 def _taken(name: str, address: str, variable: str) -> Finding:
-    fix = f"Stop it, or set {variable} to an address with another port."
+    fix = f"Stop it, run `ltrain up --port-base 9000` first, or set {variable} to another address."
     return Finding(name, State.FAULT, f"another program listens at {address}", fix)
 
 

@@ -109,8 +109,8 @@ def require_own_store(home: Path) -> None:
         f"The collector at {traces_url(None)} belongs to another store: it refuses keys signed "
         f"with the secret of {folder}, so no span of this run would be trusted. Run ltrain with "
         f"the LTRAIN_HOME of that store, set {STORE_SECRET.name} to that store's secret (the file "
-        "<store>.secret beside its folder), or stop that collector and let this command start "
-        "its own."
+        "<store>.secret beside its folder), or start a collector of this home beside it with "
+        "`ltrain up --port-base 9000`."
     )
 
 

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from ltrain_instrument.identity import Identity
 from ltrain_instrument.prompts import VARIABLE as PROMPTS_VARIABLE
+from ltrain_instrument.settings import HOME, OTLP_ENDPOINT
 from ltrain_train.workers.attempt import Attempt, AttemptResult
 from ltrain_train.workers.interpreter import OWN_PYTHON
 from ltrain_train.workers.reference import is_reference
@@ -89,7 +90,12 @@ def agent_environment(
     no_identity = dict.fromkeys(
         [*_ANY_IDENTITY.environ(), "TRACEPARENT", "BAGGAGE", PROMPTS_VARIABLE]
     )
-    fixed = {"PATH": _search_path(python), "LTRAIN_HOME": str(home.resolve())}
+    fixed = {
+        "PATH": _search_path(python),
+        HOME.name: str(home.resolve()),
+        # an agent with a home of its own does not find the collector
+        OTLP_ENDPOINT.name: OTLP_ENDPOINT.read(),
+    }
     return {**no_identity, **fixed, **extra}
 
 
