@@ -49,11 +49,20 @@ def evaluate(
         ),
     ] = None,
     samples: Annotated[
-        int, typer.Option(min=1, help="Rollouts of each task; more than 1 need --temperature.")
-    ] = 1,
+        int | None,
+        typer.Option(
+            min=1,
+            help="Rollouts of each task; more than 1 need --temperature. Default: the recipe's "
+            "validation_samples, or 1.",
+        ),
+    ] = None,
     temperature: Annotated[
         float | None,
-        typer.Option(min=0, help="Temperature that the gateway imposes; default: 0, greedy."),
+        typer.Option(
+            min=0,
+            help="Temperature that the gateway imposes; default: the recipe's "
+            "validation_temperature, or 0, greedy.",
+        ),
     ] = None,
     fail_under: Annotated[
         float | None,

@@ -45,6 +45,8 @@ class Evaluation(BaseModel):
     """Mean of each evaluation over the rollouts."""
     failures: str = ""
     """Why rollouts failed: the commonest reason, an example and its log; '' if none failed."""
+    temperature: float | None = None
+    """The temperature of held-out tasks; None in training."""
     phases: tuple[Phase, ...] = ()
     """When each phase ran."""
     seconds: dict[str, float] = Field(default_factory=_sum_phases)

@@ -113,7 +113,7 @@ def test_the_table_names_what_changed_and_the_next_command(project: Any) -> None
         assert gateway.current_version("policy") == 1
     assert done.returncode == 0, done.stderr
     lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
-    assert lines[0] == "reward: mean over 5 tasks"
+    assert lines[0] == "reward: mean over 5 tasks, temperature 0"
     assert lines[1] == "version tasks rollouts failed mean 95 % difference 95 %"
     assert lines[2] == "policy@0 5 5 0 0.600 [0.200, 1.000]"
     assert lines[3].startswith("policy@1 5 5 0 0.800 [0.400, 1.000] +0.200 [")
@@ -135,7 +135,7 @@ def test_samples_and_a_command_as_the_agent(project: Any) -> None:
     done = project.ltrain("eval", "held-out.jsonl", *options, "--", "echo", "two words")
     assert done.returncode == 0, done.stderr
     lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
-    assert lines[0] == "reward: mean over 1 task, 2 rollouts each"
+    assert lines[0] == "reward: mean over 1 task, 2 rollouts each, temperature 1"
     assert lines[2:4] == [
         "policy@0 1 2 0 2.000 -",
         "policy@0: no interval: 1 task with a score",

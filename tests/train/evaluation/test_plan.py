@@ -10,6 +10,8 @@ from tests.transforms.conftest import RECIPE
 from ltrain_instrument.errors import LtrainError
 from ltrain_train.errors import BadModel, BadRun, DifferentBases, UnknownVersion
 from ltrain_train.evaluation.plan import EvaluationOptions, EvaluationPlan, find_versions, make_plan
+from ltrain_train.runs.waves import imposed_sampling
+from ltrain_transforms.recipe import Recipe
 
 ROLLOUT = """
 [rollout]
@@ -77,6 +79,34 @@ def test_the_recipe_names_agent_reward_tasks_and_serving(
     sampled = plan_of(project, samples=3, temperature=1.0, run="mine", rollout=AGENT)
     assert (sampled.program.agent, sampled.planned, sampled.name) == ("a:solve", 15, "mine")
     assert (plan.temperature, sampled.temperature) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("keys", "options", "expected"),
+    [
+        ("", {}, (1, 0.0)),
+        ("validation_samples = 3", {}, (3, 1.0)),
+        ("validation_samples = 3", {"samples": 1}, (1, 0.0)),
+        ("validation_temperature = 0.5", {}, (1, 0.5)),
+        ("validation_temperature = 0.5", {"samples": 2}, (2, 0.5)),
+        ("validation_temperature = 0.5", {"temperature": 0.0}, (1, 0.0)),
+    ],
+)
+def test_an_evaluation_samples_as_a_validation_of_the_run(
+    project: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    keys: str,
+    options: dict[str, Any],
+    expected: tuple[int, float],
+) -> None:
+    monkeypatch.chdir(project.folder)
+    recipe = (RECIPE + ROLLOUT).replace("[rollout]", f"[rollout]\n{keys}")
+    (project.folder / "ltrain.toml").write_text(recipe)
+    plan = plan_of(project, **options)
+    assert (plan.samples, plan.temperature) == expected
+    if not options:
+        sampling = imposed_sampling(Recipe.load(project.folder / "ltrain.toml"), "val")
+        assert sampling == {"sampling": {"temperature": expected[1]}, "policy_sampling": {}}
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ VALIDATION = Wave(
     rollouts=96,
     outcomes={"ok": 95, "timeout": 1},
     evaluations={"executed": 0.7, "reward": 0.417},
+    temperature=0.0,
     phases=(Phase("generate", 10.0, 16.0),),
 )
 TRAINED = Wave(

@@ -22,7 +22,7 @@ class EvaluationOptions:
     """NAME@VERSION, or NAME for the current version; the first is the baseline."""
     tasks: Path | None = None
     recipe: Path | None = None
-    samples: int = 1
+    samples: int | None = None
     temperature: float | None = None
     metric: str | None = None
     run: str | None = None
@@ -72,11 +72,6 @@ class EvaluationPlan:
 
 def make_plan(options: EvaluationOptions, home: Path) -> EvaluationPlan:
     """Read and check what the options and the recipe name."""
-    if options.samples > 1 and not options.temperature:
-        raise BadRun(
-            f"--samples {options.samples} needs a temperature above 0, because greedy rollouts of "
-            "a task are all alike. Add --temperature 1, or leave out --samples."
-        )
     policies = Policies(home)
     versions = find_versions(policies, options.policies)
     recipe, folder = _read_recipe(options.recipe)
@@ -86,17 +81,19 @@ def make_plan(options: EvaluationOptions, home: Path) -> EvaluationPlan:
     section |= {"remote": False} | overrides if "agent" in overrides else overrides
     _require_agent(section, judged=bool(recipe and recipe.judges))
     find_python(section.get("python"), folder)
+    rollout = Rollout.model_validate(section | {"tasks": str(tasks)})
+    samples, temperature = _held_out_sampling(options, rollout)
     serve, train = (recipe.serve, recipe.train) if recipe else (Serve(), Train())
     return EvaluationPlan(
         home=home,
         name=options.run or f"eval-{tasks.stem}",
         versions=versions,
         tasks=load_tasks(tasks),
-        samples=options.samples,
-        temperature=options.temperature or 0.0,
+        samples=samples,
+        temperature=temperature,
         metric=options.metric,
         seed=options.seed,
-        program=_program(section | {"tasks": str(tasks)}, folder, recipe),
+        program=_program(rollout, folder, recipe),
         rewards=recipe.reward if recipe else (),
         trust=recipe.source.trust if recipe else (),
         span_timeout=train.span_timeout,
@@ -105,9 +102,27 @@ def make_plan(options: EvaluationOptions, home: Path) -> EvaluationPlan:
     )
 
 
-def _program(section: Mapping[str, Any], folder: Path, recipe: Recipe | None) -> AgentProgram:
+def _held_out_sampling(options: EvaluationOptions, rollout: Rollout) -> tuple[int, float]:
+    """Return rollouts and temperature of a task: those of a validation, unless an option differs.
+
+    Raises:
+        BadRun: when the rollouts of a task would be all alike.
+    """
+    samples = options.samples or rollout.validation_samples
+    own = rollout.model_copy(update={"validation_samples": 1}) if options.samples else rollout
+    temperature = options.temperature
+    temperature = own.held_out_temperature if temperature is None else temperature
+    if samples > 1 and not temperature:
+        raise BadRun(
+            f"--samples {samples} needs a temperature above 0, because greedy rollouts of "
+            "a task are all alike. Add --temperature 1, or leave out --samples."
+        )
+    return samples, temperature
+
+
+def _program(rollout: Rollout, folder: Path, recipe: Recipe | None) -> AgentProgram:
     """Return the program of a [rollout] section; nothing is trained on the calls of its agent."""
-    program = AgentProgram.from_section(Rollout.model_validate(section), folder, recipe)
+    program = AgentProgram.from_section(rollout, folder, recipe)
     return replace(program, allow=(), pin_version=False)
 
 

@@ -22,6 +22,7 @@ def evaluation_table(evaluation: Evaluation) -> Table:
     title = f"{evaluation.metric}: mean over {_count(evaluation.tasks, 'task')}"
     if evaluation.samples > 1:
         title += f", {evaluation.samples} rollouts each"
+    title += f", temperature {evaluation.temperature:g}"
     table = Table(title=title, box=None, padding=(0, 1, 0, 0), title_justify="left")
     columns = ("version", "tasks", "rollouts", "failed", "mean", "95 %")
     for column in columns + (("difference", "95 %") if evaluation.differences else ()):

@@ -14,7 +14,7 @@ from ltrain_train.rollout import Runner, Task, describe_failures, finished_rollo
 from ltrain_train.runs.journal import Completed, Dispatched, Evaluated, Group, Journal, Repeated
 from ltrain_train.runs.retry import retry_store
 from ltrain_train.runs.wave_summary import WaveSummary, summarize_groups
-from ltrain_transforms.recipe import Recipe
+from ltrain_transforms.recipe import Recipe, Rollout
 from ltrain_transforms.source import wait_complete
 from ltrain_transforms.traces import sender_roles
 
@@ -23,14 +23,21 @@ TRAIN_SAMPLING = {"temperature": 1.0}
 
 
 def imposed_sampling(recipe: Recipe, mode: Mode) -> dict[str, Any]:
-    """Return `sampling` and `policy_sampling` of `Runner.dispatch`: only training imposes some.
+    """Return `sampling` and `policy_sampling` of `Runner.dispatch`.
 
-    A policy that the recipe does not name has the sampling of the first trained one.
+    Held-out tasks have one temperature for all policies. In training, a policy that the recipe does
+    not name has the sampling of the first trained one.
     """
     if mode != "train":
-        return {"sampling": {}, "policy_sampling": {}}
+        sampling = {"temperature": _rollout(recipe).held_out_temperature}
+        return {"sampling": sampling, "policy_sampling": {}}
     by_policy = {policy.name: TRAIN_SAMPLING | policy.sampling for policy in recipe.policy}
     return {"sampling": by_policy[recipe.trained[0].name], "policy_sampling": by_policy}
+
+
+def _rollout(recipe: Recipe) -> Rollout:
+    assert recipe.rollout is not None, "the plan has checked it"
+    return recipe.rollout
 
 
 def settle(store: Store, rollouts: Sequence[str], timeout: float, trust: Sequence[str]) -> set[str]:
@@ -116,6 +123,8 @@ class WaveRun:
             "evaluations": summary.evaluations,
             "failures": self.describe_failures(summary),
         }
+        if mode != "train":
+            fields["temperature"] = _rollout(self.recipe).held_out_temperature
         return Evaluated(mode=mode, wave=number, **fields | more)
 
     def describe_failures(self, summary: WaveSummary) -> str:
@@ -138,9 +147,7 @@ class WaveRun:
         )
 
     def _samples(self, mode: Mode) -> int:
-        rollout = self.recipe.rollout
-        assert rollout is not None, "the plan has checked it"
-        return self.train_samples if mode == "train" else rollout.validation_samples
+        return self.train_samples if mode == "train" else _rollout(self.recipe).validation_samples
 
     def _ids(self, mode: Mode, groups: Collection[Group]) -> list[str]:
         return [

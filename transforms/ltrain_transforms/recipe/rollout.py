@@ -21,6 +21,9 @@ class Rollout(Section):
     validation_samples: int = Field(default=1, ge=1)
     """Rollouts of each held-out task in a validation, and of each test task; their mean is its
     score."""
+    validation_temperature: float | None = Field(default=None, ge=0)
+    """Temperature of validations, tests and `ltrain eval`, whatever the agent requests. Unset: 0,
+    greedy; 1 with several `validation_samples`."""
     agent: str | None = None
     """`module:function`, the path of a file as in `/srv/agent.py:solve`, or a command; none with
     `remote`."""
@@ -77,6 +80,13 @@ class Rollout(Section):
     calls are of the current version."""
     allow: tuple[Allow, ...] = ()
     """Request features that calls in mode `train` may use although it makes them untrainable."""
+
+    @property
+    def held_out_temperature(self) -> float:
+        """The temperature of rollouts of held-out tasks."""
+        if self.validation_temperature is not None:
+            return self.validation_temperature
+        return 1.0 if self.validation_samples > 1 else 0.0
 
     @model_validator(mode="after")
     def _one_agent(self) -> Self:

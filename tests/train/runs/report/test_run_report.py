@@ -83,13 +83,14 @@ def test_held_out_scores_have_intervals_and_a_paired_difference() -> None:
     last = changed(first, version=1, tasks={"a": 1.0, "b": 1.0, "c": 1.0, "d": 0.0})
     scores, difference = held_out_scores(replace(journal(), waves=[first, WAVES[1], last]))
     assert scores == (
-        "Held-out tasks: 0.250 [0.000, 0.750] with v0, then 0.750 [0.250, 1.000] with v1."
+        "Held-out tasks: 0.250 [0.000, 0.750] with v0 (1 timeout of 96 rollouts), then 0.750 "
+        "[0.250, 1.000] with v1 (1 timeout of 96 rollouts)."
     )
     assert difference == (
         "The difference is +0.500 [0.000, 1.000]; intervals are of 95 %, over tasks."
     )
     assert list(held_out_scores(replace(journal(), waves=[first]))) == [
-        "Held-out tasks: 0.250 [0.000, 0.750] with v0."
+        "Held-out tasks: 0.250 [0.000, 0.750] with v0 (1 timeout of 96 rollouts)."
     ]
     assert list(held_out_scores(journal())) == []
 
@@ -106,7 +107,7 @@ def test_a_run_prints_how_fast_it_learned() -> None:
 
 
 def test_equal_differences_have_no_interval() -> None:
-    first = changed(WAVES[0], tasks={"a": 0.0, "b": 0.0})
+    first = changed(WAVES[0], tasks={"a": 0.0, "b": 0.0}, outcomes={"ok": 96})
     last = changed(first, version=1, tasks={"a": 1.0, "b": 1.0})
     scores, difference = held_out_scores(replace(journal(), waves=[first, last]))
     assert scores == "Held-out tasks: 0.000 with v0, then 1.000 with v1."

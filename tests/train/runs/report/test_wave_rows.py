@@ -29,6 +29,7 @@ def test_each_wave_is_a_row_below_one_heading() -> None:
         "                                     tool-",
         "wave       v failed executed reward failed  rows   gen  data train  load drift",
         "val 0      0      1    0.700  0.417                6.0",
+        "  96 rollouts at temperature 0: 95 ok, 1 timeout.",
         "train 0    0           0.650  0.300 -0.090    52  12.0   1.0  30.0   2.0 0.001",
     ]
 
@@ -65,4 +66,19 @@ def test_undone_steps_and_alarms_are_notes() -> None:
         "  no new version: 2 optimizer steps were undone",
         "  alarm: low rewards",
     ]
-    assert list(wave_notes(TRAINED)) == list(wave_notes(VALIDATION)) == []
+    assert list(wave_notes(TRAINED)) == []
+
+
+def test_a_held_out_score_always_shows_its_rollouts_by_outcome_and_the_temperature() -> None:
+    wave = changed(
+        VALIDATION,
+        mode="test",
+        rollouts=30,
+        outcomes={"timeout": 2, "ok": 25, "infra": 3},
+        failures="5 of 30 rollouts failed, 3 of them as infra: it reached the wall limit.",
+        temperature=0.7,
+    )
+    assert list(wave_notes(wave)) == [
+        "  30 rollouts at temperature 0.7: 3 infra (left out), 25 ok, 2 timeout. 5 of 30 rollouts "
+        "failed, 3 of them as infra: it reached the wall limit."
+    ]

@@ -164,7 +164,9 @@ def _describe_efficiency(journal: Journal, policy: str, of_policy: str) -> Itera
 def _score(wave: Wave) -> str:
     scores = list(wave.tasks.values())
     interval = mean_interval(scores)
-    return f"{mean(scores):.3f}{f' {interval}' if interval else ''} with v{wave.version}"
+    kinds = [f"{n} {outcome}" for outcome, n in sorted(wave.outcomes.items()) if outcome != "ok"]
+    failed = f" ({', '.join(kinds)} of {wave.rollouts} rollouts)" if kinds else ""
+    return f"{mean(scores):.3f}{f' {interval}' if interval else ''} with v{wave.version}{failed}"
 
 
 def next_commands(journal: Journal, serve: Sequence[str]) -> Iterator[str]:

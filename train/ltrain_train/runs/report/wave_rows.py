@@ -77,13 +77,26 @@ class WaveRows:
 
 
 def wave_notes(wave: Wave) -> Iterator[str]:
-    """Yield why a wave has no new version, and its alarms."""
+    """Yield what a score is the mean of, why a wave has no new version, and its alarms."""
+    if wave.mode != "train":
+        yield f"  {_describe_score(wave)}"
     if wave.mode == "train" and wave.published is None:
         if wave.undone:
             yield f"  no new version: {wave.undone} optimizer steps were undone"
         else:
             yield f"  nothing to learn: {_why_nothing(wave)}"
     yield from (f"  alarm: {sentence}" for sentence in wave.alarms)
+
+
+def _describe_score(wave: Wave) -> str:
+    """Return the rollouts of a held-out score by outcome, their temperature and why some failed."""
+    sampled = "" if wave.temperature is None else f" at temperature {wave.temperature:g}"
+    left_out = {"infra": " (left out)"}
+    kinds = ", ".join(
+        f"{count} {outcome}{left_out.get(outcome, '')}"
+        for outcome, count in sorted(wave.outcomes.items())
+    )
+    return f"{wave.rollouts} rollouts{sampled}: {kinds}. {wave.failures}".rstrip()
 
 
 def _why_nothing(wave: Wave) -> str:
