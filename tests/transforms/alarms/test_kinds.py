@@ -257,6 +257,17 @@ def test_one_reason_of_drops_dominates() -> None:
     assert alarm.message.startswith("wave 0: 21% of the rollouts lost calls as `no_tokens`")
 
 
+def test_rollouts_that_slowness_lost_are_told_from_those_that_an_agent_lost() -> None:
+    lost = {"infra": 0.3, "constrained": 0.3, "incomplete": 0.3}
+    by_reason = {alarm.subject: alarm.message for alarm in find_alarms(run_of([0.5], lost=[lost]))}
+    assert "not by the agent's choice" not in by_reason.pop("constrained")
+    assert list(by_reason) == ["incomplete", "infra"]
+    assert by_reason["infra"].startswith(
+        "wave 0: 30% of the rollouts are left out as `infra`, not by the agent's choice: the model "
+        "server, the machine or a service failed or was too slow."
+    )
+
+
 def test_stale_rollouts_have_an_alarm_of_their_own() -> None:
     assert fired(run_of([0.5, 0.5], lost=[{"stale": 0.05}, {"stale": 0.06}])) == {1: ["stale"]}
     assert fired(run_of([0.5], lost=[{"stale": 0.9}])) == {0: ["stale"]}

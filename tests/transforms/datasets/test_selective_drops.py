@@ -82,6 +82,13 @@ def test_a_broken_span_counts_for_its_execution(scene: Any, read_back: Any, reci
     assert "dropped as `cyclic_parents` have low rewards (mean 0.00, others 1.00" in sentence
 
 
+def test_a_client_that_gives_up_may_have_a_slow_model_server() -> None:
+    assert str(Alarm("demo", 3, "undelivered", 0.12, 0.71, 0.001)).endswith(
+        "which rollouts are trained, or its client gives up on a slow model server; see "
+        "docs/samples.md"
+    )
+
+
 def test_a_wave_of_a_run_prints_its_alarms() -> None:
     message = str(Alarm("demo", 3, "constrained", 0.12, 0.71, 0.001))
     wave = Wave(

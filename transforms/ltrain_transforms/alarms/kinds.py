@@ -38,6 +38,13 @@ USED = 0.05
 """Calls of a tool in a rollout from which the tool is in use."""
 LOST = 0.2
 """Share of rollouts lost for one reason that is too large."""
+SLOW = {
+    "infra": "the model server, the machine or a service failed or was too slow. Lower "
+    "rollout.concurrency, or raise rollout.wall_timeout",
+    "incomplete": "spans of ltrain's own processes had not arrived. Raise train.span_timeout, or "
+    "free the machine",
+}
+"""Causes of the drops of rollouts that an agent cannot cause, and their remedies."""
 STALE = 0.05
 """Share of rollouts left out as stale that is too large."""
 MIN_DRIFT = 0.01
@@ -184,13 +191,11 @@ def _drops(waves: Waves) -> Iterator[Alarm]:
     latest = waves[-1]
     for reason, share in sorted(latest.lost.items()):
         if reason != "stale" and share > LOST:
-            yield Alarm(
-                "drops",
-                latest.wave,
-                f"wave {latest.wave}: {share:.0%} of the rollouts lost calls as `{reason}`; "
-                "docs/samples.md has its meaning",
-                reason,
-            )
+            how = f"lost calls as `{reason}`; docs/samples.md has its meaning"
+            if reason in SLOW:
+                how = f"are left out as `{reason}`, not by the agent's choice: {SLOW[reason]}"
+            sentence = f"wave {latest.wave}: {share:.0%} of the rollouts {how}"
+            yield Alarm("drops", latest.wave, sentence, reason)
 
 
 def _selective_drops(waves: Waves) -> Iterator[Alarm]:

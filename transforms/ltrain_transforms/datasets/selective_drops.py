@@ -49,11 +49,13 @@ class Alarm:
     """Of the test, times the number of reasons."""
 
     def __str__(self) -> str:
+        gives_up = ", or its client gives up on a slow model server"
+        slow = gives_up if self.reason == "undelivered" else ""
         return (
             f"wave {self.wave}: executions with calls dropped as `{self.reason}` have low rewards "
             f"(mean {self.mean_with_drops:.2f}, others {self.mean_without_drops:.2f}, "
-            f"p = {max(self.p, 1e-4):.4f}): the agent may choose which rollouts are trained; "
-            "see docs/samples.md"
+            f"p = {max(self.p, 1e-4):.4f}): the agent may choose which rollouts are trained"
+            f"{slow}; see docs/samples.md"
         )
 
 
