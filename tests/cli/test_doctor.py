@@ -19,6 +19,7 @@ from tests.fork_server import ltrain_command
 from tests.train.gpus import H100, install_nvidia_smi, install_torch
 
 from ltrain_instrument.instrumentors import Finding, State
+from ltrain_instrument.instrumentors.choice import DISABLED
 from ltrain_instrument.instrumentors.diagnosis import (
     check_settings,
     check_spool,
@@ -30,6 +31,10 @@ class Broken:
     def instrument(self, **kwargs):
         raise RuntimeError("as asked")
 """
+
+
+ALL = {DISABLED: ""}
+"""The variables with which `doctor` tries all instrumentors."""
 
 
 class Answers(BaseHTTPRequestHandler):
@@ -80,7 +85,10 @@ def doctor(
     command: tuple[str, ...] = (),
     **environ: str,
 ) -> tuple[int, str]:
-    """Run the command; the timeout is long enough for a busy machine."""
+    """Run the command without instrumentors, each of which costs a process that imports it.
+
+    The timeout is long enough for a busy machine.
+    """
     prefixes = ("LTRAIN_", "OTEL_", "TRACELOOP_")
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(prefixes)}
     addresses = {
@@ -88,6 +96,7 @@ def doctor(
         "OTEL_EXPORTER_OTLP_ENDPOINT": url,
         "LTRAIN_STORE": url,
         "LTRAIN_GATEWAY": url,
+        DISABLED: "*",
     }
     done = subprocess.run(
         [*(command or (ltrain_command(),)), "doctor", "--timeout", str(timeout), *args],
@@ -111,7 +120,7 @@ def test_all_is_well(tmp_path: Path, answering: str) -> None:
     status, out = doctor(tmp_path, answering)
     assert (status, out.splitlines()[-1]) == (0, "all is well")
     assert f"accepts spans at {answering}/v1/traces" in out
-    status, out = doctor(tmp_path, answering, "--json")
+    status, out = doctor(tmp_path, answering, "--json", **ALL)
     assert (status, json.loads(out)["well"]) == (0, True)
     found = states(out)
     assert found["python"][0] == "ok"
@@ -124,7 +133,7 @@ def test_all_is_well(tmp_path: Path, answering: str) -> None:
 
 def test_it_runs_in_the_environment_of_an_agent(tmp_path: Path, answering: str) -> None:
     here = (sys.executable, "-c", LIGHT)
-    _, out = doctor(tmp_path, answering, "--json", command=here)
+    _, out = doctor(tmp_path, answering, "--json", command=here, **ALL)
     found = states(out)
     assert {found[name][0] for name in ("collector", "store", "gateway", "vllm")} == {"ok"}
     lacking = str(tmp_path / "none")
@@ -241,11 +250,12 @@ def test_a_failing_instrumentor_is_named(tmp_path: Path, answering: str) -> None
     (tmp_path / "site" / "crewai.py").write_text("")
     (tmp_path / "site" / "broken.py").write_text(BROKEN)
     path = f"{tmp_path / 'site'}:{os.environ.get('PYTHONPATH', '')}"
-    status, out = doctor(tmp_path, answering, "--json", PYTHONPATH=path)
+    environ = {"PYTHONPATH": path, DISABLED: "httpx,httpx2,langchain,openai"}
+    status, out = doctor(tmp_path, answering, "--json", **environ)
     assert status == 1
     assert states(out)["crewai"] == ("fault", "broken:Broken fails: RuntimeError: as asked")
     (tmp_path / "site" / "broken.py").write_text(BROKEN.replace("raise", "return"))
-    status, out = doctor(tmp_path, answering, "--json", PYTHONPATH=path)
+    status, out = doctor(tmp_path, answering, "--json", **environ)
     assert status == 0
     assert states(out)["crewai"] == ("ok", "openinference-instrumentation-crewai 1.10")
 

@@ -49,6 +49,7 @@ def doctor(tmp_path: Path, otlp: int, store: str, **environ: str) -> dict[str, d
         "LTRAIN_HOME": str(tmp_path / "home"),
         "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{otlp}",
         "LTRAIN_STORE": store,
+        "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "*",  # each costs a process that imports it
     }
     done = subprocess.run(
         [ltrain_command(), "doctor", "--timeout", "50", "--json"],
