@@ -33,7 +33,7 @@ class Broken:
 """
 
 
-ALL = {DISABLED: ""}
+ALL: dict[str, Any] = {DISABLED: ""}
 """The variables with which `doctor` tries all instrumentors."""
 
 
@@ -250,7 +250,7 @@ def test_a_failing_instrumentor_is_named(tmp_path: Path, answering: str) -> None
     (tmp_path / "site" / "crewai.py").write_text("")
     (tmp_path / "site" / "broken.py").write_text(BROKEN)
     path = f"{tmp_path / 'site'}:{os.environ.get('PYTHONPATH', '')}"
-    environ = {"PYTHONPATH": path, DISABLED: "httpx,httpx2,langchain,openai"}
+    environ: dict[str, Any] = {"PYTHONPATH": path, DISABLED: "httpx,httpx2,langchain,openai"}
     status, out = doctor(tmp_path, answering, "--json", **environ)
     assert status == 1
     assert states(out)["crewai"] == ("fault", "broken:Broken fails: RuntimeError: as asked")

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.error import HTTPError
 
 import pytest
-from tests.otlp import insert_otlp
+from tests.otlp import insert_otlp, open_empty_store
 from typer.testing import CliRunner
 
 from ltrain.cli import app
@@ -36,8 +36,7 @@ READ = "SELECT sum(length(toString(tuple(*)))) AS n FROM otel.spans"
 @pytest.fixture
 def path(tmp_path: Path, request_of: Callable[..., bytes]) -> Path:
     """The closed folder of a store with a span."""
-    with Store.open(f"chdb://{tmp_path}/store") as store:
-        store.migrate()
+    with open_empty_store(tmp_path / "store") as store:
         insert_otlp(store, request_of((1, 1), long="x" * 99, ltrain__rollout__id="r"))
     return tmp_path / "store"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from tests.otlp import insert_otlp
+from tests.otlp import insert_otlp, open_empty_store
 
 from ltrain_collector.access.ingest_policy import OPEN_FOR_RUN_KEY
 from ltrain_collector.promoted_columns import (
@@ -91,8 +91,7 @@ def test_rows_of_an_older_store_are_computed_again(tmp_path: Path, two_spans: by
 def test_views_over_a_table_of_the_exporter_return_the_same(
     tmp_path: Path, two_spans: bytes
 ) -> None:
-    with Store.open(f"chdb://{tmp_path}/exporter") as store:
-        store.migrate()
+    with open_empty_store(tmp_path / "exporter") as store:
         insert_otlp(store, two_spans)
         written = ", ".join(f"`{name}`" for name in TRACES.tables[0].columns)
         store.command("CREATE DATABASE theirs")

@@ -12,14 +12,13 @@ from pathlib import Path
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from tests.docs.blocks import ROOT
 from tests.fork_server import ltrain_command
-from tests.otlp import insert_otlp
+from tests.otlp import insert_otlp, open_empty_store
 from tests.train.gateway.conftest import write_adapter, write_model
 from tests.transforms.conftest import NOON, Attempt, Scene
 from tests.up import running_up
 
 from ltrain_collector.access import Keys, Role
 from ltrain_collector.signals import LOGS
-from ltrain_collector.store import Store
 from ltrain_train.policy import Policies
 from ltrain_transforms.datasets import build
 from ltrain_transforms.recipe import Recipe
@@ -108,8 +107,7 @@ def write_project(folder: Path, store: Path) -> None:
     (folder / "otel-config").symlink_to(ROOT / "otel-config")
     (folder / "traces").mkdir()
     shutil.copy(ROOT / "tests/fixtures/langchain__traceloop-0.62.4.otlp.json", folder / "traces")
-    with Store.open(f"chdb://{store}") as opened:
-        opened.migrate()
+    with open_empty_store(store) as opened:
         for run in RUNS:
             insert_otlp(opened, scene(run).request())
         insert_otlp(opened, log_record("demo"), LOGS)

@@ -16,9 +16,9 @@ import pytest
 import typer
 from tests.docs.blocks import BLOCKS, ROOT, Block, parametrize
 from tests.docs.project import Project
+from tests.otlp import open_empty_store
 
 from ltrain.cli import app
-from ltrain_collector.store import Store
 from ltrain_instrument.instrumentors.choice import DISABLED
 
 
@@ -155,8 +155,7 @@ def test_commands_run(block: Block, project: Project) -> None:
 
 @parametrize("sql")
 def test_statements_run(block: Block, tmp_path: Path) -> None:
-    with Store.open(f"chdb://{tmp_path}/store") as store:
-        store.migrate()
+    with open_empty_store(tmp_path / "store") as store:
         store.command(block.text)
 
 

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 from tests.docs.blocks import ROOT, read_blocks
-from tests.otlp import insert_otlp
+from tests.otlp import insert_otlp, open_empty_store
 from tests.transforms.conftest import Scene
 
-from ltrain_collector.store import Store
 from ltrain_transforms.datasets import build
 from ltrain_transforms.recipe import Recipe
 
@@ -34,8 +33,7 @@ def test_the_worked_example_is_what_a_build_computes(tmp_path: Path) -> None:
         attempt.llm("write", (1, 2, 3, 4, 5, 6), (7,), text="3")
         attempt.evaluate(value)
         attempt.close()
-    with Store.open(f"chdb://{tmp_path}/store") as store:
-        store.migrate()
+    with open_empty_store(tmp_path / "store") as store:
         insert_otlp(store, scene.request())
         dataset = build(store, recipe, tmp_path / "dataset")
     rollouts = {

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 import pytest
-from tests.otlp import insert_otlp
+from tests.otlp import insert_otlp, open_empty_store
 
-from ltrain_collector.store import Store
 from ltrain_transforms.datasets.pipeline import derive
 from ltrain_transforms.recipe import Policy, Recipe, Reward
 from ltrain_transforms.source import Selection, read_spans
@@ -33,8 +32,7 @@ def test_a_rollout_below_an_unsampled_caller_is_built(
     assert server.parent == CALLER
     ((_, headers, _),) = model.requests
     assert headers["traceparent"].endswith("-01")
-    with Store.open(f"chdb://{tmp_path}/store") as store:
-        store.migrate()
+    with open_empty_store(tmp_path / "store") as store:
         for _, _, body in sink.requests:
             insert_otlp(store, body)
         recipe = Recipe(policy=(Policy(name="m"),), reward=(REWARD,))

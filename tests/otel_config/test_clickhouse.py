@@ -16,8 +16,7 @@ import yaml
 from setup import cluster, dashboards
 from tests.otel_config.collector import FOLDER, ROOT
 from tests.otel_config.macros import expanded
-
-from ltrain_collector.store import Store
+from tests.otlp import open_empty_store
 
 CLICKHOUSE = ROOT / "clickhouse"
 USERS = CLICKHOUSE / "users.xml"
@@ -121,8 +120,7 @@ def test_rows_of_a_new_store_are_written_again_as_they_are() -> None:
 
 
 def test_tables_of_a_cluster_have_the_columns_of_the_store(ask: Ask, tmp_path: Path) -> None:
-    with Store.open(f"chdb://{tmp_path}/store") as store:
-        store.migrate()
+    with open_empty_store(tmp_path / "store") as store:
         tables = store.query(
             "SELECT name FROM system.tables WHERE database = 'otel' AND engine LIKE '%MergeTree'"
         )["name"].to_list()

@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, Sp
 from setup import dashboards
 from setup.dashboards import Dashboard, Panel
 from tests.otel_config.macros import expanded
-from tests.otlp import insert_otlp
+from tests.otlp import insert_otlp, open_empty_store
 from tests.transforms.test_fixtures import FIXTURES, requests
 
 from ltrain_collector.store import Store
@@ -80,8 +80,7 @@ def write_run(provider: TracerProvider) -> None:
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    with Store.open(f"chdb://{tmp_path_factory.mktemp('boards')}/store") as opened:
-        opened.migrate()
+    with open_empty_store(tmp_path_factory.mktemp("boards") / "store") as opened:
         for path in sorted(FIXTURES.glob("*.otlp.json")):
             if ".logs." not in path.name:
                 for body in requests(path.name, stamped=False):

@@ -13,7 +13,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from polars.testing import assert_frame_equal
 from tests.fork_server import ltrain_command
-from tests.otlp import insert_otlp
+from tests.otlp import insert_otlp, open_empty_store
 
 from ltrain_collector.admin import backup, restore
 from ltrain_collector.admin.archive import LIST, SUMS
@@ -72,8 +72,7 @@ def test_a_backup_restores_no_views_functions_or_tables(
         folder.command(sql)
     backup(folder, tmp_path / "copy")
     folder.close()
-    with Store.open(f"chdb://{tmp_path}/clean") as clean:
-        clean.migrate()
+    with open_empty_store(tmp_path / "clean") as clean:
         before = clean.query(OBJECTS)
         assert restore(clean, tmp_path / "copy") == 2
         assert_frame_equal(clean.query(OBJECTS), before)
@@ -138,8 +137,7 @@ def test_a_backup_of_a_newer_ltrain_is_refused(
     folder.command("INSERT INTO otel.ltrain_migrations (step, version) VALUES ('99_later', 99)")
     backup(folder, tmp_path / "copy")
     folder.close()
-    with Store.open(f"chdb://{tmp_path}/clean") as clean:
-        clean.migrate()
+    with open_empty_store(tmp_path / "clean") as clean:
         before = clean.query(OBJECTS)
         with pytest.raises(StoreNewer, match=r"99_later.*pip install --upgrade"):
             restore(clean, tmp_path / "copy")

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
-from tests.otlp import insert_otlp
+from tests.otlp import insert_otlp, open_empty_store
 from tests.property_examples import examples
 from tests.security.hostile import (
     BROKEN,
@@ -316,14 +316,12 @@ def test_a_rule_gives_null_only_where_it_fails() -> None:
 def test_a_store_of_hostile_traces_is_built(tmp_path: Path) -> None:
     from tests.security.stored import request
 
-    from ltrain_collector.store import Store
     from ltrain_transforms.datasets import build
     from ltrain_transforms.exports import BadExport, ExportOptions, export_dataset
     from ltrain_transforms.reports import report_rules
     from ltrain_transforms.source import Selection
 
-    with Store.open(f"chdb://{tmp_path}/store") as store:
-        store.migrate()
+    with open_empty_store(tmp_path / "store") as store:
         insert_otlp(store, request([trace(seed) for seed in range(150)]))
         made = build(store, RECIPES, tmp_path / "out", run="r", mode="all")
         assert made.counts["executions"] > 100

@@ -18,7 +18,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from tests import http_requests
-from tests.otlp import insert_otlp
+from tests.otlp import insert_otlp, open_empty_store
 from tests.transforms.conftest import RECIPE, RUNNER, Attempt, Attributes, Scene, tokens
 from tests.up import Up, start_up
 
@@ -61,8 +61,7 @@ def up(home: Path) -> Iterator[Up]:
 
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    with Store.open(f"chdb://{tmp_path_factory.mktemp('opened')}/store") as opened:
-        opened.migrate()
+    with open_empty_store(tmp_path_factory.mktemp("opened") / "store") as opened:
         yield opened
 
 

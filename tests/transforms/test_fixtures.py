@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 from google.protobuf.json_format import ParseDict
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from tests.otlp import insert_otlp
+from tests.otlp import insert_otlp, open_empty_store
 from tests.transforms.made import texts
 
 from ltrain_collector.signals import LOGS, otlp_json
@@ -63,8 +63,7 @@ def _with_base64_ids(node: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    with Store.open(f"chdb://{tmp_path_factory.mktemp('store')}/store") as opened:
-        opened.migrate()
+    with open_empty_store(tmp_path_factory.mktemp("store") / "store") as opened:
         yield opened
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from tests.otlp import open_empty_store
 
 from ltrain_collector.store import Store
 from ltrain_collector.transfer.importing import import_files
@@ -23,8 +24,7 @@ Tables = dict[str, pl.DataFrame]
 
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    with Store.open(f"chdb://{tmp_path_factory.mktemp('store')}/store") as opened:
-        opened.migrate()
+    with open_empty_store(tmp_path_factory.mktemp("store") / "store") as opened:
         yield opened
 
 

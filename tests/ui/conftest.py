@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
 from tests.fork_server import ltrain_command
-from tests.otlp import insert_otlp
+from tests.otlp import insert_otlp, open_empty_store
 from tests.transforms.conftest import RECIPE, Attributes, Scene
 from tests.transforms.reports.test_policy import publish
 
-from ltrain_collector.store import Store
 from ltrain_transforms.datasets import build, dataset_folder
 from ltrain_transforms.recipe import Recipe
 
@@ -71,8 +70,7 @@ def make_home(folder: Path) -> Home:
     hostile.evaluate(0.0, name=EVIL)
     hostile.close()
     datasets = []
-    with Store.open(f"chdb://{folder}/.ltrain/store") as store:
-        store.migrate()
+    with open_empty_store(folder / ".ltrain/store") as store:
         insert_otlp(store, scene.request())
         for wave in range(WAVES):
             out = dataset_folder(folder / ".ltrain", "demo", "train", wave)

@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
-from tests.otlp import insert_otlp
+from tests.otlp import insert_otlp, open_empty_store
 from tests.transforms.conftest import RECIPE, Scene
 from tests.ui.conftest import EVIL, Home
 from tests.ui.test_pages import page, press, signed_in
 
-from ltrain_collector.store import Store
 from ltrain_instrument.machine import visible
 from ltrain_transforms.datasets import build, dataset_folder
 from ltrain_transforms.recipe import Recipe
@@ -50,8 +49,7 @@ def scene() -> Scene:
 def home(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> Home:
     folder = tmp_path_factory.mktemp("large")
     (folder / "ltrain.toml").write_text(RECIPE)
-    with Store.open(f"chdb://{folder}/.ltrain/store") as store:
-        store.migrate()
+    with open_empty_store(folder / ".ltrain/store") as store:
         insert_otlp(store, scene.request())
         out = dataset_folder(folder / ".ltrain", "demo", "train", 0)
         built = build(store, Recipe.load(folder / "ltrain.toml"), out, wave=0)

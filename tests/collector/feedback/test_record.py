@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.otlp import insert_otlp
+from tests.otlp import insert_otlp, open_empty_store
 
 from ltrain_collector.errors import Malformed
 from ltrain_collector.feedback import parse_feedback, read_times, to_request
-from ltrain_collector.store import Store
 
 TRACE = "0123456789abcdef0123456789abcdef"
 
@@ -58,8 +57,7 @@ def test_a_repeated_id_is_stored_once(tmp_path: Path) -> None:
             {"rollout": "r1", "name": "thumbs", "value": 0.5},
         )
     )
-    with Store.open(f"chdb://{tmp_path}/store") as store:
-        store.migrate()
+    with open_empty_store(tmp_path / "store") as store:
         for now in (1_700_000_000_000_000_000, 1_700_000_009_000_000_000):
             request = to_request(feedback, now, read_times(store, feedback))
             insert_otlp(store, request.SerializeToString())

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.otlp import insert_otlp
+from tests.otlp import insert_otlp, open_empty_store
 
 from ltrain_collector.errors import BadFeedback, NoTarget
 from ltrain_collector.feedback import record_reward
@@ -17,8 +17,7 @@ FIRST, SECOND = "11" + "a" * 30, "11" + "b" * 30
 @pytest.fixture
 def dsn(tmp_path: Path, request_of: Callable[..., bytes]) -> Iterator[str]:
     address = f"chdb://{tmp_path}/store"
-    with Store.open(address) as store:
-        store.migrate()
+    with open_empty_store(tmp_path / "store") as store:
         insert_otlp(store, request_of((0x11, 1), ltrain__rollout__id="77abc"))
         insert_otlp(store, request_of((0x12, 2), session__id="chat-7"))
         insert_otlp(store, request_of((0x13, 3), gen_ai__conversation__id="chat-8"))

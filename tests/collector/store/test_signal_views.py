@@ -6,7 +6,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
 )
 from polars.testing import assert_frame_equal
-from tests.otlp import insert_otlp
+from tests.otlp import insert_otlp, open_empty_store
 
 from ltrain_collector.signals import LOGS, METRICS
 from ltrain_collector.store.trace_store import Store
@@ -45,8 +45,7 @@ def points() -> bytes:
 def test_a_table_that_the_exporter_made_reads_the_same(tmp_path: Path, table: str) -> None:
     view = table.replace("otel_", "")
     ordered = f"SELECT * EXCEPT (IngestedAt) FROM {view} ORDER BY ALL"
-    with Store.open(f"chdb://{tmp_path}/ours") as ours:
-        ours.migrate()
+    with open_empty_store(tmp_path / "ours") as ours:
         insert_otlp(ours, records(), LOGS)
         insert_otlp(ours, points(), METRICS)
         expected = ours.query(ordered)

@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
-from tests.otlp import insert_otlp
+from tests.otlp import insert_otlp, open_empty_store
 
 from ltrain_collector.dsn import Server
 from ltrain_collector.errors import (
@@ -191,8 +191,7 @@ ORDER BY (ServiceName, SpanName, toDateTime(Timestamp))
 def test_a_table_that_the_exporter_made_reads_the_same(
     tmp_path: Path, request_of: Callable[..., bytes], name: str
 ) -> None:
-    with Store.open(f"chdb://{tmp_path}/ours") as ours:
-        ours.migrate()
+    with open_empty_store(tmp_path / "ours") as ours:
         insert_otlp(ours, request_of((1, 1), (1, 2), ltrain__rollout__id="r", ltrain__wave="3"))
         expected = ours.query("SELECT * EXCEPT (IngestedAt) FROM otel.spans ORDER BY SpanId")
         copied = ours.query("SELECT * FROM otel.otel_traces")

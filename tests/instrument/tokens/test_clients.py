@@ -19,9 +19,8 @@ from typing import Any
 import pytest
 from tests.fake_vllm import FakeVllm, logprob
 from tests.instrument.conftest import AGENTS, LAUNCHER, ReceivedSpan, Sink, Start
-from tests.otlp import insert_otlp
+from tests.otlp import insert_otlp, open_empty_store
 
-from ltrain_collector.store import Store
 from ltrain_transforms.calls import calls
 from ltrain_transforms.recipe import Source
 from ltrain_transforms.source import Selection, read_spans
@@ -262,8 +261,7 @@ def test_the_call_is_below_the_clients_span_and_above_failed_requests(run: Run) 
 def test_each_rollouts_call_is_one_with_its_tokens(run: Run, tmp_path: Path) -> None:
     first, last = run.spans("once")
     assert (first.status, last.status) == (2, 0)
-    with Store.open(f"chdb://{tmp_path}/store") as store:
-        store.migrate()
+    with open_empty_store(tmp_path / "store") as store:
         for _, _, request in run.sink.requests:
             insert_otlp(store, request)
         spans, _ = read_spans(store, Source(), Selection())

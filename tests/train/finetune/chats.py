@@ -3,11 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from tests.otlp import insert_otlp
+from tests.otlp import insert_otlp, open_empty_store
 from tests.transforms.conftest import Scene
 from tests.transforms.exports.conftest import Talking, message
 
-from ltrain_collector.store import Store
 from ltrain_train.updates import OfflineOptions
 
 RECIPE = """
@@ -33,11 +32,9 @@ def add_chats(scene: Scene, *, tasks: int = 8) -> list[Talking]:
 
 def write_store(folder: Path, scene: Scene) -> str:
     """Write the spans of a scene to a store and return its name."""
-    name = f"chdb://{folder / 'store'}"
-    with Store.open(name) as store:
-        store.migrate()
+    with open_empty_store(folder / "store") as store:
         insert_otlp(store, scene.request())
-    return name
+    return f"chdb://{folder / 'store'}"
 
 
 def write_recipe(folder: Path, text: str = RECIPE) -> Path:

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 from tests.fake_vllm import logprob
-from tests.otlp import insert_otlp
+from tests.otlp import insert_otlp, open_empty_store
 
-from ltrain_collector.store import Store
 from ltrain_instrument.allow import Allow
 from ltrain_transforms.calls import calls
 from ltrain_transforms.recipe import Source
@@ -27,8 +26,7 @@ def test_the_choice_that_the_agent_continues_is_marked(
     history = [question, answer, {"role": "user", "content": "w7"}]
     body = {"model": "policy", "messages": history, "temperature": 1}
     assert stage.post("/v1/chat/completions", body, key=key).status_code == 200
-    with Store.open(f"chdb://{tmp_path}/spans") as store:
-        store.migrate()
+    with open_empty_store(tmp_path / "spans") as store:
         for request in stage.otlp_requests():
             insert_otlp(store, request)
         spans, _ = read_spans(store, Source(), Selection())

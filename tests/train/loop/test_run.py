@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from tests.otlp import insert_otlp
+from tests.otlp import insert_otlp, open_empty_store
 
-from ltrain_collector.store import Store
 from ltrain_train.loop.run import warn_of_long_prompts
 
 
@@ -26,8 +25,7 @@ def llm_call(input_tokens: int, operation: str = "chat") -> bytes:
 def test_a_stored_prompt_that_the_gateway_would_refuse_is_a_warning(
     tmp_path: Path, limit: int | None, warns: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with Store.open(f"chdb://{tmp_path}/store") as store, caplog.at_level(logging.WARNING):
-        store.migrate()
+    with open_empty_store(tmp_path / "store") as store, caplog.at_level(logging.WARNING):
         warn_of_long_prompts(store, 1)  # there is none yet
         assert not caplog.text
         for tokens in (7, 1200):

@@ -6,9 +6,8 @@ from typing import Any
 
 import polars as pl
 import pytest
-from tests.otlp import insert_otlp
+from tests.otlp import insert_otlp, open_empty_store
 
-from ltrain_collector.store import Store
 from ltrain_train.rollout import Runner, Task
 from ltrain_train.workers import Outcome
 from ltrain_transforms.datasets import derive
@@ -40,8 +39,7 @@ def tables(outside: Any, tmp_path: Path) -> Callable[[], dict[str, pl.DataFrame]
     def derive_tables() -> dict[str, pl.DataFrame]:
         (tmp_path / "ltrain.toml").write_text(RECIPE)
         recipe = Recipe.load(tmp_path / "ltrain.toml")
-        with Store.open(f"chdb://{tmp_path}/traces") as store:
-            store.migrate()
+        with open_empty_store(tmp_path / "traces") as store:
             for request in outside.requests:
                 insert_otlp(store, request)
             spans, _ = read_spans(store, recipe.source, Selection())

@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.otlp import insert_otlp
+from tests.otlp import insert_otlp, open_empty_store
 
-from ltrain_collector.store import Store
 from ltrain_train.rollout import Runner, finished_rollouts
 from ltrain_train.rollout.rewards import RewardFailed
 from ltrain_train.rollout.tasks import Task
@@ -28,8 +27,7 @@ def test_a_rollout_is_finished_when_its_outcome_counts(
     counted = {
         str(r.identity.rollout): r.outcome.value for r in results if r.outcome in COUNTED_OUTCOMES
     }
-    with Store.open(f"chdb://{tmp_path / 'store'}") as store:
-        store.migrate()
+    with open_empty_store(tmp_path / "store") as store:
         for request in outside.requests:
             insert_otlp(store, request)
         assert finished_rollouts(store, "r", "train", 1) == counted

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 from tests.fork_server import ltrain_command
-from tests.otlp import insert_otlp
+from tests.otlp import insert_otlp, open_empty_store
 
-from ltrain_collector.store import Store
 from ltrain_instrument import attributes
 from ltrain_instrument.identity import Identity, rollout_id
 from ltrain_train.rollout import AgentProgram, score
@@ -167,8 +166,7 @@ def test_a_rollout_that_was_not_recorded_completely_is_not_judged(
     result = {"text": "secret-1 \ud800 " + "x" * 20_000}
     write_rollout(home, result, contents, ended)
     outside.wait_spans(1 + ended, rollout="1" * 32)
-    with Store.open(f"chdb://{tmp_path / 'store'}") as store:
-        store.migrate()
+    with open_empty_store(tmp_path / "store") as store:
         for request in outside.requests:
             insert_otlp(store, request)
         (rollout,) = read_rollouts(store, "r")

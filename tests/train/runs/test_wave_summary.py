@@ -3,9 +3,8 @@
 from pathlib import Path
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from tests.otlp import insert_otlp
+from tests.otlp import insert_otlp, open_empty_store
 
-from ltrain_collector.store import Store
 from ltrain_instrument.identity import Identity
 from ltrain_train.runs.wave_summary import WaveSummary, summarize_groups
 from ltrain_train.workers import Outcome, RolloutResult, WaveResult
@@ -17,8 +16,7 @@ def test_a_rollout_counts_with_its_last_attempt(tmp_path: Path) -> None:
     _close(request, "r1", attempt=1, outcome="error")
     _close(request, "r2", attempt=0, outcome="ok", reward=0.5)
     _close(request, "r3", attempt=0, outcome="ok", reward=0.5, task="t2")
-    with Store.open(f"chdb://{tmp_path}/store") as store:
-        store.migrate()
+    with open_empty_store(tmp_path / "store") as store:
         insert_otlp(store, request.SerializeToString())
         summary = summarize_groups(store, "demo", "train", [(1, "t1"), (0, "t2")])
     assert summary.outcomes == {"error": 1, "ok": 1}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from tests.otlp import insert_otlp
+from tests.otlp import insert_otlp, open_empty_store
 from tests.transforms.conftest import NOON, RECIPE, Scene
 from tests.transforms.datasets.test_lineage import add_group
 
@@ -72,8 +72,7 @@ def test_a_watch_after_a_run_trains_only_on_new_rollouts_and_continues_the_optim
 ) -> None:
     scene = Scene()
     first = add_group(scene, (0, 0, 0, 0))
-    with Store.open(f"chdb://{tmp_path}/store") as store:
-        store.migrate()
+    with open_empty_store(tmp_path / "store") as store:
         insert_otlp(store, scene.request())
         run = train(plan, store)
         assert (run.version, dict(run.update.left_out.reasons)) == (1, {})

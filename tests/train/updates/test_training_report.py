@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.otlp import insert_otlp
+from tests.otlp import insert_otlp, open_empty_store
 from tests.transforms.conftest import Attempt, Scene
 from tests.transforms.datasets.test_lineage import write_version
 from tests.transforms.show.test_cli import ltrain
@@ -68,8 +68,8 @@ def talk(scene: Scene, thumbs: Iterable[float | None], **llm: Any) -> None:
 
 def store_traces(folder: Path, scene: Scene, source: str = 'execution = "session"') -> None:
     (folder / "ltrain.toml").write_text(RECIPE.replace("SOURCE", source))
-    with Store.open(f"chdb://{folder}/store") as store:
-        store.migrate()
+    path = folder / "store"
+    with Store.open(f"chdb://{path}") if path.exists() else open_empty_store(path) as store:
         insert_otlp(store, scene.request())
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from polars.testing import assert_frame_equal
-from tests.otlp import insert_otlp
+from tests.otlp import insert_otlp, open_empty_store
 from tests.up import start_up
 
 from ltrain_collector.store import Store
@@ -91,8 +91,7 @@ def test_workers_read_the_batches_of_a_server_themselves(
     scene: Any, recipe: Recipe, tmp_path: Path
 ) -> None:
     fill(scene)
-    with Store.open(f"chdb://{tmp_path}/store") as store:
-        store.migrate()
+    with open_empty_store(tmp_path / "store") as store:
         insert_otlp(store, scene.request())
         build(store, recipe, tmp_path / "alone", spans_a_batch=40)
     up = start_up(tmp_path / "store")

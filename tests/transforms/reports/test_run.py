@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.otlp import insert_otlp
+from tests.otlp import insert_otlp, open_empty_store
 
 from ltrain_collector.store import Store
 from ltrain_transforms.recipe import Recipe
@@ -49,8 +49,7 @@ def shown(scene: Any, recipe_file: Path, monkeypatch: pytest.MonkeyPatch) -> Rep
     late = {"ltrain.rollout.spans": 0}
     report = {"process": "worker", "start": early.spans[0].start + 90 * SECOND}
     early.emit("ltrain.process", "ltrain.instrument", late, **report)
-    with Store.open(f"chdb://{recipe_file.parent}/store") as store:
-        store.migrate()
+    with open_empty_store(recipe_file.parent / "store") as store:
         insert_otlp(store, scene.request())
     found = look_up("demo", home=Path(".ltrain"), dsn=f"chdb://{recipe_file.parent}/store")
     assert isinstance(found, Report)

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.otlp import insert_otlp
+from tests.otlp import insert_otlp, open_empty_store
 
-from ltrain_collector.store import Store
 from ltrain_instrument.machine import visible
 from ltrain_transforms.errors import NothingToShow
 from ltrain_transforms.reports.report import Chart, Facts, Grid, Report
@@ -60,8 +59,7 @@ def shown(scene: Any, recipe_file: Path, monkeypatch: pytest.MonkeyPatch) -> Cal
     monkeypatch.chdir(recipe_file.parent)
 
     def of(identifier: str) -> str:
-        with Store.open(f"chdb://{recipe_file.parent}/store") as store:
-            store.migrate()
+        with open_empty_store(recipe_file.parent / "store") as store:
             insert_otlp(store, scene.request())
         dsn = f"chdb://{recipe_file.parent}/store"
         found = look_up(identifier, home=recipe_file.parent / ".ltrain", dsn=dsn)
