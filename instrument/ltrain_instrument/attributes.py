@@ -113,6 +113,8 @@ EVALUATION_EXPLANATION = "gen_ai.evaluation.explanation"
 """Reason of the reward, one sentence; defined by OpenTelemetry."""
 CONVERSATION_ID = "gen_ai.conversation.id"
 """The session of a span; on an evaluation the session it judges; defined by OpenTelemetry."""
+CONVERSATION_PREFIX = "conv-"
+"""The beginning of the id of a conversation that ltrain found by content."""
 USER_NAME = "user.name"
 """Who gave feedback by hand: a user of the machine, or a key; defined by OpenTelemetry."""
 

@@ -17,7 +17,9 @@ from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 
 from ltrain_instrument import addresses, patches, settings
+from ltrain_instrument.conversations import ConversationProcessor
 from ltrain_instrument.delivery import SpoolSpanProcessor
+from ltrain_instrument.errors import BadSetting
 from ltrain_instrument.frameworks import langchain_bridge
 from ltrain_instrument.identity import Identity
 from ltrain_instrument.instrumentors import InstrumentorLoader, choice, find_function
@@ -113,7 +115,7 @@ class LtrainConfigurator(_OTelSDKConfigurator):
         if not has_config_file:
             options |= {
                 "resource_attributes": {**options.get("resource_attributes", {}), **instance},
-                "span_processors": [span_counter, sanitizer],
+                "span_processors": [span_counter, *_conversations(), sanitizer],
                 "export_span_processor": partial(_create_export_processor, spool_processors),
             }
         try:
@@ -200,6 +202,15 @@ def _set_found_endpoint() -> None:
     name = addresses.GRPC if is_grpc else addresses.OTLP
     if found := addresses.find_address(settings.HOME.read(), name):
         os.environ.setdefault(settings.OTLP_ENDPOINT.name, found)
+
+
+def _conversations() -> list[SpanProcessor]:
+    """Return the processor that joins calls by content, unless it is switched off."""
+    try:
+        return [ConversationProcessor()] if settings.CONVERSATIONS.read() else []
+    except BadSetting as error:  # an invalid setting must not cost the agent its spans
+        _logger.warning("ltrain: %s", error)
+        return []
 
 
 def _disable_log_export() -> None:

@@ -119,6 +119,13 @@ def _parse_names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
+def _parse_conversations(text: str) -> bool:
+    """Return whether calls are joined by content."""
+    if text not in ("content", "off"):
+        raise ValueError("content or off is expected")
+    return text == "content"
+
+
 LIMITS = ("seconds", "memory", "rows", "disk", "statement", "parallel", "queued")
 """Of one role's queries: seconds, MiB, rows, MiB, KiB, queries at a time, queries that wait."""
 
@@ -230,6 +237,13 @@ POLICY_URLS = Setting(
     "them, separated by commas. ltrain requests token ids for calls below these URLs and records "
     "them.",
 )
+CONVERSATIONS = Setting(
+    "LTRAIN_CONVERSATIONS",
+    _parse_conversations,
+    "content",
+    "How model calls without a parent, a session and a rollout become conversations: `content`, a "
+    "call that repeats an earlier call and its answer continues it; `off`, each stands alone.",
+)
 POLICY_VERSION = Setting(
     "LTRAIN_POLICY_VERSION",
     _parse_optional_integer,
@@ -303,6 +317,7 @@ SETTINGS: tuple[Setting[Any], ...] = (
     WORKER_KEY,
     ALLOW_HOSTS,
     POLICY_URLS,
+    CONVERSATIONS,
     POLICY_VERSION,
     VLLM_PYTHON,
     LEARNER_BACKEND,

@@ -43,7 +43,7 @@ def _table(lines: list[Line]) -> Table:
             table.add_column(
                 name,
                 justify="right" if name in NUMBERS else "left",
-                no_wrap=name in NUMBERS or name in ("started", "id"),
+                no_wrap=name in NUMBERS or name in ("started", "id", "session"),
                 overflow="fold",
             )
     for row in rows:
@@ -52,13 +52,14 @@ def _table(lines: list[Line]) -> Table:
 
 
 NUMBERS = ("llm", "tools", "tokens", "err", "s")
-HEADINGS = ("started", "id", "run", "mode", "agents", *NUMBERS, "reward")
+HEADINGS = ("started", "id", "session", "run", "mode", "agents", *NUMBERS, "reward")
 
 
 def _cells(line: Line) -> tuple[str, ...]:
     return (
         f"{line.started:%m-%d %H:%M:%S}",
         line.id[:ID_CHARACTERS],
+        line.session[:ID_CHARACTERS],
         line.run,
         line.mode,
         ", ".join(line.agents),

@@ -131,7 +131,7 @@ def _newest_run(store: Store) -> str | None:
 
 def _execution(store: Store, run: str | None) -> Literal["rollout", "session", "trace"]:
     """Return the unit that is rewarded: production requests have no rollout, and feedback of a
-    conversation has no trace.
+    conversation has no trace. Calls that were joined by content are traces of one conversation.
     """
     if run is not None:
         return "rollout"
@@ -139,10 +139,12 @@ def _execution(store: Store, run: str | None) -> Literal["rollout", "session", "
     sql = (
         f"SELECT countIf(RolloutId != '' AND NOT {judged}) AS rollouts, "
         f"countIf(NOT {judged}) AS spans, "
-        f"countIf({judged} AND SessionId != '') AS judged_sessions FROM otel.spans"
+        f"countIf({judged} AND SessionId != '') AS judged_sessions, "
+        f"countIf(startsWith(SessionId, '{attributes.CONVERSATION_PREFIX}')) AS joined_calls "
+        "FROM otel.spans"
     )
     row = store.query(f"{sql} WHERE {MODE_SQL} = 'prod'").row(0, named=True)
-    if row["judged_sessions"]:
+    if row["judged_sessions"] or row["joined_calls"]:
         return "session"
     return "rollout" if row["rollouts"] and row["rollouts"] == row["spans"] else "trace"
 
