@@ -113,6 +113,15 @@ def test_traffic_becomes_a_recipe_of_mode_prod(store: Store, tmp_path: Path) -> 
     assert lines[-1] == f"      ltrain run {tmp_path}/ltrain.toml --once --dry-run"
 
 
+def test_conversations_by_content_make_sessions_the_executions(
+    store: Store, tmp_path: Path
+) -> None:
+    fill_with_traffic(store, session="conv-0123456789abcdef")
+    lines = write_starter(take_survey(store), tmp_path)
+    assert Recipe.load(tmp_path / "ltrain.toml").source.execution == "session"
+    assert lines[0].startswith("Read 1 executions with 3 LLM calls")
+
+
 def test_feedback_of_sessions_makes_sessions_the_executions(store: Store, tmp_path: Path) -> None:
     fill_with_traffic(store, session="s-1")
     feedback = [Feedback(session="s-1", name="thumbs", value=1)]
