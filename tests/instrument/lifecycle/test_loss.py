@@ -44,8 +44,17 @@ def test_spans_survive_an_exit(
         assert child.resource["service.instance.id"] != process.resource["service.instance.id"]
 
 
-@pytest.mark.parametrize("exit_method", ["sleep", "spin", "flushing"])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    ("exit_method", "number"),
+    [
+        ("sleep", signal.SIGTERM),
+        ("spin", signal.SIGTERM),
+        ("flushing", signal.SIGTERM),
+        ("sleep", signal.SIGHUP),
+        pytest.param("spin", signal.SIGHUP, marks=pytest.mark.nightly),
+        pytest.param("flushing", signal.SIGHUP, marks=pytest.mark.nightly),
+    ],
+)
 def test_spans_survive_a_signal(
     start: Start, sink: Sink, exit_method: str, number: signal.Signals
 ) -> None:
@@ -91,7 +100,6 @@ def test_a_signal_has_the_same_effect_as_without_ltrain(
     assert {name: len(sink.named(name)) for name in extra} == extra
 
 
-@pytest.mark.parametrize("status", [200, 503])
 @pytest.mark.parametrize(
     ("exit_method", "code"),
     [
@@ -104,9 +112,32 @@ def test_a_signal_has_the_same_effect_as_without_ltrain(
     ],
 )
 def test_every_ended_span_survives_an_immediate_crash(
-    start: Start, sink: Sink, tmp_path: Path, exit_method: str, code: int, status: int
+    start: Start, sink: Sink, tmp_path: Path, exit_method: str, code: int
 ) -> None:
-    sink.status = status
+    _assert_left_over(start, sink, tmp_path, exit_method, code)
+
+
+@pytest.mark.parametrize(
+    ("exit_method", "code"),
+    [
+        ("SIGKILL", -signal.SIGKILL),
+        pytest.param("abort", -signal.SIGABRT, marks=pytest.mark.nightly),
+        pytest.param("segmentation fault", -signal.SIGSEGV, marks=pytest.mark.nightly),
+        pytest.param("recursion", -signal.SIGSEGV, marks=pytest.mark.nightly),
+        pytest.param("SIGSEGV", -signal.SIGSEGV, marks=pytest.mark.nightly),
+        pytest.param("_exit of C", 7, marks=pytest.mark.nightly),
+    ],
+)
+def test_every_span_of_a_crash_survives_a_collector_that_fails(
+    start: Start, sink: Sink, tmp_path: Path, exit_method: str, code: int
+) -> None:
+    sink.status = 503
+    _assert_left_over(start, sink, tmp_path, exit_method, code)
+
+
+def _assert_left_over(
+    start: Start, sink: Sink, tmp_path: Path, exit_method: str, code: int
+) -> None:
     assert start("leaving", exit_method, **IDENTITY).wait()[0] == code
     sink.status = 200
     _send_leftover_spans(sink, tmp_path)

@@ -136,7 +136,9 @@ def outcome(rollout: Attempt) -> str:
     return str(rollout.spans[-1].attributes["ltrain.rollout.outcome"])
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in (2, 3))]
+)
 def test_every_report_counts_as_the_build_does(
     scene: Scene, store: Store, recipe: Recipe, tmp_path: Path, seed: int
 ) -> None:
