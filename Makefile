@@ -7,7 +7,7 @@ TYPED := $(PACKAGES) setup tests examples benchmarks
 BIN := .venv/bin
 # These tests start vLLM or a learner: two groups at a time, each in one process, long ones first
 MODELS := tests/end_to_end tests/chaos tests/train/learner tests/train/gateway/test_real_vllm.py \
-  tests/train/gateway/test_real_adapters.py
+  tests/train/gateway/test_real_adapters.py tests/train/gateway/test_real_masks.py
 # Agents of common frameworks, in their own environments, two at a time; one process rewrites a page
 FRAMEWORKS := tests/frameworks
 # Each example with the real model

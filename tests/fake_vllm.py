@@ -90,6 +90,8 @@ class FakeVllm:
         """Its answer to /v1/models; None: its model."""
         self.garbage: str | None = None
         """What it answers to every call, with status 200; None: as vLLM does."""
+        self.rendered: list[dict[str, Any]] = []
+        """The requests whose sampling it returned."""
         self.tokenized: list[dict[str, Any]] = []
         """The prompts whose tokens it counted."""
         self.aborted = threading.Event()
@@ -104,6 +106,23 @@ class FakeVllm:
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def render(self, body: dict[str, Any]) -> tuple[int, Any]:
+        """Return the sampling of a request, with the grammar that vLLM would apply."""
+        format_, tools = body.get("response_format") or {}, body.get("tools") or []
+        outputs = body.get("structured_outputs")
+        if format_.get("type") == "json_schema":
+            outputs = {"json": format_["json_schema"]["schema"]}
+        elif format_.get("type") == "json_object":
+            outputs = {"json_object": True}
+        elif tools and (
+            body.get("tool_choice") not in (None, "auto", "none")
+            or any(tool["function"].get("strict") for tool in tools)
+        ):
+            outputs = {"json": tools[0]["function"]["parameters"]}
+        sampling: dict[str, Any] = {"structured_outputs": outputs, "stop_token_ids": []}
+        rendered = {"token_ids": [1], "sampling_params": sampling}
+        return 200, rendered if _is_chat(body) else [rendered]
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -128,6 +147,8 @@ def _handler(fake: FakeVllm, nagle: bool = False) -> type[BaseHTTPRequestHandler
                 return self._json(503 if fake.sick else 200, {})
             if self.path == "/weight_info":
                 return self._json(200, {"weight_version": fake.weights})
+            if self.path == "/version":
+                return self._json(200, {"version": "0.32.0"})
             if fake.model_list is not None:
                 return self._json(200, fake.model_list)
             model = {"id": "policy", "max_model_len": MAX_MODEL_LEN}
@@ -137,6 +158,9 @@ def _handler(fake: FakeVllm, nagle: bool = False) -> type[BaseHTTPRequestHandler
             body = json.loads(self._body() or b"null")
             if self.path == "/tokenize":
                 return self._tokenize(body)
+            if self.path.endswith("/render"):
+                fake.rendered.append(body)
+                return self._json(*fake.render(body))
             if not self.path.endswith("/completions"):
                 return self._admin(body)
             fake.requests.append(body)

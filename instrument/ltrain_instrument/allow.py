@@ -3,6 +3,7 @@ untrainable.
 """
 
 from enum import StrEnum
+from typing import Literal
 
 
 class Allow(StrEnum):
@@ -18,3 +19,7 @@ class Allow(StrEnum):
     """Images, audio and video: the prompt's token ids do not contain them."""
     EXTRA = "extra"
     """Request fields that ltrain does not know."""
+
+
+ConstrainedCalls = Literal["masked", "relaxed", "refused"]
+"""How calls with structured output are trained: the values of `train.constrained` of a recipe."""

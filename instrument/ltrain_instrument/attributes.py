@@ -44,7 +44,11 @@ RESPONSE_TOKEN_COUNT = "ltrain.response_token_count"
 ASKED = "ltrain.asked."
 """Prefix of sampling parameters as the agent requested them, where the gateway imposed others."""
 CONSTRAINED = "ltrain.constrained"
-"""True if decoding was guided: its probabilities cannot be recomputed."""
+"""True if decoding was guided: the server sampled from a part of the ids only."""
+CONSTRAINT = "ltrain.constraint"
+"""The grammar of guided decoding, JSON, with which the learner computes the server's masks again:
+`kind` (json, regex, grammar or structural_tag), `spec`, `stop_token_ids`, `server` (the version of
+vLLM)."""
 UNAVAILABLE = "ltrain.unavailable"
 """Fields that the server does not report, so that the call is not trained: `token_ids`, `logprobs`,
 `version`."""

@@ -13,7 +13,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Self
 
-from ltrain_instrument.allow import Allow
+from ltrain_instrument.allow import Allow, ConstrainedCalls
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.identity import Identity
 
@@ -62,6 +62,9 @@ class AttemptKey:
     """The sampling of calls of these policies, in place of `sampling`."""
     allow: tuple[Allow, ...] = ()
     """Untrainable request features that calls in mode `train` may use."""
+    constrained: ConstrainedCalls = "masked"
+    """How calls with structured output are sampled: with the server's masks, without them and with
+    a description in the prompt, or, in mode `train`, not at all."""
     pin_version: bool = False
     """Whether calls are refused when the version of the attempt's first call is gone."""
     max_calls: int = 0

@@ -16,12 +16,15 @@ Operation = Literal["chat", "text_completion"]
 MAX_BODY_BYTES = 64 << 20
 """Maximum bytes of a request that is parsed."""
 
-CONSTRAINTS = (
+GRAMMARS = (
     "structured_outputs",
     "guided_json",
     "guided_regex",
     "guided_choice",
     "guided_grammar",
+)
+"""Fields that allow the tokens of a grammar only."""
+FAVOURS = (
     "logit_bias",
     "allowed_token_ids",
     "bad_words",
@@ -32,7 +35,7 @@ CONSTRAINTS = (
     "watermarking",
     "vllm_xargs",
 )
-"""Fields that forbid or favour tokens independently of the model."""
+"""Fields that forbid or favour tokens in another way than a grammar."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,11 @@ class Request:
     """Whether the server may answer under another name than that in `body`."""
     provider: str = "vllm"
     """OpenTelemetry's `gen_ai.provider.name` of the server."""
+
+    @property
+    def favoured(self) -> bool:
+        """Whether a field forbids or favours tokens in another way than a grammar."""
+        return any(self.body.get(name) for name in FAVOURS)
 
     @property
     def choices(self) -> int:
@@ -168,5 +176,5 @@ def _is_constrained(body: dict[str, Any]) -> bool:
         (isinstance(format_, dict) and format_.get("type") != "text")
         or choice == "required"
         or isinstance(choice, dict)
-        or any(body.get(name) for name in CONSTRAINTS)
+        or any(body.get(name) for name in (*GRAMMARS, *FAVOURS))
     )

@@ -63,6 +63,12 @@ class CallSpan:
         if version is not None:
             self.span.set_attribute(attributes.POLICY_VERSION, version)
 
+    def mark_constrained(self, constraint: str = "") -> None:
+        """Record that the server masked ids, and its grammar if the masks can be computed again."""
+        self.span.set_attribute(attributes.CONSTRAINED, True)
+        if constraint and not self._request.favoured:
+            self.span.set_attribute(attributes.CONSTRAINT, constraint)
+
     def end_with_response(self, response: ModelResponse) -> None:
         """End the span with a complete response, whose last byte is not passed on yet."""
         self._set_response(response)

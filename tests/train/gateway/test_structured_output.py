@@ -1,16 +1,17 @@
-"""Structured output of every API is marked on the span; in mode `train` it must be allowed."""
+"""Structured output of every API is marked on the span with the grammar that the server applies."""
 
+import json
 from typing import Any
 
 import pytest
 
 from ltrain_instrument.allow import Allow
-from ltrain_instrument.tokens.request import CONSTRAINTS
+from ltrain_instrument.tokens.request import FAVOURS, GRAMMARS
 from ltrain_train.gateway.trainable_requests import REQUIRED_ALLOW
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
-USER = [{"role": "user", "content": "w3"}]
-OPENAI_TOOL = {"type": "function", "function": {"name": "f", "parameters": SCHEMA}}
+USER: list[dict[str, Any]] = [{"role": "user", "content": "w3"}]
+OPENAI_TOOL: dict[str, Any] = {"type": "function", "function": {"name": "f", "parameters": SCHEMA}}
 RESPONSES_TOOL = {"type": "function", "name": "f", "parameters": SCHEMA}
 MESSAGES_TOOL = {"name": "f", "input_schema": SCHEMA}
 CHAT_FORMAT = {
@@ -26,15 +27,13 @@ ROUTES: dict[str, dict[str, Any]] = {
     "/v1/responses": {"input": "w3"},
     "/v1/messages": {"messages": USER, "max_tokens": 9},
 }
+CHAT = ROUTES["/v1/chat/completions"]
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("/v1/chat/completions", {"response_format": CHAT_FORMAT}),
     ("/v1/chat/completions", {"response_format": {"type": "json_object"}}),
     ("/v1/chat/completions", REQUIRED),
     ("/v1/chat/completions", {"tools": [OPENAI_TOOL], "tool_choice": FUNCTION}),
     ("/v1/chat/completions", {"structured_outputs": {"json": SCHEMA}}),
-    ("/v1/chat/completions", {"guided_json": SCHEMA}),
-    ("/v1/chat/completions", {"logit_bias": {"3": 1.0}}),
-    ("/v1/completions", {"guided_regex": "a+"}),
     ("/v1/completions", {"response_format": CHAT_FORMAT}),
     ("/v1/responses", {"text": {"format": {**FORMAT, "name": "answer", "strict": True}}}),
     ("/v1/responses", {"tools": [RESPONSES_TOOL], "tool_choice": "required"}),
@@ -43,6 +42,15 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("/v1/messages", {"tools": [MESSAGES_TOOL], "tool_choice": {"type": "any"}}),
     ("/v1/messages", {"tools": [MESSAGES_TOOL], "tool_choice": {"type": "tool", "name": "f"}}),
 ]
+STRICT_TOOL = {**OPENAI_TOOL, "function": {**OPENAI_TOOL["function"], "strict": True}}
+UNASKED: tuple[str, dict[str, Any]] = ("/v1/chat/completions", {"tools": [STRICT_TOOL]})
+"""vLLM constrains it, although the agent asks for no format."""
+OTHERS: list[tuple[str, dict[str, Any]]] = [
+    ("/v1/chat/completions", {"guided_json": SCHEMA}),
+    ("/v1/chat/completions", {"logit_bias": {"3": 1.0}}),
+    ("/v1/completions", {"guided_regex": "a+"}),
+]
+"""Fields whose effect on the sampling the learner cannot apply."""
 FREE: list[tuple[str, dict[str, Any]]] = [
     ("/v1/chat/completions", {"response_format": {"type": "text"}}),
     ("/v1/chat/completions", {"tools": [OPENAI_TOOL], "tool_choice": "auto"}),
@@ -52,8 +60,30 @@ FREE: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("path", "fields"), CASES)
-def test_constrained_sampling_is_marked_and_must_be_allowed(
+@pytest.mark.parametrize(("path", "fields"), [*CASES, UNASKED])
+def test_the_grammar_of_a_call_is_recorded(stage: Any, path: str, fields: dict[str, Any]) -> None:
+    answer = stage.post(path, {"model": "policy", **ROUTES[path], **fields})
+    assert answer.status_code == 200
+    (span,) = stage.spans()
+    assert span["attributes"]["ltrain.constrained"] is True
+    schema = {"type": "object"} if "json_object" in str(fields) else SCHEMA
+    constraint = json.loads(span["attributes"]["ltrain.constraint"])
+    assert json.loads(constraint.pop("spec")) == schema
+    assert constraint == {"kind": "json", "server": "0.32.0"}
+
+
+@pytest.mark.parametrize(("path", "fields"), [*CASES, UNASKED])
+def test_a_recipe_may_refuse_grammars(stage: Any, path: str, fields: dict[str, Any]) -> None:
+    body = {"model": "policy", **ROUTES[path], **fields}
+    refused = stage.post(path, body, key=stage.key(constrained="refused"))
+    assert refused.status_code == 400
+    assert 'allow = ["constrained"]' in refused.json()["error"]["message"]
+    key = stage.key(constrained="refused", allow=(Allow.CONSTRAINED,))
+    assert stage.post(path, body, key=key).status_code == 200
+
+
+@pytest.mark.parametrize(("path", "fields"), OTHERS)
+def test_other_influence_on_the_sampling_is_marked_and_must_be_allowed(
     stage: Any, path: str, fields: dict[str, Any]
 ) -> None:
     body = {"model": "policy", **ROUTES[path], **fields}
@@ -63,6 +93,119 @@ def test_constrained_sampling_is_marked_and_must_be_allowed(
     assert stage.post(path, body, key=stage.key(allow=(Allow.CONSTRAINED,))).status_code == 200
     (span,) = stage.spans()
     assert span["attributes"]["ltrain.constrained"] is True
+    assert "ltrain.constraint" not in span["attributes"]
+
+
+def test_a_favoured_call_has_no_grammar_to_replay(stage: Any) -> None:
+    body = {"model": "policy", **CHAT, "response_format": CHAT_FORMAT, "logit_bias": {"3": 1.0}}
+    key = stage.key(allow=(Allow.CONSTRAINED,))
+    assert stage.post("/v1/chat/completions", body, key=key).status_code == 200
+    assert "ltrain.constraint" not in stage.spans()[0]["attributes"]
+
+
+def test_equal_tools_are_rendered_once(stage: Any, vllm: Any) -> None:
+    for content in ("w3", "w4", "w5"):
+        assert stage.ask(content, tools=[OPENAI_TOOL]).status_code == 200
+    assert stage.ask("w3").status_code == 200
+    assert len(vllm.rendered) == 1
+    assert "stream" not in vllm.rendered[0]
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ((403, {}), "the policy server does not report its grammar"),
+        (
+            (
+                200,
+                {
+                    "sampling_params": {"structured_outputs": {"json": SCHEMA}},
+                    "reasoning_parser_kwargs": {"chat_template_kwargs": {}},
+                },
+            ),
+            "constrains the answer only after the model's reasoning",
+        ),
+        (
+            (200, {"sampling_params": {"structured_outputs": {"regex": "a" * (1 << 21)}}}),
+            "its grammar has more than 1048576 characters",
+        ),
+    ],
+)
+def test_a_call_whose_grammar_cannot_be_replayed_is_refused_in_training(
+    stage: Any, vllm: Any, answer: Any, reason: str
+) -> None:
+    vllm.render = lambda body: answer
+    fields = {"response_format": CHAT_FORMAT}
+    refused = stage.ask("w3", **fields)
+    assert refused.status_code == 400
+    assert reason in refused.json()["error"]["message"]
+    assert stage.ask("w3", identity=None, **fields).status_code == 200
+    refused_span, answered = stage.spans()
+    assert refused_span["attributes"]["error.type"] == "400"
+    assert answered["attributes"]["ltrain.constrained"] is True
+    assert "ltrain.constraint" not in answered["attributes"]
+
+
+def test_plain_tools_need_no_render_route(stage: Any, vllm: Any) -> None:
+    vllm.render = lambda body: (404, {})
+    assert stage.ask("w3", tools=[OPENAI_TOOL]).status_code == 200
+    assert "ltrain.constrained" not in stage.spans()[0]["attributes"]
+
+
+def test_a_request_that_the_server_refuses_gets_the_servers_error(stage: Any, vllm: Any) -> None:
+    vllm.render = lambda body: (400, {})
+    refused = stage.ask("wrong", response_format=CHAT_FORMAT)
+    assert refused.status_code == 400
+    assert "a wrong request" in refused.text
+
+
+RELAXED: list[tuple[dict[str, Any], str]] = [
+    ({"response_format": CHAT_FORMAT}, "It must match this JSON schema:"),
+    ({"response_format": {"type": "json_object"}}, "Answer with one JSON object only"),
+    ({"structured_outputs": {"regex": "a+"}}, "matches this regular expression:\na+"),
+    ({"structured_outputs": {"choice": ["yes", "no"]}}, "exactly one of these texts"),
+    (REQUIRED, "calling at least one of the functions."),
+    ({"tools": [OPENAI_TOOL], "tool_choice": FUNCTION}, "calling the function `f`."),
+    (
+        {"tools": [OPENAI_TOOL], "parallel_tool_calls": False},
+        "Call at most one function in an answer.",
+    ),
+]
+
+
+@pytest.mark.parametrize("mode", ["train", "val"])
+@pytest.mark.parametrize(("fields", "text"), RELAXED)
+def test_a_relaxed_call_has_its_format_in_the_prompt(
+    stage: Any, vllm: Any, fields: dict[str, Any], text: str, mode: Any
+) -> None:
+    identity = stage.identity_of(mode)
+    key = stage.key(identity, constrained="relaxed")
+    assert stage.ask("w3", identity=identity, key=key, **fields).status_code == 200
+    (request,) = vllm.requests
+    system, user = request["messages"]
+    assert system["role"] == "system"
+    assert text in system["content"]
+    assert user["content"] == "w3"
+    assert not {"response_format", "structured_outputs", "parallel_tool_calls"} & request.keys()
+    assert request.get("tool_choice") in (None, "auto")
+    (span,) = stage.spans()
+    assert "ltrain.constrained" not in span["attributes"]
+    assert any(name.startswith("ltrain.asked.") for name in span["attributes"])
+
+
+def test_a_relaxed_call_keeps_its_system_message_and_loses_strict_tools(
+    stage: Any, vllm: Any
+) -> None:
+    messages = [{"role": "system", "content": "Be brief."}, *USER]
+    body: dict[str, Any] = {"model": "policy", "messages": messages, "tools": [STRICT_TOOL]}
+    body["response_format"] = {"type": "json_object"}
+    assert (
+        stage.post("/v1/chat/completions", body, key=stage.key(constrained="relaxed")).status_code
+        == 200
+    )
+    (request,) = vllm.requests
+    assert request["messages"][0]["content"].startswith("Be brief.\n\nAnswer with one JSON")
+    assert request["tools"] == [OPENAI_TOOL]
 
 
 @pytest.mark.parametrize(("path", "fields"), FREE)
@@ -82,4 +225,4 @@ def test_a_format_of_a_message_is_that_of_the_chat(stage: Any, vllm: Any) -> Non
 
 
 def test_every_marked_field_must_be_allowed() -> None:
-    assert {REQUIRED_ALLOW[name] for name in CONSTRAINTS} == {Allow.CONSTRAINED}
+    assert {REQUIRED_ALLOW[name] for name in (*GRAMMARS, *FAVOURS)} == {Allow.CONSTRAINED}

@@ -10,12 +10,15 @@ import json
 import sys
 import traceback
 from contextlib import redirect_stdout
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
+import numpy
 import polars as pl
 import torch
 import transformers
+import xgrammar
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -31,7 +34,44 @@ def distributions(model: Any, row: Row, temperature: float | None = None) -> Ten
     """Return the log-probabilities [response token, word] of one row."""
     tokens = torch.tensor([row["prompt_ids"] + row["response_ids"]])
     logits: Tensor = model(tokens).logits[0] / (temperature or row["temperature"])
-    return logits.log_softmax(-1)[len(row["prompt_ids"]) - 1 : -1]
+    answer = logits[len(row["prompt_ids"]) - 1 : -1]
+    forbidden = [~mask for mask in allowed_ids(model.name_or_path, row, answer.shape[1])]
+    return answer.masked_fill(torch.stack(forbidden), -1e30).log_softmax(-1)
+
+
+def allowed_ids(model: str, row: Row, vocab_size: int) -> list[Tensor]:
+    """Return which ids [word] the grammar of its call allows at each response token."""
+    masks = [torch.ones(vocab_size, dtype=torch.bool) for _ in row["response_ids"]]
+    for call, constraint in zip(calls(row), row["call_constraints"], strict=True):
+        if constraint is None:
+            continue
+        matcher = start_grammar(model, constraint, vocab_size)
+        packed = xgrammar.allocate_token_bitmask(1, vocab_size)
+        for position in range(*call.indices(len(masks))):
+            if not row["response_mask"][position] or matcher.is_terminated():
+                break
+            matcher.fill_next_token_bitmask(packed)
+            bits = numpy.unpackbits(packed.numpy().view("uint8")[0], bitorder="little")
+            masks[position] = torch.from_numpy(bits[:vocab_size] == 1)
+            if not matcher.accept_token(row["response_ids"][position]):
+                return [torch.ones(vocab_size, dtype=torch.bool) for _ in masks]
+    return masks
+
+
+@cache
+def compiler(model: str, vocab_size: int) -> Any:
+    tokenizer = hugging_face.AutoTokenizer.from_pretrained(model)
+    info = xgrammar.TokenizerInfo.from_huggingface(tokenizer, vocab_size=vocab_size)
+    return xgrammar.GrammarCompiler(info)
+
+
+def start_grammar(model: str, constraint: str, vocab_size: int) -> Any:
+    """Return the matcher of a constraint with a regular expression or a JSON schema."""
+    content = json.loads(constraint)
+    compiled = compiler(model, vocab_size)
+    if content["kind"] == "regex":
+        return xgrammar.GrammarMatcher(compiled.compile_regex(content["spec"]))
+    return xgrammar.GrammarMatcher(compiled.compile_json_schema(content["spec"]))
 
 
 def chosen(logp: Tensor, row: Row) -> Tensor:

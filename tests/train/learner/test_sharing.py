@@ -34,7 +34,7 @@ def test_shared_prefixes_change_no_number(
     *exact, rounded = compare_paths(tiny, samples, options)
     for result in exact:
         plain, tree = result["plain"], result["tree"]
-        assert (plain["engine"], tree["engine"]) == ("FSDPEngineWithLMHead", "TreeEngine")
+        assert (plain["engine"], tree["engine"]) == ("RowsEngine", "TreeEngine")
         assert plain["computed"] > 1.2 * tree["computed"]
         assert result["log_probs"] < 1e-5
         assert result["entropy"] < 1e-5

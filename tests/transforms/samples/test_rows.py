@@ -37,6 +37,7 @@ def test_a_continuing_call_joins_the_row_and_tokens_between_are_masked() -> None
         "token_rewards": [0.0, 0.0, 0.0, 0.0, -1.0],
         "temperature": 1.0,
         "call_offsets": [0, 4],
+        "call_constraints": [None, None],
         "call_versions": [0, 1],
         "call_positions": [0, 1],
         "next_sample_id": None,

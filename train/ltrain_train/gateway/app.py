@@ -138,7 +138,7 @@ class Gateway:
         span = CallSpan(self._tracer, context, SpanKind.SERVER, request, identity)
         server.describe(span.span)
         answer = client_call.answer(request)
-        call = Call(request, span, attempt, send, answer, self.recording)
+        call = Call(request, claims, span, attempt, send, answer, self.recording)
         await server.exchange(call).run(receive)
 
     def _find_server(

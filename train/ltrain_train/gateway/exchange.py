@@ -102,6 +102,8 @@ class Call:
 
     request: Request
     """The request that the server gets."""
+    claims: AttemptKey | None
+    """The key of the call; None for a call of production."""
     span: CallSpan
     attempt: AttemptCalls
     send: Send

@@ -9,19 +9,21 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Literal
 
 import aiohttp
 import orjson
 from opentelemetry.trace import Span
 
 from ltrain_collector.access import AttemptKey
+from ltrain_instrument.allow import Allow
 from ltrain_instrument.tokens import Request, build_request
 from ltrain_train.gateway.apis import ClientCall, bad_request, error_message, parse_error
 from ltrain_train.gateway.errors import Refused
 from ltrain_train.gateway.exchange import Call, Exchange, ServerFailed
+from ltrain_train.gateway.serving.applied_constraints import NotReplayable, RequestFault
 from ltrain_train.gateway.serving.publication import Publication, ServedVersion
-from ltrain_train.gateway.trainable_requests import NEUTRAL_SAMPLING, require_trainable
+from ltrain_train.gateway.trainable_requests import NEUTRAL_SAMPLING, relax, require_trainable
 
 TOO_LONG = re.compile(r"maximum (context|model) length|max_model_len")
 """The error of vLLM for a request with more tokens than it serves."""
@@ -47,10 +49,15 @@ class PolicyModel:
         if call.body.get("tools"):
             self._on_tools()
         sampling = claims.sampling_of(self._publication.policy) if claims else {}
+        relaxed: dict[str, Any] = {}
+        if claims is not None and claims.constrained == "relaxed" and call.operation == "chat":
+            body, relaxed = relax(call.body)
+            call = replace(call, body=body)
         if claims is not None and claims.identity.mode == "train":
             chosen = {name: value for name, value in call.body.items() if name not in sampling}
-            require_trainable(chosen, claims.allow)
+            require_trainable(chosen, claims.allow, claims.constrained)
         request = _impose_sampling(call, self._publication.upstream.model, sampling)
+        request = replace(request, overridden={**request.overridden, **relaxed})
         try:
             orjson.dumps(request.body)
         except TypeError as error:  # a number or a text that JSON cannot represent
@@ -77,6 +84,7 @@ class PolicyExchange(Exchange):
         self._server, self._publication, self.gate = upstream, publication, publication.gate
         self._model = call.request.body["model"]
         """The model of the server that answers."""
+        self._claims = call.claims
         self._shut_count = self.gate.shut_count
         self._is_adapter = False
         """Whether an adapter answers the call."""
@@ -110,9 +118,44 @@ class PolicyExchange(Exchange):
             if chosen.model != self._model:
                 self._model = chosen.model
                 self._body = orjson.dumps({**self.request.body, "model": chosen.model})
-            await self._call_server()
+            if await self._record_constraint():
+                await self._call_server()
         finally:
             self._publication.leave(chosen)
+
+    async def _record_constraint(self) -> bool:
+        """Record the grammar of the call on its span; return False if it refused the call."""
+        try:
+            found = await self._publication.server.constraints.find(self.request, self._model)
+        except NotReplayable as error:
+            self.span.mark_constrained()
+            if isinstance(error, RequestFault) or not self._must_replay:
+                return True
+            return await self._refuse_constrained(str(error))
+        if found is None:
+            return True
+        if self._must_replay and self._claims and self._claims.constrained == "refused":
+            return await self._refuse_constrained("train.constrained is 'refused'")
+        self.span.mark_constrained(found.model_dump_json(exclude_defaults=True))
+        return True
+
+    @property
+    def _must_replay(self) -> bool:
+        """Whether the call is refused if its masks cannot be computed again."""
+        claims = self._claims
+        in_training = claims is not None and claims.identity.mode == "train"
+        return in_training and claims is not None and Allow.CONSTRAINED not in claims.allow
+
+    async def _refuse_constrained(self, reason: str) -> Literal[False]:
+        sentence = (
+            f"The policy server constrains the ids of this call, and {reason}, so the call could "
+            "not be trained. Remove response_format, structured_outputs, strict tools and a forced "
+            "tool_choice, set train.constrained = 'relaxed' in the recipe, or set allow = "
+            '["constrained"] under [rollout].'
+        )
+        self._end_failed("400", sentence)
+        await self._refuse(Refused(HTTPStatus.BAD_REQUEST, sentence))
+        return False
 
     async def _enter(self) -> ServedVersion:
         try:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from ltrain_instrument.allow import Allow
+from ltrain_instrument.allow import Allow, ConstrainedCalls
 from ltrain_instrument.tokens import Request, unchanged_request
 from ltrain_train.gateway.apis import APIS, ClientCall, error_body
 from ltrain_train.gateway.errors import Refused
@@ -34,14 +34,20 @@ class ScriptedCall:
 class ScriptedModel:
     """Serves on a port of the loopback interface; use it in a `with` block."""
 
-    def __init__(self, text: str, allow: Collection[Allow] = ()) -> None:
+    def __init__(
+        self,
+        text: str,
+        allow: Collection[Allow] = (),
+        constrained: ConstrainedCalls = "masked",
+    ) -> None:
         """Prepare the server.
 
         Args:
             text: the answer to each call.
             allow: untrainable fields that the recipe allows.
+            constrained: how calls with structured output are trained.
         """
-        self._text, self._allow = text, allow
+        self._text, self._allow, self._constrained = text, allow, constrained
         self.calls: list[ScriptedCall] = []
         """The calls in the order of their arrival."""
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
@@ -87,7 +93,7 @@ class ScriptedModel:
     def _faults(self, call: ClientCall) -> Iterator[str]:
         for name, value in call.body.items():
             try:
-                require_trainable({name: value}, self._allow)
+                require_trainable({name: value}, self._allow, self._constrained)
             except Refused as refused:
                 yield refused.message
 

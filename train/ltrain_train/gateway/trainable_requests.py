@@ -1,15 +1,21 @@
 """Which request fields a call in mode `train` may have: those that leave its tokens trainable.
 
 An agent that could make its bad calls untrainable would exclude them from training. So a field is
-either always allowed, allowed by the recipe, or refused.
+either always allowed, allowed by the recipe, or refused. A recipe may also have constraints
+described in the prompt, in place of the server's grammar (`constrained = "relaxed"`): every id may
+be sampled then, and the policy learns the format.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from ltrain_instrument.allow import Allow
+import orjson
+
+from ltrain_instrument.allow import Allow, ConstrainedCalls
 from ltrain_train.gateway.apis import bad_request
 from ltrain_train.gateway.errors import Refused
+
+Body = dict[str, Any]
 
 NEUTRAL_SAMPLING: dict[str, float] = {
     "temperature": 1.0,
@@ -78,7 +84,7 @@ REQUIRED_ALLOW: dict[str, Allow] = {
 """The exception that a recipe must allow for a field of vLLM's API."""
 
 REASONS: dict[Allow, str] = {
-    Allow.CONSTRAINED: "its probabilities could not be recomputed",
+    Allow.CONSTRAINED: "the learner cannot apply what it does to the sampling",
     Allow.CHOICES: "one call would have several answers",
     Allow.TEMPLATE: "the prompt, or the answer's beginning, would not be the policy's own",
     Allow.STOPPING: "the answer would not end where the policy ends it",
@@ -86,14 +92,36 @@ REASONS: dict[Allow, str] = {
     Allow.EXTRA: "what it does to the sampling is not known",
 }
 
+GRAMMAR_FIELDS = ("response_format", "tool_choice", "structured_outputs")
+"""Fields by which an agent asks for a grammar."""
+
+SCHEMA = "Answer with JSON only, without other text. It must match this JSON schema:\n{}"
+OBJECT = "Answer with one JSON object only, without other text."
+REGEX = "Answer only with text that matches this regular expression:\n{}"
+CHOICE = "Answer with exactly one of these texts, without other text:\n{}"
+GRAMMAR = "Answer only with text of this grammar:\n{}"
+REQUIRED = "Answer by calling at least one of the functions."
+NAMED = "Answer by calling the function `{}`."
+SINGLE = "Call at most one function in an answer."
+
 TEXT_PARTS = frozenset({"text", "refusal", "thinking", "input_text", "output_text"})
 """Types of message parts that contain text."""
 
 
-def require_trainable(body: Mapping[str, Any], allowed: Collection[Allow]) -> None:
-    """Check that a call's tokens can be trained, or that the recipe allows its fields."""
+def require_trainable(
+    body: Mapping[str, Any],
+    allowed: Collection[Allow],
+    constrained: ConstrainedCalls = "masked",
+) -> None:
+    """Check that a call's tokens can be trained, or that the recipe allows its fields.
+
+    Grammars are refused only if `constrained` is `refused`: the learner applies the masks of those
+    that the policy server reports.
+    """
     for name, value in body.items():
         required = _required_allow(name, value)
+        if name in GRAMMAR_FIELDS and constrained != "refused":
+            continue
         if required is not None and required not in allowed:
             raise _not_trainable(name, required)
 
@@ -125,3 +153,59 @@ def _not_trainable(name: str, required: Allow) -> Refused:
         f"'{name}' is refused in mode train: {REASONS[required]}, so the call could not be "
         f'trained. Remove it, or set allow = ["{required.value}"] under [rollout] in the recipe.'
     )
+
+
+def relax(body: Body) -> tuple[Body, Body]:
+    """Return a chat without constraints and with their description, and the fields that it lost."""
+    relaxed, removed = dict(body), {}
+    for name in ("response_format", "structured_outputs", "parallel_tool_calls"):
+        if (value := relaxed.pop(name, None)) is not None:
+            removed[name] = value
+    if body.get("tools"):
+        if body.get("tool_choice") not in (None, "auto", "none"):
+            removed["tool_choice"], relaxed["tool_choice"] = body["tool_choice"], "auto"
+        relaxed["tools"] = [_without_strict(tool) for tool in body["tools"]]
+    texts = list(_describe(removed))
+    if texts:
+        relaxed["messages"] = _instruct(body["messages"], "\n\n".join(texts))
+    return relaxed, removed
+
+
+def _describe(removed: Body) -> Iterator[str]:
+    format_ = removed.get("response_format") or {}
+    outputs = removed.get("structured_outputs") or {}
+    schema = (format_.get("json_schema") or {}).get("schema") or outputs.get("json")
+    if schema is not None:
+        yield SCHEMA.format(schema if isinstance(schema, str) else orjson.dumps(schema).decode())
+    elif format_.get("type") == "json_object" or outputs.get("json_object"):
+        yield OBJECT
+    if outputs.get("regex"):
+        yield REGEX.format(outputs["regex"])
+    if outputs.get("choice"):
+        yield CHOICE.format("\n".join(outputs["choice"]))
+    if grammar := outputs.get("grammar") or outputs.get("structural_tag"):
+        yield GRAMMAR.format(grammar)
+    choice = removed.get("tool_choice")
+    if isinstance(choice, dict):
+        yield NAMED.format((choice.get("function") or {}).get("name"))
+    elif choice:
+        yield REQUIRED
+    if removed.get("parallel_tool_calls") is False:
+        yield SINGLE
+
+
+def _without_strict(tool: Body) -> Body:
+    function = {name: value for name, value in tool["function"].items() if name != "strict"}
+    return {**tool, "function": function}
+
+
+def _instruct(messages: list[Body], text: str) -> list[Body]:
+    """Return the messages with a text at the end of the first system message, or before them."""
+    if messages and messages[0].get("role") == "system":
+        first, content = messages[0], messages[0].get("content")
+        if isinstance(content, list):
+            joined: Any = [*content, {"type": "text", "text": text}]
+        else:
+            joined = f"{content}\n\n{text}" if content else text
+        return [{**first, "content": joined}, *messages[1:]]
+    return [{"role": "system", "content": text}, *messages]

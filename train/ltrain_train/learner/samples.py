@@ -31,6 +31,7 @@ COLUMNS = (
     "temperature",
     "call_versions",
     "call_offsets",
+    "call_constraints",
     "group_id",
     "rollout_id",
 )
@@ -61,6 +62,7 @@ def read_rows(
         zeros = pl.col("loss_weight") * 0
         frame = frame.with_columns(
             pl.lit("sampled").alias("tokens"),
+            pl.col("call_constraints").list.eval(pl.lit(None, pl.String)),
             zeros.alias("rollout_logprobs"),
             zeros.alias("advantages"),
             pl.lit(1.0, pl.Float32).alias("temperature"),

@@ -216,6 +216,7 @@ class Attempts:
             sampling=self._terms.sampling,
             policy_sampling=self._terms.policy_sampling,
             allow=tuple(self._program.allow),
+            constrained=self._program.constrained,
             pin_version=self._program.pin_version,
             max_calls=self._program.max_calls,
             expires=time.time() + seconds,

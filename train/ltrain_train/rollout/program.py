@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from ltrain_instrument.allow import Allow
+from ltrain_instrument.allow import Allow, ConstrainedCalls
 from ltrain_instrument.settings import SECRETS
 from ltrain_train.gateway import OUTAGE_TIMEOUT
 from ltrain_train.rollout.rewards import REWARD_CONCURRENCY, REWARD_TIMEOUT
@@ -53,6 +53,8 @@ class AgentProgram:
     """Keys of a task that the agent may read, besides id and domain."""
     allow: Sequence[Allow] = ()
     """Untrainable request features that calls in mode `train` may use."""
+    constrained: ConstrainedCalls = "masked"
+    """How the gateway treats calls with structured output: `train.constrained`."""
     pin_version: bool = False
     """Whether an attempt is tried again when the version of its first call is gone."""
     environ: Mapping[str, str] = field(default_factory=dict)
@@ -64,6 +66,7 @@ class AgentProgram:
         own: dict[str, Any] = rollout.model_dump(include={each.name for each in fields(cls)})
         if recipe is not None:
             own |= {"judges": recipe.judges, "services": recipe.service, "secrets": recipe.secrets}
+            own["constrained"] = recipe.train.constrained
         return cls(folder=folder, **own)
 
     @property

@@ -145,7 +145,7 @@ class _ProgramCheck:
             problem = "workers on other machines have the agent, which is not run here"
             yield Finding("agent", State.NOTE, problem, "Start them with `ltrain worker`.")
             return
-        model = ScriptedModel(ANSWER, program.allow)
+        model = ScriptedModel(ANSWER, program.allow, program.constrained)
         with model, Trial(program, self._plan.home) as trial:
             trial.import_agent(IMPORT_TIMEOUT)
             if program.services:

@@ -17,7 +17,16 @@ from ltrain_transforms.traces import Role, Span, tool_requests
 OUTERMOST_FIELDS: tuple[Literal["agent", "node"], ...] = ("agent", "node")
 """Fields that come from the outermost span."""
 GATEWAY_FIELDS = frozenset(
-    {"tokens", "measured", "policy", "policy_version", "params", "constrained", "delivered"}
+    {
+        "tokens",
+        "measured",
+        "policy",
+        "policy_version",
+        "params",
+        "constrained",
+        "constraint",
+        "delivered",
+    }
 )
 """Fields that only a trusted sender may write for a call that the gateway recorded."""
 MESSAGE_FIELDS: tuple[Literal["input_messages", "output_messages"], ...] = (

@@ -18,6 +18,7 @@ def _read(span: Span) -> Partial:
         policy=span.get(attributes.POLICY_NAME),
         policy_version=span.integer(attributes.POLICY_VERSION),
         constrained=span.flag(attributes.CONSTRAINED) or None,
+        constraint=span.get(attributes.CONSTRAINT),
         tokens=_tokens(span),
     )
     if delivered is not None:

@@ -89,6 +89,8 @@ class Partial(TypedDict, total=False):
     measured: bool
     """Whether the gateway or a capture wrote the span: it has the highest priority."""
     constrained: bool
+    constraint: str
+    """The grammar by which the server masked the sampled ids, JSON."""
     delivered: bool
 
 

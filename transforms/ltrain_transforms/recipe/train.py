@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 
+from ltrain_instrument.allow import ConstrainedCalls
 from ltrain_instrument.errors import UnknownName
 from ltrain_transforms import alarms
 from ltrain_transforms.recipe.policy_loss import (
@@ -72,6 +73,7 @@ class Critic(Section):
 
 RUN_KEYS = (
     *("mode", "updates", "dtype", "ray_address", "trackers", "span_timeout", "hang_timeout"),
+    "constrained",
     *("validate_every", "patience", "max_tokens", "max_minutes", "stop_on"),
 )
 """The keys of [train] that all policies of a run share."""
@@ -124,6 +126,10 @@ class Train(Section):
     max_staleness: int = Field(default=4, ge=0)
     """Largest distance, along the parents of versions, from the trained version to the one that
     sampled a call; rollouts with an older call are left out."""
+    constrained: ConstrainedCalls = "masked"
+    """Calls with structured output or forced tools. masked: the learner applies the server's masks
+    of token ids. relaxed: the gateway describes the format in the prompt in place of masks, in
+    training and in validation. refused: a call in training with one is an error."""
     loss_weighting: Literal["rollout", "call", "token"] = Field(default_factory=_default_weighting)
     """The unit that has equal weight in the loss; default: the rollout, or the token for a loss
     that needs it."""

@@ -28,7 +28,7 @@ from ltrain_transforms.tables import DROPS, SAMPLES
 
 COLUMNS = (
     *("execution_id", "call_id", "input", "output", "params", "temperature"),
-    *("constrained", "delivered", "redacted", "truncated", "token_source"),
+    *("constrained", "constraint", "delivered", "redacted", "truncated", "token_source"),
     *("prompt_token_ids", "response_token_ids", "response_logprobs", "choice"),
 )
 """The columns of `calls` that `samples` reads."""
@@ -137,6 +137,7 @@ def _rows(
         "call_offsets": layout.by_row(layout.call_offsets).to_series(
             SAMPLES.schema["call_offsets"]
         ),
+        "call_constraints": _to_lists(calls["constraint"].gather(ordered["index"]), layout),
         "call_versions": _to_lists(ordered["policy_version"], layout),
         "call_positions": _to_lists(ordered["t"], layout),
         "next_sample_id": _next_sample_ids(ordered, turns, layout, sample_ids),

@@ -23,7 +23,8 @@ REASONS = {
     "one of them",
     "no_logprobs": "its log-probabilities are missing, not finite, or not as many as its tokens",
     "undelivered": "the client disconnected before the answer ended",
-    "constrained": "guided decoding: its probabilities cannot be recomputed",
+    "constrained": "the server masked ids by a field or a grammar that the learner cannot apply, "
+    "or train.constrained is 'refused'",
     "greedy": "temperature 0: there is no distribution to learn from",
     "filtered": "top_p, top_k, min_p, min_tokens or a penalty changed the distribution that it was "
     "sampled from, so its probabilities cannot be recomputed",
@@ -51,7 +52,15 @@ def filter_inputs(calls: pl.DataFrame) -> pl.DataFrame:
     return calls.select(
         "execution_id",
         "call_id",
-        *("input", "temperature", "constrained", "delivered", "redacted", "truncated"),
+        *(
+            "input",
+            "temperature",
+            "constrained",
+            "constraint",
+            "delivered",
+            "redacted",
+            "truncated",
+        ),
         "token_source",
         "choice",
         index=pl.int_range(pl.len()),
@@ -90,6 +99,7 @@ def drop_reason(recipe: Recipe) -> pl.Expr:
     """
     rule = recipe.filter
     capturing = [policy.name for policy in recipe.policy if policy.token_source == "capture"]
+    refuses = recipe.train.constrained == "refused"
     source, allows_capture = pl.col("token_source"), pl.col("policy").is_in(capturing)
     prompt, response = pl.col("prompt_tokens"), pl.col("response_tokens")
     tests = {
@@ -103,7 +113,7 @@ def drop_reason(recipe: Recipe) -> pl.Expr:
         "no_logprobs": ~pl.col("finite_logprobs").fill_null(False)
         | (pl.col("logprobs") != response),
         "undelivered": ~pl.col("delivered"),
-        "constrained": pl.col("constrained"),
+        "constrained": pl.col("constrained") & (pl.col("constraint").is_null() | refuses),
         "greedy": pl.col("temperature") == 0,
         "filtered": pl.col("filtered"),
         "no_version": pl.col("policy_version").is_null(),

@@ -181,9 +181,15 @@ CALL_COLUMNS = (
     CallColumn(
         "constrained",
         FLAG,
-        "Guided decoding: its log-probabilities cannot be recomputed.",
+        "The server sampled from a part of the ids only: guided decoding.",
         CellSource.FIELD,
         default=False,
+    ),
+    CallColumn(
+        "constraint",
+        STRING,
+        "The grammar of a constrained call, JSON; null: its masks cannot be computed again.",
+        CellSource.FIELD,
     ),
     CallColumn(
         "delivered",

@@ -40,6 +40,11 @@ SAMPLES = Table(
         Column(
             "call_offsets", IDS, "Index in the response where each call's sampled tokens begin."
         ),
+        Column(
+            "call_constraints",
+            STRINGS,
+            "The grammar of each call whose ids the server masked, JSON; null for other calls.",
+        ),
         Column("call_versions", pl.List(pl.Int32()), "The policy version of each call."),
         Column("call_positions", pl.List(pl.Int32()), "Position of each call in its execution."),
         Column("next_sample_id", STRING, "The row that continues this one, or null."),

@@ -269,9 +269,9 @@ def test_what_a_chat_cannot_do_is_refused_with_its_name(
     assert vllm.requests == []
 
 
-def test_a_constrained_response_must_be_allowed(stage: Any) -> None:
+def test_a_recipe_may_refuse_a_constrained_response(stage: Any) -> None:
     sent = {"model": "policy", "input": "w3", "text": {"format": SCHEMA}}
-    refused = stage.post("/v1/responses", sent)
+    refused = stage.post("/v1/responses", sent, key=stage.key(constrained="refused"))
     assert refused.status_code == 400
     assert 'allow = ["constrained"]' in refused.json()["error"]["message"]
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ltrain_train.gateway.serving.adapters import Adapters, Key
+from ltrain_train.gateway.serving.applied_constraints import AppliedConstraints
 from ltrain_train.gateway.serving.gate import Gate
 from ltrain_train.gateway.serving.upstream import Upstream, UpstreamAway, UpstreamFailed
 from ltrain_train.policy import Policies
@@ -57,6 +58,7 @@ class PolicyServer:
         """
         self.policies, self.upstream, self.weights = policies, upstream, weights
         self.gate = Gate()
+        self.constraints = AppliedConstraints(upstream)
         self.adapters = Adapters(upstream, policies, max_adapters)
         self.log = log
         self.publications: list[PublishedPolicy] = []
@@ -70,6 +72,7 @@ class PolicyServer:
 
     async def label_started(self) -> None:
         """Label the weights that a server has been started with, and load its adapters again."""
+        self.constraints.forget()
         with suppress(UpstreamFailed):  # without a label the next publication loads the weights
             await self.upstream.set_label(self.weights.label)
             await self.upstream.models()

@@ -6,7 +6,7 @@ router there are several replicas: it answers calls, and each replica gets every
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +184,17 @@ class Upstream:
     async def complete_text(self, body: dict[str, Any]) -> tuple[int, bytes]:
         """Return the status and the body of the response to a completion."""
         return await self._send(self.url, "POST", PATHS["text_completion"], body)
+
+    async def render(self, operation: Operation, body: dict[str, Any]) -> tuple[int, bytes]:
+        """Return the status and the body of the response with the sampling of a request."""
+        return await self._send(self._servers[0], "POST", f"{PATHS[operation]}/render", body)
+
+    async def version(self) -> str:
+        """Return the version of vLLM; empty if the server does not report one."""
+        status, text = await self._send(self._servers[0], "GET", "/version", None)
+        with suppress(orjson.JSONDecodeError, AttributeError):
+            return str(orjson.loads(text).get("version", "")) if status == 200 else ""
+        return ""
 
     async def tokenize(self, body: dict[str, Any]) -> tuple[int, bytes]:
         """Return the status and the body of the response to a prompt that is to be tokenised."""

@@ -44,6 +44,8 @@ CPU_ARGUMENTS = ("--block-size", "32", "--enforce-eager")
 """Arguments on a CPU. vLLM's own block there is 128 tokens, and a shorter common prefix is not
 cached; compilation delays the start by a minute. vLLM's own values on a GPU are right: blocks of 16
 tokens, compiled layers and CUDA graphs, with which it samples four to eight times as fast."""
+STRUCTURED_OUTPUTS = '{"backend": "xgrammar"}'
+"""The grammars that the learner can replay; by default vLLM chooses a backend by the grammar."""
 SOCKET_FILE = "http"
 """Name of the socket on which vLLM answers, in its folder."""
 FEW_CORES = 2
@@ -92,6 +94,8 @@ class VllmOptions:
             *self._device_arguments(),
             *("--generation-config", "vllm"),  # the model's own file would change the sampling
             *("--logprobs-mode", "processed_logprobs"),  # those of the sampled distribution
+            *("--structured-outputs-config", STRUCTURED_OUTPUTS),
+            "--enable-scale-out",  # the route that returns the grammar of a request
             "--disable-uvicorn-access-log",
             *self._adapter_arguments(),
             *self.extra,

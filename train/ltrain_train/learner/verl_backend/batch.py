@@ -5,6 +5,7 @@ values over the prompt are zero. The values go from Arrow buffers to NumPy to to
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import DTypeLike, NDArray
 from tensordict import NonTensorData, TensorDict
 from torch.nn.utils.rnn import pad_sequence
 
+from ltrain_train.learner.masks import call_constraints, replay
 from ltrain_train.learner.samples import flat_token_ids, flat_values, later_calls, pack_step
 from ltrain_transforms.tables import SAMPLES
 
@@ -38,7 +40,8 @@ EMPTY_ROW = pl.DataFrame(
     {
         "prompt_ids": [[0]], "response_ids": [[0]], "response_mask": [[0]], "temperature": [1.0],
         "rollout_logprobs": [[0.0]], "advantages": [[0.0]], "loss_weight": [[0.0]],
-        "call_offsets": [[0]], **{name: [[0.0]] for name in (OLD, *FURTHER)},
+        "call_offsets": [[0]], "call_constraints": [[None]],
+        **{name: [[0.0]] for name in (OLD, *FURTHER)},
     },
     schema_overrides={**SAMPLES.schema, **dict.fromkeys((OLD, *FURTHER), WEIGHTS)},
 )  # fmt: skip
@@ -69,7 +72,7 @@ def make_batch(rows: pl.DataFrame, *, ranks: int, tokens: int, shared: bool) -> 
     columns = [name for name in EMPTY_ROW.columns if name in rows.columns]
     padded = pl.concat([rows.select(columns), EMPTY_ROW.select(columns)])
     fields = _fields(padded[[i if i >= 0 else rows.height for i in row_numbers]])
-    options = {
+    options: dict[str, Any] = {
         "use_dynamic_bsz": False,
         "micro_batch_size_per_gpu": size,
         "weight_sum": total_weight(rows),
@@ -134,6 +137,23 @@ def response_values(output: Any, name: str, batch: StepBatch) -> list[torch.Tens
     return [full[positions[i]][length - 1 : -1] for i, length in enumerate(batch.prompt_lengths)]
 
 
+def leave_out_refused(rows: pl.DataFrame, model: Path) -> tuple[pl.DataFrame, int]:
+    """Leave calls with an id outside its mask out of the loss, and return their number.
+
+    The grammar of the server was another one, so the probabilities of its ids are unknown.
+    """
+    layout = _Layout.of(rows)
+    starts = layout.call_starts(rows)
+    of_token, constraints = call_constraints(rows, layout.in_response, starts)
+    if not constraints:
+        return rows, 0
+    found = replay(model, flat_token_ids(rows), of_token, starts, constraints).refused
+    call = starts.cumsum()
+    is_refused = np.isin(call, call[found])[layout.in_response]
+    mask = np.where(is_refused, 0, flat_values(rows, "response_mask")).astype(np.uint8)
+    return with_values(rows, response_mask=mask), len(found)
+
+
 @dataclass(frozen=True, slots=True)
 class _Layout:
     """Where the T tokens of N rows are in a flat array: a row's response follows its prompt."""
@@ -194,5 +214,10 @@ def _fields(rows: pl.DataFrame) -> dict[str, Any]:
     for column in FURTHER:
         if column in rows.columns:
             per_token[column] = layout.over_prompts(flat_values(rows, column), np.float32)
+    of_token, constraints = call_constraints(rows, layout.in_response, per_token["call_starts"])
+    if constraints:
+        per_token["constraint"] = of_token
     fields = {name: layout.jagged(values) for name, values in per_token.items()}
+    if constraints:
+        fields["constraints"] = NonTensorData(constraints)
     return fields | {"temperature": torch.tensor(rows["temperature"].to_list())}

@@ -17,12 +17,10 @@ from verl.workers.engine import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithValueHead
 
 from ltrain_train.learner.objective import Objective
-from ltrain_train.learner.verl_backend import tree_engine
+from ltrain_train.learner.verl_backend import rows_engine, tree_engine
 from ltrain_train.learner.verl_backend.batch import OLD_VALUES, RETURNS
 
 MODEL_TYPE = "value_model"
-ROWS_VENDOR = "ltrain-rows"
-"""Selects the engine without a prefix tree in verl's registry."""
 HEAD = "score"
 """The head's name in transformers' models for the classification of tokens."""
 HEAD_FILE = "value_head.pt"
@@ -62,7 +60,7 @@ class ValueModel:
 
 
 @EngineRegistry.register(
-    model_type=MODEL_TYPE, backend=["fsdp2"], device=["cuda"], vendor=ROWS_VENDOR
+    model_type=MODEL_TYPE, backend=["fsdp2"], device=["cuda"], vendor=rows_engine.VENDOR
 )
 class ValueEngine(ValueModel, FSDPEngineWithValueHead):
     """Computes rows one after the other."""

@@ -46,6 +46,11 @@ UPDATE_UNDONE = (
     "The update was undone, because the policy's log-probabilities were not finite after it. Lower "
     "train.learning_rate, or look for extreme advantages in the dataset."
 )
+IDS_REFUSED = (
+    "{} left out of the loss, because the policy server sampled an id that the grammar does not "
+    "allow here. Serve with the vLLM of this release and the option "
+    '--structured-outputs-config \'{{"backend": "xgrammar"}}\'.'
+)
 
 SMALLER = (
     ', or train an adapter (train.lora_rank) with train.reference = "base", which needs no second '
@@ -320,7 +325,17 @@ class Learner:
         return notes
 
     def _read_rows(self, samples: Path, kind: Kind = "rl", *, critic: bool = False) -> pl.DataFrame:
-        return read_rows(samples, vocab_size=self.vocab_size, kind=kind, critic=critic)
+        rows = read_rows(samples, vocab_size=self.vocab_size, kind=kind, critic=critic)
+        rows, refused = batch.leave_out_refused(rows, self.job.base)
+        if refused:
+            self.notes += (
+                IDS_REFUSED.format(
+                    "1 constrained call was"
+                    if refused == 1
+                    else f"{refused} constrained calls were"
+                ),
+            )
+        return rows
 
     def _make_batch(self, rows: pl.DataFrame) -> batch.StepBatch:
         tokens = self.job.tokens_per_micro_batch

@@ -33,7 +33,7 @@ from ltrain_train.learner.heartbeat import beat_on_forward
 from ltrain_train.learner.objective import Objective
 from ltrain_train.learner.prefix_tree import supports_prefix_tree
 from ltrain_train.learner.protocol import Job
-from ltrain_train.learner.verl_backend import cluster, critic_engine, tree_engine
+from ltrain_train.learner.verl_backend import cluster, critic_engine, rows_engine, tree_engine
 from ltrain_train.learner.verl_backend.device import current_device
 from ltrain_train.learner.weights import write_weights
 from ltrain_train.policy import read_adapter_config, read_config
@@ -79,8 +79,8 @@ class RankWorker(TrainingWorker):
             rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
             init_method = os.environ.get("DIST_INIT_METHOD")
             distributed.init_process_group(backend, init_method, rank=rank, world_size=world)
-        if shares_prefixes(job):
-            os.environ["VERL_ENGINE_VENDOR"] = tree_engine.VENDOR
+        vendor = tree_engine.VENDOR if shares_prefixes(job) else rows_engine.VENDOR
+        os.environ["VERL_ENGINE_VENDOR"] = vendor
         self.job = job
         self.reference: TrainingWorker | None = None
         self.critic: Any = None
@@ -129,8 +129,6 @@ class RankWorker(TrainingWorker):
     @on_every_rank
     def load_critic(self) -> None:
         """Load the base with a value head beside the trained model."""
-        if not shares_prefixes(self.job):
-            os.environ["VERL_ENGINE_VENDOR"] = critic_engine.ROWS_VENDOR
         self.critic = TrainingWorker(_worker_config(replace(self.job, adapter=None), critic=True))
         self.critic.reset()
         self.critic.set_loss_fn(critic_engine.value_loss)

@@ -14,7 +14,9 @@ from torch.utils.checkpoint import checkpoint
 from verl.utils import tensordict_utils
 from verl.workers.engine import EngineRegistry, FSDPEngineWithLMHead
 
+from ltrain_train.learner.masks import apply_masks
 from ltrain_train.learner.prefix_tree import build_prefix_tree
+from ltrain_train.learner.verl_backend.rows_engine import BatchMasks
 from ltrain_train.learner.verl_backend.tree_attention import attention_inputs
 
 VENDOR = "ltrain"
@@ -36,7 +38,10 @@ class TreeEngine(FSDPEngineWithLMHead):
         # position i predicts token i + 1: the last of a row predicts nothing and has no node
         nodes = torch.from_numpy(np.concatenate([x for path in tree.paths for x in (path, [-1])]))
         positions = micro_batch["scored"].values().roll(-1).bool().nonzero()[:, 0]
-        kept_nodes, logits_of = torch.unique(nodes.to(device)[positions], return_inverse=True)
+        masks = BatchMasks.from_batch(micro_batch, self.model_config)
+        # samples that share a node share its logits, unless their masks of the next token differ
+        pairs = torch.stack([nodes.to(device)[positions], masks.of_token_T[positions + 1]])
+        (kept_nodes, kept_masks), logits_of = torch.unique(pairs, dim=1, return_inverse=True)
         per_token = temperature.to(device).repeat_interleave(ids.offsets().diff())
         inputs = {
             "input_ids": torch.from_numpy(tree.tokens).to(device)[None],
@@ -46,6 +51,8 @@ class TreeEngine(FSDPEngineWithLMHead):
         }
         output_args = {
             "positions": positions,
+            "mask": kept_masks,
+            "words": masks.words_MW,
             "logits_of": logits_of,
             "labels": ids.values()[positions + 1],
             "temperature": torch.ones(len(kept_nodes), device=device).scatter(
@@ -62,6 +69,7 @@ class TreeEngine(FSDPEngineWithLMHead):
         They are 0 for tokens that are not scored.
         """
         logits = output.logits[0].float() / output_args["temperature"][:, None]
+        apply_masks(logits, output_args["mask"], output_args["words"])
         logits_of, labels = output_args["logits_of"], output_args["labels"]
         scored = logits[logits_of, labels] - logits.logsumexp(-1)[logits_of]
         values = {"log_probs": scored}

@@ -1,0 +1,126 @@
+"""The constraints that a policy server applies to requests: its grammars of structured output.
+
+vLLM constrains more than what an agent asks for: a strict tool gets a grammar too. So the server is
+asked: its render route returns the sampling of a request after its own tool and reasoning parsers.
+"""
+
+from collections import OrderedDict
+from hashlib import sha256
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+
+from ltrain_instrument.tokens import Operation, Request
+from ltrain_train.gateway.serving.upstream import Upstream, UpstreamFailed
+from ltrain_train.policy import Constraint
+
+CONSTRAINING = ("tools", "response_format", "structured_outputs")
+"""Fields without which no request is constrained."""
+DECISIVE = (
+    *(*CONSTRAINING, "tool_choice", "parallel_tool_calls", "functions", "function_call"),
+    *("stop_token_ids", "reasoning_effort", "chat_template_kwargs", "include_reasoning"),
+)
+"""Fields that decide the constraint of a request."""
+ASKING = ("response_format", "structured_outputs")
+MAX_SPEC_BYTES = 1 << 20
+"""Largest grammar that a span records."""
+MAX_KNOWN = 1000
+"""Number of different constraints that are remembered."""
+NO_ROUTE = (
+    *(HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND),
+    *(HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED),
+)
+"""The answers of a server without the render route, or with the route turned off."""
+
+
+class NotReplayable(ValueError):
+    """The masks of a constrained call cannot be computed again."""
+
+
+class RequestFault(NotReplayable):
+    """The server refused the request, as it will refuse the call."""
+
+
+class AppliedConstraints:
+    """Returns the constraint of each request; equal fields have equal constraints."""
+
+    def __init__(self, upstream: Upstream) -> None:
+        self._upstream = upstream
+        self._known: OrderedDict[bytes, Constraint | None] = OrderedDict()
+
+    def forget(self) -> None:
+        """Forget all constraints, because the server may have started with other options."""
+        self._known.clear()
+
+    async def find(self, request: Request, model: str) -> Constraint | None:
+        """Return the constraint of a request to `model`; None if every id may be sampled.
+
+        Raises:
+            NotReplayable: when there is a constraint that the learner cannot apply.
+            UpstreamFailed: when the server does not answer.
+        """
+        body = request.body
+        if not any(body.get(name) for name in CONSTRAINING):
+            return None
+        decisive = {name: body[name] for name in DECISIVE if body.get(name) is not None}
+        key = sha256(orjson.dumps([request.operation, decisive])).digest()
+        if key not in self._known:
+            self._known[key] = await self._ask(request.operation, {**body, "model": model})
+            if len(self._known) > MAX_KNOWN:
+                self._known.popitem(last=False)
+        return self._known[key]
+
+    async def _ask(self, operation: Operation, body: dict[str, Any]) -> Constraint | None:
+        fields = {name: value for name, value in body.items() if not name.startswith("stream")}
+        status, text = await self._upstream.render(operation, fields)
+        if status in NO_ROUTE:
+            return _without_render(body)
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            raise UpstreamFailed(f"The policy server failed on the request: {text[:500]!r}.")
+        if status != HTTPStatus.OK:
+            raise RequestFault(f"the policy server refused the request with status {status}")
+        try:
+            rendered = orjson.loads(text)
+            [rendered] = rendered if isinstance(rendered, list) else [rendered]
+            params = rendered["sampling_params"].get("structured_outputs")
+        except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError) as error:
+            raise UpstreamFailed(
+                f"The policy server at {self._upstream.address} does not answer a request for the "
+                f"sampling of a call as vLLM does: {error!r}."
+            ) from error
+        return _read_constraint(rendered, params or {}, await self._upstream.version())
+
+
+def _read_constraint(
+    rendered: dict[str, Any], params: dict[str, Any], server: str
+) -> Constraint | None:
+    constraint = Constraint.from_structured_outputs(
+        params,
+        stop_token_ids=tuple(rendered["sampling_params"].get("stop_token_ids") or ()),
+        server=server,
+    )
+    if constraint is None:
+        return None
+    if rendered.get("reasoning_parser_kwargs") and not rendered.get("reasoning_ended"):
+        raise NotReplayable(
+            "the server constrains the answer only after the model's reasoning, and where that "
+            "ends is not recorded"
+        )
+    if len(constraint.spec) > MAX_SPEC_BYTES:
+        raise NotReplayable(f"its grammar has more than {MAX_SPEC_BYTES} characters")
+    return constraint
+
+
+def _without_render(body: dict[str, Any]) -> Constraint | None:
+    """Return None if no vLLM constrains the request, for a server without the render route."""
+    tools = body.get("tools") or ()
+    strict = any((tool.get("function") or {}).get("strict") for tool in tools)
+    single = bool(tools) and body.get("parallel_tool_calls") is False
+    forced = bool(tools) and body.get("tool_choice") not in (None, "auto", "none")
+    if strict or single or forced or any(body.get(name) for name in ASKING):
+        raise NotReplayable(
+            "the policy server does not report its grammar (start vLLM 0.32 or later with "
+            "--enable-scale-out, or let `ltrain serve` start it)"
+        )
+    return None

@@ -1,0 +1,61 @@
+"""verl's FSDP engine that computes rows one after the other, with the masks of constrained tokens.
+
+`VERL_ENGINE_VENDOR=ltrain-rows` selects it, for models outside the prefix tree's list.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from verl.utils import tensordict_utils
+from verl.workers.engine import EngineRegistry, FSDPEngineWithLMHead
+
+from ltrain_train.learner.masks import apply_masks, replay
+
+VENDOR = "ltrain-rows"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchMasks:
+    """The masks of the T tokens of a micro-batch, on its device."""
+
+    of_token_T: torch.Tensor
+    """For each token the index of its mask, or -1."""
+    words_MW: torch.Tensor
+    """The distinct masks, packed."""
+
+    @classmethod
+    def from_batch(cls, micro_batch: Any, model: Any) -> Self:
+        """Replay the constraints of a micro-batch; without one every id is allowed."""
+        ids = micro_batch["input_ids"]
+        device = ids.device
+        if "constraint" not in micro_batch.keys():  # noqa: SIM118 - a TensorDict iterates over rows
+            free = torch.full((int(ids.offsets()[-1]),), -1, device=device)
+            return cls(free, torch.empty(0, 1, dtype=torch.int32, device=device))
+        tokens, of_token, starts = (
+            micro_batch[name].values().cpu().numpy()
+            for name in ("input_ids", "constraint", "call_starts")
+        )
+        constraints = tensordict_utils.get_non_tensor_data(micro_batch, "constraints", [])
+        masks = replay(Path(model.local_path), tokens, of_token, starts, constraints)
+        return cls(torch.from_numpy(masks.of_token_T).to(device), masks.words_MW.to(device))
+
+
+@EngineRegistry.register(
+    model_type="language_model", backend=["fsdp2"], device=["cuda"], vendor=VENDOR
+)
+class RowsEngine(FSDPEngineWithLMHead):
+    """Masks the logits before verl's engine uses them."""
+
+    def prepare_model_outputs(
+        self, output: Any, output_args: Any, micro_batch: Any, logits_processor_func: Any
+    ) -> dict[str, torch.Tensor]:
+        """Return what verl's engine does, of the masked logits."""
+        masks = BatchMasks.from_batch(micro_batch, self.model_config)
+        # position i predicts token i + 1; the last position of a row predicts nothing
+        apply_masks(output.logits[0], masks.of_token_T.roll(-1), masks.words_MW)
+        outputs: dict[str, torch.Tensor] = super().prepare_model_outputs(
+            output, output_args, micro_batch, logits_processor_func
+        )
+        return outputs
