@@ -153,10 +153,24 @@ def test_plain_tools_need_no_render_route(stage: Any, vllm: Any) -> None:
 
 
 def test_a_request_that_the_server_refuses_gets_the_servers_error(stage: Any, vllm: Any) -> None:
-    vllm.render = lambda body: (400, {})
-    refused = stage.ask("wrong", response_format=CHAT_FORMAT)
+    vllm.render = lambda body: (400, {"error": {"message": "a wrong request", "code": 400}})
+    refused = stage.ask("w3", response_format=CHAT_FORMAT)
     assert refused.status_code == 400
     assert "a wrong request" in refused.text
+    assert vllm.requests == []
+    assert stage.spans()[0]["attributes"]["error.type"] == "400"
+
+
+def test_where_a_constraint_begins_after_reasoning_is_found_for_each_prompt(
+    stage: Any, vllm: Any
+) -> None:
+    thinks: dict[str, Any] = {"reasoning_parser_kwargs": {"chat_template_kwargs": {}}}
+    sampling = {"sampling_params": {"structured_outputs": {"json": SCHEMA}}}
+    vllm.render = lambda body: (200, {**sampling, **thinks, "reasoning_ended": True})
+    assert stage.ask("w3", response_format=CHAT_FORMAT).status_code == 200
+    vllm.render = lambda body: (200, {**sampling, **thinks, "reasoning_ended": False})
+    assert stage.ask("w4", response_format=CHAT_FORMAT).status_code == 400
+    assert len(vllm.rendered) == 2
 
 
 RELAXED: list[tuple[dict[str, Any], str]] = [

@@ -23,6 +23,7 @@ from ltrain_train.gateway.errors import Refused
 from ltrain_train.gateway.exchange import Call, Exchange, ServerFailed
 from ltrain_train.gateway.serving.applied_constraints import NotReplayable, RequestFault
 from ltrain_train.gateway.serving.publication import Publication, ServedVersion
+from ltrain_train.gateway.serving.upstream import UpstreamAway
 from ltrain_train.gateway.trainable_requests import NEUTRAL_SAMPLING, relax, require_trainable
 
 TOO_LONG = re.compile(r"maximum (context|model) length|max_model_len")
@@ -127,11 +128,14 @@ class PolicyExchange(Exchange):
         """Record the grammar of the call on its span; return False if it refused the call."""
         try:
             found = await self._publication.server.constraints.find(self.request, self._model)
+        except UpstreamAway as error:
+            raise ServerFailed(str(error)) from error
+        except RequestFault as fault:
+            await self._forward_error(fault.status, _name_setting(fault.body))
+            return False
         except NotReplayable as error:
             self.span.mark_constrained()
-            if isinstance(error, RequestFault) or not self._must_replay:
-                return True
-            return await self._refuse_constrained(str(error))
+            return not self._must_replay or await self._refuse_constrained(str(error))
         if found is None:
             return True
         if self._must_replay and self._claims and self._claims.constrained == "refused":

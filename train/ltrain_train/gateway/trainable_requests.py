@@ -195,8 +195,10 @@ def _describe(removed: Body) -> Iterator[str]:
 
 
 def _without_strict(tool: Body) -> Body:
-    function = {name: value for name, value in tool["function"].items() if name != "strict"}
-    return {**tool, "function": function}
+    function = tool.get("function")
+    if not isinstance(function, dict):
+        return tool
+    return {**tool, "function": {name: x for name, x in function.items() if name != "strict"}}
 
 
 def _instruct(messages: list[Body], text: str) -> list[Body]:

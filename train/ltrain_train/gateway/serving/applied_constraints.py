@@ -38,8 +38,12 @@ class NotReplayable(ValueError):
     """The masks of a constrained call cannot be computed again."""
 
 
-class RequestFault(NotReplayable):
-    """The server refused the request, as it will refuse the call."""
+class RequestFault(Exception):
+    """The server refused the request, as it would refuse the call."""
+
+    def __init__(self, status: int, body: bytes) -> None:
+        super().__init__(f"The policy server refused the request with status {status}.")
+        self.status, self.body = status, body
 
 
 class AppliedConstraints:
@@ -58,6 +62,7 @@ class AppliedConstraints:
 
         Raises:
             NotReplayable: when there is a constraint that the learner cannot apply.
+            RequestFault: when the server refuses the request.
             UpstreamFailed: when the server does not answer.
         """
         body = request.body
@@ -65,21 +70,27 @@ class AppliedConstraints:
             return None
         decisive = {name: body[name] for name in DECISIVE if body.get(name) is not None}
         key = sha256(orjson.dumps([request.operation, decisive])).digest()
-        if key not in self._known:
-            self._known[key] = await self._ask(request.operation, {**body, "model": model})
-            if len(self._known) > MAX_KNOWN:
-                self._known.popitem(last=False)
-        return self._known[key]
+        if key in self._known:
+            return self._known[key]
+        constraint, depends_on_prompt = await self._ask(request.operation, {**body, "model": model})
+        if not depends_on_prompt:
+            self._known[key] = constraint
+        if len(self._known) > MAX_KNOWN:
+            self._known.popitem(last=False)
+        return constraint
 
-    async def _ask(self, operation: Operation, body: dict[str, Any]) -> Constraint | None:
+    async def _ask(
+        self, operation: Operation, body: dict[str, Any]
+    ) -> tuple[Constraint | None, bool]:
+        """Return the constraint of a request, and whether its prompt decides where it begins."""
         fields = {name: value for name, value in body.items() if not name.startswith("stream")}
         status, text = await self._upstream.render(operation, fields)
         if status in NO_ROUTE:
-            return _without_render(body)
+            return _without_render(body), False
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             raise UpstreamFailed(f"The policy server failed on the request: {text[:500]!r}.")
         if status != HTTPStatus.OK:
-            raise RequestFault(f"the policy server refused the request with status {status}")
+            raise RequestFault(status, text)
         try:
             rendered = orjson.loads(text)
             [rendered] = rendered if isinstance(rendered, list) else [rendered]
@@ -89,7 +100,8 @@ class AppliedConstraints:
                 f"The policy server at {self._upstream.address} does not answer a request for the "
                 f"sampling of a call as vLLM does: {error!r}."
             ) from error
-        return _read_constraint(rendered, params or {}, await self._upstream.version())
+        constraint = _read_constraint(rendered, params or {}, await self._upstream.version())
+        return constraint, bool(rendered.get("reasoning_parser_kwargs"))
 
 
 def _read_constraint(
