@@ -90,7 +90,7 @@ def _row(name: str, draw: random.Random) -> dict[str, Any]:
         "loss_weight": [m * draw.uniform(0.1, 3.0) for m in mask],
         "temperature": draw.choice((0.7, 1.0)),
         "call_offsets": [0],
-        "call_constraints": [None],
+        "call_constraints": None,
         "call_versions": [0],
         "call_positions": [0],
         "next_sample_id": None,

@@ -42,7 +42,8 @@ def distributions(model: Any, row: Row, temperature: float | None = None) -> Ten
 def allowed_ids(model: str, row: Row, vocab_size: int) -> list[Tensor]:
     """Return which ids [word] the grammar of its call allows at each response token."""
     masks = [torch.ones(vocab_size, dtype=torch.bool) for _ in row["response_ids"]]
-    for call, constraint in zip(calls(row), row["call_constraints"], strict=True):
+    constraints = row["call_constraints"] or [None] * len(calls(row))
+    for call, constraint in zip(calls(row), constraints, strict=True):
         if constraint is None:
             continue
         matcher = start_grammar(model, constraint, vocab_size)

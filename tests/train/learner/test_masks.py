@@ -14,9 +14,11 @@ import xgrammar
 from tests.train.learner.conftest import TRAIN
 from tests.train.learner.test_sharing import compare_paths
 
+from ltrain_train.errors import BadSamples
 from ltrain_train.learner.client import LearnerClient
 from ltrain_train.learner.masks import MASKED, apply_masks, grammars, replay
 from ltrain_train.learner.objective import Objective
+from ltrain_train.learner.samples import read_rows
 from ltrain_train.policy import Constraint
 
 pytestmark = pytest.mark.xdist_group("learner")
@@ -122,6 +124,25 @@ def test_a_call_with_an_id_outside_its_mask_is_left_out(
     assert report.trained_tokens == sum(sum(row["response_mask"]) for row in rows) - lost
     [warning] = [each for each in report.warnings if "constrained" in each]
     assert warning.startswith("1 constrained call was left out of the loss")
+
+
+def test_rows_without_a_list_of_constraints_are_free(
+    tiny: Path, make_rows: Callable[..., Rows], write: Callable[[Rows], Path]
+) -> None:
+    rows = constrain(tiny, make_rows(4))
+    for row in rows:
+        row["call_constraints"] = None
+    read = read_rows(write(rows), vocab_size=words(tiny))
+    assert read["call_constraints"].to_list() == [[None, None]] * 4
+
+
+def test_constraints_of_other_calls_are_refused(
+    tiny: Path, make_rows: Callable[..., Rows], write: Callable[[Rows], Path]
+) -> None:
+    rows = constrain(tiny, make_rows(1))
+    rows[0]["call_constraints"] = [CHOICES]
+    with pytest.raises(BadSamples, match="call_constraints must be as long as call_offsets"):
+        read_rows(write(rows), vocab_size=words(tiny))
 
 
 def test_tokens_after_the_end_of_a_grammar_are_free(tiny: Path) -> None:

@@ -62,11 +62,13 @@ def read_rows(
         zeros = pl.col("loss_weight") * 0
         frame = frame.with_columns(
             pl.lit("sampled").alias("tokens"),
-            pl.col("call_constraints").list.eval(pl.lit(None, pl.String)),
+            pl.lit(None, pl.List(pl.String)).alias("call_constraints"),
             zeros.alias("rollout_logprobs"),
             zeros.alias("advantages"),
             pl.lit(1.0, pl.Float32).alias("temperature"),
         )
+    unconstrained = pl.lit(None, pl.String).repeat_by(pl.col("call_offsets").list.len())
+    frame = frame.with_columns(pl.coalesce("call_constraints", unconstrained))
     _check_frame(frame, path, vocab_size)
     return frame
 
@@ -179,6 +181,7 @@ def _check_frame(frame: pl.DataFrame, path: Path, vocab_size: int) -> None:
         positions, offsets = (pl.col(f"call_{x}").list.len() for x in ("positions", "offsets"))
         is_unordered = positions != offsets
     ragged = pl.any_horizontal(pl.col(name).list.len() != length for name in per_token)
+    constraints, offsets = (pl.col(f"call_{x}").list.len() for x in ("constraints", "offsets"))
     finite = _all_elements(numbers, pl.element().is_finite().fill_null(False))
     integers = ("prompt_ids", "response_ids", "response_mask")
     complete = _all_elements(integers, pl.element().is_not_null())
@@ -194,6 +197,7 @@ def _check_frame(frame: pl.DataFrame, path: Path, vocab_size: int) -> None:
         (pl.col("prompt_ids").list.len() == 0, "it has no prompt"),
         (length == 0, "it has no response"),
         (ragged, f"{', '.join(per_token)} must be as long as response_ids"),
+        (constraints != offsets, "call_constraints must be as long as call_offsets"),
         (is_unordered, "call_positions must be as long as call_offsets"),
         (~complete, f"{', '.join(integers)} must have no null"),
         (~finite, f"{', '.join(numbers)} must be finite"),
