@@ -25,7 +25,7 @@ COMMANDS: dict[str, Any] = dict(commands_of(typer.main.get_command(app)))
 ONLINE_KEYS = {
     *("tasks", "validation", "test", "tasks-per-wave", "seed"),
     *("remote", "domains", "target-score", "refill-tasks", "pin-version"),
-    *("spare-tasks", "release-window", "validation-samples"),
+    *("spare-tasks", "release-window", "validation-samples", "validation-temperature"),
 }
 """Recipe keys of `[rollout]` that are no option of `ltrain rollout`: its argument, `--to`, and
 keys of `ltrain run`."""

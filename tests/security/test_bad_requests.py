@@ -136,11 +136,6 @@ def test_what_agents_send_passes(stage: Stage) -> None:
 
 REFUSED: dict[Allow, list[dict[str, Any]]] = {
     Allow.CONSTRAINED: [
-        {"response_format": {"type": "json_object"}},
-        {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {}}}},
-        {"tool_choice": "required"},
-        {"tool_choice": {"type": "function", "function": {"name": "f"}}},
-        {"structured_outputs": {"grammar": "root ::= ("}},
         {"guided_json": {}},
         {"guided_choice": ["a"]},
         {"logit_bias": {"3": 100}},
@@ -165,6 +160,29 @@ REFUSED: dict[Allow, list[dict[str, Any]]] = {
     ],
     Allow.EXTRA: [{"prompt_logprobs": 1}, {"priority": 9}, {"a_field_of_tomorrow": 1}],
 }
+
+
+GRAMMARS: list[dict[str, Any]] = [
+    {"response_format": {"type": "json_object"}},
+    {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {}}}},
+    {"tool_choice": "required"},
+    {"tool_choice": {"type": "function", "function": {"name": "f"}}},
+    {"structured_outputs": {"grammar": "root ::= ("}},
+]
+"""Fields of calls that the learner trains under the server's masks."""
+
+
+@pytest.mark.parametrize("field", GRAMMARS, ids=str)
+def test_a_recipe_that_refuses_grammars_refuses_each_field(
+    stage: Stage, vllm: FakeVllm, field: dict[str, Any]
+) -> None:
+    limits = {"sampling": {"temperature": 1.0}, "constrained": "refused"}
+    others = tuple(set(Allow) - {Allow.CONSTRAINED})
+    refused = post(stage, ask(**field), allow=others, **limits)
+    assert refused.status_code == 400
+    assert "is refused in mode train" in message(refused)
+    assert vllm.requests == []
+    assert post(stage, ask(**field), allow=(Allow.CONSTRAINED,), **limits).status_code == 200
 
 
 @pytest.mark.parametrize("need", REFUSED)

@@ -61,6 +61,13 @@ class ProgramOptions(RewardOptions):
             min=0.1, help="The agent's own seconds in an attempt; model calls do not count."
         ),
     ] = 60.0
+    wall_timeout: Annotated[
+        float | None,
+        typer.Option(min=0.1, help="All seconds of an attempt; default: --timeout and 20 minutes."),
+    ] = None
+    max_calls: Annotated[
+        int, typer.Option(min=1, help="Answered model calls of an attempt; more get status 400.")
+    ] = 200
     agent_sees: Annotated[
         list[str] | None,
         typer.Option(help="Task key that the agent may read; repeat for more. Default: input."),
