@@ -75,7 +75,12 @@ class Child:
     """One command that runs or has ended."""
 
     def __init__(
-        self, name: str, command: Command, process: subprocess.Popen[bytes], lifeline: int
+        self,
+        name: str,
+        command: Command,
+        process: subprocess.Popen[bytes],
+        lifeline: int,
+        log_start: int,
     ) -> None:
         self.name, self.log, self.grace = name, command.log, command.grace
         self.stopped = False
@@ -83,7 +88,8 @@ class Child:
         self._process = process
         self._lifeline = lifeline
         self._lock = threading.Lock()
-        self._log_start = self.log.stat().st_size
+        self._log_start = log_start
+        """Size of the log before the start."""
 
     @property
     def pid(self) -> int:
@@ -246,6 +252,7 @@ def _spawn(name: str, command: Command, keep_open: Sequence[int]) -> Child:
     options = [str(inner), str(command.grace), descriptors, str(scratch or "")]
     try:
         with command.log.open("ab") as output:
+            log_start = output.seek(0, os.SEEK_END)  # a short command writes and ends at once
             process = subprocess.Popen(
                 [sys.executable, "-I", "-S", guard.__file__, *options, *command.argv],
                 stdin=subprocess.DEVNULL,
@@ -256,7 +263,7 @@ def _spawn(name: str, command: Command, keep_open: Sequence[int]) -> Child:
                 pass_fds=(inner, *keep_open, *command.pass_fds),
                 start_new_session=True,
             )
-            return Child(name, command, process, lifeline)
+            return Child(name, command, process, lifeline, log_start)
     except BaseException:
         os.close(lifeline)
         if scratch is not None:
