@@ -163,7 +163,9 @@ class Model:
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 headers = {name.lower(): value for name, value in self.headers.items()}
-                self._send(*model.respond(self.path, headers, body))
+                if self.path.endswith("/render"):  # vLLM's route for the sampling of a request
+                    return self._send(*_json_response(_render(body)))
+                return self._send(*model.respond(self.path, headers, body))
 
             def _send(self, status: int, content_type: str, payload: bytes) -> None:
                 self.send_response(status)
@@ -221,6 +223,14 @@ class Model:
                 return False
             self.failed.add(key)
             return True
+
+
+def _render(body: Json) -> Json:
+    """Return the sampling of a request: vLLM constrains strict tools."""
+    tools = [tool["function"] for tool in body.get("tools") or ()]
+    strict = [function["parameters"] for function in tools if function.get("strict")]
+    outputs = {"json": strict[0]} if strict else None
+    return {"token_ids": [1], "sampling_params": {"structured_outputs": outputs}}
 
 
 def _json_response(payload: Json) -> tuple[int, str, bytes]:
