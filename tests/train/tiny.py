@@ -29,6 +29,17 @@ TEMPLATE = (
 )
 
 
+SIZES = {
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+}
+"""The shape of a tiny model, in a configuration of transformers."""
+
+
 def write_tokenizer(out: Path) -> Any:
     """Write the tokenizer and its chat template: the contents, separated by `<sep>`."""
     words = [f"w{i}" for i in range(WORDS)] + list(SPECIAL.values())
@@ -51,12 +62,7 @@ def write_model(out: Path, seed: int = 0) -> Path:
     torch.manual_seed(seed)
     config = hugging_face.LlamaConfig(
         vocab_size=len(tokenizer),
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        head_dim=32,
+        **SIZES,
         max_position_embeddings=1024,
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,

@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 import transformers
 from tests.train.learner.conftest import TRAIN
+from tests.train.tiny import SIZES
 
 from ltrain_train.gateway.serving.vllm import Vllm, VllmOptions
 from ltrain_train.learner.client import LearnerClient
@@ -76,12 +77,7 @@ def write_model(folder: Path, kind: str) -> Path:
     model(
         config(
             vocab_size=len(tokenizer) + PADDING,
-            hidden_size=64,
-            intermediate_size=128,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            num_key_value_heads=2,
-            head_dim=32,
+            **SIZES,
             max_position_embeddings=2048,
             bos_token_id=tokenizer.bos_token_id,
             eos_token_id=tokenizer.eos_token_id,

@@ -58,7 +58,8 @@ class PolicyModel:
             chosen = {name: value for name, value in call.body.items() if name not in sampling}
             require_trainable(chosen, claims.allow, claims.constrained)
         request = _impose_sampling(call, self._publication.upstream.model, sampling)
-        request = replace(request, overridden={**request.overridden, **relaxed})
+        if relaxed:
+            request = replace(request, overridden={**request.overridden, **relaxed})
         try:
             orjson.dumps(request.body)
         except TypeError as error:  # a number or a text that JSON cannot represent
@@ -147,8 +148,9 @@ class PolicyExchange(Exchange):
     def _must_replay(self) -> bool:
         """Whether the call is refused if its masks cannot be computed again."""
         claims = self._claims
-        in_training = claims is not None and claims.identity.mode == "train"
-        return in_training and claims is not None and Allow.CONSTRAINED not in claims.allow
+        if claims is None or claims.identity.mode != "train":
+            return False
+        return Allow.CONSTRAINED not in claims.allow
 
     async def _refuse_constrained(self, reason: str) -> Literal[False]:
         sentence = (

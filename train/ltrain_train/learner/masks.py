@@ -18,7 +18,8 @@ import xgrammar
 from numpy.typing import NDArray
 
 from ltrain_train.learner.samples import flat_values
-from ltrain_train.policy import Constraint, read_config
+from ltrain_train.learner.weights import read_vocab_size
+from ltrain_train.policy import Constraint
 
 MASKED = -1e30
 """The logit of a forbidden id. It is finite, because an entropy multiplies it by probability 0."""
@@ -35,8 +36,7 @@ class Grammars:
     def __init__(self, model: Path) -> None:
         from transformers import AutoTokenizer
 
-        config = read_config(model)
-        self.vocab_size = int((config.get("text_config") or config)["vocab_size"])
+        self.vocab_size = read_vocab_size(model)
         tokenizer = AutoTokenizer.from_pretrained(model)
         info = xgrammar.TokenizerInfo.from_huggingface(tokenizer, vocab_size=self.vocab_size)
         self._compiler = xgrammar.GrammarCompiler(

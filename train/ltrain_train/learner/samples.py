@@ -172,16 +172,14 @@ def _read_frame(path: Path, columns: tuple[str, ...]) -> pl.DataFrame:
 
 def _check_frame(frame: pl.DataFrame, path: Path, vocab_size: int) -> None:
     """Raise `BadSamples` for the first row that the loss cannot use."""
-    length = pl.col("response_ids").list.len()
+    length, calls = pl.col("response_ids").list.len(), pl.col("call_offsets").list.len()
     per_token: tuple[str, ...] = PER_TOKEN
     numbers: tuple[str, ...] = ("rollout_logprobs", "advantages", "loss_weight")
     is_unordered = pl.lit(False)
     if "token_rewards" in frame.columns:  # a critic reads them
         per_token, numbers = (*per_token, "token_rewards"), (*numbers, "token_rewards")
-        positions, offsets = (pl.col(f"call_{x}").list.len() for x in ("positions", "offsets"))
-        is_unordered = positions != offsets
+        is_unordered = pl.col("call_positions").list.len() != calls
     ragged = pl.any_horizontal(pl.col(name).list.len() != length for name in per_token)
-    constraints, offsets = (pl.col(f"call_{x}").list.len() for x in ("constraints", "offsets"))
     finite = _all_elements(numbers, pl.element().is_finite().fill_null(False))
     integers = ("prompt_ids", "response_ids", "response_mask")
     complete = _all_elements(integers, pl.element().is_not_null())
@@ -197,7 +195,10 @@ def _check_frame(frame: pl.DataFrame, path: Path, vocab_size: int) -> None:
         (pl.col("prompt_ids").list.len() == 0, "it has no prompt"),
         (length == 0, "it has no response"),
         (ragged, f"{', '.join(per_token)} must be as long as response_ids"),
-        (constraints != offsets, "call_constraints must be as long as call_offsets"),
+        (
+            pl.col("call_constraints").list.len() != calls,
+            "call_constraints must be as long as call_offsets",
+        ),
         (is_unordered, "call_positions must be as long as call_offsets"),
         (~complete, f"{', '.join(integers)} must have no null"),
         (~finite, f"{', '.join(numbers)} must be finite"),

@@ -18,14 +18,8 @@ OUTERMOST_FIELDS: tuple[Literal["agent", "node"], ...] = ("agent", "node")
 """Fields that come from the outermost span."""
 GATEWAY_FIELDS = frozenset(
     {
-        "tokens",
-        "measured",
-        "policy",
-        "policy_version",
-        "params",
-        "constrained",
-        "constraint",
-        "delivered",
+        *("tokens", "measured", "policy", "policy_version", "params"),
+        *("constrained", "constraint", "delivered"),
     }
 )
 """Fields that only a trusted sender may write for a call that the gateway recorded."""

@@ -52,15 +52,8 @@ def filter_inputs(calls: pl.DataFrame) -> pl.DataFrame:
     return calls.select(
         "execution_id",
         "call_id",
-        *(
-            "input",
-            "temperature",
-            "constrained",
-            "constraint",
-            "delivered",
-            "redacted",
-            "truncated",
-        ),
+        *("input", "temperature", "constrained", "constraint"),
+        *("delivered", "redacted", "truncated"),
         "token_source",
         "choice",
         index=pl.int_range(pl.len()),

@@ -19,6 +19,7 @@ from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithValueHead
 from ltrain_train.learner.objective import Objective
 from ltrain_train.learner.verl_backend import rows_engine, tree_engine
 from ltrain_train.learner.verl_backend.batch import OLD_VALUES, RETURNS
+from ltrain_train.learner.verl_backend.rows_engine import BatchMasks
 
 MODEL_TYPE = "value_model"
 HEAD = "score"
@@ -77,6 +78,10 @@ class ValueTreeEngine(ValueModel, tree_engine.TreeEngine):
         inputs, output_args = super().prepare_model_inputs(micro_batch)
         output_args["nodes"] = inputs.pop("logits_to_keep")
         return inputs, output_args
+
+    def _masks(self, micro_batch: Any) -> BatchMasks:
+        """Replay no grammar: a value is of a state, whatever ids are allowed next."""
+        return BatchMasks.free(micro_batch)
 
     def prepare_model_outputs(
         self, output: Any, output_args: Any, micro_batch: Any, logits_processor_func: Any

@@ -26,13 +26,18 @@ class BatchMasks:
     """The distinct masks, packed."""
 
     @classmethod
+    def free(cls, micro_batch: Any) -> Self:
+        """Allow every id."""
+        ids = micro_batch["input_ids"]
+        of_token = torch.full((int(ids.offsets()[-1]),), -1, device=ids.device)
+        return cls(of_token, torch.empty(0, 1, dtype=torch.int32, device=ids.device))
+
+    @classmethod
     def from_batch(cls, micro_batch: Any, model: Any) -> Self:
         """Replay the constraints of a micro-batch; without one every id is allowed."""
-        ids = micro_batch["input_ids"]
-        device = ids.device
         if "constraint" not in micro_batch.keys():  # noqa: SIM118 - a TensorDict iterates over rows
-            free = torch.full((int(ids.offsets()[-1]),), -1, device=device)
-            return cls(free, torch.empty(0, 1, dtype=torch.int32, device=device))
+            return cls.free(micro_batch)
+        device = micro_batch["input_ids"].device
         tokens, of_token, starts = (
             micro_batch[name].values().cpu().numpy()
             for name in ("input_ids", "constraint", "call_starts")

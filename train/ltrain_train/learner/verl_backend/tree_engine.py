@@ -38,7 +38,7 @@ class TreeEngine(FSDPEngineWithLMHead):
         # position i predicts token i + 1: the last of a row predicts nothing and has no node
         nodes = torch.from_numpy(np.concatenate([x for path in tree.paths for x in (path, [-1])]))
         positions = micro_batch["scored"].values().roll(-1).bool().nonzero()[:, 0]
-        masks = BatchMasks.from_batch(micro_batch, self.model_config)
+        masks = self._masks(micro_batch)
         # samples that share a node share its logits, unless their masks of the next token differ
         pairs = torch.stack([nodes.to(device)[positions], masks.of_token_T[positions + 1]])
         (kept_nodes, kept_masks), logits_of = torch.unique(pairs, dim=1, return_inverse=True)
@@ -82,6 +82,9 @@ class TreeEngine(FSDPEngineWithLMHead):
             flat = flat.index_put((output_args["positions"],), x)
             outputs[name] = torch.nested.nested_tensor_from_jagged(flat, offsets)
         return outputs
+
+    def _masks(self, micro_batch: Any) -> BatchMasks:
+        return BatchMasks.from_batch(micro_batch, self.model_config)
 
     def _entropy(self, logits: torch.Tensor) -> torch.Tensor:
         """Return the entropy [node] of the distributions [node, token], by verl's options."""
