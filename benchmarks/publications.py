@@ -150,8 +150,11 @@ class Clients:
 
     def wait_warm(self) -> None:
         """Wait until each client has made a call; the first ones take vLLM seconds."""
-        while len(self.rollouts) < len(self._running) and not any(map(_failed, self._running)):
-            time.sleep(0.1)
+        self._wait_rollouts(len(self._running))
+
+    def wait_new(self) -> None:
+        """Wait until a call has ended that began after now."""
+        self._wait_rollouts(len(self.rollouts) + len(self._running) + 1)
 
     def stop(self) -> None:
         """Wait for the calls in flight."""
@@ -161,6 +164,10 @@ class Clients:
         self._pool.shutdown()
         self._http.close()
         self._gateway.close()
+
+    def _wait_rollouts(self, count: int) -> None:
+        while len(self.rollouts) < count and not any(map(_failed, self._running)):
+            time.sleep(0.1)
 
     def _run(self, number: int) -> None:
         for count in range(10**6):
@@ -206,10 +213,10 @@ def publish_all(url: str, home: Path, report: Report, clients: Clients) -> None:
         began = time.monotonic()
         report.shut_for_adapters += gateway_client.load(POLICY, version) > 0
         report.publish_seconds.append(time.monotonic() - began)
-        time.sleep(0.5)
+        clients.wait_new()
     for version in range(last + 1, last + report.swaps + 1):
         report.swap_seconds.append(gateway_client.load(POLICY, version))
-        time.sleep(0.5)
+        clients.wait_new()
     gateway_client.close()
 
 
