@@ -68,7 +68,7 @@ test-nightly: test test-frameworks test-examples ## Every test, with all framewo
 
 # the page of completeness has a row for each framework
 test-frameworks: ALL = $(or $(NIGHTLY),$(if $(COMPLETENESS),--nightly))
-test-frameworks: setup ## Real agents of the frameworks of a change, traced (up to three more environments, 3 GB)
+test-frameworks: model ## Real agents of the frameworks of a change, traced and trained (up to three more environments, 3 GB)
 	@$(PYTHON) -m setup.environments $$($(PYTHON) tests/selection.py $(ALL))
 	@$(BIN)/python -m pytest $(ALL) $(if $(COMPLETENESS),,-n 2) $(FRAMEWORKS) $(ARGS)
 

@@ -42,6 +42,14 @@ SHARED_BY_FRAMEWORKS = re.compile(
     r"|instrument/ltrain_instrument/(instrumentors|patches|privacy|distro|identity)"
     r"|transforms/ltrain_transforms/(dialects|calls)/"
 )
+TRAINING = "training"
+"""The test that trains agents of all frameworks with structured output."""
+NEEDED_BY_TRAINING = re.compile(
+    r"tests/frameworks/(training/|ways|short_answers)|setup/vllm\.lock"
+    r"|train/ltrain_train/(learner/(masks|samples|prefix_tree|verl_backend/)|policy/constraint"
+    r"|gateway/(trainable_requests|policy_exchange|serving/(applied_constraints|vllm)))"
+    r"|transforms/ltrain_transforms/samples/"
+)
 SHARED_BY_EXAMPLES = re.compile(
     r"tests/example_runs/|tests/examples/(conftest|example_module|sampling_agent)\.py"
     r"|transforms/ltrain_transforms/(dialects|calls|states)/"
@@ -94,6 +102,7 @@ class Selection:
             or f"/{name}" in file
             or f"/test_{name}." in file
             or file in {f"setup/{each}.lock" for each in environments}
+            or (name == TRAINING and NEEDED_BY_TRAINING.match(file))
             for file in self.files
         )
 

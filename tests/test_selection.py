@@ -27,6 +27,27 @@ def test_litellm_calls_the_gateway_if_the_gateway_changes() -> None:
     ("file", "chosen"),
     [
         ("README.md", False),
+        ("train/ltrain_train/loop/online.py", False),
+        ("train/ltrain_train/learner/masks.py", True),
+        ("train/ltrain_train/gateway/serving/applied_constraints.py", True),
+        ("tests/frameworks/agents/training_ways.py", True),
+        ("tests/frameworks/ways.py", True),
+        ("transforms/ltrain_transforms/dialects/openinference.py", True),
+        ("setup/vllm.lock", True),
+        ("setup/openai2.lock", True),
+        ("setup/otel144.lock", False),
+    ],
+)
+def test_all_ways_are_trained_if_masks_or_their_agents_change(file: str, chosen: bool) -> None:
+    environments = framework_tests()["training"]
+    assert environments == {ALWAYS, "openai2"}
+    assert Selection(frozenset({file})).has_framework("training", environments) is chosen
+
+
+@pytest.mark.parametrize(
+    ("file", "chosen"),
+    [
+        ("README.md", False),
         ("tests/frameworks/test_dspy.py", True),
         ("tests/frameworks/agents/dspy_agents.py", True),
         ("transforms/ltrain_transforms/dialects/dspy.py", True),

@@ -2,8 +2,8 @@
 
 C1 to C7 are NeMo Gym's acceptance criteria for trajectories; the others are ltrain's. Each is
 measured by comparing a run with the requests and responses of the model server. The results are a
-row of the page, and a test fails if they differ. `COMPLETENESS=write make test-frameworks` rewrites
-the rows.
+row of the page, and a test fails if they differ. A second table has the ways that were trained.
+`COMPLETENESS=write make test-frameworks` rewrites the rows.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "completeness.md"
 TOOLS_IN_PARALLEL = 2
+TRAINING = "its agent asks for an answer by"
+"""The heading of the ways in the table of training."""
+GRAMMARS = {"json": "JSON", "structural_tag": "structural tag"}
+"""The name of each kind of grammar in the table of training."""
 Measure = Callable[["RunResult"], bool]
 
 
@@ -178,6 +183,16 @@ CRITERIA: dict[str, tuple[str, Measure]] = {
 }
 
 
+@dataclass(frozen=True)
+class Way:
+    """A way in which a framework's agent asks for an answer."""
+
+    framework: str
+    """The framework, as its distribution is named."""
+    text: str
+    """What a user writes, as the page shows it."""
+
+
 def check(
     name: str, environment: str, result: RunResult, reasons: Mapping[str, str] | None = None
 ) -> None:
@@ -196,12 +211,39 @@ def check(
     notes = "; ".join(f"{criterion}: {reason}" for criterion, reason in reasons.items())
     row = _row([f"{name} {version}", *marks, notes])
     if os.environ.get("COMPLETENESS") == "write":
-        PAGE.write_text(_page({**_rows(), name: row}))
+        PAGE.write_text(_page({**_rows(), name: row}, _training_rows()))
     assert _rows().get(name) == row, f"docs/completeness.md is stale: {__doc__}"
-    assert PAGE.read_text() == _page(_rows()), f"docs/completeness.md is stale: {__doc__}"
+    _check_page()
 
 
-def _page(rows: Mapping[str, str]) -> str:
+def check_training(
+    environment: str, ways: Mapping[str, Way], grammars: Mapping[str, Set[str]]
+) -> None:
+    """Compare the rows of ways that were trained with those of the page.
+
+    Args:
+        ways: the ways by their names; each call of theirs was trained.
+        grammars: the kinds of the server's grammars in the calls of each way.
+    """
+    rows = {}
+    for name, way in ways.items():
+        kinds = ", ".join(sorted(GRAMMARS[each] for each in grammars.get(name, ()))) or "none"
+        title = f"{way.framework} {_version(way.framework, environment)}"
+        rows[title, way.text] = _row([title, way.text, kinds, "yes"])
+    if os.environ.get("COMPLETENESS") == "write":
+        others = {key: row for key, row in _training_rows().items() if key not in rows}
+        PAGE.write_text(_page(_rows(), {**others, **rows}))
+    found = _training_rows()
+    assert {key: found.get(key) for key in rows} == rows, f"{PAGE.name} is stale: {__doc__}"
+    _check_page()
+
+
+def _check_page() -> None:
+    whole = _page(_rows(), _training_rows())
+    assert PAGE.read_text() == whole, f"docs/completeness.md is stale: {__doc__}"
+
+
+def _page(rows: Mapping[str, str], training: Mapping[tuple[str, str], str]) -> str:
     criteria = [_row([f"**{each}**", text]) for each, (text, _) in CRITERIA.items()]
     lines = [
         "# Completeness of traces by framework",
@@ -224,6 +266,17 @@ def _page(rows: Mapping[str, str]) -> str:
         _row(["framework", *CRITERIA, "reason"]),
         _row(["---"] * (len(CRITERIA) + 2)),
         *(rows[name] for name in sorted(rows)),
+        "",
+        "## Training",
+        "",
+        "Each way was trained in one update of a tiny random policy by a recipe of defaults, with "
+        "a real vLLM and its tool parser `hermes`. Every model call of its rollouts became a row, "
+        "also where the framework could not parse the answer. vLLM masked ids by the named "
+        "grammar, and [the learner applied the same masks](learner.md#structured-output).",
+        "",
+        _row(["framework", TRAINING, "grammar", "trains with defaults"]),
+        _row(["---"] * 4),
+        *(training[key] for key in sorted(training)),
     ]
     return "\n".join(lines) + "\n"
 
@@ -232,8 +285,15 @@ def _rows() -> dict[str, str]:
     """Return the page's rows by framework."""
     if not PAGE.exists():
         return {}
-    table = PAGE.read_text().partition("\n| framework ")[2].splitlines()[2:]
-    return {line.split()[1]: line for line in table if line.startswith("| ")}
+    table = PAGE.read_text().partition("\n## Training")[0].partition("\n| framework ")[2]
+    return {line.split()[1]: line for line in table.splitlines()[2:] if line.startswith("| ")}
+
+
+def _training_rows() -> dict[tuple[str, str], str]:
+    """Return the page's rows of trained ways by framework and way."""
+    table = PAGE.read_text().partition(f"| {TRAINING} ")[2].splitlines()[2:]
+    cells = {line: line.strip("| ").split(" | ") for line in table if line.startswith("| ")}
+    return {(title, text): line for line, (title, text, *_) in cells.items()}
 
 
 def _row(cells: Iterable[str]) -> str:

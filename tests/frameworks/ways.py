@@ -1,0 +1,32 @@
+"""The ways in which agents of the frameworks ask for an answer, for `test_training.py`."""
+
+from tests.frameworks.completeness import Way
+
+WAYS = {
+    "frameworks": {
+        "pydantic_ai_default": Way("pydantic-ai-slim", "`output_type=Order`"),
+        "pydantic_ai_native": Way("pydantic-ai-slim", "`NativeOutput(Order)`"),
+        "pydantic_ai_prompted": Way("pydantic-ai-slim", "`PromptedOutput(Order)`"),
+        "smolagents_tools": Way("smolagents", "`ToolCallingAgent`"),
+        "smolagents_code": Way("smolagents", "`CodeAgent`"),
+        "smolagents_structured_code": Way(
+            "smolagents", "`CodeAgent(use_structured_outputs_internally=True)`"
+        ),
+        "openai_agents_output_type": Way("openai-agents", "`output_type=Order`"),
+        "langchain_json_schema": Way("langchain", "`with_structured_output(Order)`"),
+        "langchain_function_calling": Way(
+            "langchain", '`with_structured_output(Order, method="function_calling")`'
+        ),
+        "langchain_create_agent": Way("langchain", "`create_agent(response_format=Order)`"),
+        "langgraph_node": Way("langgraph", "a node that calls the model"),
+        "openai_parse": Way("openai", "`parse(response_format=Order)`"),
+        "autogen_output_type": Way("autogen-agentchat", "`output_content_type=Order`"),
+    },
+    "openai2": {
+        "instructor_default": Way("instructor", "`from_openai(…).create(response_model=Order)`"),
+        "litellm_response_format": Way("litellm", "`completion(response_format=Order)`"),
+        "crewai_response_format": Way("crewai", "`kickoff(response_format=Order)`"),
+        "llama_index_structured_llm": Way("llama-index-core", "`as_structured_llm(Order)`"),
+    },
+}
+"""The ways of each environment, by the functions of the agents."""
