@@ -4,6 +4,7 @@
 with exit status 1.
 """
 
+import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,6 +23,7 @@ from ltrain_collector import promoted_columns, schema, signals
 from ltrain_instrument import attributes
 from ltrain_instrument.instrumentors import LIBRARIES
 from ltrain_instrument.settings import INSTRUMENTORS, SETTINGS
+from ltrain_train import gateway
 from ltrain_transforms import credit, exports, rewards
 from ltrain_transforms.alarms import ALARMS
 from ltrain_transforms.calls import membership, span_errors
@@ -273,6 +275,38 @@ def alarms_page() -> str:
     return _filled("alarms.md", {"alarms": table(head, rows)})
 
 
+def requests_page() -> str:
+    """Return the page with the treatment of each field of a request."""
+    values = (
+        (code(name), ", ".join(code(json.dumps(value)) for value in values))
+        for name, values in gateway.NO_EFFECT.items()
+    )
+    return _filled(
+        "requests.md",
+        {
+            "fields": _fields(gateway.SERVER_RULES),
+            "completions": _fields(gateway.COMPLETION_RULES),
+            "values": table(("field", "values"), values),
+            "responses": _fields(gateway.RESPONSE_RULES),
+            "messages": _fields(gateway.MESSAGE_RULES),
+        },
+    )
+
+
+def _fields(rules: Iterable[gateway.FieldRule]) -> str:
+    rows = (
+        (
+            _names(it.fields),
+            f"{it.treatment} in every mode" if it.everywhere else it.treatment,
+            it.reason,
+            code(it.allow) if it.allow else "",
+        )
+        for it in rules
+    )
+    made = table(("fields", "treatment", "why", "`allow`"), rows)
+    return made.replace("`messages.content`", "parts of `messages` that are not text")
+
+
 def collector_page() -> str:
     head = ("signal", "path of OTLP over HTTP", "service of OTLP over gRPC")
     rows = ((it.name, code(it.path), code(it.service)) for it in signals.SIGNALS)
@@ -326,6 +360,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "rules.md": rules_page,
     "collector.md": collector_page,
     "store.md": store_page,
+    "requests.md": requests_page,
     "instrumentors.md": instrumentors_page,
     "process.md": process_page,
 }

@@ -175,7 +175,7 @@ def test_each_choice_keeps_its_own_tokens(stage: Any, post: str, stream: bool) -
 def test_an_api_with_one_answer_takes_no_n(stage: Any, path: str, body: dict[str, Any]) -> None:
     refused = stage.post(path, {"model": "policy", "n": 2, **body}, identity=None)
     assert refused.status_code == 400
-    assert refused.json()["error"]["message"].startswith("'n' is no field of ")
+    assert refused.json()["error"]["message"].startswith("'n' is refused: ")
     assert stage.post(path, {"model": "policy", "n": 1, **body}, identity=None).status_code == 200
 
 

@@ -83,7 +83,6 @@ def test_what_is_not_one_prompt_is_refused(stage: Any, vllm: Any, prompt: Any) -
 @pytest.mark.parametrize(
     ("field", "says"),
     [
-        ({"echo": True}, "the gateway returns the sampled text only."),
         ({"logprobs": True}, "Send a value that OpenAI's completions API allows."),
         ({"logprobs": -2}, "Send a value that OpenAI's completions API allows."),
     ],
@@ -94,6 +93,16 @@ def test_a_bad_field_is_named(stage: Any, field: dict[str, Any], says: str) -> N
     (name,) = field
     sentence = refused.json()["error"]["message"]
     assert sentence.startswith(f"'{name}' of the request cannot be") and sentence.endswith(says)
+
+
+@pytest.mark.parametrize("identity", ["train", "val", None])
+def test_the_echo_of_a_prompt_is_refused_in_every_mode(stage: Any, identity: Any) -> None:
+    mode = stage.identity_of(identity) if identity else None
+    refused = stage.complete("w3", identity=mode, echo=True)
+    assert refused.status_code == 400
+    sentence = "'echo' is refused: the gateway returns the sampled text only."
+    assert refused.json()["error"]["message"] == sentence
+    assert stage.complete("w3", identity=mode, echo=False).status_code == 200
 
 
 def test_production_is_answered(stage: Any) -> None:

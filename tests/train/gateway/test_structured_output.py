@@ -7,7 +7,7 @@ import pytest
 
 from ltrain_instrument.allow import Allow
 from ltrain_instrument.tokens.request import FAVOURS, GRAMMARS
-from ltrain_train.gateway.trainable_requests import REQUIRED_ALLOW
+from ltrain_train.gateway.apis.request_fields import SERVER_FIELDS
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
 USER: list[dict[str, Any]] = [{"role": "user", "content": "w3"}]
@@ -239,4 +239,4 @@ def test_a_format_of_a_message_is_that_of_the_chat(stage: Any, vllm: Any) -> Non
 
 
 def test_every_marked_field_must_be_allowed() -> None:
-    assert {REQUIRED_ALLOW[name] for name in (*GRAMMARS, *FAVOURS)} == {Allow.CONSTRAINED}
+    assert {SERVER_FIELDS[name].allow for name in (*GRAMMARS, *FAVOURS)} == {Allow.CONSTRAINED}

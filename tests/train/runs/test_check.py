@@ -43,6 +43,10 @@ async def constrained(task, llm):
     return ask(task, llm, logit_bias={"5": 1})
 
 
+def seeded(task, llm):
+    return ask(task, llm, seed=3, verbosity="low", response_format={"type": "json_object"})
+
+
 def silent(task, llm):
     return "42"
 
@@ -169,6 +173,19 @@ def test_a_field_that_cannot_be_trained_is_a_fault_unless_the_recipe_allows_it(
     assert 'allow = ["constrained"]' in found.fix
     allowed = write_recipe(folder, "checked_agent:constrained", more='allow = ["constrained"]')
     assert find(allowed, "calls") == []
+
+
+def test_a_field_that_the_gateway_corrects_is_a_note(folder: Path) -> None:
+    recipe = write_recipe(folder, "checked_agent:seeded")
+    seed, verbosity = find(recipe, "calls")
+    assert (seed.state, verbosity.state) == (State.NOTE, State.NOTE)
+    assert seed.detail.startswith("'seed' is removed: the rollouts of a group would sample")
+    assert verbosity.detail == "'verbosity' is removed: only OpenAI's servers know it"
+    with recipe.open("a") as file:
+        file.write('[train]\nconstrained = "relaxed"\n')
+    relaxed, *others = find(recipe, "calls")
+    assert relaxed.detail.startswith("'response_format' is described in the prompt")
+    assert others == [seed, verbosity]
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,14 @@ from typing import TYPE_CHECKING
 from ltrain_instrument.face import open_face
 
 if TYPE_CHECKING:
+    from ltrain_train.gateway.apis.request_fields import (
+        COMPLETION_RULES,
+        MESSAGE_RULES,
+        NO_EFFECT,
+        RESPONSE_RULES,
+        SERVER_RULES,
+        FieldRule,
+    )
     from ltrain_train.gateway.client import OUTAGE_TIMEOUT, CallCounts, GatewayClient
     from ltrain_train.gateway.connection import (
         GatewayConnection,

@@ -18,13 +18,20 @@ from opentelemetry.trace import Span
 from ltrain_collector.access import AttemptKey
 from ltrain_instrument.allow import Allow
 from ltrain_instrument.tokens import Request, build_request
-from ltrain_train.gateway.apis import ClientCall, bad_request, error_message, parse_error
+from ltrain_train.gateway.apis import (
+    NEUTRAL_SAMPLING,
+    ClientCall,
+    bad_request,
+    corrected_fields,
+    error_message,
+    parse_error,
+)
 from ltrain_train.gateway.errors import Refused
 from ltrain_train.gateway.exchange import Call, Exchange, ServerFailed
 from ltrain_train.gateway.serving.applied_constraints import NotReplayable, RequestFault
 from ltrain_train.gateway.serving.publication import Publication, ServedVersion
 from ltrain_train.gateway.serving.upstream import UpstreamAway
-from ltrain_train.gateway.trainable_requests import NEUTRAL_SAMPLING, relax, require_trainable
+from ltrain_train.gateway.trainable_requests import relax, require_trainable
 
 TOO_LONG = re.compile(r"maximum (context|model) length|max_model_len")
 """The error of vLLM for a request with more tokens than it serves."""
@@ -252,16 +259,22 @@ def _name_setting(body: bytes) -> bytes:
 
 
 def _impose_sampling(call: ClientCall, served: str, sampling: dict[str, float]) -> Request:
-    operation, body = call.operation, call.body
-    if not sampling:
-        return build_request(operation, body, served_model=served)
-    imposed = NEUTRAL_SAMPLING | sampling
-    overruled = {
-        name: body[name] for name in imposed if body.get(name) not in (None, imposed[name])
+    """Return the request with this sampling; without sampling it keeps what the agent sent."""
+    imposed = NEUTRAL_SAMPLING | sampling if sampling else {}
+    removed = {
+        name: call.body[name]
+        for name in corrected_fields(call.body, everywhere=not sampling)
+        if name not in imposed
     }
-    # a seed would make all rollouts of a group the same
-    if "seed" not in imposed and body.get("seed") is not None:
-        overruled["seed"] = body.pop("seed")
+    overruled = {
+        name: value
+        for name, value in call.body.items()
+        if name in imposed and value not in (None, imposed[name])
+    }
     return build_request(
-        operation, body, served_model=served, imposed=imposed, overridden=overruled
+        call.operation,
+        {name: value for name, value in call.body.items() if name not in removed},
+        served_model=served,
+        imposed=imposed,
+        overridden=overruled | removed,
     )

@@ -1,7 +1,7 @@
 """A model that answers each call of an agent with the same text: the trial of an agent needs it.
 
 Its server has the gateway's APIs, streamed or not. It reads a request as the gateway does, and
-records which fields the gateway would refuse in mode `train`.
+records which fields the gateway would refuse or correct in mode `train`.
 """
 
 import threading
@@ -18,7 +18,7 @@ from ltrain_instrument.allow import Allow, ConstrainedCalls
 from ltrain_instrument.tokens import Request, unchanged_request
 from ltrain_train.gateway.apis import APIS, ClientCall, error_body
 from ltrain_train.gateway.errors import Refused
-from ltrain_train.gateway.trainable_requests import require_trainable
+from ltrain_train.gateway.trainable_requests import describe_corrections, find_faults
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,8 @@ class ScriptedCall:
     path: str
     faults: tuple[str, ...] = ()
     """The gateway's sentences about a request that it refuses."""
+    corrections: tuple[str, ...] = ()
+    """A sentence for each field that the gateway removes."""
     has_tools: bool = False
 
 
@@ -74,8 +76,9 @@ class ScriptedModel:
         except Refused as refused:
             self.calls.append(ScriptedCall(path, (refused.message,)))
             raise
-        faults = tuple(self._faults(call))
-        self.calls.append(ScriptedCall(path, faults, bool(call.body.get("tools"))))
+        faults = tuple(find_faults(call.body, self._allow, self._constrained))
+        corrections = tuple(describe_corrections(call.body, self._constrained))
+        self.calls.append(ScriptedCall(path, faults, corrections, bool(call.body.get("tools"))))
         request = unchanged_request(call.operation, call.body, call.body["model"])
         answer = call.answer(request)
         if not request.stream:
@@ -89,13 +92,6 @@ class ScriptedModel:
                 return api.parse(raw)
         known = ", ".join(api.path for api in APIS)
         raise Refused(HTTPStatus.NOT_FOUND, f"The gateway has no POST {path}. It has {known}.")
-
-    def _faults(self, call: ClientCall) -> Iterator[str]:
-        for name, value in call.body.items():
-            try:
-                require_trainable({name: value}, self._allow, self._constrained)
-            except Refused as refused:
-                yield refused.message
 
     def _response(self, request: Request) -> dict[str, Any]:
         message: dict[str, Any] = {"text": self._text}

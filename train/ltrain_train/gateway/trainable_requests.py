@@ -1,9 +1,8 @@
 """Which request fields a call in mode `train` may have: those that leave its tokens trainable.
 
-An agent that could make its bad calls untrainable would exclude them from training. So a field is
-either always allowed, allowed by the recipe, or refused. A recipe may also have constraints
-described in the prompt, in place of the server's grammar (`constrained = "relaxed"`): every id may
-be sampled then, and the policy learns the format.
+An agent that could make its bad calls untrainable would exclude them from training: their fields
+are refused. A recipe may also have constraints described in the prompt, in place of the server's
+grammar (`constrained = "relaxed"`): every id may be sampled then, and the policy learns the format.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -12,88 +11,16 @@ from typing import Any
 import orjson
 
 from ltrain_instrument.allow import Allow, ConstrainedCalls
-from ltrain_train.gateway.apis import bad_request
-from ltrain_train.gateway.errors import Refused
+from ltrain_train.gateway.apis import (
+    UNKNOWN,
+    Treatment,
+    bad_request,
+    corrected_fields,
+    find_rule,
+    near_field,
+)
 
 Body = dict[str, Any]
-
-NEUTRAL_SAMPLING: dict[str, float] = {
-    "temperature": 1.0,
-    "top_p": 1.0,
-    "top_k": 0,
-    "min_p": 0.0,
-    "presence_penalty": 0.0,
-    "frequency_penalty": 0.0,
-    "repetition_penalty": 1.0,
-}
-"""Imposed in mode `train` on each parameter that a rollout key does not set."""
-
-ALWAYS_ALLOWED = frozenset(
-    {
-        *(
-            "model",
-            "messages",
-            "prompt",
-            "tools",
-            "tool_choice",
-            "parallel_tool_calls",
-            "functions",
-        ),
-        *("function_call", "max_tokens", "max_completion_tokens", "stop", "n", "response_format"),
-        *("stream", "stream_options", "stream_interval", "include_reasoning", "reasoning_effort"),
-        *("logprobs", "top_logprobs", "return_token_ids", "seed", "user", "metadata", "store"),
-        *("service_tier", "modalities", "verbosity", "prediction", "prompt_cache_key"),
-        *("prompt_cache_retention", "safety_identifier", "session_id", "cache_salt"),
-        *NEUTRAL_SAMPLING,  # imposed, whatever the agent asks for
-    }
-)
-"""Fields that change neither the sampling distribution nor the recorded tokens, or whose values are
-checked below. `stop` is allowed: the response is cut after its tokens were sampled."""
-
-REQUIRED_ALLOW: dict[str, Allow] = {
-    **dict.fromkeys(
-        (
-            *("structured_outputs", "guided_json", "guided_regex", "guided_choice"),
-            *("guided_grammar", "guided_decoding_backend", "guided_whitespace_pattern"),
-            *("logit_bias", "allowed_token_ids", "bad_words", "min_tokens", "logits_processors"),
-            *("use_beam_search", "length_penalty", "best_of", "thinking_token_budget"),
-            *("watermarking", "vllm_xargs"),
-        ),
-        Allow.CONSTRAINED,
-    ),
-    **dict.fromkeys(
-        (
-            *("chat_template", "chat_template_kwargs", "continue_final_message"),
-            *("add_generation_prompt", "add_special_tokens", "echo", "suffix", "documents"),
-            *("truncate_prompt_tokens", "truncation_side"),
-        ),
-        Allow.TEMPLATE,
-    ),
-    **dict.fromkeys(
-        (
-            *("stop_token_ids", "ignore_eos", "include_stop_str_in_output"),
-            *("skip_special_tokens", "spaces_between_special_tokens", "repetition_detection"),
-        ),
-        Allow.STOPPING,
-    ),
-    **dict.fromkeys(
-        ("mm_processor_kwargs", "media_io_kwargs", "audio", "mm_payload", "prompt_embeds"),
-        Allow.MULTIMODAL,
-    ),
-}
-"""The exception that a recipe must allow for a field of vLLM's API."""
-
-REASONS: dict[Allow, str] = {
-    Allow.CONSTRAINED: "the learner cannot apply what it does to the sampling",
-    Allow.CHOICES: "one call would have several answers",
-    Allow.TEMPLATE: "the prompt, or the answer's beginning, would not be the policy's own",
-    Allow.STOPPING: "the answer would not end where the policy ends it",
-    Allow.MULTIMODAL: "the prompt's token ids would not hold it",
-    Allow.EXTRA: "what it does to the sampling is not known",
-}
-
-GRAMMAR_FIELDS = ("response_format", "tool_choice", "structured_outputs")
-"""Fields by which an agent asks for a grammar."""
 
 SCHEMA = "Answer with JSON only, without other text. It must match this JSON schema:\n{}"
 OBJECT = "Answer with one JSON object only, without other text."
@@ -104,55 +31,51 @@ REQUIRED = "Answer by calling at least one of the functions."
 NAMED = "Answer by calling the function `{}`."
 SINGLE = "Call at most one function in an answer."
 
-TEXT_PARTS = frozenset({"text", "refusal", "thinking", "input_text", "output_text"})
-"""Types of message parts that contain text."""
-
 
 def require_trainable(
     body: Mapping[str, Any],
     allowed: Collection[Allow],
     constrained: ConstrainedCalls = "masked",
 ) -> None:
-    """Check that a call's tokens can be trained, or that the recipe allows its fields.
+    """Check that a call's tokens can be trained, or that the recipe allows its fields."""
+    for sentence in find_faults(body, allowed, constrained):
+        raise bad_request(sentence)
+
+
+def find_faults(
+    body: Mapping[str, Any], allowed: Collection[Allow], constrained: ConstrainedCalls
+) -> Iterator[str]:
+    """Yield a sentence for each field that is refused in mode `train`.
 
     Grammars are refused only if `constrained` is `refused`: the learner applies the masks of those
     that the policy server reports.
     """
+    refused = {Treatment.REFUSED}
+    if constrained == "refused":
+        refused.add(Treatment.REPLAYED)
     for name, value in body.items():
-        required = _required_allow(name, value)
-        if name in GRAMMAR_FIELDS and constrained != "refused":
-            continue
-        if required is not None and required not in allowed:
-            raise _not_trainable(name, required)
+        rule = find_rule(name, value)
+        if rule.treatment in refused and rule.allow is not None and rule.allow not in allowed:
+            near = near_field(name) if rule is UNKNOWN else ""
+            yield (
+                f"'{name}' is refused in mode train: {rule.reason}{near}. Remove it, or set "
+                f'allow = ["{rule.allow.value}"] under [rollout] in the recipe.'
+            )
 
 
-def _required_allow(name: str, value: Any) -> Allow | None:
-    """Return what the recipe must allow for a field; None if the field is always allowed."""
-    if value is None:
-        return None
-    if name == "n":
-        return Allow.CHOICES if value != 1 else None
-    if name == "messages":
-        return Allow.MULTIMODAL if any(map(_is_multimodal, value)) else None
-    if name == "response_format":
-        return Allow.CONSTRAINED if value.get("type") != "text" else None
-    if name == "tool_choice":
-        return Allow.CONSTRAINED if value not in ("auto", "none") else None
-    if name in ALWAYS_ALLOWED:
-        return None
-    return REQUIRED_ALLOW.get(name, Allow.EXTRA)
-
-
-def _is_multimodal(message: Mapping[str, Any]) -> bool:
-    content = message.get("content")
-    return isinstance(content, list) and any(part.get("type") not in TEXT_PARTS for part in content)
-
-
-def _not_trainable(name: str, required: Allow) -> Refused:
-    return bad_request(
-        f"'{name}' is refused in mode train: {REASONS[required]}, so the call could not be "
-        f'trained. Remove it, or set allow = ["{required.value}"] under [rollout] in the recipe.'
-    )
+def describe_corrections(body: Body, constrained: ConstrainedCalls) -> Iterator[str]:
+    """Yield a sentence for each field of a rollout's call that the gateway removes."""
+    removed = relax(body)[1] if constrained == "relaxed" and "messages" in body else ()
+    for name in removed:
+        yield (
+            f"'{name}' is described in the prompt in place of a grammar of the server. Set "
+            'train.constrained = "masked" to keep it.'
+        )
+    for name in corrected_fields(body, everywhere=False):
+        yield (
+            f"'{name}' is removed: {find_rule(name, body[name]).reason}. The call goes on without "
+            "it."
+        )
 
 
 def relax(body: Body) -> tuple[Body, Body]:

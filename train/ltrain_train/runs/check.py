@@ -159,6 +159,8 @@ class _ProgramCheck:
         yield self._describe_end(task, result, model)
         for sentence in dict.fromkeys(fault for call in model.calls for fault in call.faults):
             yield _fault("calls", sentence)
+        for sentence in dict.fromkeys(text for call in model.calls for text in call.corrections):
+            yield _finding("calls", State.NOTE, sentence)
 
     def _describe_end(self, task: Task, result: AttemptResult, model: ScriptedModel) -> Finding:
         """Return how the agent ended; a fault if the scripted answer cannot be its cause."""

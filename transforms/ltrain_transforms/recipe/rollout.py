@@ -79,7 +79,8 @@ class Rollout(Section):
     """Whether an attempt whose version the server no longer holds is tried again; else its later
     calls are of the current version."""
     allow: tuple[Allow, ...] = ()
-    """Request features that calls in mode `train` may use although it makes them untrainable."""
+    """[Request features](requests.md#allowed-exceptions) that calls in mode `train` may use
+    although they make the calls untrainable."""
 
     @property
     def held_out_temperature(self) -> float:

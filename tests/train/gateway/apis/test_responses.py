@@ -237,9 +237,15 @@ def test_log_probabilities_are_included_on_request(client: Any, stream: bool) ->
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"input": "w3", "previous_response_id": "resp_1"}, "it has no 'previous_response_id'"),
-        ({"input": "w3", "conversation": "c"}, "it has no 'conversation'"),
-        ({"input": "w3", "background": True}, "it has no 'background'"),
+        (
+            {"input": "w3", "previous_response_id": "resp_1"},
+            "'previous_response_id' is refused: the gateway keeps nothing",
+        ),
+        (
+            {"input": "w3", "conversation": "c"},
+            "'conversation' is refused: the gateway keeps nothing",
+        ),
+        ({"input": "w3", "background": True}, "'background' is refused: the gateway keeps nothing"),
         ({"input": "w3", "tools": [{"type": "web_search"}]}, "the type 'web_search', which only"),
         (
             {"input": "w3", "tool_choice": {"type": "mcp"}},
@@ -256,7 +262,7 @@ def test_log_probabilities_are_included_on_request(client: Any, stream: bool) ->
         ({"input": 7}, "'input' of the request cannot be 7"),
         ({"input": []}, "'messages' of the request cannot be []"),
         ({"input": "w3", "temperature": -1}, "'temperature' of the request cannot be -1"),
-        ({"input": "w3", "n": 2}, "'n' is no field"),
+        ({"input": "w3", "n": 2}, "'n' is refused"),
         ({}, "The request has no 'input'"),
     ],
 )

@@ -10,6 +10,14 @@ if TYPE_CHECKING:
     from ltrain_train.gateway.apis.count_tokens import count_tokens
     from ltrain_train.gateway.apis.messages import parse_count
     from ltrain_train.gateway.apis.registry import APIS, COUNT_PATH, error_body
+    from ltrain_train.gateway.apis.request_fields import (
+        NEUTRAL_SAMPLING,
+        UNKNOWN,
+        Treatment,
+        corrected_fields,
+        find_rule,
+        near_field,
+    )
     from ltrain_train.gateway.apis.response_fields import error_message, error_sentence, parse_error
 
 open_face(__name__)

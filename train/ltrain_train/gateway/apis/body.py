@@ -5,7 +5,7 @@ here: it requires finite numbers and bounded lists, and passes unknown fields.
 """
 
 from http import HTTPStatus
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -110,15 +110,13 @@ class CompletionBody(Body):
     prompt: str | Annotated[list[TokenId], Field(min_length=1)]
     """One prompt: several would be several calls of one span."""
     logprobs: int | None = Field(default=None, ge=0, le=MAX_LOGPROBS)
-    echo: Literal[False] | None = None
-    """The sampled tokens would not be told from the prompt's."""
+    echo: bool | None = None
     suffix: str | None = None
     best_of: Count | None = None
 
 
 OWN_LIMITS = {
     "prompt": "; the gateway takes one prompt in a request, a text or token ids",
-    "echo": "; the gateway returns the sampled text only",
 }
 """The gateway refuses a request that an API allows."""
 

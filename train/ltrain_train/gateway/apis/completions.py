@@ -1,11 +1,18 @@
 """`/v1/chat/completions` and `/v1/completions`, which the server itself has."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ltrain_instrument.tokens import DONE, Operation, Request
 from ltrain_train.gateway.apis.api import ClientCall, encode_event
 from ltrain_train.gateway.apis.body import Body, ChatBody, CompletionBody, parse_body
+from ltrain_train.gateway.apis.request_fields import (
+    COMPLETION_RULES,
+    FieldRule,
+    require_supported,
+    rules_by_field,
+)
 from ltrain_train.gateway.apis.response_fields import replace_fields
 
 
@@ -45,11 +52,17 @@ class ServerApi:
     path: str
     operation: Operation
     fields: type[Body]
+    own_fields: Mapping[str, FieldRule]
+    """Fields with a treatment of their own in this API."""
 
     def parse(self, raw: bytes) -> ClientCall:
         """Parse and validate a request."""
-        return ClientCall(self.operation, parse_body(self.fields, raw), ServerAnswer)
+        body = parse_body(self.fields, raw)
+        require_supported(body, self.own_fields)
+        return ClientCall(self.operation, body, ServerAnswer)
 
 
-CHAT = ServerApi("/v1/chat/completions", "chat", ChatBody)
-COMPLETIONS = ServerApi("/v1/completions", "text_completion", CompletionBody)
+CHAT = ServerApi("/v1/chat/completions", "chat", ChatBody, {})
+COMPLETIONS = ServerApi(
+    "/v1/completions", "text_completion", CompletionBody, rules_by_field(COMPLETION_RULES)
+)

@@ -18,19 +18,13 @@ from ltrain_train.gateway.apis.body import (
     validate_body,
 )
 from ltrain_train.gateway.apis.messages_answer import MessagesAnswer
-
-WITHOUT_EFFECT: frozenset[str] = frozenset(
-    {
-        *(
-            "metadata",
-            "thinking",
-            "service_tier",
-            "inference_geo",
-            "cache_control",
-        ),
-        *("context_management", "speed", "diagnostics", "user_profile_id", "workspace_id"),
-    }
+from ltrain_train.gateway.apis.request_fields import (
+    MESSAGE_RULES,
+    require_supported,
+    rules_by_field,
 )
+
+OWN_FIELDS = rules_by_field(MESSAGE_RULES)
 TOOL_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
 
@@ -118,10 +112,7 @@ class MessagesApi:
     def parse(self, raw: bytes) -> ClientCall:
         """Parse a request and convert it to a chat completion's."""
         requested = parse_body(MessagesBody, raw)
-        if requested.get("n") not in (1, None):
-            raise bad_request(
-                "'n' is no field of Anthropic's messages API. Send one request for each."
-            )
+        require_supported(requested, OWN_FIELDS)
         chat = _chat_body(requested)
         validate_body(ChatBody, chat)
         return ClientCall("chat", chat, MessagesAnswer)
@@ -132,8 +123,7 @@ MESSAGES = MessagesApi()
 
 def _chat_body(requested: Mapping[str, Any]) -> dict[str, Any]:
     """Return the body of a chat completion; fields of vLLM's API are kept."""
-    own_fields = MessagesBody.model_fields.keys() - Body.model_fields.keys() | WITHOUT_EFFECT
-    chat = {name: value for name, value in requested.items() if name not in own_fields}
+    chat = {name: value for name, value in requested.items() if name not in OWN_FIELDS}
     chat["messages"] = list(_messages(requested))
     choice = requested.get("tool_choice") or {}
     chat |= {

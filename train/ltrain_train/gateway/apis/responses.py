@@ -19,17 +19,14 @@ from ltrain_train.gateway.apis.body import (
     parse_body,
     validate_body,
 )
+from ltrain_train.gateway.apis.request_fields import (
+    RESPONSE_RULES,
+    require_supported,
+    rules_by_field,
+)
 from ltrain_train.gateway.apis.responses_answer import LOGPROBS, ResponsesAnswer
 
-KEPT_ELSEWHERE = ("previous_response_id", "conversation", "prompt", "background")
-"""Fields that refer to what a server keeps between two requests."""
-WITHOUT_EFFECT: frozenset[str] = frozenset(
-    {
-        *("store", "include", "truncation", "max_tool_calls", "service_tier", "prompt_cache_key"),
-        *("safety_identifier", "stream_options", "prompt_cache_retention", "context_management"),
-        *KEPT_ELSEWHERE,
-    }
-)
+OWN_FIELDS = rules_by_field(RESPONSE_RULES)
 EFFORTS = ("low", "medium", "high")
 """Efforts of reasoning that vLLM knows."""
 
@@ -94,16 +91,7 @@ class ResponsesApi:
     def parse(self, raw: bytes) -> ClientCall:
         """Parse a request and convert it to a chat completion's."""
         requested = parse_body(ResponsesBody, raw)
-        for name in KEPT_ELSEWHERE:
-            if requested.get(name):
-                raise bad_request(
-                    f"The gateway keeps nothing between two requests, so it has no '{name}'. Send "
-                    "the whole input."
-                )
-        if requested.get("n") not in (1, None):
-            raise bad_request(
-                "'n' is no field of OpenAI's responses API. Send one request for each."
-            )
+        require_supported(requested, OWN_FIELDS)
         chat = _chat_body(requested)
         validate_body(ChatBody, chat)
         return ClientCall("chat", chat, partial(ResponsesAnswer, requested=requested))
@@ -114,8 +102,7 @@ RESPONSES = ResponsesApi()
 
 def _chat_body(requested: Mapping[str, Any]) -> dict[str, Any]:
     """Return the body of a chat completion; fields of vLLM's API are kept."""
-    own_fields = ResponsesBody.model_fields.keys() - Body.model_fields.keys() | WITHOUT_EFFECT
-    chat = {name: value for name, value in requested.items() if name not in own_fields}
+    chat = {name: value for name, value in requested.items() if name not in OWN_FIELDS}
     chat["messages"] = list(_messages(requested))
     chat |= {
         "max_completion_tokens": requested.get("max_output_tokens"),
