@@ -140,6 +140,15 @@ def test_collect_installs_nothing_of_the_trainer() -> None:
     assert closure("train") >= names | {"torch", "verl", "aiohttp", "httpx"}
 
 
+def test_pip_selects_an_instrumentation_first() -> None:
+    """pip 23.2 to 24.2 else find no combination where an index lacks a part of a release."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    required = map(Requirement, project["dependencies"])
+    threading = next(each for each in required if each.name.endswith("instrumentation-threading"))
+    assert "==" in {each.operator for each in threading.specifier}
+    assert threading.specifier.contains("0.66b1")
+
+
 @pytest.fixture(scope="module")
 def collecting(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The environment of processes that have only the packages of `ltrain[collect]`."""
