@@ -2,6 +2,7 @@
 
 import logging
 import os
+import sys
 from functools import partial
 from importlib.metadata import EntryPoint
 from typing import Any
@@ -12,7 +13,11 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.instrumentation.distro import BaseDistro  # type: ignore[attr-defined]
 from opentelemetry.instrumentation.threading import ThreadingInstrumentor
 from opentelemetry.sdk._configuration import _OTelSDKConfigurator
-from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID
+from opentelemetry.sdk.resources import (
+    PROCESS_COMMAND,
+    PROCESS_EXECUTABLE_PATH,
+    SERVICE_INSTANCE_ID,
+)
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 
@@ -109,12 +114,12 @@ class LtrainConfigurator(_OTelSDKConfigurator):
             return
         sanitizer = Sanitizer.for_agent()
         span_counter = SpanCounter(Identity.from_environ())
-        instance = {SERVICE_INSTANCE_ID: str(uuid4())}
+        process = {SERVICE_INSTANCE_ID: str(uuid4()), **_program()}
         spool_processors: list[SpoolSpanProcessor] = []
         has_config_file = bool(os.environ.get("OTEL_CONFIG_FILE"))
         if not has_config_file:
             options |= {
-                "resource_attributes": {**options.get("resource_attributes", {}), **instance},
+                "resource_attributes": {**options.get("resource_attributes", {}), **process},
                 "span_processors": [span_counter, *_conversations(), sanitizer],
                 "export_span_processor": partial(_create_export_processor, spool_processors),
             }
@@ -211,6 +216,17 @@ def _conversations() -> list[SpanProcessor]:
     except BadSetting as error:  # an invalid setting must not cost the agent its spans
         _logger.warning("ltrain: %s", error)
         return []
+
+
+def _program() -> dict[str, str]:
+    """Return the resource attributes with the paths of this Python and of the script that it runs.
+
+    The arguments of the script are left out, because they may have keys.
+    """
+    program = {PROCESS_EXECUTABLE_PATH: sys.executable} if sys.executable else {}
+    if getattr(sys, "argv", None) and sys.argv[0].endswith(".py"):
+        program[PROCESS_COMMAND] = os.path.abspath(sys.argv[0])
+    return program
 
 
 def _disable_log_export() -> None:

@@ -41,6 +41,11 @@ NOT_RUN = (
     NotRun(".venv/bin/pip install -r", "installs packages", "Makefile"),
     NotRun(".venv/bin/python -m pytest", "runs tests of the repository", "Makefile"),
     NotRun("ltrain policy list sums", "needs the version of a run", "tests/train/policy"),
+    NotRun(
+        "ltrain check my-training",
+        "needs an agent that is filled in",
+        "tests/end_to_end/test_init_path.py",
+    ),
     NotRun("ltrain up", "runs until ctrl-C, on fixed ports", "tests/docs/project.py"),
     NotRun(".venv/bin/ltrain up", "runs until ctrl-C, on fixed ports", "tests/docs/project.py"),
     NotRun(

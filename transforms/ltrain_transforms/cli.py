@@ -167,11 +167,18 @@ def init(
     mode: Annotated[
         TrainableMode | None, typer.Option(help="The mode to read; default: train, else prod.")
     ] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True, file_okay=False, help="The model to train, in Hugging Face's layout."
+        ),
+    ] = None,
 ) -> None:
-    """Write a first recipe, agent and reward function, made from stored traces.
+    """Write a first training from stored traces: recipe, tasks, agent and reward function.
 
-    No file is overwritten: an agent, a reward and tasks that exist are kept, and a recipe is
-    refused. The printed lines say what is missing, and which command is next.
+    Tasks are the recorded inputs, some of them held out. No file is overwritten: an agent, a reward
+    and tasks that exist are kept, and a recipe is refused. The printed lines say what is missing,
+    and which command is next.
 
     Example: ltrain init my-training --mode prod
     """
@@ -182,7 +189,7 @@ def init(
     with Store.open(store, create=False) as opened:
         survey = take_survey(opened, run, mode)
     with writing_output("The files", folder):
-        lines = write_starter(survey, folder)
+        lines = write_starter(survey, folder, model)
     typer.echo("\n".join(lines))
 
 

@@ -1,6 +1,7 @@
 """`ltrain init` on stored rollouts and on production traffic."""
 
 import json
+import runpy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -78,20 +79,26 @@ def test_rollouts_become_a_recipe_with_their_tasks(
     assert '# agents = ["rewrite", "write"]' in text
     assert '# name = "executed"' in text
     assert "[[reward]] # 2 of 4 tool calls failed; a failure costs" in text
-    tasks = map(json.loads, (tmp_path / "new" / "tasks.jsonl").read_text().splitlines())
-    assert list(tasks) == [
+    assert recipe.rollout.validation == "val.jsonl"
+    held_out, trained = (
+        [json.loads(line) for line in (tmp_path / "new" / name).read_text().splitlines()]
+        for name in ("val.jsonl", "tasks.jsonl")
+    )
+    assert [*held_out, *trained] == [
         {"id": id, "domain": "db", "input": f"question of {id}", "gold": "SELECT 1"}
         for id in ("t1", "t2")
     ]
+    reward = runpy.run_path(str(tmp_path / "new" / "reward.py"))
+    assert [reward["score"](trained[0], result) for result in (" SELECT 1", "?", None)] == [1, 0, 0]
     assert lines[0] == (
         "Read 4 executions with 8 LLM calls of rewrite, write; tools: execute_query."
     )
     assert [line for line in lines if line.startswith("Missing")] == [
-        "Missing: your agent in agent.py, solve().",
-        "Missing: your reward in reward.py, score().",
+        "Missing: your agent in agent.py: the place is marked with FILL IN.",
+        "Missing: your reward in reward.py: the place is marked with FILL IN.",
     ]
     assert lines[-2:] == [
-        f"Next: ltrain rules {tmp_path}/new/ltrain.toml --run demo",
+        f"Next: ltrain check {tmp_path}/new/ltrain.toml --model path/to/huggingface-model",
         f"      ltrain run {tmp_path}/new/ltrain.toml --model path/to/huggingface-model",
     ]
     report = report_rules(store, recipe, Selection(run="demo"))
@@ -108,8 +115,9 @@ def test_traffic_becomes_a_recipe_of_mode_prod(store: Store, tmp_path: Path) -> 
     assert recipe.rollout is None
     [reward] = recipe.reward
     assert (reward.evaluation, reward.from_) == ("thumbs", "any")
-    missing = [line for line in lines if line.startswith("Missing")]
-    assert len(missing) == 1 and missing[0].startswith("Missing: token ids: no call went through")
+    tasks, tokens = (line for line in lines if line.startswith("Missing"))
+    assert tasks.startswith("Missing: tasks: no recorded input")
+    assert tokens.startswith("Missing: token ids: no call went through")
     assert lines[-1] == f"      ltrain run {tmp_path}/ltrain.toml --once --dry-run"
 
 
@@ -137,10 +145,18 @@ def test_feedback_of_sessions_makes_sessions_the_executions(store: Store, tmp_pa
     [
         (lambda store: None, ["traces."]),
         (lambda store: fill_with_traffic(store, chat=False), ["an LLM call.", "rewards."]),
-        (fill_with_traffic, ["token ids: no call went through the gateway.", "rewards."]),
+        (
+            fill_with_traffic,
+            [
+                "tasks: no recorded input can be a task (3 without recorded content). Content is "
+                "off: OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT. Write tasks.jsonl.",
+                "token ids: no call went through the gateway.",
+                "rewards.",
+            ],
+        ),
         (
             lambda store: fill_with_traffic(store, policy="gpt-5"),
-            ["token ids: the server of gpt-5 does not report them", "rewards."],
+            ["tasks: no", "token ids: the server of gpt-5 does not report them", "rewards."],
         ),
     ],
     ids=["no-traces", "no-calls", "no-rewards", "recorded-only"],
@@ -165,7 +181,9 @@ def test_a_task_with_one_rollout_has_no_group(store: Store, scene: Any, tmp_path
     insert_otlp(store, scene.request())
     lines = write_starter(take_survey(store), tmp_path)
     assert any("no task has two rollouts" in line for line in lines)
-    assert any("tasks: write tasks.jsonl" in line for line in lines)
+    assert any("held-out tasks: write val.jsonl" in line for line in lines)
+    [task] = (tmp_path / "tasks.jsonl").read_text().splitlines()
+    assert json.loads(task)["input"] == "question"
 
 
 def test_a_recipe_is_not_overwritten(store: Store, tmp_path: Path) -> None:
@@ -192,8 +210,9 @@ def test_an_agent_and_a_reward_of_the_user_are_kept(
     lines = write_starter(take_survey(store), tmp_path)
     assert {name: (tmp_path / name).read_text() for name in own} == own
     kept = ", ".join(str(tmp_path / name) for name in own)
-    assert lines[1:3] == [
-        f"Wrote {tmp_path}/ltrain.toml.",
+    assert lines[1:4] == [
+        f"Wrote {tmp_path}/val.jsonl, {tmp_path}/ltrain.toml.",
+        f"Recorded texts are in {tmp_path}/val.jsonl; only you can read them.",
         f"Kept {kept}: there before, and not changed.",
     ]
     [missing] = [line for line in lines if line.startswith("Missing")]

@@ -32,6 +32,7 @@ from ltrain_train.runs.services import RequiredService, Services, responds
 from ltrain_train.schedule import check_domains
 from ltrain_train.store import require_own_store
 from ltrain_train.workers import AttemptResult, Outcome
+from ltrain_transforms.starter import find_family
 
 ANSWER = "Hello! How can I help you?"
 """The scripted model's answer to each call."""
@@ -229,7 +230,9 @@ def _check_models(plan: Plan, *, has_tools: bool) -> Iterator[Finding]:
             yield Finding("model", State.OK, f"policy '{policy.name}': {source}")
     if has_tools and serve.upstream is None and serve.tool_parser is None:
         problem = "the agent sends tools, and without serve.tool_parser the model only writes text"
-        fix = 'Set serve.tool_parser to the parser of the model, such as "hermes".'
+        family = find_family([], directory)
+        example = f'"{family.tool_parser}"' if family else 'that of the model, such as "hermes"'
+        fix = f"Set serve.tool_parser to {example}."
         yield Finding("tools", State.NOTE, problem, fix)
 
 

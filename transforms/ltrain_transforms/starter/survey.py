@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Literal
 
 import polars as pl
@@ -15,7 +16,9 @@ from ltrain_transforms.calls import calls
 from ltrain_transforms.recipe import Source
 from ltrain_transforms.rewards import read_evaluations
 from ltrain_transforms.source import Selection, read_spans
-from ltrain_transforms.traces import Role, sender_roles
+from ltrain_transforms.starter.conversations import Conversations, hold_out, read_conversations
+from ltrain_transforms.starter.program import Program, find_program
+from ltrain_transforms.traces import Role, has_thinking, read_messages, sender_roles
 
 MAX_UNITS = 200
 """The newest rollouts or traces that are read; tasks are read of all."""
@@ -70,6 +73,17 @@ class Survey:
     validation: list[dict[str, Any]] = field(default_factory=list)
     altered_tasks: int = 0
     """Tasks whose content was shortened or redacted: they cannot be run again."""
+    models: list[str] = field(default_factory=list)
+    """The models that were called, the most frequent first."""
+    thinks: bool = False
+    """Whether an answer has reasoning."""
+    conversations: Conversations = field(default_factory=Conversations)
+    program: Program = field(default_factory=Program)
+
+    @property
+    def drives(self) -> bool:
+        """Whether the recipe lets `ltrain run` drive the agent, and not train on the traffic."""
+        return self.run is not None or bool(self.tasks and not self.with_tokens)
 
 
 def take_survey(store: Store, run: str | None = None, mode: TrainableMode | None = None) -> Survey:
@@ -91,7 +105,14 @@ def take_survey(store: Store, run: str | None = None, mode: TrainableMode | None
     llm, tools = rows.filter(pl.col("kind") == "llm"), rows.filter(pl.col("kind") == "tool")
     lengths = llm.select(pl.sum_horizontal("input_tokens", "output_tokens")).to_series()
     temperatures = llm["temperature"].drop_nulls().unique().to_list()
-    tasks = {mode: _tasks(store, run, mode) for mode in ("train", "val")}
+    recorded = {mode: _tasks(store, run, mode) for mode in ("train", "val")}
+    altered = sum(stored.altered for stored in recorded.values())
+    conversations = read_conversations(spans, rows)
+    tasks, validation = recorded["train"].rows, recorded["val"].rows
+    if not tasks and not altered:
+        tasks = conversations.tasks
+    if not validation:
+        tasks, validation = hold_out(tasks)
     return Survey(
         mode=mode,
         run=run,
@@ -113,10 +134,20 @@ def take_survey(store: Store, run: str | None = None, mode: TrainableMode | None
         failed_tools=tools.filter(pl.col("status") == "error").height,
         offers_tools=llm["tools"].drop_nulls().len() > 0,
         rewards=_rewards(spans, rows),
-        tasks=tasks["train"].rows,
-        validation=tasks["val"].rows,
-        altered_tasks=sum(stored.altered for stored in tasks.values()),
+        tasks=tasks,
+        validation=validation,
+        altered_tasks=altered,
+        models=llm["model"].drop_nulls().value_counts(sort=True)["model"].to_list(),
+        thinks=_thinks(llm),
+        conversations=conversations,
+        program=find_program(store, spans, run, mode),
     )
+
+
+def _thinks(llm: pl.DataFrame) -> bool:
+    """Return whether an answer has reasoning."""
+    messages = (read_messages(text) for text in llm["output"].drop_nulls())
+    return bool((llm["reasoning_tokens"] > 0).any()) or any(map(has_thinking, chain(*messages)))
 
 
 def _newest_run(store: Store) -> str | None:
