@@ -9,6 +9,7 @@ from openai import OpenAI
 from tests.fake_vllm import CALLS, REASONING
 
 from ltrain_instrument.allow import Allow
+from ltrain_train.gateway.apis.responses import EFFORTS
 
 USER = {"role": "user", "content": "go w3"}
 SYSTEM = {"role": "system", "content": "be brief"}
@@ -155,11 +156,11 @@ def test_settings_become_those_of_a_chat(client: Any, vllm: Any) -> None:
     }
 
 
-@pytest.mark.parametrize("effort", ["none", "minimal", "xhigh"])
-def test_an_effort_that_vllm_does_not_know_has_no_effect(
-    client: Any, vllm: Any, effort: Any
-) -> None:
-    client.responses.create(model="policy", input="w3", reasoning={"effort": effort})
+def test_an_effort_that_vllm_knows_is_that_of_the_chat(client: Any, vllm: Any) -> None:
+    for effort in EFFORTS:
+        client.responses.create(model="policy", input="w3", reasoning={"effort": effort})
+        assert vllm.requests[-1]["reasoning_effort"] == effort
+    client.responses.create(model="policy", input="w3", reasoning={"effort": "extreme"})
     assert "reasoning_effort" not in vllm.requests[-1]
 
 

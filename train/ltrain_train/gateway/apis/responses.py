@@ -27,8 +27,8 @@ from ltrain_train.gateway.apis.request_fields import (
 from ltrain_train.gateway.apis.responses_answer import LOGPROBS, ResponsesAnswer
 
 OWN_FIELDS = rules_by_field(RESPONSE_RULES)
-EFFORTS = ("low", "medium", "high")
-"""Efforts of reasoning that vLLM knows."""
+EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+"""Efforts of reasoning that vLLM 0.32 knows."""
 
 
 class _Part(Strict):
