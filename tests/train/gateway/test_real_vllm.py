@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from ltrain_instrument.allow import Allow
+from ltrain_train.gateway import NO_EFFECT
 from ltrain_train.gateway.serving.vllm import Vllm, VllmOptions
 from ltrain_train.processes import Children
 
@@ -163,6 +164,44 @@ def test_a_prompt_of_token_ids_is_continued(stage: Any) -> None:
     assert stage.spans()[-1]["attributes"]["ltrain.prompt_token_ids"] == json.dumps(
         ids, separators=(",", ":")
     )
+
+
+FORMS: list[dict[str, Any]] = [
+    {"skip_special_tokens": False},
+    {"spaces_between_special_tokens": False},
+    {"include_stop_str_in_output": True},
+    {"return_tokens_as_token_ids": True, "logprobs": True, "top_logprobs": 3},
+    {"return_prompt_text": True},
+    {"return_token_offsets": True, "mm_payload": "none", "routed_experts_prompt_start": 1},
+    {"stream": True, "stream_interval": 3, "stream_options": {"include_usage": True}},
+    {"include_reasoning": False},
+    {"length_penalty": 2.0},
+    {"cache_salt": "salt", "session_id": "s", "service_tier": "auto", "store": True, "user": "me"},
+    {"prediction": {"type": "content", "content": "w3"}, "metadata": {"a": "b"}},
+    {"moderation": {"model": "m"}, "safety_identifier": "s", "prompt_cache_key": "k"},
+    {"verbosity": "low", "web_search_options": {}, "request_id": "r"},
+]
+"""Fields that the gateway passes on or removes."""
+
+
+def test_no_field_that_is_passed_on_changes_a_token(stage: Any) -> None:
+    elsewhere = {"tool_choice", "background"}
+    neutral = [
+        {name: value}
+        for name, values in NO_EFFECT.items()
+        for value in values
+        if name not in elsewhere
+    ]
+    key = stage.key(sampling={"temperature": 0.0})
+    before = len(stage.spans())
+    for fields in ({}, *FORMS, *neutral):
+        answer = stage.ask("w1 w7", key=key, max_tokens=12, stop=["no such text"], **fields)
+        assert answer.status_code == 200, (fields, answer.text)
+    free, *others = (read_span(span) for span in stage.spans()[before:])
+    for fields, found in zip([*FORMS, *neutral], others, strict=True):
+        [(prompt, ids, logprobs)] = found
+        assert (prompt, ids) == free[0][:2], fields
+        assert logprobs == pytest.approx(free[0][2], abs=1e-4), fields
 
 
 def test_new_weights_change_the_responses_and_old_weights_restore_them(stage: Any) -> None:

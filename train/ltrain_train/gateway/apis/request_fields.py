@@ -31,7 +31,8 @@ class Treatment(StrEnum):
 class FieldRule:
     """The treatment of some fields."""
 
-    fields: tuple[str, ...]
+    names: str
+    """The fields, separated by spaces."""
     treatment: Treatment
     reason: str
     """Why, as the second half of a sentence about a field."""
@@ -39,6 +40,10 @@ class FieldRule:
     """The exception in a recipe by which mode `train` passes the fields on."""
     everywhere: bool = False
     """Whether the treatment is that of all modes, production included."""
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        return tuple(self.names.split())
 
 
 NEUTRAL_SAMPLING: dict[str, float] = {
@@ -59,137 +64,111 @@ TEXT_PARTS = frozenset({"text", "refusal", "thinking", "input_text", "output_tex
 
 SERVER_RULES: tuple[FieldRule, ...] = (
     FieldRule(
-        tuple(NEUTRAL_SAMPLING),
+        "temperature top_p top_k min_p presence_penalty frequency_penalty repetition_penalty",
         Treatment.IMPOSED,
         "the learner needs the probabilities of a known sampling",
     ),
     FieldRule(
-        ("response_format", "structured_outputs", "tool_choice"),
+        "response_format structured_outputs tool_choice",
         Treatment.REPLAYED,
         "the server decodes by a grammar",
         Allow.CONSTRAINED,
     ),
     FieldRule(
-        ("tools", "parallel_tool_calls"),
+        "tools parallel_tool_calls",
         Treatment.REPLAYED,
         "the server decodes strict tools, and one call at most, by a grammar",
     ),
+    FieldRule("seed", Treatment.CORRECTED, "the rollouts of a group would sample the same answers"),
+    FieldRule("verbosity web_search_options", Treatment.CORRECTED, "only OpenAI's servers know it"),
     FieldRule(
-        ("seed",), Treatment.CORRECTED, "the rollouts of a group would sample the same answers"
-    ),
-    FieldRule(
-        ("verbosity", "web_search_options"),
-        Treatment.CORRECTED,
-        "only OpenAI's servers know it",
-    ),
-    FieldRule(
-        ("request_id",),
+        "request_id",
         Treatment.CORRECTED,
         "calls with the same id would be recorded as one",
         everywhere=True,
     ),
+    FieldRule("model", Treatment.PASSED_ON, "it names the policy or another model"),
     FieldRule(
-        ("model",),
-        Treatment.PASSED_ON,
-        "it names the policy or another model",
-    ),
-    FieldRule(
-        ("messages", "prompt", "documents", "reasoning_effort"),
+        "messages prompt documents reasoning_effort",
         Treatment.PASSED_ON,
         "the token ids of the prompt are recorded",
     ),
     FieldRule(
-        ("max_tokens", "max_completion_tokens", "stop", "length_penalty"),
+        "max_tokens max_completion_tokens stop length_penalty",
         Treatment.PASSED_ON,
         "the answer is cut after its tokens were sampled",
     ),
     FieldRule(
-        (
-            *("stream", "stream_options", "stream_interval", "include_reasoning"),
-            *("logprobs", "top_logprobs", "return_token_ids", "return_tokens_as_token_ids"),
-            *("include_stop_str_in_output", "skip_special_tokens"),
-            *("spaces_between_special_tokens", "return_prompt_text", "return_token_offsets"),
-            *("return_mm_kwargs", "mm_payload", "routed_experts_prompt_start"),
-        ),
+        "stream stream_options stream_interval include_reasoning logprobs top_logprobs "
+        "return_token_ids return_tokens_as_token_ids include_stop_str_in_output "
+        "skip_special_tokens spaces_between_special_tokens return_prompt_text "
+        "return_token_offsets return_mm_kwargs mm_payload routed_experts_prompt_start",
         Treatment.PASSED_ON,
         "it changes the form of the response, not its tokens",
     ),
     FieldRule(
-        (
-            *("user", "metadata", "store", "service_tier", "safety_identifier", "prediction"),
-            *("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"),
-            *("moderation", "cache_salt", "session_id"),
-        ),
+        "user metadata store service_tier safety_identifier prediction prompt_cache_key "
+        "prompt_cache_options prompt_cache_retention moderation cache_salt session_id",
         Treatment.PASSED_ON,
         "it concerns accounts, checks, caches or speed, not the sampling",
     ),
-    FieldRule(("n",), Treatment.REFUSED, "one call would have several answers", Allow.CHOICES),
+    FieldRule("n", Treatment.REFUSED, "one call would have several answers", Allow.CHOICES),
     FieldRule(
-        (
-            *("logit_bias", "allowed_token_ids", "bad_words", "min_tokens", "logits_processors"),
-            *("use_beam_search", "best_of", "thinking_token_budget", "watermarking", "vllm_xargs"),
-        ),
+        "logit_bias allowed_token_ids bad_words min_tokens logits_processors use_beam_search "
+        "best_of thinking_token_budget watermarking vllm_xargs",
         Treatment.REFUSED,
         "the learner cannot apply what it does to the sampling",
         Allow.CONSTRAINED,
     ),
     FieldRule(
-        (
-            *("guided_json", "guided_regex", "guided_choice", "guided_grammar"),
-            *("guided_decoding_backend", "guided_whitespace_pattern"),
-        ),
+        "guided_json guided_regex guided_choice guided_grammar guided_decoding_backend "
+        "guided_whitespace_pattern",
         Treatment.REFUSED,
         "vLLM 0.32 has structured_outputs in its place",
         Allow.CONSTRAINED,
     ),
     FieldRule(
-        (
-            *("chat_template", "chat_template_kwargs", "continue_final_message"),
-            *("add_generation_prompt", "add_special_tokens", "echo", "suffix"),
-            *("truncate_prompt_tokens", "truncation_side"),
-        ),
+        "chat_template chat_template_kwargs continue_final_message add_generation_prompt "
+        "add_special_tokens echo suffix truncate_prompt_tokens truncation_side",
         Treatment.REFUSED,
         "the prompt, or the answer's beginning, would not be the policy's own",
         Allow.TEMPLATE,
     ),
     FieldRule(
-        ("stop_token_ids", "ignore_eos", "repetition_detection"),
+        "stop_token_ids ignore_eos repetition_detection",
         Treatment.REFUSED,
         "the answer would not end where the policy ends it",
         Allow.STOPPING,
     ),
     FieldRule(
-        (PARTS, "mm_processor_kwargs", "media_io_kwargs", "prompt_embeds"),
+        "messages.content mm_processor_kwargs media_io_kwargs prompt_embeds",
         Treatment.REFUSED,
         "the prompt's token ids would not hold it",
         Allow.MULTIMODAL,
     ),
     FieldRule(
-        ("audio", "modalities"),
-        Treatment.REFUSED,
-        "the policy answers with text",
-        Allow.MULTIMODAL,
+        "audio modalities", Treatment.REFUSED, "the policy answers with text", Allow.MULTIMODAL
     ),
     FieldRule(
-        ("functions", "function_call"),
+        "functions function_call",
         Treatment.REFUSED,
         "vLLM 0.32 has tools and tool_choice in their place",
         Allow.EXTRA,
     ),
     FieldRule(
-        ("prompt_logprobs", "logprob_token_ids"),
+        "prompt_logprobs logprob_token_ids",
         Treatment.REFUSED,
-        "the server would compute log-probabilities that are not those of the sampling",
+        "other calls of the same batch would be slower or lose their alternatives",
         Allow.EXTRA,
     ),
     FieldRule(
-        ("priority",),
+        "priority",
         Treatment.REFUSED,
         "the call would overtake those of other rollouts",
         Allow.EXTRA,
     ),
     FieldRule(
-        ("kv_transfer_params", "ec_transfer_params"),
+        "kv_transfer_params ec_transfer_params",
         Treatment.REFUSED,
         "another server would have computed the prompt",
         Allow.EXTRA,
@@ -197,14 +176,14 @@ SERVER_RULES: tuple[FieldRule, ...] = (
 )
 """Fields of chat completions and completions: those of OpenAI and of vLLM 0.32."""
 
-UNKNOWN = FieldRule((), Treatment.REFUSED, "what it does to the sampling is not known", Allow.EXTRA)
+UNKNOWN = FieldRule("", Treatment.REFUSED, "what it does to the sampling is not known", Allow.EXTRA)
 """The treatment of a field that no rule names."""
-WITHOUT_EFFECT = FieldRule((), Treatment.PASSED_ON, "this value has no effect")
+WITHOUT_EFFECT = FieldRule("", Treatment.PASSED_ON, "this value has no effect")
 
 NO_EFFECT: dict[str, tuple[Any, ...]] = {
     "n": (1,),
     "tool_choice": ("auto", "none"),
-    "response_format": ("text",),
+    "response_format": ({"type": "text"},),
     "functions": ([],),
     "function_call": ("auto", "none"),
     "modalities": (["text"],),
@@ -225,43 +204,38 @@ NO_EFFECT: dict[str, tuple[Any, ...]] = {
     "priority": (0,),
     "background": (False,),
 }
-"""Values by which a field changes nothing, beside null; of a response format its type."""
+"""Values by which a field changes nothing, beside null."""
 
 NOT_KEPT = "the gateway keeps nothing between two requests. Send the whole input"
 
 COMPLETION_RULES = (
     FieldRule(
-        ("echo",), Treatment.REFUSED, "the gateway returns the sampled text only", everywhere=True
+        "echo", Treatment.REFUSED, "the gateway returns the sampled text only", everywhere=True
     ),
 )
 """Fields of completions that have another meaning in chat completions."""
 
 RESPONSE_RULES = (
     FieldRule(
-        (
-            *("input", "instructions", "max_output_tokens", "text", "reasoning", "include"),
-            "top_logprobs",
-        ),
+        "input instructions max_output_tokens text reasoning include top_logprobs",
         Treatment.PASSED_ON,
         "it becomes a field of the chat completion, which has its own treatment",
     ),
     FieldRule(
-        (
-            *("store", "service_tier", "safety_identifier", "moderation", "access_programs"),
-            *("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"),
-            *("max_tool_calls", "image", "context_management", "truncation", "stream_options"),
-        ),
+        "store service_tier safety_identifier moderation access_programs prompt_cache_key "
+        "prompt_cache_options prompt_cache_retention max_tool_calls image context_management "
+        "truncation stream_options",
         Treatment.PASSED_ON,
         "it concerns OpenAI's servers and has no effect",
     ),
     FieldRule(
-        ("previous_response_id", "conversation", "prompt", "background"),
+        "previous_response_id conversation prompt background",
         Treatment.REFUSED,
         NOT_KEPT,
         everywhere=True,
     ),
     FieldRule(
-        ("n",),
+        "n",
         Treatment.REFUSED,
         "a response has one answer. Send one request for each",
         everywhere=True,
@@ -271,28 +245,26 @@ RESPONSE_RULES = (
 
 MESSAGE_RULES = (
     FieldRule(
-        ("system", "stop_sequences", "output_config", "output_format"),
+        "system stop_sequences output_config output_format",
         Treatment.PASSED_ON,
         "it becomes a field of the chat completion, which has its own treatment",
     ),
     FieldRule(
-        (
-            *("metadata", "thinking", "service_tier", "inference_geo", "cache_control", "speed"),
-            *("context_management", "diagnostics", "user_profile_id", "workspace_id", "betas"),
-            *("billing_policy", "fallbacks", "fallback_credit_token"),
-        ),
+        "metadata thinking service_tier inference_geo cache_control speed context_management "
+        "diagnostics user_profile_id workspace_id betas billing_policy fallbacks "
+        "fallback_credit_token",
         Treatment.PASSED_ON,
         "it concerns Anthropic's servers and has no effect",
     ),
-    FieldRule(("container", "thread", "compaction"), Treatment.REFUSED, NOT_KEPT, everywhere=True),
+    FieldRule("container thread compaction", Treatment.REFUSED, NOT_KEPT, everywhere=True),
     FieldRule(
-        ("mcp_servers",),
+        "mcp_servers",
         Treatment.REFUSED,
         "only Anthropic's servers call them. Send the tools of the servers",
         everywhere=True,
     ),
     FieldRule(
-        ("n",),
+        "n",
         Treatment.REFUSED,
         "a message has one answer. Send one request for each",
         everywhere=True,
@@ -319,8 +291,7 @@ def find_rule(name: str, value: Any) -> FieldRule:
 
 def has_effect(name: str, value: Any) -> bool:
     """Return whether a field differs from its absence."""
-    decisive = value.get("type") if name == "response_format" and value else value
-    return decisive is not None and decisive not in NO_EFFECT.get(name, ())
+    return value is not None and value not in NO_EFFECT.get(name, ())
 
 
 def require_supported(body: Mapping[str, Any], rules: Mapping[str, FieldRule]) -> None:

@@ -18,7 +18,7 @@ from ltrain_train.policy import Constraint
 CONSTRAINING = ("tools", "response_format", "structured_outputs")
 """Fields without which no request is constrained."""
 DECISIVE = (
-    *(*CONSTRAINING, "tool_choice", "parallel_tool_calls", "functions", "function_call"),
+    *(*CONSTRAINING, "tool_choice", "parallel_tool_calls"),
     *("stop_token_ids", "reasoning_effort", "chat_template_kwargs", "include_reasoning"),
 )
 """Fields that decide the constraint of a request."""
