@@ -50,7 +50,7 @@ class Request:
     wants_token_ids: bool
     constrained: bool
     overridden: Mapping[str, Any] = field(default_factory=dict)
-    """The client's sampling parameters that were replaced."""
+    """The client's fields that were replaced or removed."""
     hides_model: bool = False
     """Whether the server may answer under another name than that in `body`."""
     provider: str = "vllm"
@@ -97,7 +97,7 @@ def build_request(
     Args:
         served_model: the model's name on the server; by default the client's.
         imposed: fields that replace the client's.
-        overridden: the client's values of those fields.
+        overridden: the client's values of replaced and removed fields.
     """
     chat = operation == "chat"
     logprobs = body.get("logprobs")
