@@ -26,7 +26,8 @@ def list_(
     """List versions: parent, mean scores, dataset, size, and which one is current and best.
 
     The scores are of the rollouts that the version sampled, in validation and in training; the best
-    version has the highest validation score.
+    version has the highest validation score. The lines below the table have the 95 % interval of
+    each validation score over the tasks, its rollouts, and how many of them failed.
 
     Example: ltrain policy list sql
     """

@@ -40,9 +40,16 @@ def test_versions_are_listed_with_scores_and_marks(capsys: pytest.CaptureFixture
     assert lines[2][:2] == ["v0", "0.200"]
     assert lines[9][:5] == ["v7", "current", "v6", "0.800", "d7"]
     assert lines[10][:5] == ["v8", "best", "v7", "0.800", "d8"]
+    assert [" ".join(line) for line in lines[11:]] == [
+        "Validation, mean [95 % interval over tasks]:",
+        "v0: 0.200, 4 rollouts",
+        "v3: 0.780 [0.300, 0.900], 5 rollouts",
+        "v8: 0.800, 4 rollouts, 1 failed",
+    ]
     policy_commands.list_versions("sql", as_json=True)
     listed = json.loads(capsys.readouterr().out)["sql"]
     assert (listed[3]["validation"], listed[3]["training"]) == (pytest.approx(0.78), 0.4)
+    assert (listed[3]["interval"], listed[3]["rollouts"]) == ([0.3, 0.9], 5)
     assert listed[3]["size"] > 0
     assert [each["version"] for each in listed if each["best"] or each["current"]] == [7, 8]
     with pytest.raises(UnknownVersion, match="Unknown policy 'other'"):
@@ -58,6 +65,7 @@ def test_no_cell_of_the_table_is_cut(
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     row = {"artifact": "adapter", "parent": 120, "validation": -1.25, "training": 0.5}
+    row |= {"interval": [-1.5, -1.0], "rollouts": 1200, "failed": 3}
     row |= {"dataset": "e3cbcfad688fbb50", "created_at": "2026-11-24 09:10", "size": 99_940_000}
     versions = [
         {"version": 9, "current": False, "best": False, **row},
@@ -69,9 +77,9 @@ def test_no_cell_of_the_table_is_cut(
     assert max(map(len, lines)) <= width
     assert "…" not in "".join(lines)
     if width == 80:
-        assert len(lines) == 4
+        assert len(lines) == 7
         cells = "v12 current best adapter v120 -1.250 0.500 e3cbcfad688fbb50 11-24 09:10 16.4 GB"
-        assert [line.split() for line in lines[3:]] == [cells.split()]
+        assert [line.split() for line in lines[3:4]] == [cells.split()]
 
 
 def test_a_version_becomes_current_without_a_gateway(

@@ -21,12 +21,20 @@ from ltrain_transforms.recipe import CallReward, EvaluationReward
 
 
 def add_wave(journal: Journal, mode: str, version: int, score: float | None, **more: int) -> None:
+    """Record a wave of one task.
+
+    Args:
+        more: `rollouts`, `published`, and the number of rollouts that timed out.
+    """
     rollouts, published = more.get("rollouts", 4), more.get("published")
+    tasks = {f"t{rollouts}": score} if score is not None else {}
+    outcomes = {"timeout": more["timeouts"]} if "timeouts" in more else {}
     record_wave(
         journal,
         Wave(
             policy="sql", mode=mode, wave=len(journal.waves), version=version, rollouts=rollouts,
-            outcomes={}, evaluations={}, score=score, published=published,
+            outcomes={"ok": rollouts - sum(outcomes.values()), **outcomes}, evaluations={},
+            score=score, published=published, tasks=tasks,
         ),
     )  # fmt: skip
 
@@ -47,8 +55,9 @@ def home(tmp_path: Path) -> Path:
             checkpoint=checkpoint,
         )  # fmt: skip
         add_wave(journal, "train", number - 1, number / 10, published=number)
-    for version, score in ((0, 0.2), (3, 0.9), (8, 0.8)):
+    for version, score in ((0, 0.2), (3, 0.9)):
         add_wave(journal, "val", version, score)
+    add_wave(journal, "val", 8, 0.8, timeouts=1)
     add_wave(journal, "val", 3, 0.3, rollouts=1)
     journal.add(Finished())
     policies.promote("sql", 7)

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from ltrain_train.publishing.retention import (
     superfluous_versions,
 )
 from ltrain_train.store import open_service_provider
+from ltrain_transforms.scores import Interval, mean_interval
 
 
 def list_versions(name: str | None, *, as_json: bool) -> None:
@@ -39,6 +41,7 @@ def list_versions(name: str | None, *, as_json: bool) -> None:
         print("There is no policy yet; `ltrain serve MODEL` and `ltrain run --model` make one.")
     for policy, versions in () if as_json else described.items():
         Console().print(_table(policy, versions))
+        print(*_validation_lines(versions), sep="\n", end="")
 
 
 def use_version(identifier: str) -> None:
@@ -151,6 +154,7 @@ def _describe_versions(policies: Policies, name: str) -> list[dict[str, Any]]:
     for version in versions:
         manifest = policies.read_version(name, version)
         score = scores.get(version, VersionScores())
+        interval = mean_interval([*score.tasks.values()])
         described.append(
             {
                 "version": version,
@@ -158,6 +162,9 @@ def _describe_versions(policies: Policies, name: str) -> list[dict[str, Any]]:
                 "base": manifest.base if manifest.artifact == "adapter" else None,
                 "parent": manifest.parent,
                 "validation": score.validation,
+                "interval": [interval.low, interval.high] if interval else None,
+                "rollouts": score.rollouts,
+                "failed": score.failed,
                 "training": score.training,
                 "dataset": manifest.dataset,
                 "created": manifest.created,
@@ -200,6 +207,20 @@ def _cells(version: dict[str, Any]) -> dict[str, str]:
         "made (UTC)": version["created_at"].partition("-")[2],
         "size": _format_size(version["size"]),
     }
+
+
+def _validation_lines(versions: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield a line for each validated version: its score, the interval and the rollouts."""
+    validated = [each for each in versions if each["validation"] is not None]
+    if validated:
+        yield "Validation, mean [95 % interval over tasks]:"
+    for each in validated:
+        low_high = each["interval"]
+        interval = f" {Interval(*low_high)}" if low_high else ""
+        failed = f", {each['failed']} failed" if each["failed"] else ""
+        score = f"{each['validation']:.3f}{interval}"
+        yield f"v{each['version']}: {score}, {each['rollouts']} rollouts{failed}"
+    yield ""
 
 
 def _format_size(size: int) -> str:

@@ -5,9 +5,10 @@ versions that a gateway serves or a run has as its reference, and those that oth
 run need. A checkpoint is kept as long as its version.
 """
 
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 
 from ltrain_train.policy import Policies
 from ltrain_train.runs import PolicyJournal, Wave, read_journals
@@ -19,6 +20,12 @@ class VersionScores:
 
     validation: float | None = None
     training: float | None = None
+    rollouts: int = 0
+    """The rollouts of the validations."""
+    failed: int = 0
+    """Those rollouts that did not end well."""
+    tasks: Mapping[str, float] = field(default_factory=dict)
+    """The mean validation score of each held-out task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +46,27 @@ def read_scores(runs: Path, policy: str) -> dict[int, VersionScores]:
 def _mean_scores(journals: Iterable[PolicyJournal]) -> dict[int, VersionScores]:
     waves = [wave for journal in journals for wave in journal.waves]
     return {
-        version: VersionScores(*(_mean_score(waves, version, mode) for mode in ("val", "train")))
+        version: _version_scores([wave for wave in waves if wave.version == version])
         for version in {wave.version for wave in waves}
     }
+
+
+def _version_scores(waves: Sequence[Wave]) -> VersionScores:
+    """Return the scores of the version that these waves sampled."""
+    validations = [wave for wave in waves if wave.mode == "val" and wave.score is not None]
+    tasks = {task for wave in validations for task in wave.tasks}
+    return VersionScores(
+        _mean_score(validations),
+        _mean_score([wave for wave in waves if wave.mode == "train"]),
+        rollouts=sum(wave.rollouts for wave in validations),
+        failed=sum(
+            count for wave in validations for name, count in wave.outcomes.items() if name != "ok"
+        ),
+        tasks={
+            task: fmean(wave.tasks[task] for wave in validations if task in wave.tasks)
+            for task in sorted(tasks)
+        },
+    )
 
 
 def best_version(scores: dict[int, VersionScores], versions: Collection[int]) -> int | None:
@@ -85,12 +110,8 @@ def superfluous_versions(
     return [version for version in versions if version not in kept | bases]
 
 
-def _mean_score(waves: Iterable[Wave], version: int, mode: str) -> float | None:
-    """Return the mean score of a version in a mode, over all rollouts."""
-    scored = [
-        (wave.score, wave.rollouts)
-        for wave in waves
-        if (wave.version, wave.mode) == (version, mode) and wave.score is not None
-    ]
+def _mean_score(waves: Iterable[Wave]) -> float | None:
+    """Return the mean score over all rollouts of these waves."""
+    scored = [(wave.score, wave.rollouts) for wave in waves if wave.score is not None]
     rollouts = sum(count for _, count in scored)
     return sum(score * count for score, count in scored) / rollouts if rollouts else None
