@@ -12,7 +12,7 @@ import logging
 import os
 import socket
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,9 @@ from ltrain_instrument.files import OWNER_FILE, make_private, temporary_sibling
 
 FOLDER = "addresses"
 """The subfolder of LTRAIN_HOME with a file for each server."""
-SERVERS = ("serve", "up")
-"""Commands that announce addresses; `up` also names ports for servers that do not run yet."""
+SERVERS = ("serve", "ui", "up")
+"""Commands that announce addresses; `up`, the last, also names ports for servers that do not run
+yet."""
 OTLP, GRPC, STORE, GATEWAY, UI = "otlp", "grpc", "store", "gateway", "ui"
 """Names of the addresses of a home."""
 FILE_LIMIT = 1 << 16
@@ -49,9 +50,9 @@ def announce(home: Path, server: str, addresses: Mapping[str, str]) -> Iterator[
             _remove(path, descriptor)
 
 
-def find_address(home: Path, name: str) -> str:
-    """Return an address that a running server of the home announces, or ''."""
-    for server in SERVERS:
+def find_address(home: Path, name: str, servers: Sequence[str] = SERVERS) -> str:
+    """Return an address that one of these running servers of the home announces, or ''."""
+    for server in servers:
         path = home / FOLDER / f"{server}.json"
         if _is_in_own_folders(path) and (address := _read(path).get(name)):
             return str(address)

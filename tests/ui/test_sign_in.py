@@ -1,12 +1,14 @@
 """Who may open the pages: the code of the link, the cookie, and requests of other sites."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 from tests.http_requests import ask
 from tests.ui.conftest import Home, running
 
+from ltrain_instrument.addresses import UI, find_address
 from ltrain_ui.sessions import LIFETIME, MAX_CLIENTS, MAX_FAILURES, Sessions, Visitor
 from ltrain_ui.sign_in import CodeSignIn
 
@@ -44,6 +46,13 @@ def test_a_code_works_once_and_the_cookie_opens_the_pages(home: Home) -> None:
         assert process.stdout is not None
         other = process.stdout.readline().split()[-1]
         assert other.startswith(f"http://127.0.0.1:{port}/#") and other != link
+
+
+def test_the_pages_are_announced_in_their_home(home: Home, tmp_path: Path) -> None:
+    (tmp_path / ".ltrain").mkdir()
+    with running(tmp_path, "--store", home.store) as (link, _):
+        assert link.startswith(f"{find_address(tmp_path / '.ltrain', UI)}/#")
+    assert find_address(tmp_path / ".ltrain", UI) == ""
 
 
 def test_without_a_session_a_browser_gets_the_sign_in_page_only(link: str) -> None:

@@ -1,8 +1,11 @@
 """Serve the pages on this machine, or with keys to others, until ctrl-C."""
 
+import os
 import socket
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 
 import uvicorn
 
@@ -14,8 +17,10 @@ from ltrain_collector.http import (
     bind_port,
     check_tls,
     listener_address,
+    local_url,
     server_config,
 )
+from ltrain_instrument import addresses
 from ltrain_instrument.machine import is_loopback
 from ltrain_ui.app import make_app
 from ltrain_ui.sessions import Sessions
@@ -83,7 +88,16 @@ def serve(
                 print(CLEAR_TEXT, file=sys.stderr, flush=True)
         app = make_app(sources, Sessions(), way, secure=tls is not None, hosts=(host, *hosts))
         config = server_config(app, tls, RefusalCounts(), SHUTDOWN_SECONDS)
-        _Server(config, announce, sources).run(sockets=[listener])
+        url = local_url(host, listener.getsockname()[1], tls, hosts)
+        with _announced(sources.home, url):
+            _Server(config, announce, sources).run(sockets=[listener])
+
+
+def _announced(home: Path, url: str) -> AbstractContextManager[None]:
+    """Announce the pages in their home; a home that cannot be written is only read."""
+    if not os.access(home, os.W_OK):
+        return nullcontext()
+    return addresses.announce(home, addresses.UI, {addresses.UI: url})
 
 
 def _keys(sources: Sources, host: str) -> Keys:

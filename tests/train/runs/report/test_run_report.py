@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 from tests.train.runs.journals import TRAINED, VALIDATION, changed
 
+from ltrain_instrument.addresses import UI, announce
 from ltrain_train.runs.journal import Journal, Phase
 from ltrain_train.runs.report import (
     describe_places,
@@ -131,6 +132,17 @@ def test_the_next_commands_name_the_run_and_its_policy(monkeypatch: pytest.Monke
         "  ltrain ui   # the same and each rollout, in a browser",
         "  ltrain serve --policy sql   # serves sql@1",
     ]
+
+
+def test_the_next_commands_name_the_pages_that_are_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LTRAIN_HOME", str(tmp_path))
+    with announce(tmp_path, UI, {UI: "http://127.0.0.1:8485"}):
+        lines = list(next_commands(journal(), []))
+    assert (
+        lines[2] == "  http://127.0.0.1:8485   # `ltrain ui` runs there: the same and each rollout"
+    )
 
 
 def test_the_next_commands_have_the_home_and_what_the_recipe_serves_with(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ltrain_instrument import settings
+from ltrain_instrument.addresses import UI, find_address
 from ltrain_instrument.privacy import remove_url_credentials
 from ltrain_train.runs.journal import Journal, Phase, Wave
 from ltrain_train.runs.report.timeline import END, START, split_time
@@ -179,7 +180,10 @@ def next_commands(journal: Journal, serve: Sequence[str]) -> Iterator[str]:
     prefix = f"{settings.HOME.name}={shlex.quote(home)} " if home else ""
     yield "Next:"
     yield f"  {prefix}ltrain show {shlex.quote(f'run:{journal.run}')} --html run.html"
-    yield f"  {prefix}ltrain ui   # the same and each rollout, in a browser"
+    if url := find_address(settings.HOME.read(), UI, ("ui",)):
+        yield f"  {url}   # `ltrain ui` runs there: the same and each rollout"
+    else:
+        yield f"  {prefix}ltrain ui   # the same and each rollout, in a browser"
     names = [part for policy in journal.policies for part in ("--policy", policy)]
     command = shlex.join(["ltrain", "serve", *names, *serve])
     versions = ", ".join(f"{policy}@{journal.of(policy).served}" for policy in journal.policies)
