@@ -25,6 +25,11 @@ MOST_DRIFT = 1e-3
 """Largest drift (k3) of an update in bf16; without the masks it is above 1."""
 
 
+CHANGE = ["frameworks", "openai2"]
+"""The environments of a change; those of all other ways are part of the nightly run."""
+OTHERS = [pytest.param(each, marks=pytest.mark.nightly) for each in WAYS if each not in CHANGE]
+
+
 @dataclass(frozen=True)
 class Trained:
     """The results of one update."""
@@ -79,7 +84,7 @@ def train(environment_name: str, model: Path, folder: Path) -> Trained:
     )
 
 
-@pytest.mark.parametrize("environment_name", ["frameworks", "openai2"])
+@pytest.mark.parametrize("environment_name", [*CHANGE, *OTHERS])
 def test_each_way_trains_with_defaults(environment_name: str, model: Path, folder: Path) -> None:
     trained = train(environment_name, model, folder)
     wave, ways = trained.wave, WAYS[environment_name]

@@ -28,5 +28,11 @@ WAYS = {
         "crewai_response_format": Way("crewai", "`kickoff(response_format=Order)`"),
         "llama_index_structured_llm": Way("llama-index-core", "`as_structured_llm(Order)`"),
     },
+    "otel144": {
+        "agno_output_schema": Way("agno", "`output_schema=Order`"),
+        "google_adk_output_schema": Way("google-adk", "`output_schema=Order`"),
+        "haystack_response_format": Way("haystack-ai", '`{"response_format": Order}`'),
+        "semantic_kernel_response_format": Way("semantic-kernel", "`response_format=Order`"),
+    },
 }
 """The ways of each environment, by the functions of the agents."""

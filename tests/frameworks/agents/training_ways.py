@@ -219,3 +219,71 @@ def llama_index_structured_llm(llm: Endpoint) -> Any:
         max_tokens=MAX_TOKENS,
     )
     return model.as_structured_llm(Order).chat([ChatMessage(QUESTION)]).raw
+
+
+def agno_output_schema(llm: Endpoint) -> Any:
+    from agno.agent import Agent
+    from agno.models.openai.like import OpenAILike
+
+    model = OpenAILike(llm.model, base_url=llm.base_url, api_key=llm.api_key, max_tokens=MAX_TOKENS)
+    return Agent(model=model, output_schema=Order, telemetry=False).run(QUESTION).content
+
+
+def google_adk_output_schema(llm: Endpoint) -> Any:
+    from google.adk.agents import LlmAgent
+    from google.adk.models.lite_llm import LiteLlm
+    from google.adk.runners import InMemoryRunner
+    from google.genai import types
+
+    # litellm's MCP gateway wants mcp 2, google-adk beside it mcp 1
+    model = LiteLlm(
+        f"openai/{llm.model}",
+        api_base=llm.base_url,
+        api_key=llm.api_key,
+        max_tokens=MAX_TOKENS,
+        _skip_mcp_handler=True,
+    )
+    agent = LlmAgent(name="clerk", model=model, instruction="Take orders.", output_schema=Order)
+
+    async def ask() -> str:
+        runner = InMemoryRunner(agent=agent, app_name="shop")
+        session = await runner.session_service.create_session(app_name="shop", user_id="user")
+        message = types.Content(role="user", parts=[types.Part(text=QUESTION)])
+        events = runner.run_async(user_id="user", session_id=session.id, new_message=message)
+        return "".join([str(event.content) async for event in events])
+
+    return asyncio.run(ask())
+
+
+def haystack_response_format(llm: Endpoint) -> Any:
+    from haystack.components.generators.chat import OpenAIChatGenerator
+    from haystack.dataclasses import ChatMessage
+    from haystack.utils import Secret
+
+    generator = OpenAIChatGenerator(
+        Secret.from_token(llm.api_key),
+        llm.model,
+        api_base_url=llm.base_url,
+        generation_kwargs={"response_format": Order, "max_tokens": MAX_TOKENS},
+    )
+    return generator.run([ChatMessage.from_user(QUESTION)])["replies"][0].text
+
+
+def semantic_kernel_response_format(llm: Endpoint) -> Any:
+    from openai import AsyncOpenAI
+    from semantic_kernel.agents import ChatCompletionAgent
+    from semantic_kernel.connectors.ai.open_ai import (
+        OpenAIChatCompletion,
+        OpenAIChatPromptExecutionSettings,
+    )
+    from semantic_kernel.functions import KernelArguments
+
+    client = AsyncOpenAI(base_url=llm.base_url, api_key=llm.api_key)
+    settings = OpenAIChatPromptExecutionSettings(response_format=Order, max_tokens=MAX_TOKENS)
+    agent = ChatCompletionAgent(
+        service=OpenAIChatCompletion(ai_model_id=llm.model, async_client=client),
+        name="clerk",
+        instructions="Take orders.",
+        arguments=KernelArguments(settings),
+    )
+    return asyncio.run(agent.get_response(messages=QUESTION)).content
