@@ -31,6 +31,8 @@ MEDIA, LONG, ALTERED, EMPTY, REPEATED = (
 )
 """Reasons for which an input is not a task."""
 
+COLUMNS = ("execution_id", "call_id", "parent_id", "seq", "start", "kind", "input", "output")
+"""The columns of `calls` that are read; token ids would take most of the memory."""
 Row = dict[str, Any]
 """A row of `calls`."""
 
@@ -61,8 +63,9 @@ def read_conversations(spans: pl.DataFrame, rows: pl.DataFrame) -> Conversations
     scores = _scores(spans, rows)
     tasks, left_out = dict[str, Row](), Counter[str]()
     results = dict[str, StoredResult]()
-    ordered = rows.sort("start", "seq").partition_by("execution_id", maintain_order=True)
-    for calls in (frame.to_dicts() for frame in ordered):
+    ordered = rows.select(COLUMNS).sort("start", "seq")
+    for frame in ordered.partition_by("execution_id", maintain_order=True):
+        calls = frame.to_dicts()
         if not any(call["kind"] == "llm" for call in calls):
             continue
         text, fault = _input(calls, altered)

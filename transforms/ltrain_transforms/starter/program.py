@@ -67,7 +67,7 @@ def find_program(
     names = (str(each.get("service.name", "")) for each in processes)
     return Program(
         framework=find_framework(spans["scope"].drop_nulls().unique().to_list()),
-        function=next(_functions(spans, script), None),
+        function=next(find_functions(spans, script), None),
         script=script,
         python=python,
         has_ltrain=python is not None and _has_ltrain(python),
@@ -119,7 +119,7 @@ def _has_ltrain(python: Path) -> bool:
     return next(found, None) is not None
 
 
-def _functions(spans: pl.DataFrame, script: Path | None) -> Iterator[Function]:
+def find_functions(spans: pl.DataFrame, script: Path | None) -> Iterator[Function]:
     """Yield the functions of root spans, by OpenTelemetry's attributes of code or by their name in
     the script.
     """

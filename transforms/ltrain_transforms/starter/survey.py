@@ -119,17 +119,17 @@ def take_survey(store: Store, run: str | None = None, mode: TrainableMode | None
         execution=execution,
         executions=spans["execution_id"].n_unique(),
         groups=_groups(spans),
-        policies=_names(llm["policy"]),
-        agents=_names(llm.select(pl.coalesce("node", "agent")).to_series()),
+        policies=distinct_names(llm["policy"]),
+        agents=distinct_names(llm.select(pl.coalesce("node", "agent")).to_series()),
         llm_calls=llm.height,
         dropped_spans=unresolved.height,
-        drop_reasons=_names(unresolved["reason"]),
+        drop_reasons=distinct_names(unresolved["reason"]),
         with_tokens=llm.filter(
             pl.col("prompt_token_ids").list.len() > 0, pl.col("response_token_ids").list.len() > 0
         ).height,
         longest=int(lengths.max() or 0),  # type: ignore[arg-type]
         temperature=temperatures[0] if mode == "train" and len(temperatures) == 1 else None,
-        tools=_names(tools["name"]),
+        tools=distinct_names(tools["name"]),
         tool_calls=tools.height,
         failed_tools=tools.filter(pl.col("status") == "error").height,
         offers_tools=llm["tools"].drop_nulls().len() > 0,
@@ -214,7 +214,8 @@ def _groups(spans: pl.DataFrame) -> int:
     )
 
 
-def _names(column: pl.Series) -> list[str]:
+def distinct_names(column: pl.Series) -> list[str]:
+    """Return the values of a column, sorted."""
     return sorted(map(str, column.drop_nulls().unique()))
 
 
