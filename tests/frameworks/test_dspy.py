@@ -9,15 +9,16 @@ from tests.frameworks import completeness
 from tests.frameworks.expected import describe_calls, failed_texts
 
 if TYPE_CHECKING:
-    from tests.frameworks.conftest import Run
+    from tests.frameworks.conftest import Run, RunResult
+
+
+def run_agents(run: Run, folder: Path, *modes: str) -> RunResult:
+    variables = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "DSPY_CACHEDIR": str(folder / "cache")}
+    return run("otel144", "dspy_agents", *modes, **variables)
 
 
 def test_agents(run: Run, tmp_path: Path) -> None:
-    variables = {
-        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
-        "DSPY_CACHEDIR": str(tmp_path / "cache"),
-    }
-    result = run("otel144", "dspy_agents", "tools", "awaited", "team", **variables)
+    result = run_agents(run, tmp_path, "tools", "awaited", "team")
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout == "Sunny.\nOne by one.\nSunny it is.\n"
     assert describe_calls(result) == [
@@ -48,3 +49,13 @@ def test_agents(run: Run, tmp_path: Path) -> None:
     completeness.check(
         "dspy", "otel144", result, {"C6": "ReActV2 runs the tools of a turn one after the other"}
     )
+
+
+def test_requests_of_its_own_client_continue_the_trace(run: Run, tmp_path: Path) -> None:
+    result = run_agents(run, tmp_path, "own_client")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout == "Sunny.\nOne by one.\n"
+    assert {each.headers["user-agent"] for each in result.model_requests} == {"lm15/stdlib"}
+    assert [each.failed for each in result.model_requests].count(False) == 5
+    assert len(result.calls_of_kind("llm")) == 5
+    assert completeness.one_trace(result)

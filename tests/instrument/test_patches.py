@@ -22,6 +22,7 @@ POLICY = {"LTRAIN_POLICY_URLS": "http://127.0.0.1:1/v1"}
 FAKES = {"autogen_agentchat": "autogen-agentchat", "crewai": "crewai", "mcp": "mcp"} | {
     "llama_index": "llama-index-core",
     "haystack": "haystack-ai",
+    "dspy": "dspy",
 }
 """Frameworks that have environments of their own: their packages and distributions."""
 AGENT_PATCHES = [patch for patch in PATCHES if patch is not patches.WORKER_EXIT]

@@ -242,6 +242,16 @@ LIBRARIES = (
         ("dspy",),
         (Instrumentor(OPENINFERENCE, "openinference-instrumentation-dspy", _NO_IDS),),
         extra="dspy",
+        patch=patches.Patch(
+            "dspy",
+            "Requests of dspy's own HTTP client carry `traceparent`.",
+            "Without it, the gateway's spans are not below the agent's calls.",
+            (
+                "dspy._vendor.lm15.transports._sync:StdlibTransport.stream",
+                "dspy._vendor.lm15.transports._async:StdlibAsyncTransport.stream",
+            ),
+        ),
+        install_patch="ltrain_instrument.frameworks.dspy:patch_dspy",
         failed_result=r"^Execution error in ",
     ),
     Library(

@@ -1,6 +1,9 @@
-"""dspy: an agent with tools, an awaited one, and one that uses another as a tool."""
+"""dspy: an agent with tools, an awaited one, one that uses another as a tool, and two by dspy's own
+HTTP client.
+"""
 
 import asyncio
+import os
 import sys
 import time
 
@@ -50,8 +53,16 @@ def team() -> None:
     print(desk(question=f"Tomorrow? {plan}").answer)
 
 
+def own_client() -> None:
+    """Call the model by dspy's own HTTP client, which it takes if no variable has the address."""
+    lm = dspy.LM("openai/fake", api_base=os.environ.pop("OPENAI_BASE_URL"), cache=False)
+    with dspy.context(lm=lm):
+        tools()
+        asyncio.run(awaited())
+
+
 for name in sys.argv[1:]:
     if name == "awaited":
         asyncio.run(awaited())
     else:
-        {"tools": tools, "team": team}[name]()
+        {"tools": tools, "team": team, "own_client": own_client}[name]()
