@@ -5,7 +5,8 @@ A test runs on every change unless it
 - has the marker `nightly`: another loss, another kill, another case of what a test without the
   marker covers;
 - is of a framework that the change does not touch, in an environment that only it needs;
-- tests or trains an example that the change does not touch; one is always tested and trained.
+- tests or trains an example that the change does not touch; one is always tested and trained. A
+  change of what reads the traces of all examples tests them all, with exact traces, and trains one.
 
 The files of a change are those that differ from the merge base with `LTRAIN_TEST_BASE`, by default
 `origin/main`, committed or not. On main itself they are those of the commits of a day, which a
@@ -51,7 +52,7 @@ NEEDED_BY_TRAINING = re.compile(
     r"|transforms/ltrain_transforms/samples/"
 )
 SHARED_BY_EXAMPLES = re.compile(
-    r"tests/example_runs/|tests/examples/(conftest|example_module|sampling_agent)\.py"
+    r"tests/examples/(conftest|example_module|sampling_agent)\.py"
     r"|transforms/ltrain_transforms/(dialects|calls|states)/"
 )
 
@@ -107,14 +108,15 @@ class Selection:
         )
 
     def has_example(self, name: str) -> bool:
-        """Return whether the tests of the example `examples/NAME` run, and its training."""
+        """Return whether the tests of the example `examples/NAME` run."""
+        return self.trains_example(name) or any(map(SHARED_BY_EXAMPLES.match, self.files or ()))
+
+    def trains_example(self, name: str) -> bool:
+        """Return whether the example `examples/NAME` is trained."""
         if self.files is None or name == EXAMPLE:
             return True
-        return any(
-            file.startswith((f"examples/{name}/", f"tests/examples/test_{name}."))
-            or SHARED_BY_EXAMPLES.match(file)
-            for file in self.files
-        )
+        own = (f"examples/{name}/", f"tests/examples/test_{name}.", "tests/example_runs/")
+        return any(file.startswith(own) for file in self.files)
 
     def environments(self) -> Iterator[str]:
         """Yield the environments of the tests of frameworks that run."""

@@ -68,8 +68,15 @@ def test_the_small_environment_and_one_example_are_part_of_every_change() -> Non
     assert nothing.has_framework("langgraph", frozenset({ALWAYS}))
     assert [name for name in ("rag", "calculator") if nothing.has_example(name)] == ["calculator"]
     for file in ("examples/rag/agent.py", "tests/examples/test_rag.py"):
-        assert Selection(frozenset({file})).has_example("rag")
-        assert not Selection(frozenset({file})).has_example("text_to_sql")
+        change = Selection(frozenset({file}))
+        assert change.has_example("rag") and change.trains_example("rag")
+        assert not change.has_example("text_to_sql")
+
+
+def test_a_change_of_what_reads_traces_tests_all_examples_and_trains_one() -> None:
+    change = Selection(frozenset({"transforms/ltrain_transforms/calls/merge.py"}))
+    assert change.has_example("rag")
+    assert [each for each in ("rag", "calculator") if change.trains_example(each)] == ["calculator"]
 
 
 def test_all_are_chosen_if_the_change_is_not_known() -> None:
