@@ -33,9 +33,11 @@ from ltrain_instrument.lifecycle import (
     SpanCounter,
     capture,
     existing_provider,
+    open_process_span,
     subprocesses,
 )
 from ltrain_instrument.privacy import Sanitizer, content
+from ltrain_instrument.settings import JoinCalls
 from ltrain_instrument.tokens import clients
 
 SAMPLER = "OTEL_TRACES_SAMPLER"
@@ -114,13 +116,15 @@ class LtrainConfigurator(_OTelSDKConfigurator):
             return
         sanitizer = Sanitizer.for_agent()
         span_counter = SpanCounter(Identity.from_environ())
+        join_calls = _join_calls()
+        conversations = [ConversationProcessor()] if join_calls is JoinCalls.CONTENT else []
         process = {SERVICE_INSTANCE_ID: str(uuid4()), **_program()}
         spool_processors: list[SpoolSpanProcessor] = []
         has_config_file = bool(os.environ.get("OTEL_CONFIG_FILE"))
         if not has_config_file:
             options |= {
                 "resource_attributes": {**options.get("resource_attributes", {}), **process},
-                "span_processors": [span_counter, *_conversations(), sanitizer],
+                "span_processors": [span_counter, *conversations, sanitizer],
                 "export_span_processor": partial(_create_export_processor, spool_processors),
             }
         try:
@@ -138,6 +142,8 @@ class LtrainConfigurator(_OTelSDKConfigurator):
             subprocesses.patch_subprocess()
             existing_provider.extend_later_providers(provider, sanitizer)
         subprocesses.attach_parent_context()
+        if join_calls is JoinCalls.PROCESS:
+            open_process_span()
 
 
 def configure() -> None:
@@ -209,13 +215,13 @@ def _set_found_endpoint() -> None:
         os.environ.setdefault(settings.OTLP_ENDPOINT.name, found)
 
 
-def _conversations() -> list[SpanProcessor]:
-    """Return the processor that joins calls by content, unless it is switched off."""
+def _join_calls() -> JoinCalls:
+    """Return how calls become conversations."""
     try:
-        return [ConversationProcessor()] if settings.CONVERSATIONS.read() else []
+        return settings.CONVERSATIONS.read()
     except BadSetting as error:  # an invalid setting must not cost the agent its spans
         _logger.warning("ltrain: %s", error)
-        return []
+        return JoinCalls.OFF
 
 
 def _program() -> dict[str, str]:

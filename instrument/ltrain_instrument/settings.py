@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -119,11 +120,18 @@ def _parse_names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def _parse_conversations(text: str) -> bool:
-    """Return whether calls are joined by content."""
-    if text not in ("content", "off"):
-        raise ValueError("content or off is expected")
-    return text == "content"
+class JoinCalls(StrEnum):
+    """How calls without a parent become conversations."""
+
+    CONTENT = "content"
+    PROCESS = "process"
+    OFF = "off"
+
+
+def _parse_conversations(text: str) -> JoinCalls:
+    if text not in set(JoinCalls):
+        raise ValueError(f"{', '.join(JoinCalls)} is expected")
+    return JoinCalls(text)
 
 
 LIMITS = ("seconds", "memory", "rows", "disk", "statement", "parallel", "queued")
@@ -242,7 +250,8 @@ CONVERSATIONS = Setting(
     _parse_conversations,
     "content",
     "How model calls without a parent, a session and a rollout become conversations: `content`, a "
-    "call that repeats an earlier call and its answer continues it; `off`, each stands alone.",
+    "call that repeats an earlier call and its answer continues it; `process`, all spans of a "
+    "process are one trace, below a span that ends with it; `off`, each stands alone.",
 )
 POLICY_VERSION = Setting(
     "LTRAIN_POLICY_VERSION",

@@ -1,7 +1,9 @@
 """Calls without a parent are one conversation if each repeats the one before and its answer."""
 
+from __future__ import annotations
+
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -18,7 +20,10 @@ from ltrain_instrument.conversations import (
     ConversationChain,
     ConversationProcessor,
 )
-from ltrain_instrument.settings import CONVERSATIONS
+from ltrain_instrument.settings import CONVERSATIONS, JoinCalls
+
+if TYPE_CHECKING:
+    from tests.instrument.conftest import Sink, Start
 
 Message = dict[str, Any]
 
@@ -164,7 +169,31 @@ def test_deeply_nested_arguments_do_not_fail_the_call() -> None:
 
 
 def test_the_setting_switches_it_off() -> None:
-    assert CONVERSATIONS.read({}) is True
-    assert CONVERSATIONS.read({CONVERSATIONS.name: "off"}) is False
-    with pytest.raises(ValueError, match="content or off is expected"):
+    assert CONVERSATIONS.read({}) is JoinCalls.CONTENT
+    assert CONVERSATIONS.read({CONVERSATIONS.name: "off"}) is JoinCalls.OFF
+    with pytest.raises(ValueError, match="content, process, off is expected"):
         CONVERSATIONS.read({CONVERSATIONS.name: "on"})
+
+
+@pytest.mark.parametrize(("end", "status"), [("return", 0), ("error", 1), ("signal", -15)])
+def test_a_process_can_be_one_trace(start: Start, sink: Sink, end: str, status: int) -> None:
+    agent = start("steps", end, LTRAIN_CONVERSATIONS="process")
+    assert agent.wait()[0] == status
+    [root] = sink.wait("steps.py")
+    assert (root.parent, len(sink.named("steps.py"))) == ("", 1)
+    for name in ("main", "thread", "fork", "child"):
+        [span] = sink.named(name)
+        assert (span.trace, span.parent) == (root.trace, root.id)
+
+
+def test_a_process_below_a_caller_opens_no_span(start: Start, sink: Sink) -> None:
+    caller = f"00-{1:032x}-{2:016x}-01"
+    agent = start("steps", "return", LTRAIN_CONVERSATIONS="process", TRACEPARENT=caller)
+    assert agent.wait()[0] == 0
+    assert sink.named("steps.py") == []
+    assert {each.parent for each in sink.wait("main")} == {f"{2:016x}"}
+
+
+def test_without_the_switch_spans_side_by_side_are_traces(start: Start, sink: Sink) -> None:
+    assert start("steps", "return").wait()[0] == 0
+    assert len({each.trace for each in sink.spans if each.scope == "agent"}) == 4
