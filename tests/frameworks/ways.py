@@ -30,6 +30,7 @@ WAYS = {
     },
     "otel144": {
         "agno_output_schema": Way("agno", "`output_schema=Order`"),
+        "dspy_json_adapter": Way("dspy", "`JSONAdapter()`, an output of type `Order`"),
         "google_adk_output_schema": Way("google-adk", "`output_schema=Order`"),
         "haystack_response_format": Way("haystack-ai", '`{"response_format": Order}`'),
         "semantic_kernel_response_format": Way("semantic-kernel", "`response_format=Order`"),

@@ -255,6 +255,21 @@ def google_adk_output_schema(llm: Endpoint) -> Any:
     return asyncio.run(ask())
 
 
+def dspy_json_adapter(llm: Endpoint) -> Any:
+    import dspy
+
+    lm = dspy.LM(
+        f"openai/{llm.model}",
+        api_base=llm.base_url,
+        api_key=llm.api_key,
+        cache=False,
+        max_tokens=MAX_TOKENS,
+    )
+    ask = dspy.Signature("question -> order: Order", custom_types={"Order": Order})
+    with dspy.context(lm=lm, adapter=dspy.JSONAdapter()):
+        return dspy.Predict(ask)(question=QUESTION).order
+
+
 def haystack_response_format(llm: Endpoint) -> Any:
     from haystack.components.generators.chat import OpenAIChatGenerator
     from haystack.dataclasses import ChatMessage
