@@ -59,9 +59,9 @@ def find_address(home: Path, name: str, servers: Sequence[str] = SERVERS) -> str
     return ""
 
 
-def find_port(home: Path, name: str, default: int) -> int:
-    """Return the port of an address that a running server of the home announces, or a default."""
-    return urlsplit(find_address(home, name)).port or default
+def find_port(home: Path, name: str, default: int, servers: Sequence[str] = SERVERS) -> int:
+    """Return the port of an address that one of these servers announces, or a default."""
+    return urlsplit(find_address(home, name, servers)).port or default
 
 
 def _write(path: Path, server: str, addresses: Mapping[str, str]) -> int | None:

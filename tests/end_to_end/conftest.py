@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from benchmarks.learn import environment
+from tests.frameworks.conftest import model as model
 
 from ltrain_train.gateway import GatewayClient, VllmOptions
 from ltrain_train.gateway.serving.vllm import Vllm

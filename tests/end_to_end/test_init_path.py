@@ -45,15 +45,6 @@ FILLED = """
 
 
 @pytest.fixture
-def model() -> Iterator[Model]:
-    """Start the model server."""
-    server = Model()
-    server.start()
-    yield server
-    server.stop()
-
-
-@pytest.fixture
 def up(tmp_path: Path) -> Iterator[Up]:
     up = start_up(tmp_path / "home" / "store")
     yield up

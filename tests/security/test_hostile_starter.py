@@ -7,6 +7,7 @@ from tests.property_examples import examples
 from tests.security.hostile import frame, trace
 
 from ltrain_transforms.calls import calls
+from ltrain_transforms.rewards import read_evaluations
 from ltrain_transforms.starter import Survey, write_starter
 from ltrain_transforms.starter.conversations import hold_out, read_conversations
 from ltrain_transforms.starter.program import Program, find_functions
@@ -19,7 +20,7 @@ TOGETHER = 20
 def survey_of(spans: pl.DataFrame) -> Survey:
     """Return the survey of these spans, without a store."""
     rows, _ = calls(spans)
-    conversations = read_conversations(spans, rows)
+    conversations = read_conversations(spans, rows, read_evaluations(spans, rows)[0])
     tasks, validation = hold_out(conversations.tasks)
     return Survey(
         "prod",

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import urlsplit
 
 import typer
 
@@ -48,7 +47,7 @@ def ui(
 
     Example: ltrain ui --export text-to-sql site
     """
-    from ltrain_instrument.addresses import UI, find_address
+    from ltrain_instrument.addresses import UI, find_port
     from ltrain_ui.app import make_open_app
     from ltrain_ui.export import export_pages
     from ltrain_ui.server import serve
@@ -58,7 +57,7 @@ def ui(
     with Sources(store, home, recipe) as sources:
         if export is None:
             if port is None:  # not the port of another `ltrain ui`, which is taken
-                port = urlsplit(find_address(home, UI, ("up",))).port or 8484
+                port = find_port(home, UI, 8484, ("up",))
             serve(sources, server.host, port, server.tls, server.hosts)
             return
         run, folder = export

@@ -10,7 +10,6 @@ import polars as pl
 
 from ltrain_instrument import attributes
 from ltrain_instrument.privacy import MARK
-from ltrain_transforms.rewards import read_evaluations
 from ltrain_transforms.traces import TEXT, Message, parse_json, read_message, read_messages
 
 MAX_CHARACTERS = 65_536
@@ -57,10 +56,17 @@ class Conversations:
     results: list[StoredResult] = field(default_factory=list)
 
 
-def read_conversations(spans: pl.DataFrame, rows: pl.DataFrame) -> Conversations:
-    """Return the inputs and some results of the executions of `spans`, whose calls are `rows`."""
+def read_conversations(
+    spans: pl.DataFrame, rows: pl.DataFrame, evaluations: pl.DataFrame
+) -> Conversations:
+    """Return the inputs and some results of the executions of `spans`.
+
+    Args:
+        rows: the calls of the executions.
+        evaluations: the evaluations that count, of the table `EVALUATIONS`.
+    """
     altered = _altered(spans)
-    scores = _scores(spans, rows)
+    scores = _scores(evaluations)
     tasks, left_out = dict[str, Row](), Counter[str]()
     results = dict[str, StoredResult]()
     ordered = rows.select(COLUMNS).sort("start", "seq")
@@ -195,11 +201,10 @@ def _shortened(text: str) -> str:
     return text if rest <= 0 else f"{text[:MAX_SHOWN]}… ({rest:,} more characters)"
 
 
-def _scores(spans: pl.DataFrame, rows: pl.DataFrame) -> dict[str, dict[str, float]]:
+def _scores(evaluations: pl.DataFrame) -> dict[str, dict[str, float]]:
     """Return the evaluations of each execution by name."""
-    counted, _ = read_evaluations(spans, rows)
     scores = dict[str, dict[str, float]]()
-    for each in counted.sort("start").iter_rows(named=True):
+    for each in evaluations.sort("start").iter_rows(named=True):
         scores.setdefault(each["execution_id"], {})[each["name"]] = each["value"]
     return scores
 

@@ -16,9 +16,7 @@ from pathlib import Path
 
 import polars as pl
 
-from ltrain_collector.promoted_columns import MODE_SQL
 from ltrain_collector.store import Store
-from ltrain_instrument.identity import TrainableMode
 from ltrain_transforms.starter.frameworks import Framework, find_framework
 
 MAX_SOURCE = 1 << 20
@@ -58,10 +56,15 @@ class Program:
 
 
 def find_program(
-    store: Store, spans: pl.DataFrame, run: str | None, mode: TrainableMode
+    store: Store, spans: pl.DataFrame, where: str, parameters: dict[str, str]
 ) -> Program:
-    """Return what the spans, and the resources of their processes, tell of the program."""
-    processes = list(_resources(store, run, mode))
+    """Return what the spans, and the resources of their processes, tell of the program.
+
+    Args:
+        where: the SQL condition of the spans.
+        parameters: those of the condition.
+    """
+    processes = list(_resources(store, where, parameters))
     script = next(filter(None, map(_script, processes)), None)
     python = next(filter(None, map(_python, processes)), None)
     names = (str(each.get("service.name", "")) for each in processes)
@@ -75,13 +78,12 @@ def find_program(
     )
 
 
-def _resources(store: Store, run: str | None, mode: TrainableMode) -> Iterator[Mapping[str, str]]:
-    where = "RunId = {run:String}" if run is not None else f"{MODE_SQL} = '{mode}'"
+def _resources(store: Store, where: str, parameters: dict[str, str]) -> Iterator[Mapping[str, str]]:
     rows = store.query(
         "SELECT toJSONString(ResourceAttributes) AS resource, count() AS spans FROM otel.spans "
         f"WHERE {where} AND NOT startsWith(ScopeName, 'ltrain.') "
         f"GROUP BY resource ORDER BY spans DESC, resource LIMIT {MAX_PROCESSES}",
-        {"run": run} if run is not None else {},
+        parameters,
     )
     for text in rows["resource"]:
         yield json.loads(text)

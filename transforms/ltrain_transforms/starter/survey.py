@@ -95,7 +95,8 @@ def take_survey(store: Store, run: str | None = None, mode: TrainableMode | None
     mode = mode or ("train" if run is not None else "prod")
     execution = _execution(store, run)
     empty = Survey(mode=mode, run=run, execution=execution)
-    since = _since(store, run, mode)
+    condition = _condition(run, mode)
+    since = _since(store, *condition)
     if since is None:
         _check_run(store, run)
         return empty
@@ -107,7 +108,8 @@ def take_survey(store: Store, run: str | None = None, mode: TrainableMode | None
     temperatures = llm["temperature"].drop_nulls().unique().to_list()
     recorded = {mode: _tasks(store, run, mode) for mode in ("train", "val")}
     altered = sum(stored.altered for stored in recorded.values())
-    conversations = read_conversations(spans, rows)
+    evaluations, _ = read_evaluations(spans, rows)
+    conversations = read_conversations(spans, rows, evaluations)
     tasks, validation = recorded["train"].rows, recorded["val"].rows
     if not tasks and not altered:
         tasks = conversations.tasks
@@ -133,14 +135,14 @@ def take_survey(store: Store, run: str | None = None, mode: TrainableMode | None
         tool_calls=tools.height,
         failed_tools=tools.filter(pl.col("status") == "error").height,
         offers_tools=llm["tools"].drop_nulls().len() > 0,
-        rewards=_rewards(spans, rows),
+        rewards=_rewards(evaluations),
         tasks=tasks,
         validation=validation,
         altered_tasks=altered,
         models=llm["model"].drop_nulls().value_counts(sort=True)["model"].to_list(),
         thinks=_thinks(llm),
         conversations=conversations,
-        program=find_program(store, spans, run, mode),
+        program=find_program(store, spans, *condition),
     )
 
 
@@ -187,9 +189,15 @@ def _check_run(store: Store, run: str | None) -> None:
         raise UnknownName("run", run, names)
 
 
-def _since(store: Store, run: str | None, mode: TrainableMode) -> str | None:
+def _condition(run: str | None, mode: TrainableMode) -> tuple[str, dict[str, str]]:
+    """Return the SQL condition of the spans of a run, else of a mode, and its parameters."""
+    if run is not None:
+        return "RunId = {run:String}", {"run": run}
+    return f"{MODE_SQL} = {{mode:String}}", {"mode": mode}
+
+
+def _since(store: Store, where: str, parameters: dict[str, str]) -> str | None:
     """Return the start of the oldest of the newest units; None if there is none."""
-    where = "RunId = {run:String}" if run is not None else f"{MODE_SQL} = '{mode}'"
     units = (
         "SELECT min(Timestamp) AS began FROM otel.spans "
         f"WHERE {where} AND SpanName != '{attributes.SPAN_EVALUATION}' "
@@ -197,7 +205,7 @@ def _since(store: Store, run: str | None, mode: TrainableMode) -> str | None:
     )
     rows = store.query(
         f"SELECT toString(min(began), 'UTC') AS since, count() AS units FROM ({units})",
-        {"run": run} if run is not None else {},
+        parameters,
     )
     [(since, count)] = rows.iter_rows()
     return f"{str(since).replace(' ', 'T')}Z" if count else None
@@ -219,9 +227,8 @@ def distinct_names(column: pl.Series) -> list[str]:
     return sorted(map(str, column.drop_nulls().unique()))
 
 
-def _rewards(spans: pl.DataFrame, rows: pl.DataFrame) -> list[StoredReward]:
-    counted, _ = read_evaluations(spans, rows)
-    found = counted.group_by("name", "source").agg(pl.col("execution_id").n_unique())
+def _rewards(evaluations: pl.DataFrame) -> list[StoredReward]:
+    found = evaluations.group_by("name", "source").agg(pl.col("execution_id").n_unique())
     # `reward`, the name of a single number, comes first; then those of the runner
     first = (pl.col("name") != "reward", pl.col("source") != "runner")
     ordered = found.sort(*first, "name")
