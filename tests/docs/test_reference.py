@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 import pytest
 import typer
@@ -80,6 +80,22 @@ def keys_below(section: type[BaseModel], name: str) -> list[str]:
     if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
         return [name]
     return [key for each in inner.model_fields for key in keys_below(inner, each)]
+
+
+@pytest.mark.parametrize(
+    "page", [*DOCS.rglob("*.md"), DOCS.parent / "README.md"], ids=lambda page: page.name
+)
+def test_every_recipe_key_that_a_page_names_exists(page: Path) -> None:
+    keys = {
+        name: model.model_fields.keys()
+        for name, field in Recipe.model_fields.items()
+        if get_origin(field.annotation) not in (list, tuple)  # no section, but a file: `reward.py`
+        for model in (field.annotation, *get_args(field.annotation))
+        if isinstance(model, type) and issubclass(model, BaseModel)
+    }
+    text = page.read_text().replace("`prompt.txt`", "")
+    named = re.findall(rf"`({'|'.join(keys)})\.(\w+)`", text)
+    assert [f"{section}.{key}" for section, key in named if key not in keys[section]] == []
 
 
 def test_every_rule_kind_and_credit_is_documented() -> None:
