@@ -90,6 +90,8 @@ class FakeVllm:
         """Its answer to /v1/models; None: its model."""
         self.garbage: str | None = None
         """What it answers to every call, with status 200; None: as vLLM does."""
+        self.structured_outputs: dict[str, Any] | None = {"reasoning_parser": ""}
+        """Its settings of structured output; None: it lacks the route that reports them."""
         self.rendered: list[dict[str, Any]] = []
         """The requests whose sampling it returned."""
         self.tokenized: list[dict[str, Any]] = []
@@ -149,6 +151,10 @@ def _handler(fake: FakeVllm, nagle: bool = False) -> type[BaseHTTPRequestHandler
                 return self._json(200, {"weight_version": fake.weights})
             if self.path == "/version":
                 return self._json(200, {"version": "0.32.0"})
+            if self.path == "/server_info?config_format=json":
+                settings = {"structured_outputs_config": fake.structured_outputs}
+                found = fake.structured_outputs is not None
+                return self._json(200 if found else 404, {"vllm_config": settings} if found else {})
             if fake.model_list is not None:
                 return self._json(200, fake.model_list)
             model = {"id": "policy", "max_model_len": MAX_MODEL_LEN}

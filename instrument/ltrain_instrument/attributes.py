@@ -48,7 +48,8 @@ CONSTRAINED = "ltrain.constrained"
 CONSTRAINT = "ltrain.constraint"
 """The grammar of guided decoding, JSON, with which the learner computes the server's masks again:
 `kind` (json, regex, grammar or structural_tag), `spec`, `stop_token_ids`, `server` (the version of
-vLLM)."""
+vLLM), and for a grammar that begins after the model's reasoning the tokens `reasoning_end` and
+`tool_start`."""
 UNAVAILABLE = "ltrain.unavailable"
 """Fields that the server does not report, so that the call is not trained: `token_ids`, `logprobs`,
 `version`."""

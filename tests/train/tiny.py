@@ -5,6 +5,7 @@ its word. `python tests/train/tiny.py OUT [SEED]` writes one.
 """
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +41,11 @@ SIZES = {
 """The shape of a tiny model, in a configuration of transformers."""
 
 
-def write_tokenizer(out: Path) -> Any:
-    """Write the tokenizer and its chat template: the contents, separated by `<sep>`."""
+def write_tokenizer(out: Path, more: Sequence[str] = ()) -> Any:
+    """Write the tokenizer and its chat template: the contents, separated by `<sep>`.
+
+    The tokens `more` have the last ids.
+    """
     words = [f"w{i}" for i in range(WORDS)] + list(SPECIAL.values())
     tokenizer = Tokenizer(models.WordLevel({w: i for i, w in enumerate(words)}, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -51,14 +55,15 @@ def write_tokenizer(out: Path) -> Any:
         clean_up_tokenization_spaces=False,
         **SPECIAL,
     )
+    wrapped.add_tokens([*more])
     wrapped.chat_template = TEMPLATE
     wrapped.save_pretrained(out)
     return wrapped
 
 
-def write_model(out: Path, seed: int = 0) -> Path:
+def write_model(out: Path, seed: int = 0, *, more: Sequence[str] = ()) -> Path:
     """Write weights of `seed` in fp32 and the tokenizer to the directory `out`, and return it."""
-    tokenizer = write_tokenizer(out)
+    tokenizer = write_tokenizer(out, more)
     torch.manual_seed(seed)
     config = hugging_face.LlamaConfig(
         vocab_size=len(tokenizer),

@@ -16,6 +16,7 @@ import httpx
 import uvicorn
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as ProtoSpan
+from tests.train.gateway.recorder import Recorder
 
 from ltrain_collector.access import AttemptKey, Keys
 from ltrain_instrument.delivery import create_tracer_provider
@@ -29,7 +30,9 @@ from ltrain_train.gateway.serving.host import PolicyHost
 from ltrain_train.gateway.serving.policy_server import PolicyServer, read_weights
 from ltrain_train.gateway.serving.publication import Publication
 from ltrain_train.gateway.serving.upstream import Upstream
+from ltrain_train.gateway.serving.vllm import Vllm, VllmOptions
 from ltrain_train.policy import Policies
+from ltrain_train.processes import Children
 from ltrain_transforms.recipe import Route
 
 SECRET = "a secret of thirty-two characters!"
@@ -206,6 +209,21 @@ class Stage:
 
     def _on_lost(self) -> None:
         self.given_up += 1
+
+
+@contextlib.contextmanager
+def before_vllm(folder: Path, model: Path, *arguments: str) -> Iterator[tuple[Stage, Recorder]]:
+    """Run a real vLLM in fp32 with version 0 of the policy, a recording proxy, and the gateway."""
+    with Children() as children:
+        options = VllmOptions(dtype="float32", extra=arguments)
+        log, sockets = folder / "vllm.log", folder / "sockets"
+        vllm = Vllm(children, name="policy", options=options, log=log, sockets=sockets)
+        vllm.start(model)
+        with Recorder(vllm.socket) as recorder:
+            stage = Stage(recorder.url, folder / "home")
+            stage.policies.register("policy", model)
+            with stage.running():
+                yield stage, recorder
 
 
 def _read_span(span: ProtoSpan, scope: str) -> dict[str, Any]:

@@ -14,13 +14,15 @@ import transformers
 from tests.train.learner.conftest import TRAIN
 from tests.train.tiny import SIZES
 
-from ltrain_train.gateway.serving.vllm import Vllm, VllmOptions
 from ltrain_train.learner.client import LearnerClient
-from ltrain_train.processes import Children
 from ltrain_transforms.tables import SAMPLES
 
 hugging_face: Any = transformers  # its functions have no types
 SMOLLM2 = Path(__file__).parents[3] / ".ltrain" / "models" / "smollm2"
+OTHERS = ("llama", "smollm2")
+"""Models of the nightly run, beside the tiny Qwen3."""
+COUNTS = (10, pytest.param(200, marks=pytest.mark.nightly))
+"""Calls of a kind."""
 PADDING = 64
 """Ids of the model that its tokenizer does not have."""
 CITY = {
@@ -63,18 +65,28 @@ KINDS: dict[str, dict[str, Any]] = {
     "free": {},
 }
 FREE = {"free tools", "free"}
+THINKING = ("json_schema", "choice", "required", "free")
+"""Kinds of calls that think before their answer."""
+MARKS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
+ENDS = MARKS[1:3]
+"""The tokens that end the reasoning for vLLM's parser `qwen3`."""
+FAVOUR = 5.0
+"""Factor of their logits, with which the random model often samples them."""
 
 
 def write_model(folder: Path, kind: str) -> Path:
-    """Write a tiny random model with SmolLM2's tokenizer and some ids more."""
+    """Write a tiny random model with SmolLM2's tokenizer and some ids more, or SmolLM2 itself."""
+    if kind == "smollm2":
+        return SMOLLM2
     tokenizer = hugging_face.AutoTokenizer.from_pretrained(SMOLLM2)
+    tokenizer.add_tokens([*MARKS])
     classes = {
         "llama": (hugging_face.LlamaConfig, hugging_face.LlamaForCausalLM),
         "qwen3": (hugging_face.Qwen3Config, hugging_face.Qwen3ForCausalLM),
     }
     config, model = classes[kind]
     transformers.set_seed(0)
-    model(
+    written = model(
         config(
             vocab_size=len(tokenizer) + PADDING,
             **SIZES,
@@ -83,44 +95,35 @@ def write_model(folder: Path, kind: str) -> Path:
             eos_token_id=tokenizer.eos_token_id,
             initializer_range=0.2,
         )
-    ).save_pretrained(folder)
+    )
+    written.lm_head.weight.data[tokenizer.convert_tokens_to_ids([*ENDS])] *= FAVOUR
+    written.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 
 
-@pytest.fixture(scope="module", params=["qwen3", pytest.param("llama", marks=pytest.mark.nightly)])
-def stage(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, load: Any
-) -> Iterator[Any]:
-    folder = tmp_path_factory.mktemp("masks")
-    model = write_model(folder / "model", request.param)
-    options = VllmOptions(
-        dtype="float32",
-        extra=("--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
-    )
-    with Children() as children:
-        vllm = Vllm(
-            children,
-            name="policy",
-            options=options,
-            log=folder / "vllm.log",
-            sockets=folder / "sockets",
-        )
-        vllm.start(model)
-        with load("recorder").Recorder(vllm.socket) as recorder:
-            stage = load("stage").Stage(recorder.url, folder / "home")
-            stage.policies.register("policy", model)
-            draft = write_model(stage.policies.draft("policy"), request.param)
-            stage.policies.register_files("policy", draft, parent=0, dataset="d", recipe="r")
-            with stage.running():
-                yield stage
+@pytest.fixture(
+    scope="module",
+    params=["qwen3", *(pytest.param(kind, marks=pytest.mark.nightly) for kind in OTHERS)],
+)
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("model") / request.param, request.param)
 
 
 @pytest.fixture(scope="module")
-def learner(stage: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LearnerClient]:
+def stage(model: Path, tmp_path_factory: pytest.TempPathFactory, load: Any) -> Iterator[Any]:
+    parsers = ["--enable-auto-tool-choice", "--tool-call-parser", "hermes"]
+    if model.name == "qwen3":
+        parsers += ["--reasoning-parser", "qwen3"]
+    folder = tmp_path_factory.mktemp("masks")
+    with load("stage").before_vllm(folder, model, *parsers) as (stage, _):
+        yield stage
+
+
+@pytest.fixture(scope="module")
+def learner(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LearnerClient]:
     folder = tmp_path_factory.mktemp("learner")
-    base = stage.home.parent / "model"
-    client = LearnerClient(TRAIN, base, directory=folder, home=folder, policy="policy", recipe="r")
+    client = LearnerClient(TRAIN, model, directory=folder, home=folder, policy="policy", recipe="r")
     client.start()
     try:
         client.wait(timeout=180)
@@ -129,12 +132,21 @@ def learner(stage: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Le
         client.close()
 
 
-def ask(stage: Any, kind: str, number: int) -> None:
-    content = f"The weather of day {number}?"
-    answer = stage.ask(
-        content, key=stage.key(sampling={"temperature": 1.0}), max_tokens=60, **KINDS[kind]
-    )
-    assert answer.status_code == 200, answer.text
+def sample(stage: Any, kind: str, count: int, *, thinks: bool) -> list[dict[str, Any]]:
+    """Return a row of each of `count` calls."""
+    before = len(stage.spans())
+    key = stage.key(sampling={"temperature": 1.0})
+    fields = {"max_tokens": 60, "include_reasoning": thinks, **KINDS[kind]}
+
+    def ask(number: int) -> None:
+        answer = stage.ask(f"The weather of day {number}?", key=key, **fields)
+        assert answer.status_code == 200, answer.text
+
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(ask, range(count)))
+    spans = stage.spans()[before:]
+    assert len(spans) == count
+    return [make_row(span, number) for number, span in enumerate(spans)]
 
 
 def make_row(span: dict[str, Any], number: int) -> dict[str, Any]:
@@ -162,24 +174,42 @@ def make_row(span: dict[str, Any], number: int) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_masked_log_probabilities_are_the_servers(
-    stage: Any, learner: LearnerClient, pytestconfig: pytest.Config, tmp_path: Path, kind: str
-) -> None:
-    before = len(stage.spans())
-    count = 200 if pytestconfig.getoption("--nightly") else 20
-    with ThreadPoolExecutor(16) as pool:
-        list(pool.map(lambda number: ask(stage, kind, number), range(count)))
-    spans = stage.spans()[before:]
-    assert len(spans) == count
-    rows = [make_row(span, number) for number, span in enumerate(spans)]
-    assert {row["call_constraints"][0] is None for row in rows} == {kind in FREE}
-    pl.DataFrame(rows, schema=SAMPLES.schema).write_parquet(tmp_path / "samples.parquet")
-    found = learner.log_probs(tmp_path / "samples.parquet")
-    differences = [
+def differences(learner: LearnerClient, rows: list[dict[str, Any]], file: Path) -> list[float]:
+    """Return the difference of each token's log-probability between the learner and the server."""
+    pl.DataFrame(rows, schema=SAMPLES.schema).write_parquet(file)
+    pairs = zip(rows, learner.log_probs(file), strict=True)
+    found = [
         abs(one - other)
-        for row, ours in zip(rows, found, strict=True)
+        for row, ours in pairs
         for one, other in zip(row["rollout_logprobs"], ours, strict=True)
     ]
-    assert len(differences) == sum(len(row["response_ids"]) for row in rows)
-    assert max(differences) < 1e-4
+    assert len(found) == sum(len(row["response_ids"]) for row in rows)
+    print(f"{len(rows)} calls, {len(found)} tokens: at most {max(found):.1e}")
+    return found
+
+
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_masked_log_probabilities_are_the_servers(
+    stage: Any, learner: LearnerClient, tmp_path: Path, kind: str, count: int
+) -> None:
+    rows = sample(stage, kind, count, thinks=False)
+    assert {row["call_constraints"][0] is None for row in rows} == {kind in FREE}
+    assert max(differences(learner, rows, tmp_path / "samples.parquet")) < 1e-4
+
+
+@pytest.mark.parametrize("model", ["qwen3"], indirect=True)
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("kind", THINKING)
+def test_masks_begin_where_the_servers_begin_after_the_reasoning(
+    stage: Any, learner: LearnerClient, model: Path, tmp_path: Path, kind: str, count: int
+) -> None:
+    rows = sample(stage, kind, count, thinks=True)
+    assert max(differences(learner, rows, tmp_path / "samples.parquet")) < 1e-4
+    if kind not in FREE:
+        tokens = hugging_face.AutoTokenizer.from_pretrained(model)
+        ended = {
+            mark: [mark in tokens.decode(row["response_ids"]) for row in rows] for mark in ENDS
+        }
+        assert any(ended["</think>"])
+        assert any("reasoning_end" in row["call_constraints"][0] for row in rows)

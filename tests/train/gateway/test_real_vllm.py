@@ -1,6 +1,5 @@
 """The gateway with a real vLLM on a tiny model, and a recording proxy between the two."""
 
-import importlib.util
 import json
 import struct
 import threading
@@ -13,23 +12,14 @@ from typing import Any
 
 import psutil
 import pytest
+from tests.train.tiny import write_model
 
 from ltrain_instrument.allow import Allow
 from ltrain_train.gateway import NO_EFFECT
 from ltrain_train.gateway.serving.vllm import Vllm, VllmOptions
 from ltrain_train.processes import Children
 
-TINY = Path(__file__).parents[1] / "tiny.py"
 CALLS = ("/v1/chat/completions", "/v1/completions")
-
-
-def _write_model(directory: Path, seed: int) -> Path:
-    spec = importlib.util.spec_from_file_location("tiny", TINY)
-    assert spec is not None and spec.loader is not None
-    tiny = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tiny)
-    read_span: Path = tiny.write_model(directory, seed)
-    return read_span
 
 
 @pytest.fixture(scope="module")
@@ -38,29 +28,23 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def recorder(folder: Path, load: Any) -> Iterator[Any]:
-    model = _write_model(folder / "model", 0)
-    with Children() as children:
-        vllm = Vllm(
-            children,
-            name="policy",
-            options=VllmOptions(dtype="float32"),
-            log=folder / "vllm.log",
-            sockets=folder / "sockets",
-        )
-        vllm.start(model)
-        with load("recorder").Recorder(vllm.socket) as recorder:
-            yield recorder
+def started(folder: Path, load: Any) -> Iterator[Any]:
+    model = write_model(folder / "model", 0)
+    with load("stage").before_vllm(folder, model) as started:
+        yield started
 
 
 @pytest.fixture(scope="module")
-def stage(recorder: Any, folder: Path, load: Any) -> Iterator[Any]:
-    stage = load("stage").Stage(recorder.url, folder / "home")
-    stage.policies.register("policy", folder / "model")
-    draft = _write_model(stage.policies.draft("policy"), 1)
+def recorder(started: Any) -> Any:
+    return started[1]
+
+
+@pytest.fixture(scope="module")
+def stage(started: Any) -> Any:
+    stage = started[0]
+    draft = write_model(stage.policies.draft("policy"), 1)
     stage.policies.register_files("policy", draft, parent=0, dataset="d", recipe="r")
-    with stage.running():
-        yield stage
+    return stage
 
 
 def floats(text: str) -> list[float]:

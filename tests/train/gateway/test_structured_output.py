@@ -116,16 +116,6 @@ def test_equal_tools_are_rendered_once(stage: Any, vllm: Any) -> None:
     [
         ((403, {}), "the policy server does not report its grammar"),
         (
-            (
-                200,
-                {
-                    "sampling_params": {"structured_outputs": {"json": SCHEMA}},
-                    "reasoning_parser_kwargs": {"chat_template_kwargs": {}},
-                },
-            ),
-            "constrains the answer only after the model's reasoning",
-        ),
-        (
             (200, {"sampling_params": {"structured_outputs": {"regex": "a" * (1 << 21)}}}),
             "its grammar has more than 1048576 characters",
         ),
@@ -161,16 +151,79 @@ def test_a_request_that_the_server_refuses_gets_the_servers_error(stage: Any, vl
     assert stage.spans()[0]["attributes"]["error.type"] == "400"
 
 
+THINKS: dict[str, Any] = {
+    "sampling_params": {"structured_outputs": {"json": SCHEMA}},
+    "reasoning_parser_kwargs": {"chat_template_kwargs": {}},
+    "reasoning_ended": False,
+}
+"""The sampling of a chat whose prompt leaves the reasoning open."""
+
+
+@pytest.mark.parametrize(
+    ("settings", "ended", "end"),
+    [
+        ({"reasoning_parser": "deepseek_r1"}, False, {"reasoning_end": "</think>"}),
+        (
+            {"reasoning_parser": "qwen3"},
+            False,
+            {"reasoning_end": "</think>", "tool_start": "<tool_call>"},
+        ),
+        ({"reasoning_parser": "qwen3"}, True, {}),
+        ({"reasoning_parser": "qwen3", "enable_in_reasoning": True}, False, {}),
+    ],
+)
+def test_where_a_constraint_begins_is_recorded(
+    stage: Any, vllm: Any, settings: Any, ended: bool, end: dict[str, str]
+) -> None:
+    vllm.structured_outputs = settings
+    vllm.render = lambda body: (200, {**THINKS, "reasoning_ended": ended})
+    assert stage.ask("w3", response_format=CHAT_FORMAT).status_code == 200
+    (span,) = stage.spans()
+    constraint = json.loads(span["attributes"]["ltrain.constraint"])
+    assert constraint == {"kind": "json", "spec": constraint["spec"], "server": "0.32.0", **end}
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"reasoning_parser": "granite"}, "reasoning parser 'granite' does not find the end of it"),
+        (
+            {"reasoning_parser": "qwen3", "reasoning_parser_plugin": "own.py"},
+            "reasoning parser 'qwen3' does not find the end of it",
+        ),
+        (None, "the server does not report its reasoning parser"),
+    ],
+)
+def test_a_constraint_whose_beginning_is_unknown_is_refused_in_training(
+    stage: Any, vllm: Any, settings: Any, reason: str
+) -> None:
+    vllm.structured_outputs = settings
+    vllm.render = lambda body: (200, THINKS)
+    refused = stage.ask("w3", response_format=CHAT_FORMAT)
+    assert refused.status_code == 400
+    assert reason in refused.json()["error"]["message"]
+
+
+def test_a_constrained_completion_of_a_server_with_a_reasoning_parser_is_refused_in_training(
+    stage: Any, vllm: Any
+) -> None:
+    vllm.structured_outputs = {"reasoning_parser": "qwen3"}
+    refused = stage.complete("w3", response_format=CHAT_FORMAT)
+    assert refused.status_code == 400
+    assert "send a chat completion" in refused.json()["error"]["message"]
+    assert stage.complete("w3").status_code == 200
+
+
 def test_where_a_constraint_begins_after_reasoning_is_found_for_each_prompt(
     stage: Any, vllm: Any
 ) -> None:
-    thinks: dict[str, Any] = {"reasoning_parser_kwargs": {"chat_template_kwargs": {}}}
-    sampling = {"sampling_params": {"structured_outputs": {"json": SCHEMA}}}
-    vllm.render = lambda body: (200, {**sampling, **thinks, "reasoning_ended": True})
-    assert stage.ask("w3", response_format=CHAT_FORMAT).status_code == 200
-    vllm.render = lambda body: (200, {**sampling, **thinks, "reasoning_ended": False})
-    assert stage.ask("w4", response_format=CHAT_FORMAT).status_code == 400
+    vllm.structured_outputs = {"reasoning_parser": "qwen3"}
+    for ended in (True, False):
+        vllm.render = lambda body, ended=ended: (200, {**THINKS, "reasoning_ended": ended})
+        assert stage.ask("w3", response_format=CHAT_FORMAT).status_code == 200
     assert len(vllm.rendered) == 2
+    constraints = [span["attributes"]["ltrain.constraint"] for span in stage.spans()]
+    assert ["reasoning_end" in constraint for constraint in constraints] == [False, True]
 
 
 RELAXED: list[tuple[dict[str, Any], str]] = [

@@ -13,6 +13,7 @@ import torch
 import xgrammar
 from tests.train.learner.conftest import TRAIN
 from tests.train.learner.test_sharing import compare_paths
+from tests.train.tiny import WORDS
 
 from ltrain_train.errors import BadSamples
 from ltrain_train.learner.client import LearnerClient
@@ -157,6 +158,43 @@ def test_tokens_after_the_end_of_a_grammar_are_free(tiny: Path) -> None:
     assert masks.of_token_T.tolist()[0] == -1
     assert min(masks.of_token_T.tolist()[1:4]) >= 0
     assert masks.of_token_T.tolist()[4:] == [-1, -1]
+
+
+THINKING = Constraint(
+    kind="regex", spec="w1w2", reasoning_end="<sep>", tool_start="w1"
+).model_dump_json()
+LETTER, TOOL, NEXT, END, SEP = 9, 1, 2, WORDS + 3, WORDS + 4
+"""Ids of the tiny model: w9, w1, w2, `</s>` and `<sep>`."""
+
+
+@pytest.mark.parametrize(
+    ("ids", "masked", "refused"),
+    [
+        ([LETTER, NEXT, SEP, TOOL, NEXT, END], 3, []),
+        ([SEP, TOOL, NEXT, END], 1, []),
+        ([LETTER, TOOL, NEXT, END], 2, []),
+        ([LETTER, NEXT, LETTER], 3, []),
+        ([LETTER, SEP], 2, []),
+        ([LETTER, SEP, NEXT], 3, [2]),
+    ],
+)
+def test_tokens_until_the_end_of_the_reasoning_are_free(
+    tiny: Path, ids: list[int], masked: int, refused: list[int]
+) -> None:
+    """A tool call ends the reasoning too: its first token is free, and the grammar accepts it."""
+    count = len(ids)
+    masks = replay(
+        tiny, np.array(ids), np.zeros(count, int), np.eye(1, count, dtype=int)[0], [THINKING]
+    )
+    assert masks.refused == refused
+    assert (masks.of_token_T >= 0).tolist() == [position >= masked for position in range(count)]
+
+
+def test_a_call_whose_reasoning_ends_with_an_unknown_token_is_left_out(tiny: Path) -> None:
+    unknown = Constraint(kind="regex", spec="w1w2", reasoning_end="</think>").model_dump_json()
+    masks = replay(tiny, np.array([9, 1]), np.array([0, 0]), np.array([1, 0]), [unknown])
+    assert masks.refused == [0]
+    assert masks.of_token_T.tolist() == [-1, -1]
 
 
 def test_masks_are_applied_a_block_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,6 +43,7 @@ class Grammars:
             info, max_threads=2, cache_limit_bytes=COMPILED_BYTES
         )
         self.stop_token_ids = _end_tokens(model, tokenizer.eos_token_id)
+        self._ids: dict[str, int] = tokenizer.get_vocab()
 
     def matcher(self, constraint: Constraint) -> xgrammar.GrammarMatcher:
         """Return a matcher at the beginning of an answer."""
@@ -50,6 +51,22 @@ class Grammars:
         return xgrammar.GrammarMatcher(
             self._compile(constraint), override_stop_tokens=stops or None
         )
+
+    def find_start(self, constraint: Constraint, ids: list[int]) -> tuple[int, int] | None:
+        """Return the positions of the first id of the grammar and of the first masked id.
+
+        They differ if a tool call ends the model's reasoning. They are `len(ids)` if the reasoning
+        does not end, and None if the tokenizer lacks the token that ends it.
+        """
+        if not constraint.reasoning_end:
+            return 0, 0
+        end, tool = map(self._ids.get, (constraint.reasoning_end, constraint.tool_start))
+        if end is None:
+            return None
+        for position, token in enumerate(ids):
+            if token in (end, tool):
+                return position + (token == end), position + 1
+        return len(ids), len(ids)
 
     def _compile(self, constraint: Constraint) -> xgrammar.CompiledGrammar:
         compiler, spec = self._compiler, constraint.spec
@@ -132,14 +149,18 @@ def _replay_call(
     of_token: NDArray[np.int64],
 ) -> int:
     """Set the masks of one call's tokens, and return how many of them the grammar accepts."""
+    found = compiled.find_start(constraint, ids)
+    if found is None:
+        return 0
+    start, masked = found
     matcher = compiled.matcher(constraint)
     mask = xgrammar.allocate_token_bitmask(1, compiled.vocab_size)
     words = mask.numpy()
-    for position, token in enumerate(ids):
+    for position in range(start, len(ids)):
         if matcher.is_terminated():  # vLLM samples from all ids after the grammar's end
             return len(ids)
-        is_partial = matcher.fill_next_token_bitmask(mask)
-        if not matcher.accept_token(token):
+        is_partial = position >= masked and matcher.fill_next_token_bitmask(mask)
+        if not matcher.accept_token(ids[position]):
             return position
         if is_partial:
             of_token[position] = distinct.setdefault(words.tobytes(), len(distinct))

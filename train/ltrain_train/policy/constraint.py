@@ -31,6 +31,12 @@ class Constraint(BaseModel):
     """Ids of the request that end the answer, besides those of the model."""
     server: str = ""
     """The version of vLLM that sampled."""
+    reasoning_end: str = ""
+    """The token that ends the model's reasoning: the grammar begins after it. Empty: the grammar
+    begins with the answer."""
+    tool_start: str = ""
+    """A token that also ends the reasoning. The grammar begins with it, although vLLM samples it
+    from all ids."""
 
     @classmethod
     def from_structured_outputs(cls, params: Mapping[str, Any], **settings: Any) -> Self | None:

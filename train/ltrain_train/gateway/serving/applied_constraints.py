@@ -33,6 +33,22 @@ NO_ROUTE = (
 )
 """The answers of a server without the render route, or with the route turned off."""
 
+END, END_OR_TOOL = ("</think>", ""), ("</think>", "<tool_call>")
+REASONING_ENDS = {
+    **dict.fromkeys(("deepseek_r1", "deepseek_v3", "deepseek_v4", "deepseek_v41"), END),
+    **dict.fromkeys(("ernie45", "holo2", "poolside_v1", "step3"), END),
+    **dict.fromkeys(("glm45", "glm47", "granite_thinking_parser", "ling3", "mimo"), END_OR_TOOL),
+    **dict.fromkeys(("minicpmv", "nemotron_v3", "qwen3", "step3p5"), END_OR_TOOL),
+    "gemma4": ("<channel|>", "<|tool_call>"),
+    "kimi_k2": ("</think>", "<|tool_calls_section_begin|>"),
+    "minimax_m2": ("</think>", "<minimax:tool_call>"),
+    "seed_oss": ("</seed:think>", "<seed:tool_call>"),
+}
+"""`Constraint.reasoning_end` and `Constraint.tool_start` of the reasoning parsers of vLLM 0.32 that
+find the end of the reasoning by one token. `StructuredOutputManager` in vLLM asks the parser."""
+
+MAY_REASON = "the constraint may begin only after the model's reasoning"
+
 
 class NotReplayable(ValueError):
     """The masks of a constrained call cannot be computed again."""
@@ -52,10 +68,12 @@ class AppliedConstraints:
     def __init__(self, upstream: Upstream) -> None:
         self._upstream = upstream
         self._known: OrderedDict[bytes, Constraint | None] = OrderedDict()
+        self._settings: dict[str, Any] | None = None
 
     def forget(self) -> None:
         """Forget all constraints, because the server may have started with other options."""
         self._known.clear()
+        self._settings = None
 
     async def find(self, request: Request, model: str) -> Constraint | None:
         """Return the constraint of a request to `model`; None if every id may be sampled.
@@ -101,7 +119,41 @@ class AppliedConstraints:
                 f"sampling of a call as vLLM does: {error!r}."
             ) from error
         constraint = _read_constraint(rendered, params or {}, await self._upstream.version())
-        return constraint, bool(rendered.get("reasoning_parser_kwargs"))
+        has_parser = bool(rendered.get("reasoning_parser_kwargs"))
+        # vLLM renders a completion without its reasoning
+        may_reason = has_parser or operation == "text_completion"
+        if constraint and may_reason and not rendered.get("reasoning_ended"):
+            end = await self._find_reasoning_end(operation)
+            constraint = constraint.model_copy(update=end)
+        return constraint, has_parser
+
+    async def _find_reasoning_end(self, operation: Operation) -> dict[str, str]:
+        """Return the fields of a constraint that may begin after the model's reasoning."""
+        if self._settings is None:
+            self._settings = await self._upstream.structured_outputs()
+        if self._settings is None:
+            raise NotReplayable(
+                f"{MAY_REASON}: the server does not report its reasoning parser (start vLLM with "
+                "VLLM_SERVER_DEV_MODE=1, or let `ltrain serve` start it)"
+            )
+        return _read_reasoning_end(self._settings, operation)
+
+
+def _read_reasoning_end(settings: dict[str, Any], operation: Operation) -> dict[str, str]:
+    parser = settings.get("reasoning_parser")
+    if not parser or settings.get("enable_in_reasoning"):
+        return {}
+    if operation == "text_completion":
+        raise NotReplayable(
+            f"{MAY_REASON}: the server does not report whether the prompt of a completion ends it "
+            "(send a chat completion)"
+        )
+    if parser not in REASONING_ENDS or settings.get("reasoning_parser_plugin"):
+        raise NotReplayable(
+            "the constraint begins only after the model's reasoning: the reasoning parser "
+            f"'{parser}' does not find the end of it by one token"
+        )
+    return dict(zip(("reasoning_end", "tool_start"), REASONING_ENDS[parser], strict=True))
 
 
 def _read_constraint(
@@ -114,11 +166,6 @@ def _read_constraint(
     )
     if constraint is None:
         return None
-    if rendered.get("reasoning_parser_kwargs") and not rendered.get("reasoning_ended"):
-        raise NotReplayable(
-            "the server constrains the answer only after the model's reasoning, and where that "
-            "ends is not recorded"
-        )
     if len(constraint.spec) > MAX_SPEC_BYTES:
         raise NotReplayable(f"its grammar has more than {MAX_SPEC_BYTES} characters")
     return constraint

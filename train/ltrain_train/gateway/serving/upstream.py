@@ -196,6 +196,14 @@ class Upstream:
             return str(orjson.loads(text).get("version", "")) if status == 200 else ""
         return ""
 
+    async def structured_outputs(self) -> dict[str, Any] | None:
+        """Return vLLM's settings of structured output; None if the server does not report them."""
+        path = "/server_info?config_format=json"
+        _, text = await self._send(self._servers[0], "GET", path, None)
+        with suppress(orjson.JSONDecodeError, KeyError, TypeError, ValueError):
+            return dict(orjson.loads(text)["vllm_config"]["structured_outputs_config"])
+        return None
+
     async def tokenize(self, body: dict[str, Any]) -> tuple[int, bytes]:
         """Return the status and the body of the response to a prompt that is to be tokenised."""
         return await self._send(self._servers[0], "POST", "/tokenize", body)
