@@ -80,6 +80,7 @@ SERVER_RULES: tuple[FieldRule, ...] = (
         "the server decodes strict tools, and one call at most, by a grammar",
     ),
     FieldRule("seed", Treatment.CORRECTED, "the rollouts of a group would sample the same answers"),
+    FieldRule("include_reasoning", Treatment.CORRECTED, "the server would hide the token ids"),
     FieldRule("verbosity web_search_options", Treatment.CORRECTED, "only OpenAI's servers know it"),
     FieldRule(
         "request_id",
@@ -99,7 +100,7 @@ SERVER_RULES: tuple[FieldRule, ...] = (
         "the answer is cut after its tokens were sampled",
     ),
     FieldRule(
-        "stream stream_options stream_interval include_reasoning logprobs top_logprobs "
+        "stream stream_options stream_interval logprobs top_logprobs "
         "return_token_ids return_tokens_as_token_ids include_stop_str_in_output "
         "skip_special_tokens spaces_between_special_tokens return_prompt_text "
         "return_token_offsets return_mm_kwargs mm_payload routed_experts_prompt_start",
@@ -183,6 +184,7 @@ WITHOUT_EFFECT = FieldRule("", Treatment.PASSED_ON, "this value has no effect")
 NO_EFFECT: dict[str, tuple[Any, ...]] = {
     "n": (1,),
     "tool_choice": ("auto", "none"),
+    "include_reasoning": (True,),
     "response_format": ({"type": "text"},),
     "functions": ([],),
     "function_call": ("auto", "none"),

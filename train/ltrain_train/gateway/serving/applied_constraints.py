@@ -4,6 +4,7 @@ vLLM constrains more than what an agent asks for: a strict tool gets a grammar t
 asked: its render route returns the sampling of a request after its own tool and reasoning parsers.
 """
 
+import asyncio
 from collections import OrderedDict
 from hashlib import sha256
 from http import HTTPStatus
@@ -69,6 +70,7 @@ class AppliedConstraints:
         self._upstream = upstream
         self._known: OrderedDict[bytes, Constraint | None] = OrderedDict()
         self._settings: dict[str, Any] | None = None
+        self._asking = asyncio.Lock()
 
     def forget(self) -> None:
         """Forget all constraints, because the server may have started with other options."""
@@ -129,8 +131,9 @@ class AppliedConstraints:
 
     async def _find_reasoning_end(self, operation: Operation) -> dict[str, str]:
         """Return the fields of a constraint that may begin after the model's reasoning."""
-        if self._settings is None:
-            self._settings = await self._upstream.structured_outputs()
+        async with self._asking:  # vLLM takes a second of its CPU for the first answer
+            if self._settings is None:
+                self._settings = await self._upstream.structured_outputs()
         if self._settings is None:
             raise NotReplayable(
                 f"{MAY_REASON}: the server does not report its reasoning parser (start vLLM with "
