@@ -68,6 +68,10 @@ class ProgramOptions(RewardOptions):
     max_calls: Annotated[
         int, typer.Option(min=1, help="Answered model calls of an attempt; more get status 400.")
     ] = 200
+    max_tokens: Annotated[
+        int | None,
+        typer.Option(min=1, help="Sampled tokens of an attempt; calls after that get status 400."),
+    ] = None
     agent_sees: Annotated[
         list[str] | None,
         typer.Option(help="Task key that the agent may read; repeat for more. Default: input."),

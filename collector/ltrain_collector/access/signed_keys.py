@@ -69,6 +69,8 @@ class AttemptKey:
     """Whether calls are refused when the version of the attempt's first call is gone."""
     max_calls: int = 0
     """Answered calls after which further calls are refused; 0: no limit."""
+    max_tokens: int = 0
+    """Sampled tokens after which further calls are refused; 0: no limit."""
     expires: float
     """Unix seconds."""
 

@@ -130,6 +130,13 @@ class Stage:
                     spans += [_read_span(span, scope.scope.name) for span in scope.spans]
         return sorted(spans, key=lambda span: span["end"])
 
+    def wait_spans(self, count: int, seconds: float = 5.0) -> list[dict[str, Any]]:
+        """Return the spans on disk as soon as there are `count`, or after `seconds`."""
+        end = time.monotonic() + seconds
+        while len(self.spans()) < count and time.monotonic() < end:
+            time.sleep(0.02)
+        return self.spans()
+
     def otlp_requests(self) -> list[bytes]:
         """Return the export requests on disk, oldest first."""
         bodies = []

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from ltrain_collector.access import AttemptKey
@@ -92,3 +93,64 @@ def test_an_attempt_has_as_many_answered_calls_as_its_key_allows(stage: Any, vll
     message = stage.ask("w1", key=key).json()["error"]["message"]
     assert message.startswith("The attempt has had 2 answered calls, the limit of rollout.max_cal")
     assert len(vllm.requests) == 3
+
+
+def test_an_attempt_has_as_many_sampled_tokens_as_its_key_allows(stage: Any, vllm: Any) -> None:
+    key = stage.key(max_tokens=3)
+    assert [stage.ask("w1 w2", key=key).status_code for _ in range(3)] == [200, 200, 400]
+    message = stage.ask("w1", key=key).json()["error"]["message"]
+    assert message.startswith("The policy has sampled 4 tokens for the attempt, and the limit is 3")
+    assert len(vllm.requests) == 2
+
+
+def chat(stage: Any, content: str, *, stream: bool = False) -> dict[str, Any]:
+    """Return a chat request of the attempt, as arguments of httpx."""
+    body = {"messages": [{"role": "user", "content": content}], "model": "policy", "stream": stream}
+    path = f"/rollout/{stage.identity.rollout}/attempt/{stage.identity.attempt}"
+    return {
+        "method": "POST",
+        "url": f"{path}/v1/chat/completions",
+        "json": body,
+        "headers": {"authorization": f"Bearer {stage.key()}"},
+    }
+
+
+def give_up(stage: Any, content: str) -> None:
+    """Ask, and leave at a timeout of the client; return when the gateway has noticed."""
+    spans = len(stage.spans())
+    with pytest.raises(httpx.ReadTimeout):
+        stage.http.request(**chat(stage, content), timeout=0.5)
+    stage.wait_spans(spans + 1)
+
+
+def closed(stage: Any) -> Any:
+    return stage.client.close_attempt(stage.identity, stage.key())
+
+
+def test_a_call_that_the_client_left_before_its_answer_is_given_up(stage: Any) -> None:
+    stage.ask("w1")
+    give_up(stage, "stuck")
+    give_up(stage, "stuck")
+    assert closed(stage).given_up == 2
+
+
+def test_a_later_answer_makes_up_for_calls_that_were_given_up(stage: Any) -> None:
+    give_up(stage, "stuck")
+    stage.ask("w1")
+    assert closed(stage).given_up == 0
+
+
+def test_a_call_beside_an_answered_one_is_not_given_up(stage: Any) -> None:
+    with ThreadPoolExecutor(1) as pool:  # as an agent that takes the first of two answers
+        left = pool.submit(give_up, stage, "stuck")
+        time.sleep(0.2)
+        assert stage.ask("w1").status_code == 200
+        left.result()
+    assert closed(stage).given_up == 0
+
+
+def test_a_stream_that_the_agent_has_begun_to_read_is_not_given_up(stage: Any) -> None:
+    with stage.http.stream(**chat(stage, "slow w1 w2 w3", stream=True)) as response:
+        next(response.iter_raw())
+    stage.wait_spans(1)
+    assert closed(stage).given_up == 0

@@ -16,14 +16,6 @@ def message(response: httpx.Response) -> str:
     return str(response.json()["error"]["message"])
 
 
-def wait_spans(stage: Any, spans: int) -> list[dict[str, Any]]:
-    end = time.monotonic() + 5
-    while len(stage.spans()) < spans and time.monotonic() < end:
-        time.sleep(0.02)
-    spans_written: list[dict[str, Any]] = stage.spans()
-    return spans_written
-
-
 @pytest.mark.parametrize(
     ("body", "sentence"),
     [
@@ -98,7 +90,7 @@ def test_a_disconnected_client_aborts_the_generation(stage: Any, vllm: Any, stre
             },
             timeout=0.5,
         )
-    (span,) = wait_spans(stage, 1)
+    (span,) = stage.wait_spans(1)
     assert span["status"] == (2, "the client went away")
     assert span["attributes"]["ltrain.delivered"] is False
     assert vllm.aborted.wait(10)

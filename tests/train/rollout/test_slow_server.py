@@ -15,20 +15,30 @@ from ltrain_train.rollout import Task
 from ltrain_train.store import home_secret
 
 CALL_SECONDS = 1.2
+TASKS = ("w2", "w3", "thinks", "stuck", "impatient", "patient")
 AGENT = """
 import asyncio, json, time, urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
-def ask(llm, text):
+def ask(llm, text, timeout=None):
     body = {"model": "policy", "messages": [{"role": "user", "content": text}]}
     headers = {"content-type": "application/json", "authorization": f"Bearer {llm.api_key}"}
     url = f"{llm.base_url}/chat/completions"
-    urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), headers)).read()
+    request = urllib.request.Request(url, json.dumps(body).encode(), headers)
+    urllib.request.urlopen(request, timeout=timeout).read()
 
 def solve(task, llm):
     if task["input"] == "thinks":
         ask(llm, "w1")
         time.sleep(60)
+    if task["input"] == "impatient":
+        ask(llm, "w1", timeout=0.3)
+    if task["input"] == "patient":
+        try:
+            ask(llm, "w1", timeout=0.3)
+        except TimeoutError:
+            ask(llm, "w1")
+        raise ValueError("a wrong answer")
     with ThreadPoolExecutor(2) as pool:  # two calls at the same time, twice
         for number in range(2):
             list(pool.map(lambda text: ask(llm, text), ["w1", task["input"]]))
@@ -69,7 +79,7 @@ def test_the_time_of_a_slow_server_is_not_the_agents(
                 environ={"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "langchain,openai"},
             ) as runner,
         ):
-            tasks = [Task(id=text, input=text) for text in ("w2", "w3", "thinks", "stuck")]
+            tasks = [Task(id=text, input=text) for text in TASKS]
             results = runner.run("train", 0, tasks, 1, sampling={"temperature": 1.0})
     ends = {result.identity.task: result for result in results}
     assert {task: str(end.outcome) for task, end in ends.items()} == {
@@ -77,9 +87,13 @@ def test_the_time_of_a_slow_server_is_not_the_agents(
         "w3": "ok",
         "thinks": "timeout",
         "stuck": "infra",
+        "impatient": "infra",
+        "patient": "error",
     }
     assert ends["stuck"].reason.startswith("it reached the wall limit of 7 s; its calls took 7 s.")
     assert ends["thinks"].reason.endswith("after 2 s of its own time")
+    assert ends["impatient"].reason.startswith("it gave up 1 model calls before their answer")
+    assert "TimeoutError" in ends["impatient"].reason
     assert ends["w2"].seconds > 2.0
     lines = (home / "runs" / "r" / "attempts.jsonl").read_text().splitlines()
     ended = [each for each in map(json.loads, lines) if "outcome" in each]

@@ -39,6 +39,8 @@ class AttemptCalls:
     """Number of ended call spans, failed calls included."""
     unanswered: set[bytes] = field(default_factory=set)
     """Digests of requests that an outage left unanswered; a later answer removes its request."""
+    given_up: int = 0
+    """Number of calls that the agent left without an answer, since the last answer."""
     cancelled_in_outage: bool = False
     """Whether the policy server was down when the calls in flight were cancelled."""
     pinned: bool = False
@@ -71,6 +73,7 @@ class AttemptCalls:
             "tokens": self.tokens,
             "spans": self.spans,
             "failures": len(self.unanswered),
+            "given_up": self.given_up,
             "call_seconds": self.call_seconds,
         }
 
@@ -134,7 +137,7 @@ class AttemptRegistry:
         """Return the attempt of a key.
 
         Raises:
-            Refused: when the attempt has been closed, or has had all its calls.
+            Refused: when the attempt has been closed, or has had all its calls or tokens.
         """
         attempt = self.find(claims)
         if attempt.closed:
@@ -149,6 +152,13 @@ class AttemptRegistry:
                 HTTPStatus.BAD_REQUEST,
                 f"The attempt has had {attempt.llm_calls} answered calls, the limit of "
                 "rollout.max_calls. End the conversation earlier, or raise the limit.",
+            )
+        if claims.max_tokens and attempt.tokens >= claims.max_tokens:
+            raise Refused(
+                HTTPStatus.BAD_REQUEST,
+                f"The policy has sampled {attempt.tokens} tokens for the attempt, and the limit is "
+                f"{claims.max_tokens}: rollout.max_tokens. Ask for shorter answers, or raise the "
+                "limit.",
             )
         return attempt
 

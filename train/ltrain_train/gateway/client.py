@@ -32,6 +32,8 @@ class CallCounts:
     """Call spans, failed calls included; the gateway's own span for the attempt is not counted."""
     failures: int
     """Requests that an outage of the policy server, or a full disk, left unanswered."""
+    given_up: int = 0
+    """Calls that the agent left without an answer, since the last answer."""
     tokens: int = 0
     """Tokens that the policy sampled in the answered calls."""
     call_seconds: float = 0.0

@@ -123,6 +123,10 @@ class Exchange:
         self._recorded_answer = ModelResponse()
         self._started = False
         """Whether the response's status has been sent to the agent."""
+        self._content_sent = False
+        """Whether a part of the answer has been sent to the agent."""
+        self._answered_before = call.attempt.llm_calls
+        """Number of the attempt's answered calls when this call began."""
 
     async def run(self, receive: Receive) -> None:
         """Run the call until it ends or the agent disconnects."""
@@ -137,6 +141,8 @@ class Exchange:
             await asyncio.wait((call, disconnect), return_when=asyncio.FIRST_COMPLETED)
             if not call.done():
                 await self._note_disconnect()
+                if not self._content_sent and self.attempt.llm_calls == self._answered_before:
+                    self.attempt.given_up += 1
         finally:
             if not self.span.ended:
                 call.cancel()
@@ -250,6 +256,7 @@ class Exchange:
             await sending
 
     async def _send_body(self, body: bytes, *, more: bool) -> None:
+        self._content_sent = True
         with self.attempt.count_sending():
             await self._send({"type": "http.response.body", "body": body, "more_body": more})
 
@@ -264,6 +271,7 @@ class Exchange:
             self.recording.require_span(lambda: self.span.end_with_response(self._recorded_answer))
         self.attempt.spans += 1
         self.attempt.llm_calls += 1
+        self.attempt.given_up = 0
         self.attempt.tokens += self._recorded_answer.sampled
         self.attempt.unanswered.discard(self._digest)
 

@@ -219,6 +219,7 @@ class Attempts:
             constrained=self._program.constrained,
             pin_version=self._program.pin_version,
             max_calls=self._program.max_calls,
+            max_tokens=self._program.max_tokens or 0,
             expires=time.time() + seconds,
         )
         return key.sign(self._environment.secret)
@@ -303,10 +304,19 @@ def apply_service_fault(running: RunningAttempt, result: AttemptResult) -> Attem
 
 
 def apply_outage(attempt: Attempt, result: AttemptResult, calls: CallCounts) -> AttemptResult:
-    """Return the attempt's result, changed to `infra` if an outage may have caused it."""
+    """Return the attempt's result, changed to `infra` if an outage may have caused it.
+
+    A call that the agent left without an answer is an outage, too: its client's timeout ended it.
+    A timeout of the agent's own seconds is not its consequence, as calls do not count in them.
+    """
     if result.outcome not in COUNTED_OUTCOMES:
         return result
     reason = _outage_reason(attempt, calls)
+    if not reason and calls.given_up and result.outcome is not Outcome.TIMEOUT:
+        reason = (
+            f"it gave up {calls.given_up} model calls before their answer: the model server is too "
+            "slow for the timeout of the agent's client"
+        )
     if not reason:
         return result
     return AttemptResult(Outcome.INFRA, f"{reason}: {result.reason}" if result.reason else reason)

@@ -43,6 +43,8 @@ class AgentProgram:
     """All seconds of an attempt; None: `timeout` and twenty minutes."""
     max_calls: int = 200
     """Answered model calls of an attempt."""
+    max_tokens: int | None = None
+    """Tokens that the policy samples in an attempt; None: no limit."""
     reward_timeout: float = REWARD_TIMEOUT
     """Seconds for the reward of one result."""
     reward_concurrency: int = REWARD_CONCURRENCY

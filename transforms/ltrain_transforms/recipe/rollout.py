@@ -52,6 +52,9 @@ class Rollout(Section):
     model was too slow. Unset: `timeout` and twenty minutes."""
     max_calls: int = Field(default=200, ge=1)
     """Answered model calls of an attempt; the gateway refuses further ones with status 400."""
+    max_tokens: int | None = Field(default=None, ge=1)
+    """Tokens that the policy samples in an attempt; the gateway refuses calls after that with
+    status 400. Unset: no limit."""
     reward_timeout: float = Field(default=60, gt=0)
     """Seconds for the reward of one result."""
     reward_concurrency: int = Field(default=8, ge=1)
