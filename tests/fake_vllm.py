@@ -25,6 +25,7 @@ import threading
 import time
 import zlib
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from socketserver import TCPServer
@@ -78,6 +79,8 @@ class FakeVllm:
         """Whether its chats have log-probabilities; else requests for them are refused."""
         self.delays = (0.0, 0.0)
         """Seconds before it answers a call without an adapter, and with one."""
+        self.turns: AbstractContextManager[Any] = contextlib.nullcontext()
+        """What a call holds for its delay; with a lock it answers one call at a time."""
         self.adapters: dict[str, str] = {}
         """The folders of the loaded adapters, by name."""
         self.refuse_adapters = 0
@@ -175,7 +178,10 @@ def _handler(fake: FakeVllm, nagle: bool = False) -> type[BaseHTTPRequestHandler
             if "@" in model and model not in fake.adapters:
                 error = {"message": f"The model `{model}` does not exist.", "code": 404}
                 return self._json(404, {"error": error})
-            time.sleep(fake.delays[model in fake.adapters])
+            with fake.turns:
+                if not self._has_client():
+                    return None
+                time.sleep(fake.delays[model in fake.adapters])
             loaded = model.replace("@", "/v") if "@" in model else fake.weights
             version = f"w{loaded.rpartition('/v')[2]}"
             words = [version if word == "weights" else word for word in _words(body)]
@@ -265,10 +271,17 @@ def _handler(fake: FakeVllm, nagle: bool = False) -> type[BaseHTTPRequestHandler
             answer = {**_head(body), "choices": choices, "usage": usage, **ids}
             self._json(200, answer, zipped="zip" in words)
 
+        def _has_client(self) -> bool:
+            try:
+                return self.connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
+            except BlockingIOError:
+                return True
+            except ConnectionError:
+                return False
+
         def _require_client(self) -> None:
-            with contextlib.suppress(BlockingIOError):
-                if self.connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b"":
-                    raise ConnectionResetError("the client went away")
+            if not self._has_client():
+                raise ConnectionResetError("the client went away")
 
         def _stream(self, body: dict[str, Any], words: list[str]) -> None:
             self.send_response(200)

@@ -48,9 +48,13 @@ class ProgramOptions(RewardOptions):
 
     workers: Annotated[int, typer.Option(min=1, help="Number of worker processes.")] = 2
     concurrency: Annotated[
-        int,
-        typer.Option(min=1, help="Rollouts at a time in one process; a command always runs one."),
-    ] = 16
+        int | None,
+        typer.Option(
+            min=1,
+            help="Rollouts at a time in one process; default: 16, fewer while the model server is "
+            "too slow. A command always runs one.",
+        ),
+    ] = None
     python: Annotated[
         str | None,
         typer.Option(help="Python of the agent's own environment; default: that of ltrain."),

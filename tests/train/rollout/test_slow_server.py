@@ -1,7 +1,12 @@
 """A slow model server times out no attempt, and an attempt that it made late never counts."""
 
 import json
+import re
 import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +16,7 @@ from tests.runners import make_runner
 from tests.train.gateway.conftest import write_model
 from tests.train.gateway.test_serve import serving
 
-from ltrain_train.rollout import Task
+from ltrain_train.rollout import Runner, Task
 from ltrain_train.store import home_secret
 
 CALL_SECONDS = 1.2
@@ -44,9 +49,45 @@ def solve(task, llm):
             list(pool.map(lambda text: ask(llm, text), ["w1", task["input"]]))
     return "done"
 
+def hurry(task, llm):
+    ask(llm, "w1", timeout=3)
+
 async def solve_async(task, llm):
     return await asyncio.to_thread(solve, task, llm)
 """
+
+
+@contextmanager
+def slow_server(folder: Path, calls: tuple[float, Any], **settings: Any) -> Iterator[Runner]:
+    """A runner beside a gateway, whose server takes so many seconds a call, and keeps `turns`."""
+    home = folder / "home"
+    write_model(folder / "model")
+    (folder / "late.py").write_text(AGENT)
+    with FakeVllm() as vllm:
+        vllm.delays, vllm.turns = (calls[0], 0.0), calls[1]
+        upstream = ("--upstream", vllm.url, str(folder / "model"))
+        with (
+            serving(home, Path(sys.executable), *upstream) as served,
+            make_runner(
+                run="r",
+                reward=None,
+                folder=folder,
+                gateway=served.url,
+                secret=home_secret(home),
+                policy="policy",
+                home=home,
+                workers=1,
+                environ={"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "langchain,openai"},
+                **settings,
+            ) as runner,
+        ):
+            yield runner
+
+
+def attempts(folder: Path) -> list[dict[str, Any]]:
+    """Return the ended attempts of the run."""
+    lines = (folder / "home" / "runs" / "r" / "attempts.jsonl").read_text().splitlines()
+    return [each for each in map(json.loads, lines) if "outcome" in each]
 
 
 @pytest.mark.parametrize(
@@ -55,32 +96,11 @@ async def solve_async(task, llm):
 def test_the_time_of_a_slow_server_is_not_the_agents(
     tmp_path: Path, outside: Any, agent: str
 ) -> None:
-    home = tmp_path / "home"
-    write_model(tmp_path / "model")
-    (tmp_path / "late.py").write_text(AGENT)
-    with FakeVllm() as vllm:
-        vllm.delays = (CALL_SECONDS, 0.0)
-        upstream = ("--upstream", vllm.url, str(tmp_path / "model"))
-        with (
-            serving(home, Path(sys.executable), *upstream) as served,
-            make_runner(
-                run="r",
-                agent=agent,
-                reward=None,
-                folder=tmp_path,
-                gateway=served.url,
-                secret=home_secret(home),
-                policy="policy",
-                home=home,
-                workers=1,
-                concurrency=4,
-                timeout=2.0,  # less than the two calls of a quick agent take
-                wall_timeout=7.0,
-                environ={"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "langchain,openai"},
-            ) as runner,
-        ):
-            tasks = [Task(id=text, input=text) for text in TASKS]
-            results = runner.run("train", 0, tasks, 1, sampling={"temperature": 1.0})
+    limits = {"timeout": 2.0, "wall_timeout": 7.0}  # less than the two calls of a quick agent take
+    calls = (CALL_SECONDS, nullcontext())
+    with slow_server(tmp_path, calls, agent=agent, concurrency=4, **limits) as runner:
+        tasks = [Task(id=text, input=text) for text in TASKS]
+        results = runner.run("train", 0, tasks, 1, sampling={"temperature": 1.0})
     ends = {result.identity.task: result for result in results}
     assert {task: str(end.outcome) for task, end in ends.items()} == {
         "w2": "ok",
@@ -95,8 +115,19 @@ def test_the_time_of_a_slow_server_is_not_the_agents(
     assert ends["impatient"].reason.startswith("it gave up 1 model calls before their answer")
     assert "TimeoutError" in ends["impatient"].reason
     assert ends["w2"].seconds > 2.0
-    lines = (home / "runs" / "r" / "attempts.jsonl").read_text().splitlines()
-    ended = [each for each in map(json.loads, lines) if "outcome" in each]
+    ended = attempts(tmp_path)
     late = [each for each in ended if each["rollout"] == ends["stuck"].identity.rollout]
     assert [each["outcome"] for each in late] == ["infra"] * 3
     assert sum(each["outcome"] == "timeout" for each in ended) == 1
+
+
+def test_fewer_attempts_run_at_a_time_while_the_server_is_too_slow(
+    tmp_path: Path, outside: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    with slow_server(tmp_path, (0.4, threading.Lock()), agent="late:hurry") as runner:
+        tasks = [Task(id=str(number), input="w1") for number in range(12)]
+        results = runner.run("train", 0, tasks, 1, sampling={"temperature": 1.0})
+    assert Counter(str(each.outcome) for each in results)["ok"] >= 10, caplog.text
+    assert all(each["outcome"] in ("ok", "infra") for each in attempts(tmp_path))
+    sentence = r"at most \d rollouts at a time now: the model server answered one too late"
+    assert re.search(sentence, caplog.text)

@@ -78,6 +78,8 @@ class ClosedAttempt:
     reward."""
     next_try: PlannedRollout | None = None
     """The plan of the rollout's next try; None if the rollout has ended."""
+    late: bool = False
+    """Whether the model server answered too late for the attempt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,9 +171,10 @@ class Attempts:
         finally:
             running.lease.release()
         closed = self._write_end(running, result, rewards, calls)
+        ended = ClosedAttempt(running, closed, late=result.late)
         if result.outcome is not Outcome.INFRA or running.rollout.tries == MAX_TRIES:
-            return ClosedAttempt(running, closed)
-        return ClosedAttempt(running, closed, running.rollout.next_try(isolated=result.died))
+            return ended
+        return replace(ended, next_try=running.rollout.next_try(isolated=result.died))
 
     def close_unscored(self, scored: int) -> list[RolloutResult]:
         """Close the attempts that the reward failed on, after it scored `scored` others."""
@@ -311,15 +314,17 @@ def apply_outage(attempt: Attempt, result: AttemptResult, calls: CallCounts) -> 
     """
     if result.outcome not in COUNTED_OUTCOMES:
         return result
-    reason = _outage_reason(attempt, calls)
+    reason, is_late = _outage_reason(attempt, calls), False
     if not reason and calls.given_up and result.outcome is not Outcome.TIMEOUT:
+        is_late = True
         reason = (
             f"it gave up {calls.given_up} model calls before their answer: the model server is too "
             "slow for the timeout of the agent's client"
         )
     if not reason:
         return result
-    return AttemptResult(Outcome.INFRA, f"{reason}: {result.reason}" if result.reason else reason)
+    reason = f"{reason}: {result.reason}" if result.reason else reason
+    return AttemptResult(Outcome.INFRA, reason, late=is_late)
 
 
 def _outage_reason(attempt: Attempt, calls: CallCounts) -> str:

@@ -14,6 +14,9 @@ from ltrain_train.workers import agent_environment, find_python, is_reference
 if TYPE_CHECKING:  # its import takes a second, which `ltrain rollout` saves
     from ltrain_transforms.recipe import Judge, Recipe, Rollout, Service
 
+CONCURRENCY = 16
+"""Rollouts at a time in one worker, unless the user has a number."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentProgram:
@@ -33,8 +36,8 @@ class AgentProgram:
     """Environment variables that the agent does not get, besides ltrain's own."""
     workers: int = 2
     """Worker processes."""
-    concurrency: int = 16
-    """Rollouts at a time in one worker."""
+    concurrency: int | None = None
+    """Rollouts at a time in one worker; None: 16, and fewer while the model server is too slow."""
     python: str | None = None
     """The Python of the agent's processes; None: ltrain's own."""
     timeout: float = 60.0
@@ -75,6 +78,21 @@ class AgentProgram:
     def wall_seconds(self) -> float:
         """Seconds after which an attempt ends as `infra`."""
         return self.wall_timeout or self.timeout + OUTAGE_TIMEOUT
+
+    @property
+    def slots(self) -> int:
+        """Attempts at a time in one process."""
+        return (self.concurrency or CONCURRENCY) if self.is_function else 1
+
+    @property
+    def most_attempts(self) -> int:
+        """Attempts at a time in the processes of this machine."""
+        return self.workers * self.slots
+
+    @property
+    def adapts(self) -> bool:
+        """Whether fewer attempts run at a time while the model server is too slow."""
+        return self.agent is not None and self.concurrency is None
 
     @property
     def is_function(self) -> bool:

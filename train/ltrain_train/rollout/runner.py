@@ -5,7 +5,8 @@
 * A rollout that an outage ended is tried again as another attempt, at most three times. Only the
   gateway, the kernel or this process can report an outage; any other failure is the agent's.
 * While the gateway holds calls, no attempt starts. An attempt's time limit bounds the agent's own
-  time; an attempt that its calls made too late is tried again, and never counts.
+  time; an attempt that its calls made too late is tried again, and never counts. Then fewer
+  attempts run at a time, unless the user chose how many.
 * If the reward function fails on a result, the attempt is an error of the agent; if it fails on
   most results, the run ends.
 * A wave may end when enough groups have ended. Its other rollouts are carried over: their agents
@@ -29,6 +30,7 @@ from ltrain_train.errors import RunStopped
 from ltrain_train.gateway import GatewayClient
 from ltrain_train.policy import Policies, current_prompts
 from ltrain_train.rollout.attempts import Attempts, ClosedAttempt, RunningAttempt, WaveTerms
+from ltrain_train.rollout.concurrency import Concurrency
 from ltrain_train.rollout.executor import RunnerEnvironment, next_rollout, open_executor
 from ltrain_train.rollout.open_rollouts import Group, OpenRollouts
 from ltrain_train.rollout.planned_rollout import plan_rollouts
@@ -81,6 +83,7 @@ class Runner(ExitStack):
         self._executor: Executor | None = None
         self._open = OpenRollouts()
         self._limits = TimeLimits(program.wall_seconds)
+        self._concurrency = Concurrency(program.most_attempts if program.adapts else 0)
         self._stopped = threading.Event()
 
     def __enter__(self) -> Self:
@@ -254,6 +257,7 @@ class Runner(ExitStack):
     ) -> None:
         if isinstance(event, BaseException):
             raise event
+        self._concurrency.add(event, self._open.in_flight)
         if (group := self._open.end(event)) is not None:
             wave_end.end(group)
             if event.result is not None:
@@ -270,7 +274,9 @@ class Runner(ExitStack):
     def _start_attempts(self, executor: Executor) -> None:
         if not self._open.in_flight:
             executor.wait_ready(START_TIMEOUT)
-        while (rollout := next_rollout(executor, self._open.waiting)) is not None:
+        while not self._concurrency.is_reached(len(self._open.in_flight)):
+            if (rollout := next_rollout(executor, self._open.waiting)) is None:
+                return
             if (lease := self._pool.acquire()) is None:
                 self._open.waiting.push(rollout)
                 return

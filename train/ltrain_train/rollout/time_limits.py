@@ -49,7 +49,7 @@ class TimeLimits:
         """Return the result of an attempt; the wall limit makes a timeout `infra`."""
         reason = self.overdue.get(attempt.id)
         if reason and result.outcome is Outcome.TIMEOUT:
-            return AttemptResult(Outcome.INFRA, reason)
+            return AttemptResult(Outcome.INFRA, reason, late=True)
         return result
 
 

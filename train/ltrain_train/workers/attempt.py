@@ -113,6 +113,8 @@ class AttemptResult:
     """The result of the agent's function or the output of its command, if the outcome is `ok`."""
     died: bool = False
     """Whether an `infra` attempt's process died, perhaps through no fault of the agent."""
+    late: bool = False
+    """Whether an `infra` attempt ended because the model server answered too late."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

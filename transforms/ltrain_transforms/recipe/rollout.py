@@ -70,8 +70,9 @@ class Rollout(Section):
     """Mean score of the tasks that waves prefer, such as 0.5; unset: each task once an epoch."""
     workers: int = Field(default=2, ge=1)
     """Worker processes."""
-    concurrency: int = Field(default=16, ge=1)
-    """Concurrent rollouts in one worker."""
+    concurrency: int | None = Field(default=None, ge=1)
+    """Rollouts at a time in one worker. Unset: 16, and fewer while the model server answers too
+    late for the agent."""
     python: str | None = None
     """Python of the environment in which the agent runs, such as `.venv-agent/bin/python`; a
     relative path starts at the recipe's folder. That environment needs the same ltrain, without its
