@@ -24,6 +24,10 @@ class RolloutsFailed(LtrainError, RuntimeError):
     """Every rollout of a wave failed."""
 
 
+class SpansMissing(LtrainError, RuntimeError):
+    """The store lacks the ends of rollouts that the runner has recorded."""
+
+
 class CriticFailed(LtrainError, RuntimeError):
     """The critic model did not answer, or refused a request."""
 

@@ -1,5 +1,6 @@
 """The life of a wave of rollouts: recorded, dispatched, settled in the store, and summarized."""
 
+import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,19 +8,25 @@ from pathlib import Path
 from typing import Any
 
 from ltrain_collector.store import Store
+from ltrain_instrument import settings
 from ltrain_instrument.identity import Mode, rollout_id
 from ltrain_instrument.prompts import Prompt
-from ltrain_train.errors import RolloutsFailed
+from ltrain_train.errors import RolloutsFailed, SpansMissing
+from ltrain_train.gateway import OUTAGE_TIMEOUT
 from ltrain_train.rollout import Runner, Task, describe_failures, finished_rollouts
 from ltrain_train.runs.journal import Completed, Dispatched, Evaluated, Group, Journal, Repeated
 from ltrain_train.runs.retry import retry_store
 from ltrain_train.runs.wave_summary import WaveSummary, summarize_groups
 from ltrain_transforms.recipe import Recipe, Rollout
-from ltrain_transforms.source import wait_complete
+from ltrain_transforms.source import wait_closed, wait_complete
 from ltrain_transforms.traces import sender_roles
 
+NOTICE = 10.0
+"""Seconds after which a wait for spans is printed."""
 TRAIN_SAMPLING = {"temperature": 1.0}
 """Sampling in mode `train` unless the recipe sets it: the policy's own distribution."""
+
+_logger = logging.getLogger("ltrain.loop")
 
 
 def imposed_sampling(recipe: Recipe, mode: Mode) -> dict[str, Any]:
@@ -40,14 +47,37 @@ def _rollout(recipe: Recipe) -> Rollout:
     return recipe.rollout
 
 
-def settle(store: Store, rollouts: Sequence[str], timeout: float, trust: Sequence[str]) -> set[str]:
-    """Wait until the spans of rollouts are in the store, and return the rollouts that lack some.
+def settle(
+    store: Store, rollouts: Collection[str], timeout: float, trust: Sequence[str]
+) -> set[str]:
+    """Wait until the spans of ended rollouts are in the store; return the rollouts that lack some.
+
+    The spans that close the rollouts, which are the runner's own, are waited for as long as an
+    outage may last.
 
     Args:
-        timeout: maximum seconds.
+        timeout: maximum seconds for the other spans.
+
+    Raises:
+        SpansMissing: when a closing span has not arrived.
     """
     senders = sender_roles.trusted_senders(trust)
-    return set(retry_store(lambda: wait_complete(store, rollouts, timeout, senders)))
+    missing = retry_store(lambda: wait_complete(store, rollouts, min(timeout, NOTICE), senders))
+    if not missing:
+        return missing
+    collector = settings.OTLP_ENDPOINT.read()
+    _logger.warning(
+        "ltrain: waiting for spans of %d of %d rollouts, which the collector at %s has not stored",
+        *(len(missing), len(rollouts), collector),
+    )
+    still_open = retry_store(lambda: wait_closed(store, missing, OUTAGE_TIMEOUT, senders))
+    if still_open:
+        raise SpansMissing(
+            f"The store lacks the ends of {len(still_open)} of {len(rollouts)} rollouts after "
+            f"{OUTAGE_TIMEOUT:.0f} s: the collector at {collector} has not stored them. Check that "
+            "it runs and that its disk has room, and run the same command again."
+        )
+    return retry_store(lambda: wait_complete(store, missing, timeout, senders))
 
 
 @dataclass(frozen=True, slots=True)

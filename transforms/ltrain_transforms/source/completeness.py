@@ -6,7 +6,7 @@ process.
 """
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import polars as pl
 
@@ -51,36 +51,76 @@ def wait_complete(
     Returns:
         The ids of rollouts that are still incomplete: not closed, or with missing spans.
     """
-    deadline = time.monotonic() + timeout
-    missing = incomplete_rollouts(store, set(rollouts), trust)
-    while missing and time.monotonic() < deadline:
-        time.sleep(POLL_SECONDS)
-        missing = incomplete_rollouts(store, missing, trust)
-    return missing
+    return _wait_until(incomplete_rollouts, store, rollouts, timeout, trust)
+
+
+def wait_closed(
+    store: Store,
+    rollouts: Collection[str],
+    timeout: float,
+    trust: Sequence[str] = sender_roles.TRUSTED,
+) -> set[str]:
+    """Wait at most `timeout` seconds until the spans that close `rollouts` are in `store`.
+
+    Returns:
+        The ids of rollouts whose latest attempt is not closed.
+    """
+    return _wait_until(open_rollouts, store, rollouts, timeout, trust)
 
 
 def incomplete_rollouts(
     store: Store, rollouts: Collection[str], trust: Sequence[str] = sender_roles.TRUSTED
 ) -> set[str]:
     """Return the rollouts whose latest attempt is not closed or lacks spans."""
+    return _missing(store, rollouts, trust, pl.col("closed") & pl.col("all_seen"))
+
+
+def open_rollouts(
+    store: Store, rollouts: Collection[str], trust: Sequence[str] = sender_roles.TRUSTED
+) -> set[str]:
+    """Return the rollouts whose latest attempt is not closed."""
+    return _missing(store, rollouts, trust, pl.col("closed"))
+
+
+def _wait_until(
+    find_missing: Callable[[Store, set[str], Sequence[str]], set[str]],
+    store: Store,
+    rollouts: Collection[str],
+    timeout: float,
+    trust: Sequence[str],
+) -> set[str]:
+    deadline = time.monotonic() + timeout
+    missing = find_missing(store, set(rollouts), trust)
+    while missing and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+        missing = find_missing(store, missing, trust)
+    return missing
+
+
+def _missing(
+    store: Store, rollouts: Collection[str], trust: Sequence[str], has_arrived: pl.Expr
+) -> set[str]:
+    """Return the rollouts whose latest attempt has not arrived."""
     ids = sorted(rollouts)
     batches = (
         ids[begin : begin + ROLLOUTS_PER_QUERY] for begin in range(0, len(ids), ROLLOUTS_PER_QUERY)
     )
-    return {missing for batch in batches for missing in _incomplete_batch(store, batch, trust)}
+    arrived = [_latest_attempts(store, batch, trust).filter(has_arrived) for batch in batches]
+    return set(ids).difference(*(frame["rollout_id"] for frame in arrived))
 
 
-def _incomplete_batch(store: Store, rollouts: list[str], trust: Sequence[str]) -> set[str]:
+def _latest_attempts(store: Store, rollouts: list[str], trust: Sequence[str]) -> pl.DataFrame:
+    """Return for the latest attempt at each rollout whether it is closed and has all spans."""
     sql = _ARRIVED.format(
         runner=sender_roles.role_condition(Role.RUNNER, trust),
         trusted=sender_roles.sender_condition(trust),
     )
     reports = store.query(sql, {"rollouts": rollouts})
     attempts = reports.group_by("rollout_id", "attempt").agg(
-        complete=(pl.col("seen") >= pl.col("expected")).all() & pl.col("closed").cast(bool).any(),
+        all_seen=(pl.col("seen") >= pl.col("expected")).all(),
+        closed=pl.col("closed").cast(bool).any(),
         start=pl.col("start").min(),
         dispatched=pl.col("dispatched").cast(bool).any(),
     )
     # an attempt that no runner dispatched supersedes no other
-    latest = attempts.filter("dispatched").sort("start").group_by("rollout_id").last()
-    return set(rollouts) - set(latest.filter("complete")["rollout_id"])
+    return attempts.filter("dispatched").sort("start").group_by("rollout_id").last()
