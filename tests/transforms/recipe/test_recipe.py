@@ -110,6 +110,11 @@ ONLINE = '[rollout]\ntasks = "t.jsonl"\nagent = "a:b"\n'
     [
         (ONLINE, r"\[rollout\] has no `reward`. Name a function, .* with use = \"judge\""),
         (
+            ONLINE + "reward = 'a:score'\n"
+            '[[reward]]\nname = "b"\nevaluation = "reward"\nfrom = "any"\n',
+            "'b' takes 'reward' from anyone, and the runner writes it. Set from = \"runner\"",
+        ),
+        (
             ONLINE + JUDGE,
             r"The judge 'judge' has the model 'judge', which has no server. Add \[\[serve",
         ),

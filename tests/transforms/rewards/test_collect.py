@@ -104,6 +104,23 @@ def test_the_last_of_several_evaluations_counts(
     assert drops[other] == "unheard"
 
 
+@pytest.mark.parametrize("judged", [True, False])
+def test_a_runners_value_counts_in_place_of_that_of_any_other(
+    scene: Any, read_back: ReadBack, recipe_file: Path, judged: bool
+) -> None:
+    rollout = scene.attempt()
+    rollout.llm()
+    own = rollout.evaluate(0.0) if judged else ""
+    forged = rollout.evaluate(1.0, by=AGENT)
+    recipe = load_rule(recipe_file, 'name = "r"\nevaluation = "reward"\nfrom = "any"\n')
+    spans = read_back(scene)
+    if judged:
+        assert reward_rows(spans, recipe) == [(None, "r", "runner", 0.0, own)]
+        assert reasons(spans, recipe)[forged] == "unheard"
+    else:
+        assert reward_rows(spans, recipe) == [(None, "r", "agent", 1.0, forged)]
+
+
 @pytest.mark.parametrize(("source", "value"), [("runner", 0.0), ("agent", 1.0)])
 def test_from_selects_the_source_of_an_evaluation(
     scene: Any, read_back: ReadBack, recipe_file: Path, source: str, value: float

@@ -115,6 +115,14 @@ class Recipe(Section):
                 "[rollout] has no `reward`. Name a function, a command or a URL, or add a "
                 '[[reward]] with use = "judge".'
             )
+        written = {*self.judges, *(["reward"] if self.rollout.reward else [])}
+        for reward in self.reward:
+            if reward.from_ == "any" and reward.evaluation in written:
+                raise ValueError(
+                    f"[[reward]] '{reward.name}' takes '{reward.evaluation}' from anyone, and the "
+                    'runner writes it. Set from = "runner", or let the agent or the user write '
+                    "another name."
+                )
         for name, judge in self.judges.items():
             if judge.url is None:
                 raise ValueError(

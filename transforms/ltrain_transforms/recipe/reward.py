@@ -45,7 +45,7 @@ class Reward(Section):
     evaluation: str | None = None
     """Name of an evaluation; the reward is its value."""
     from_: Literal["runner", "person", "agent", "any"] = Field(default="runner", alias="from")
-    """Who may write the evaluation."""
+    """Who may write the evaluation; `any`: where a runner did, its value alone counts."""
     on: Literal["llm", "tool", "retrieval", "embedding", "agent", "node", "rollout"] | None = None
     """The kind of call that a rule is evaluated on; `rollout`: the execution, with its group."""
     when: str = "true"

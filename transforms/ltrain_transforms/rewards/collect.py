@@ -21,7 +21,8 @@ from ltrain_transforms.tables import DROPS, REWARDS
 REASONS = {
     **FAULTS,
     **RULE_REASONS,
-    "unheard": "no reward of the recipe takes this evaluation from this source",
+    "unheard": "no reward of the recipe takes this evaluation from this source, or the runner's "
+    "own takes its place",
     "withheld": "spans are missing that the execution's agent ended, so that it counts as failed "
     "and gets filter.failed instead; filter.allow = ['incomplete'] lets evaluations and rules "
     "count",

@@ -29,6 +29,7 @@ from ltrain_transforms.rewards.rule_contributions import (
 )
 from ltrain_transforms.rules import python_rules, sql
 from ltrain_transforms.tables import CALLS
+from ltrain_transforms.traces import Role
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,11 @@ class EvaluationRule(Rule):
     def takes(self) -> pl.Expr:
         named = pl.col("name") == self.reward.evaluation
         source = self.reward.from_
-        return named if source == "any" else named & (pl.col("source") == source)
+        if source != "any":
+            return named & (pl.col("source") == source)
+        of_runner = pl.col("source") == Role.RUNNER
+        judged_by_runner = of_runner.any().over("execution_id", "call_id", "name")
+        return named & (of_runner | ~judged_by_runner)
 
     def looks_at(self) -> str:
         return "evaluation"

@@ -93,13 +93,14 @@ def _rewards(survey: Survey) -> Iterator[str]:
         yield f'evaluation = "reward"\n\n{JUDGE}'
     elif not rewards:
         yield "[[reward]] # no trace has one yet"
-        yield 'name = "reward"\nevaluation = "reward"\nfrom = "any"\n'
+        anyone = "" if survey.drives else 'from = "any"\n'
+        yield f'name = "reward"\nevaluation = "reward"\n{anyone}'
     for number, reward in enumerate(rewards if survey.run or not survey.drives else ()):
         comment = "# " if number else ""
         yield f"{comment}[[reward]] # in {reward.executions} executions"
         yield f"{comment}name = {_toml(reward.name)}"
         yield f"{comment}evaluation = {_toml(reward.name)}"
-        if reward.source != "runner":
+        if reward.source != "runner" and not (survey.drives and reward.name == "reward"):
             yield f'{comment}from = "any" # an agent or a user gave it'
         yield ""
     if survey.tools:
