@@ -273,11 +273,12 @@ def _handler(fake: FakeVllm, nagle: bool = False) -> type[BaseHTTPRequestHandler
 
         def _has_client(self) -> bool:
             try:
-                return self.connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
+                found: bytes = self.connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
             except BlockingIOError:
                 return True
             except ConnectionError:
                 return False
+            return found != b""
 
         def _require_client(self) -> None:
             if not self._has_client():
