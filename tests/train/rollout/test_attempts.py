@@ -7,8 +7,8 @@ import pytest
 
 from ltrain_instrument.identity import Identity
 from ltrain_train.gateway import CallCounts
+from ltrain_train.rollout.attempt_limits import TimeLimits
 from ltrain_train.rollout.attempts import apply_outage
-from ltrain_train.rollout.time_limits import TimeLimits
 from ltrain_train.workers import Attempt, AttemptResult, Endpoint, Outcome
 from ltrain_train.workers.attempt import count_oom_kills, result_of_death
 

@@ -29,8 +29,8 @@ from ltrain_train.attempt_services import ServicePool
 from ltrain_train.errors import RunStopped
 from ltrain_train.gateway import GatewayClient
 from ltrain_train.policy import Policies, current_prompts
+from ltrain_train.rollout.attempt_limits import POLL, Concurrency, GatewayWatch, TimeLimits
 from ltrain_train.rollout.attempts import Attempts, ClosedAttempt, RunningAttempt, WaveTerms
-from ltrain_train.rollout.concurrency import Concurrency
 from ltrain_train.rollout.executor import RunnerEnvironment, next_rollout, open_executor
 from ltrain_train.rollout.open_rollouts import Group, OpenRollouts
 from ltrain_train.rollout.planned_rollout import plan_rollouts
@@ -38,7 +38,6 @@ from ltrain_train.rollout.program import AgentProgram
 from ltrain_train.rollout.scorer import Scorer
 from ltrain_train.rollout.store_keys import StoreKeys
 from ltrain_train.rollout.tasks import Task, require_unique_ids
-from ltrain_train.rollout.time_limits import POLL, GatewayWatch, TimeLimits
 from ltrain_train.schedule import EarlyStop
 from ltrain_train.store import open_service_provider
 from ltrain_train.workers import Attempt, AttemptResult, Executor, RolloutResult, WaveResult

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ltrain_train.rollout.concurrency import Concurrency
+from ltrain_train.rollout.attempt_limits import Concurrency
 
 
 def ended(name: str, *, late: bool = False) -> Any:
