@@ -1,10 +1,18 @@
-"""Cells of calls: each column is made where its declaration says."""
+"""Cells of calls are made where their declarations say, and spans of one call are one row."""
 
+import json
+from typing import Any
+
+import pytest
+from tests.transforms.made import Row, span, spans
+
+from ltrain_transforms.calls import calls
 from ltrain_transforms.calls.from_spans import STATE_COLUMNS, _neighbours
 from ltrain_transforms.calls.merging import CELL_NAMES, FIELD_NAMES, MergedCells, field_cells
 from ltrain_transforms.dialects.partial import non_empty
 from ltrain_transforms.tables import CALLS, CellSource, columns_from
 from ltrain_transforms.tables.calls import CALL_COLUMNS
+from ltrain_transforms.traces import read_messages, tool_requests
 
 
 def names(source: CellSource) -> list[str]:
@@ -34,3 +42,78 @@ def test_a_declared_field_is_a_cell_without_other_code() -> None:
 def test_a_field_that_no_span_has_gets_its_declared_default() -> None:
     defaults = {c.name: c.default for c in columns_from(CellSource.FIELD) if c.default is not None}
     assert defaults == {"status": "ok", "constrained": False, "delivered": True}
+
+
+def chat(*requests: tuple[str, str, Any], **more: str) -> dict[str, str]:
+    """Return the attributes of a chat whose answer requests tools: id, name and arguments."""
+    parts = [
+        {"type": "tool_call", "id": id, "name": name, "arguments": arguments}
+        for id, name, arguments in requests
+    ]
+    answer = json.dumps([{"role": "assistant", "parts": parts}])
+    return {"gen_ai.operation.name": "chat", "gen_ai.output.messages": answer, **more}
+
+
+def prompt(text: str) -> dict[str, str]:
+    messages = [{"role": "user", "parts": [{"type": "text", "content": text}]}]
+    return {"gen_ai.input.messages": json.dumps(messages)}
+
+
+STRANDS = "strands.telemetry.tracer"
+RAW = '{"item": "pen", coun'
+IDS = {"ltrain.prompt_token_ids": "[1]", "ltrain.response_token_ids": "[[2]]"}
+
+
+def gateway(name: str, *requests: tuple[str, str, Any], **more: Any) -> Row:
+    """Return the gateway's span of a call."""
+    return span(name, chat(*requests, **IDS, **prompt("wrong")), scope="ltrain.gateway", **more)
+
+
+def merged(*rows: Row) -> list[list[str]]:
+    return sorted(calls(spans(*rows))[0]["source_spans"].to_list())
+
+
+@pytest.mark.parametrize("recorded", [{}, None, "", RAW])
+def test_a_request_whose_arguments_a_framework_cannot_parse_is_one_call(recorded: Any) -> None:
+    framework = span(
+        "chat", chat(("c1", "Order", recorded)) | prompt('[{"text": "wrong"}]'), at=(0, 9)
+    )
+    rows = framework | {"scope": STRANDS}, gateway("g", ("c1", "Order", RAW), parent="chat")
+    [call] = calls(spans(*rows))[0].to_dicts()
+    assert (call["call_id"], call["source_spans"]) == ("chat", ["chat", "g"])
+    [request] = tool_requests(read_messages(call["output"]))
+    assert (request.id, request.arguments) == ("c1", RAW)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        [("c2", "Order", RAW)],
+        [("c1", "Offer", RAW)],
+        [("c1", "Order", {"item": "pen"})],
+        [("c1", "Order", '{"item": "pen"}')],
+        [("c1", "Order", RAW), ("c2", "Order", RAW)],
+        [("", "Order", RAW)],
+    ],
+    ids=["id", "name", "object", "json", "more", "no id"],
+)
+def test_a_request_without_arguments_is_no_other_request(other: list[Any]) -> None:
+    empty: list[Any] = [(id and "c1", "Order", {}) for id, _, _ in other[:1]]
+    framework = span("chat", chat(*empty) | prompt("right"), at=(0, 9), scope=STRANDS)
+    inside = gateway("g", *other, parent="chat", at=(1, 2))
+    assert merged(framework, inside) == [["chat"], ["g"]]
+
+
+def test_parallel_calls_with_equal_unparsed_requests_stay_apart() -> None:
+    rows = []
+    for n in range(3):
+        empty = chat((f"c{n}", "Order", {})) | prompt("[]")
+        rows += [
+            span(f"chat{n}", empty, at=(n, 20 + n), scope=STRANDS),
+            gateway(f"g{n}", (f"c{n}", "Order", RAW), at=(5 + n, 9 + n)),
+        ]
+    nested = [row | {"parent_id": f"chat{row['span_id'][1:]}"} for row in rows[1::2]]
+    expected = [[f"chat{n}", f"g{n}"] for n in range(3)]
+    assert merged(*rows[::2], *nested) == expected
+    # without a parent, three spans of the framework contain each of the gateway
+    assert len(merged(*rows)) == 6

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ltrain_transforms.dialects import ComparableOutput, Partial
-from ltrain_transforms.traces import Span
+from ltrain_transforms.traces import Span, ToolRequest, tool_requests
 
 SLACK = 2_000_000
 """Nanoseconds by which an inner span may outlast the outer one: LangChain's tracer stores times as
@@ -45,6 +45,33 @@ def comparable_output(partial: Partial) -> ComparableOutput | None:
     """Return text and tool requests in a comparable form; None where there are neither."""
     messages = partial.get("output_messages")
     return None if messages is None else messages.comparable
+
+
+def have_same_output(one: Partial, other: Partial) -> bool:
+    """Return whether two spans have an output and it is the same.
+
+    A framework that cannot parse the arguments of a tool call may record the call without them.
+    """
+    output = comparable_output(one)
+    if output is None or (answer := comparable_output(other)) is None:
+        return False
+    if output == answer:
+        return True
+    if output[0] != answer[0] or len(output[1]) != len(answer[1]):
+        return False
+    requests = (tool_requests(each["output_messages"].messages) for each in (one, other))
+    return all(map(_are_one_request, *requests))
+
+
+def _are_one_request(one: ToolRequest, other: ToolRequest) -> bool:
+    """Return whether two records of a tool call differ at most by arguments that are no object.
+
+    Some servers count their ids, so an equal id is not enough.
+    """
+    if one.name != other.name or one.id != other.id or not one.id:
+        return False
+    few, more = sorted((one.parsed_arguments or {}, other.parsed_arguments or {}), key=bool)
+    return few == more or (not few and not isinstance(more, dict))
 
 
 def last_input(partial: Partial) -> str | None:

@@ -14,7 +14,14 @@ around several calls is none of them (see `containers`).
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from ltrain_transforms.calls.call import SLACK, Call, ancestors, comparable_output, last_input
+from ltrain_transforms.calls.call import (
+    SLACK,
+    Call,
+    ancestors,
+    comparable_output,
+    have_same_output,
+    last_input,
+)
 from ltrain_transforms.calls.containers import as_containers
 from ltrain_transforms.dialects import Partial
 from ltrain_transforms.traces import Role, Span
@@ -127,8 +134,7 @@ def _agree(one: Partial, other: Partial) -> bool:
 
     Outputs that differ are no evidence by themselves: see `merging.compare_captures`.
     """
-    outputs = comparable_output(one), comparable_output(other)
-    if outputs[0] is not None and outputs[0] == outputs[1]:
+    if have_same_output(one, other):
         return True  # the inputs, which are longer, need not be parsed
     others = [
         (one.get("response_id"), other.get("response_id")),
@@ -160,7 +166,7 @@ def _join_by_response_id(llm: Sequence[Call], groups: _Groups) -> None:
 
 def _compatible(one: Partial, other: Partial) -> bool:
     outputs = comparable_output(one), comparable_output(other)
-    return None in outputs or outputs[0] == outputs[1]
+    return None in outputs or have_same_output(one, other)
 
 
 def _join_by_containment(llm: Sequence[Call], groups: _Groups) -> None:
@@ -186,6 +192,7 @@ def _contains(outer: Span, inner: Span) -> bool:
 
 
 def _equal(inner: Call, outer: Call) -> bool:
-    outputs = comparable_output(inner.partial), comparable_output(outer.partial)
-    failed = [one.partial.get("status") == "error" for one in (inner, outer)]
-    return outputs[0] == outputs[1] and (outputs[0] is not None or all(failed))
+    partials = inner.partial, outer.partial
+    failed = all(partial.get("status") == "error" for partial in partials)
+    without = failed and not any(map(comparable_output, partials))
+    return without or have_same_output(*partials)

@@ -21,7 +21,13 @@ from heapq import heapify, heappop, heappush
 
 import polars as pl
 
-from ltrain_transforms.calls.call import SLACK, Call, comparable_output, last_input
+from ltrain_transforms.calls.call import (
+    SLACK,
+    Call,
+    comparable_output,
+    have_same_output,
+    last_input,
+)
 from ltrain_transforms.dialects import describe
 from ltrain_transforms.traces import FAILURES, Role, iter_spans
 
@@ -246,13 +252,13 @@ def _is_other(stray: Call, host: Call) -> bool:
 def _agree(stray: Call, host: Call, *, by_id: bool) -> bool:
     try:
         outputs = [comparable_output(one.partial) for one in (stray, host)]
+        same = have_same_output(stray.partial, host.partial)
         if by_id:
-            return None in outputs or outputs[0] == outputs[1]
+            return None in outputs or same
         if stray.span.end > host.span.end + SLACK:
             return False
         failed = [one.partial.get("status") == "error" for one in (stray, host)]
-        same = outputs[0] == outputs[1] and (outputs[0] is not None or all(failed))
-        return same and not any(
+        return (same or (not any(outputs) and all(failed))) and not any(
             None not in known and known[0] != known[1]
             for known in (
                 [one.partial.get("response_id") for one in (stray, host)],
