@@ -34,6 +34,7 @@ WAYS = {
         "google_adk_output_schema": Way("google-adk", "`output_schema=Order`"),
         "haystack_response_format": Way("haystack-ai", '`{"response_format": Order}`'),
         "semantic_kernel_response_format": Way("semantic-kernel", "`response_format=Order`"),
+        "strands_structured_output": Way("strands-agents", "`structured_output_model=Order`"),
     },
 }
 """The ways of each environment, by the functions of the agents."""

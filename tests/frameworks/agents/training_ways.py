@@ -302,3 +302,16 @@ def semantic_kernel_response_format(llm: Endpoint) -> Any:
         arguments=KernelArguments(settings),
     )
     return asyncio.run(agent.get_response(messages=QUESTION)).content
+
+
+def strands_structured_output(llm: Endpoint) -> Any:
+    from strands import Agent
+    from strands.models.openai import OpenAIModel
+
+    model = OpenAIModel(
+        client_args={"base_url": llm.base_url, "api_key": llm.api_key},
+        model_id=llm.model,
+        params={"max_tokens": MAX_TOKENS},
+    )
+    agent = Agent(model=model, callback_handler=None)
+    return agent(QUESTION, structured_output_model=Order, limits={"turns": 4}).structured_output
