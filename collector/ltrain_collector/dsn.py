@@ -6,6 +6,7 @@ from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from ltrain_collector.errors import BadDsn
+from ltrain_instrument.addresses import FOLDER_OF_STORE, STORE, find_address, find_port
 from ltrain_instrument.machine import LOOPBACK_NAMES
 
 PORT = 8123
@@ -60,11 +61,16 @@ def parse_dsn(dsn: str) -> Folder | Server:
 def local_folder(address: Folder | Server | None, home: Path) -> Path | None:
     """Return the folder of a store on this machine, or None if it is on another machine.
 
-    For a server on this machine, and where no address is known, it is the store of `home`.
+    For a server on this machine, and where no address is known, it is the store of `home`: the
+    folder that a running `ltrain up` of the home announces, else its subfolder `store`.
     """
-    if isinstance(address, Server) and address.host not in LOOPBACK_NAMES:
+    if isinstance(address, Folder):
+        return address.path.absolute()
+    if address is not None and address.host not in LOOPBACK_NAMES:
         return None
-    return (address.path if isinstance(address, Folder) else home / "store").absolute()
+    is_announced = address is None or address.port == find_port(home, STORE, 0, ("up",))
+    folder = find_address(home, FOLDER_OF_STORE, ("up",)) if is_announced else ""
+    return Path(folder or home / "store").absolute()
 
 
 def _folder(dsn: str) -> Folder:

@@ -2,7 +2,7 @@
 
 * A server holds an flock on its file while it listens: the file of a killed server does not count.
 * A file counts that this user wrote on this machine, in folders of this user; others may read it.
-* A file holds addresses and no key.
+* A file holds addresses and the folder of the store, and no key.
 """
 
 import errno
@@ -27,6 +27,8 @@ SERVERS = ("serve", "ui", "up")
 yet."""
 OTLP, GRPC, STORE, GATEWAY, UI = "otlp", "grpc", "store", "gateway", "ui"
 """Names of the addresses of a home."""
+FOLDER_OF_STORE = "folder"
+"""Name of the store's folder among what `up` announces."""
 FILE_LIMIT = 1 << 16
 """Bytes of a file that are read."""
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH

@@ -4,6 +4,7 @@ import pytest
 
 from ltrain_collector.dsn import Folder, Server, local_folder, parse_dsn
 from ltrain_collector.errors import BadDsn
+from ltrain_instrument.addresses import announce
 
 
 @pytest.mark.parametrize(
@@ -66,3 +67,12 @@ def test_a_store_on_this_machine_has_its_folder(
 def test_a_password_is_not_printed() -> None:
     server = parse_dsn("clickhouse://me:secret@db")
     assert "secret" not in f"{server} {server!r}"
+
+
+def test_a_store_that_runs_has_the_folder_that_it_announces(tmp_path: Path) -> None:
+    announced = {"store": "http://127.0.0.1:9002", "folder": "/data/store"}
+    with announce(tmp_path, "up", announced):
+        assert local_folder(None, tmp_path) == Path("/data/store")
+        assert local_folder(Server("localhost", 9002), tmp_path) == Path("/data/store")
+        assert local_folder(Server("localhost", 8123), tmp_path) == tmp_path / "store"
+    assert local_folder(None, tmp_path) == tmp_path / "store"

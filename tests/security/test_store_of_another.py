@@ -1,13 +1,16 @@
-"""A run with the store of another home stops before it makes rollouts that readers distrust."""
+"""A run with store or gateway of another home stops before it makes rollouts."""
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.security.servers import collector
+from tests.fake_vllm import FakeVllm
+from tests.security.servers import collector, gateway
 
 from ltrain_collector.access import store_secret
 from ltrain_train.errors import ForeignStore
-from ltrain_train.store import require_own_store
+from ltrain_train.gateway import GatewayClient, GatewayRefused
+from ltrain_train.store import home_secret, require_own_store
 
 
 @pytest.fixture(autouse=True)
@@ -40,3 +43,16 @@ def test_a_collector_that_is_away_or_not_ltrains_is_none_of_its_business(
     require_own_store(tmp_path)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "https://otel.example:4318")
     require_own_store(tmp_path)
+
+
+def test_the_gateway_of_this_home_is_used_and_anothers_is_refused(tmp_path: Path) -> None:
+    home, other = tmp_path / "home", tmp_path / "other"
+    with FakeVllm() as vllm, gateway(home, vllm.url) as port:
+        url = f"http://127.0.0.1:{port}"
+        with closing(GatewayClient(url, home_secret(home))) as client:
+            client.require_running()
+        with (
+            closing(GatewayClient(url, home_secret(other))) as client,
+            pytest.raises(GatewayRefused, match="It may be of another LTRAIN_HOME"),
+        ):
+            client.require_running()

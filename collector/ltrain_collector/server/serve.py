@@ -204,6 +204,7 @@ def serve(
                 def announce(grpc_port: int) -> None:
                     where = _addresses(otlp, sql, grpc_port, tls, allow_hosts)
                     where.update(ports.reserved)
+                    where[addresses.FOLDER_OF_STORE] = str(directory.absolute())
                     announcement.enter_context(addresses.announce(HOME.read(), "up", where))
                     print(_ready_line(directory, otlp, sql, grpc_port, tls), flush=True)
 

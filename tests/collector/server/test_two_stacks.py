@@ -104,3 +104,12 @@ def test_a_stack_that_has_ended_is_not_found(tmp_path: Path) -> None:
         up.send_signal(signal.SIGTERM)
         assert up.wait(60) == 0
     assert list((tmp_path / "addresses").iterdir()) == []
+
+
+def test_a_folder_outside_the_home_has_the_secret_of_the_home(tmp_path: Path) -> None:
+    home, store = tmp_path / "home", tmp_path / "elsewhere" / "store"
+    with start(home, "--dir", str(store), "--port-base", str(free_base())) as up:
+        assert "had every step" in ltrain(home, "store", "migrate")  # its owner's key
+        up.send_signal(signal.SIGTERM)
+    assert store.with_name("store.secret").exists()
+    assert not (home / "store.secret").exists()

@@ -31,10 +31,10 @@ def test_a_key_contains_its_claims() -> None:
     ("key", "sentence"),
     [
         (None, "needs a key of kind rollout"),
-        ("nonsense", "not a rollout key of this gateway"),
+        ("nonsense", "gateway has not signed this rollout key"),
         (
             CLAIMS.sign("another secret of thirty-two chars"),
-            "not a rollout key of this gateway",
+            "gateway has not signed this rollout key",
         ),
         (sign_admin(SECRET), "needs a key of kind rollout; the request has one of kind admin"),
         (sign_bound(SECRET, CLAIMS.identity, 86400), "allows no calls of a policy"),
@@ -96,7 +96,7 @@ def test_the_old_name_of_the_secret_is_refused(
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (lambda stage: {"key": "nonsense"}, "not a rollout key"),
+        (lambda stage: {"key": "nonsense"}, "has not signed this rollout key"),
         (lambda stage: {"key": stage.key(policy="other")}, "has no model 'other'"),
         (lambda stage: {"key": stage.key(Identity(rollout="x", attempt=1))}, "key is for attempt"),
         (lambda stage: {"key": stage.key(expires=1.0)}, "expired"),

@@ -256,7 +256,7 @@ def test_a_bad_key_ends_the_worker_with_a_sentence(cluster: Cluster) -> None:
     )
     assert program.process.wait(WAIT) == 1
     output = " ".join(program.output.split())
-    assert "This is not a worker key of this gateway" in output
+    assert "This gateway has not signed this worker key" in output
     assert "`ltrain worker-key` prints one" in output and "worker ready" not in output
     assert "Traceback" not in program.output
 

@@ -76,12 +76,16 @@ class GatewayClient:
         return bool(self._health().status)
 
     def require_running(self) -> None:
-        """Check that the gateway answers.
+        """Check that the gateway answers and accepts the keys of this client.
 
         Raises:
-            GatewayUnreachable: when it does not, or another server answers.
+            GatewayUnreachable: when it does not answer, or another server does.
+            GatewayRefused: when it is the gateway of another home.
         """
-        if self.is_running():
+        health = self._health()
+        for policy in tuple(health.policies)[:1]:
+            self.call_seconds(policy)  # any route with a key
+        if health.status:
             return
         try:
             self._connection.http.get("/health", timeout=HEALTH_TIMEOUT)

@@ -84,9 +84,10 @@ class Keyring:
             hint = _HINTS.get(kind, "Use a new one.")
             raise BadKey(f"This {name} key has expired. {hint}") from error
         except InvalidKey as error:
-            hint = f"Runner and gateway must share LTRAIN_HOME or {STORE_SECRET.name}."
-            hint = _HINTS[kind] if kind is Kind.WORKER else hint
-            raise BadKey(f"This is not a {name} key of this gateway ({error}). {hint}") from error
+            hint = _HINTS[kind] if kind is Kind.WORKER else ANOTHER_HOME
+            raise BadKey(
+                f"This gateway has not signed this {name} key ({error}). {hint}"
+            ) from error
         if signed.kind is not kind:
             raise BadKey(
                 f"This route needs a key of kind {name}; the request has one of kind "
@@ -95,6 +96,11 @@ class Keyring:
         return signed.attempt
 
 
+ANOTHER_HOME = (
+    "It may be of another LTRAIN_HOME: use the home of the gateway or its "
+    f"{STORE_SECRET.name}, or start another gateway with `ltrain serve --port 8001` and set "
+    "LTRAIN_GATEWAY=http://127.0.0.1:8001."
+)
 _NAMES = {Kind.ATTEMPT: "rollout"}
 _HINTS = {
     Kind.ATTEMPT: "Let the runner start a new attempt.",

@@ -127,9 +127,9 @@ def _run_locked(
     run = open_run(home / "runs", name, _comparable_options(options, tasks))
     finished = _find_finished(run, options.mode)
     secret = home_secret(home)
+    require_own_store(home)
     with closing(GatewayClient(options.gateway, secret)) as client:
         client.require_running()
-    require_own_store(home)
     environment = RunnerEnvironment(
         run=run.name,
         home=home,

@@ -6,6 +6,7 @@ scripted model; the reward judges its result and three odd results.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,7 +16,7 @@ from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.instrumentors import Finding, State
 from ltrain_instrument.machine import LOOPBACK_NAMES
 from ltrain_train.errors import BadRun
-from ltrain_train.gateway import ScriptedModel
+from ltrain_train.gateway import GatewayClient, ScriptedModel
 from ltrain_train.policy import (
     NO_TEMPLATE,
     NO_TOOLS,
@@ -30,7 +31,7 @@ from ltrain_train.runs.held_out import count_leaks
 from ltrain_train.runs.plan import Plan, find_chat_template, make_plan
 from ltrain_train.runs.services import RequiredService, Services, responds
 from ltrain_train.schedule import check_domains
-from ltrain_train.store import require_own_store
+from ltrain_train.store import home_secret, require_own_store
 from ltrain_train.workers import AttemptResult, Outcome
 from ltrain_transforms.starter import find_family
 
@@ -266,7 +267,11 @@ def _check_services(plan: Plan) -> Iterator[Finding]:
     if is_taken and not responds(store.health, store.answers):
         yield _taken("collector", collector.netloc, settings.OTLP_ENDPOINT.name)
     yield _check_service(store, settings.STORE.name)
-    yield _check_service(gateway, settings.GATEWAY.name)
+    found = _check_service(gateway, settings.GATEWAY.name)
+    if found.state is State.OK and responds(gateway.health, gateway.answers):
+        with closing(GatewayClient(services.gateway_url, home_secret(plan.home))) as client:
+            client.call_seconds(plan.policy)  # another home's gateway refuses the key
+    yield found
 
 
 def _check_service(service: RequiredService, variable: str) -> Finding:
