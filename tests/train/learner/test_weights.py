@@ -14,13 +14,8 @@ import torch
 from safetensors.torch import load_file
 
 from ltrain_train.errors import TooLittleMemory
-from ltrain_train.learner.weights import (
-    adapter_size,
-    critic_size,
-    reference_size,
-    require_memory,
-    write_weights,
-)
+from ltrain_train.learner.weights import require_memory, write_weights
+from ltrain_train.policy import adapter_size, reference_size, training_size
 
 
 def test_tensors_that_are_not_finite_as_written_are_named(tmp_path: Path) -> None:
@@ -44,10 +39,10 @@ def test_a_reference_needs_four_bytes_a_weight(tiny: Path) -> None:
         require_memory("The reference", 4 * weights, 4 * weights - 1, ", or less")
 
 
-def test_a_critic_needs_memory_for_what_it_trains(tiny: Path) -> None:
+def test_training_needs_memory_for_what_it_trains(tiny: Path) -> None:
     weights = reference_size(tiny)
-    assert critic_size(tiny, 0) == 4 * weights
-    assert weights < critic_size(tiny, 4) == weights + 3 * adapter_size(tiny, 4) < 4 * weights
+    assert training_size(tiny, 0) == 4 * weights
+    assert weights < training_size(tiny, 4) == weights + 3 * adapter_size(tiny, 4) < 4 * weights
 
 
 NOBODY = 65534

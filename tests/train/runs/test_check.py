@@ -9,7 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
+from tests.fake_vllm import FakeVllm
 from tests.fork_server import ltrain_command
+from tests.security.servers import gateway
 
 from ltrain_instrument.instrumentors import Finding, State
 from ltrain_train.processes import free_port
@@ -41,6 +43,10 @@ def solve(task, llm):
 
 async def constrained(task, llm):
     return ask(task, llm, logit_bias={"5": 1})
+
+
+def mistyped(task, llm):
+    return ask(task, llm, temperature="0.7")
 
 
 def seeded(task, llm):
@@ -173,6 +179,24 @@ def test_a_field_that_cannot_be_trained_is_a_fault_unless_the_recipe_allows_it(
     assert 'allow = ["constrained"]' in found.fix
     allowed = write_recipe(folder, "checked_agent:constrained", more='allow = ["constrained"]')
     assert find(allowed, "calls") == []
+
+
+def test_a_field_of_a_wrong_type_is_a_fault(folder: Path) -> None:
+    (found,) = find(write_recipe(folder, "checked_agent:mistyped"), "calls")
+    assert (found.state, found.detail) == (
+        State.FAULT,
+        "'temperature' of the request cannot be '0.7': Input should be a valid number",
+    )
+
+
+def test_the_gateway_of_another_home_is_a_fault(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with FakeVllm() as vllm, gateway(folder / "other", vllm.url) as port:
+        monkeypatch.setenv("LTRAIN_GATEWAY", f"http://127.0.0.1:{port}")
+        (found,) = find(write_recipe(folder), "services")
+    assert found.state is State.FAULT
+    assert found.detail.startswith("This gateway has not signed this admin key")
 
 
 def test_a_field_that_the_gateway_corrects_is_a_note(folder: Path) -> None:

@@ -8,7 +8,6 @@ import json
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from math import prod
 from pathlib import Path
 
 import torch
@@ -16,7 +15,7 @@ from safetensors.torch import save_file
 
 from ltrain_instrument.files import replace_directory
 from ltrain_train.errors import DiskFull, NotFinite, TooLittleMemory
-from ltrain_train.policy import LINEAGE_FILES, BadModel, read_config, read_shapes
+from ltrain_train.policy import LINEAGE_FILES, read_config, weights_size
 from ltrain_train.processes import (
     MIN_FREE,
     disk_full_error,
@@ -65,29 +64,7 @@ def _explain_full_disk(directory: Path, what: str, size: int) -> Iterator[None]:
 
 def export_size(base: Path, dtype: str) -> int:
     """Return the approximate bytes of an export in `dtype` of the model in `base`."""
-    return _count_parameters(base) * DTYPES[dtype].itemsize
-
-
-def checkpoint_size(base: Path, rank: int) -> int:
-    """Return the approximate bytes of a checkpoint: fp32 weights and AdamW's two moments of each.
-
-    With a LoRA rank only adapter weights count, as if every matrix had an adapter.
-    """
-    return 3 * adapter_size(base, rank) if rank else 12 * _count_parameters(base)
-
-
-def reference_size(base: Path) -> int:
-    """Return the approximate bytes of a reference in memory: its weights in fp32."""
-    return 4 * _count_parameters(base)
-
-
-def critic_size(base: Path, rank: int) -> int:
-    """Return the approximate bytes of a critic in memory: weights, gradients, AdamW's moments.
-
-    All are fp32; with a LoRA rank, only the adapter has gradients and moments.
-    """
-    trained = adapter_size(base, rank) if rank else reference_size(base)
-    return reference_size(base) + 3 * trained
+    return weights_size(base, DTYPES[dtype].itemsize)
 
 
 def require_memory(what: str, size: int, free: int, remedy: str = "") -> None:
@@ -97,22 +74,6 @@ def require_memory(what: str, size: int, free: int, remedy: str = "") -> None:
             f"{what} needs about {size / 1e9:.2f} GB beside the trained model, and "
             f"{free / 1e9:.2f} GB are free. Free memory{remedy}."
         )
-
-
-def adapter_size(base: Path, rank: int) -> int:
-    """Return the approximate bytes of an adapter in fp32, as if every matrix had one."""
-    try:
-        shapes = read_shapes(base).values()
-    except BadModel:
-        return 0
-    return 4 * sum(rank * sum(shape) for shape in shapes if len(shape) == 2)
-
-
-def _count_parameters(base: Path) -> int:
-    try:
-        return sum(prod(shape) for shape in read_shapes(base).values())
-    except BadModel:  # weights in .bin files, whose headers only torch can read
-        return 0
 
 
 def read_vocab_size(base: Path) -> int:

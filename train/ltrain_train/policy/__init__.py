@@ -28,6 +28,13 @@ if TYPE_CHECKING:
     from ltrain_train.policy.manifest import LINEAGE_FILES
     from ltrain_train.policy.prompts import current_prompts, read_prompt_version, register_prompt
     from ltrain_train.policy.reference import Reference, find_reference, held_reference
+    from ltrain_train.policy.sizes import (
+        adapter_size,
+        checkpoint_size,
+        reference_size,
+        training_size,
+        weights_size,
+    )
     from ltrain_train.policy.versions import Policies, require_empty
     from ltrain_train.policy.weights import (
         VLLM_DTYPES,

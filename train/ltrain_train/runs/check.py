@@ -29,6 +29,7 @@ from ltrain_train.processes import free_bytes, is_port_open
 from ltrain_train.rollout import RewardFailed, Task, Trial, load_tasks, score_results
 from ltrain_train.runs.held_out import count_leaks
 from ltrain_train.runs.plan import Plan, find_chat_template, make_plan
+from ltrain_train.runs.resources import check_resources
 from ltrain_train.runs.services import RequiredService, Services, responds
 from ltrain_train.schedule import check_domains
 from ltrain_train.store import home_secret, require_own_store
@@ -214,15 +215,16 @@ def _show_values(values: dict[str, float]) -> str:
 
 
 def _check_models(plan: Plan, *, has_tools: bool) -> Iterator[Finding]:
-    """Yield the findings on the weights and the chat template of each policy.
+    """Yield the findings on the weights and the chat template of each policy, and their needs.
 
     Args:
         has_tools: whether the agent sends tools.
     """
     serve = plan.recipe.serve
-    template = find_chat_template(serve, plan.folder)
+    template, models = find_chat_template(serve, plan.folder), dict[str, Path]()
     for policy in plan.recipe.policy:
         directory, source = _find_model(plan, policy.name, policy.model)
+        models[policy.name] = directory
         if serve.upstream is None and not has_chat_template(directory, _text(template)):
             yield _fault("model", NO_TEMPLATE.format(f"policy '{policy.name}'"))
         elif has_tools and serve.upstream is None and not renders_tools(directory, _text(template)):
@@ -235,6 +237,7 @@ def _check_models(plan: Plan, *, has_tools: bool) -> Iterator[Finding]:
         example = f'"{family.tool_parser}"' if family else 'that of the model, such as "hermes"'
         fix = f"Set serve.tool_parser to {example}."
         yield Finding("tools", State.NOTE, problem, fix)
+    yield from check_resources(plan, models)
 
 
 def _text(template: Path | None) -> str | None:

@@ -15,7 +15,8 @@ from ltrain_train.learner.objective import Objective
 from ltrain_train.learner.protocol import Job
 from ltrain_train.learner.samples import flat_values
 from ltrain_train.learner.verl_backend import batch, engine
-from ltrain_train.learner.weights import critic_size, require_memory
+from ltrain_train.learner.weights import require_memory
+from ltrain_train.policy import training_size
 
 FOLDER = "critic"
 """The critic's part of a checkpoint."""
@@ -35,7 +36,7 @@ class CriticTraining:
         """Load the base with a value head into each worker of `group`."""
         self.group, self.make_batch = group, make_batch
         free = min(group.free_memory())
-        require_memory("The critic", critic_size(job.base, job.lora_rank), free)
+        require_memory("The critic", training_size(job.base, job.lora_rank), free)
         group.load_critic()
 
     def add_advantages(

@@ -27,16 +27,14 @@ from ltrain_train.learner.verl_backend.critic_training import CriticTraining
 from ltrain_train.learner.verl_backend.placement import Placement
 from ltrain_train.learner.verl_backend.rank import shares_prefixes
 from ltrain_train.learner.weights import (
-    adapter_size,
     atomic_directory,
-    checkpoint_size,
     copy_model_files,
     export_size,
     read_vocab_size,
-    reference_size,
     require_finite,
     require_memory,
 )
+from ltrain_train.policy import adapter_size, checkpoint_size, reference_size
 
 STEPS_UNDONE = (
     "{} of {} optimizer steps were undone, because their gradient was not finite. Look for extreme "

@@ -1,0 +1,146 @@
+"""Memory and data types of models whose weight files have only their headers."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ltrain_instrument.instrumentors import Finding, State
+from ltrain_train.policy import fast_dtype
+from ltrain_train.runs.plan import Plan, make_plan
+from ltrain_train.runs.resources import (
+    Place,
+    _gpu_places,
+    check_dtypes,
+    check_memory,
+    machine_bytes,
+)
+
+RECIPE = """
+policy = [{ name = "p" }]
+reward = [{ name = "score", evaluation = "reward" }]
+
+[rollout]
+tasks = "tasks.jsonl"
+agent = "agent:solve"
+reward = "agent:score"
+"""
+
+
+def write_model(folder: Path, side: int, **config: Any) -> Path:
+    """Write a model of one square matrix, without its bytes."""
+    folder.mkdir()
+    header = {"w": {"dtype": "BF16", "shape": [side, side], "data_offsets": [0, 0]}}
+    text = json.dumps(header).encode()
+    (folder / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text)
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "tokenizer.json").write_text("{}")
+    return folder
+
+
+def plan_of(tmp_path: Path, text: str = "") -> Plan:
+    recipe = tmp_path / "ltrain.toml"
+    recipe.write_text(RECIPE + text)
+    return make_plan(recipe, model=None, updates=None)
+
+
+def places(plan: Plan, side: int, folder: Path) -> list[Finding]:
+    return list(check_memory(plan, {"p": write_model(folder, side)}))
+
+
+def test_a_model_that_cannot_fit_is_a_fault_with_its_numbers(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, '[train]\ndtype = "bf16"\nlora_rank = 1\n')
+    [found] = places(plan, 1_000_000, tmp_path / "model")
+    assert found.state is State.FAULT
+    # 10^12 weights: 2 bytes in vLLM, 4 in the learner; the adapter has 2 * 10^6 weights
+    size = machine_bytes() / 1e9
+    assert found.detail == (
+        f"the models need at least 6001.1 GB of the {size:.1f} of this machine: vLLM's weights "
+        "2000.0, its KV cache 1.1, learner 4000.0"
+    )
+    assert found.fix == "Use a smaller model, or train an adapter: train.lora_rank."
+
+
+@pytest.mark.parametrize(
+    ("text", "learner"),
+    [
+        ("", 0.04),
+        ("lora_rank = 0", 0.16),
+        ("lora_rank = 0\nkl_coefficient = 0.1", 0.20),
+        ("kl_coefficient = 0.1", 0.04),
+    ],
+    ids=["adapter", "all weights", "reference", "its own reference"],
+)
+def test_what_a_learner_holds(tmp_path: Path, text: str, learner: float) -> None:
+    plan = plan_of(tmp_path, f'[train]\ndtype = "bf16"\n{text}\n[serve]\nupstream = "http://x"\n')
+    [found] = places(plan, 3162, tmp_path / "model")  # 10^7 weights
+    assert found.state is State.OK
+    assert found.detail.endswith(f"learner {learner:.1f}")
+
+
+def test_the_demos_model_fits(tmp_path: Path) -> None:
+    [found] = places(plan_of(tmp_path), 11_600, tmp_path / "model")  # 135 million weights
+    assert found.state is State.OK
+
+
+def test_a_container_has_its_limit(tmp_path: Path) -> None:
+    installed = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    limit = tmp_path / "memory.max"
+    assert machine_bytes(limit) == installed
+    limit.write_text("max\n")
+    assert machine_bytes(limit) == installed
+    limit.write_text("1000\n")
+    assert machine_bytes(limit) == 1000
+
+
+def test_a_gpu_is_shared_by_vllm_and_the_learner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "bin" / "nvidia-smi"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho 'H200, 580.1, 1000, 1000'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    share = '[train]\ndtype = "bf16"\n[serve]\nvllm = ["--gpu-memory-utilization=0.4"]\n'
+    models = {"p": write_model(tmp_path / "model", 16_000)}  # 256 million weights
+    server, learner = _gpu_places(plan_of(tmp_path, share), models)
+    taken = int(0.4 * (1000 << 20))
+    assert server == Place("vLLM's part of the GPU", taken, {"weights": 512_000_000})
+    assert (learner.name, learner.size) == ("the learner's part of the GPU", (1000 << 20) - taken)
+    assert [place.finding().state for place in (server, learner)] == [State.FAULT, State.FAULT]
+    other = share.replace("0.4", "0.6")
+    server, learner = _gpu_places(plan_of(tmp_path, other), models)
+    assert server.finding().state is State.OK
+
+
+def dtypes(tmp_path: Path, text: str, **config: Any) -> list[tuple[State, str]]:
+    models = {"p": write_model(tmp_path / "model", 1, **config)}
+    found = check_dtypes(plan_of(tmp_path, text), models)
+    # whether the machine is fast in bf16 is a note of its own
+    return [(one.state, one.fix) for one in found if "this processor" not in one.detail]
+
+
+BF16 = '[train]\ndtype = "bf16"\n'
+
+
+def test_weights_that_a_run_would_round_or_cannot_train(tmp_path: Path) -> None:
+    assert dtypes(tmp_path, BF16, dtype="bfloat16") == []
+    (tmp_path / "model").rename(tmp_path / "first")
+    rounded = (State.NOTE, 'Set train.dtype = "fp32".')
+    assert dtypes(tmp_path, BF16, torch_dtype="float16") == [rounded]
+    (tmp_path / "model").rename(tmp_path / "second")
+    quantized = dtypes(tmp_path, BF16, quantization_config={"quant_method": "gptq"})
+    assert quantized == [(State.FAULT, "Name the model as it was before.")]
+
+
+def test_a_server_with_another_type_than_the_learner(tmp_path: Path) -> None:
+    other = dtypes(tmp_path, BF16 + '[serve]\ndtype = "float16"\n', dtype="bfloat16")
+    assert other == [(State.NOTE, "Remove serve.dtype.")]
+
+
+def test_bf16_on_a_processor_without_it_is_a_note(tmp_path: Path) -> None:
+    models = {"p": write_model(tmp_path / "model", 1)}
+    notes = [one for one in check_dtypes(plan_of(tmp_path, BF16), models)]
+    assert len(notes) == (fast_dtype() == "fp32")

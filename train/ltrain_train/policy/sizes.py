@@ -1,0 +1,54 @@
+"""Approximate bytes of models in memory and on disk, from the headers of their weight files."""
+
+from math import prod
+from pathlib import Path
+
+from ltrain_train.errors import BadModel
+from ltrain_train.policy.weights import read_shapes
+
+
+def weights_size(base: Path, itemsize: int) -> int:
+    """Return the bytes of the model's weights; 0 if they are not in safetensors files.
+
+    Args:
+        itemsize: bytes of a weight.
+    """
+    return itemsize * _count_parameters(base)
+
+
+def reference_size(base: Path) -> int:
+    """Return the bytes of a reference in memory: its weights in fp32."""
+    return weights_size(base, 4)
+
+
+def training_size(base: Path, rank: int) -> int:
+    """Return the bytes of a model in training: weights, gradients, AdamW's moments.
+
+    All are fp32; with a LoRA rank, only the adapter has gradients and moments.
+    """
+    trained = adapter_size(base, rank) if rank else reference_size(base)
+    return reference_size(base) + 3 * trained
+
+
+def checkpoint_size(base: Path, rank: int) -> int:
+    """Return the bytes of a checkpoint: fp32 weights and AdamW's two moments of each.
+
+    With a LoRA rank only adapter weights count, as if every matrix had an adapter.
+    """
+    return 3 * (adapter_size(base, rank) if rank else reference_size(base))
+
+
+def adapter_size(base: Path, rank: int) -> int:
+    """Return the bytes of an adapter in fp32, as if every matrix had one."""
+    try:
+        shapes = read_shapes(base).values()
+    except BadModel:
+        return 0
+    return 4 * sum(rank * sum(shape) for shape in shapes if len(shape) == 2)
+
+
+def _count_parameters(base: Path) -> int:
+    try:
+        return sum(prod(shape) for shape in read_shapes(base).values())
+    except BadModel:  # weights in .bin files, whose headers only torch can read
+        return 0
