@@ -228,6 +228,7 @@ def before_vllm(folder: Path, model: Path, *arguments: str) -> Iterator[tuple[St
         vllm.start(model)
         with Recorder(vllm.socket) as recorder:
             stage = Stage(recorder.url, folder / "home")
+            stage.http.timeout = 300  # a busy machine samples a few tokens a second
             stage.policies.register("policy", model)
             with stage.running():
                 yield stage, recorder

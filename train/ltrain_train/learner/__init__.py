@@ -7,6 +7,7 @@ from ltrain_instrument.face import open_face
 if TYPE_CHECKING:
     from ltrain_train.learner.adapter import merge_adapter
     from ltrain_train.learner.client import LearnerClient, StepReport
+    from ltrain_train.learner.masks import replay
     from ltrain_train.learner.objective import Objective
     from ltrain_train.learner.prefix_tree import build_prefix_tree, supports_prefix_tree
     from ltrain_train.learner.protocol import Job
