@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from ltrain_transforms.alarms import WaveFigures, alarms_by_wave
+from ltrain_transforms.alarms.kinds import ONE_SCORE
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 HONEST = [
@@ -89,3 +90,17 @@ def test_no_alarm_fires_on_the_curves_of_the_other_examples(file: Path) -> None:
     for waves in other_waves(json.loads(file.read_text())):
         assert waves
         assert alarms_by_wave(waves) == {}
+
+
+FORMAT = 0.1
+"""The reward of rag for an answer in its tag that has no right word."""
+RAG = sorted((EXAMPLES / "rag" / "results").glob("**/*.json"))
+
+
+@pytest.mark.parametrize("file", RAG, ids=lambda file: str(file.relative_to(EXAMPLES)))
+def test_most_rollouts_of_rag_have_more_than_the_reward_of_the_format(file: Path) -> None:
+    for waves in other_waves(json.loads(file.read_text())):
+        for wave in waves:
+            assert wave.outcome is not None
+            # the others have 1 at most, so a mean allows no larger share
+            assert (1 - wave.outcome) / (1 - FORMAT) < ONE_SCORE
