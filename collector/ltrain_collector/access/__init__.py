@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         sign_kind,
         sign_owner,
         sign_service,
+        uptime,
         verify_key,
     )
 

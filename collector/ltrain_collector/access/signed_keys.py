@@ -3,14 +3,16 @@
 * The key of an attempt is an agent's. The store accepts telemetry of its identity with it; the
   gateway answers calls of its policy, with its sampling.
 * The other keys are those of ltrain's own processes, of the store's owner and of workers.
-* A key is valid until it expires, or its secret changes.
+* A key is valid until it expires, or its secret changes. On the machine and the boot that signed
+  it, the time since the boot decides, which no step of the clock changes; elsewhere the clock does.
 """
 
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from functools import lru_cache
+from functools import cache, lru_cache
+from pathlib import Path
 from typing import Any, Self
 
 from ltrain_instrument.allow import Allow, ConstrainedCalls
@@ -19,6 +21,7 @@ from ltrain_instrument.identity import Identity
 
 ALGORITHM = "HS256"
 ADMIN_SECONDS = 3600.0
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MAX_CACHED_KEYS = 4096
 """Number of verified keys in the cache: an attempt sends all its spans and calls with one key."""
 
@@ -108,6 +111,10 @@ class SignedKey:
     kind: Kind
     expires: float
     """Unix seconds."""
+    boot: str
+    """The id of the boot of the machine that signed it; '' if unknown."""
+    until: float
+    """Seconds since that boot until which it is valid."""
     attempt: AttemptKey | None = None
     """The content of an agent's key; None for other kinds."""
 
@@ -152,14 +159,16 @@ def verify_key(secret: str, key: str) -> SignedKey:
         InvalidKey: the secret did not sign it, or its content is invalid.
     """
     signed = _decode(secret, key)
-    if not signed.expires > time.time():
+    own_boot = bool(signed.boot) and signed.boot == _boot()
+    if not (signed.until > uptime() if own_boot else signed.expires > time.time()):
         raise ExpiredKey("the key has expired")
     return signed
 
 
 def _encode(secret: str, kind: Kind, expires: float, content: Mapping[str, object]) -> str:
     filled = {name: value for name, value in content.items() if value}
-    content = {"kind": str(kind), "exp": expires, **filled}
+    until = uptime() + expires - time.time()
+    content = {"kind": str(kind), "exp": expires, "boot": _boot(), "until": until, **filled}
     return str(_jwt().encode(content, secret, algorithm=ALGORITHM))
 
 
@@ -171,10 +180,25 @@ def _decode(secret: str, key: str) -> SignedKey:
     try:
         content = jwt.decode(key, secret, algorithms=[ALGORITHM], options=options)
         kind, expires = Kind(content["kind"]), float(content["exp"])
+        boot, until = str(content.get("boot", "")), float(content.get("until", 0.0))
         attempt = AttemptKey.from_content(content) if kind is Kind.ATTEMPT else None
     except (jwt.InvalidTokenError, KeyError, TypeError, ValueError) as error:
         raise InvalidKey(str(error)) from error
-    return SignedKey(kind, expires, attempt)
+    return SignedKey(kind, expires, boot, until, attempt)
+
+
+@cache
+def _boot() -> str:
+    """Return the id of this boot of the machine; '' where the system has none."""
+    try:
+        return BOOT_ID.read_text().strip()
+    except OSError:
+        return ""
+
+
+def uptime() -> float:
+    """Return the seconds since the boot, those of sleep included; no step of the clock counts."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def _jwt() -> Any:

@@ -39,7 +39,7 @@ def test_a_closed_attempt_stays_closed_with_its_counts(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="closed"):
         restarted.require_open(claims("a"))
     assert close(restarted, claims("a"), calls=0) == answer
-    assert (answer["llm_calls"], answer["since"]) == (3, 5.0)
+    assert (answer["llm_calls"], answer["uptime"]) == (3, 5.0)
     restarted.require_open(claims("b"))
 
 

@@ -86,8 +86,8 @@ class Gateway:
         self.attempts = attempts or AttemptRegistry()
         for server in self.policies.servers:
             server.pinned = self.attempts.pinned
-        self.since = time.time()
-        """Unix seconds since which it answers; a runner detects a restart by it."""
+        self.began = time.monotonic()
+        """Monotonic seconds since which it answers; a runner detects a restart by them."""
         self.refusals = RefusalCounts()
         self._keys = Keyring(secret)
         self._admin = AdminRoutes(self._keys, self.policies, self.attempts, publish_choice)
@@ -195,7 +195,9 @@ class Gateway:
                 {**attempt.identity.attributes(), **counts},
             )
             self.recording.require_span(span.end)
-        return json_response(await self.attempts.record_close(attempt, self.since))
+        return json_response(
+            await self.attempts.record_close(attempt, time.monotonic() - self.began)
+        )
 
     async def health(self, request: Request) -> Response:
         """Return whether the gateway answers calls and records their spans; 503 while they wait."""

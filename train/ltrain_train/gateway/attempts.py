@@ -162,14 +162,14 @@ class AttemptRegistry:
             )
         return attempt
 
-    async def record_close(self, attempt: AttemptCalls, since: float) -> dict[str, float]:
+    async def record_close(self, attempt: AttemptCalls, uptime: float) -> dict[str, float]:
         """Return the counts of a closed attempt, which are on disk by then.
 
         Raises:
             Refused: when they cannot be written.
         """
         if attempt.answer is None:
-            answer = {**attempt.counts, "since": since}
+            answer = {**attempt.counts, "uptime": uptime}
             identity = attempt.identity
             closed = CloseRecord(
                 rollout=identity.rollout or "",

@@ -1,5 +1,6 @@
 """The HTTP client of the gateway for the runner and the loop."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -38,8 +39,8 @@ class CallCounts:
     """Tokens that the policy sampled in the answered calls."""
     call_seconds: float = 0.0
     """Seconds in which a call waited for its model; calls at the same time count once."""
-    since: float = 0.0
-    """Unix seconds at which the gateway started, and with it the counts."""
+    uptime: float = math.inf
+    """Seconds for which the gateway, and with it the counts, had existed."""
 
 
 class Health(BaseModel):

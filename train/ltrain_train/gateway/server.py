@@ -275,7 +275,7 @@ class GatewayServer:
         watching = [asyncio.ensure_future(host.watch()) for host in hosts]
         await server.wait_started(answering)
         _tune_garbage_collection()
-        gateway.since = time.time()  # before this, an agent's calls may have been refused
+        gateway.began = time.monotonic()  # before this, an agent's calls may have been refused
         self._log(_describe(gateway, listening, self._options))
         await asyncio.wait((answering, *watching), return_when=asyncio.FIRST_COMPLETED)
         failed = [watch for watch in watching if watch.done()]

@@ -60,7 +60,7 @@ class TimeLimits:
 
 
 def _elapsed(attempt: Attempt) -> float:
-    return time.time() - attempt.started / 1e9
+    return time.monotonic() - attempt.began
 
 
 class GatewayWatch:

@@ -154,13 +154,14 @@ class Attempts:
         """
         if not self._remove_open(running):
             return None
+        seconds = time.monotonic() - running.attempt.began
         try:
             calls = self._close_key(running)
         except (GatewayUnreachable, GatewayRefused) as error:
             calls, result = NO_CALLS, AttemptResult(Outcome.INFRA, str(error), died=result.died)
         if self._store_keys is not None:
             self._store_keys.send_leftovers(running.attempt.identity)
-        result = apply_outage(running.attempt, result, calls)
+        result = apply_outage(result, calls, seconds)
         result = apply_service_fault(running, result)
         try:
             rewards = self._score(running, result)
@@ -245,11 +246,9 @@ class Attempts:
         return {name: score.value for name, score in scores.items()}
 
     def _close_key(self, running: RunningAttempt) -> CallCounts:
-        attempt, key = running.attempt, running.attempt.endpoint.api_key
-        expires = attempt.started / 1e9 + self._key_seconds
-        if time.time() + CLOSE_GRACE > expires:  # the attempt may have waited to be closed
-            key = self._sign_key(attempt.identity, CLOSE_GRACE)
-        return self._client.close_attempt(attempt.identity, key)
+        identity = running.attempt.identity
+        # the attempt's own key may have expired while it waited to be closed
+        return self._client.close_attempt(identity, self._sign_key(identity, CLOSE_GRACE))
 
     def _write_unscored(self, unscored: UnscoredAttempt, outcome: Outcome) -> RolloutResult:
         reason = f"{RewardFailed.__name__}: {unscored.error}"
@@ -306,15 +305,15 @@ def apply_service_fault(running: RunningAttempt, result: AttemptResult) -> Attem
     return AttemptResult(Outcome.INFRA, reason, died=True)
 
 
-def apply_outage(attempt: Attempt, result: AttemptResult, calls: CallCounts) -> AttemptResult:
-    """Return the attempt's result, changed to `infra` if an outage may have caused it.
+def apply_outage(result: AttemptResult, calls: CallCounts, seconds: float) -> AttemptResult:
+    """Return the result of an attempt of `seconds`, or `infra` if an outage may have caused it.
 
     A call that the agent left without an answer is an outage, too: its client's timeout ended it.
     A timeout of the agent's own seconds is not its consequence, as calls do not count in them.
     """
     if result.outcome not in COUNTED_OUTCOMES:
         return result
-    reason, is_late = _outage_reason(attempt, calls), False
+    reason, is_late = _outage_reason(calls, seconds), False
     if not reason and calls.given_up and result.outcome is not Outcome.TIMEOUT:
         is_late = True
         reason = (
@@ -327,8 +326,8 @@ def apply_outage(attempt: Attempt, result: AttemptResult, calls: CallCounts) -> 
     return AttemptResult(Outcome.INFRA, reason, late=is_late)
 
 
-def _outage_reason(attempt: Attempt, calls: CallCounts) -> str:
-    if calls.since > attempt.started / 1e9:
+def _outage_reason(calls: CallCounts, seconds: float) -> str:
+    if calls.uptime < seconds:
         return "the gateway was started again meanwhile"
     if calls.failures:
         return f"an outage left {calls.failures} calls unanswered"

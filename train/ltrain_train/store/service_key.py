@@ -7,7 +7,6 @@ or none.
 
 import json
 import os
-import time
 from pathlib import Path
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
@@ -15,7 +14,7 @@ from urllib.request import Request, urlopen
 
 from opentelemetry.sdk.trace import TracerProvider
 
-from ltrain_collector.access import sign_service, store_secret
+from ltrain_collector.access import sign_service, store_secret, uptime
 from ltrain_collector.dsn import local_folder, parse_dsn
 from ltrain_instrument.delivery import Authorization, create_tracer_provider, traces_url
 from ltrain_instrument.errors import BadSetting
@@ -46,7 +45,7 @@ class ServiceKey:
 
     def __call__(self) -> str | None:
         """Return the header's value; None if the store's secret cannot be read."""
-        if time.time() >= self._renew_at:
+        if uptime() >= self._renew_at:
             try:
                 secret = collector_secret(self._home)
             except OSError:  # another user's store
@@ -54,7 +53,7 @@ class ServiceKey:
             if secret is None:
                 return None  # the store may not exist yet
             self._header = f"Bearer {sign_service(secret, KEY_SECONDS)}"
-            self._renew_at = time.time() + KEY_SECONDS / 2
+            self._renew_at = uptime() + KEY_SECONDS / 2
         return self._header
 
 

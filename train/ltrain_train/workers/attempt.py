@@ -91,6 +91,8 @@ class Attempt:
     """The prompts that the agent may read, by name."""
     environ: Mapping[str, str | None] = field(default_factory=dict, repr=False)
     """Environment variables of the attempt's own process, such as its key of the store."""
+    began: float = field(default_factory=time.monotonic)
+    """Monotonic seconds at which it started: limits count from there, whatever the clock does."""
     isolated: bool = False
     """Whether the attempt gets a process to itself, because an earlier attempt's process died while
     others ran in it or when memory was short."""
