@@ -3,7 +3,6 @@
 import json
 import logging
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,7 +42,7 @@ def train_online(plan: Plan, *, as_json: bool, pages: Path | None = None) -> Jou
     """
     console, began = (
         Console(highlight=False, soft_wrap=True, markup=False, emoji=False),
-        time.time(),
+        report.steady_time(),
     )
     own_waves: list[Wave] = []
     rows = WaveRows(plan.recipe)
@@ -70,7 +69,7 @@ def train_online(plan: Plan, *, as_json: bool, pages: Path | None = None) -> Jou
         journal = run_online(plan, on_wave, lock, on_start=on_start, progress=progress, pages=pages)
     if not as_json:
         serve = plan.serve_arguments if plan.recipe.serve != Serve() else []
-        console.print(report.time_spent(own_waves, began, time.time()))
+        console.print(report.time_spent(own_waves, began, report.steady_time()))
         scores = (*report.held_out_scores(journal), *report.test_scores(journal))
         for line in (*scores, *report.next_commands(journal, serve)):
             console.print(line)

@@ -16,7 +16,14 @@ if TYPE_CHECKING:
         time_left,
         time_spent,
     )
-    from ltrain_train.runs.report.timeline import BETWEEN, END, START, Phases, split_time
+    from ltrain_train.runs.report.timeline import (
+        BETWEEN,
+        END,
+        START,
+        Phases,
+        split_time,
+        steady_time,
+    )
     from ltrain_train.runs.report.wave_rows import WaveRows, wave_notes
 
 open_face(__name__)

@@ -11,6 +11,13 @@ from ltrain_train.runs.journal import Phase
 START, BETWEEN, END = "start", "between", "end"
 """The time before the first phase, between two phases, and after the last one."""
 
+_IMPORTED = time.time() - time.monotonic()
+
+
+def steady_time() -> float:
+    """Return the Unix seconds by the clock as it was at the start: no step of it counts."""
+    return _IMPORTED + time.monotonic()
+
 
 class Phases:
     """A stopwatch of phases, which one thread measures."""
@@ -21,11 +28,11 @@ class Phases:
     @contextmanager
     def measure(self, name: str) -> Iterator[None]:
         """Record the time of the block as a phase."""
-        began = time.time()
+        began = steady_time()
         try:
             yield
         finally:
-            self._ended.append(Phase(name, round(began, 2), round(time.time(), 2)))
+            self._ended.append(Phase(name, round(began, 2), round(steady_time(), 2)))
 
     def pop(self) -> tuple[Phase, ...]:
         """Return the phases so far, and forget them."""
