@@ -91,6 +91,8 @@ class FakeVllm:
         """Whether its engine is dead: it answers, health too, with status 500 and more."""
         self.model_list: str | None = None
         """Its answer to /v1/models; None: its model."""
+        self.redirect: str | None = None
+        """Where it redirects every call to; None: nowhere."""
         self.garbage: str | None = None
         """What it answers to every call, with status 200; None: as vLLM does."""
         self.structured_outputs: dict[str, Any] | None = {"reasoning_parser": ""}
@@ -173,6 +175,11 @@ def _handler(fake: FakeVllm, nagle: bool = False) -> type[BaseHTTPRequestHandler
             if not self.path.endswith("/completions"):
                 return self._admin(body)
             fake.requests.append(body)
+            if fake.redirect is not None:
+                self.send_response(307)
+                self.send_header("location", fake.redirect + self.path)
+                self.send_header("content-length", "0")
+                return self.end_headers()
             fake.headers.append({name.lower(): text for name, text in self.headers.items()})
             model = str(body["model"])
             if "@" in model and model not in fake.adapters:

@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.fake_vllm import FakeVllm
 
 from ltrain_train.gateway.attempts import AttemptCalls
 
@@ -94,6 +95,15 @@ def test_a_disconnected_client_aborts_the_generation(stage: Any, vllm: Any, stre
     assert span["status"] == (2, "the client went away")
     assert span["attributes"]["ltrain.delivered"] is False
     assert vllm.aborted.wait(10)
+
+
+def test_a_redirect_of_the_policy_server_is_not_followed(stage: Any, vllm: Any) -> None:
+    with FakeVllm() as other:
+        vllm.redirect = other.url
+        response = stage.ask("w1")
+    assert other.requests == []
+    assert response.status_code == 307
+    assert "location" not in response.headers
 
 
 def test_closing_an_attempt_cancels_its_calls_and_revokes_its_key(stage: Any) -> None:

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from ltrain_train.rollout.attempt_log import AttemptLog
 from ltrain_train.workers import Outcome
 
@@ -37,3 +39,17 @@ def test_a_truncated_last_line_is_ignored(tmp_path: Path) -> None:
     again = AttemptLog(tmp_path)
     assert (again.begin("x"), again.begin("y")) == (2, 1)
     assert AttemptLog(tmp_path).begin("y") == 2
+
+
+def test_a_damaged_line_is_named_and_hides_no_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log, file = AttemptLog(tmp_path), tmp_path / "attempts.jsonl"
+    for rollout in ("x", "y"):
+        log.begin(rollout)
+    first, second = file.read_bytes().splitlines()
+    for damaged in (b"\xff" + first, first.replace(b"rollout", b"r\xffllout"), b"[1, {}"):
+        file.write_bytes(damaged + b"}\n" + second + b"\n")
+        assert AttemptLog(tmp_path).begin("y") == 2
+        assert f"line 1 of {file} is damaged and ignored" in caplog.text
+        caplog.clear()

@@ -5,10 +5,13 @@ attempt.
 """
 
 import json
+import logging
 from pathlib import Path
 
 from ltrain_instrument.files import make_private
 from ltrain_train.workers import COUNTED_OUTCOMES, Outcome
+
+_logger = logging.getLogger("ltrain.rollouts")
 
 
 class AttemptLog:
@@ -20,13 +23,14 @@ class AttemptLog:
         self._last_attempt: dict[str, int] = {}
         self.finished: dict[str, str] = {}
         """The outcome of each rollout whose last attempt counts, by rollout id."""
-        with self._path.open("a+") as file:
+        with self._path.open("a+", errors="replace") as file:
             file.seek(0)
             text = file.read()
             if text and not text.endswith("\n"):
                 file.write("\n")  # a kill truncated the last line
-        for line in text.splitlines():
-            self._read_line(line)
+        for number, line in enumerate(text.splitlines(), 1):
+            if not self._read_line(line) and line.endswith("}"):  # a kill did not truncate it
+                _logger.warning("ltrain: line %d of %s is damaged and ignored", number, self._path)
 
     def has(self, rollout: str, attempt: int) -> bool:
         """Return whether this log has the beginning of an attempt."""
@@ -53,17 +57,19 @@ class AttemptLog:
         if outcome in COUNTED_OUTCOMES:
             self.finished[rollout] = outcome.value
 
-    def _read_line(self, line: str) -> None:
+    def _read_line(self, line: str) -> bool:
+        """Take note of a line; return whether it can be read."""
         try:
             entry = json.loads(line)
-        except ValueError:
-            return  # a truncated line
-        rollout, attempt = str(entry["rollout"]), int(entry["attempt"])
+            rollout, attempt = str(entry["rollout"]), int(entry["attempt"])
+        except (ValueError, KeyError, TypeError):
+            return False
         if attempt > self._last_attempt.get(rollout, 0):
             self._last_attempt[rollout] = attempt
             self.finished.pop(rollout, None)
         if entry.get("outcome") in COUNTED_OUTCOMES:
             self.finished[rollout] = entry["outcome"]
+        return True
 
     def _write(self, line: dict[str, str | int]) -> None:
         with self._path.open("a") as file:

@@ -93,7 +93,8 @@ class Upstream:
     ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
         """Post a call; leaving the context before its end aborts the generation."""
         headers = {"content-type": "application/json"}
-        return self._session.post(f"{self.url}{PATHS[operation]}", data=body, headers=headers)
+        url = f"{self.url}{PATHS[operation]}"
+        return self._session.post(url, data=body, headers=headers, allow_redirects=False)
 
     async def is_healthy(self) -> bool:
         """Return whether the server reports a healthy engine."""
@@ -103,7 +104,9 @@ class Upstream:
     async def _is_healthy(self, url: str) -> bool:
         timeout = aiohttp.ClientTimeout(total=HEALTH_TIMEOUT)
         try:
-            async with self._session.get(url + self._health_path, timeout=timeout) as response:
+            async with self._session.get(
+                url + self._health_path, timeout=timeout, allow_redirects=False
+            ) as response:
                 return response.status == 200
         except (aiohttp.ClientError, TimeoutError, OSError):
             return False
@@ -233,7 +236,7 @@ class Upstream:
         timeout = aiohttp.ClientTimeout(total=RELOAD_TIMEOUT, sock_connect=CONNECT_TIMEOUT)
         try:
             async with self._session.request(
-                method, url + path, json=body, timeout=timeout
+                method, url + path, json=body, timeout=timeout, allow_redirects=False
             ) as response:
                 return response.status, await response.read()
         except (aiohttp.ClientError, TimeoutError) as error:
