@@ -50,7 +50,7 @@ def measure(busy: int, updates: int) -> dict[str, Any]:
         (log,) = home.glob("runs/*/attempts.jsonl")
         lines = map(json.loads, log.read_text().splitlines())
         ended = {f"{each['rollout']}.{each['attempt']}": each.get("outcome") for each in lines}
-        rows = pl.concat(map(_read_executions, sorted(home.glob("datasets/*/samples"))))
+        rows = pl.concat(map(_read_executions, sorted(home.glob("datasets/**/samples"))))
     late = {attempt for attempt, outcome in ended.items() if outcome in ("infra", None)}
     return {
         "busy": busy,
