@@ -197,7 +197,7 @@ class Server:
             return True
         for descriptor in request.descriptors:
             os.close(descriptor)
-        client.send(str(pid).encode())
+        client.send(_field(pid))
         ended = os.pidfd_open(pid)
         self._children[ended] = (pid, client)
         self._events.register(ended, selectors.EVENT_READ)
@@ -208,7 +208,7 @@ class Server:
         pid, client = self._children.pop(ended)
         _, status = os.waitpid(pid, 0)
         with suppress(OSError):
-            client.send(str(status).encode())
+            client.send(_field(status))
         for each in (ended, client):
             with suppress(KeyError):
                 self._events.unregister(each)
@@ -219,6 +219,11 @@ class Server:
         for pid, _ in self._children.values():
             os.kill(pid, signal.SIGKILL)
         sys.exit()
+
+
+def _field(number: int) -> bytes:
+    """Return a number as the client receives it: two that were sent at once stay apart."""
+    return str(number).encode().ljust(16)
 
 
 def main(address: str) -> None:

@@ -1,7 +1,9 @@
 """A fork of the server behaves as the real command."""
 
+import marshal
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -55,6 +57,20 @@ def test_status_and_output_are_those_of_the_command(
 ) -> None:
     (tmp_path / "ltrain.toml").write_text(RECIPE)
     both(tmp_path, *arguments)
+
+
+def test_a_client_that_reads_late_gets_process_and_status_apart(tmp_path: Path) -> None:
+    request = [["--version"], str(tmp_path), dict(os.environ), os.getpgrp(), 0o022]
+    body = marshal.dumps(request)
+    with socket.socket(socket.AF_UNIX) as client, open(os.devnull, "r+b") as null:
+        client.connect(str(Path(ltrain_command()).parent / "socket"))
+        socket.send_fds(client, [len(body).to_bytes(8, "big")], [null.fileno()] * 3)
+        client.sendall(body)
+        end = time.monotonic() + 60
+        while len(client.recv(64, socket.MSG_PEEK)) < 32 and time.monotonic() < end:
+            time.sleep(0.05)
+        assert int(client.recv(16)) > 1
+        assert int(client.recv(16)) == 0
 
 
 def test_the_environment_and_the_input_are_those_of_the_caller(tmp_path: Path) -> None:
