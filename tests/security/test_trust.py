@@ -1,6 +1,5 @@
 """The store records the sender of a record by its key, and readers trust rows by sender."""
 
-import time
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,7 +21,7 @@ from tests.otlp import insert_otlp, open_empty_store
 from tests.transforms.conftest import RECIPE, RUNNER, Attempt, Attributes, Scene, tokens
 from tests.up import Up, start_up
 
-from ltrain_collector.access import Keys, Role
+from ltrain_collector.access import Keys, Role, uptime
 from ltrain_collector.store import Store
 from ltrain_collector.transfer.commands import export_requests, to_json_line
 from ltrain_collector.transfer.importing import import_files
@@ -543,8 +542,8 @@ def test_a_service_key_is_signed_anew_before_it_expires(
     (tmp_path / "store").mkdir()
     first = key()
     assert first is not None
-    now = time.time()
-    monkeypatch.setattr("ltrain_train.store.service_key.time.time", lambda: now + 13 * 3600)
+    later = uptime() + 13 * 3600
+    monkeypatch.setattr("ltrain_train.store.service_key.uptime", lambda: later)
     assert key() not in (None, first)
     monkeypatch.setenv("LTRAIN_STORE", "http://store.example:8123")
     assert ServiceKey(tmp_path)() is None
