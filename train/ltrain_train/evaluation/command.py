@@ -9,7 +9,7 @@ from ltrain_train.evaluation.comparison import Evaluation, Threshold
 from ltrain_train.evaluation.evaluate import Progress, evaluate
 from ltrain_train.evaluation.plan import EvaluationOptions, EvaluationPlan, make_plan
 from ltrain_train.evaluation.report import as_json as report_as_json
-from ltrain_train.evaluation.report import evaluation_lines, evaluation_table
+from ltrain_train.evaluation.report import evaluation_lines, evaluation_table, evaluation_title
 from ltrain_train.rollout import last_and_next_name, rollout_logs
 from ltrain_train.runs import hold_lock
 
@@ -51,6 +51,7 @@ def _evaluate_locked(plan: EvaluationPlan) -> Evaluation:
 
 def _print_report(evaluation: Evaluation, plan: EvaluationPlan) -> None:
     console = Console()
+    console.print(evaluation_title(evaluation), markup=False, highlight=False, soft_wrap=True)
     console.print(evaluation_table(evaluation), highlight=False)
     for line in evaluation_lines(evaluation, rollout_logs(plan.home)):
         console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -17,13 +17,17 @@ LARGEST = 5
 """Tasks that the report names for each difference."""
 
 
-def evaluation_table(evaluation: Evaluation) -> Table:
-    """Return a table with a row for each version."""
+def evaluation_title(evaluation: Evaluation) -> str:
+    """Return what the table shows; a title of the table would be as narrow as its rows."""
     title = f"{evaluation.metric}: mean over {_count(evaluation.tasks, 'task')}"
     if evaluation.samples > 1:
         title += f", {evaluation.samples} rollouts each"
-    title += f", temperature {evaluation.temperature:g}"
-    table = Table(title=title, box=None, padding=(0, 1, 0, 0), title_justify="left")
+    return f"{title}, temperature {evaluation.temperature:g}"
+
+
+def evaluation_table(evaluation: Evaluation) -> Table:
+    """Return a table with a row for each version."""
+    table = Table(box=None, padding=(0, 1, 0, 0))
     columns = ("version", "tasks", "rollouts", "failed", "mean", "95 %")
     for column in columns + (("difference", "95 %") if evaluation.differences else ()):
         table.add_column(column, justify="left" if column == "version" else "right", no_wrap=True)
