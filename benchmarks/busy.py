@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from benchmarks.example import EXAMPLES, MODEL
-from benchmarks.learn import environment
+from benchmarks.example import EXAMPLES, MODEL, train
 
 RECIPE = EXAMPLES / "text_to_sql/ltrain.toml"
 BUSY = 4
@@ -43,9 +42,7 @@ def measure(busy: int, updates: int) -> dict[str, Any]:
     """Run the recipe beside `busy` processes; return its attempts and rows."""
     with tempfile.TemporaryDirectory(prefix="ltrain-busy-") as name, busy_processes(busy):
         home, began = Path(name) / ".ltrain", time.monotonic()
-        command = [sys.executable, "-m", "ltrain", "run", str(RECIPE), "--from-clickhouse"]
-        command += ["--model", str(MODEL), "--updates", str(updates)]
-        subprocess.run(command, check=True, env=environment(Path(name)), stdout=sys.stderr)
+        train(RECIPE, 0, Path(name), MODEL, "--updates", str(updates))
         seconds, load = round(time.monotonic() - began), os.getloadavg()[1]
         (log,) = home.glob("runs/*/attempts.jsonl")
         lines = map(json.loads, log.read_text().splitlines())

@@ -136,10 +136,10 @@ def prepare(script: Path, folder: Path, model: Path) -> None:
         done.touch()
 
 
-def train(recipe: Path, seed: int, folder: Path, model: Path) -> None:
-    """Run the recipe with the seed; its files are in `folder`."""
+def train(recipe: Path, seed: int, folder: Path, model: Path, *options: str) -> None:
+    """Run the recipe with the seed and more options; its files are in `folder`."""
     command = [sys.executable, "-m", "ltrain", "run", str(recipe), "--from-clickhouse"]
-    command += ["--model", str(model), "--seed", str(seed)]
+    command += ["--model", str(model), "--seed", str(seed), *options]
     subprocess.run(command, check=True, env=environment(folder), stdout=sys.stderr)
 
 

@@ -38,11 +38,11 @@ class TimeLimits:
     def is_late(self, attempt: Attempt) -> bool:
         """Return whether an attempt exceeds a limit, as far as its call seconds are known."""
         own_limit = attempt.timeout + self.call_seconds.get(attempt.id, 0.0)
-        return _elapsed(attempt) > min(own_limit, self._wall)
+        return attempt.elapsed > min(own_limit, self._wall)
 
     def end(self, attempt: Attempt, *, is_current: bool) -> None:
         """Mark a late attempt as overdue; its own limit counts if its call seconds are current."""
-        if _elapsed(attempt) > self._wall:
+        if attempt.elapsed > self._wall:
             seconds = self.call_seconds.get(attempt.id, 0.0)
             self.overdue[attempt.id] = (
                 f"it reached the wall limit of {self._wall:g} s; its calls took {seconds:.0f} s. "
@@ -57,10 +57,6 @@ class TimeLimits:
         if reason and result.outcome is Outcome.TIMEOUT:
             return AttemptResult(Outcome.INFRA, reason, late=True)
         return result
-
-
-def _elapsed(attempt: Attempt) -> float:
-    return time.monotonic() - attempt.began
 
 
 class GatewayWatch:

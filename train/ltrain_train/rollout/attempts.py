@@ -154,7 +154,7 @@ class Attempts:
         """
         if not self._remove_open(running):
             return None
-        seconds = time.monotonic() - running.attempt.began
+        seconds = running.attempt.elapsed
         try:
             calls = self._close_key(running)
         except (GatewayUnreachable, GatewayRefused) as error:

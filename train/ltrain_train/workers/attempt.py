@@ -104,6 +104,11 @@ class Attempt:
         """The execution id of the attempt."""
         return f"{self.identity.rollout}.{self.identity.attempt}"
 
+    @property
+    def elapsed(self) -> float:
+        """Seconds since it started."""
+        return time.monotonic() - self.began
+
 
 @dataclass(frozen=True, slots=True)
 class AttemptResult:
