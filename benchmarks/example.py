@@ -20,10 +20,9 @@ from benchmarks.learn import environment
 from benchmarks.support.curve_svg import draw_curves
 from benchmarks.support.results_table import replace_tables, summarize_seeds
 
-from ltrain_collector.store import Store
 from ltrain_train.policy import Policies, fast_dtype
 from ltrain_train.rollout import load_tasks
-from ltrain_train.runs import Journal, Wave, summarize_groups
+from ltrain_train.runs import Journal, Wave, WaveSummary
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.scores import mean, mean_interval, paired_differences
 
@@ -106,15 +105,15 @@ def curve(waves: Sequence[Wave], domains: Mapping[str, str]) -> list[dict[str, A
     ]
 
 
-def share_without_spread(store: Store, journal: Journal, recipe: Recipe) -> float | None:
+def share_without_spread(journal: Journal, recipe: Recipe) -> float | None:
     """Return the share of training groups whose rollouts all have the same evaluations."""
     equal = total = 0
     names = {reward.evaluation for reward in recipe.reward if reward.evaluation}
-    for (mode, _), groups in journal.completed.items():
+    for (mode, _), wave in journal.completed.items():
         if mode != "train":
             continue
         values: defaultdict[str, Counter[tuple[float, ...]]] = defaultdict(Counter)
-        for rollout in summarize_groups(store, journal.run, mode, groups).counted:
+        for rollout in WaveSummary(wave.rollouts).counted:
             own = tuple(rollout.evaluations.get(name, 0.0) for name in sorted(names))
             values[rollout.task][own] += 1
         equal += sum(len(counts) == 1 for counts in values.values())
@@ -175,15 +174,13 @@ def results(recipe_file: Path, seed: int, home: Path) -> dict[str, Any]:
     for wave in journal.waves:
         seconds.update(wave.seconds)
     phases = [phase for wave in journal.waves for phase in wave.phases]
-    with Store.open(f"chdb://{(home / 'store').absolute()}") as store:
-        spreadless = share_without_spread(store, journal, recipe)
     return {
         "example": folder.name,
         "recipe": recipe_file.name,
         "seed": seed,
         "commit": commit(),
         "machine": machine(),
-        "groups_without_spread": spreadless,
+        "groups_without_spread": share_without_spread(journal, recipe),
         "seconds": {
             **{phase: round(value, 1) for phase, value in seconds.items()},
             "first_to_last_phase": round(

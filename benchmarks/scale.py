@@ -2,7 +2,7 @@
 
 Each table is of one size. Stores of more spans have more waves of 16 tasks with 8 rollouts of 16
 spans; a wave of more tasks has 8 rollouts of one call each. The overhead of a wave is that of
-`ltrain run` without rollouts, training and weights: to draw tasks, to find ended rollouts, to wait
+`ltrain run` without rollouts, training and weights: to draw tasks, to wait
 for spans, to summarize, to build the dataset, to select its rows, and to publish a version whose
 lineage has a version for each earlier wave.
 """
@@ -28,14 +28,14 @@ from opentelemetry.trace import NoOpTracer
 from ltrain_collector.store import Store
 from ltrain_train.policy import Policies
 from ltrain_train.publishing import TrainedVersion, promote, register
-from ltrain_train.rollout import Task, finished_rollouts
-from ltrain_train.runs import summarize_groups
+from ltrain_train.rollout import Task
 from ltrain_train.schedule import TaskSampler, WindowedFifo
 from ltrain_train.updates import select_rows
 from ltrain_transforms.datasets import Dataset, build
+from ltrain_transforms.ended_rollout import EndedRollout
 from ltrain_transforms.policy_lineage import Lineage
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.source import wait_complete
+from ltrain_transforms.source import wait_ended
 
 SPANS = (10_000, 100_000, 1_000_000)
 TASKS = (10, 100, 1_000, 10_000)
@@ -146,7 +146,9 @@ def measure_wave(filled: FilledStore) -> Costs:
     """Yield what the last wave of the store costs the loop."""
     wave, home = filled.last_wave, filled.folder / "home"
     ids = filled.rollouts_of(wave)
-    groups = {(wave, f"t{number}") for number in range(filled.tasks)}
+    ended = [
+        EndedRollout(rollout=each, attempt=1, task="", wave=wave, outcome="ok") for each in ids
+    ]
     recipe = Recipe.load(filled.folder / "ltrain.toml")
     policies = publish_waves(filled, home)
     lineage = Lineage.read(policies.directory / POLICY, policies.latest(POLICY))
@@ -158,9 +160,7 @@ def measure_wave(filled: FilledStore) -> Costs:
             build(store, recipe, out, lineage=lineage, **options)
 
         operations: dict[str, Callable[[], object]] = {
-            "ended rollouts": lambda: finished_rollouts(store, RUN, "train", wave),
-            "settle": lambda: _require(not wait_complete(store, ids, 0), "spans are missing"),
-            "summary": lambda: summarize_groups(store, RUN, "train", groups),
+            "settle": lambda: _require(not wait_ended(store, ended, 0), "spans are missing"),
             "build": build_wave,
         }
         for name, run in operations.items():

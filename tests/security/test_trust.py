@@ -27,7 +27,6 @@ from ltrain_collector.transfer.commands import export_requests, to_json_line
 from ltrain_collector.transfer.importing import import_files
 from ltrain_instrument.delivery.segment import Segment
 from ltrain_instrument.identity import Identity
-from ltrain_train.rollout import finished_rollouts
 from ltrain_train.store import open_service_provider
 from ltrain_train.store.service_key import ServiceKey
 from ltrain_transforms.datasets import derive
@@ -35,8 +34,7 @@ from ltrain_transforms.datasets.pipeline import DerivedTables
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.reports.waves import query_waves
 from ltrain_transforms.show.rollout import candidates, read_rollout
-from ltrain_transforms.source import Selection, read_spans, read_waves
-from ltrain_transforms.source.completeness import incomplete_rollouts
+from ltrain_transforms.source import Selection, read_spans, read_waves, wait_complete
 from ltrain_transforms.traces.sender_roles import trusted_senders
 
 NOON = 1_790_000_000_000_000_000
@@ -318,13 +316,11 @@ def test_readers_of_the_store_take_endings_from_runners_only(folder: Store) -> N
     forged_ending = is_span("ltrain.rollout")
     insert_otlp(folder, sent(scene, "none", forged_ending))
     rollout = attempt.rollout
-    assert finished_rollouts(folder, "demo", "train", 0) == {}
-    assert incomplete_rollouts(folder, [rollout]) == {rollout}
+    assert wait_complete(folder, [rollout], 0) == {rollout}
     assert folder.query("SELECT * FROM otel.rollouts").is_empty()
     true = Scene()
     whole(true, sample=1)
     insert_otlp(folder, sent(true, "service"))
-    assert len(finished_rollouts(folder, "demo", "train", 0)) == 1
     assert folder.query("SELECT outcome FROM otel.rollouts").rows() == [("ok",)]
     assert folder.query("SELECT source FROM otel.evaluations").rows() == [("runner",)]
 
@@ -341,7 +337,7 @@ def test_a_forged_attempt_takes_the_place_of_none(folder: Store) -> None:
     dataset = found.tables["executions"].filter(~pl.col("superseded"))
     assert set(dataset["execution_id"]) == {one.execution for one in scene.attempts}
     assert trained(found, attempt) == [[4, 5]]
-    assert incomplete_rollouts(folder, [attempt.rollout]) == set()
+    assert wait_complete(folder, [attempt.rollout], 0) == set()
 
 
 INVENTED = {
@@ -748,10 +744,10 @@ def test_no_agent_fills_up_what_the_gateway_still_owes(folder: Store) -> None:
     lie = lying(attempt)
     lie.emit("filler", "mine", {}, process="gateway")
     insert_otlp(folder, sent(Scene(attempts=[lie]), "none"))
-    assert incomplete_rollouts(folder, [attempt.rollout]) == {attempt.rollout}
+    assert wait_complete(folder, [attempt.rollout], 0) == {attempt.rollout}
     lie.spans = [gateway]
     insert_otlp(folder, sent(Scene(attempts=[lie]), "service"))
-    assert incomplete_rollouts(folder, [attempt.rollout]) == set()
+    assert wait_complete(folder, [attempt.rollout], 0) == set()
 
 
 def test_a_drop_names_the_scope_of_a_trusted_senders_span(folder: Store) -> None:

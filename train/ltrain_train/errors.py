@@ -24,6 +24,10 @@ class RolloutsFailed(LtrainError, RuntimeError):
     """Every rollout of a wave failed."""
 
 
+class WaveMismatch(LtrainError, RuntimeError):
+    """The dataset of a wave has other rollouts than its runner ran, or other outcomes of them."""
+
+
 class SpansMissing(LtrainError, RuntimeError):
     """The store lacks the ends of rollouts that the runner has recorded."""
 

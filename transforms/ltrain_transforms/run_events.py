@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from ltrain_transforms.alarms import DatasetFigures
+from ltrain_transforms.ended_rollout import EndedRollout
 
 Group = tuple[int, str]
 """Wave and task: the rollouts of a task in a wave are compared with each other."""
@@ -131,18 +132,26 @@ class Repeated(Event):
     event: Literal["repeated"] = "repeated"
     mode: str
     wave: int
-    time: int
-    """Unix time in ns."""
+    attempts: dict[str, int]
+    """The number of the last attempt of each rollout."""
 
 
 class Completed(Event):
-    """The groups that a wave is trained and evaluated on have ended."""
+    """The groups that a wave is trained and evaluated on have ended.
+
+    Report, alarms and dataset of the wave are of these rollouts, and the store has to have them.
+    """
 
     event: Literal["completed"] = "completed"
     mode: str
     wave: int
-    groups: tuple[Group, ...]
+    rollouts: tuple[EndedRollout, ...]
     """Those that were dispatched in an earlier wave included."""
+
+    @property
+    def groups(self) -> list[Group]:
+        """The groups of the rollouts."""
+        return sorted({(each.wave, each.task) for each in self.rollouts})
 
 
 class Evaluated(Event, Evaluation):

@@ -1,6 +1,7 @@
 """Scores of versions, paired differences, the choice of a metric and `--fail-under`."""
 
 import pytest
+from tests.train.runs.ends import ended
 
 from ltrain_train.errors import BadRun
 from ltrain_train.evaluation.comparison import (
@@ -10,7 +11,7 @@ from ltrain_train.evaluation.comparison import (
     VersionScores,
     choose_metric,
 )
-from ltrain_train.runs.wave_summary import CountedRollout, WaveSummary
+from ltrain_train.runs.wave_summary import WaveSummary
 from ltrain_transforms.recipe import CallReward, EvaluationReward
 
 METRIC = choose_metric(["reward"])
@@ -18,12 +19,12 @@ METRIC = choose_metric(["reward"])
 
 def scores_of(version: str, *rollouts: tuple[str, float | None], planned: int = 0) -> VersionScores:
     """Return the scores of rollouts: their task and reward, or None for an agent that failed."""
-    counted = [
-        CountedRollout(task, {} if reward is None else {"reward": reward})
-        for task, reward in rollouts
-    ]
-    ok = sum(reward is not None for _, reward in rollouts)
-    summary = WaveSummary({"ok": ok, "error": len(rollouts) - ok}, counted)
+    summary = WaveSummary(
+        [
+            ended(task, "error") if reward is None else ended(task, "ok", reward=reward)
+            for task, reward in rollouts
+        ]
+    )
     return VersionScores.from_summary(version, summary, METRIC, planned=planned or len(rollouts))
 
 
@@ -72,8 +73,8 @@ def test_the_metric_is_what_the_recipe_rewards_or_the_only_number() -> None:
     )
     metric = choose_metric(["reward", "tidy", "other"], None, rewards)
     assert metric.name == "reward + -0.5 tidy"
-    assert metric.score(CountedRollout("a", {"reward": 1.0, "tidy": 1.0, "other": 9.0})) == 0.5
-    assert metric.score(CountedRollout("a", {})) == 0.0
+    assert metric.score(ended("a", "ok", reward=1.0, tidy=1.0, other=9.0)) == 0.5
+    assert metric.score(ended("a", "error")) == 0.0
     assert choose_metric(["other"], None, rewards).name == "other"
     assert choose_metric(["reward", "other"], "other", rewards).weights == {"other": 1.0}
     assert choose_metric([]).name == "reward"

@@ -15,6 +15,7 @@ from opentelemetry.trace import NoOpTracer, Tracer
 from tests.otlp import insert_otlp, open_empty_store
 from tests.property_examples import examples
 from tests.security.test_trust import sent
+from tests.train.runs.ends import StoredEnds
 from tests.train.runs.journals import new_journal, record_wave
 from tests.transforms.conftest import MS, NOON, RECIPE, Scene
 
@@ -43,6 +44,7 @@ ROLLOUT = {"tasks": "t.jsonl", "agent": "a:b", "reward": "c:d", "rollouts_per_ta
 class Agents:
     """A fake runner, whose rollouts are already in the store."""
 
+    log: StoredEnds
     finished: list[set[str]] = field(default_factory=list)
     waves: list[list[str]] = field(default_factory=list)
     """The ids of the tasks of each dispatch."""
@@ -142,7 +144,7 @@ def start_run(
     test: Sequence[Task] = (),
 ) -> tuple[OnlineRun, Agents, list[Wave]]:
     """Return a run with an updater for each policy, its agents, and the waves that it will show."""
-    agents, shown = Agents(), list[Wave]()
+    agents, shown = Agents(StoredEnds(store)), list[Wave]()
     assert recipe.rollout is not None
     for each in learning:
         each.recipe = recipe.for_policy(each.policy)
@@ -383,7 +385,7 @@ def trained_groups(home: Path, journal: Journal) -> list[list[tuple[int, str]]]:
     for number in range(journal.updates):
         dataset = Dataset.open(home / "datasets" / "demo" / f"train-{number}")
         built = dataset.table("executions").select("wave", "task_id").unique().rows()
-        assert sorted(built) == sorted(journal.completed["train", number])
+        assert sorted(built) == journal.completed["train", number].groups
         groups.append(sorted(built))
     return groups
 
@@ -439,7 +441,7 @@ def test_a_run_that_is_killed_after_any_event_trains_every_group_once(tmp_path: 
             killed = Journal.load(folder)
             assert killed is not None
             agents = run(killed)
-            assert [sorted(killed.completed["train", wave]) for wave in range(3)] == expected
+            assert [killed.completed["train", wave].groups for wave in range(3)] == expected
             assert killed.finished and killed.updates == 3
             assert all(len(each) % 2 == 0 for each in agents.finished)
 

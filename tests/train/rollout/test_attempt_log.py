@@ -4,8 +4,17 @@ from pathlib import Path
 
 import pytest
 
+from ltrain_instrument.identity import Identity
 from ltrain_train.rollout.attempt_log import AttemptLog
-from ltrain_train.workers import Outcome
+from ltrain_train.workers import Outcome, RolloutResult
+
+
+def result(rollout: str, attempt: int, outcome: Outcome = Outcome.OK) -> RolloutResult:
+    identity = Identity(run="r", task="t", wave=3, rollout=rollout, attempt=attempt)
+    return RolloutResult(
+        identity=identity, outcome=outcome, reason="why", rewards={"reward": 0.5}, seconds=1.0,
+        llm_calls=1, spans=4,
+    )  # fmt: skip
 
 
 def test_an_attempt_number_is_never_reused(tmp_path: Path) -> None:
@@ -17,18 +26,23 @@ def test_an_attempt_number_is_never_reused(tmp_path: Path) -> None:
 def test_only_a_counted_outcome_finishes_a_rollout(tmp_path: Path) -> None:
     log = AttemptLog(tmp_path)
     for outcome in Outcome:
-        log.end(outcome.value, log.begin(outcome.value), outcome)
-    counted = {name: name for name in ("ok", "error", "timeout")}
-    assert log.finished == AttemptLog(tmp_path).finished == counted
+        log.end(result(outcome.value, log.begin(outcome.value), outcome))
+    assert log.finished == AttemptLog(tmp_path).finished
+    assert set(log.finished) == {"ok", "error", "timeout"}
+    for again in (log, AttemptLog(tmp_path)):
+        [infra] = again.ended(["infra", "never"])
+        assert (infra.outcome, infra.reason, infra.task, infra.wave) == ("infra", "why", "t", 3)
+        assert (infra.evaluations, infra.spans) == ({"reward": 0.5}, 4)
 
 
 def test_an_attempt_that_was_cut_off_takes_the_place_of_one_that_ended(tmp_path: Path) -> None:
     log = AttemptLog(tmp_path)
     for rollout in ("x", "y"):
-        log.end(rollout, log.begin(rollout), Outcome.OK)
+        log.end(result(rollout, log.begin(rollout)))
     log.begin("x")
     for each in (log, AttemptLog(tmp_path)):
-        assert (each.finished, each.unfinished) == ({"y": "ok"}, {"x"})
+        assert [*each.finished] == ["y"]
+        assert [end.rollout for end in each.ended(["x", "y"])] == ["y"]
 
 
 def test_a_truncated_last_line_is_ignored(tmp_path: Path) -> None:
@@ -50,6 +64,6 @@ def test_a_damaged_line_is_named_and_hides_no_other(
     first, second = file.read_bytes().splitlines()
     for damaged in (b"\xff" + first, first.replace(b"rollout", b"r\xffllout"), b"[1, {}"):
         file.write_bytes(damaged + b"}\n" + second + b"\n")
-        assert AttemptLog(tmp_path).begin("y") == 2
+        assert AttemptLog(tmp_path).begin("y") == 3, "the line may have been its second attempt"
         assert f"line 1 of {file} is damaged and ignored" in caplog.text
         caplog.clear()

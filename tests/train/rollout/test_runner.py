@@ -38,12 +38,12 @@ def test_every_rollout_of_a_wave_ends_with_its_own_id(
 def test_a_rollout_whose_last_attempt_was_cut_off_runs_again(
     runner: Start, task: Make, home: Path
 ) -> None:
-    started = runner("plain:solve")
     tasks = [task("a"), task("b")]
-    results = started.run("train", 0, tasks, 1, sampling={})
+    results = runner("plain:solve").run("train", 0, tasks, 1, sampling={})
     ended = [str(result.identity.rollout) for result in results]
     AttemptLog(home / "runs" / "r").begin(ended[0])  # a runner that was killed
-    [again] = started.run("train", 0, tasks, 1, sampling={}, finished=ended)
+    started = runner("plain:solve")
+    [again] = started.run("train", 0, tasks, 1, sampling={}, finished=started.log.finished)
     assert (again.identity.rollout, again.identity.attempt) == (ended[0], 3)
 
 

@@ -3,6 +3,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.train.runs.ends import ended
 from tests.train.runs.journals import record_wave
 
 from ltrain_train.errors import BadJournal
@@ -148,16 +149,16 @@ def test_open_groups_are_those_of_no_completed_training_wave(tmp_path: Path) -> 
     for mode, number in (("val", 0), ("train", 0), ("train", 1)):
         tasks = ("a", "b", f"c{number}")
         journal.add(Dispatched(mode=mode, wave=number, tasks=tasks))
-    journal.add(Completed(mode="val", wave=0, groups=((0, "a"), (0, "b"))))
-    journal.add(Completed(mode="train", wave=0, groups=((0, "a"), (0, "c0"))))
-    journal.add(Completed(mode="train", wave=1, groups=((0, "b"), (1, "b"))))
+    journal.add(Completed(mode="val", wave=0, rollouts=(ended("a"), ended("b"))))
+    journal.add(Completed(mode="train", wave=0, rollouts=(ended("a", reward=0.5), ended("c0"))))
+    journal.add(Completed(mode="train", wave=1, rollouts=(ended("b"), ended("b", wave=1))))
     again = opened(tmp_path)
     assert again == journal
     assert again.open_groups() == [(1, "a"), (1, "c1")]
-    journal.add(Repeated(mode="train", wave=1, time=7))
+    journal.add(Repeated(mode="train", wave=1, attempts={"1b": 7}))
     again = opened(tmp_path)
     assert again.open_groups() == [(0, "b"), (1, "a"), (1, "b"), (1, "c1")]
-    assert again.repeated == {("train", 1): 7}
+    assert again.repeated == {("train", 1): {"1b": 7}}
 
 
 def test_a_metric_that_is_no_number_is_kept(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 from tests.otlp import insert_otlp
 
 from ltrain_collector.store import Store
-from ltrain_transforms.source.completeness import incomplete_rollouts, wait_complete
+from ltrain_transforms.source.completeness import wait_complete
 
 
 def whole(scene: Any, sample: int, **more: Any) -> Any:
@@ -28,8 +28,8 @@ def test_what_is_unknown_open_or_lacks_spans_is_not(scene: Any, store: Store) ->
     opened.llm()
     insert_otlp(store, scene.request())
     ids = [lacking.rollout, opened.rollout, "unknown"]
-    assert incomplete_rollouts(store, ids) == set(ids)
-    assert incomplete_rollouts(store, []) == set()
+    assert wait_complete(store, ids, timeout=0) == set(ids)
+    assert wait_complete(store, [], timeout=0) == set()
 
 
 @pytest.mark.parametrize(("latest", "missing"), [("ok", False), (None, True)])
@@ -44,7 +44,7 @@ def test_the_latest_attempt_decides(
     if latest:
         second.close(latest)
     insert_otlp(store, scene.request())
-    assert bool(incomplete_rollouts(store, [first.rollout])) is missing
+    assert bool(wait_complete(store, [first.rollout], timeout=0)) is missing
 
 
 def test_it_waits_for_spans_that_are_late(scene: Any, store: Store) -> None:

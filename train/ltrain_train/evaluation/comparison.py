@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from ltrain_instrument.identity import Mode
 from ltrain_train.errors import BadRun
-from ltrain_train.runs import CountedRollout, WaveSummary, outcome_score
+from ltrain_train.runs import WaveSummary, outcome_score
+from ltrain_transforms.ended_rollout import EndedRollout
 from ltrain_transforms.recipe import Reward
 from ltrain_transforms.scores import Interval, mean, mean_interval, paired_differences
 
@@ -32,7 +33,7 @@ class Metric:
     weights: Mapping[str, float]
     """Weights of evaluations by name; the score is their weighted sum."""
 
-    def score(self, rollout: CountedRollout) -> float:
+    def score(self, rollout: EndedRollout) -> float:
         """Return the score of a rollout."""
         values = rollout.evaluations
         return sum(weight * values.get(name, 0.0) for name, weight in self.weights.items())

@@ -23,7 +23,7 @@ from ltrain_train.evaluation.comparison import (
 )
 from ltrain_train.evaluation.plan import EvaluatedVersion, EvaluationPlan
 from ltrain_train.processes import RunLock, free_port
-from ltrain_train.rollout import describe_failures, import_program, rollout_logs
+from ltrain_train.rollout import describe_failures, end_of, import_program, rollout_logs
 from ltrain_train.runs import (
     RunEnvironment,
     Services,
@@ -158,12 +158,12 @@ class _WaveRunner:
                 sampling={"temperature": plan.temperature},
                 on_result=count,
             )
-        ids = [str(result.identity.rollout) for result in results]
-        missing = settle(store, ids, plan.span_timeout, plan.trust)
+        ended = [end_of(each) for each in results]
+        missing = settle(store, ended, plan.span_timeout, plan.trust)
         if missing:
             _print(f"the store lacks spans of {len(missing)} rollouts of {version}")
         self._require_version(version)
-        return WaveSummary.from_results(results)
+        return WaveSummary(ended)
 
     def _require_version(self, version: EvaluatedVersion) -> None:
         """Check that the version alone answered the calls of its wave."""

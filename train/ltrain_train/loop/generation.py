@@ -138,13 +138,11 @@ class Generation(AbstractContextManager["Generation"]):
         if (mode, number) in self.journal.evaluated:
             return self.journal.evaluated[mode, number]
         versions = self.versions()
-        groups = self.journal.completed.get((mode, number))
-        if groups is None:
+        if (mode, number) not in self.journal.completed:
             training = mode == "train"
-            found = self._run_groups(number) if training else self._run_held_out(mode, number)
-            groups = tuple(found)
+            groups = self._run_groups(number) if training else self._run_held_out(mode, number)
             self.waves.complete(mode, number, groups)
-        evaluated = self._evaluate(mode, number, versions, groups)
+        evaluated = self._evaluate(mode, number, versions)
         self.journal.add(evaluated)
         if mode == "train":
             self._add_scores(evaluated)
@@ -237,23 +235,16 @@ class Generation(AbstractContextManager["Generation"]):
         if not self.rollout.refill_tasks:
             return 0
         tasks = self.journal.dispatched("train", number)
-        summary = self._settle("train", [(number, task) for task in tasks])
+        summary = self.waves.summarize("train", [(number, task) for task in tasks])
         if not summary.outcomes.get("ok"):
             return 0
         refill = Refill(self.rollout.tasks_per_wave, self.rollout.refill_tasks)
         scores = (group_scores(rewards, summary.counted) for rewards in self.rewards.values())
         return min(refill.missing({task: each.get(task, []) for task in tasks}) for each in scores)
 
-    def _settle(self, mode: Mode, groups: Sequence[Group]) -> WaveSummary:
-        """Return the summary of groups, when their spans are in the store."""
+    def _evaluate(self, mode: Mode, number: int, versions: Mapping[str, int]) -> Evaluated:
         with self._phases.measure("settle"):
-            self.waves.settle(mode, groups)
-        return self.waves.summarize(mode, groups)
-
-    def _evaluate(
-        self, mode: Mode, number: int, versions: Mapping[str, int], groups: Sequence[Group]
-    ) -> Evaluated:
-        summary = self._settle(mode, groups)
+            summary = self.waves.settle(mode, number)
         evaluations = summary.evaluations
         if summary.rollouts and not summary.outcomes.get("ok"):
             self._report_failed(mode, number, summary)

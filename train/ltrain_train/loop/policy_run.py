@@ -1,13 +1,15 @@
 """One policy of an online run: a wave's dataset is built, trained on, published and recorded."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 from ltrain_collector.store import Store
-from ltrain_train.errors import NotFinite
+from ltrain_train.errors import NotFinite, WaveMismatch
 from ltrain_train.publishing import best_version, prune_versions, read_scores
 from ltrain_train.runs import (
     Group,
@@ -24,6 +26,7 @@ from ltrain_train.runs import (
 from ltrain_train.updates import Update, Updater
 from ltrain_transforms.alarms import read_figures, rule_means
 from ltrain_transforms.datasets import Dataset, build, dataset_folder
+from ltrain_transforms.ended_rollout import EndedRollout
 from ltrain_transforms.policy_file import read_base_digests
 from ltrain_transforms.policy_lineage import Lineage
 from ltrain_transforms.recipe import Recipe
@@ -34,6 +37,9 @@ group are equal, as they are for a good policy."""
 
 MAX_UNDONE = 3
 """Undone updates in a row that end the run: the next ones would not go better."""
+
+NAMED = 3
+"""Rollouts that the error names."""
 
 
 @dataclass(slots=True)
@@ -165,15 +171,17 @@ class PolicyRun:
         options |= self._selection(number)
         with self.updater.phases.measure("build"):
             lineage = self._lineage()
-            return retry_store(
+            dataset = retry_store(
                 lambda: build(self.store, self.recipe, out, lineage=lineage, **options)
             )
+            require_rollouts(dataset, self.journal.completed["train", number].rollouts)
+            return dataset
 
     def _selection(self, number: int) -> dict[str, Any]:
         """Return how a build selects the groups of a wave: as the wave, if they are all of it."""
-        groups = self.journal.completed["train", number]
+        groups = self.journal.completed["train", number].groups
         whole: list[Group] = [(number, task) for task in self.journal.dispatched("train", number)]
-        if sorted(groups) == sorted(whole):
+        if groups == sorted(whole):
             return {"wave": number}
         return {"groups": sorted(f"{wave}/{task}" for wave, task in groups)}
 
@@ -186,3 +194,37 @@ class PolicyRun:
         in_use = {self.version, updater.learner.base}
         keep = self.recipe.train.keep_versions
         prune_versions(updater.policies, self.name, runs, keep=keep, in_use=in_use)
+
+
+def require_rollouts(dataset: Dataset, rollouts: Collection[EndedRollout]) -> None:
+    """Check that each rollout of a wave is compared or dropped, with the outcome that it had.
+
+    Raises:
+        WaveMismatch: when the dataset lacks a rollout, has another one, or another outcome of one.
+    """
+    known = {f"{each.rollout}.{each.attempt}": each.outcome for each in rollouts}
+    # agents may make rollouts up; the dataset drops those
+    latest = dataset.scan("executions").filter("dispatched", ~pl.col("superseded"))
+    built = dict(latest.select("execution_id", "outcome").collect().iter_rows())
+    transitions = dataset.scan("transitions").select("execution_id").unique().collect()
+    dropped = dataset.drops.filter(stage="executions")["id"]
+    accounted = {*transitions["execution_id"], *dropped}
+    faults = {
+        "it lacks": known.keys() - built.keys(),
+        "it has, and the run has not,": built.keys() - known.keys(),
+        "the outcome differs of": {
+            each for each in known.keys() & built.keys() if known[each] != built[each]
+        },
+        "they are neither compared nor dropped:": (known.keys() & built.keys()) - accounted,
+    }
+    if found := [f"{what} {_name(ids)}" for what, ids in faults.items() if ids]:
+        raise WaveMismatch(
+            f"Dataset {dataset.id} does not have the {len(known)} rollouts of its wave: "
+            f"{'; '.join(found)}. Run the same command again; if that does not help, report it."
+        )
+
+
+def _name(ids: Iterable[str]) -> str:
+    first, *others = sorted(ids)
+    named = ", ".join([first, *others[: NAMED - 1]])
+    return f"{named} and {len(others) + 1 - NAMED} more" if len(others) >= NAMED else named

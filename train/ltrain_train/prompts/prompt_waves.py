@@ -106,9 +106,8 @@ class PromptWaves:
 
     def _evaluate(self, wave: PromptWave, seconds: float) -> None:
         mode, number, waves = wave.mode, wave.number, self.waves
-        groups = sorted((number, task.id) for task in wave.tasks)
-        waves.settle(mode, groups)
-        summary, rewards = waves.summarize(mode, groups), waves.recipe.reward
+        waves.complete(mode, number, sorted((number, task.id) for task in wave.tasks))
+        summary, rewards = waves.settle(mode, number), waves.recipe.reward
         if not summary.counted or not (summary.outcomes.get("ok") or waves.any_ok()):
             raise waves.fail(mode, number, summary)
         scores = task_scores(rewards, summary.counted)
@@ -122,7 +121,6 @@ class PromptWaves:
             "seconds": {"generate": round(seconds, 2)},
         }
         evaluated = waves.evaluated(mode, number, summary, **own)
-        waves.complete(mode, number, groups)
         self.journal.add(evaluated)
         if mode == "train":
             self.journal.add(Trained(policy=self.policy, wave=number, changed=False))

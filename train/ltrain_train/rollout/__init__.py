@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 from ltrain_instrument.face import open_face
 
 if TYPE_CHECKING:
-    from ltrain_train.rollout.attempt_log import AttemptLog
+    from ltrain_train.rollout.attempt_log import AttemptLog, end_of
     from ltrain_train.rollout.executor import RunnerEnvironment, rollout_logs
-    from ltrain_train.rollout.failures import Failure, describe_failures, find_failures
-    from ltrain_train.rollout.finished import check_leases, finished_rollouts
+    from ltrain_train.rollout.failures import describe_failures
+    from ltrain_train.rollout.other_runners import check_leases
     from ltrain_train.rollout.program import AgentProgram
     from ltrain_train.rollout.rewards import (
         ChatModel,

@@ -16,7 +16,6 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from ltrain_collector.access import AttemptKey
 from ltrain_instrument import attributes
-from ltrain_instrument.files import path_component
 from ltrain_instrument.identity import Identity
 from ltrain_instrument.prompts import Prompt
 from ltrain_train.attempt_services import NO_LEASE, Lease
@@ -102,16 +101,17 @@ class Attempts:
         program: AgentProgram,
         environment: RunnerEnvironment,
         terms: WaveTerms,
+        log: AttemptLog,
         *,
         provider: TracerProvider,
         client: GatewayClient,
         scorer: Scorer,
         store_keys: StoreKeys | None = None,
     ) -> None:
-        self._program, self._environment, self._terms = program, environment, terms
+        self._program, self._environment = program, environment
+        self._terms, self._log = terms, log
         self._span_writer, self._client = SpanWriter(provider), client
         self._scorer, self._store_keys = scorer, store_keys
-        self.log = AttemptLog(environment.home / "runs" / path_component(environment.run))
         self._key_seconds = program.wall_seconds + CLOSE_GRACE
         self._lock = threading.Lock()
         self._open: set[str] = set()
@@ -124,7 +124,7 @@ class Attempts:
             lease: the services of the attempt, which `close` and `cancel` release.
         """
         assert rollout.identity.rollout is not None
-        number = self.log.begin(rollout.identity.rollout)
+        number = self._log.begin(rollout.identity.rollout)
         identity = replace(rollout.identity, attempt=number)
         prompts = self._terms.prompts
         key = self._sign_key(identity, self._key_seconds)
@@ -278,8 +278,7 @@ class Attempts:
             digests={name: value for name, value in digests.items() if value},
             contents=contents,
         )
-        self.log.end(str(identity.rollout), identity.attempt or 0, result.outcome)
-        return RolloutResult(
+        closed = RolloutResult(
             identity=identity,
             outcome=result.outcome,
             reason=result.reason,
@@ -287,7 +286,10 @@ class Attempts:
             seconds=seconds,
             llm_calls=calls.llm_calls,
             tokens=calls.tokens,
+            spans=running.spans.spans + calls.spans,
         )
+        self._log.end(closed)
+        return closed
 
 
 def apply_service_fault(running: RunningAttempt, result: AttemptResult) -> AttemptResult:

@@ -2,11 +2,10 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
-from ltrain_train.workers import Outcome, RolloutResult
+from ltrain_transforms.ended_rollout import EndedRollout
 
 MAX_REASON_CHARACTERS = 300
 _VARIABLE_PART = re.compile(r"0x[0-9a-f]+|[0-9a-f]{16,}|\d+(?:\.\d+)?")
@@ -15,33 +14,7 @@ _LOG_TAIL = 1 << 20
 """Bytes at the end of a worker's log that are searched for a reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """The end of a rollout that is not `ok`."""
-
-    rollout: str
-    attempt: int
-    task: str
-    outcome: str
-    reason: str
-
-
-def find_failures(results: Iterable[RolloutResult]) -> list[Failure]:
-    """Return the ends of the rollouts that are not `ok`."""
-    return [
-        Failure(
-            rollout=str(result.identity.rollout),
-            attempt=result.identity.attempt or 0,
-            task=str(result.identity.task),
-            outcome=result.outcome.value,
-            reason=result.reason,
-        )
-        for result in results
-        if result.outcome is not Outcome.OK
-    ]
-
-
-def describe_failures(failures: Sequence[Failure], rollouts: int, logs: Path) -> str:
+def describe_failures(failures: Sequence[EndedRollout], rollouts: int, logs: Path) -> str:
     """Return the commonest reason of `failures`, one or more, with an example and its log.
 
     Args:
@@ -59,11 +32,11 @@ def describe_failures(failures: Sequence[Failure], rollouts: int, logs: Path) ->
     )
 
 
-def _kind(failure: Failure) -> tuple[str, str]:
+def _kind(failure: EndedRollout) -> tuple[str, str]:
     return failure.outcome, _VARIABLE_PART.sub("#", failure.reason)
 
 
-def _find_log(logs: Path, failure: Failure) -> Path | None:
+def _find_log(logs: Path, failure: EndedRollout) -> Path | None:
     """Return the log of the command, or the worker's log with the reason, or the newest one."""
     command = logs / f"{failure.rollout}.{failure.attempt}.log"
     if command.exists():

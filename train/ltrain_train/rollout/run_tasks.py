@@ -4,27 +4,27 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from ltrain_collector.dsn import Server, parse_dsn
 from ltrain_instrument import settings
-from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.identity import Mode
 from ltrain_train.gateway import GatewayClient
 from ltrain_train.processes import RunLock, run_lock
-from ltrain_train.rollout.attempt_log import AttemptLog
+from ltrain_train.rollout.attempt_log import AttemptLog, end_of
 from ltrain_train.rollout.executor import RunnerEnvironment, rollout_logs
-from ltrain_train.rollout.failures import Failure, describe_failures, find_failures
-from ltrain_train.rollout.finished import check_leases, finished_rollouts
+from ltrain_train.rollout.failures import describe_failures
+from ltrain_train.rollout.other_runners import check_leases
 from ltrain_train.rollout.program import AgentProgram
 from ltrain_train.rollout.runner import Runner
 from ltrain_train.rollout.runs import Run, open_run
 from ltrain_train.rollout.tasks import Task, load_tasks, tasks_digest
 from ltrain_train.store import home_secret, require_own_store
 from ltrain_train.workers import COUNTED_OUTCOMES, Outcome, RolloutResult, WaveResult
+from ltrain_transforms.ended_rollout import EndedRollout
 
 WAVE = 0
 
@@ -66,9 +66,9 @@ class RolloutSummary:
         return not self.failures and self.skipped.keys() <= {Outcome.OK}
 
     @property
-    def failures(self) -> list[Failure]:
+    def failures(self) -> list[EndedRollout]:
         """The rollouts of this process that are not ok."""
-        return find_failures(self.results)
+        return [end_of(each) for each in self.results if each.outcome is not Outcome.OK]
 
     def table(self) -> str:
         """Return the summary as a few lines of text."""
@@ -125,7 +125,7 @@ def _run_locked(
     options: TaskRun, name: str, tasks: list[Task], home: Path, lock: RunLock
 ) -> RolloutSummary:
     run = open_run(home / "runs", name, _comparable_options(options, tasks))
-    finished = _find_finished(run, options.mode)
+    finished = _find_finished(run)
     secret = home_secret(home)
     require_own_store(home)
     with closing(GatewayClient(options.gateway, secret)) as client:
@@ -171,22 +171,12 @@ def _comparable_options(options: TaskRun, tasks: list[Task]) -> dict[str, str | 
     }
 
 
-def _find_finished(run: Run, mode: Mode) -> dict[str, str]:
-    """Return the outcomes of finished rollouts in the attempt log, and in the store if it answers.
-
-    They are by rollout id.
-    """
+def _find_finished(run: Run) -> dict[str, str]:
+    """Return the outcomes of the rollouts that an earlier process finished, by rollout id."""
     log = AttemptLog(run.folder) if run.resumed else None
     if log or _is_store_shared():  # to import the store takes a second
         check_leases(None, run.name, log, rename="with --run")
-    if log is None:
-        return {}
-    from ltrain_collector.store import Store
-
-    with suppress(LtrainError), Store.open() as store:
-        stored = finished_rollouts(store, run.name, mode, WAVE)
-        return {name: stored[name] for name in stored.keys() - log.unfinished} | log.finished
-    return log.finished
+    return {name: each.outcome for name, each in log.finished.items()} if log else {}
 
 
 def _is_store_shared() -> bool:

@@ -23,6 +23,7 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import Self
 
+from ltrain_instrument.files import path_component
 from ltrain_instrument.identity import Identity, Mode
 from ltrain_instrument.prompts import Prompt
 from ltrain_train.attempt_services import ServicePool
@@ -30,6 +31,7 @@ from ltrain_train.errors import RunStopped
 from ltrain_train.gateway import GatewayClient
 from ltrain_train.policy import Policies, current_prompts
 from ltrain_train.rollout.attempt_limits import POLL, Concurrency, GatewayWatch, TimeLimits
+from ltrain_train.rollout.attempt_log import AttemptLog
 from ltrain_train.rollout.attempts import Attempts, ClosedAttempt, RunningAttempt, WaveTerms
 from ltrain_train.rollout.executor import RunnerEnvironment, next_rollout, open_executor
 from ltrain_train.rollout.open_rollouts import Group, OpenRollouts
@@ -81,6 +83,7 @@ class Runner(ExitStack):
         """Attempts that were in flight when a wave was stopped."""
         self._executor: Executor | None = None
         self._open = OpenRollouts()
+        self.log = AttemptLog(home / "runs" / path_component(environment.run))
         self._limits = TimeLimits(program.wall_seconds)
         self._concurrency = Concurrency(program.most_attempts if program.adapts else 0)
         self._stopped = threading.Event()
@@ -157,7 +160,7 @@ class Runner(ExitStack):
             mode: `train`, `val` or another mode of the rollouts.
             sampling: sampling parameters that the gateway imposes on the agent's calls.
             policy_sampling: those of calls of certain policies, in place of `sampling`.
-            finished: ids of ended rollouts, which run only if a later attempt was cut off.
+            finished: ids of ended rollouts, which do not run.
             prompts: versions that the agent reads in place of the current ones, by name.
 
         Raises:
@@ -173,6 +176,7 @@ class Runner(ExitStack):
                 dict(policy_sampling or {}),
                 current_prompts(Policies(environment.home)) | dict(prompts or {}),
             ),
+            self.log,
             provider=self._provider,
             client=self._client,
             scorer=self._scorer,
@@ -181,7 +185,7 @@ class Runner(ExitStack):
         planned = list(plan_rollouts(environment.run, mode, wave, tasks, rollouts_per_task))
         if self._store_keys is not None:
             self._store_keys.send_earlier_leftovers(rollout.identity for rollout in planned)
-        self._open.add(attempts, planned, set(finished) - attempts.log.unfinished)
+        self._open.add(attempts, planned, finished)
 
     def wait(
         self, *, enough_groups: int | None = None, on_result: OnResult | None = None

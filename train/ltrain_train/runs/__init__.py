@@ -54,11 +54,9 @@ if TYPE_CHECKING:
     from ltrain_train.runs.retry import retry_load, retry_store, store_is_away
     from ltrain_train.runs.services import GATEWAY_START_TIMEOUT, Services, is_starting, responds
     from ltrain_train.runs.wave_summary import (
-        CountedRollout,
         WaveSummary,
         group_scores,
         outcome_score,
-        summarize_groups,
         task_scores,
     )
     from ltrain_train.runs.waves import WaveRun, settle

@@ -1,7 +1,6 @@
 """The life of a wave of rollouts: recorded, dispatched, settled in the store, and summarized."""
 
 import logging
-import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +12,13 @@ from ltrain_instrument.identity import Mode, rollout_id
 from ltrain_instrument.prompts import Prompt
 from ltrain_train.errors import RolloutsFailed, SpansMissing
 from ltrain_train.gateway import OUTAGE_TIMEOUT
-from ltrain_train.rollout import Runner, Task, describe_failures, finished_rollouts
+from ltrain_train.rollout import Runner, Task, describe_failures
 from ltrain_train.runs.journal import Completed, Dispatched, Evaluated, Group, Journal, Repeated
 from ltrain_train.runs.retry import retry_store
-from ltrain_train.runs.wave_summary import WaveSummary, summarize_groups
+from ltrain_train.runs.wave_summary import WaveSummary
+from ltrain_transforms.ended_rollout import EndedRollout
 from ltrain_transforms.recipe import Recipe, Rollout
-from ltrain_transforms.source import wait_closed, wait_complete
+from ltrain_transforms.source import wait_ended
 from ltrain_transforms.traces import sender_roles
 
 NOTICE = 10.0
@@ -48,36 +48,38 @@ def _rollout(recipe: Recipe) -> Rollout:
 
 
 def settle(
-    store: Store, rollouts: Collection[str], timeout: float, trust: Sequence[str]
+    store: Store, rollouts: Sequence[EndedRollout], timeout: float, trust: Sequence[str]
 ) -> set[str]:
     """Wait until the spans of ended rollouts are in the store; return the rollouts that lack some.
 
-    The spans that close the rollouts, which are the runner's own, are waited for as long as an
+    The spans that the runner has counted, its own and the gateway's, are waited for as long as an
     outage may last.
 
     Args:
         timeout: maximum seconds for the other spans.
 
     Raises:
-        SpansMissing: when a closing span has not arrived.
+        SpansMissing: when a span that the runner has counted has not arrived.
     """
     senders = sender_roles.trusted_senders(trust)
-    missing = retry_store(lambda: wait_complete(store, rollouts, min(timeout, NOTICE), senders))
+    missing = retry_store(lambda: wait_ended(store, rollouts, min(timeout, NOTICE), senders))
     if not missing:
         return missing
+    late = [each for each in rollouts if each.rollout in missing]
     collector = settings.OTLP_ENDPOINT.read()
     _logger.warning(
         "ltrain: waiting for spans of %d of %d rollouts, which the collector at %s has not stored",
         *(len(missing), len(rollouts), collector),
     )
-    still_open = retry_store(lambda: wait_closed(store, missing, OUTAGE_TIMEOUT, senders))
-    if still_open:
+    lacking = retry_store(lambda: wait_ended(store, late, OUTAGE_TIMEOUT, senders, whole=False))
+    if lacking:
         raise SpansMissing(
-            f"The store lacks the ends of {len(still_open)} of {len(rollouts)} rollouts after "
+            f"The store lacks spans of {len(lacking)} of {len(rollouts)} rollouts after "
             f"{OUTAGE_TIMEOUT:.0f} s: the collector at {collector} has not stored them. Check that "
-            "it runs and that its disk has room, and run the same command again."
+            "it runs and that its disk has room, and run the same command again. If the store has "
+            "lost them, start another run with another source.run."
         )
-    return retry_store(lambda: wait_complete(store, missing, timeout, senders))
+    return retry_store(lambda: wait_ended(store, late, timeout, senders))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,34 +113,39 @@ class WaveRun:
         prompts: Mapping[str, Prompt] | None = None,
     ) -> None:
         """Dispatch the rollouts of a wave's tasks; finished rollouts do not run again."""
-        run, trust = self.journal.run, self.trust
-        since = self.journal.repeated.get((mode, number), 0)
-        stored = retry_store(
-            lambda: finished_rollouts(self.store, run, mode, number, trust, since=since)
-        )
+        repeated = self.journal.repeated.get((mode, number), {})
+        ended = self.runner.log.ended(self._ids(mode, [(number, task.id) for task in tasks]))
         self.runner.dispatch(
             mode,
             number,
             tasks,
             self._samples(mode),
             **imposed_sampling(self.recipe, mode),
-            finished=stored.keys() & set(self._ids(mode, [(number, task.id) for task in tasks])),
+            finished={
+                each.rollout
+                for each in WaveSummary(ended).counted
+                if each.attempt > repeated.get(each.rollout, 0)
+            },
             prompts=prompts,
         )
 
-    def settle(self, mode: Mode, groups: Collection[Group]) -> None:
-        """Wait until the spans of the groups are in the store."""
-        timeout = self.recipe.train.span_timeout
-        settle(self.store, self._ids(mode, groups), timeout, self.trust)
-
     def summarize(self, mode: Mode, groups: Collection[Group]) -> WaveSummary:
-        """Return the summary of groups, whose spans are in the store."""
-        run, trust, chosen = self.journal.run, self.trust, set(groups)
-        return retry_store(lambda: summarize_groups(self.store, run, mode, chosen, trust))
+        """Return the summary of the rollouts of groups that have ended."""
+        return WaveSummary(self.runner.log.ended(self._ids(mode, groups)))
 
     def complete(self, mode: Mode, number: int, groups: Collection[Group]) -> None:
-        """Record that the groups of a wave have ended."""
-        self.journal.add(Completed(mode=mode, wave=number, groups=tuple(groups)))
+        """Record that the groups of a wave have ended, and how each rollout ended."""
+        ids = self._ids(mode, groups)
+        ended = self.runner.log.ended(ids)
+        if len(ended) < len(ids):
+            raise RuntimeError(f"{len(ids) - len(ended)} rollouts of {mode} {number} have no end")
+        self.journal.add(Completed(mode=mode, wave=number, rollouts=tuple(ended)))
+
+    def settle(self, mode: Mode, number: int) -> WaveSummary:
+        """Return the summary of a completed wave, when its spans are in the store."""
+        rollouts = self.journal.completed[mode, number].rollouts
+        settle(self.store, rollouts, self.recipe.train.span_timeout, self.trust)
+        return WaveSummary(rollouts)
 
     def evaluated(self, mode: Mode, number: int, summary: WaveSummary, **more: Any) -> Evaluated:
         """Return the event of a summarized wave.
@@ -169,7 +176,8 @@ class WaveRun:
 
     def fail(self, mode: Mode, number: int, summary: WaveSummary) -> RolloutsFailed:
         """Record that the rollouts of a wave do not count, and return the error."""
-        self.journal.add(Repeated(mode=mode, wave=number, time=time.time_ns()))
+        attempts = {each.rollout: each.attempt for each in summary.ended}
+        self.journal.add(Repeated(mode=mode, wave=number, attempts=attempts))
         return RolloutsFailed(
             f"Every rollout of wave {mode} {number} failed, so nothing can be learned from it. "
             f"{self.describe_failures(summary)}\nFix the cause; the same command then tries these "

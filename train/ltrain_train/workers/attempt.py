@@ -140,6 +140,8 @@ class RolloutResult:
     """Calls that the gateway answered."""
     tokens: int = 0
     """Tokens that the policy sampled in them."""
+    spans: int = 0
+    """Spans that the runner and the gateway ended for the attempt, without their reports."""
 
 
 class WaveResult(list[RolloutResult]):

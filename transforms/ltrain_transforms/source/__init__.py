@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from ltrain_transforms.source import trained_calls
     from ltrain_transforms.source.batches import SPANS_PER_BATCH, plan_batches
     from ltrain_transforms.source.call_keys import related_traces
-    from ltrain_transforms.source.completeness import wait_closed, wait_complete
+    from ltrain_transforms.source.completeness import wait_complete, wait_ended
     from ltrain_transforms.source.empty_selection import empty_selection, explain_query_errors
     from ltrain_transforms.source.reader import (
         ExecutionBatch,

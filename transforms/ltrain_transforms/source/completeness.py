@@ -12,6 +12,7 @@ import polars as pl
 
 from ltrain_collector.store import Store
 from ltrain_instrument import attributes
+from ltrain_transforms.ended_rollout import EndedRollout
 from ltrain_transforms.traces import Role, sender_roles
 
 POLL_SECONDS = 0.1
@@ -51,76 +52,78 @@ def wait_complete(
     Returns:
         The ids of rollouts that are still incomplete: not closed, or with missing spans.
     """
-    return _wait_until(incomplete_rollouts, store, rollouts, timeout, trust)
+    return _wait_until(lambda batch: _incomplete(store, batch, trust), rollouts, timeout)
 
 
-def wait_closed(
+def wait_ended(
     store: Store,
-    rollouts: Collection[str],
+    rollouts: Collection[EndedRollout],
     timeout: float,
     trust: Sequence[str] = sender_roles.TRUSTED,
+    *,
+    whole: bool = True,
 ) -> set[str]:
-    """Wait at most `timeout` seconds until the spans that close `rollouts` are in `store`.
+    """Wait at most `timeout` seconds until the spans of `rollouts` are in `store`.
+
+    Args:
+        whole: wait for all spans that a process reported to have ended, and not only for those
+            that the runner has counted.
 
     Returns:
-        The ids of rollouts whose latest attempt is not closed.
+        The ids of rollouts whose last attempt is not closed in `store`, has fewer spans of trusted
+        senders than its runner and its gateway ended for it, or lacks reported spans.
     """
-    return _wait_until(open_rollouts, store, rollouts, timeout, trust)
+    known = pl.DataFrame(
+        [(each.rollout, str(each.attempt), each.spans) for each in rollouts],
+        {"rollout_id": pl.String, "attempt": pl.String, "spans": pl.Int64},
+        orient="row",
+    )
 
+    def find_missing(batch: list[str]) -> set[str]:
+        attempts = _attempts(store, batch, trust).join(known, ("rollout_id", "attempt"))
+        arrived = attempts.filter(
+            "closed", pl.col("own_seen") >= pl.col("spans"), pl.col("all_seen") | (not whole)
+        )
+        return set(batch).difference(arrived["rollout_id"])
 
-def incomplete_rollouts(
-    store: Store, rollouts: Collection[str], trust: Sequence[str] = sender_roles.TRUSTED
-) -> set[str]:
-    """Return the rollouts whose latest attempt is not closed or lacks spans."""
-    return _missing(store, rollouts, trust, pl.col("closed") & pl.col("all_seen"))
-
-
-def open_rollouts(
-    store: Store, rollouts: Collection[str], trust: Sequence[str] = sender_roles.TRUSTED
-) -> set[str]:
-    """Return the rollouts whose latest attempt is not closed."""
-    return _missing(store, rollouts, trust, pl.col("closed"))
+    return _wait_until(find_missing, known["rollout_id"].to_list(), timeout)
 
 
 def _wait_until(
-    find_missing: Callable[[Store, set[str], Sequence[str]], set[str]],
-    store: Store,
-    rollouts: Collection[str],
-    timeout: float,
-    trust: Sequence[str],
+    find_missing: Callable[[list[str]], set[str]], rollouts: Collection[str], timeout: float
 ) -> set[str]:
     deadline = time.monotonic() + timeout
-    missing = find_missing(store, set(rollouts), trust)
-    while missing and time.monotonic() < deadline:
+    missing = set(rollouts)
+    while True:
+        ids = sorted(missing)
+        batches = range(0, len(ids), ROLLOUTS_PER_QUERY)
+        found = (find_missing(ids[begin : begin + ROLLOUTS_PER_QUERY]) for begin in batches)
+        missing = set[str]().union(*found)
+        if not missing or time.monotonic() >= deadline:
+            return missing
         time.sleep(POLL_SECONDS)
-        missing = find_missing(store, missing, trust)
-    return missing
 
 
-def _missing(
-    store: Store, rollouts: Collection[str], trust: Sequence[str], has_arrived: pl.Expr
-) -> set[str]:
-    """Return the rollouts whose latest attempt has not arrived."""
-    ids = sorted(rollouts)
-    batches = (
-        ids[begin : begin + ROLLOUTS_PER_QUERY] for begin in range(0, len(ids), ROLLOUTS_PER_QUERY)
-    )
-    arrived = [_latest_attempts(store, batch, trust).filter(has_arrived) for batch in batches]
-    return set(ids).difference(*(frame["rollout_id"] for frame in arrived))
+def _incomplete(store: Store, rollouts: list[str], trust: Sequence[str]) -> set[str]:
+    """Return the rollouts whose latest attempt is not closed or lacks spans."""
+    # an attempt that no runner dispatched supersedes no other
+    dispatched = _attempts(store, rollouts, trust).filter("dispatched").sort("start")
+    whole = dispatched.group_by("rollout_id").last().filter("closed", "all_seen")
+    return set(rollouts).difference(whole["rollout_id"])
 
 
-def _latest_attempts(store: Store, rollouts: list[str], trust: Sequence[str]) -> pl.DataFrame:
-    """Return for the latest attempt at each rollout whether it is closed and has all spans."""
+def _attempts(store: Store, rollouts: list[str], trust: Sequence[str]) -> pl.DataFrame:
+    """Return for each attempt at the rollouts whether it is closed and has all spans."""
     sql = _ARRIVED.format(
         runner=sender_roles.role_condition(Role.RUNNER, trust),
         trusted=sender_roles.sender_condition(trust),
     )
     reports = store.query(sql, {"rollouts": rollouts})
-    attempts = reports.group_by("rollout_id", "attempt").agg(
+    own = pl.col("trusted").cast(bool)
+    return reports.group_by("rollout_id", "attempt").agg(
         all_seen=(pl.col("seen") >= pl.col("expected")).all(),
+        own_seen=pl.col("seen").filter(own).sum(),
         closed=pl.col("closed").cast(bool).any(),
         start=pl.col("start").min(),
         dispatched=pl.col("dispatched").cast(bool).any(),
     )
-    # an attempt that no runner dispatched supersedes no other
-    return attempts.filter("dispatched").sort("start").group_by("rollout_id").last()

@@ -90,7 +90,7 @@ def check_rollouts(
     assert used == trained
     stored = Counter((row[0], row[1]) for row in executions.iter_rows())
     assert fates == stored, "in = out + drops"
-    completed = [groups for (mode, _), groups in journal.completed.items() if mode == "train"]
+    completed = [wave.groups for (mode, _), wave in journal.completed.items() if mode == "train"]
     planned = {
         rollout_id(journal.run, "train", wave, task, sample)
         for groups in completed

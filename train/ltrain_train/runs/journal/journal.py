@@ -61,10 +61,10 @@ class Journal:
     finished: bool = field(default=False, compare=False)
     waves: list[Wave] = field(default_factory=list, compare=False)
     """The recorded waves of all policies, in order."""
-    completed: dict[Place, tuple[Group, ...]] = field(default_factory=dict, compare=False)
-    """The groups of each wave whose rollouts have ended."""
-    repeated: dict[Place, int] = field(default_factory=dict, compare=False)
-    """When (Unix ns) every rollout of a wave had failed: its earlier attempts do not count."""
+    completed: dict[Place, Completed] = field(default_factory=dict, compare=False)
+    """The waves whose rollouts have ended."""
+    repeated: dict[Place, dict[str, int]] = field(default_factory=dict, compare=False)
+    """The last attempts, by rollout, of a wave that failed: they do not count."""
     evaluated: dict[Place, Evaluated] = field(default_factory=dict, compare=False)
     chosen: dict[str, int] = field(default_factory=dict, compare=False)
     """The earlier version of each policy that is served in place of the latest."""
@@ -111,8 +111,8 @@ class Journal:
 
     def open_groups(self) -> list[Group]:
         """Return the training groups that are in no completed wave, as they were dispatched."""
-        waves = (groups for (mode, _), groups in self.completed.items() if mode == "train")
-        completed = {group for groups in waves for group in groups}
+        waves = (wave for (mode, _), wave in self.completed.items() if mode == "train")
+        completed = {group for wave in waves for group in wave.groups}
         return [
             (event.wave, task)
             for event in self.events
@@ -162,10 +162,10 @@ class Journal:
         self.finished = isinstance(event, Finished)
         match event:
             case Repeated():
-                self.repeated[event.mode, event.wave] = event.time
+                self.repeated[event.mode, event.wave] = event.attempts
                 self.completed.pop((event.mode, event.wave), None)
             case Completed():
-                self.completed[event.mode, event.wave] = event.groups
+                self.completed[event.mode, event.wave] = event
             case Evaluated():
                 self.evaluated[event.mode, event.wave] = event
                 if event.mode != "train":

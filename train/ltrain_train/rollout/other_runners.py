@@ -1,30 +1,15 @@
-"""Finds in the store which rollouts of a wave are finished, and which another runner runs."""
+"""Finds in the store which attempts of a run another runner has open."""
 
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from ltrain_instrument.attributes import LEASE_UNTIL, SPAN_DISPATCH, SPAN_ROLLOUT
 from ltrain_instrument.errors import LtrainError
-from ltrain_instrument.identity import Mode
 from ltrain_train.errors import RunInUse
 from ltrain_train.rollout.attempt_log import AttemptLog
-from ltrain_train.workers import COUNTED_OUTCOMES
 
-if TYPE_CHECKING:  # its import takes seconds, which a runner without a store saves
-    from ltrain_collector.store import Store
-
-_FINISHED_SQL = f"""
-SELECT RolloutId AS rollout, argMax(toString(Outcome), Timestamp) AS outcome
-FROM otel.spans
-WHERE RunId = {{run:String}} AND SpanName = '{SPAN_ROLLOUT}' AND %s
-  AND Mode = {{mode:String}} AND Wave = {{wave:UInt32}}
-  AND Outcome IN {{outcomes:Array(String)}}
-  AND toUnixTimestamp64Nano(Timestamp) >= {{since:Int64}}
-GROUP BY rollout
-"""
 _OPEN_SQL = f"""
 SELECT RolloutId AS rollout, toUInt32(Attempt) AS attempt,
   max(toInt64OrZero(SpanAttributes['{LEASE_UNTIL}'])) AS until
@@ -33,26 +18,6 @@ WHERE RunId = {{run:String}} AND SpanName IN ('{SPAN_DISPATCH}', '{SPAN_ROLLOUT}
 GROUP BY rollout, attempt
 HAVING countIf(SpanName = '{SPAN_ROLLOUT}') = 0 AND until > {{now:Int64}}
 """
-
-
-def finished_rollouts(
-    store: "Store", run: str, mode: Mode, wave: int, trust: Sequence[str] = (), *, since: int = 0
-) -> dict[str, str]:
-    """Return the last counted outcome (ok, error or timeout) by rollout id.
-
-    Args:
-        since: attempts that started earlier (Unix ns) do not count.
-    """
-    from ltrain_transforms.traces import sender_roles
-
-    parameters = {
-        **{"run": run, "mode": mode, "wave": wave, "since": since},
-        "outcomes": sorted(COUNTED_OUTCOMES),
-    }
-    from_runner = sender_roles.role_condition(
-        sender_roles.Role.RUNNER, sender_roles.trusted_senders(trust)
-    )
-    return dict(store.query(_FINISHED_SQL % from_runner, parameters).iter_rows())
 
 
 def check_leases(
@@ -70,6 +35,7 @@ def check_leases(
     Raises:
         RunInUse: when a runner on another machine has open attempts.
     """
+    # the import takes seconds, which a runner without a store saves
     from ltrain_collector.store import Store
     from ltrain_transforms.traces import sender_roles
 
