@@ -12,7 +12,7 @@ class EndedRollout(BaseModel):
     attempt: int
     task: str
     wave: int
-    """The wave that it was planned for."""
+    """The wave that dispatched it first."""
     outcome: str
     reason: str = ""
     """Why the outcome is not `ok`; '' if it is."""

@@ -71,17 +71,29 @@ def check_journal(journal: Journal, policies: Policies, policy: str, updates: in
     assert sorted(groups) == sorted(set(dispatched)) == sorted(dispatched)
 
 
+def known_outcomes(journal: Journal, number: int) -> dict[str, str]:
+    """Return the outcome of each rollout of a training wave, as its runner knows it."""
+    ended = journal.completed["train", number].rollouts
+    assert Counter(each.outcome for each in ended) == journal.evaluated["train", number].outcomes
+    return {f"{each.rollout}.{each.attempt}": each.outcome for each in ended}
+
+
 def check_rollouts(
     home: Path, journal: Journal, store: str, samples: int, trained: list[str]
 ) -> None:
     """Check that each stored execution was trained on, or is a drop of the dataset of its wave."""
     with Store.open(store) as opened:
         executions = opened.query(EXECUTIONS_SQL, {"run": journal.run})
+    in_store = {f"{row['rollout']}.{row['attempt']}": row for row in executions.to_dicts()}
     fates, used = Counter[tuple[str, int]](), list[str]()
     for number in range(journal.updates):
         dataset = Dataset.open(home / "datasets" / journal.run / f"train-{number}")
         rows = dataset.table("samples")["execution_id"].unique()
         dropped = dataset.drops.filter(pl.col("stage").is_in(["executions", "groups"]))["id"]
+        executed = dataset.table("executions").filter(~pl.col("superseded"))
+        outcomes = dict(executed.select("execution_id", "outcome").iter_rows())
+        assert outcomes == known_outcomes(journal, number), "dataset = journal"
+        assert outcomes == {each: in_store[each]["outcome"] for each in outcomes}, "dataset = store"
         table = dataset.table("executions").select("execution_id", "rollout_id", "attempt")
         for execution, rollout, attempt in table.iter_rows():
             assert (execution in rows) + (execution in dropped) == 1, (number, execution)
