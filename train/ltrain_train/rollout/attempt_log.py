@@ -78,8 +78,9 @@ class AttemptLog:
             ended = EndedRollout.model_validate(entry) if "outcome" in entry else None
         except (ValueError, KeyError, TypeError):
             return False
-        self._last_attempt[rollout] = max(attempt, self._last_attempt.get(rollout, 0))
-        self._ended.pop(rollout, None)
+        if attempt > self._last_attempt.get(rollout, 0):
+            self._last_attempt[rollout] = attempt
+            self._ended.pop(rollout, None)
         if ended is not None:
             self._ended[rollout] = ended
         return True
