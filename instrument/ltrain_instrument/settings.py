@@ -73,6 +73,13 @@ def _parse_integer(text: str) -> int:
         raise ValueError("an integer is expected") from error
 
 
+def _parse_positive(text: str) -> int:
+    number = _parse_integer(text)
+    if number < 1:
+        raise ValueError("an integer of at least 1 is expected")
+    return number
+
+
 def _parse_optional_integer(text: str) -> int | None:
     return _parse_integer(text) if text else None
 
@@ -237,6 +244,19 @@ ALLOW_HOSTS = Setting(
     "Host names that the collector and the gateway accept beside 127.0.0.1 and localhost, "
     "separated by commas. A request with another `Host` header is refused.",
 )
+REQUEST_LIMIT = Setting(
+    "LTRAIN_REQUEST_LIMIT",
+    _parse_positive,
+    "32",
+    "Maximum size in MiB of a request to the gateway. A larger one gets status 413.",
+)
+REQUEST_ITEMS = Setting(
+    "LTRAIN_REQUEST_ITEMS",
+    _parse_positive,
+    "16384",
+    "Maximum number of messages, parts, tools and tool calls of a request to the gateway, counted "
+    "together. A request with more gets status 413.",
+)
 POLICY_URLS = Setting(
     "LTRAIN_POLICY_URLS",
     _parse_base_urls,
@@ -325,6 +345,8 @@ SETTINGS: tuple[Setting[Any], ...] = (
     REWARD_KEY,
     WORKER_KEY,
     ALLOW_HOSTS,
+    REQUEST_LIMIT,
+    REQUEST_ITEMS,
     POLICY_URLS,
     CONVERSATIONS,
     POLICY_VERSION,

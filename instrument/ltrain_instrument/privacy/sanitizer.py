@@ -49,6 +49,9 @@ class SpanField(NamedTuple):
 STATUS = SpanField("status", 0, "status")
 NAME = SpanField("name", 0, "name")
 
+CUT = SpanField("attribute", 0, attributes.CUT)
+REDACTED = SpanField("attribute", 0, attributes.REDACTED)
+
 NewValues = Mapping[SpanField, Any]
 """New values by field; None removes the value."""
 
@@ -76,7 +79,8 @@ def write_span_fields(span: ReadableSpan, new: NewValues) -> None:
     The SDK makes one readable copy of an ended span and passes it to every processor in turn, so a
     change by one processor is visible to the later ones.
     """
-    bounded = BoundedAttributes(attributes=_attributes(span.attributes, "attribute", 0, new))
+    values = _attributes(span.attributes, "attribute", 0, new)
+    bounded = BoundedAttributes(attributes=values, immutable=False)  # the span may go on
     bounded.dropped = span.dropped_attributes
     span._attributes = bounded
     parts = {field.part for field in new}
@@ -145,7 +149,10 @@ class Sanitizer(SpanProcessor):
         return cls(Redaction(None), int(SPAN_LIMIT.default))
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
-        """Do nothing: attributes may be set until the span ends."""
+        """Change a span that is too large already, so that its end costs little."""
+        texts = (value for value in (span.attributes or {}).values() if isinstance(value, str))
+        if sum(map(len, texts)) > self._limit:
+            self.on_end(span)
 
     def on_end(self, span: ReadableSpan) -> None:
         """Change the span in place: all exporters get the same object."""
@@ -205,8 +212,9 @@ class Sanitizer(SpanProcessor):
         changes = fit_values(fields, tokens, self._limit)
         if not changes:
             return {}
-        original_sizes = dump_json({field.name: encoded_size(fields[field]) for field in changes})
-        return changes | {SpanField("attribute", 0, attributes.CUT): original_sizes}
+        sizes = {field.name: encoded_size(fields[field]) for field in changes}
+        earlier = parse_json(str(fields.get(CUT, ""))) or {}  # of the start of the span
+        return changes | {CUT: dump_json({**sizes, **earlier})}
 
     def shutdown(self) -> None:
         """Do nothing: nothing is buffered."""
@@ -246,14 +254,15 @@ def _redact(
                 redacted[field] = new_value
     tokens = [field for field, value in fields.items() if is_token_attribute(field.name, value)]
     has_messages = all(SpanField("attribute", 0, name) in fields for name in _MESSAGES)
-    if not redacted and (has_messages or not tokens):
+    was_redacted = REDACTED in fields  # at its start
+    if not redacted and not was_redacted and (has_messages or not tokens):
         return {}
     for field, value in {**fields, **redacted}.items():
         new_value = remove_tokens(value)
         if new_value is not value:
             redacted[field] = new_value
     redacted |= dict.fromkeys(tokens)
-    return redacted | {SpanField("attribute", 0, attributes.REDACTED): True}
+    return redacted | {REDACTED: True}
 
 
 def _remove_values(span: ReadableSpan) -> None:
@@ -315,6 +324,8 @@ def shorten(value: Any, limit: int) -> Any:
         return value[:limit]
     parsed = parse_json(value) if isinstance(value, str) else value
     longest = limit - limit // 16
+    if longest < MIN_INNER_TEXT_BYTES or not _has_long_texts(parsed, limit):
+        parsed = None
     while parsed is not None and longest >= MIN_INNER_TEXT_BYTES:
         shortened = _cut(parsed, longest)
         candidate = dump_json(shortened) if isinstance(value, str) else shortened
@@ -322,6 +333,11 @@ def shorten(value: Any, limit: int) -> Any:
             return candidate
         longest //= 2
     return _truncate(value, limit) if isinstance(value, str) else None
+
+
+def _has_long_texts(parsed: Any, limit: int) -> bool:
+    """Return whether a value fits into `limit` bytes once its texts are cut."""
+    return parsed is not None and encoded_size(_cut(parsed, MIN_INNER_TEXT_BYTES)) <= limit
 
 
 def _cut(value: Any, longest: int) -> Any:

@@ -266,3 +266,43 @@ def test_the_longest_are_cut_to_a_common_length() -> None:
     values = {"a": "x" * 10, "b": "y" * 50, "c": "é" * 500, "d": [1] * 100}
     assert fit_values(values, frozenset(), 200) == {"c": "é" * 35, "d": None}
     assert fit_values(values, frozenset(), 5000) == {}
+
+
+def test_a_span_that_starts_too_large_is_cut_at_its_start() -> None:
+    stage = Stage(limit=2000)
+    text = messages("a" * 9000)
+    span = stage.provider.get_tracer("agent").start_span(
+        "chat", attributes={"gen_ai.input.messages": text, "other": "b"}
+    )
+    assert isinstance(span, ReadableSpan)
+    started = dict(span.attributes or {})
+    assert len(started["gen_ai.input.messages"]) <= 2000
+    assert json.loads(started["gen_ai.input.messages"])[0]["role"] == "user"
+    span.set_attribute("gen_ai.output.messages", messages("c" * 3000))
+    span.end()
+    ended = dict(stage.last.attributes or {})
+    cut = json.loads(ended["ltrain.cut"])
+    assert cut == {
+        "gen_ai.input.messages": len(text),
+        "gen_ai.output.messages": len(messages("c" * 3000)),
+    }
+    assert ended["other"] == "b"
+
+
+def test_tokens_of_a_span_that_was_redacted_at_its_start_are_removed() -> None:
+    stage = Stage("secret", limit=2000)
+    fields = {"gen_ai.input.messages": messages("secret " * 1000)}
+    span = stage.provider.get_tracer("ltrain.gateway").start_span("chat", attributes=fields)
+    span.set_attribute("gen_ai.output.messages", messages("fine"))
+    span.set_attribute("ltrain.prompt_token_ids", "[1,2]")
+    span.end()
+    ended = dict(stage.last.attributes or {})
+    assert ended["ltrain.redacted"] is True
+    assert "ltrain.prompt_token_ids" not in ended
+    assert "secret" not in str(ended)
+
+
+def test_many_short_texts_become_one_text_that_is_cut() -> None:
+    stage = Stage(limit=3000)
+    parts = json.dumps([{"type": "text"}] * 10_000)
+    assert len(stage.span({"gen_ai.input.messages": parts})["gen_ai.input.messages"]) <= 3000

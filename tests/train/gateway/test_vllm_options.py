@@ -31,5 +31,12 @@ def test_further_arguments_come_last(gpu: bool) -> None:
     assert VllmOptions(gpu=gpu, extra=chosen).arguments()[-3:] == list(chosen)
 
 
+def test_no_media_is_fetched_unless_its_domain_is_named() -> None:
+    chosen = ("--allowed-media-domains", "images.example.com")
+    arguments = VllmOptions(extra=chosen).arguments()
+    at = [n for n, each in enumerate(arguments) if each == chosen[0]]
+    assert [arguments[n + 1] for n in at] == ["none.invalid", "images.example.com"]
+
+
 def test_the_device_is_that_of_the_environment() -> None:
     assert VllmOptions().gpu is is_usable()

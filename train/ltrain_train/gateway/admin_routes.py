@@ -9,11 +9,14 @@ from starlette.routing import Route
 
 from ltrain_collector.access import Kind
 from ltrain_train.gateway.attempts import AttemptRegistry
-from ltrain_train.gateway.errors import Refused, json_response
+from ltrain_train.gateway.errors import Refused, json_response, read_body
 from ltrain_train.gateway.keys import Keyring, bearer_key
 from ltrain_train.gateway.publish_choice import PublishChoice
 from ltrain_train.gateway.serving.publication import Publication
 from ltrain_train.gateway.serving.served_policies import ServedPolicies
+
+MAX_BYTES = 1 << 20
+"""Maximum bytes of a request to publish."""
 
 
 class AdminRoutes:
@@ -73,7 +76,7 @@ class AdminRoutes:
 async def _parse_publication(request: Request) -> tuple[int, bool]:
     """Return the version of a request, and whether it becomes the current one."""
     try:
-        content = orjson.loads(await request.body())
+        content = orjson.loads(await read_body(request, "publication", MAX_BYTES))
         version, current = content["version"], content.get("current", True)
     except (orjson.JSONDecodeError, KeyError, TypeError):
         version, current = None, True

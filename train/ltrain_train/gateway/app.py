@@ -3,7 +3,9 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from http import HTTPStatus
+from typing import Any
 
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import TracerProvider
@@ -28,17 +30,20 @@ from ltrain_train.gateway.apis import (
     APIS,
     COUNT_PATH,
     Api,
+    ClientCall,
+    RequestLimits,
     count_tokens,
     error_body,
     parse_count,
 )
 from ltrain_train.gateway.attempts import AttemptCalls, AttemptRegistry
-from ltrain_train.gateway.errors import Refused, json_response, read_body
-from ltrain_train.gateway.exchange import Call, ModelServer, Recording
+from ltrain_train.gateway.errors import Refused, json_response
+from ltrain_train.gateway.exchange import Call, Exchange, ModelServer, Recording
 from ltrain_train.gateway.keys import BadKey, Keyring, call_key
 from ltrain_train.gateway.lease_routes import LeaseRoutes
 from ltrain_train.gateway.policy_exchange import PolicyModel
 from ltrain_train.gateway.publish_choice import PublishChoice
+from ltrain_train.gateway.request_pool import PRODUCTION_BYTES, RequestPool, RequestShare
 from ltrain_train.gateway.routes import Routes
 from ltrain_train.gateway.serving.publication import Publication
 from ltrain_train.gateway.serving.served_policies import ServedPolicies
@@ -46,8 +51,6 @@ from ltrain_train.gateway.serving.upstream import UpstreamAway, UpstreamFailed
 from ltrain_train.policy import BadModel, UnknownVersion
 
 ROLLOUT = "/rollout/{rollout}/attempt/{attempt:int}"
-MAX_REQUEST_BYTES = 64 << 20
-"""Maximum bytes of a request."""
 
 _propagator = TraceContextTextMapPropagator()
 
@@ -80,6 +83,8 @@ class Gateway:
             publish_choice: what a learner should publish of adapters; None: merged weights.
         """
         self.recording = Recording()
+        self.requests = RequestPool(RequestLimits.from_settings())
+        self._production = RequestShare(PRODUCTION_BYTES)
         self._store_keys, self._on_tools = store_keys, on_tools
         self._routes = routes or Routes()
         self.policies = ServedPolicies(publications, self._routes.models)
@@ -123,23 +128,43 @@ class Gateway:
         """Answer a call of the model, streamed or complete."""
         headers = Headers(scope=scope)
         claims = self._authorize(scope, headers)
-        client_call = api.parse(
-            await read_body(Request(scope, receive), "request", MAX_REQUEST_BYTES)
-        )
-        if claims is not None:
-            attempt = self.attempts.require_open(claims)  # after the body: a close may come first
-        else:
-            attempt = AttemptCalls(Identity(mode="prod"))
-        server = self._find_server(client_call.body["model"], claims, attempt)
+        attempt = self._attempt(claims)
+        async with self.requests.read(Request(scope, receive), attempt.requests) as raw:
+            run = partial(self.requests.run, attempt.requests, len(raw))
+            client_call = await run(partial(api.parse, raw, self.requests.limits))
+            del raw
+            server = self._find_server(client_call.body["model"], claims, attempt)
+            begin = partial(self._begin, client_call, claims, attempt, server, headers, send)
+            exchange = await run(begin)
+            if claims is not None:
+                self.attempts.require_open(claims)  # a close may have come meanwhile
+            attempt.context = attempt.context or _remote_context(headers)
+            await exchange.run(receive)
+
+    def _attempt(self, claims: AttemptKey | None) -> AttemptCalls:
+        """Return the attempt of a key, or one for a call of production."""
+        if claims is None:
+            return AttemptCalls(Identity(mode="prod"), requests=self._production)
+        return self.attempts.find(claims)
+
+    def _begin(
+        self,
+        client_call: ClientCall,
+        claims: AttemptKey | None,
+        attempt: AttemptCalls,
+        server: ModelServer,
+        headers: Headers,
+        send: Send,
+    ) -> Exchange:
+        """Return the exchange of a call, whose span has begun; safe in another thread."""
         request = server.request(client_call, claims)
-        context = _remote_context(headers)
-        attempt.context = attempt.context or context
         identity = attempt.identity.attributes()
+        context = _remote_context(headers)
         span = CallSpan(self._tracer, context, SpanKind.SERVER, request, identity)
         server.describe(span.span)
         answer = client_call.answer(request)
-        call = Call(request, claims, span, attempt, send, answer, self.recording)
-        await server.exchange(call).run(receive)
+        call = Call(request, claims, span, attempt, send, answer, self.recording, self.requests)
+        return server.exchange(call)
 
     def _find_server(
         self, model: str, claims: AttemptKey | None, attempt: AttemptCalls
@@ -158,14 +183,19 @@ class Gateway:
         claims = self._authorize(request.scope, request.headers)
         if claims is not None:
             self.attempts.require_open(claims)
-        chat = parse_count(await read_body(request, "request", MAX_REQUEST_BYTES))
+        share = self._attempt(claims).requests
+        async with self.requests.read(request, share) as raw:
+            parse = partial(parse_count, raw, self.requests.limits)
+            chat = await self.requests.run(share, len(raw), parse)
+            return Response(await self._count(chat, claims), media_type="application/json")
+
+    async def _count(self, chat: dict[str, Any], claims: AttemptKey | None) -> bytes:
         publication, model = self.policies.default, chat["model"]
         if claims is not None:
             publication = self.policies.of_attempt(model, claims.policy)
         elif model not in self._routes.models:
             publication = self.policies.require(model)
-        count = await count_tokens(publication.upstream, chat, self._routes.models)
-        return Response(count, media_type="application/json")
+        return await count_tokens(publication.upstream, chat, self._routes.models)
 
     async def models(self, request: Request) -> Response:
         """Return the list of models: the policies, and those with a route."""
@@ -287,7 +317,9 @@ def _refusal_response(request: Request, error: Exception) -> Response:
     status = error.status if isinstance(error, Refused) else HTTPStatus.INTERNAL_SERVER_ERROR
     body = error.body if isinstance(error, Refused) else b""
     body = error_body(request.url.path, status, body)
-    return Response(body, status, media_type="application/json")
+    again = error.retry_after if isinstance(error, Refused) else None
+    headers = {"retry-after": str(again)} if again else None
+    return Response(body, status, headers, media_type="application/json")
 
 
 def _user_error(request: Request, error: Exception) -> Response:

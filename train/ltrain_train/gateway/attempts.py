@@ -17,6 +17,7 @@ from ltrain_collector.access import AttemptKey
 from ltrain_instrument.identity import Identity
 from ltrain_train.gateway.closed_attempts import ClosedAttempts, CloseRecord
 from ltrain_train.gateway.errors import Refused
+from ltrain_train.gateway.request_pool import RequestShare
 
 MAX_ATTEMPTS = 20_000
 """Number of attempts above which expired ones are dropped."""
@@ -49,6 +50,7 @@ class AttemptCalls:
     """The version of each policy that answered the first call of it."""
     context: Context | None = None
     """Trace context of the first call, which the attempt's own span continues."""
+    requests: RequestShare = field(default_factory=RequestShare)
     in_flight_calls: set[asyncio.Task[None]] = field(default_factory=set)
     _calls_at_model: int = 0
     _changed: float = 0.0

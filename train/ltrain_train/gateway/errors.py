@@ -11,13 +11,19 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 JSON_HEADERS = [(b"content-type", b"application/json")]
 
 
+MAX_SENTENCE = 4096
+"""Maximum characters of an error, which may quote the request."""
+
+
 class Refused(Exception):
     """A refused request: an HTTP status and a message."""
 
-    def __init__(self, status: HTTPStatus, message: str) -> None:
+    def __init__(self, status: HTTPStatus, message: str, *, retry_after: int | None = None) -> None:
         super().__init__(message)
         self.status = status
-        self.message = message
+        self.message = message[:MAX_SENTENCE]
+        self.retry_after = retry_after
+        """Seconds after which the client should send the request again."""
 
     @property
     def body(self) -> bytes:

@@ -11,6 +11,7 @@ import struct
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from http import HTTPStatus
 from typing import Any, Protocol
@@ -31,8 +32,11 @@ from ltrain_instrument.tokens import (
 from ltrain_train.gateway.apis import Answer, ClientCall, error_message, error_sentence
 from ltrain_train.gateway.attempts import AttemptCalls
 from ltrain_train.gateway.errors import Refused, send_json
-from ltrain_train.gateway.serving.upstream import read_events
+from ltrain_train.gateway.request_pool import RequestPool
+from ltrain_train.gateway.serving.upstream import read_answer, read_error, read_events
 
+INLINE_ANSWER_BYTES = 1 << 20
+"""Bytes of an answer that the event loop reads itself: about five milliseconds."""
 STREAM_START: Message = {
     "type": "http.response.start",
     "status": 200,
@@ -110,6 +114,8 @@ class Call:
     answer: Answer
     """Converts the response for the agent."""
     recording: Recording
+    requests: RequestPool
+    """Reads large answers beside the event loop."""
 
 
 class Exchange:
@@ -119,7 +125,7 @@ class Exchange:
         self.request, self.span, self.attempt = call.request, call.span, call.attempt
         self.upstream, self.recording, self._answer = upstream, call.recording, call.answer
         self._requested = self._body = orjson.dumps(call.request.body)
-        self._send = call.send
+        self._send, self._requests = call.send, call.requests
         self._recorded_answer = ModelResponse()
         self._started = False
         """Whether the response's status has been sent to the agent."""
@@ -182,17 +188,28 @@ class Exchange:
                 await self._send_complete(response)
 
     async def _handle_error(self, response: aiohttp.ClientResponse) -> None:
-        await self._forward_error(response.status, await response.read())
+        await self._forward_error(response.status, await read_error(response))
 
     async def _send_complete(self, response: aiohttp.ClientResponse) -> None:
-        body = await response.read()
-        with _reading():
-            payload, forwarded = self._answer.complete(body)
-            self._check_answer(payload)
-            self._recorded_answer.add_payload(payload)
+        body = await read_answer(response)
+        if len(body) > INLINE_ANSWER_BYTES:
+            read = partial(self._read_answer, body)
+            answered = await self._requests.run(self.attempt.requests, len(body), read)
+        else:
+            answered = self._read_answer(body)
+        self._recorded_answer, forwarded = answered
         await self._confirm_version()
         self._end_answered()
         await self._begin(send_json(self._send, 200, forwarded))
+
+    def _read_answer(self, body: bytes) -> tuple[ModelResponse, bytes]:
+        """Return what is recorded of an answer, and the bytes for the agent."""
+        with _reading():
+            payload, forwarded = self._answer.complete(body)
+            self._check_answer(payload)
+            answer = ModelResponse()
+            answer.add_payload(payload)
+        return answer, forwarded
 
     async def _send_stream(self, response: aiohttp.ClientResponse) -> None:
         await self._begin(self._send(STREAM_START))
@@ -231,7 +248,7 @@ class Exchange:
         kind, sentence = str(status), error_message(body)
         self.recording.require_span(lambda: self.span.end_with_error(kind, sentence))
         self.attempt.spans += 1
-        self.attempt.unanswered.discard(self._digest)
+        self._note_answer()
         await self._begin(send_json(self._send, status, self._answer.error_body(status, body)))
 
     async def _refuse_failed(self, reason: str) -> None:
@@ -273,7 +290,12 @@ class Exchange:
         self.attempt.llm_calls += 1
         self.attempt.given_up = 0
         self.attempt.tokens += self._recorded_answer.sampled
-        self.attempt.unanswered.discard(self._digest)
+        self._note_answer()
+
+    def _note_answer(self) -> None:
+        """Take note that this request is answered, which an outage may have left unanswered."""
+        if self.attempt.unanswered:
+            self.attempt.unanswered.discard(self._digest)
 
     def _end_cancelled(self) -> None:
         """End the span of a cancelled call."""

@@ -30,7 +30,7 @@ from ltrain_train.gateway.errors import Refused
 from ltrain_train.gateway.exchange import Call, Exchange, ServerFailed
 from ltrain_train.gateway.serving.applied_constraints import NotReplayable, RequestFault
 from ltrain_train.gateway.serving.publication import Publication, ServedVersion
-from ltrain_train.gateway.serving.upstream import UpstreamAway
+from ltrain_train.gateway.serving.upstream import UpstreamAway, read_error
 from ltrain_train.gateway.trainable_requests import relax, require_trainable
 
 TOO_LONG = re.compile(r"maximum (context|model) length|max_model_len")
@@ -39,6 +39,8 @@ LENGTH_SETTING = (
     "The limit is serve.max_model_len in the recipe (`ltrain serve --max-model-len`); unset, it is "
     "as many tokens as the model allows and the memory holds."
 )
+MAX_TOKEN_CHARS = 256
+"""Characters that no token exceeds; some vocabularies have tokens of 128 spaces."""
 DETECTION_DELAY = 0.5
 """Seconds until the gate shuts after the policy server died."""
 CONNECTION_CLOSED = (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError)
@@ -54,6 +56,7 @@ class PolicyModel:
 
     def request(self, call: ClientCall, claims: AttemptKey | None) -> Request:
         """Return the request with the sampling of the key."""
+        _require_fit(call.body, self._publication.upstream.max_model_len)
         if call.body.get("tools"):
             self._on_tools()
         sampling = claims.sampling_of(self._publication.policy) if claims else {}
@@ -213,8 +216,8 @@ class PolicyExchange(Exchange):
             self._publication.server.lost_weights = True
             raise ServerFailed(f"the server does not have '{self._model}' any more")
         if response.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            raise ServerFailed(f"{response.status}: {error_message(await response.read())}")
-        await self._forward_error(response.status, _name_setting(await response.read()))
+            raise ServerFailed(f"{response.status}: {error_message(await read_error(response))}")
+        await self._forward_error(response.status, _name_setting(await read_error(response)))
 
     async def _refuse_failed(self, reason: str) -> None:
         """Refuse a failed call: 503 for an outage, which OpenAI's clients retry, else 400."""
@@ -248,6 +251,26 @@ class PolicyExchange(Exchange):
     @property
     def _gate_shut_meanwhile(self) -> bool:
         return not self.gate.is_open or self.gate.shut_count != self._shut_count
+
+
+def _require_fit(body: dict[str, Any], max_model_len: int | None) -> None:
+    """Refuse a text that is certainly longer than the model's context."""
+    if max_model_len is None:
+        return
+    prompt = body.get("prompt")
+    tokens = len(prompt) if isinstance(prompt, list) else _text_length(body) // MAX_TOKEN_CHARS
+    if tokens > max_model_len:
+        raise bad_request(
+            f"This model's maximum context length is {max_model_len} tokens. However, the request "
+            f"has at least {tokens} tokens. {LENGTH_SETTING}"
+        )
+
+
+def _text_length(body: dict[str, Any]) -> int:
+    """Return the characters of a request's prompt or messages."""
+    contents = [body.get("prompt"), *(each.get("content") for each in body.get("messages", ()))]
+    texts = (part.get("text") for each in contents if isinstance(each, list) for part in each)
+    return sum(len(text) for text in (*contents, *texts) if isinstance(text, str))
 
 
 def _name_setting(body: bytes) -> bytes:

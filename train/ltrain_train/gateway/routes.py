@@ -17,7 +17,13 @@ from ltrain_instrument.tokens import Operation, Request, unchanged_request
 from ltrain_train.errors import describe_fault
 from ltrain_train.gateway.apis import ClientCall
 from ltrain_train.gateway.exchange import Call, Exchange
-from ltrain_train.gateway.serving.upstream import CONNECT_TIMEOUT, PATHS
+from ltrain_train.gateway.serving.upstream import (
+    CONNECT_TIMEOUT,
+    JSON,
+    PATHS,
+    PLAIN,
+    request_data,
+)
 from ltrain_transforms.recipe import Route
 
 
@@ -30,7 +36,7 @@ class RouteServer:
 
     def __init__(self, route: Route, session: aiohttp.ClientSession) -> None:
         self._session, self._url = session, route.url.rstrip("/")
-        self._headers = {"content-type": "application/json"}
+        self._headers = {**JSON, **PLAIN}
         if route.key is not None:
             self._headers["authorization"] = f"Bearer {os.environ[route.key]}"
         self._served_as = route.served_as or route.model
@@ -40,7 +46,9 @@ class RouteServer:
     ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
         """Post a call; leaving the context before its end aborts the generation."""
         url = f"{self._url}{PATHS[operation].removeprefix('/v1')}"
-        return self._session.post(url, data=body, headers=self._headers, allow_redirects=False)
+        return self._session.post(
+            url, data=request_data(body), headers=self._headers, allow_redirects=False
+        )
 
     def request(self, call: ClientCall, claims: AttemptKey | None) -> Request:
         """Return the request that the server gets."""
@@ -85,7 +93,9 @@ class Routes:
         if self._session is None:
             timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT)
             connector = aiohttp.TCPConnector(limit=0)
-            self._session = aiohttp.ClientSession(connector=connector, timeout=timeout)
+            self._session = aiohttp.ClientSession(
+                connector=connector, timeout=timeout, auto_decompress=False
+            )
         return self._session
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         find_rule,
         near_field,
     )
+    from ltrain_train.gateway.apis.request_limits import RequestLimits
     from ltrain_train.gateway.apis.response_fields import error_message, error_sentence, parse_error
 
 open_face(__name__)

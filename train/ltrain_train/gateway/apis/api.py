@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ltrain_instrument.tokens import Operation, Request
+from ltrain_train.gateway.apis.request_limits import RequestLimits
 
 
 class Answer(Protocol):
@@ -55,11 +56,12 @@ class Api(Protocol):
     def path(self) -> str:
         """The path of its requests."""
 
-    def parse(self, raw: bytes) -> ClientCall:
+    def parse(self, raw: bytes, limits: RequestLimits) -> ClientCall:
         """Parse and validate a request.
 
         Raises:
-            Refused: 400, when it is not a valid request; the message names the field.
+            Refused: 400, when it is not a valid request; the message names the field. 413, when it
+                is beyond the limits.
         """
 
 

@@ -5,11 +5,13 @@ here: it requires finite numbers and bounded lists, and passes unknown fields.
 """
 
 from http import HTTPStatus
+from reprlib import Repr
 from typing import Annotated, Any, ClassVar
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from ltrain_train.gateway.apis.request_limits import RequestLimits
 from ltrain_train.gateway.errors import Refused
 
 MAX_DEPTH = 64
@@ -17,7 +19,10 @@ MAX_DEPTH = 64
 MAX_CHOICES = 64
 MAX_BIASES = 1024
 """Maximum entries of `logit_bias`; OpenAI allows 300."""
+MAX_NAME = 256
+"""Maximum characters of a field's or a model's name."""
 MAX_INPUT_SHOWN = 300
+"""Characters of a value, and of its place, in an error."""
 
 MAX_LOGPROBS = 1 << 20
 """Alternatives of a completion's token that may be requested; vLLM has the limit that counts."""
@@ -66,7 +71,7 @@ class Body(Strict):
     api: ClassVar[str]
     """The API's name in messages."""
     input_field: ClassVar[str]
-    model: str
+    model: str = Field(max_length=MAX_NAME)
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
     n: int | None = Field(default=None, ge=1, le=MAX_CHOICES)
@@ -107,7 +112,7 @@ class CompletionBody(Body):
 
     api: ClassVar[str] = "OpenAI's completions"
     input_field: ClassVar[str] = "prompt"
-    prompt: str | Annotated[list[TokenId], Field(min_length=1)]
+    prompt: str | Annotated[list[TokenId], Field(min_length=1, fail_fast=True)]
     """One prompt: several would be several calls of one span."""
     logprobs: int | None = Field(default=None, ge=0, le=MAX_LOGPROBS)
     echo: bool | None = None
@@ -121,8 +126,13 @@ OWN_LIMITS = {
 """The gateway refuses a request that an API allows."""
 
 
-def parse_body(fields: type[Body], raw: bytes) -> dict[str, Any]:
-    """Parse and validate the JSON object of a request."""
+def parse_body(fields: type[Body], raw: bytes, limits: RequestLimits) -> dict[str, Any]:
+    """Parse and validate the JSON object of a request.
+
+    Raises:
+        Refused: 400, or 413 when the request is beyond the limits.
+    """
+    limits.require_values(raw)
     try:
         body = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
@@ -134,6 +144,9 @@ def parse_body(fields: type[Body], raw: bytes) -> dict[str, Any]:
             "The request's body is not a JSON object. Send one with 'model' and "
             f"'{fields.input_field}'."
         )
+    limits.require_items(body)
+    if any(len(name) > MAX_NAME for name in body):
+        raise bad_request(f"A field's name has at most {MAX_NAME} characters. Remove the field.")
     if raw.count(b"{") + raw.count(b"[") > MAX_DEPTH and _is_deeper(body, MAX_DEPTH):
         raise bad_request(
             f"The request's body is nested deeper than {MAX_DEPTH} levels. Flatten it."
@@ -173,13 +186,23 @@ def _is_deeper(value: Any, levels: int) -> bool:
 def _describe_fault(error: ValidationError, api: str) -> str:
     fault = error.errors(include_url=False, include_context=False)[0]
     place = [str(part) for part in fault["loc"] if not _is_union_branch(str(part))]
-    value = ascii(fault["input"])[:MAX_INPUT_SHOWN]
+    where = ".".join(place)[:MAX_INPUT_SHOWN]
     if fault["type"] == "missing":
-        return f"The request has no '{'.'.join(place)}'. Send it."
+        return f"The request has no '{where}'. Send it."
     return (
-        f"'{'.'.join(place)}' of the request cannot be {value}: {fault['msg']}. "
+        f"'{where}' of the request cannot be {_shown(fault['input'])}: {fault['msg']}. "
         f"Send a value that {api} API allows{OWN_LIMITS.get(place[0], '')}."
     )
+
+
+_values = Repr()
+_values.maxstring = _values.maxother = MAX_INPUT_SHOWN
+
+
+def _shown(value: Any) -> str:
+    """Return the beginning of a value that may be as long as the request."""
+    text = _values.repr(value).encode("ascii", "backslashreplace").decode()
+    return text[:MAX_INPUT_SHOWN]
 
 
 def _is_union_branch(part: str) -> bool:

@@ -13,6 +13,7 @@ from ltrain_train.gateway.apis.request_fields import (
     require_supported,
     rules_by_field,
 )
+from ltrain_train.gateway.apis.request_limits import RequestLimits
 from ltrain_train.gateway.apis.response_fields import replace_fields
 
 
@@ -55,9 +56,9 @@ class ServerApi:
     own_fields: Mapping[str, FieldRule]
     """Fields with a treatment of their own in this API."""
 
-    def parse(self, raw: bytes) -> ClientCall:
+    def parse(self, raw: bytes, limits: RequestLimits) -> ClientCall:
         """Parse and validate a request."""
-        body = parse_body(self.fields, raw)
+        body = parse_body(self.fields, raw, limits)
         require_supported(body, self.own_fields)
         return ClientCall(self.operation, body, ServerAnswer)
 

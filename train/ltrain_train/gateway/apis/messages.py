@@ -23,6 +23,7 @@ from ltrain_train.gateway.apis.request_fields import (
     require_supported,
     rules_by_field,
 )
+from ltrain_train.gateway.apis.request_limits import RequestLimits
 
 OWN_FIELDS = rules_by_field(MESSAGE_RULES)
 TOOL_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
@@ -97,9 +98,9 @@ class CountBody(MessagesBody):
     max_tokens: Count | None = None  # type: ignore[assignment]
 
 
-def parse_count(raw: bytes) -> dict[str, Any]:
+def parse_count(raw: bytes, limits: RequestLimits) -> dict[str, Any]:
     """Parse a request to count tokens, and return the chat completion with this prompt."""
-    chat = _chat_body(parse_body(CountBody, raw))
+    chat = _chat_body(parse_body(CountBody, raw, limits))
     validate_body(ChatBody, chat)
     return chat
 
@@ -109,9 +110,9 @@ class MessagesApi:
 
     path = "/v1/messages"
 
-    def parse(self, raw: bytes) -> ClientCall:
+    def parse(self, raw: bytes, limits: RequestLimits) -> ClientCall:
         """Parse a request and convert it to a chat completion's."""
-        requested = parse_body(MessagesBody, raw)
+        requested = parse_body(MessagesBody, raw, limits)
         require_supported(requested, OWN_FIELDS)
         chat = _chat_body(requested)
         validate_body(ChatBody, chat)
@@ -161,12 +162,13 @@ def _messages(requested: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 def _assistant_message(blocks: list[Mapping[str, Any]], place: str) -> dict[str, Any]:
     """Return the blocks of a turn as one message, as the model wrote it."""
     message: dict[str, Any] = {"role": "assistant"}
+    texts: dict[str, list[str]] = {}
     for block in blocks:
         kind = block["type"]
         if kind == "text":
-            message["content"] = message.get("content", "") + (block.get("text") or "")
+            texts.setdefault("content", []).append(block.get("text") or "")
         elif kind == "thinking":
-            message["reasoning"] = message.get("reasoning", "") + (block.get("thinking") or "")
+            texts.setdefault("reasoning", []).append(block.get("thinking") or "")
         elif kind == "tool_use":
             arguments = json.dumps(block.get("input") or {}, ensure_ascii=False)
             function = {"name": block.get("name"), "arguments": arguments}
@@ -174,7 +176,7 @@ def _assistant_message(blocks: list[Mapping[str, Any]], place: str) -> dict[str,
             message.setdefault("tool_calls", []).append(call)
         elif kind != "redacted_thinking":
             raise _unknown_block(kind, place)
-    return message
+    return message | {name: "".join(parts) for name, parts in texts.items()}
 
 
 def _user_messages(

@@ -24,6 +24,7 @@ from ltrain_train.gateway.apis.request_fields import (
     require_supported,
     rules_by_field,
 )
+from ltrain_train.gateway.apis.request_limits import RequestLimits
 from ltrain_train.gateway.apis.responses_answer import LOGPROBS, ResponsesAnswer
 
 OWN_FIELDS = rules_by_field(RESPONSE_RULES)
@@ -88,9 +89,9 @@ class ResponsesApi:
 
     path = "/v1/responses"
 
-    def parse(self, raw: bytes) -> ClientCall:
+    def parse(self, raw: bytes, limits: RequestLimits) -> ClientCall:
         """Parse a request and convert it to a chat completion's."""
-        requested = parse_body(ResponsesBody, raw)
+        requested = parse_body(ResponsesBody, raw, limits)
         require_supported(requested, OWN_FIELDS)
         chat = _chat_body(requested)
         validate_body(ChatBody, chat)
@@ -174,7 +175,9 @@ def _begins_turn(turn: Mapping[str, Any], message: Mapping[str, Any]) -> bool:
 
 
 def _join(turn: Mapping[str, Any], message: Mapping[str, Any]) -> dict[str, Any]:
-    calls = [*turn.get("tool_calls", ()), *message.get("tool_calls", ())]
+    """Return the turn with another item of it; its list of calls grows in place."""
+    calls = turn.get("tool_calls", [])
+    calls += message.get("tool_calls", ())
     joined = {**turn, **message}
     return {**joined, "tool_calls": calls} if calls else joined
 

@@ -7,6 +7,7 @@ router there are several replicas: it answers calls, and each replica gets every
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,17 @@ HEALTH_TIMEOUT = 5.0
 """Seconds in which a healthy server answers its health route."""
 RELOAD_TIMEOUT = 300.0
 """Seconds to read weights from disk into the server."""
+MAX_ANSWER_BYTES = 128 << 20
+"""Maximum bytes of a server's answer; 128,000 tokens with log-probabilities take 20 MiB."""
+MIN_WRITTEN_BYTES = 1 << 20
+"""Bytes of a request that is not written at once, so that other calls go on meanwhile."""
+MAX_EVENT_BYTES = 16 << 20
+"""Maximum bytes of an event in a stream; the token ids of a prompt are in one event."""
+MAX_ERROR_BYTES = 1 << 20
+"""Bytes of a server's error that are read."""
+JSON = {"content-type": "application/json"}
+PLAIN = {"accept-encoding": "identity"}
+"""Header of all requests: a compressed answer could fill the memory."""
 KEEPALIVE = 4.0
 """Seconds until an idle connection is closed: vLLM closes its end after 5, and a request on a
 closed connection looks like a server failure."""
@@ -81,7 +93,8 @@ class Upstream:
             connector=connector,
             timeout=timeout,
             cookie_jar=aiohttp.DummyCookieJar(),
-            headers={"authorization": f"Bearer {key}"} if key else None,
+            headers=PLAIN | ({"authorization": f"Bearer {key}"} if key else {}),
+            auto_decompress=False,
         )
 
     async def close(self) -> None:
@@ -92,9 +105,8 @@ class Upstream:
         self, operation: Operation, body: bytes
     ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
         """Post a call; leaving the context before its end aborts the generation."""
-        headers = {"content-type": "application/json"}
         url = f"{self.url}{PATHS[operation]}"
-        return self._session.post(url, data=body, headers=headers, allow_redirects=False)
+        return self._session.post(url, data=request_data(body), headers=JSON, allow_redirects=False)
 
     async def is_healthy(self) -> bool:
         """Return whether the server reports a healthy engine."""
@@ -234,11 +246,21 @@ class Upstream:
 
     async def _send(self, url: str, method: str, path: str, body: object) -> tuple[int, bytes]:
         timeout = aiohttp.ClientTimeout(total=RELOAD_TIMEOUT, sock_connect=CONNECT_TIMEOUT)
+        data, headers = (None, {}) if body is None else (request_data(orjson.dumps(body)), JSON)
         try:
             async with self._session.request(
-                method, url + path, json=body, timeout=timeout, allow_redirects=False
+                method,
+                url + path,
+                data=data,
+                headers=headers,
+                timeout=timeout,
+                allow_redirects=False,
             ) as response:
-                return response.status, await response.read()
+                return response.status, await read_answer(response)
+        except ValueError as error:
+            raise UpstreamFailed(
+                f"The policy server at {self._name(url)} cannot be read: {error}."
+            ) from error
         except (aiohttp.ClientError, TimeoutError) as error:
             reason = str(error) or type(error).__name__
             raise UpstreamAway(
@@ -268,10 +290,51 @@ def _open_connector(address: str | Path) -> tuple[str, aiohttp.BaseConnector]:
     )
 
 
+def request_data(body: bytes) -> bytes | BytesIO:
+    """Return the body of a request for aiohttp, which writes a file piece by piece."""
+    return body if len(body) < MIN_WRITTEN_BYTES else BytesIO(body)
+
+
+async def read_answer(response: aiohttp.ClientResponse) -> bytes:
+    """Return the body of an answer.
+
+    Raises:
+        ValueError: when it is too long, or compressed although no request allows that.
+    """
+    _require_plain(response)
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > MAX_ANSWER_BYTES:
+            raise ValueError(f"the answer has more than {MAX_ANSWER_BYTES >> 20} MiB")
+    return bytes(body)
+
+
+async def read_error(response: aiohttp.ClientResponse) -> bytes:
+    """Return the body of an error, or its beginning."""
+    _require_plain(response)
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        body += chunk[: MAX_ERROR_BYTES - len(body)]
+        if len(body) == MAX_ERROR_BYTES:
+            response.close()
+            break
+    return bytes(body)
+
+
+def _require_plain(response: aiohttp.ClientResponse) -> None:
+    encoding = response.headers.get("content-encoding", "identity")
+    if encoding != "identity":
+        raise ValueError(f"the answer has the encoding '{encoding[:40]}', which was not requested")
+
+
 async def read_events(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
     """Yield the data of each server-sent event."""
+    _require_plain(response)
     parser = EventSplitter()
     async for chunk in response.content.iter_any():
+        if len(parser.remainder) + len(chunk) > MAX_EVENT_BYTES:
+            raise ValueError(f"an event has more than {MAX_EVENT_BYTES >> 20} MiB")
         for event in parser.feed(chunk):
             if event.data:  # a comment only keeps the connection alive
                 yield event.data

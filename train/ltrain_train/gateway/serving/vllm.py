@@ -46,6 +46,9 @@ cached; compilation delays the start by a minute. vLLM's own values on a GPU are
 tokens, compiled layers and CUDA graphs, with which it samples four to eight times as fast."""
 STRUCTURED_OUTPUTS = '{"backend": "xgrammar"}'
 """The grammars that the learner can replay; by default vLLM chooses a backend by the grammar."""
+NO_MEDIA = "none.invalid"
+"""A domain that does not exist: vLLM fetches a URL in a message only from the domains that it is
+started with, and from any domain if there are none."""
 SOCKET_FILE = "http"
 """Name of the socket on which vLLM answers, in its folder."""
 FEW_CORES = 2
@@ -95,6 +98,7 @@ class VllmOptions:
             *("--generation-config", "vllm"),  # the model's own file would change the sampling
             *("--logprobs-mode", "processed_logprobs"),  # those of the sampled distribution
             *("--structured-outputs-config", STRUCTURED_OUTPUTS),
+            *("--allowed-media-domains", NO_MEDIA),
             "--enable-scale-out",  # the route that returns the grammar of a request
             "--disable-uvicorn-access-log",
             *self._adapter_arguments(),
@@ -186,6 +190,7 @@ class Vllm:
             "TMPDIR": str(self._folder),
             "TORCHINDUCTOR_CACHE_DIR": compile_cache(),
             "VLLM_HOST_IP": "127.0.0.1",
+            "VLLM_MEDIA_URL_ALLOW_REDIRECTS": "0",  # from an allowed domain to another one
             "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": "60",  # the gateway closes idle connections first
             "VLLM_RPC_BASE_PATH": str(self._folder),
         }

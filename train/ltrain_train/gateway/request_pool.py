@@ -1,0 +1,140 @@
+"""Requests that are being read and parsed: how many bytes they have, and the thread for large ones.
+
+The event loop parses small requests itself. Large ones wait for their turn: the requests of one
+attempt follow one another, so that an attempt delays its own requests only.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import TypeVar
+
+from starlette.requests import Request
+
+from ltrain_train.gateway.apis import RequestLimits
+from ltrain_train.gateway.errors import Refused
+
+T = TypeVar("T")
+
+INLINE_BYTES = 64 << 10
+"""Bytes of JSON that the event loop parses itself: a millisecond or two."""
+SMALL_BYTES = 1 << 20
+"""Bytes of a request that waits for no others."""
+TOTAL_BYTES = 512 << 20
+"""Bytes of all requests in memory, beyond which those that are not small wait."""
+SHARE_BYTES = 64 << 20
+"""Bytes of all requests of one attempt."""
+PRODUCTION_BYTES = TOTAL_BYTES // 2
+"""Bytes of all requests of production."""
+READ_TIMEOUT = 60.0
+"""Seconds in which the body of a request arrives."""
+WAIT_TIMEOUT = 60.0
+"""Seconds that a request waits for its turn or for memory."""
+RETRY_AFTER = 5
+"""Seconds after which a client should send a request again that waited too long."""
+
+
+@dataclass(slots=True, eq=False)
+class RequestShare:
+    """The requests of one attempt, or of production."""
+
+    limit: int = SHARE_BYTES
+    """Maximum of their bytes; a single request may have more."""
+    size: int = 0
+    """Bytes of those in memory."""
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by the one that is being parsed in the thread."""
+
+
+class RequestPool:
+    """Reads requests within bounds of memory, and parses them beside the event loop."""
+
+    def __init__(self, limits: RequestLimits, total: int = TOTAL_BYTES) -> None:
+        """Prepare; `total` is in bytes, and small requests may exceed it."""
+        self.limits = limits
+        self._total, self._size = total, 0
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="ltrain-requests")
+        self._released = asyncio.Event()
+
+    @asynccontextmanager
+    async def read(self, request: Request, share: RequestShare) -> AsyncIterator[bytes]:
+        """Yield the body of a request, whose bytes count until the block ends.
+
+        Raises:
+            Refused: 413 when it is beyond the limits, 408 when it arrives too slowly, and 503 when
+                other requests do not end in time.
+        """
+        announced = request.headers.get("content-length", "")
+        size = int(announced) if announced.isdecimal() else self.limits.size
+        self.limits.require_size(size)
+        if not self._fits(share, size):
+            await self._wait(share, size)
+        self._count(share, size)
+        try:
+            body = await self._receive(request)
+            self._count(share, len(body) - size)
+            size = len(body)
+            yield body
+        finally:
+            self._count(share, -size)
+            self._released.set()
+
+    async def run(self, share: RequestShare, size: int, function: Callable[[], T]) -> T:
+        """Return the result of a function of `size` bytes of JSON, beside the event loop if large.
+
+        Raises:
+            Refused: 503 when others take too long.
+        """
+        if size <= INLINE_BYTES:
+            return function()
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(WAIT_TIMEOUT), share.turn:
+                return await loop.run_in_executor(self._thread, function)
+        except TimeoutError as error:
+            raise _busy() from error
+
+    def _count(self, share: RequestShare, size: int) -> None:
+        share.size += size
+        self._size += size
+
+    async def _receive(self, request: Request) -> bytes:
+        body = bytearray()
+        try:
+            async with asyncio.timeout(READ_TIMEOUT):
+                async for part in request.stream():
+                    body += part
+                    self.limits.require_size(len(body))
+        except TimeoutError as error:
+            raise Refused(
+                HTTPStatus.REQUEST_TIMEOUT,
+                f"The request did not arrive within {READ_TIMEOUT:g} s. Send it again.",
+            ) from error
+        return bytes(body)
+
+    async def _wait(self, share: RequestShare, size: int) -> None:
+        """Wait until a request fits."""
+        try:
+            async with asyncio.timeout(WAIT_TIMEOUT):
+                while not self._fits(share, size):
+                    self._released.clear()
+                    await self._released.wait()
+        except TimeoutError as error:
+            raise _busy() from error
+
+    def _fits(self, share: RequestShare, size: int) -> bool:
+        """Return whether a request fits beside the others; a single one always does."""
+        if share.size and share.size + size > share.limit:
+            return False
+        return size <= SMALL_BYTES or not self._size or self._size + size <= self._total
+
+
+def _busy() -> Refused:
+    return Refused(
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        "The gateway reads other large requests. Send the request again.",
+        retry_after=RETRY_AFTER,
+    )
