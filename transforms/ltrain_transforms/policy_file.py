@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ltrain_transforms.artifacts import Artifact
 from ltrain_transforms.errors import BadPolicyFile
+from ltrain_transforms.file_digests import FileDigest
 
 POLICY_MANIFEST = "policy.json"
 LEDGER = "rollouts.parquet"
@@ -29,16 +30,6 @@ BASE_FILES = {
 }
 """The files of a model directory that each digest of `base_digests` covers. A chat template without
 a file of its own is in tokenizer_config.json."""
-
-
-class PolicyFile(BaseModel):
-    """One file of a policy version."""
-
-    model_config = ConfigDict(frozen=True)
-
-    size: int
-    """Size in bytes."""
-    sha256: str
 
 
 class PolicyVersion(BaseModel):
@@ -60,7 +51,7 @@ class PolicyVersion(BaseModel):
     recipe: str | None = None
     created: float
     """Unix seconds."""
-    files: dict[str, PolicyFile]
+    files: dict[str, FileDigest]
 
     @property
     def digest(self) -> str:
@@ -179,6 +170,6 @@ def _numbers(folder: Path) -> Iterator[int]:
     return (int(name[1:]) for name in names if name[0] == "v" and name[1:].isdigit())
 
 
-def _digest(files: dict[str, PolicyFile]) -> str:
+def _digest(files: dict[str, FileDigest]) -> str:
     lines = (f"{name} {file.sha256}" for name, file in sorted(files.items()))
     return sha256("\n".join(lines).encode()).hexdigest()

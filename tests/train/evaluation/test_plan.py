@@ -48,7 +48,7 @@ def test_a_name_alone_is_the_current_version(project: Any) -> None:
     path = policies.path("policy", 1) / "model.safetensors"
     path.chmod(0o644)
     path.write_bytes(b"short")
-    with pytest.raises(BadModel, match="is not complete"):
+    with pytest.raises(BadModel, match="is damaged"):
         find_versions(policies, ["policy@1"])
 
 

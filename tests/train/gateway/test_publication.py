@@ -147,7 +147,7 @@ def test_a_truncated_version_is_never_sent_to_vllm(stage: Any, vllm: Any) -> Non
     weights = stage.policies.path("policy", 1) / "model.safetensors"
     weights.chmod(0o644)
     weights.write_bytes(weights.read_bytes()[:-1])
-    with pytest.raises(GatewayRefused, match=r"not complete: model.safetensors has \d+ bytes"):
+    with pytest.raises(GatewayRefused, match=r"is damaged: model.safetensors has \d+ bytes"):
         stage.client.load("policy", 1)
     assert vllm.admin == []
     assert stage.ask("w3").status_code == 200

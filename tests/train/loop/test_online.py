@@ -34,7 +34,8 @@ from ltrain_train.runs.waves import WaveRun
 from ltrain_train.updates.training_rows import LeftOut
 from ltrain_train.updates.update import Update
 from ltrain_transforms.datasets import Dataset
-from ltrain_transforms.policy_file import PolicyFile, PolicyVersion
+from ltrain_transforms.file_digests import FileDigest
+from ltrain_transforms.policy_file import PolicyVersion
 from ltrain_transforms.recipe import Recipe
 
 ROLLOUT = {"tasks": "t.jsonl", "agent": "a:b", "reward": "c:d", "rollouts_per_task": 16}
@@ -109,7 +110,7 @@ def add_policy(home: Path, policy: str = "sql") -> PolicyVersion:
     """Write version 0 of a policy, without weights, and return its manifest."""
     base = home / "policies" / policy / "v0"
     base.mkdir(parents=True)
-    files = {"config.json": PolicyFile(size=2, sha256="c0")}
+    files = {"config.json": FileDigest(size=2, sha256="c0")}
     version = PolicyVersion(policy=policy, version=0, created=0, files=files)
     (base / "policy.json").write_text(version.model_dump_json())
     (base.parent / "current").write_text("0\n")

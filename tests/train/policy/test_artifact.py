@@ -63,7 +63,7 @@ def test_a_base_that_is_incomplete_makes_its_adapter_unusable(
     weights = policies.path("sql", 0) / "model.safetensors"
     weights.chmod(0o644)
     weights.write_bytes(weights.read_bytes()[:-1])
-    with pytest.raises(BadModel, match=r"v0' is not complete: model\.safetensors has"):
+    with pytest.raises(BadModel, match=r"v0' is damaged: model\.safetensors has"):
         policies.verify("sql", version)
 
 

@@ -5,9 +5,11 @@ import stat
 from pathlib import Path
 
 import pytest
+from tests.damage import Damage, cut_in_half, damage_file, flip_a_bit
 from tests.model_files import write_model_files
 
 from ltrain_train.errors import BadModel, PolicyExists, UnknownVersion
+from ltrain_train.policy.prompts import current_prompts
 from ltrain_train.policy.versions import Policies
 from ltrain_transforms.policy_file import read_base_digests
 
@@ -227,11 +229,40 @@ def test_a_version_without_one_of_its_files_is_not_served(
 ) -> None:
     publish(policies, write_model(tmp_path / "draft"))
     (policies.path("sql", 1) / "tokenizer.json").unlink()
-    with pytest.raises(
-        BadModel, match=r"not complete: tokenizer.json is missing, expected 2 bytes"
-    ):
+    with pytest.raises(BadModel, match=r"is damaged: tokenizer.json is missing, expected 2 bytes"):
         policies.verify("sql", 1)
     assert policies.verify("sql", 0) == policies.path("sql", 0)
+
+
+@pytest.mark.parametrize("damage", [flip_a_bit, cut_in_half])
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "config.json"])
+def test_a_damaged_version_is_neither_served_nor_exported(
+    policies: Policies, tmp_path: Path, damage: Damage, name: str
+) -> None:
+    publish(policies, write_model(tmp_path / "draft"))
+    damage_file(policies.path("sql", 1) / name, damage)
+    remedy = r"`ltrain policy use sql@N`; other versions: 0\."
+    with pytest.raises(BadModel, match=rf"v1' is damaged: {name} has (?s:.*){remedy}"):
+        policies.verify("sql", 1)
+    with pytest.raises(BadModel, match=rf"v1' is damaged: {name} has"):
+        policies.export("sql", 1, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("damage", [flip_a_bit, cut_in_half])
+def test_a_damaged_prompt_is_not_served(policies: Policies, tmp_path: Path, damage: Damage) -> None:
+    (tmp_path / "greeting.txt").write_text("Greet the user.")
+    policies.register("greeting", tmp_path / "greeting.txt")
+    assert current_prompts(policies)["greeting"].version == 0
+    damage_file(policies.path("greeting", 0) / "prompt.txt", damage)
+    with pytest.raises(BadModel, match=r"is damaged: prompt\.txt has .* other versions: none\."):
+        current_prompts(policies)
+
+
+def test_a_cut_manifest_is_named(policies: Policies) -> None:
+    damage_file(policies.path("sql", 0) / "policy.json", cut_in_half)
+    with pytest.raises(BadModel, match=r"v0/policy\.json' is damaged: .* Restore the file"):
+        policies.verify("sql", 0)
 
 
 def test_drafts_of_dead_processes_are_removed(policies: Policies) -> None:

@@ -10,10 +10,12 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from tests.damage import Damage, cut_in_half, damage_file, flip_a_bit
 from tests.train.policy.test_versions import write_model
 from tests.transforms.conftest import RECIPE
 
-from ltrain_train.learner.checkpoint import CheckpointRecord, fingerprint
+from ltrain_train.errors import BadModel
+from ltrain_train.learner.checkpoint import CheckpointRecord, fingerprint, write_record
 from ltrain_train.policy import Policies
 from ltrain_train.runs.plan import Plan
 from ltrain_train.updates.learners import Learners, make_learner
@@ -68,6 +70,34 @@ def test_without_a_checkpoint_that_fits_a_run_starts_from_rounded_weights_and_sa
         base, learner = make_learner(plan(tmp_path), policies, 1, LOCK)
     assert (base, learner.job.checkpoint) == (1, None)
     assert "v1 of 'sql' has no checkpoint." in caplog.text
+
+
+@pytest.mark.parametrize("damage", [flip_a_bit, cut_in_half])
+def test_a_damaged_checkpoint_is_named_and_the_weights_of_its_version_are_used(
+    policies: Policies, tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: Damage
+) -> None:
+    checkpoint = tmp_path / "runs" / "demo" / "checkpoints" / "1"
+    record = CheckpointRecord(2, 1, fingerprint(policies.path("sql", 0)), 16, 32, 1, "r1")
+    (checkpoint / "optim.pt").write_bytes(b"0123456789")
+    write_record(checkpoint, record)
+    assert make_learner(plan(tmp_path), policies, 1, LOCK)[1].job.checkpoint == checkpoint
+    (checkpoint / "optim.pt").write_bytes(damage(b"0123456789"))
+    with caplog.at_level(logging.WARNING):
+        base, learner = make_learner(plan(tmp_path), policies, 1, LOCK)
+    assert (base, learner.job.base) == (1, policies.path("sql", 1))
+    assert learner.job.checkpoint is None
+    assert f"The checkpoint {checkpoint} is damaged: optim.pt has" in caplog.text
+    assert "Training starts from the rounded weights of v1, with a new optimizer." in caplog.text
+    weights = policies.path("sql", 1) / "model.safetensors"
+    damage_file(weights, flip_a_bit)
+    with pytest.raises(BadModel, match=r"v1' is damaged: model\.safetensors has the SHA-256"):
+        make_learner(plan(tmp_path), policies, 1, LOCK)
+
+
+def test_a_damaged_base_of_a_checkpoint_is_named(policies: Policies, tmp_path: Path) -> None:
+    damage_file(policies.path("sql", 0) / "tokenizer.json", flip_a_bit)
+    with pytest.raises(BadModel, match=r"v0' is damaged: tokenizer\.json has the SHA-256"):
+        make_learner(plan(tmp_path), policies, 1, LOCK)
 
 
 def processes(home: Path, models: Mapping[str, int], **train: Any) -> list[list[str]]:

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from ltrain_transforms.errors import NothingToShow
-from ltrain_transforms.policy_file import PolicyFile, PolicyVersion
+from ltrain_transforms.file_digests import FileDigest
+from ltrain_transforms.policy_file import PolicyVersion
 from ltrain_transforms.reports.references import Kind, Reference
 from ltrain_transforms.reports.report import Facts, Grid, Report
 from ltrain_transforms.show import look_up
@@ -23,7 +24,7 @@ def publish(home: Path, number: int, parent: int | None, dataset: str | None = N
         dataset=dataset or (f"d{number}" if number else None),
         recipe="r1" if number else None,
         created=1_790_000_000.5 + number,
-        files={"model.safetensors": PolicyFile(size=1_500_000, sha256="ab" * 32)},
+        files={"model.safetensors": FileDigest(size=1_500_000, sha256="ab" * 32)},
     )
     (folder / "policy.json").write_text(version.model_dump_json(indent=2) + "\n")
 
@@ -108,5 +109,5 @@ def test_a_damaged_version_is_an_error(home: Path) -> None:
 
 def test_the_docs_describe_every_field() -> None:
     page = (Path(__file__).parents[3] / "docs" / "policies.md").read_text()
-    for key in [*PolicyVersion.model_fields, *PolicyFile.model_fields]:
+    for key in [*PolicyVersion.model_fields, *FileDigest.__dataclass_fields__]:
         assert f"`{key}`" in page

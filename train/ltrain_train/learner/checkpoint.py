@@ -2,17 +2,21 @@
 
 It contains the trained weights (of a LoRA run only the adapter), the optimizer, the random state
 and the step counts. It can be loaded only by a learner of the same policy, base model, LoRA shape
-and rank count.
+and rank count. `learner.json` lists the other files with their digests, which are compared before
+a file is loaded.
 """
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
+
+from pydantic import TypeAdapter
 
 from ltrain_train.errors import BadBase, BadCheckpoint
 from ltrain_train.learner.protocol import Job
 from ltrain_train.policy import read_config
+from ltrain_transforms.file_digests import FileDigest, describe_files, find_damage
 
 RECORD_FILE = "learner.json"
 FORMAT_VERSION = 1
@@ -39,6 +43,11 @@ class CheckpointRecord:
     policy: str | None = None
     """The policy's name; None in the checkpoints of older versions of ltrain."""
     format: int = FORMAT_VERSION
+    files: dict[str, FileDigest] | None = None
+    """The other files, by their paths; None in the checkpoints of older versions of ltrain."""
+
+
+_RECORD = TypeAdapter(CheckpointRecord)
 
 
 def make_record(job: Job, base: str, steps: int = 0, updates: int = 0) -> CheckpointRecord:
@@ -53,18 +62,25 @@ def check_fit(directory: Path, job: Job) -> None:
 
 
 def write_record(directory: Path, record: CheckpointRecord) -> None:
-    """Write the record into a checkpoint's directory."""
-    (directory / RECORD_FILE).write_text(json.dumps(asdict(record), indent=2) + "\n")
+    """Write the record, with the digests of all other files, into a checkpoint's directory."""
+    paths = {path.relative_to(directory).as_posix(): path for path in sorted(directory.rglob("*"))}
+    files = {name: p for name, p in paths.items() if p.is_file() and name != RECORD_FILE}
+    complete = replace(record, files=describe_files(files))
+    (directory / RECORD_FILE).write_text(json.dumps(asdict(complete), indent=2) + "\n")
 
 
 def read_record(directory: Path, expected: CheckpointRecord) -> CheckpointRecord:
-    """Read the record of a checkpoint and check that it fits the learner of `expected`."""
+    """Read the record of a checkpoint, and check that it fits the learner of `expected`.
+
+    Raises:
+        BadCheckpoint: when it does not fit, or one of its files is damaged or missing.
+    """
     try:
-        saved = CheckpointRecord(**json.loads((directory / RECORD_FILE).read_text()))
-    except (OSError, ValueError, TypeError) as error:
+        saved = _RECORD.validate_json((directory / RECORD_FILE).read_bytes())
+    except (OSError, ValueError) as error:
         raise BadCheckpoint(
-            f"No checkpoint at {directory}: its {RECORD_FILE} cannot be read ({error}). "
-            "Name the directory of a complete checkpoint."
+            f"No checkpoint at {directory}: its {RECORD_FILE} cannot be read "
+            f"({str(error).splitlines()[0]}). Name the directory of a complete checkpoint."
         ) from error
     for name in ("format", "policy", "base", "lora_rank", "lora_alpha", "ranks"):
         value = getattr(saved, name)
@@ -74,6 +90,8 @@ def read_record(directory: Path, expected: CheckpointRecord) -> CheckpointRecord
                 f"{getattr(expected, name)}. Use the settings of the checkpoint, or start a new "
                 "run."
             )
+    if damage := find_damage(directory, saved.files or {}):
+        raise BadCheckpoint(f"The checkpoint {directory} is damaged: {damage}.")
     return saved
 
 

@@ -1,13 +1,12 @@
 """The files of one version: its `policy.json`, its artifact, and the checkpoint that it names."""
 
-from collections.abc import Mapping
-from hashlib import file_digest
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from ltrain_train.errors import BadModel
-from ltrain_transforms.policy_file import LEDGER, POLICY_MANIFEST, PolicyFile, PolicyVersion
+from ltrain_transforms.file_digests import describe_files, find_damage
+from ltrain_transforms.policy_file import LEDGER, POLICY_MANIFEST, PolicyVersion, list_versions
 
 LINEAGE_FILES = frozenset({POLICY_MANIFEST, LEDGER})
 """Files of a version that are not of the artifact: they record its origin."""
@@ -18,16 +17,20 @@ def read_manifest(directory: Path) -> PolicyVersion:
     try:
         return PolicyVersion.model_validate_json((directory / POLICY_MANIFEST).read_bytes())
     except ValidationError as error:
-        raise BadModel(f"'{directory / POLICY_MANIFEST}' cannot be read: {error}.") from error
+        raise BadModel(
+            f"'{directory / POLICY_MANIFEST}' is damaged: {str(error).splitlines()[0]}. Restore "
+            "the file from a copy, or remove the folder of this version."
+        ) from error
 
 
 def write_manifest(directory: Path, version: PolicyVersion) -> None:
     """Write the `policy.json` with the digests of all files, and make the files read-only."""
     files = {file.name: file for file in list_files(directory) if file.name != POLICY_MANIFEST}
+    for file in files.values():
+        file.chmod(0o444)
     text = version.model_copy(update={"files": describe_files(files)}).model_dump_json(indent=2)
     (directory / POLICY_MANIFEST).write_text(text + "\n")
-    for file in list_files(directory):
-        file.chmod(0o444)
+    (directory / POLICY_MANIFEST).chmod(0o444)
 
 
 def list_files(directory: Path) -> list[Path]:
@@ -40,22 +43,20 @@ def artifact_files(directory: Path) -> list[Path]:
     return [file for file in list_files(directory) if file.name not in LINEAGE_FILES]
 
 
-def describe_files(files: Mapping[str, Path]) -> dict[str, PolicyFile]:
-    """Return the size and the digest of each file, by the names that it is stored under."""
-    return {name: _describe_file(file) for name, file in files.items()}
+def require_undamaged(directory: Path) -> None:
+    """Check the files of a version by size and digest.
 
-
-def check_sizes(directory: Path, files: Mapping[str, PolicyFile]) -> None:
-    """Check the sizes of a version's files."""
-    for name, expected in files.items():
-        file = directory / name
-        size = file.stat().st_size if file.is_file() else None
-        if size != expected.size:
-            has = "is missing" if size is None else f"has {size} bytes"
-            raise BadModel(
-                f"'{directory}' is not complete: {name} {has}, expected {expected.size} bytes. "
-                "Restore the file, or publish another version."
-            )
+    Raises:
+        BadModel: when a file differs from its entry in the `policy.json`, or is missing.
+    """
+    manifest = read_manifest(directory)
+    if damage := find_damage(directory, manifest.files):
+        others = [v for v in list_versions(directory.parent) if v != manifest.version]
+        raise BadModel(
+            f"'{directory}' is damaged: {damage}. Restore the file from a copy, or select another "
+            f"version with `ltrain policy use {manifest.policy}@N`; other versions: "
+            f"{', '.join(map(str, others)) or 'none'}."
+        )
 
 
 def checkpoint_folder(home: Path, version: PolicyVersion) -> Path | None:
@@ -75,9 +76,3 @@ def checkpoint_folder(home: Path, version: PolicyVersion) -> Path | None:
         f"runs/<run>/checkpoints/[<policy>/]<number> in '{home}'. Correct `checkpoint` there, or "
         "set it to null."
     )
-
-
-def _describe_file(file: Path) -> PolicyFile:
-    with file.open("rb") as stream:
-        digest = file_digest(stream, "sha256").hexdigest()
-    return PolicyFile(size=file.stat().st_size, sha256=digest)

@@ -13,12 +13,12 @@ def read_prompt_version(policies: Policies, name: str, version: int) -> Prompt:
 
     Raises:
         UnknownVersion: when the version does not exist.
-        BadModel: when it is not a prompt, or cannot be read.
+        BadModel: when it is not a prompt, is damaged, or cannot be read.
     """
     artifact = policies.read_version(name, version).artifact
     if artifact != "prompt":
         raise BadModel(f"Version {version} of '{name}' is {artifact}, and no prompt.")
-    return Prompt(read_prompt(policies.path(name, version) / PROMPT_FILE), version)
+    return Prompt(read_prompt(policies.verify(name, version) / PROMPT_FILE), version)
 
 
 def current_prompts(policies: Policies) -> dict[str, Prompt]:

@@ -37,6 +37,7 @@ def find_reference(policies: Policies, train: Train, policy: str, base: int) -> 
         None if there is no divergence, or if it is from the trained model without its adapter.
 
     Raises:
+        BadModel: when the reference is damaged.
         BadRun: when the reference has not the tensors of the trained policy.
         UnknownVersion: when the version does not exist.
     """
@@ -44,7 +45,7 @@ def find_reference(policies: Policies, train: Train, policy: str, base: int) -> 
     if not train.kl_coefficient or (version is None and train.lora_rank):
         return None
     name, number = version or (policy, base)
-    path, artifact = policies.path(name, number), policies.read_version(name, number).artifact
+    path, artifact = policies.verify(name, number), policies.read_version(name, number).artifact
     weights, trained = policies.weights_path(name, number), policies.path(policy, base)
     if artifact == "prompt" or read_shapes(weights) != read_shapes(trained):
         raise BadRun(

@@ -31,15 +31,15 @@ from ltrain_train.errors import BadModel, FolderNotEmpty, PolicyExists, UnknownV
 from ltrain_train.policy.artifact import check_artifact, find_artifact, source_files
 from ltrain_train.policy.manifest import (
     artifact_files,
-    check_sizes,
     checkpoint_folder,
-    describe_files,
     read_manifest,
+    require_undamaged,
     write_manifest,
 )
 from ltrain_train.policy.weights import missing_model
 from ltrain_train.processes import require_space
 from ltrain_transforms import policy_file
+from ltrain_transforms.file_digests import describe_files
 from ltrain_transforms.policy_file import POLICY_MANIFEST, REMOVED, PolicyVersion
 
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -200,23 +200,22 @@ class Policies:
         return read_manifest(self.path(name, version))
 
     def verify(self, name: str, version: int) -> Path:
-        """Check the files of a version by size, and its tensors by name and shape.
+        """Check the files of a version by size and digest, and its tensors by name and shape.
 
         Returns:
             the version's directory.
 
         Raises:
             UnknownVersion: when the version, or the base of its adapter, does not exist.
-            BadModel: when it is incomplete, or does not fit version 0 or its base.
+            BadModel: when a file is damaged or missing, or it does not fit version 0 or its base.
         """
         path = self.path(name, version)
-        manifest = read_manifest(path)
-        check_sizes(path, manifest.files)
-        base = self.path(name, manifest.weights_version)
+        require_undamaged(path)
+        base = self.path(name, read_manifest(path).weights_version)
         if base == path:
             base = self.path(name, 0)
         else:
-            check_sizes(base, read_manifest(base).files)
+            require_undamaged(base)
         check_artifact(path, base)
         return path
 
@@ -313,7 +312,7 @@ class Policies:
 
         Raises:
             UnknownVersion: when the version does not exist.
-            BadModel: when it is incomplete.
+            BadModel: when it is damaged.
             FolderNotEmpty: when `out` has files.
         """
         source = self.verify(name, version)

@@ -152,7 +152,12 @@ def make_learner(
     """Return a learner that continues from a version, and the version whose weights it loads.
 
     The checkpoint of the version has its weights as they were before they were rounded for the
-    server, and the optimizer. Without one that fits, the learner starts from what is served.
+    server, and the optimizer. Without one that fits and is undamaged, the learner starts from what
+    is served.
+
+    Raises:
+        BadModel: when the weights that it would load are damaged.
+        BadRun: when the version is an adapter of another rank than the recipe trains.
     """
     found = policies.find_checkpoint(plan.policy, version)
     manifest = policies.read_version(plan.policy, version)
@@ -170,9 +175,11 @@ def make_learner(
             served,
             version,
         )
+        policies.verify(plan.policy, version)
         adapter = require_rank(plan, policies, version) if served == "adapter" else None
         base = manifest.weights_version
         return base, _new_learner(plan, policies, base, lock, adapter=adapter)
+    policies.verify(plan.policy, base)
     return base, learner
 
 

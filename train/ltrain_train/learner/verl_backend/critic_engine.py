@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file, save_file
 from torch import distributed
 from verl.trainer.ppo.core_algos import compute_value_loss
 from verl.utils.metric import AggregationType, Metric
@@ -24,8 +25,10 @@ from ltrain_train.learner.verl_backend.rows_engine import BatchMasks
 MODEL_TYPE = "value_model"
 HEAD = "score"
 """The head's name in transformers' models for the classification of tokens."""
-HEAD_FILE = "value_head.pt"
+HEAD_FILE = "value_head.safetensors"
 """The head in the checkpoint of a critic with an adapter, which verl saves without it."""
+OLD_HEAD_FILE = "value_head.pt"
+"""The head in the checkpoints of older versions of ltrain."""
 
 
 class ValueModel:
@@ -104,13 +107,14 @@ def save_head(module: Any, directory: Path) -> None:
     """Write the value head; every rank takes part, and the first one writes."""
     state = {name: x.full_tensor().cpu() for name, x in head_of(module).state_dict().items()}
     if distributed.get_rank() == 0:
-        torch.save(state, directory / HEAD_FILE)
+        save_file(state, directory / HEAD_FILE)
     distributed.barrier()
 
 
 def load_head(module: Any, directory: Path) -> None:
     """Load the value head that `save_head` wrote."""
-    saved = torch.load(directory / HEAD_FILE, weights_only=True)
+    file, old = directory / HEAD_FILE, directory / OLD_HEAD_FILE
+    saved = load_file(file) if file.is_file() else torch.load(old, weights_only=True)
     for name, tensor in head_of(module).state_dict().items():
         whole = saved[name].to(tensor.device)
         tensor.copy_(

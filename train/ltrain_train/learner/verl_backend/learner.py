@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import isfinite
 from pathlib import Path
+from pickle import UnpicklingError
 
 import numpy as np
 import polars as pl
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from opentelemetry.trace import Tracer
 
 from ltrain_instrument import attributes
-from ltrain_train.errors import BadBase, BadSamples
+from ltrain_train.errors import BadBase, BadCheckpoint, BadSamples
 from ltrain_train.learner.checkpoint import fingerprint, make_record, read_record, write_record
 from ltrain_train.learner.drift import check_drift, measure_drift
 from ltrain_train.learner.objective import Objective
@@ -157,9 +158,16 @@ class Learner:
     def load(self, directory: Path) -> None:
         """Load a checkpoint, from which training continues."""
         checkpoint = read_record(directory, make_record(self.job, self.base))
-        if self.critic is not None:
-            self.notes += self.critic.load(directory)
-        self.group.load_checkpoint(str(directory))
+        try:
+            if self.critic is not None:
+                self.notes += self.critic.load(directory)
+            self.group.load_checkpoint(str(directory))
+        except UnpicklingError as error:  # Ray's error of a rank inherits from the rank's own
+            raise BadCheckpoint(
+                f"The checkpoint {directory} has a file with other objects than tensors and "
+                "numbers, which could run code, so it was not loaded. Remove this folder; the "
+                "same command then starts from the version's weights."
+            ) from error
         self.steps, self.updates = checkpoint.steps, checkpoint.updates
         self.saved = directory
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import distributed
 from verl.single_controller.base import decorator
@@ -81,6 +82,7 @@ class RankWorker(TrainingWorker):
             distributed.init_process_group(backend, init_method, rank=rank, world_size=world)
         vendor = tree_engine.VENDOR if shares_prefixes(job) else rows_engine.VENDOR
         os.environ["VERL_ENGINE_VENDOR"] = vendor
+        _forbid_pickled_code()
         self.job = job
         self.reference: TrainingWorker | None = None
         self.critic: Any = None
@@ -197,6 +199,18 @@ class RankWorker(TrainingWorker):
             bad = write_adapter(directory, whole, module.peft_config["default"].to_dict())
         distributed.barrier()
         return bad
+
+
+def _forbid_pickled_code() -> None:
+    """Make every load of a checkpoint in this process accept tensors and plain values only.
+
+    verl loads with `weights_only=False`, which this variable of torch overrides.
+    """
+    os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"
+    state: Any = np.random.get_state()
+    reconstruct, *_ = state[1].__reduce__()
+    # verl saves numpy's random state
+    torch.serialization.add_safe_globals([reconstruct, np.ndarray, np.dtype, type(state[1].dtype)])
 
 
 def _set_optimizer(engine: Any, learning_rate: float, gradient_clip: float) -> None:
