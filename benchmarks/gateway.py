@@ -25,6 +25,7 @@ from benchmarks.support.servers import AGENTS, Stack, ltrain, policy_server
 
 from ltrain_collector.access import AttemptKey
 from ltrain_collector.store import Store
+from ltrain_instrument.clock import Deadline
 from ltrain_instrument.identity import Identity
 from ltrain_train.store import home_secret
 
@@ -94,7 +95,7 @@ def measure(target: Target, clients: int, calls: int, kind: str = "complete") ->
 def attempt_of(stack: Stack) -> Target:
     """Return the target of an attempt."""
     identity = Identity(run="bench", task="t", rollout="r1", attempt=1, mode="train")
-    expires = time.time() + 3600
+    expires = Deadline.after(3600)
     claims = AttemptKey(identity=identity, policy="policy", sampling={}, expires=expires)
     key = claims.sign(home_secret(Path(stack.environment["LTRAIN_HOME"])))
     return Target(f"{stack.gateway}/rollout/r1/attempt/1/v1", key, stack.gateway_process)

@@ -30,6 +30,7 @@ from safetensors.torch import load_file, save_file
 
 from ltrain_collector.access import AttemptKey
 from ltrain_collector.store import Store
+from ltrain_instrument.clock import Deadline
 from ltrain_instrument.identity import Identity
 from ltrain_train.gateway import GatewayClient
 from ltrain_train.learner import merge_adapter
@@ -181,7 +182,7 @@ class Clients:
             identity=identity,
             policy=POLICY,
             sampling={"temperature": 1.0},
-            expires=time.time() + 600,
+            expires=Deadline.after(600),
         )
         key = claims.sign(self._secret)
         complete = self._stream(f"/rollout/{rollout}/attempt/1/v1/chat/completions", key)

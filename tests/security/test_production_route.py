@@ -1,7 +1,5 @@
 """`/v1` needs a key if the store has keys, and never records for an attempt."""
 
-import time
-
 from tests.train.gateway.stage import IDENTITY, Stage
 
 from ltrain_collector.access import (
@@ -14,6 +12,7 @@ from ltrain_collector.access import (
     sign_service,
     store_secret,
 )
+from ltrain_instrument.clock import Deadline
 from ltrain_instrument.identity import Identity
 
 
@@ -39,7 +38,7 @@ def test_with_keys_in_the_store_it_takes_one_of_them(stage: Stage) -> None:
     keys = Keys(stage.home / "store")
     made = [keys.make_key(role)[0] for role in Role]
     secret = store_secret(stage.home / "store")
-    calls = AttemptKey(identity=IDENTITY, policy="policy", expires=time.time() + 60)
+    calls = AttemptKey(identity=IDENTITY, policy="policy", expires=Deadline.after(60))
     bound = [calls.sign(secret), keys.sign_bound(IDENTITY, 60)]
     bound += [stage.key(), keys.sign_bound(Identity(run="demo"), 60)]
     assert [status(stage, key) for key in made] == [200] * len(made)

@@ -21,10 +21,11 @@ from tests.otlp import insert_otlp, open_empty_store
 from tests.transforms.conftest import RECIPE, RUNNER, Attempt, Attributes, Scene, tokens
 from tests.up import Up, start_up
 
-from ltrain_collector.access import Keys, Role, uptime
+from ltrain_collector.access import Keys, Role
 from ltrain_collector.store import Store
 from ltrain_collector.transfer.commands import export_requests, to_json_line
 from ltrain_collector.transfer.importing import import_files
+from ltrain_instrument import clock
 from ltrain_instrument.delivery.segment import Segment
 from ltrain_instrument.identity import Identity
 from ltrain_train.store import open_service_provider
@@ -538,8 +539,8 @@ def test_a_service_key_is_signed_anew_before_it_expires(
     (tmp_path / "store").mkdir()
     first = key()
     assert first is not None
-    later = uptime() + 13 * 3600
-    monkeypatch.setattr("ltrain_train.store.service_key.uptime", lambda: later)
+    later = clock.time.monotonic() + 13 * 3600
+    monkeypatch.setattr(clock.time, "monotonic", lambda: later)
     assert key() not in (None, first)
     monkeypatch.setenv("LTRAIN_STORE", "http://store.example:8123")
     assert ServiceKey(tmp_path)() is None

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
         sign_kind,
         sign_owner,
         sign_service,
-        uptime,
         verify_key,
     )
 

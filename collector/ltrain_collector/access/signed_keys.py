@@ -3,25 +3,22 @@
 * The key of an attempt is an agent's. The store accepts telemetry of its identity with it; the
   gateway answers calls of its policy, with its sampling.
 * The other keys are those of ltrain's own processes, of the store's owner and of workers.
-* A key is valid until it expires, or its secret changes. On the machine and the boot that signed
-  it, the time since the boot decides, which no step of the clock changes; elsewhere the clock does.
+* A key is valid until it expires, or its secret changes.
 """
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from functools import cache, lru_cache
-from pathlib import Path
+from functools import lru_cache
 from typing import Any, Self
 
 from ltrain_instrument.allow import Allow, ConstrainedCalls
+from ltrain_instrument.clock import Deadline
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.identity import Identity
 
 ALGORITHM = "HS256"
 ADMIN_SECONDS = 3600.0
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MAX_CACHED_KEYS = 4096
 """Number of verified keys in the cache: an attempt sends all its spans and calls with one key."""
 
@@ -74,8 +71,7 @@ class AttemptKey:
     """Answered calls after which further calls are refused; 0: no limit."""
     max_tokens: int = 0
     """Sampled tokens after which further calls are refused; 0: no limit."""
-    expires: float
-    """Unix seconds."""
+    expires: Deadline
 
     def __post_init__(self) -> None:
         if not (self.identity.rollout or self.identity.run):
@@ -101,7 +97,7 @@ class AttemptKey:
         values = {each.name: content[each.name] for each in fields(cls) if each.name in content}
         values["identity"] = Identity.from_attributes(content["identity"])
         values["allow"] = tuple(map(Allow, content.get("allow", ())))
-        return cls(**{**values, "expires": float(content["exp"])})
+        return cls(**{**values, "expires": _read_deadline(content)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +105,7 @@ class SignedKey:
     """The content of any signed key."""
 
     kind: Kind
-    expires: float
-    """Unix seconds."""
-    boot: str
-    """The id of the boot of the machine that signed it; '' if unknown."""
-    until: float
-    """Seconds since that boot until which it is valid."""
+    expires: Deadline
     attempt: AttemptKey | None = None
     """The content of an agent's key; None for other kinds."""
 
@@ -127,7 +118,7 @@ def sign_bound(secret: str, identity: Identity, seconds: float, *, rewards: bool
     Raises:
         ValueError: the identity names neither a rollout nor a run.
     """
-    key = AttemptKey(identity=identity, rewards=rewards, expires=time.time() + seconds)
+    key = AttemptKey(identity=identity, rewards=rewards, expires=Deadline.after(seconds))
     return key.sign(secret)
 
 
@@ -148,7 +139,7 @@ def sign_admin(secret: str) -> str:
 
 def sign_kind(secret: str, kind: Kind, seconds: float) -> str:
     """Return a key of a kind that is not an agent's, for `seconds`."""
-    return _encode(secret, kind, time.time() + seconds, {})
+    return _encode(secret, kind, Deadline.after(seconds), {})
 
 
 def verify_key(secret: str, key: str) -> SignedKey:
@@ -159,16 +150,15 @@ def verify_key(secret: str, key: str) -> SignedKey:
         InvalidKey: the secret did not sign it, or its content is invalid.
     """
     signed = _decode(secret, key)
-    own_boot = bool(signed.boot) and signed.boot == _boot()
-    if not (signed.until > uptime() if own_boot else signed.expires > time.time()):
+    if signed.expires.left <= 0:
         raise ExpiredKey("the key has expired")
     return signed
 
 
-def _encode(secret: str, kind: Kind, expires: float, content: Mapping[str, object]) -> str:
+def _encode(secret: str, kind: Kind, expires: Deadline, content: Mapping[str, object]) -> str:
     filled = {name: value for name, value in content.items() if value}
-    until = uptime() + expires - time.time()
-    content = {"kind": str(kind), "exp": expires, "boot": _boot(), "until": until, **filled}
+    deadline = {"exp": expires.wall, "boot": expires.boot, "until": expires.monotonic}
+    content = {"kind": str(kind), **deadline, **filled}
     return str(_jwt().encode(content, secret, algorithm=ALGORITHM))
 
 
@@ -179,26 +169,16 @@ def _decode(secret: str, key: str) -> SignedKey:
     options = {"require": ["exp"], "verify_exp": False}
     try:
         content = jwt.decode(key, secret, algorithms=[ALGORITHM], options=options)
-        kind, expires = Kind(content["kind"]), float(content["exp"])
-        boot, until = str(content.get("boot", "")), float(content.get("until", 0.0))
+        kind, expires = Kind(content["kind"]), _read_deadline(content)
         attempt = AttemptKey.from_content(content) if kind is Kind.ATTEMPT else None
     except (jwt.InvalidTokenError, KeyError, TypeError, ValueError) as error:
         raise InvalidKey(str(error)) from error
-    return SignedKey(kind, expires, boot, until, attempt)
+    return SignedKey(kind, expires, attempt)
 
 
-@cache
-def _boot() -> str:
-    """Return the id of this boot of the machine; '' where the system has none."""
-    try:
-        return BOOT_ID.read_text().strip()
-    except OSError:
-        return ""
-
-
-def uptime() -> float:
-    """Return the seconds since the boot, those of sleep included; no step of the clock counts."""
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+def _read_deadline(content: Mapping[str, Any]) -> Deadline:
+    boot, until = str(content.get("boot", "")), float(content.get("until", 0.0))
+    return Deadline(float(content["exp"]), boot, until)
 
 
 def _jwt() -> Any:

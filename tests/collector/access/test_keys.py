@@ -30,6 +30,7 @@ from ltrain_collector.access.signed_keys import (
 )
 from ltrain_collector.errors import HttpError, StoreUnreachable
 from ltrain_collector.store import Store
+from ltrain_instrument.clock import Deadline
 from ltrain_instrument.identity import Identity
 
 SECRET = "0123456789abcdef0123456789abcdef"
@@ -133,7 +134,7 @@ def test_a_bound_key_contains_its_identity(tmp_path: Path) -> None:
 def test_the_key_of_an_attempts_calls_sends_its_spans(tmp_path: Path) -> None:
     identity = Identity(run="r", task="t", rollout="abc", attempt=2, mode="train", wave=0)
     calls: dict[str, Any] = {"policy": "sql", "sampling": {"temperature": 0.5}}
-    key = AttemptKey(identity=identity, rewards=True, expires=time.time() + 60, **calls)
+    key = AttemptKey(identity=identity, rewards=True, expires=Deadline.after(60), **calls)
     keys = Keys(tmp_path / "store")
     grant = keys.require_key(bearer(key.sign(store_secret(tmp_path / "store"))))
     assert grant == keys.require_key(bearer(keys.sign_bound(identity, 60, rewards=True)))

@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from ltrain_collector.access import ExpiredKey, Kind, sign_service, signed_keys, verify_key
+from ltrain_collector.access import ExpiredKey, Kind, sign_service, verify_key
+from ltrain_instrument import clock
 
 SECRET = "a secret of thirty-two characters!"
 DAY = 86_400.0
@@ -16,7 +17,7 @@ def test_a_step_of_the_clock_ends_no_key_and_prolongs_none(
 ) -> None:
     key, short = sign_service(SECRET, 60.0), sign_service(SECRET, 0.05)
     now = time.time
-    monkeypatch.setattr(signed_keys.time, "time", lambda: now() + step)
+    monkeypatch.setattr(clock.time, "time", lambda: now() + step)
     assert verify_key(SECRET, key).kind is Kind.SERVICE
     assert verify_key(SECRET, sign_service(SECRET, 60.0)).kind is Kind.SERVICE
     time.sleep(0.1)
@@ -26,8 +27,8 @@ def test_a_step_of_the_clock_ends_no_key_and_prolongs_none(
 
 def test_the_clock_decides_on_another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     key, short = sign_service(SECRET, 60.0), sign_service(SECRET, 0.05)
-    monkeypatch.setattr(signed_keys, "_boot", lambda: "another")
-    monkeypatch.setattr(signed_keys, "uptime", lambda: 0.0)
+    monkeypatch.setattr(clock, "_boot", lambda: "another")
+    monkeypatch.setattr(clock.time, "monotonic", lambda: 0.0)
     assert verify_key(SECRET, key).kind is Kind.SERVICE
     time.sleep(0.1)
     with pytest.raises(ExpiredKey):
@@ -35,7 +36,7 @@ def test_the_clock_decides_on_another_machine(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_without_an_id_of_the_boot_the_clock_decides(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(signed_keys, "_boot", lambda: "")
+    monkeypatch.setattr(clock, "_boot", lambda: "")
     key = sign_service(SECRET, 60.0)
-    monkeypatch.setattr(signed_keys, "uptime", lambda: 1e12)
+    monkeypatch.setattr(clock.time, "monotonic", lambda: 1e12)
     assert verify_key(SECRET, key).kind is Kind.SERVICE

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from ltrain_collector.access import AttemptKey
+from ltrain_instrument.clock import Deadline
 from ltrain_instrument.identity import Identity
 from ltrain_train.gateway.attempts import AttemptCalls, AttemptRegistry
 from ltrain_train.gateway.closed_attempts import ClosedAttempts
@@ -21,7 +22,7 @@ def claims(rollout: str, seconds: float = 60.0) -> AttemptKey:
         identity=Identity(rollout=rollout, attempt=1),
         policy="policy",
         sampling={},
-        expires=time.time() + seconds,
+        expires=Deadline.after(seconds),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ltrain_collector.access import AttemptKey, Kind, sign_admin, sign_bound
+from ltrain_instrument.clock import Deadline
 from ltrain_instrument.errors import BadSetting
 from ltrain_instrument.identity import Identity
 from ltrain_train.gateway.keys import BadKey, Keyring, bearer_key
@@ -19,7 +20,7 @@ CLAIMS = AttemptKey(
     identity=Identity(run="r", task="t", wave=1, sample=2, rollout="abc", attempt=1, mode="val"),
     policy="sql",
     sampling={"temperature": 0.5},
-    expires=2e9,
+    expires=Deadline.after(1e9),
 )
 
 
@@ -47,7 +48,7 @@ def test_a_wrong_key_is_refused_with_the_reason(key: str | None, sentence: str) 
 
 
 def test_a_cached_key_expires() -> None:
-    claims = AttemptKey(identity=CLAIMS.identity, policy="sql", expires=time.time() + 0.3)
+    claims = AttemptKey(identity=CLAIMS.identity, policy="sql", expires=Deadline.after(0.3))
     keys, key = Keyring(SECRET), claims.sign(SECRET)
     keys.verify_attempt(key)
     time.sleep(0.4)
@@ -99,7 +100,7 @@ def test_the_old_name_of_the_secret_is_refused(
         (lambda stage: {"key": "nonsense"}, "has not signed this rollout key"),
         (lambda stage: {"key": stage.key(policy="other")}, "has no model 'other'"),
         (lambda stage: {"key": stage.key(Identity(rollout="x", attempt=1))}, "key is for attempt"),
-        (lambda stage: {"key": stage.key(expires=1.0)}, "expired"),
+        (lambda stage: {"key": stage.key(expires=Deadline.after(-1.0))}, "expired"),
     ],
 )
 def test_the_gateway_reports_what_is_wrong_with_a_key(

@@ -18,6 +18,7 @@ from tests.fake_vllm import FakeVllm
 from tests.fork_server import kill, ltrain_command
 
 from ltrain_collector.access import AttemptKey, Keys, Role
+from ltrain_instrument.clock import Deadline
 from ltrain_instrument.errors import BadSetting
 from ltrain_instrument.identity import Identity
 from ltrain_train.gateway.client import GatewayClient
@@ -262,7 +263,9 @@ def test_a_killed_gateway_still_refuses_closed_attempts_when_it_is_back(
 ) -> None:
     home = tmp_path / "home"
     identity = Identity(run="demo", rollout="abc", attempt=1, mode="train")
-    claims = AttemptKey(identity=identity, policy="policy", sampling={}, expires=time.time() + 600)
+    claims = AttemptKey(
+        identity=identity, policy="policy", sampling={}, expires=Deadline.after(600)
+    )
     answers = []
     for _ in range(2):
         with serving(home, python, str(model), "--policy", "policy") as served:

@@ -16,6 +16,7 @@ from tests.fake_vllm import FakeVllm
 from tests.train.remote.cluster import AGENTS, LTRAIN, WAIT, Cluster, Program
 
 from ltrain_collector.access import AttemptKey, Kind, sign_admin, sign_kind
+from ltrain_instrument.clock import Deadline
 from ltrain_instrument.identity import Identity
 from ltrain_train.gateway import (
     GatewayConnection,
@@ -226,7 +227,7 @@ def test_a_runner_of_another_version_is_refused(cluster: Cluster) -> None:
 def test_keys_of_another_kind_are_refused(cluster: Cluster) -> None:
     secret = home_secret(cluster.home)
     identity = Identity(run="r", rollout="a", attempt=1)
-    claims = AttemptKey(identity=identity, policy="policy", expires=time.time() + 60)
+    claims = AttemptKey(identity=identity, policy="policy", expires=Deadline.after(60))
     worker, admin = sign_kind(secret, Kind.WORKER, 60), sign_admin(secret)
     for path, keys in (
         ("/worker/take", (admin, claims.sign(secret), "none")),

@@ -5,6 +5,7 @@
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,11 +15,13 @@ from http import HTTPStatus
 from opentelemetry.context import Context
 
 from ltrain_collector.access import AttemptKey
+from ltrain_instrument.clock import Deadline
 from ltrain_instrument.identity import Identity
 from ltrain_train.gateway.closed_attempts import ClosedAttempts, CloseRecord
 from ltrain_train.gateway.errors import Refused
 from ltrain_train.gateway.request_pool import RequestShare
 
+FOREVER = Deadline.after(math.inf)
 MAX_ATTEMPTS = 20_000
 """Number of attempts above which expired ones are dropped."""
 
@@ -28,7 +31,8 @@ class AttemptCalls:
     """The calls of one attempt and the state of its key."""
 
     identity: Identity
-    expires: float = float("inf")
+    expires: Deadline = FOREVER
+    """When its key expires."""
     closed: bool = False
     llm_calls: int = 0
     """Number of answered calls."""
@@ -201,10 +205,9 @@ class AttemptRegistry:
 
     def pinned(self) -> set[tuple[str, int]]:
         """Return the policies and versions to which open attempts are pinned."""
-        now = time.time()
         attempts = (each for each in self._attempts.values() if each.pinned and not each.closed)
-        return {key for each in attempts if each.expires > now for key in each.versions.items()}
+        return {key for each in attempts if each.expires.left > 0 for key in each.versions.items()}
 
     def _drop_expired(self) -> None:
-        now = time.time()
-        self._attempts = {key: each for key, each in self._attempts.items() if each.expires > now}
+        attempts = self._attempts.items()
+        self._attempts = {key: each for key, each in attempts if each.expires.left > 0}

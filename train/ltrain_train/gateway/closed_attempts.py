@@ -5,11 +5,12 @@
 """
 
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
+
+from ltrain_instrument.clock import Deadline
 
 
 class CloseRecord(BaseModel):
@@ -17,8 +18,8 @@ class CloseRecord(BaseModel):
 
     rollout: str
     attempt: int
-    expires: float
-    """Unix seconds at which the attempt's key expires."""
+    expires: Deadline
+    """When the attempt's key expires."""
     counts: dict[str, float]
     """The result of the close."""
 
@@ -37,7 +38,7 @@ class ClosedAttempts:
                 closed = CloseRecord.model_validate_json(line)
             except ValidationError:
                 continue  # half-written or empty
-            if closed.expires > time.time():
+            if closed.expires.left > 0:
                 yield closed
 
     def append(self, closed: CloseRecord) -> None:

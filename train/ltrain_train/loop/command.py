@@ -10,6 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from ltrain_collector.store import Store
+from ltrain_instrument.clock import steady_time
 from ltrain_train.errors import NothingToTrain
 from ltrain_train.loop.run import run_online
 from ltrain_train.loop.watch import Watcher
@@ -42,7 +43,7 @@ def train_online(plan: Plan, *, as_json: bool, pages: Path | None = None) -> Jou
     """
     console, began = (
         Console(highlight=False, soft_wrap=True, markup=False, emoji=False),
-        report.steady_time(),
+        steady_time(),
     )
     own_waves: list[Wave] = []
     rows = WaveRows(plan.recipe)
@@ -69,7 +70,7 @@ def train_online(plan: Plan, *, as_json: bool, pages: Path | None = None) -> Jou
         journal = run_online(plan, on_wave, lock, on_start=on_start, progress=progress, pages=pages)
     if not as_json:
         serve = plan.serve_arguments if plan.recipe.serve != Serve() else []
-        console.print(report.time_spent(own_waves, began, report.steady_time()))
+        console.print(report.time_spent(own_waves, began, steady_time()))
         scores = (*report.held_out_scores(journal), *report.test_scores(journal))
         for line in (*scores, *report.next_commands(journal, serve)):
             console.print(line)

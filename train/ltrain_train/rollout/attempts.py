@@ -6,7 +6,6 @@ are closed last: as errors of the agent, or, if the function failed on most resu
 
 import logging
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,6 +15,7 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from ltrain_collector.access import AttemptKey
 from ltrain_instrument import attributes
+from ltrain_instrument.clock import Deadline
 from ltrain_instrument.identity import Identity
 from ltrain_instrument.prompts import Prompt
 from ltrain_train.attempt_services import NO_LEASE, Lease
@@ -224,7 +224,7 @@ class Attempts:
             pin_version=self._program.pin_version,
             max_calls=self._program.max_calls,
             max_tokens=self._program.max_tokens or 0,
-            expires=time.time() + seconds,
+            expires=Deadline.after(seconds),
         )
         return key.sign(self._environment.secret)
 
@@ -270,7 +270,7 @@ class Attempts:
         contents: dict[str, Any] = {attributes.TASK_FIELDS: task.further_fields}
         if result.outcome is Outcome.OK or result.output is not None:
             contents[attributes.RESULT] = result.output
-        seconds = self._span_writer.write_end(
+        self._span_writer.write_end(
             running.spans,
             result.outcome,
             reason=result.reason,
@@ -283,7 +283,7 @@ class Attempts:
             outcome=result.outcome,
             reason=result.reason,
             rewards=rewards,
-            seconds=seconds,
+            seconds=running.attempt.elapsed,
             llm_calls=calls.llm_calls,
             tokens=calls.tokens,
             spans=running.spans.spans + calls.spans,

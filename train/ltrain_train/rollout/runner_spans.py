@@ -107,8 +107,8 @@ class SpanWriter:
         llm_calls: int,
         digests: Values,
         contents: Mapping[str, Any],
-    ) -> float:
-        """Write the closing span, from dispatch to now, and return its seconds.
+    ) -> None:
+        """Write the closing span, from dispatch to now.
 
         Args:
             outcome: how the attempt ended.
@@ -127,7 +127,6 @@ class SpanWriter:
         if reason:
             values[attributes.OUTCOME_REASON] = _span_text(reason)
         self._write(attempt, attributes.SPAN_ROLLOUT, values, start=attempt.started)
-        return (time.time_ns() - attempt.started) / 1e9
 
     def _write(
         self, attempt: AttemptSpans, name: str, values: Values, start: int | None = None

@@ -14,8 +14,9 @@ from urllib.request import Request, urlopen
 
 from opentelemetry.sdk.trace import TracerProvider
 
-from ltrain_collector.access import sign_service, store_secret, uptime
+from ltrain_collector.access import sign_service, store_secret
 from ltrain_collector.dsn import local_folder, parse_dsn
+from ltrain_instrument.clock import Deadline
 from ltrain_instrument.delivery import Authorization, create_tracer_provider, traces_url
 from ltrain_instrument.errors import BadSetting
 from ltrain_instrument.machine import is_loopback
@@ -40,12 +41,12 @@ class ServiceKey:
         """
         self._home = home
         self._header: str | None = None
-        self._renew_at = 0.0
+        self._renewal = Deadline.after(0.0)
         self()
 
     def __call__(self) -> str | None:
         """Return the header's value; None if the store's secret cannot be read."""
-        if uptime() >= self._renew_at:
+        if self._renewal.left <= 0:
             try:
                 secret = collector_secret(self._home)
             except OSError:  # another user's store
@@ -53,7 +54,7 @@ class ServiceKey:
             if secret is None:
                 return None  # the store may not exist yet
             self._header = f"Bearer {sign_service(secret, KEY_SECONDS)}"
-            self._renew_at = uptime() + KEY_SECONDS / 2
+            self._renewal = Deadline.after(KEY_SECONDS / 2)
         return self._header
 
 

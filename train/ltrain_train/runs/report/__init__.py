@@ -22,7 +22,6 @@ if TYPE_CHECKING:
         START,
         Phases,
         split_time,
-        steady_time,
     )
     from ltrain_train.runs.report.wave_rows import WaveRows, wave_notes
 

@@ -1,22 +1,15 @@
 """The timeline of a run: its phases, which may overlap, and the time without an engine."""
 
-import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 
+from ltrain_instrument.clock import steady_time
 from ltrain_train.runs.journal import Phase
 
 START, BETWEEN, END = "start", "between", "end"
 """The time before the first phase, between two phases, and after the last one."""
-
-_IMPORTED = time.time() - time.monotonic()
-
-
-def steady_time() -> float:
-    """Return the Unix seconds by the clock as it was at the start: no step of it counts."""
-    return _IMPORTED + time.monotonic()
 
 
 class Phases:
