@@ -89,7 +89,8 @@ class AttemptKey:
     def sign(self, secret: str) -> str:
         """Return the key."""
         content = {each.name: getattr(self, each.name) for each in fields(self)}
-        return _encode(secret, Kind.ATTEMPT, self.expires, content | {"identity": self.attributes})
+        expires = content.pop("expires")
+        return _encode(secret, Kind.ATTEMPT, expires, content | {"identity": self.attributes})
 
     @classmethod
     def from_content(cls, content: Mapping[str, Any]) -> Self:

@@ -19,6 +19,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as ProtoSpan
 from tests.train.gateway.recorder import Recorder
 
 from ltrain_collector.access import AttemptKey, Keys
+from ltrain_instrument.clock import Deadline
 from ltrain_instrument.delivery import create_tracer_provider
 from ltrain_instrument.delivery.frames import RecordReader
 from ltrain_instrument.identity import Identity, Mode
@@ -75,7 +76,7 @@ class Stage:
         return replace(IDENTITY, mode=mode)
 
     def key(self, identity: Identity = IDENTITY, **overrides: Any) -> str:
-        claims = {"policy": "policy", "sampling": {}, "expires": time.time() + 60, **overrides}
+        claims = {"policy": "policy", "sampling": {}, "expires": Deadline.after(60), **overrides}
         return AttemptKey(identity=identity, **claims).sign(SECRET)
 
     def ask(

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,22 @@ def test_an_expired_attempt_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "closed.jsonl"
     close(AttemptRegistry(ClosedAttempts(path)), claims("a", seconds=-1.0), calls=1)
     assert list(ClosedAttempts(path).read()) == []
+
+
+@pytest.mark.parametrize("step", [86_400.0, -86_400.0, -3_600.0])
+def test_a_step_of_the_clock_opens_no_closed_attempt_and_ends_no_open_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: float
+) -> None:
+    path = tmp_path / "closed.jsonl"
+    registry = AttemptRegistry(ClosedAttempts(path))
+    close(registry, claims("a"), calls=3)
+    pinned = registry.find(replace(claims("b"), pin_version=True))
+    pinned.versions["policy"] = 7
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + step)
+    with pytest.raises(Refused, match="closed"):
+        AttemptRegistry(ClosedAttempts(path)).require_open(claims("a"))
+    assert registry.pinned() == {("policy", 7)}
 
 
 def test_calls_at_the_same_time_count_once_and_a_call_in_flight_counts(
