@@ -158,7 +158,7 @@ def test_serve_restarts_vllm_with_the_current_version_and_stops(
         " --dtype bfloat16 --max-model-len auto --max-num-seqs 64 --block-size 32"
         " --enforce-eager --generation-config vllm --logprobs-mode processed_logprobs"
         ' --structured-outputs-config {"backend": "xgrammar"} --allowed-media-domains'
-            " none.invalid --enable-scale-out"
+        " none.invalid --enable-scale-out"
         " --disable-uvicorn-access-log --seed 7"
     )
     assert v1 in second.split()
