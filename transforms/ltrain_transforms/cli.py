@@ -228,7 +228,8 @@ def convert(
         writing_output(f"The {to} file", out),
         show_progress(read="batches", pairs="groups", write="pieces") as progress,
     ):
-        manifest = export_dataset(Dataset.open(dataset), to, options, out, progress)
+        intact = Dataset.open(dataset).require_intact()
+        manifest = export_dataset(intact, to, options, out, progress)
     if as_json:
         typer.echo(json.dumps(manifest))
         return

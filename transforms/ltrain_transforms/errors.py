@@ -27,6 +27,10 @@ class NoDataset(LtrainError, LookupError):
     """A folder that is not a dataset."""
 
 
+class DamagedDataset(LtrainError, ValueError):
+    """A file of a dataset is missing, or differs from the manifest."""
+
+
 class DatasetExists(LtrainError, FileExistsError):
     """A folder holds another dataset than the one that would be written there."""
 

@@ -6,13 +6,15 @@ from typing import Any
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
+from tests.damage import Damage, cut_in_half, damage_file, flip_a_bit
 from tests.otlp import insert_otlp
 
 from ltrain_collector.store import Store
 from ltrain_instrument.errors import UnknownName
 from ltrain_transforms.datasets.build import build
 from ltrain_transforms.datasets.dataset import Dataset
-from ltrain_transforms.errors import BadRecipe, NoDataset, NothingToBuild
+from ltrain_transforms.datasets.manifest import MANIFEST
+from ltrain_transforms.errors import BadRecipe, DamagedDataset, NoDataset, NothingToBuild
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.reports import dataset_report
 from ltrain_transforms.reports.report import Grid
@@ -75,6 +77,49 @@ def test_a_dataset_is_a_folder_of_tables_and_a_manifest(
     assert (manifest["task_files"], manifest["drops"]) == (["d1g357"], {})
     names = sorted(path.name for path in tmp_path.iterdir() if path.name != "store")
     assert names == ["ltrain.toml", "out"]
+
+
+@pytest.mark.parametrize("damage", [flip_a_bit, cut_in_half])
+def test_each_damaged_file_is_named(
+    scene: Any, store: Store, recipe: Recipe, tmp_path: Path, damage: Damage
+) -> None:
+    insert_otlp(store, fill(scene).request())
+    made = build(store, recipe, tmp_path / "out")
+    files = made.manifest["files"]
+    names = {f"{table}/00000.parquet" for table in made.counts}
+    assert set(files) == names | {"drops/00001.parquet"}
+    for name in files:
+        content = (made.path / name).read_bytes()
+        damage_file(made.path / name, damage)
+        assert not made.is_intact
+        with pytest.raises(DamagedDataset, match=rf"is damaged: {name} has .* Build it again"):
+            made.require_intact()
+        (made.path / name).write_bytes(content)
+    assert made.require_intact() is made
+
+
+@pytest.mark.parametrize(
+    ("content", "clause"),
+    [(b"PAR1", "calls cannot be read"), (None, "calls has 0 rows, expected 28")],
+)
+def test_of_a_dataset_of_an_older_version_rows_are_counted(
+    scene: Any,
+    store: Store,
+    recipe: Recipe,
+    tmp_path: Path,
+    content: bytes | None,
+    clause: str,
+) -> None:
+    insert_otlp(store, fill(scene).request())
+    made = build(store, recipe, tmp_path / "out")
+    (made.path / MANIFEST).write_text(json.dumps(made.manifest | {"files": None}))
+    assert made.find_damage() is None
+    file = made.path / "calls" / "00000.parquet"
+    if content is None:
+        made.table("calls").clear().write_parquet(file)
+    else:
+        file.write_bytes(content)
+    assert (made.find_damage() or "").startswith(clause)
 
 
 def test_the_id_does_not_depend_on_the_order_of_rows(

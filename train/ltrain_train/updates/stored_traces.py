@@ -169,9 +169,10 @@ def open_dataset(plan: Plan, folder: Path) -> Dataset:
 
     Raises:
         NoDataset: when the folder has none.
+        DamagedDataset: when one of its files is damaged.
         BadRun: when the dataset's recipe has other rewards, another credit or another filter.
     """
-    dataset = Dataset.open(folder)
+    dataset = Dataset.open(folder).require_intact()
     built = dataset.manifest["recipe"]
     recipe = plan.recipe.with_mode(built["source"].get("mode", "train"))
     own = recipe.model_dump(mode="json", by_alias=True)

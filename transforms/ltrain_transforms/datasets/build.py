@@ -260,6 +260,7 @@ class _Build:
             alarms=self._alarms(),
             savings=dict(sorted(self.savings.items())),
             capture_mismatch=self.mismatches,
+            files=self.folder.describe(),
         )
 
     def _alarms(self) -> dict[str, list[str]]:

@@ -10,7 +10,8 @@ import polars as pl
 
 from ltrain_instrument.errors import UnknownName
 from ltrain_transforms.datasets.manifest import MANIFEST
-from ltrain_transforms.errors import NoDataset
+from ltrain_transforms.errors import DamagedDataset, NoDataset
+from ltrain_transforms.file_digests import FileDigest, find_damage
 from ltrain_transforms.tables import OTHER_SPAN
 
 
@@ -43,14 +44,39 @@ class Dataset:
 
     @property
     def is_intact(self) -> bool:
-        """Whether its files can be read and hold as many rows as the manifest counts."""
-        try:
-            return all(
-                self.scan(name).select(pl.len()).collect().item() == rows
-                for name, rows in self.counts.items()
+        """Whether its files are as they were written."""
+        return self.find_damage() is None
+
+    def find_damage(self) -> str | None:
+        """Return the first file that differs from the manifest and how; None if there is none.
+
+        The manifest of an older version of ltrain lists no files: of it, rows are counted.
+        """
+        listed = self.manifest.get("files")
+        if listed is not None:
+            files = {name: FileDigest(**file) for name, file in listed.items()}
+            return find_damage(self.path, files)
+        for name, rows in self.counts.items():
+            try:
+                found = self.scan(name).select(pl.len()).collect().item()
+            except (OSError, pl.exceptions.PolarsError) as error:
+                return f"{name} cannot be read ({str(error).splitlines()[0]})"
+            if found != rows:
+                return f"{name} has {found} rows, expected {rows}"
+        return None
+
+    def require_intact(self) -> Self:
+        """Return the dataset, after comparing its files with the manifest.
+
+        Raises:
+            DamagedDataset: when a file differs, or is missing.
+        """
+        if damage := self.find_damage():
+            raise DamagedDataset(
+                f"The dataset {self.path} is damaged: {damage}. Build it again with `ltrain build "
+                "--replace`, or restore the file from a copy."
             )
-        except (OSError, pl.exceptions.PolarsError):
-            return False
+        return self
 
     @property
     def drops(self) -> pl.DataFrame:

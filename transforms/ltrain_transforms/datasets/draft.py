@@ -16,6 +16,7 @@ from ltrain_instrument.files import replace_directory
 from ltrain_transforms.datasets.digest import rows_digest
 from ltrain_transforms.datasets.manifest import MANIFEST, sort_rows
 from ltrain_transforms.errors import NoDataset, writing_output
+from ltrain_transforms.file_digests import FileDigest, describe_files
 
 COMPRESSION_LEVEL = 1
 """Of zstd: a third faster to write than the default, 3, for a few percent more bytes."""
@@ -68,6 +69,11 @@ class Draft:
             os.link(file, target)
             numbers.append(int(file.stem))
         return max(numbers) + 1
+
+    def describe(self) -> dict[str, FileDigest]:
+        """Return the sizes and digests of the dataset's files, by their paths in its folder."""
+        files = sorted(self.folder.glob("*/*.parquet"))
+        return describe_files({file.relative_to(self.folder).as_posix(): file for file in files})
 
     def file_path(self, name: str, number: int) -> Path:
         return self.table_folder(name) / f"{number:05}.parquet"

@@ -6,6 +6,8 @@ from typing import Any
 
 import polars as pl
 
+from ltrain_transforms.file_digests import FileDigest
+
 MANIFEST = "manifest.json"
 SCHEMA_VERSION = 3
 """Changes with the columns of the tables: `ltrain build --update` extends no other version."""
@@ -60,6 +62,8 @@ class Manifest:
     """The prompt tokens that merging saved, and the counts of why rows begin."""
     capture_mismatch: int
     """Calls of which two instruments recorded different responses."""
+    files: dict[str, FileDigest]
+    """By path in the dataset: the size and SHA-256 of a file."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=2, sort_keys=True, default=str) + "\n"
