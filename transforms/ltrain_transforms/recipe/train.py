@@ -158,7 +158,7 @@ class Train(Section):
     gradient_clip: float = Field(default=1.0, gt=0)
     """Largest norm of the gradient."""
     span_timeout: Annotated[float, BUDGET] = Field(default=20.0, ge=0)
-    """Seconds to wait for the spans of a wave; then rollouts that lack some are left out. Those
+    """Seconds to wait for the spans of a wave; then rollouts that lack some are left out. Spans
     that the runner counted are waited for as long as an outage may last."""
     hang_timeout: Annotated[float, BUDGET] = Field(default=900.0, gt=0)
     """Seconds without progress after which the learner counts as hung and the run ends."""
