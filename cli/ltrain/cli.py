@@ -87,13 +87,23 @@ def doctor(
     timeout: Annotated[
         float, typer.Option(min=0.1, help="Seconds to wait for the answer of a server.")
     ] = 1.0,
+    deep: Annotated[
+        bool,
+        typer.Option(
+            "--deep",
+            help="Also read the store, journals, policy versions, checkpoints and datasets.",
+        ),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON instead of lines.")] = False,
 ) -> None:
     """Check what is installed, reachable and misconfigured, and print a fix for each fault.
 
+    With --deep, it also compares everything on disk with its checksums: the parts of the store's
+    tables, the files of policy versions, checkpoints and datasets, and the journals of runs.
+
     The exit status is 1 when there is a fault. A note is about something optional.
 
-    Example: ltrain doctor --json
+    Example: ltrain doctor --deep
     """
     import os
 
@@ -104,6 +114,10 @@ def doctor(
     from ltrain.doctor import run_checks
 
     findings = run_checks(environ, timeout)
+    if deep:
+        from ltrain.doctor_deep import run_deep_checks
+
+        findings += run_deep_checks()
     _print_findings(findings, as_json=as_json)
 
 
@@ -133,7 +147,7 @@ def _print_findings(findings: list["Finding"], *, as_json: bool) -> None:
     import json
     from dataclasses import asdict
 
-    from ltrain.doctor import format_findings, is_healthy
+    from ltrain_instrument.instrumentors import format_findings, is_healthy
 
     if as_json:
         result = {

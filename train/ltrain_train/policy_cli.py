@@ -9,7 +9,7 @@ from ltrain_collector.command_group import CommandGroup
 
 app = typer.Typer(
     cls=CommandGroup,
-    help="Versions of policies: list, use, prune and export them.",
+    help="Versions of policies: list, verify, use, prune and export them.",
     no_args_is_help=True,
 )
 
@@ -34,6 +34,29 @@ def list_(
     from ltrain_train.publishing import policy_commands
 
     policy_commands.list_versions(name, as_json=as_json)
+
+
+@app.command()
+def verify(
+    version: VersionArgument,
+    store: Annotated[
+        str | None, typer.Option(help="Address of the store; default: LTRAIN_STORE.")
+    ] = None,
+) -> None:
+    """Compare a version with its manifest, and its dataset with a new build from the store.
+
+    The files of the version, of its checkpoint and of the dataset that it was trained on are
+    compared with their digests. The dataset is built again by its own recipe, without a change on
+    disk. The exit status is 1 when something is damaged or differs.
+
+    Example: ltrain policy verify sql@3
+    """
+    from ltrain_instrument.instrumentors import format_findings, is_healthy
+    from ltrain_train.updates import verify_version
+
+    findings = list(verify_version(version, store))
+    typer.echo("\n".join(format_findings(findings)))
+    raise typer.Exit(0 if is_healthy(findings) else 1)
 
 
 @app.command()

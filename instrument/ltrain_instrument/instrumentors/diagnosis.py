@@ -56,6 +56,22 @@ class Finding:
     fix: str = ""
 
 
+def format_findings(findings: list[Finding]) -> Iterator[str]:
+    """Yield lines for a terminal, each fix below its fault."""
+    width = max(len(finding.name) for finding in findings)
+    for finding in findings:
+        yield f"{finding.state:<5}  {finding.name:<{width}}  {finding.detail}"
+        if finding.fix and finding.state is not State.OK:
+            yield f"{'':<5}  {'':<{width}}  > {finding.fix}"
+    faults = sum(finding.state is State.FAULT for finding in findings)
+    yield f"{faults} faults" if faults > 1 else "1 fault" if faults else "all is well"
+
+
+def is_healthy(findings: list[Finding]) -> bool:
+    """Return whether no finding is a fault."""
+    return all(finding.state is not State.FAULT for finding in findings)
+
+
 def check_settings(environ: Mapping[str, str]) -> Iterator[Finding]:
     """Yield ltrain's settings with invalid values."""
     for each in SETTINGS:

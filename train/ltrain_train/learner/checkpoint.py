@@ -75,13 +75,7 @@ def read_record(directory: Path, expected: CheckpointRecord) -> CheckpointRecord
     Raises:
         BadCheckpoint: when it does not fit, or one of its files is damaged or missing.
     """
-    try:
-        saved = _RECORD.validate_json((directory / RECORD_FILE).read_bytes())
-    except (OSError, ValueError) as error:
-        raise BadCheckpoint(
-            f"No checkpoint at {directory}: its {RECORD_FILE} cannot be read "
-            f"({str(error).splitlines()[0]}). Name the directory of a complete checkpoint."
-        ) from error
+    saved = _parse_record(directory)
     for name in ("format", "policy", "base", "lora_rank", "lora_alpha", "ranks"):
         value = getattr(saved, name)
         if value != getattr(expected, name) and (name, value) != ("policy", None):
@@ -90,9 +84,37 @@ def read_record(directory: Path, expected: CheckpointRecord) -> CheckpointRecord
                 f"{getattr(expected, name)}. Use the settings of the checkpoint, or start a new "
                 "run."
             )
-    if damage := find_damage(directory, saved.files or {}):
-        raise BadCheckpoint(f"The checkpoint {directory} is damaged: {damage}.")
+    _require_undamaged(directory, saved)
     return saved
+
+
+def check_files(directory: Path) -> int | None:
+    """Compare the files of a checkpoint with its record, and return their number.
+
+    Returns:
+        None if it was written by an older version of ltrain, whose record lists no files.
+
+    Raises:
+        BadCheckpoint: when the record cannot be read, or a file is damaged or missing.
+    """
+    saved = _parse_record(directory)
+    _require_undamaged(directory, saved)
+    return None if saved.files is None else len(saved.files)
+
+
+def _parse_record(directory: Path) -> CheckpointRecord:
+    try:
+        return _RECORD.validate_json((directory / RECORD_FILE).read_bytes())
+    except (OSError, ValueError) as error:
+        raise BadCheckpoint(
+            f"No checkpoint at {directory}: its {RECORD_FILE} cannot be read "
+            f"({str(error).splitlines()[0]}). Name the directory of a complete checkpoint."
+        ) from error
+
+
+def _require_undamaged(directory: Path, record: CheckpointRecord) -> None:
+    if damage := find_damage(directory, record.files or {}):
+        raise BadCheckpoint(f"The checkpoint {directory} is damaged: {damage}.")
 
 
 def check_base(base: Path) -> None:

@@ -26,5 +26,11 @@ if TYPE_CHECKING:
     from ltrain_train.updates.training_report import TrainingReport, nothing_to_train
     from ltrain_train.updates.training_rows import IN_OUTDATED_GROUP, RowSelection, select_rows
     from ltrain_train.updates.update import Update, Updater
+    from ltrain_train.updates.verification import (
+        check_dataset,
+        check_version,
+        fault,
+        verify_version,
+    )
 
 open_face(__name__)

@@ -1,0 +1,170 @@
+"""Compares policy versions, checkpoints and datasets with their manifests, and with the store.
+
+A dataset is also built again from the store, by its own recipe, and compared by its id.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from ltrain_collector.store import Store
+from ltrain_instrument import settings
+from ltrain_instrument.errors import LtrainError
+from ltrain_instrument.files import temporary_directory
+from ltrain_instrument.instrumentors import Finding, State, is_healthy
+from ltrain_train.learner import check_files
+from ltrain_train.policy import Policies
+from ltrain_train.publishing import parse_version
+from ltrain_transforms.datasets import Dataset, build, list_datasets
+from ltrain_transforms.policy_file import LEDGER, PolicyVersion
+from ltrain_transforms.policy_lineage import Lineage
+from ltrain_transforms.recipe import Recipe
+
+SELECTED = ("run", "wave", "groups", "since", "ended_before")
+"""The parameters of a dataset's query that are arguments of its build."""
+
+
+def verify_version(identifier: str, store: str | None) -> Iterator[Finding]:
+    """Yield what is found of a version: its files, its checkpoint, its dataset and a new build.
+
+    Args:
+        identifier: NAME@VERSION.
+        store: address of the store; None: LTRAIN_STORE.
+
+    Raises:
+        UnknownVersion: when there is no such version.
+    """
+    home = settings.HOME.read()
+    policies = Policies(home)
+    name, number = parse_version(policies, identifier)
+    findings = list(check_version(policies, name, number))
+    yield from findings
+    version = policies.read_version(name, number)
+    if version.dataset is None:
+        yield Finding("dataset", State.OK, f"{identifier} was not trained on a dataset")
+        return
+    path = find_dataset(home, version.dataset)
+    if path is None:
+        problem = f"there is no dataset {version.dataset} in {home / 'datasets'}"
+        yield Finding("dataset", State.NOTE, problem, "Restore its folder to compare it.")
+        return
+    findings.append(check_dataset(path))
+    yield findings[-1]
+    if is_healthy(findings):
+        yield compare_build(policies, version, Dataset.open(path), store)
+
+
+def check_version(policies: Policies, name: str, number: int) -> Iterator[Finding]:
+    """Yield what is found of a version's files, and of its checkpoint if it is on disk."""
+    label = f"{name}@{number}"
+    try:
+        policies.verify(name, number)
+        version = policies.read_version(name, number)
+        found = policies.find_checkpoint(name, number)
+    except LtrainError as error:
+        yield fault(label, error)
+        return
+    detail = f"{len(version.files)} files of {version.size / 1e6:.1f} MB are as they were written"
+    yield Finding(label, State.OK, detail)
+    if found is None:
+        return
+    _, checkpoint = found
+    try:
+        listed = check_files(checkpoint)
+    except LtrainError as error:
+        yield fault("checkpoint", error)
+        return
+    if listed is None:
+        problem = f"{checkpoint} was written by an older version of ltrain and lists no digests"
+        yield Finding("checkpoint", State.NOTE, problem)
+        return
+    yield Finding("checkpoint", State.OK, f"{checkpoint}: {listed} files are as they were written")
+
+
+def check_dataset(path: Path) -> Finding:
+    """Return what is found of a dataset's files."""
+    try:
+        dataset = Dataset.open(path).require_intact()
+    except LtrainError as error:
+        return fault("dataset", error)
+    rows = dataset.counts.get("samples", 0)
+    return Finding("dataset", State.OK, f"{path}: as it was written, with {rows} samples")
+
+
+def find_dataset(home: Path, dataset: str) -> Path | None:
+    """Return the folder of the dataset with an id; None if the home has none."""
+    return next((path for path, found in list_datasets(home) if found == dataset), None)
+
+
+def compare_build(
+    policies: Policies, version: PolicyVersion, dataset: Dataset, store: str | None
+) -> Finding:
+    """Build a version's dataset again from the store, and return whether it has the same rows."""
+    try:
+        with (
+            Store.open(store, create=False) as opened,
+            temporary_directory(dataset.path) as folder,
+        ):
+            built = _build_again(policies, version, dataset, opened, folder / "dataset")
+            if built.id == dataset.id:
+                detail = f"{opened.name} gives the same rows by the same recipe: {built.id}"
+                return Finding("build", State.OK, detail)
+            differs = _differences(dataset.manifest, built.manifest)
+            problem = f"{opened.name} gives another dataset, {built.id}: {', '.join(differs)}"
+    except LtrainError as error:
+        return fault("build", error)
+    fix = f"See both: `ltrain show {dataset.path}`, and `ltrain build` into another folder."
+    return Finding("build", State.FAULT, problem, fix)
+
+
+def fault(name: str, error: LtrainError) -> Finding:
+    """Return an error as a finding: its first sentence, and the others as the fix."""
+    problem, _, fix = str(error).partition(". ")
+    return Finding(name, State.FAULT, problem, fix)
+
+
+def _build_again(
+    policies: Policies, version: PolicyVersion, dataset: Dataset, store: Store, out: Path
+) -> Dataset:
+    manifest = dataset.manifest
+    parameters = manifest["parameters"]
+    selection: dict[str, Any] = {name: parameters[name] for name in SELECTED if name in parameters}
+    return build(
+        store,
+        Recipe.from_sections(manifest["recipe"], f"The recipe of {dataset.path}"),
+        out,
+        base=manifest["base"],
+        lineage=read_lineage_of(policies, version, manifest["trained"]),
+        **selection,
+    )
+
+
+def read_lineage_of(
+    policies: Policies, version: PolicyVersion, trained: dict[str, int]
+) -> Lineage | None:
+    """Return the lineage for which the dataset of a version was built; None: for none.
+
+    Args:
+        trained: `trained` of the dataset's manifest.
+    """
+    if version.policy not in trained:
+        return None
+    folder, parent = policies.directory / version.policy, trained[version.policy]
+    lineage = Lineage.read(folder, parent)
+    ledger = policies.path(version.policy, version.version) / LEDGER
+    if ledger.is_file() and lineage.consumed(pl.read_parquet(ledger)["rollout"]).height:
+        return Lineage.read(folder, parent, again=True)  # only `--again` trains on these
+    return lineage
+
+
+def _differences(stored: dict[str, Any], built: dict[str, Any]) -> Iterator[str]:
+    """Yield what differs between the manifests of two datasets."""
+    for name, digest in stored["digests"].items():
+        if built["digests"].get(name) != digest:
+            yield f"{name} has {built['counts'][name]} rows, expected {stored['counts'][name]}"
+    if stored["schema"] != built["schema"]:
+        yield "another version of ltrain built it"
+    if stored["watermark"] != built["watermark"]:
+        yield f"the store received spans until {built['watermark']}, not {stored['watermark']}"
