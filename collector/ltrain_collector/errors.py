@@ -13,8 +13,8 @@ NO_CODE = 1002
 """ClickHouse's UNKNOWN_EXCEPTION, also used for errors without a code."""
 
 
-KEYLESS_REFUSAL = "Without a key this store is read-only"
-"""The start of the refusal of a change; our client then repeats the change with an owner's key."""
+READ_ONLY_REFUSAL = "Without an admin key this store is read-only"
+"""The start of the refusal of a change."""
 
 
 class BadDsn(LtrainError, ValueError):

@@ -188,14 +188,14 @@ QUERY_LIMITS = Setting(
     "LTRAIN_QUERY_LIMITS",
     limits,
     "seconds=300,memory=2048,rows=10000000000,disk=4096,statement=256,queued=32",
-    "[Limits](clients.md#limits-of-queries) of keys of role `query` at the ClickHouse port of "
-    "`ltrain up`; what is not named keeps its default, 0 means no limit.",
+    "[Limits](clients.md#limits-of-queries) of keys of role `query`, and of queries without a key, "
+    "at the ClickHouse port of `ltrain up`; what is not named keeps its default, 0 means no limit.",
 )
 ADMIN_LIMITS = Setting(
     "LTRAIN_ADMIN_LIMITS",
     limits,
     "seconds=3600,memory=3072,rows=0,disk=0,statement=0,parallel=6,queued=256",
-    "The same for keys of role `admin`, and for a store without keys.",
+    "The same for keys of role `admin`, and for the store's owner.",
 )
 OTLP_ENDPOINT = Setting(
     "OTEL_EXPORTER_OTLP_ENDPOINT",

@@ -1,4 +1,4 @@
-"""Without a key the SQL port is read-only, and the owner's commands sign their own keys."""
+"""Without a key the SQL port has the policy of a query key; the owner's commands sign keys."""
 
 import json
 import os
@@ -18,6 +18,7 @@ from tests.security.servers import Up, collector
 
 from ltrain_collector.access import sign_bound, sign_owner, sign_service, store_secret
 from ltrain_collector.errors import NotOwner
+from ltrain_collector.query.limits import READER_THREADS
 from ltrain_collector.store import Store
 from ltrain_instrument.identity import Identity
 
@@ -31,6 +32,14 @@ ROWS = (
     f"{OTHERS} ORDER BY ALL",
 )
 WAIT = 180.0
+BUDGET = {
+    "max_memory_usage": 2 << 30,
+    "max_execution_time": 300,
+    "max_rows_to_read": 10_000_000_000,
+    "max_temporary_data_on_disk_size_for_query": 4 << 30,
+    "max_threads": READER_THREADS,
+}
+"""The limits of a query without an admin key."""
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +72,7 @@ def span(number: int, name: str, sender: str = "") -> bytes:
 
 def state(up: Up) -> list[str]:
     """Return everything that a statement could have changed."""
-    answers = [up.run(sql) for sql in ROWS]
+    answers = [up.run(sql, **up.owner) for sql in ROWS]
     assert [answer.status for answer in answers] == [200] * len(ROWS)
     return [answer.text for answer in answers]
 
@@ -150,7 +159,6 @@ CHANGED = [
 def test_nothing_is_written_without_a_key(up: Up, sql: str) -> None:
     before = state(up)
     in_session = "/?session_id=writer"
-    assert ask(up.sql, "POST", in_session, "USE otel").status == 200
     answers = [
         up.run(sql),
         ask(up.sql, "POST", in_session, sql),
@@ -181,9 +189,9 @@ def test_the_refusal_says_what_to_do_and_is_counted(up: Up) -> None:
     before = up.blocked()["denied"]
     text = up.run(CHANGED[0]).text
     assert text == (
-        "Code: 497. DB::Exception: Without a key this store is read-only, so that no program "
-        "forges or removes records of others. Send an admin key, which `ltrain key make admin` "
-        "makes, or use an ltrain command as the store's owner. (ACCESS_DENIED)\n"
+        "Code: 497. DB::Exception: Without an admin key this store is read-only, so that no "
+        "program forges or removes records of others. Send an admin key, which `ltrain key make "
+        "admin` makes, or use an ltrain command as the store's owner. (ACCESS_DENIED)\n"
     )
     assert up.blocked()["denied"] == before + 1
 
@@ -191,7 +199,7 @@ def test_the_refusal_says_what_to_do_and_is_counted(up: Up) -> None:
 def test_a_session_cannot_lift_the_policy(up: Up) -> None:
     """SET in a session cannot lift the read-only mode."""
     path = "/?session_id=door"
-    for sql in ("SET readonly = 0", "SET allow_ddl = 1", "USE otel"):
+    for sql in ("SET readonly = 0", "SET allow_ddl = 1", "USE default"):
         ask(up.sql, "POST", path, sql)
     assert ask(up.sql, "POST", path, "SET dialect = 'kusto'").status == 403
     assert ask(up.sql, "POST", path, "SELECT getSetting('readonly')").text == "2\n"
@@ -209,8 +217,7 @@ def test_a_session_cannot_lift_the_policy(up: Up) -> None:
         ("EXISTS TABLE otel.victim", "1\n"),
         ("DESCRIBE TABLE otel.victim", "a\tString\t\t\t\t\t\nn\tInt64\t\t\t\t\t\n"),
         ("SELECT count() FROM system.tables WHERE name = 'victim'", "1\n"),
-        ("CHECK TABLE otel.victim SETTINGS check_query_single_value_result = 1", "1\n"),
-        ("SELECT getSetting('max_threads') SETTINGS max_threads = 3", "3\n"),
+        ("SELECT getSetting('max_block_size') SETTINGS max_block_size = 3", "3\n"),
     ],
 )
 @pytest.mark.parametrize("path", ["/", "/?session_id=reader", "/?readonly=1"])
@@ -225,7 +232,39 @@ def test_stock_clients_read_without_a_key(up: Up) -> None:
         assert client.query(sql, settings={"max_block_size": 7}).result_rows == [("kept", 7)]
         assert client.query_arrow("SELECT a FROM victim").to_pylist() == [{"a": "kept"}]
         assert client.command("SELECT {x:String}", {"x": "a b"}) == "a b"
-        client.command("SET max_threads = 2")
+        client.command("SET max_threads = 1")
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT * FROM default.source",
+        "SELECT * FROM system.processes",
+        "SELECT name FROM system.databases WHERE name = 'default'",
+        "SELECT sleep(3)",
+        "CHECK TABLE otel.victim",
+        "USE default",
+    ],
+)
+def test_the_policy_is_that_of_a_query_key(up: Up, sql: str) -> None:
+    answer = up.run(sql)
+    assert answer.text == "" or "Without an admin key" in answer.text
+
+
+@pytest.mark.parametrize("setting", BUDGET)
+@pytest.mark.parametrize("value", ["0", "1e15", "-1"])
+def test_no_setting_raises_the_limits_of_a_query(up: Up, setting: str, value: str) -> None:
+    sql, limit = f"SELECT getSetting('{setting}')", BUDGET[setting]
+    for path in (f"/?{setting}={value}", f"/?session_id=budget&{setting}={value}"):
+        answer = ask(up.sql, "POST", path, sql)
+        assert answer.text == f"{limit}\n" or answer.status == 403
+    for raised in (
+        f"{sql} SETTINGS {setting} = {value}",
+        f"SELECT * FROM ({sql}) SETTINGS {setting} = {value}",
+        f"SET {setting} = {value}",
+    ):
+        assert ask(up.sql, "POST", "/?session_id=budget", raised).status == 403
+    assert ask(up.sql, "POST", "/?session_id=budget", sql).text == f"{limit}\n"
 
 
 def bearer(up: Up, key: str) -> Answer:

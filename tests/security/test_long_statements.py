@@ -42,7 +42,7 @@ def statement(body: bytes, **headers: str) -> Statement:
 def test_unpacking_a_long_body_holds_up_no_other_request(up: Up) -> None:
     blanks = gzip.compress(b"SELECT 1" + b" " * (256 * MIB) + b"\xff")
     answers: list[http_requests.Answer] = []
-    packed = {"Content-Encoding": "gzip"}
+    packed = {"Content-Encoding": "gzip", **up.owner}
 
     def send() -> None:
         answers.append(http_requests.ask(up.sql, "POST", "/", blanks, packed, timeout=120))
@@ -136,13 +136,14 @@ def test_bodies_are_counted_as_received_and_as_decompressed(
 async def _crowd(engine: Engine, keys: Keys) -> None:
     metrics = OwnMetrics()
     facade = ClickHouseHttp(engine, keys, RoleLimits.from_environment(), metrics.meter)
-    first = Client(b"SELECT 1", b" " * (5 * MIB), b"")
+    key = f"Bearer {keys.make_key(Role.ADMIN)[0]}"
+    first = Client(b"SELECT 1", b" " * (5 * MIB), b"", authorization=key)
     reading = asyncio.create_task(facade(first.scope, first.receive, first.send))
     while len(first._parts) > 1 and not reading.done():
         await asyncio.sleep(0)
-    second = Client(b"SELECT 1", b" " * (5 * MIB), b"")
+    second = Client(b"SELECT 1", b" " * (5 * MIB), b"", authorization=key)
     await asyncio.wait_for(facade(second.scope, second.receive, second.send), 60)
-    bomb = Client(gzip.compress(b" " * (64 * MIB)), content_encoding="gzip")
+    bomb = Client(gzip.compress(b" " * (64 * MIB)), content_encoding="gzip", authorization=key)
     bomb.last.set()
     await asyncio.wait_for(facade(bomb.scope, bomb.receive, bomb.send), 60)
     first.last.set()
@@ -151,7 +152,7 @@ async def _crowd(engine: Engine, keys: Keys) -> None:
     assert b"Max query size exceeded" in first.sent[1]["body"]
     assert b"try again" in second.sent[1]["body"]
     assert values(metrics.samples())["queries_refused_total", "bytes"] == 2
-    again = Client(b"SELECT 1" + b" " * (7 * MIB))
+    again = Client(b"SELECT 1" + b" " * (7 * MIB), authorization=key)
     again.last.set()
     await asyncio.wait_for(facade(again.scope, again.receive, again.send), 60)
     assert again.status == 400

@@ -6,6 +6,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
 from pathlib import Path
 from urllib.parse import urlencode
@@ -97,6 +98,7 @@ def start(where: Path) -> Keyed:
         "admin": keys.make_key(Role.ADMIN)[0],
         "one": keys.make_key(Role.QUERY)[0],
         "two": keys.make_key(Role.QUERY)[0],
+        "three": keys.make_key(Role.QUERY)[0],
         "ingest": keys.make_key(Role.INGEST)[0],
     }
     opened = Keyed(start_up(where), made)
@@ -248,6 +250,28 @@ def test_another_key_gets_results_despite_endless_queries(patient: Keyed) -> Non
     assert patient.ask("one", "SELECT 1").text == "1\n"
 
 
+def test_ingest_goes_before_queries_that_hold_all_memory(patient: Keyed) -> None:
+    """Three queries, each within its limit, hold 3.9 of the engine's 4 GiB."""
+    sql = (
+        "SELECT max(length(x) + h) FROM (SELECT sum(sipHash64(number)) % 2 AS h "
+        "FROM numbers(9000000000)) AS b CROSS JOIN (SELECT arrayMap(i -> i, range({})) AS x) AS a"
+    )
+    sizes = {"one": 499_000_000, "two": 498_000_000, "three": 40_000_000}
+    headers = {"Authorization": f"Bearer {patient.keys['ingest']}"}
+    with ThreadPoolExecutor(len(sizes)) as pool:
+        asked = [pool.submit(patient.ask, key, sql.format(n)) for key, n in sizes.items()]
+        number, until = 2, time.monotonic() + 120
+        while not any(each.done() for each in asked):
+            assert time.monotonic() < until
+            answer = http_requests.post(patient.up.otlp, wide_spans(number), **headers)
+            assert answer.status == 200, answer.text
+            number += 1
+        ended = next(each.result() for each in asked if each.done())
+        patient.up.stop(signal.SIGKILL)
+    assert ended.headers["X-ClickHouse-Exception-Code"] in ("394", "241")
+    assert "This is the limit of all queries together" in ended.text
+
+
 def test_a_key_may_have_only_so_many_waiting(keyed: Keyed) -> None:
     held = [keyed.begin("one", ENDLESS[0])]
     keyed.reaches("sipHash64(number) = 1", 2)
@@ -283,16 +307,13 @@ def test_who_does_not_read_the_answer_is_cut_off(keyed: Keyed) -> None:
     connection.close()
 
 
-@pytest.mark.parametrize("key", ["admin", None])
-def test_who_needs_no_limit_is_cut_off_for_not_reading_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str | None
+def test_an_admin_is_cut_off_for_not_reading_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LTRAIN_ADMIN_LIMITS", "seconds=2")
-    opened = start(tmp_path / "store") if key else Keyed(start_up(tmp_path / "store"), {})
-    opened.keys.setdefault("admin", opened.up.key)
+    opened = start(tmp_path / "store")
     sql = "SELECT number, repeat('x', 1000) FROM numbers(4000000000) -- unread"
-    connection = HTTPConnection("127.0.0.1", opened.up.sql, timeout=120)
-    connection.request("POST", "/", sql, {"X-ClickHouse-Key": opened.keys[key]} if key else {})
+    connection = opened.begin("admin", sql)
     opened.reaches("-- unread", 2)
     opened.reaches("-- unread", 1)
     connection.close()
@@ -470,6 +491,17 @@ def test_the_memory_of_all_queries_is_not_raised_with_that_of_one() -> None:
     assert "LTRAIN_QUERY_LIMITS=parallel=1,memory=512" in of_all
     of_one = str(limits.explain(QueryFailed(text.format("Query "), 241)))
     assert "raise the limit with LTRAIN_QUERY_LIMITS=memory=4096" in of_one
+
+
+def wide_spans(number: int) -> bytes:
+    """Return a request of 12 MB."""
+    request = ExportTraceServiceRequest()
+    scope = request.resource_spans.add().scope_spans.add()
+    for at in range(1, 4001):
+        span = scope.spans.add(name="wide", start_time_unix_nano=1_790_000_000_000_000_000)
+        span.trace_id, span.span_id = number.to_bytes(16, "big"), at.to_bytes(8, "big")
+        span.attributes.add(key="text").value.string_value = os.urandom(1500).hex()
+    return bytes(request.SerializeToString())
 
 
 def spans(number: int) -> bytes:

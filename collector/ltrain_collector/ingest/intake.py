@@ -109,7 +109,8 @@ class Intake:
             self._writers = [asyncio.create_task(one.run()) for one in self._commits.values()]
 
     def _insert(self, table: str, payloads: list[bytes]) -> None:
-        self._engine.insert(f"INSERT INTO {schema.insert_target(table)}", "RowBinary", payloads)
+        into = f"INSERT INTO {schema.insert_target(table)}"
+        self._engine.insert_first(into, "RowBinary", payloads)
 
 
 def _encode(

@@ -1,7 +1,6 @@
-"""Check a statement's syntax tree against the policy of its role.
+"""Check the syntax tree of a reader's statement against the policy.
 
-The tree comes from ClickHouse's own parser. For a query key, everything that is not known to be
-harmless is refused.
+The tree comes from ClickHouse's own parser. Everything that is not known to be harmless is refused.
 """
 
 import re
@@ -10,14 +9,24 @@ from dataclasses import dataclass
 
 from ltrain_collector.errors import QueryFailed
 from ltrain_collector.query.limits import Limits
-from ltrain_collector.query.policy import DATABASES, Policy
-from ltrain_collector.query.syntax import Node, ParsedStatement, parse_statement, walk_nodes
+from ltrain_collector.query.policy import (
+    CHANGE_REFUSAL,
+    DATABASES,
+    READER_SHOWS,
+    REFUSED_FUNCTIONS,
+    SYSTEM_TABLES,
+    TABLE_FUNCTIONS,
+    access_denied,
+    allows_setting,
+    denied,
+)
+from ltrain_collector.query.syntax import Node, ParsedStatement, walk_nodes
 from ltrain_collector.store import Engine
 
 HINT = re.compile(r":? *Maybe you meant:? ([^?]*)\?\.?")
 """ClickHouse's suggestion of a name, which can be from another database."""
 
-FUNCTIONS_ALLOWED = "functions that stay within the store"
+FUNCTIONS_ALLOWED = "functions that stay within the database otel"
 
 TABLE_FUNCTION_NAMES = "SELECT lower(name) FROM system.table_functions"
 
@@ -29,9 +38,6 @@ NAMED_STATEMENT = re.compile(
     r"(?:`?(?P<database>\w+)`?\.)?`?(?P<name>\w+)`?(?: FORMAT \w+)?"
 )
 """A statement without a tree that names one table or database."""
-
-DESCRIBE_STATEMENT = re.compile(r"DESCRIBE TABLE (.*)", re.DOTALL)
-SHOW_STATEMENT = re.compile(r"(?:SHOW|EXISTS)\b")
 
 
 class TableFunctions:
@@ -55,141 +61,115 @@ class StatementCheck:
 
     engine: Engine
     table_functions: TableFunctions
-    policy: Policy
     limits: Limits
     database: str
     """The database of names without one."""
 
     def check(self, parsed: ParsedStatement, settings: Mapping[str, str]) -> None:
         """Check the statement, its settings and its default database."""
-        policy = self.policy
-        if policy.confined and self.database.lower() not in DATABASES:
-            what = f"the database '{self.database}'"
-            raise policy.denied(what, f"databases {', '.join(DATABASES)}")
-        if not (parsed.is_read or self._is_allowed_statement(parsed.tree)):
-            raise policy.changes_denied()
+        if self.database.lower() not in DATABASES:
+            raise denied(f"the database '{self.database}'", f"databases {', '.join(DATABASES)}")
+        if not (parsed.is_read or _is_set(parsed.tree)):
+            raise access_denied(CHANGE_REFUSAL)
         for name in settings:
-            self._check_setting(name)
+            _check_setting(name)
         if parsed.tree is None:
             self._check_text(parsed.text)
-        self._check_nodes(parsed.tree)
-
-    def _is_allowed_statement(self, tree: Node | None) -> bool:
-        if tree is None or tree["type"] not in self.policy.statements:
-            return False
-        return tree["type"] != "SetQuery" or bool(tree.get("is_standalone"))
-
-    def _check_nodes(self, tree: Node | None) -> None:
-        for key, node in walk_nodes(tree):
-            if self.policy.confined:
-                self._check_confined(key, node)
+        for key, node in walk_nodes(parsed.tree):
+            self._check_names(key, node)
             self._check_node(key, node)
 
     def _check_node(self, key: str, node: Node) -> None:
-        strict = self.policy.confined and key == "table_function"  # `_check_confined` checks it
-        if node.get("type") == "Function" and not strict:
+        if node.get("type") == "Function" and key != "table_function":
             self._check_function(str(node.get("name", "")), node)
         elif node.get("type") == "SetQuery":
             for change in node.get("changes", ()):
-                self._check_setting(change["name"])
+                _check_setting(change["name"])
                 self.limits.check_setting(change["name"], _value(change))
         if "func_name" in node:  # of APPLY
             self._check_function(str(node["func_name"]), node)
 
-    def _check_confined(self, key: str, node: Node) -> None:
+    def _check_names(self, key: str, node: Node) -> None:
         """Check a node's names of tables, and names that may be of functions."""
         kind, name = str(node.get("type")), str(node.get("name", ""))
         if kind.startswith("Show"):
-            self._check_show(node)
+            _check_show(node)
         elif key == "table_function":
-            self._check_table_function(name)
+            _check_table_function(name)
         elif kind == "Function" and IN_OPERATOR.fullmatch(name):
             for one in node["arguments"].get("children", [])[1:]:
                 if _is_identifier(one):
                     self._check_table(one)
         elif kind == "Identifier":  # it can be the name of a function
-            self._check_function_name(name)
+            _check_function_name(name)
         elif kind == "TableIdentifier":
             self._check_table(node)
         elif kind == "ExplainQuery":
             if not str(node.get("query", {}).get("type")).startswith("Select"):
-                raise self.policy.denied("to explain this", "EXPLAIN of a SELECT")
+                raise denied("to explain this", "EXPLAIN of a SELECT")
         elif kind == "SetQuery" and node.get("default_settings"):
-            raise self.policy.denied("SETTINGS … = DEFAULT", "a value")
+            raise denied("SETTINGS … = DEFAULT", "a value")
 
     def _check_function(self, name: str, node: Node) -> None:
         """Check a call; an argument can be a function's name, as in arrayMap(lower, names)."""
         passed = (node.get("arguments") or {}).get("children", ())
         for called in (name, *(str(one.get("name")) for one in passed if _is_identifier(one))):
-            self._check_function_name(called)
+            _check_function_name(called)
         lower = name.lower()
-        if lower in self.table_functions and not self.policy.allows_table_function(lower):
-            kind = "function" if self.policy.confined else "table function"
-            raise self.policy.denied(f"the {kind} '{name}'", FUNCTIONS_ALLOWED)
-
-    def _check_function_name(self, name: str) -> None:
-        if self.policy.functions.fullmatch(name):
-            raise self.policy.denied(f"the function '{name}'", FUNCTIONS_ALLOWED)
-
-    def _check_table_function(self, name: str) -> None:
-        database, dot, _ = name.partition(".")
-        if name.lower() not in self.policy.table_functions and not (dot and database == "otel"):
-            allowed = ", ".join(sorted(self.policy.table_functions))
-            raise self.policy.denied(f"the table function '{name}'", allowed)
-
-    def _check_show(self, node: Node) -> None:
-        words = {name for name, value in node.items() if value is True}
-        options = self.policy.shows.get(str(node["type"]))
-        if options is None or not words <= options:
-            allowed = "SHOW TABLES, DATABASES, COLUMNS, INDEXES, DICTIONARIES, SETTINGS"
-            raise self.policy.denied("this SHOW", allowed)
-
-    def _check_setting(self, name: str) -> None:
-        if not self.policy.allows_setting(name):
-            raise self.policy.denied(
-                f"the setting '{name}'", "limits, join, sort and output settings"
-            )
+        # `format` is also a harmless function
+        if lower in self.table_functions and lower not in TABLE_FUNCTIONS | {"format"}:
+            raise denied(f"the function '{name}'", FUNCTIONS_ALLOWED)
 
     def _check_table(self, node: Node) -> None:
         if node.get("children"):
-            raise self.policy.denied("a table whose name is a parameter", "names in the SQL itself")
+            raise denied("a table whose name is a parameter", "names in the SQL itself")
         parts = node.get("name_parts") or [node["name"]]
         self._check_name(self.database if len(parts) == 1 else ".".join(parts[:-1]), parts[-1])
 
     def _check_name(self, database: str, table: str) -> None:
-        tables = self.policy.tables
-        if database.lower() not in DATABASES or (database == "system" and table not in tables):
-            allowed = "the database otel, and of system " + ", ".join(sorted(tables))
-            raise self.policy.denied(f"'{database}.{table}'", allowed)
+        is_hidden = database == "system" and table not in SYSTEM_TABLES
+        if database.lower() not in DATABASES or is_hidden:
+            allowed = "the database otel, and of system " + ", ".join(sorted(SYSTEM_TABLES))
+            raise denied(f"'{database}.{table}'", allowed)
 
     def _check_text(self, text: str) -> None:
         """Check a statement for which the parser returns one line instead of a tree."""
-        if self.policy.confined:
-            self._check_named(text)
-        elif described := DESCRIBE_STATEMENT.fullmatch(text):
-            self._check_as_query(f"SELECT * FROM {described[1]}")
-        elif not SHOW_STATEMENT.match(text):
-            raise self.policy.denied("this statement", "")
-
-    def _check_named(self, text: str) -> None:
         match = NAMED_STATEMENT.fullmatch(text)
         if not match:
             allowed = "SELECT, SHOW, DESCRIBE TABLE, EXISTS and EXPLAIN"
-            raise self.policy.denied("this statement", allowed)
+            raise denied("this statement", allowed)
         if "DATABASE" in text.split(match["name"])[0]:
             self._check_name(match["name"], "one")
         else:
             self._check_name(match["database"] or self.database, match["name"])
 
-    def _check_as_query(self, sql: str) -> None:
-        refused = self.policy.denied("what this statement names", "")
-        try:
-            parsed = parse_statement(self.engine, sql)
-        except QueryFailed as error:
-            raise refused from error
-        if parsed.tree is None:
-            raise refused
-        self._check_nodes(parsed.tree)
+
+def _is_set(tree: Node | None) -> bool:
+    return tree is not None and tree["type"] == "SetQuery" and bool(tree.get("is_standalone"))
+
+
+def _check_function_name(name: str) -> None:
+    if REFUSED_FUNCTIONS.fullmatch(name):
+        raise denied(f"the function '{name}'", FUNCTIONS_ALLOWED)
+
+
+def _check_table_function(name: str) -> None:
+    database, dot, _ = name.partition(".")
+    if name.lower() not in TABLE_FUNCTIONS and not (dot and database == "otel"):
+        raise denied(f"the table function '{name}'", ", ".join(sorted(TABLE_FUNCTIONS)))
+
+
+def _check_show(node: Node) -> None:
+    words = {name for name, value in node.items() if value is True}
+    options = READER_SHOWS.get(str(node["type"]))
+    if options is None or not words <= options:
+        allowed = "SHOW TABLES, DATABASES, COLUMNS, INDEXES, DICTIONARIES, SETTINGS"
+        raise denied("this SHOW", allowed)
+
+
+def _check_setting(name: str) -> None:
+    if not allows_setting(name):
+        raise denied(f"the setting '{name}'", "limits, join, sort and output settings")
 
 
 def _is_identifier(argument: Node) -> bool:

@@ -41,7 +41,7 @@ from ltrain_collector.query.limits import Limits, RoleLimits, only_reads
 from ltrain_collector.query.response import ResultResponse, error_response
 from ltrain_collector.query.sessions import Sessions
 from ltrain_collector.query.statement import Request, Statement, parse_request, url_parameters
-from ltrain_collector.store import Engine
+from ltrain_collector.store import READER_TAG, Engine
 
 KILL_INTERVAL = 0.25
 """Seconds between two attempts to end a query: it may not have started yet."""
@@ -106,11 +106,11 @@ MAX_REQUEST_BYTES = 2 << 30
 """Bytes of all requests in memory; further ones are told to retry."""
 
 ADMIN_SLOTS = 8
-"""Queries of admins and without a key that run at the same time; further ones wait."""
+"""Queries of admins that run at the same time; further ones wait."""
 READER_SLOTS = 6
-"""Queries of query keys that run at the same time."""
+"""Queries of query keys and without a key that run at the same time."""
 MAX_READER_BODY_BYTES = 16 << 20
-"""Bytes of a request with a query key."""
+"""Bytes of a request with a query key, or without a key."""
 
 STOP_GRACE_SECONDS = 2.0
 """Seconds that running queries get to finish when the server stops."""
@@ -230,7 +230,7 @@ class ClickHouseHttp:
                 statement = await asyncio.get_running_loop().run_in_executor(executor, work)
                 response = _make_response(request, statement, send)
                 async with self._sessions.acquire(owner, session_name, timeout) as session:
-                    tag = _new_tag()
+                    tag = _new_tag(limits)
                     parts = self._runner.run(statement, session, grant, tag)
                     watchdog = QueryWatchdog(self._runner, tag, gone, self._stopping, limits)
                     with self._instruments.measure_query():
@@ -273,8 +273,8 @@ class ClickHouseHttp:
             await loop.run_in_executor(executor, parts.close)
 
 
-def _new_tag() -> str:
-    return f"ltrain:{secrets.token_hex(8)}"
+def _new_tag(limits: Limits) -> str:
+    return f"{READER_TAG if limits.strict else 'ltrain:'}{secrets.token_hex(8)}"
 
 
 def _next_part(parts: Generator[Any, None, None], response: ResultResponse) -> Any:

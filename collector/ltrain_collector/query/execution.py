@@ -10,8 +10,8 @@ import pyarrow as pa
 from ltrain_collector.access import Grant
 from ltrain_collector.errors import QueryFailed
 from ltrain_collector.query.access import StatementCheck, TableFunctions, without_hints
-from ltrain_collector.query.limits import TOO_LARGE, Limits, RoleLimits
-from ltrain_collector.query.policy import READER, TABLE_FILTERS, access_denied, policy_for
+from ltrain_collector.query.limits import TOO_LARGE, Limits, RoleLimits, only_reads
+from ltrain_collector.query.policy import CHANGE_REFUSAL, TABLE_FILTERS, access_denied
 from ltrain_collector.query.response import is_revision_query, revision_block, zero_revision_query
 from ltrain_collector.query.sessions import Session, Sessions
 from ltrain_collector.query.statement import Statement
@@ -55,8 +55,8 @@ class QueryRunner:
             tag: start of the query's `log_comment`, by which `kill` finds it.
         """
         if statement.rows is not None:
-            if policy := policy_for(grant):
-                raise access_denied(policy.insert_refusal)
+            if only_reads(grant):
+                raise access_denied(CHANGE_REFUSAL)
             yield self._insert(statement, session, tag)
             return
         try:
@@ -65,9 +65,7 @@ class QueryRunner:
             raise too_deep_error() from None
         except QueryFailed as error:
             explained = self.roles.for_grant(grant).explain(error)
-            raise (
-                without_hints(explained) if policy_for(grant) is READER else explained
-            ) from error
+            raise (without_hints(explained) if only_reads(grant) else explained) from error
 
     def _limited(
         self, statement: Statement, session: Session | None, grant: Grant | None, tag: str
@@ -80,16 +78,13 @@ class QueryRunner:
         )
         form = parsed.form or statement.form
         database, settings = statement.database, dict(statement.settings)
-        policy = policy_for(grant)
-        if policy is READER and database in ("", "default"):
-            database = "otel"
-        if policy is not None:
-            check = StatementCheck(self.engine, self.table_functions, policy, limits, database)
+        if only_reads(grant):
+            database = "otel" if database in ("", "default") else database
+            check = StatementCheck(self.engine, self.table_functions, limits, database)
             check.check(parsed, settings)
-        if policy is READER:
             settings |= {"readonly": "2", "additional_table_filters": TABLE_FILTERS}
-        elif statement.read_only or policy is not None:
-            if statement.read_only and session is not None and not parsed.is_read:
+        elif statement.read_only:
+            if session is not None and not parsed.is_read:
                 raise READ_ONLY
             if settings.get("readonly") != "1":
                 settings["readonly"] = "2"

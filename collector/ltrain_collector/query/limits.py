@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from ltrain_collector.access import Grant, Role
 from ltrain_collector.errors import QueryFailed
+from ltrain_collector.store import TOTAL_MEMORY_MESSAGE
 from ltrain_instrument.settings import ADMIN_LIMITS, QUERY_LIMITS, Setting
 
 CORES = os.cpu_count() or 1
@@ -42,8 +43,7 @@ SETTING_CONSTRAINT = 452
 
 TIMEOUT = 159
 TOO_LARGE = 396
-TOTAL_MEMORY_MESSAGE = "(total) memory limit exceeded"
-"""Part of ClickHouse's message when the whole server, not one query, exceeds its memory."""
+CANCELLED = 394
 LIMIT_OF_CODE = {TIMEOUT: "seconds", 158: "rows", 241: "memory"}
 """The limit that an error code of ClickHouse reports."""
 
@@ -172,10 +172,11 @@ class Limits:
 
     def explain(self, error: QueryFailed) -> QueryFailed:
         """Add to an error of ClickHouse which limit was exceeded and how to raise it."""
-        if TOTAL_MEMORY_MESSAGE in str(error):
+        if TOTAL_MEMORY_MESSAGE in str(error) or (self.strict and error.code == CANCELLED):
+            why = "Ingest needed its memory. " if error.code == CANCELLED else ""
             text = (
-                f"{error} This is the limit of all queries together: try again, run fewer at a "
-                f"time, or lower the limits of each with {self.setting}=parallel=1,memory=512 in "
+                f"{error} {why}This is the limit of all queries together: try again, run fewer at "
+                f"a time, or lower the limits of each with {self.setting}=parallel=1,memory=512 in "
                 "the environment of `ltrain up`."
             )
             return QueryFailed(text, error.code)
@@ -211,9 +212,9 @@ class RoleLimits:
     """The limits of all roles."""
 
     reader: Limits
-    """Limits of keys of role query."""
+    """Limits of keys of role query, and of requests without a key."""
     admin: Limits
-    """Limits of keys of role admin, and of requests without a key."""
+    """Limits of keys of role admin."""
 
     @classmethod
     def from_environment(cls) -> "RoleLimits":
@@ -233,5 +234,5 @@ class RoleLimits:
 
 
 def only_reads(grant: Grant | None) -> bool:
-    """Return whether the key of a request has the role `query`."""
-    return grant is not None and grant.role is Role.QUERY
+    """Return whether a request has no admin key: it has a query key, or none."""
+    return grant is None or grant.role is Role.QUERY

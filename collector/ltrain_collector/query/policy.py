@@ -1,11 +1,11 @@
-"""The policy table of the ClickHouse port: what each role may use, by kind.
+"""The policy of readers at the ClickHouse port: every request without an admin key has it.
 
-| | query key | no key | admin key |
-|---|---|---|---|
-| statements | that read, and SET | that read, SET, USE and CHECK TABLE | all |
-| functions | that stay within the database `otel` | that stay within the store | all |
-| settings | a list | all but those that name files or hosts, or contain SQL | all |
-| tables | `otel`, and a list of `system` | all | all |
+| | a reader | an admin key |
+|---|---|---|
+| statements | that read, and SET | all |
+| functions | that stay within the database `otel` | all |
+| settings | a list | all |
+| tables | `otel`, and a list of `system` | all |
 
 ClickHouse's `readonly` forbids writes, but still allows reading the machine's files and other hosts
 by table functions, functions and settings that name files. Readers also trust rows by the sender
@@ -13,66 +13,12 @@ that ingest recorded, so no statement without an admin key may write or remove r
 """
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
 
-from ltrain_collector.access import Grant
-from ltrain_collector.errors import ACCESS_DENIED, KEYLESS_REFUSAL, QueryFailed
-from ltrain_collector.query.limits import only_reads
+from ltrain_collector.errors import ACCESS_DENIED, READ_ONLY_REFUSAL, QueryFailed
 from ltrain_collector.store import quote_literal
 
 DATABASES = ("otel", "system", "information_schema")
-"""The databases of query keys."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
-    """The statements, functions, settings and tables of one role."""
-
-    statements: tuple[str, ...]
-    """Types of statements that are allowed beside those that only read."""
-    shows: Mapping[str, set[str]]
-    """Allowed SHOW statements and their options, for a confined role."""
-    functions: re.Pattern[str]
-    """Refused functions."""
-    table_functions: frozenset[str]
-    """Allowed table functions, in lower case."""
-    shared_names: re.Pattern[str]
-    """Further table functions, in lower case, whose names calls may have."""
-    settings: re.Pattern[str]
-    """Allowed settings."""
-    refused_settings: re.Pattern[str]
-    """Settings that are refused although `settings` matches them."""
-    tables: set[str]
-    """Allowed tables of `system`, for a confined role."""
-    confined: bool
-    """Whether the role reads the database `otel` only, and of other databases only `tables`."""
-    refusal: str
-    """The error: `{what}` is refused, or `{What}` at the start; `{allowed}` is allowed."""
-    change_refusal: str
-    """The error of a statement that would change the store; '' for `refusal`."""
-    insert_refusal: str
-    """The error of an insert."""
-
-    def denied(self, what: str, allowed: str) -> QueryFailed:
-        """Return the error of a refused part of a statement."""
-        capital = what[0].upper() + what[1:]
-        return access_denied(self.refusal.format(what=what, What=capital, allowed=allowed))
-
-    def changes_denied(self) -> QueryFailed:
-        """Return the error of a statement that does not only read."""
-        if self.change_refusal:
-            return access_denied(self.change_refusal)
-        return self.denied("this statement", "SELECT, SHOW, DESCRIBE, EXISTS and EXPLAIN")
-
-    def allows_table_function(self, name: str) -> bool:
-        """Return whether a call may have the name of a table function, in lower case."""
-        return name in self.table_functions or bool(self.shared_names.fullmatch(name))
-
-    def allows_setting(self, name: str) -> bool:
-        return name.startswith("param_") or bool(
-            self.settings.fullmatch(name) and not self.refused_settings.search(name)
-        )
+"""The databases of readers."""
 
 
 def access_denied(sentence: str) -> QueryFailed:
@@ -81,20 +27,18 @@ def access_denied(sentence: str) -> QueryFailed:
     return QueryFailed(text, ACCESS_DENIED)
 
 
-OUTSIDE_FUNCTIONS = (
+REFUSED_FUNCTIONS = re.compile(
     r"file|catboostEvaluate|evalMLMethod|reverseDNSQuery|showCertificate|addressTo\w+|trap|"
     r"zookeeper\w*|hasColumnInTable|"
-    r"ai_?(?:classify|embed|extract|filter|generate|redact|similarity|translate)\w*"
-)
-"""Functions that read files, or call other hosts or a language model."""
-
-STORE_FUNCTIONS = (
+    r"ai_?(?:classify|embed|extract|filter|generate|redact|similarity|translate)\w*|"
     r"logTrace|joinGet\w*|assignCentroid|generateSerialID|dict(?:Get|Has|IsIn)\w*|"
-    r"getClientHTTPHeader|getServerSetting|getMergeTreeSetting|sleep\w*|currentRequestURL"
+    r"getClientHTTPHeader|getServerSetting|getMergeTreeSetting|sleep\w*|currentRequestURL",
+    re.IGNORECASE,
 )
-"""Functions that do not leave the store, but read other databases or delay a query."""
+"""Functions that read files, call other hosts or a language model, read other databases, or delay a
+query."""
 
-VALUE_TABLE_FUNCTIONS = frozenset(
+TABLE_FUNCTIONS = frozenset(
     {
         *("generate_series", "generateseries", "null", "numbers", "numbers_mt", "primes"),
         *("values", "sqlstandardvalues", "zeros", "zeros_mt"),
@@ -102,12 +46,7 @@ VALUE_TABLE_FUNCTIONS = frozenset(
 )
 """Table functions that read only their arguments."""
 
-STORE_TABLE_FUNCTIONS = (
-    r"view\w*|merge|input|format|generaterandom|loop|dictionary|mergetree\w+|timeseries\w*"
-)
-"""Further table functions that read only this store or their arguments."""
-
-READER_SETTINGS = (
+READER_SETTINGS = re.compile(
     r"(?:max|min|cancel|output_format|date_time|join|group_by|optimize|distinct|sort|timeout|read|"
     r"result|transform|allow_experimental|aggregate|http|use|prefer|enable|merge_tree|query_plan|"
     r"format_csv|input_format|connect|receive|send|parallel|local|cast|session_timezone|extremes|"
@@ -117,18 +56,12 @@ READER_SETTINGS = (
 )
 """Limits, and settings of joins, sorts and output."""
 
-READER_REFUSED_SETTINGS = (
-    r"schema|path|file|template|url|disk|storage|named_col|introspect|udf|memory|query_cache"
+READER_REFUSED_SETTINGS = re.compile(
+    r"schema|path|file|template|url|disk|storage|named_col|introspect|udf|memory|query_cache|"
+    r"parallel_replicas"
 )
 """Parts of the names of settings that name a file or a host, enable unsafe functions, raise the
-reader's memory, or return cached results of another key."""
-
-OUTSIDE_SETTINGS = (
-    r"(?:\w+_)?(?:schema|path|file|template|templates|url|disk|disks|storage|udf)(?:_\w+)?|"
-    r"\w*named_col\w*|cluster_for\w+|parallel_replicas_\w+|additional_\w+|"
-    r"allow_introspection_functions|dialect"
-)
-"""Settings that name a file, a host or a disk, contain SQL, or change the SQL dialect."""
+reader's memory, return cached results of another key, or contain SQL."""
 
 COMPLETION_CONTEXTS = (
     "aggregate function combinator pair",
@@ -172,48 +105,19 @@ READER_SHOWS = {
 }
 """Not MERGES, CLUSTERS or CACHES, whose rows no filter can hide."""
 
-READER = Policy(
-    statements=("SetQuery",),
-    shows=READER_SHOWS,
-    functions=re.compile(f"{OUTSIDE_FUNCTIONS}|{STORE_FUNCTIONS}", re.IGNORECASE),
-    table_functions=VALUE_TABLE_FUNCTIONS,
-    shared_names=re.compile("format"),  # also a harmless function
-    settings=re.compile(READER_SETTINGS),
-    refused_settings=re.compile(READER_REFUSED_SETTINGS),
-    tables=SYSTEM_TABLES,
-    confined=True,
-    refusal="A key of role 'query' cannot use {what}. Allowed: {allowed}.",
-    change_refusal="",
-    insert_refusal="A key of role 'query' cannot insert; use an admin key, which `ltrain key make "
-    "admin` makes.",
-)
-"""The policy of query keys."""
-
-KEYLESS_CHANGE = (
-    f"{KEYLESS_REFUSAL}, so that no program forges or removes records of others. Send an admin "
+CHANGE_REFUSAL = (
+    f"{READ_ONLY_REFUSAL}, so that no program forges or removes records of others. Send an admin "
     "key, which `ltrain key make admin` makes, or use an ltrain command as the store's owner."
 )
 
-KEYLESS = Policy(
-    statements=("SetQuery", "UseQuery", "CheckTableQuery"),
-    shows={},
-    functions=re.compile(OUTSIDE_FUNCTIONS, re.IGNORECASE),
-    table_functions=VALUE_TABLE_FUNCTIONS,
-    shared_names=re.compile(STORE_TABLE_FUNCTIONS),
-    settings=re.compile(".*", re.DOTALL),
-    refused_settings=re.compile(rf"\A(?:{OUTSIDE_SETTINGS})\Z"),
-    tables=set(),
-    confined=False,
-    refusal="{What} can reach files, hosts or programs outside the store, which needs an admin "
-    "key: `ltrain key make admin`.",
-    change_refusal=KEYLESS_CHANGE,
-    insert_refusal=KEYLESS_CHANGE,
-)
-"""The policy of requests without a key."""
+
+def allows_setting(name: str) -> bool:
+    """Return whether a reader may set a setting or a query parameter."""
+    return name.startswith("param_") or bool(
+        READER_SETTINGS.fullmatch(name) and not READER_REFUSED_SETTINGS.search(name)
+    )
 
 
-def policy_for(grant: Grant | None) -> Policy | None:
-    """Return the policy of a request; None for an admin, who may use everything."""
-    if grant is None:
-        return KEYLESS
-    return READER if only_reads(grant) else None
+def denied(what: str, allowed: str) -> QueryFailed:
+    """Return the error of a refused part of a statement."""
+    return access_denied(f"Without an admin key, a query cannot use {what}. Allowed: {allowed}.")

@@ -8,6 +8,8 @@ if TYPE_CHECKING:
     from ltrain_collector.store import rollout_stream
     from ltrain_collector.store.chdb_engine import (
         BACKUPS,
+        READER_TAG,
+        TOTAL_MEMORY_MESSAGE,
         Engine,
         query_errors,
         quote_literal,

@@ -18,7 +18,7 @@ from ltrain_collector.access import existing_secret, secret_file, sign_owner
 from ltrain_collector.dsn import Server, local_folder
 from ltrain_collector.errors import (
     AUTHENTICATION_FAILED,
-    KEYLESS_REFUSAL,
+    READ_ONLY_REFUSAL,
     NotOwner,
     QueryFailed,
     StoreUnreachable,
@@ -66,8 +66,6 @@ class RemoteBackend:
     def __init__(self, server: Server) -> None:
         """Connect to `server`."""
         self._server = server
-        self._needs_owner_key = False
-        """Whether the server accepts changes only with an owner's key."""
         try:
             self._client = clickhouse_connect.get_client(
                 host=server.host,
@@ -121,11 +119,14 @@ class RemoteBackend:
         self, sql: str, form: str, params: Parameters | None, max_seconds: int = 0
     ) -> Iterator["_ResponseWithTail"]:
         with _query_errors():
-            raw = self._client.raw_stream(
-                sql,
-                parameters=_query_parameters(params),
-                settings=self._read_settings(max_seconds),
-                fmt=form,
+            raw = self._as_owner(
+                lambda key: self._client.raw_stream(
+                    sql,
+                    parameters=_query_parameters(params),
+                    settings=self._read_settings(max_seconds),
+                    fmt=form,
+                    transport_settings=key,
+                )
             )
             with closing(_ResponseWithTail(raw)) as response:
                 try:
@@ -153,34 +154,29 @@ class RemoteBackend:
         return int(summary.written_rows)
 
     def _write(self, call: Callable[[Headers], Any]) -> Any:
-        """Make a call that changes the store, and return its result.
-
-        A store without keys refuses the first change: it is repeated with an owner's key, which
-        later changes send at once. Reads send no key, because a store with another secret would
-        refuse it.
-        """
+        """Make a call that changes the store, and return its result."""
         with _query_errors():
-            if not self._needs_owner_key:
-                try:
-                    return call({})
-                except ClickHouseError as error:
-                    if self._server.password or KEYLESS_REFUSAL not in str(error):
-                        raise
-            return self._write_as_owner(call)
+            try:
+                return self._as_owner(call)
+            except ClickHouseError as error:
+                if self._server.password or READ_ONLY_REFUSAL not in str(error):
+                    raise
+                has_secret = sign_owner_key(self._server) is not None
+                problem = WRONG_SECRET if has_secret else NO_SECRET
+                message = not_owner_message(self._server, problem)
+                raise NotOwner(message, AUTHENTICATION_FAILED) from error
 
-    def _write_as_owner(self, call: Callable[[Headers], Any]) -> Any:
-        key = sign_owner_key(self._server)
+    def _as_owner(self, call: Callable[[Headers], Any]) -> Any:
+        """Make a call with an owner's key, and without it if the server has another secret."""
+        key = None if self._server.password else sign_owner_key(self._server)
         if key is None:
-            raise NotOwner(not_owner_message(self._server, NO_SECRET), AUTHENTICATION_FAILED)
-        self._needs_owner_key = True
+            return call({})
         try:
             return call({"Authorization": f"Bearer {key}"})
         except ClickHouseError as error:
-            if code_of(str(error)) == AUTHENTICATION_FAILED:
-                raise NotOwner(
-                    not_owner_message(self._server, WRONG_SECRET), AUTHENTICATION_FAILED
-                ) from error
-            raise
+            if code_of(str(error)) != AUTHENTICATION_FAILED:
+                raise
+            return call({})
 
     def close(self) -> None:
         self._client.close()
@@ -253,10 +249,10 @@ class _ResponseWithTail(RawIOBase):
 
 
 def sign_owner_key(server: Server) -> str | None:
-    """Return a key with which this user can change the store, or None without its secret.
+    """Return a key with which this user can use all of the store, or None without its secret.
 
-    Over HTTP, a store without keys is read-only; its owner, who can read its secret, changes it
-    with a key signed for each call.
+    Over HTTP, a store without keys is read-only, and its queries have limits; its owner, who can
+    read its secret, uses it with a key signed for each call.
     """
     folder = local_folder(server, HOME.read())
     secret = existing_secret(folder) if folder else None

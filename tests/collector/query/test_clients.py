@@ -39,8 +39,10 @@ def client(up: Any) -> Iterator[Client]:
 
 
 def ask(up: Any, sql: str, method: str = "POST", **fields: str) -> http_requests.Answer:
+    """Send a request with the owner's key."""
     url = "/?" + urlencode(fields if method == "POST" else {**fields, "query": sql})
-    return http_requests.ask(up.sql, method, url, sql if method == "POST" else None, timeout=60)
+    body = sql if method == "POST" else None
+    return http_requests.ask(up.sql, method, url, body, {"X-ClickHouse-Key": up.key}, timeout=60)
 
 
 def curl(*argv: str, stdin: bytes = b"") -> str:
@@ -244,7 +246,7 @@ def test_curl_queries_and_inserts(up: Any, client: Client, tmp_path: Path) -> No
     gzipped = ("-H", "Content-Encoding: gzip", "--data-binary", "@-")
     assert curl(f"{url}?query={into}", *key, *gzipped, stdin=packed) == ""
     assert curl(url, *key, "-d", "INSERT INTO default.c (id, s) VALUES (7, 'g')") == ""
-    assert curl(url, "--compressed", "-d", "SELECT s FROM default.c ORDER BY id") == (
+    assert curl(url, *key, "--compressed", "-d", "SELECT s FROM default.c ORDER BY id") == (
         "a\nb\nc\nd\ne\nf\ng\n"
     )
 
@@ -256,7 +258,7 @@ def test_a_get_only_reads(up: Any, client: Client) -> None:
         "DROP TABLE default.c",
         "CREATE TABLE default.d (a Int) ENGINE = Memory",
     ):
-        answer = ask(up, sql, "GET", password=up.key)
+        answer = ask(up, sql, "GET")
         assert answer.headers["X-ClickHouse-Exception-Code"] == "164", sql
     assert client.command("SELECT count() FROM c") == 0
 
@@ -314,9 +316,9 @@ def test_a_body_that_decompresses_to_too_much_is_refused(up: Any) -> None:
     [
         ({"compress": "1"}, {}, 501, "Accept-Encoding"),
         ({"decompress": "1"}, {}, 400, "LZ4 blocks"),
-        ({"session_check": "1"}, {}, 404, "session_check"),
-        ({"role": "admin"}, {}, 404, "role"),
-        ({"quota_key": "k"}, {}, 404, "quota_key"),
+        ({"session_check": "1"}, {}, 403, "session_check"),
+        ({"role": "admin"}, {}, 403, "role"),
+        ({"quota_key": "k"}, {}, 403, "quota_key"),
         ({}, {"Content-Encoding": "br"}, 415, "gzip, deflate, lz4, zstd"),
         ({}, {"Content-Encoding": "gzip"}, 400, "not valid gzip"),
     ],
@@ -344,7 +346,8 @@ def test_a_query_that_is_no_text_is_refused(up: Any) -> None:
 def test_a_client_that_disconnects_ends_its_query(up: Any, form: str) -> None:
     before = running(up)
     connection = HTTPConnection("127.0.0.1", up.sql, timeout=60)
-    connection.request("POST", "/", f"{SLOW} FORMAT {form}")
+    key = {"X-ClickHouse-Key": up.key}
+    connection.request("POST", "/", f"{SLOW} FORMAT {form}", key)
     wait_until(lambda: running(up) == before + 1)
     connection.close()
     wait_until(lambda: running(up) == before)
