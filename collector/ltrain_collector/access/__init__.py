@@ -7,7 +7,12 @@ from ltrain_instrument.face import open_face
 if TYPE_CHECKING:
     from ltrain_collector.access import ingest_policy
     from ltrain_collector.access.grants import TRUSTED_SENDERS, Grant, Role, Sender
-    from ltrain_collector.access.ingest_policy import COLLECTOR_SERVICE
+    from ltrain_collector.access.ingest_policy import (
+        COLLECTOR_SERVICE,
+        UNLIMITED,
+        IngestPolicy,
+        Shape,
+    )
     from ltrain_collector.access.key_report import key_lines, make_bound_key, parse_role
     from ltrain_collector.access.keys import Keys
     from ltrain_collector.access.secrets import existing_secret, secret_file, store_secret

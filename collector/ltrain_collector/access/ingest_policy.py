@@ -7,11 +7,15 @@ Links are not checked: a span with a rollout id is never assigned to a rollout b
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from ltrain_collector.access.grants import Grant
 from ltrain_collector.promoted_columns import IDENTITY_ATTRIBUTES
@@ -61,35 +65,160 @@ REWARD_ATTRIBUTE = re.compile(
 REWARD_NAMES = {names.SPAN_EVALUATION, "agentlightning.annotation"}
 """Names of spans, events and log records that contain a reward."""
 
+NO_REWARDS = "this key does not allow rewards"
 
-def find_violation(
-    grant: Grant | None, resource: Resource, scope: InstrumentationScope, record: Any
-) -> str:
-    """Return why the policy rejects `record`, or '' if it does not.
+IDENTITY, RESERVED, REWARD, NAME = "identity", "reserved", "reward", "name"
+"""Kinds of attributes that a bound key cannot set, or whose value is checked."""
 
-    Args:
-        record: a span, a log record, or a metric with its points.
-    """
-    if grant is None or not grant.bound:
+_KINDS: dict[str, str] = {}
+"""Kinds by the names of attributes, which repeat: at most `MAX_KINDS` of at most `MAX_LENGTH`."""
+
+MAX_KINDS, MAX_LENGTH = 8192, 128
+"""Names, and characters of a name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The largest record that a sender may send; 0 means no limit."""
+
+    attributes: int = 0
+    events: int = 0
+    links: int = 0
+
+    def violation(self, record: Any) -> str:
+        """Return why a span or a log record is too large, or ''."""
+        if isinstance(record, Metric):
+            return ""
+        if self.attributes and len(record.attributes) > self.attributes:
+            return _too_many(len(record.attributes), "attributes", self.attributes)
+        if not isinstance(record, Span):
+            return ""
+        if self.events and len(record.events) > self.events:
+            return _too_many(len(record.events), "events", self.events)
+        if self.links and len(record.links) > self.links:
+            return _too_many(len(record.links), "links", self.links)
         return ""
-    open_names = OPEN_FOR_ROLLOUT_KEY if grant.rollout else OPEN_FOR_RUN_KEY
-    if scope.name.strip() in RESERVED_SCOPES:
-        return f"scope '{scope.name}' is reserved for ltrain's own processes"
-    has_reward = False
-    for name in _names(record):
+
+
+def _too_many(count: int, what: str, limit: int) -> str:
+    return f"a record has {count} {what}, and its sender may send {limit}"
+
+
+class IngestPolicy:
+    """Checks the records of one request against the rights of its key, and sets their identity.
+
+    The methods return why a part of the request is rejected, or ''.
+    """
+
+    def __init__(self, grant: Grant | None = None, shape: Shape | None = None) -> None:
+        self._grant = grant if grant is not None and grant.bound else None
+        self._shape = shape if shape != Shape() else None
+        identity = {} if self._grant is None else self._grant.identity
+        self._open = OPEN_FOR_ROLLOUT_KEY if names.ROLLOUT_ID in identity else OPEN_FOR_RUN_KEY
+        self._identity = {
+            name: KeyValue(key=name, value=AnyValue(string_value=value))
+            for name, value in identity.items()
+        }
+        self._checked: Any = None
+        """The last record without a violation."""
+        self._found = set[str]()
+        """The attributes of the key's identity that this record has with the right value."""
+        self._is_ambiguous = False
+        """Whether it also has some without a value, or under other names."""
+
+    def resource_violation(self, resource: Resource) -> str:
+        """Check a resource, once for all its records."""
+        return self._attributes_violation(resource.attributes) if self._grant else ""
+
+    def scope_violation(self, scope: InstrumentationScope) -> str:
+        """Check a scope, once for all its records."""
+        if self._grant is None:
+            return ""
+        if scope.name.strip() in RESERVED_SCOPES:
+            return f"scope '{scope.name}' is reserved for ltrain's own processes"
+        return self._attributes_violation(scope.attributes)
+
+    def record_violation(self, record: Any) -> str:
+        """Check a span, a log record, or a metric with its points."""
+        if self._shape is not None and (violation := self._shape.violation(record)):
+            return violation
+        if self._grant is None:
+            return ""
+        for name in _names(record):
+            if violation := self._name_violation(name.strip()):
+                return violation
+        for attributes in _nested_attributes(record):
+            if violation := self._attributes_violation(attributes):
+                return violation
+        self._checked, self._is_ambiguous = record, False
+        self._found.clear()
+        return self._attributes_violation(getattr(record, "attributes", ()))
+
+    def attach_identity(self, record: Any) -> None:
+        """Set the key's identity on a record, so that its trace id assigns it to no other rollout.
+
+        Args:
+            record: a span, a log record or a metric's point without a violation.
+        """
+        if not self._identity:
+            return
+        if record is self._checked and not self._is_ambiguous:
+            missing = self._identity.keys() - self._found
+            record.attributes.extend([self._identity[name] for name in missing])
+            return
+        kept = [
+            one
+            for one in record.attributes
+            if IDENTITY_ATTRIBUTES.get(one.key) not in self._identity
+        ]
+        del record.attributes[:]
+        record.attributes.extend([*kept, *self._identity.values()])
+
+    def _attributes_violation(self, attributes: Iterable[KeyValue]) -> str:
+        known = _KINDS.get
+        for one in attributes:
+            key = one.key
+            kind = known(key)
+            if kind is None:
+                kind = _kind(key)
+            if kind and (violation := self._attribute_violation(key, kind, one.value)):
+                return violation
+        return ""
+
+    def _attribute_violation(self, key: str, kind: str, value: AnyValue) -> str:
+        if kind == IDENTITY:
+            return self._identity_violation(key, value)
+        if kind == RESERVED:
+            return f"'{key}' is reserved for ltrain's own processes"
+        if kind == NAME:
+            return self._name_violation(_value_text(value).strip())
+        return self._reward_violation()
+
+    def _identity_violation(self, key: str, value: AnyValue) -> str:
+        attribute = IDENTITY_ATTRIBUTES[key]
+        bound = self._identity.get(attribute)
+        if bound is None and attribute in self._open:
+            return ""
+        text = value.string_value or _value_text(value)
+        if text and (bound is None or text != bound.value.string_value):
+            return f"'{key}' names an identity that the key is not bound to"
+        if key == attribute and text and (value.string_value or value.HasField("int_value")):
+            self._found.add(key)
+        else:
+            self._is_ambiguous = True
+        return ""
+
+    def _name_violation(self, name: str) -> str:
         if name in RESERVED_NAMES:
             return f"the name '{name}' is reserved for the runner and the learner"
-        has_reward |= name in REWARD_NAMES
-    for attributes in (resource.attributes, scope.attributes, *_attributes(record)):
-        for one in attributes:
-            if violation := _attribute_violation(grant.identity, open_names, one):
-                return violation
-            has_reward |= (
-                one.key == names.REWARD_SCOPE or REWARD_ATTRIBUTE.match(one.key) is not None
-            )
-    if has_reward and not grant.rewards:
-        return "this key does not allow rewards"
-    return ""
+        return self._reward_violation() if name in REWARD_NAMES else ""
+
+    def _reward_violation(self) -> str:
+        return "" if self._grant is not None and self._grant.rewards else NO_REWARDS
+
+
+UNLIMITED = IngestPolicy()
+"""The policy of records that ltrain itself reads from files, and of its own metrics."""
 
 
 def find_reserved_metric(name: str, names_collector: bool) -> str:
@@ -105,72 +234,55 @@ def find_reserved_metric(name: str, names_collector: bool) -> str:
     return ""
 
 
-def attach_identity(grant: Grant | None, record: Any) -> None:
-    """Set the identity of a bound key on a record, so that its trace id assigns it to no other
-    rollout.
-
-    Args:
-        record: a span, a log record or a metric's point without a violation.
-    """
-    if grant is None or not grant.bound:
-        return
-    other_attributes = [
-        one for one in record.attributes if IDENTITY_ATTRIBUTES.get(one.key) not in grant.identity
-    ]
-    identity_attributes = [
-        KeyValue(key=name, value=AnyValue(string_value=value))
-        for name, value in grant.identity.items()
-    ]
-    del record.attributes[:]
-    record.attributes.extend([*other_attributes, *identity_attributes])
+def _kind(key: str) -> str:
+    """Return the kind of an attribute, or '' if every sender may set it, and remember it."""
+    kind = _kind_of(key)
+    if len(key) <= MAX_LENGTH and len(_KINDS) < MAX_KINDS:
+        _KINDS[key] = kind
+    return kind
 
 
-def _attribute_violation(identity: Mapping[str, str], open_names: Set[str], one: KeyValue) -> str:
-    key = one.key
-    if (attribute := IDENTITY_ATTRIBUTES.get(key)) is not None:
-        value, bound = _value_text(one.value), identity.get(attribute)
-        if value and value != bound and not (bound is None and attribute in open_names):
-            return f"'{key}' names an identity that the key is not bound to"
-    elif key in TOKEN_ATTRIBUTES or (
+def _kind_of(key: str) -> str:
+    if key in IDENTITY_ATTRIBUTES:
+        return IDENTITY
+    if key == names.REWARD_SCOPE or REWARD_ATTRIBUTE.match(key):
+        return REWARD
+    if key in TOKEN_ATTRIBUTES or (
         key.startswith("ltrain.")
         and not key.startswith(names.PROMPT)
-        and key not in AGENT_ATTRIBUTES | {names.REWARD_SCOPE, names.SENDER}
+        and key not in AGENT_ATTRIBUTES | {names.SENDER}
     ):
-        return f"'{key}' is reserved for ltrain's own processes"
-    return ""
+        return RESERVED
+    return NAME if key in ("event.name", "name") else ""
 
 
 def _names(record: Any) -> Iterator[str]:
     """Yield the names of a record and its events, from every field in which readers look."""
-    for field in ("name", "event_name"):
-        yield getattr(record, field, "").strip()
-    for event in getattr(record, "events", ()):
-        yield event.name.strip()
-    for one in record.attributes if hasattr(record, "attributes") else ():
-        if one.key in ("event.name", "name"):
-            yield _value_text(one.value).strip()
-    if hasattr(record, "body"):
-        yield record.body.string_value.strip()
+    if isinstance(record, LogRecord):
+        yield from (record.event_name, record.body.string_value)
+        return
+    yield record.name
+    if isinstance(record, Span):
+        for event in record.events:
+            yield event.name
 
 
-def _attributes(record: Any) -> Iterator[Iterable[KeyValue]]:
-    if hasattr(record, "attributes"):
-        yield record.attributes
-    for event in getattr(record, "events", ()):
-        yield event.attributes
-    for point in metric_points(record):
-        yield point.attributes
-        for exemplar in getattr(point, "exemplars", ()):
-            yield exemplar.filtered_attributes
-    for one in getattr(record, "metadata", ()):
-        yield [one]
+def _nested_attributes(record: Any) -> Iterator[Iterable[KeyValue]]:
+    """Yield the attributes of a span's events, or of a metric's points and itself."""
+    if isinstance(record, Span):
+        for event in record.events:
+            yield event.attributes
+    elif isinstance(record, Metric):
+        yield record.metadata
+        for point in _points(record):
+            yield point.attributes
+            for exemplar in getattr(point, "exemplars", ()):
+                yield exemplar.filtered_attributes
 
 
-def metric_points(record: Any) -> Iterator[Any]:
-    """Yield the points of a metric; other records have none."""
+def _points(metric: Metric) -> Iterator[Any]:
     for kind in ("gauge", "sum", "histogram", "exponential_histogram", "summary"):
-        if hasattr(record, kind):
-            yield from getattr(record, kind).data_points
+        yield from getattr(metric, kind).data_points
 
 
 def _value_text(value: AnyValue) -> str:

@@ -13,7 +13,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs
 
 from ltrain_collector import promoted_columns
-from ltrain_collector.access import Grant
+from ltrain_collector.access import UNLIMITED, IngestPolicy
 from ltrain_collector.signals.rowbinary import short_string, string, unsigned64
 from ltrain_collector.signals.signal import Retention, Signal, Table
 from ltrain_collector.signals.traces import NO_SPAN, NO_TRACE
@@ -53,9 +53,9 @@ _HEAD = _COLUMNS[8:14]
 """The columns that the records of one scope share."""
 
 
-def encode_logs(request: ExportLogsServiceRequest, grant: Grant | None = None) -> Rows:
-    """Return the rows of a request; `grant` is what its key allows."""
-    writer = RowWriter(grant)
+def encode_logs(request: ExportLogsServiceRequest, policy: IngestPolicy = UNLIMITED) -> Rows:
+    """Return the rows of a request; `policy` is what its key allows."""
+    writer = RowWriter(policy)
     for resource_logs in request.resource_logs:
         _write(writer, resource_logs)
     return writer.rows()
@@ -65,8 +65,10 @@ def _write(writer: RowWriter, logs: ResourceLogs) -> None:
     resource_attributes = logs.resource.attributes
     service = short_string(service_name(resource_attributes))
     resource = short_string(logs.schema_url) + attributes(resource_attributes)
+    misplaced = writer.policy.resource_violation(logs.resource)
     for scoped in logs.scope_logs:
         scope = scoped.scope
+        shared = misplaced or writer.policy.scope_violation(scope)
         head = b"".join(
             (
                 resource,
@@ -78,7 +80,7 @@ def _write(writer: RowWriter, logs: ResourceLogs) -> None:
         )
         writer.count_repeated(head, len(scoped.log_records))
         for record in scoped.log_records:
-            violation = writer.policy_violation(logs.resource, scope, record)
+            violation = shared or writer.policy.record_violation(record)
             if writer.accept(record, writer.time_error(_time(record)) or violation):
                 writer.add(_NAME, _row(record, service, head))
 

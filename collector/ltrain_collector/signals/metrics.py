@@ -24,7 +24,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     SummaryDataPoint,
 )
 
-from ltrain_collector.access import Grant, ingest_policy
+from ltrain_collector.access import UNLIMITED, IngestPolicy, ingest_policy
 from ltrain_collector.signals import origin, points
 from ltrain_collector.signals.rowbinary import (
     array,
@@ -46,9 +46,9 @@ Point = NumberDataPoint | HistogramDataPoint | ExponentialHistogramDataPoint | S
 Kind = Gauge | Sum | Histogram | ExponentialHistogram | Summary
 
 
-def encode_metrics(request: ExportMetricsServiceRequest, grant: Grant | None = None) -> Rows:
-    """Return the rows of a request; `grant` is what its key allows."""
-    writer = RowWriter(grant)
+def encode_metrics(request: ExportMetricsServiceRequest, policy: IngestPolicy = UNLIMITED) -> Rows:
+    """Return the rows of a request; `policy` is what its key allows."""
+    writer = RowWriter(policy)
     for resource_metrics in request.resource_metrics:
         _write(writer, resource_metrics)
     return writer.rows()
@@ -62,8 +62,10 @@ def _write(writer: RowWriter, metrics: ResourceMetrics) -> None:
     names_collector = (
         over_otlp and service_name(resource_attributes) == ingest_policy.COLLECTOR_SERVICE
     )
+    misplaced = writer.policy.resource_violation(metrics.resource)
     for scoped in metrics.scope_metrics:
         scope = scoped.scope
+        shared = misplaced or writer.policy.scope_violation(scope)
         head = b"".join(
             (
                 resource,
@@ -76,7 +78,7 @@ def _write(writer: RowWriter, metrics: ResourceMetrics) -> None:
             )
         )
         for metric in scoped.metrics:
-            violation = writer.policy_violation(metrics.resource, scope, metric)
+            violation = shared or writer.policy.record_violation(metric)
             if over_otlp:
                 violation = (
                     ingest_policy.find_reserved_metric(metric.name, names_collector) or violation

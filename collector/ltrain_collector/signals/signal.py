@@ -9,7 +9,7 @@ from typing import Any
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
-from ltrain_collector.access import Grant, Sender
+from ltrain_collector.access import UNLIMITED, Grant, IngestPolicy, Sender, Shape
 from ltrain_collector.errors import Malformed, TooLarge
 from ltrain_collector.signals import origin, otlp_json
 from ltrain_collector.signals.values import Row
@@ -75,8 +75,8 @@ class Signal:
     records: str
     """The plural of one record, as in the response's field `rejected_<records>`."""
     tables: tuple[Table, ...]
-    encode: Callable[[Any, Grant | None], Rows]
-    """Returns the rows of a request; the grant is what the client's key allows."""
+    encode: Callable[[Any, IngestPolicy], Rows]
+    """Returns the rows of a request; the policy is what the client's key allows."""
     matches: Callable[[Any], bool]
     """Returns whether the first record of a message is one of this signal: protobuf parses a
     message of another signal, too."""
@@ -96,11 +96,18 @@ class Signal:
         """Whether records can be selected by run and rollout."""
         return any(table.retention is not Retention.AGE for table in self.tables)
 
-    def encode_body(self, body: bytes, as_json: bool = False, grant: Grant | None = None) -> Rows:
+    def encode_body(
+        self,
+        body: bytes,
+        as_json: bool = False,
+        grant: Grant | None = None,
+        shape: Shape | None = None,
+    ) -> Rows:
         """Return the rows of a serialized request, with its sender.
 
         Args:
             grant: what the client's key allows; None: the request has no key.
+            shape: the largest record that is stored.
 
         Raises:
             BadRequest: the bytes are not such a request, or it has too many rows.
@@ -109,7 +116,7 @@ class Signal:
         if as_json or origin.SENDER_BYTES in body:  # JSON can escape the name
             origin.remove_sender(message)
         origin.set_sender(message, Sender.NONE if grant is None else grant.sender)
-        return self.encode(message, grant)
+        return self.encode(message, IngestPolicy(grant, shape))
 
     def encode_local(self, message: Message) -> Rows:
         """Return the rows of a request of this process; the sender is `local` if it names none.
@@ -118,7 +125,7 @@ class Signal:
             BadRequest: it has too many rows.
         """
         origin.set_sender(message, Sender.LOCAL, replace=False)
-        return self.encode(message, None)
+        return self.encode(message, UNLIMITED)
 
     def parse_request(self, body: bytes) -> Message:
         """Parse a serialized request.

@@ -12,7 +12,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Span
 
 from ltrain_collector import promoted_columns
-from ltrain_collector.access import Grant
+from ltrain_collector.access import UNLIMITED, IngestPolicy
 from ltrain_collector.signals.rowbinary import array, datetime64, short_string, string, unsigned64
 from ltrain_collector.signals.signal import Retention, Signal, Table
 from ltrain_collector.signals.values import (
@@ -67,13 +67,13 @@ _NO_EVENTS = b"\0" * 3
 _NO_LINKS = b"\0" * 4
 
 
-def encode_traces(request: ExportTraceServiceRequest, grant: Grant | None = None) -> Rows:
-    """Return the rows of a request; `grant` is what its key allows.
+def encode_traces(request: ExportTraceServiceRequest, policy: IngestPolicy = UNLIMITED) -> Rows:
+    """Return the rows of a request; `policy` is what its key allows.
 
     Raises:
         TooLarge: the rows repeat too many bytes of resources and scopes.
     """
-    writer = RowWriter(grant)
+    writer = RowWriter(policy)
     for resource_spans in request.resource_spans:
         _write(writer, resource_spans)
     return writer.rows()
@@ -82,11 +82,13 @@ def encode_traces(request: ExportTraceServiceRequest, grant: Grant | None = None
 def _write(writer: RowWriter, spans: ResourceSpans) -> None:
     resource_attributes = spans.resource.attributes
     resource = short_string(service_name(resource_attributes)) + attributes(resource_attributes)
+    misplaced = writer.policy.resource_violation(spans.resource)
     for scoped in spans.scope_spans:
+        shared = misplaced or writer.policy.scope_violation(scoped.scope)
         head = resource + short_string(scoped.scope.name) + short_string(scoped.scope.version)
         writer.count_repeated(head, len(scoped.spans))
         for span in scoped.spans:
-            violation = writer.policy_violation(spans.resource, scoped.scope, span)
+            violation = shared or writer.policy.record_violation(span)
             if writer.accept(span, _span_error(span, writer.latest) or violation):
                 writer.add(_NAME, _row(span, head))
 

@@ -5,10 +5,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
-from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
-from opentelemetry.proto.resource.v1.resource_pb2 import Resource
-
-from ltrain_collector.access import Grant, ingest_policy
+from ltrain_collector.access import IngestPolicy
 from ltrain_collector.errors import TooLarge
 
 MAX_REPEATED_BYTES = 64 << 20
@@ -47,12 +44,12 @@ class Rows:
 
 
 class RowWriter:
-    """The rows of one request; `grant` is what its key allows."""
+    """The rows of one request; `policy` is what its key allows."""
 
-    def __init__(self, grant: Grant | None) -> None:
+    def __init__(self, policy: IngestPolicy) -> None:
+        self.policy = policy
         self.latest = time.time_ns() + MAX_AHEAD_NS
         """Unix nanoseconds that the times of records must be below."""
-        self._grant = grant
         self._parts: defaultdict[str, list[bytes]] = defaultdict(list)
         self._counts: defaultdict[str, int] = defaultdict(int)
         self._rejected = 0
@@ -72,17 +69,13 @@ class RowWriter:
         """Return why a record of this time is rejected, or ''."""
         return "time_unix_nano is more than a year ahead" if time_unix_nano >= self.latest else ""
 
-    def policy_violation(self, resource: Resource, scope: InstrumentationScope, record: Any) -> str:
-        """Return why the ingest policy rejects `record`, or ''."""
-        return ingest_policy.find_violation(self._grant, resource, scope, record)
-
     def accept(self, record: Any, error: str) -> bool:
         """Set the key's identity on `record`, or count it as rejected; return validity."""
         if error:
             self._rejected += 1
             self._reasons.add(error)
         else:
-            ingest_policy.attach_identity(self._grant, record)
+            self.policy.attach_identity(record)
         return not error
 
     def add(self, table: str, fields: tuple[bytes, ...]) -> None:

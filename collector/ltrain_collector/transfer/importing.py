@@ -11,7 +11,7 @@ from uuid import uuid4
 from google.protobuf.message import DecodeError
 
 from ltrain_collector import schema
-from ltrain_collector.access import Sender
+from ltrain_collector.access import UNLIMITED, Sender
 from ltrain_collector.errors import BadRequest, OtlpError
 from ltrain_collector.signals import SIGNALS, TRACES, Block, Rows, Signal, origin, otlp_json
 from ltrain_collector.store import Store
@@ -203,7 +203,7 @@ def _encode(document: Document, counts: ImportCounts, trusted: bool) -> Rows:
         if not trusted:
             origin.remove_sender(message)
         origin.set_sender(message, Sender.IMPORT, replace=not trusted)
-        rows = signal.encode(message, None)
+        rows = signal.encode(message, UNLIMITED)
     except (BadRequest, OtlpError) as error:
         counts.add_unreadable(document.place, str(error))
         return Rows({})

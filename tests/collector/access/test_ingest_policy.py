@@ -13,7 +13,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from ltrain_collector import schema
 from ltrain_collector.access.grants import Grant, Role
-from ltrain_collector.access.ingest_policy import attach_identity, find_violation
+from ltrain_collector.access.ingest_policy import IngestPolicy, Shape
 from ltrain_collector.signals import encode_traces
 from ltrain_collector.store import Store
 from ltrain_instrument import attributes
@@ -27,6 +27,23 @@ IDENTITY = {
 BOUND = Grant(Role.INGEST, "mine.1", IDENTITY)
 REWARDING = Grant(Role.INGEST, "mine.1", IDENTITY, rewards=True)
 NOON = 1_790_000_000_000_000_000
+
+
+def find_violation(
+    grant: Grant | None, resource: Resource, scope: InstrumentationScope, record: Any
+) -> str:
+    policy = IngestPolicy(grant)
+    return (
+        policy.resource_violation(resource)
+        or policy.scope_violation(scope)
+        or policy.record_violation(record)
+    )
+
+
+def attach_identity(grant: Grant, record: Any) -> None:
+    policy = IngestPolicy(grant)
+    assert policy.record_violation(record) == ""
+    policy.attach_identity(record)
 
 
 def put(owner: Any, key: str, value: object = "x") -> None:
@@ -236,6 +253,36 @@ def test_an_attempt_that_the_key_leaves_open_may_be_any() -> None:
     assert {one.key for one in span.attributes} == {"ltrain.attempt.id", "ltrain.rollout.id"}
 
 
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        [("ltrain.rollout.id", "mine"), ("ltrain.attempt.id", 1)],
+        [("ltrain.rollout.id", ""), ("ltrain.rollout.id", "mine")],
+        [("ltrain.rollout.id", "mine"), ("ltrain.rollout.id", "")],
+        [("agentlightning.rollout_id", "mine"), ("ltrain.task.id", "")],
+    ],
+)
+def test_a_record_has_each_identity_with_one_value(pairs: list[tuple[str, object]]) -> None:
+    span = span_of(*pairs, ("k", "v"))
+    attach_identity(BOUND, span)
+    carried = [
+        (one.key, one.value.string_value or str(one.value.int_value)) for one in span.attributes
+    ]
+    assert sorted(carried) == sorted([*IDENTITY.items(), ("k", "v")])
+
+
+@pytest.mark.parametrize("field", ["attributes", "events", "links"])
+def test_a_record_that_is_too_large_is_named(field: str) -> None:
+    policy = IngestPolicy(None, Shape(**{field: 3}))
+    span = Span()
+    for _ in range(3):
+        getattr(span, field).add()
+    assert policy.record_violation(span) == ""
+    getattr(span, field).add()
+    assert policy.record_violation(span) == f"a record has 4 {field}, and its sender may send 3"
+    assert IngestPolicy(BOUND).record_violation(span) == ""
+
+
 def test_a_run_key_sends_any_rollout_of_its_run() -> None:
     grant = Grant(Role.INGEST, "run", {"ltrain.run.id": "run", "ltrain.mode": "train"})
     own = [("ltrain.rollout.id", "a"), ("ltrain.attempt.id", 2), ("ltrain.task.id", "t")]
@@ -264,7 +311,7 @@ def test_a_span_in_anothers_trace_is_still_of_its_own_rollout(folder: Store) -> 
     bare.span_id = b"\3" * 8
     agent.spans.append(bare)
     for request, grant in ((theirs, None), (mine, BOUND)):
-        rows = encode_traces(request, grant)
+        rows = encode_traces(request, IngestPolicy(grant))
         assert (rows.count, rows.rejected) == (1, 0)
         [(table, block)] = rows.blocks.items()
         folder._backend.insert_raw(schema.insert_target(table), "RowBinary", block.payload)
