@@ -5,13 +5,13 @@ untrained model and does not change other data. A demo that was stopped continue
 """
 
 import os
-import shutil
 from pathlib import Path
 
 from rich.console import Console
 
 from ltrain_collector.store import Store
 from ltrain_instrument import settings
+from ltrain_instrument.disk import read_disk
 from ltrain_instrument.files import make_private
 from ltrain_train.errors import BadRun
 from ltrain_train.loop import command
@@ -115,7 +115,7 @@ def _check_disk(home: Path, model: Path, train: Train) -> None:
     weights = sum(file.stat().st_size for file in model.glob("*.safetensors"))
     need = weights * (2 if fast_dtype() == "fp32" else 1) * versions + RESERVE
     make_private(home)
-    free = shutil.disk_usage(home).free
+    free = read_disk(home).free
     if free < need:
         raise BadRun(
             f"The demo keeps up to {versions} versions, {need / 1e9:.1f} GB in {home}, but only "

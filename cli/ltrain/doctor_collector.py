@@ -27,7 +27,7 @@ MIN_FREE_SHARE = 0.05
 CHECKED_SPANS = 100_000
 """Spans that the check of doubled calls reads at most."""
 
-PERMANENT = ("malformed", "too_large", "unsupported")
+PERMANENT = ("malformed", "too_large", "unsupported", "budget")
 """Reasons of refusals that a client does not retry."""
 
 Fault = tuple[State, str, str]
@@ -65,7 +65,8 @@ def health_faults(answer: dict[str, Any]) -> Iterator[Fault]:
         reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(refused.items()))
         lost = any(reason in PERMANENT for reason in refused)
         fix = (
-            "Requests that are malformed, too_large or unsupported are lost: fix their sender."
+            "Requests that are malformed, too_large, unsupported or over their budget are lost: "
+            "fix their sender, or raise its budget with LTRAIN_BOUND_LIMITS."
             if lost
             else "The senders retry. Raise the limits of the collector, or send smaller requests."
         )

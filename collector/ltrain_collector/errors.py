@@ -137,6 +137,8 @@ class OtlpError(LtrainError):
     """The reason under which it is counted."""
     retryable = True
     """Whether the client can retry; the response then names a delay."""
+    retry_after = 1
+    """The delay in seconds."""
 
 
 class Malformed(OtlpError, BadRequest):
@@ -169,8 +171,31 @@ class Overloaded(OtlpError, MemoryError):
     code, reason = 8, "overloaded"
 
 
+class OverBudget(OtlpError, RuntimeError):
+    """A request that exceeds the budget of its key, also later."""
+
+    status, code, reason, retryable = 413, 8, "budget", False
+
+
+class OverMinute(OtlpError, RuntimeError):
+    """A request that exceeds the budget of its key in this minute."""
+
+    status, code, reason = 429, 8, "minute"
+
+    def __init__(self, message: str, retry_after: int) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
 class Unavailable(OtlpError, RuntimeError):
     """The engine could not store the rows."""
+
+
+class ReservedDisk(OtlpError, OSError):
+    """The rest of the disk is reserved for ltrain's own processes."""
+
+    reason = "reserve"
+    retry_after = 5
 
 
 class HttpError(LtrainError, ValueError):

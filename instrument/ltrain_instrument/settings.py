@@ -141,20 +141,31 @@ def _parse_conversations(text: str) -> JoinCalls:
     return JoinCalls(text)
 
 
-LIMITS = ("seconds", "memory", "rows", "disk", "statement", "parallel", "queued")
+QUERY_NAMES = ("seconds", "memory", "rows", "disk", "statement", "parallel", "queued")
 """Of one role's queries: seconds, MiB, rows, MiB, KiB, queries at a time, queries that wait."""
 
+INGEST_NAMES = ("minute", "records", "total", "request", "attributes", "events", "links")
+"""Of one sender: MiB and records a minute, MiB in all and of a request, parts of a record."""
 
-def limits(text: str) -> dict[str, int]:
-    """Read `name=number` pairs, separated by commas."""
-    pairs = [part.partition("=") for part in text.split(",") if part.strip()]
-    for name, _, value in pairs:
-        if name.strip() not in LIMITS or not value.strip().isdecimal():
-            raise BadSetting(
-                f"'{name}={value}' in '{text}' is not a limit. Allowed: NAME=NUMBER, separated by "
-                f"commas, of {', '.join(LIMITS)}; e.g. seconds=600,memory=4096."
-            )
-    return {name.strip(): int(value) for name, _, value in pairs}
+
+def _limits(names: tuple[str, ...], example: str) -> Callable[[str], dict[str, int]]:
+    """Return what reads `name=number` pairs, separated by commas."""
+
+    def read(text: str) -> dict[str, int]:
+        pairs = [part.partition("=") for part in text.split(",") if part.strip()]
+        for name, _, value in pairs:
+            if name.strip() not in names or not value.strip().isdecimal():
+                raise BadSetting(
+                    f"'{name}={value}' in '{text}' is not a limit. Allowed: NAME=NUMBER, separated "
+                    f"by commas, of {', '.join(names)}; e.g. {example}."
+                )
+        return {name.strip(): int(value) for name, _, value in pairs}
+
+    return read
+
+
+_query_limits = _limits(QUERY_NAMES, "seconds=600,memory=4096")
+_ingest_limits = _limits(INGEST_NAMES, "minute=256,total=8192")
 
 
 HOME = Setting(
@@ -186,16 +197,29 @@ STORE = Setting(
 )
 QUERY_LIMITS = Setting(
     "LTRAIN_QUERY_LIMITS",
-    limits,
+    _query_limits,
     "seconds=300,memory=2048,rows=10000000000,disk=4096,statement=256,queued=32",
     "[Limits](clients.md#limits-of-queries) of keys of role `query`, and of queries without a key, "
     "at the ClickHouse port of `ltrain up`; what is not named keeps its default, 0 means no limit.",
 )
 ADMIN_LIMITS = Setting(
     "LTRAIN_ADMIN_LIMITS",
-    limits,
+    _query_limits,
     "seconds=3600,memory=3072,rows=0,disk=0,statement=0,parallel=6,queued=256",
     "The same for keys of role `admin`, and for the store's owner.",
+)
+BOUND_LIMITS = Setting(
+    "LTRAIN_BOUND_LIMITS",
+    _ingest_limits,
+    "minute=128,records=120000,total=4096,request=16,attributes=16384,events=4096,links=4096",
+    "[Budget](collector.md#budgets-of-senders) of each key that is bound to a rollout or a run; "
+    "what is not named keeps its default, 0 means no limit.",
+)
+INGEST_LIMITS = Setting(
+    "LTRAIN_INGEST_LIMITS",
+    _ingest_limits,
+    "minute=0,records=0,total=0,request=0,attributes=0,events=0,links=0",
+    "The same for each key of role `ingest`, and for all senders without a key together.",
 )
 OTLP_ENDPOINT = Setting(
     "OTEL_EXPORTER_OTLP_ENDPOINT",
@@ -339,6 +363,8 @@ SETTINGS: tuple[Setting[Any], ...] = (
     STORE,
     QUERY_LIMITS,
     ADMIN_LIMITS,
+    BOUND_LIMITS,
+    INGEST_LIMITS,
     OTLP_ENDPOINT,
     GATEWAY,
     STORE_SECRET,

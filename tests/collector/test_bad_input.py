@@ -167,7 +167,7 @@ def ltrain(*argv: str) -> list[str]:
 @pytest.mark.parametrize("form", ["csv", "jsonl", "table"])
 def test_a_closed_pipe_ends_the_command_without_an_error(up: Any, form: str) -> None:
     query = f"SELECT number FROM numbers({10**11 if form != 'table' else 99999})"
-    argv = ltrain("sql", query, "--format", form, "--store", up.dsn)
+    argv = ltrain("sql", query, "--format", form, "--store", up.owned)
     piped = f"exec {' '.join(map(repr, argv))} | head -n 3"
     done = subprocess.run(["bash", "-c", piped], capture_output=True, text=True, timeout=60)
     assert (len(done.stdout.splitlines()), done.stderr) == (3, "")
@@ -176,7 +176,7 @@ def test_a_closed_pipe_ends_the_command_without_an_error(up: Any, form: str) -> 
 def test_ctrl_c_in_the_middle_is_clean(up: Any, tmp_path: Path) -> None:
     target = tmp_path / "out.csv"
     query = "SELECT number FROM numbers(100000000000)"
-    argv = ltrain("sql", query, "--format", "csv", "--out", str(target), "--store", up.dsn)
+    argv = ltrain("sql", query, "--format", "csv", "--out", str(target), "--store", up.owned)
     with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as process:
         while not (target.exists() and target.stat().st_size):
             assert process.poll() is None

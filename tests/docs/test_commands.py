@@ -53,6 +53,11 @@ NOT_RUN = (
         "runs until ctrl-C, on fixed ports",
         "tests/security/test_query_budget.py",
     ),
+    NotRun(
+        "LTRAIN_BOUND_LIMITS=minute=512,total=0 ltrain up",
+        "runs until ctrl-C, on fixed ports",
+        "tests/security/test_ingest_budget.py",
+    ),
     NotRun("ltrain ui", "runs until ctrl-C, on a fixed port", "tests/ui/conftest.py"),
     NotRun(
         "LTRAIN_STORE=http://127.0.0.1:64008 ltrain ui",

@@ -259,14 +259,14 @@ def test_ingest_goes_before_queries_that_hold_all_memory(patient: Keyed) -> None
     sizes = {"one": 499_000_000, "two": 498_000_000, "three": 40_000_000}
     headers = {"Authorization": f"Bearer {patient.keys['ingest']}"}
     with ThreadPoolExecutor(len(sizes)) as pool:
-        asked = [pool.submit(patient.ask, key, sql.format(n)) for key, n in sizes.items()]
+        queries = [pool.submit(patient.ask, key, sql.format(n)) for key, n in sizes.items()]
         number, until = 2, time.monotonic() + 120
-        while not any(each.done() for each in asked):
+        while not any(each.done() for each in queries):
             assert time.monotonic() < until
             answer = http_requests.post(patient.up.otlp, wide_spans(number), **headers)
             assert answer.status == 200, answer.text
             number += 1
-        ended = next(each.result() for each in asked if each.done())
+        ended = next(each.result() for each in queries if each.done())
         patient.up.stop(signal.SIGKILL)
     assert ended.headers["X-ClickHouse-Exception-Code"] in ("394", "241")
     assert "This is the limit of all queries together" in ended.text

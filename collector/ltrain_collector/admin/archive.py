@@ -17,6 +17,7 @@ from typing import IO
 from xml.etree import ElementTree
 
 from ltrain_collector.errors import BadBackup
+from ltrain_instrument.disk import read_disk
 from ltrain_instrument.files import make_private
 
 LIST = ".backup"
@@ -56,7 +57,7 @@ def write_tar(folder: Path, tar: Path) -> None:
 
 def import_backup(copy: Path, into: Path) -> int:
     """Copy the files of a backup into the new folder `into`, check them and return their number."""
-    free = shutil.disk_usage(into.parent).free
+    free = read_disk(into.parent).free
     make_private(into)
     with _readable(copy):
         for name, file, size in _files(copy):

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -9,6 +10,9 @@ from ltrain_collector.errors import Overloaded
 
 MAX_REQUEST_BYTES = 256 << 20
 """Bytes beyond which requests are refused; exporters retry them."""
+
+OWNER_DIVISOR = 4
+"""The requests of one bound key may take this part of all, so that others find memory."""
 
 
 class MemoryBudget:
@@ -19,17 +23,22 @@ class MemoryBudget:
         self._lock = threading.Lock()
         self.in_use = 0
         """Bytes of all requests in memory."""
+        self._in_use_by = Counter[str]()
 
     @contextmanager
-    def buffer(self) -> Iterator["RequestBuffer"]:
-        """Yield the buffer of one request; its memory is counted until the context ends."""
-        buffer = RequestBuffer(self)
+    def buffer(self, owner: str = "") -> Iterator["RequestBuffer"]:
+        """Yield the buffer of one request; its memory is counted until the context ends.
+
+        Args:
+            owner: the key whose requests share a part of the memory; '' for all of it.
+        """
+        buffer = RequestBuffer(self, owner)
         try:
             yield buffer
         finally:
             buffer.resize(0)
 
-    def admit(self, announced: int = 0) -> None:
+    def admit(self, announced: int = 0, owner: str = "") -> None:
         """Check whether a request of `announced` bytes fits, before it is read.
 
         Raises:
@@ -40,28 +49,42 @@ class MemoryBudget:
                 f"Requests in memory take {self.in_use >> 20} MiB of {self._limit >> 20} MiB; try "
                 "again."
             )
+        part = self._limit // OWNER_DIVISOR
+        if owner and self._in_use_by[owner] + announced > part:
+            raise Overloaded(
+                f"Requests of this key in memory take {self._in_use_by[owner] >> 20} MiB of "
+                f"{part >> 20} MiB; try again."
+            )
 
-    def reserve(self, size: int) -> None:
+    def reserve(self, size: int, owner: str = "") -> None:
         """Count `size` more bytes.
 
         Raises:
             Overloaded: they do not fit.
         """
         with self._lock:
-            self.admit(size)
-            self.in_use += size
+            self.admit(size, owner)
+            self._count(size, owner)
 
-    def release(self, size: int) -> None:
+    def release(self, size: int, owner: str = "") -> None:
         """Count `size` fewer bytes."""
         with self._lock:
-            self.in_use -= size
+            self._count(-size, owner)
+
+    def _count(self, size: int, owner: str) -> None:
+        self.in_use += size
+        if owner:
+            self._in_use_by[owner] += size
+            if not self._in_use_by[owner]:
+                del self._in_use_by[owner]
 
 
 class RequestBuffer:
     """The body of one request, counted by `budget`."""
 
-    def __init__(self, budget: MemoryBudget) -> None:
+    def __init__(self, budget: MemoryBudget, owner: str = "") -> None:
         self._budget = budget
+        self._owner = owner
         self._parts: list[bytes] = []
         self._reserved = 0
         self.size = 0
@@ -90,9 +113,9 @@ class RequestBuffer:
             Overloaded: they do not fit.
         """
         if size > self._reserved:
-            self._budget.reserve(size - self._reserved)
+            self._budget.reserve(size - self._reserved, self._owner)
         else:
-            self._budget.release(self._reserved - size)
+            self._budget.release(self._reserved - size, self._owner)
         self._reserved = size
 
     def grow(self, size: int) -> None:

@@ -39,7 +39,7 @@ class IngestInstruments:
         self.refused = meter.create_counter(
             "ltrain_collector_refused_total",
             description="OTLP requests that were not stored: malformed, too_large, unsupported, "
-            "too_slow, overloaded, engine.",
+            "too_slow, overloaded, engine, minute, budget, reserve.",
         )
         self.lag = meter.create_histogram(
             "ltrain_collector_lag_seconds",

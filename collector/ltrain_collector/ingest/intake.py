@@ -6,6 +6,7 @@ answered once its rows can be read.
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from functools import partial
 
 from google.protobuf import json_format
@@ -17,6 +18,7 @@ from ltrain_collector import schema
 from ltrain_collector.access import Grant
 from ltrain_collector.errors import OtlpError
 from ltrain_collector.http import MAX_REQUEST_BYTES, MemoryBudget, RequestBuffer, inflate
+from ltrain_collector.ingest.budgets import Budget, Budgets
 from ltrain_collector.ingest.commit import WINDOW, GroupCommit, RecentRequests
 from ltrain_collector.ingest.instruments import IngestInstruments
 from ltrain_collector.signals import METRICS, TABLES, Rows, Signal
@@ -31,9 +33,6 @@ MAX_JSON_BYTES = 16 << 20
 BODY_TIMEOUT = 10.0
 """Seconds in which a body must arrive; OpenTelemetry's exporters give up after as many."""
 
-RETRY_AFTER = 1
-"""Seconds after which a refused client is told to retry."""
-
 LARGE_BODY_BYTES = 4 << 20
 """Bytes of a received body above which a separate thread decodes it, so that it does not delay
 small ones; an eighth of it for JSON and compressed bodies."""
@@ -43,9 +42,20 @@ class Intake:
     """Stores the requests of both receivers; used from one event loop."""
 
     def __init__(
-        self, engine: Engine, meter: Meter, window: float = WINDOW, limit: int = MAX_REQUEST_BYTES
+        self,
+        engine: Engine,
+        meter: Meter,
+        window: float = WINDOW,
+        limit: int = MAX_REQUEST_BYTES,
+        budgets: Budgets | None = None,
     ) -> None:
+        """Store into `engine`; by default, senders have the budgets of the environment.
+
+        Raises:
+            BadSetting: one of them is invalid.
+        """
         self._engine = engine
+        self._budgets = budgets or Budgets.from_environment(engine.directory)
         self.budget = MemoryBudget(limit)
         self.instruments = IngestInstruments(meter)
         self._commits = {
@@ -73,14 +83,32 @@ class Intake:
             OtlpError: it is not stored.
         """
         self._start()
+        sender = self._budgets.of(grant)
         large = buffer.size * (8 if as_json or encoding else 1) > LARGE_BODY_BYTES
-        work = partial(_encode, signal, buffer, encoding, as_json, grant)
+        work = partial(_encode, signal, buffer, encoding, as_json, grant, sender)
         decoder = self._decoders[large]
         rows, digest = await asyncio.get_running_loop().run_in_executor(decoder, work)
         await self._commit(rows)
         repeated = self._recent_requests.add(digest)
         self.instruments.count_stored(signal, rows, repeated, buffer.age)
         return signal.make_response(rows)
+
+    def buffer(self, grant: Grant | None) -> AbstractContextManager[RequestBuffer]:
+        """Return the buffer of one request; bound keys share a part of the memory each."""
+        return self.budget.buffer(grant.name if grant is not None and grant.bound else "")
+
+    def max_bytes(self, grant: Grant | None, size: int, as_json: bool = False) -> int:
+        """Return the size limit of a request that announces `size` bytes.
+
+        Raises:
+            OtlpError: its sender may not store as much.
+        """
+        limit = MAX_JSON_BYTES if as_json else MAX_BODY_BYTES
+        sender = self._budgets.of(grant)
+        if sender is None:
+            return limit
+        sender.require(size)
+        return sender.max_bytes(limit)
 
     async def store_self_metrics(self, metrics: Message) -> None:
         """Store the collector's own metrics, without counting them as ingested.
@@ -114,13 +142,24 @@ class Intake:
 
 
 def _encode(
-    signal: Signal, buffer: RequestBuffer, encoding: str, as_json: bool, grant: Grant | None
+    signal: Signal,
+    buffer: RequestBuffer,
+    encoding: str,
+    as_json: bool,
+    grant: Grant | None,
+    sender: Budget | None,
 ) -> tuple[Rows, int]:
     body = buffer.body()
-    plain = inflate(body, encoding, MAX_JSON_BYTES if as_json else MAX_BODY_BYTES)
+    limit = MAX_JSON_BYTES if as_json else MAX_BODY_BYTES
+    plain = inflate(body, encoding, limit if sender is None else sender.max_bytes(limit))
     if plain is not body:
         buffer.resize(len(body) + len(plain))
-    rows = signal.encode_body(plain, as_json, grant)
+    if sender is None:
+        rows = signal.encode_body(plain, as_json, grant)
+    else:
+        sender.require(len(plain))
+        rows = signal.encode_body(plain, as_json, grant, sender.limits.shape)
+        sender.charge(max(rows.size, len(plain)), rows.count + rows.rejected)
     buffer.resize(rows.size)
     return rows, hash((signal.name, body))
 
@@ -131,16 +170,16 @@ def serialize_message(message: Message, as_json: bool) -> bytes:
     return bytes(message.SerializeToString())
 
 
-def rpc_status(code: int, message: str, retryable: bool = False) -> Message:
-    """Return a `google.rpc.Status`; if `retryable`, with the delay until a retry."""
+def rpc_status(code: int, message: str, retry_after: int = 0) -> Message:
+    """Return a `google.rpc.Status`, with the seconds until a retry unless they are 0."""
     status = status_pb2.Status(code=code, message=message)
-    if retryable:
+    if retry_after:
         retry = error_details_pb2.RetryInfo()
-        retry.retry_delay.seconds = RETRY_AFTER
+        retry.retry_delay.seconds = retry_after
         status.details.add().Pack(retry)
     return status
 
 
 def error_status(error: OtlpError) -> Message:
     """Return the status of a request that was not stored."""
-    return rpc_status(error.code, str(error), error.retryable)
+    return rpc_status(error.code, str(error), error.retry_after if error.retryable else 0)

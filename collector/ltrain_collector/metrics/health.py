@@ -52,7 +52,7 @@ class Health:
             }
             for name in (signal.name for signal in SIGNALS)
         }
-        size, free = self.monitor.disk()
+        disk = self.monitor.disk()
         return {
             "status": self.monitor.failure() or "ok",
             "version": program_version(),
@@ -62,7 +62,7 @@ class Health:
             "failures": _sum_by("table", samples, "insert_failures_total").total(),
             "waiting_bytes": _sum_by("", samples, "waiting_bytes").total(),
             "recent": self._recent(samples),
-            "disk": {"size": size, "free": free},
+            "disk": {"size": disk.size, "free": disk.free, "reserve": disk.reserve},
         }
 
     def _recent(self, samples: list[Sample]) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import logging
-import shutil
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -15,6 +14,7 @@ from ltrain_collector.http import RefusalCounts
 from ltrain_collector.ingest import Intake
 from ltrain_collector.metrics.own_metrics import OwnMetrics
 from ltrain_collector.store import Engine, program_version
+from ltrain_instrument.disk import Disk, read_disk
 
 PAGE = 4096
 
@@ -69,13 +69,13 @@ class Monitor:
         )
         meter.create_observable_gauge(
             "ltrain_collector_disk_free_bytes",
-            _one(lambda: self.disk()[1]),
+            _one(lambda: self.disk().free),
             "By",
             "Free bytes of the store's disk.",
         )
         meter.create_observable_gauge(
             "ltrain_collector_disk_size_bytes",
-            _one(lambda: self.disk()[0]),
+            _one(lambda: self.disk().size),
             "By",
             "Size of the store's disk in bytes.",
         )
@@ -97,11 +97,9 @@ class Monitor:
             return str(error)
         return ""
 
-    def disk(self) -> tuple[int, int]:
-        """Return the size and the free bytes of the store's disk."""
-        existing = next(each for each in (self._folder, *self._folder.parents) if each.exists())
-        disk = shutil.disk_usage(existing)
-        return disk.total, disk.free
+    def disk(self) -> Disk:
+        """Return the store's disk."""
+        return read_disk(self._folder)
 
     def _table_sizes(self) -> list[dict[str, str | int]]:
         try:

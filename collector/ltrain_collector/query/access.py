@@ -55,6 +55,21 @@ class TableFunctions:
         return name in self._names
 
 
+class ReaderDatabase:
+    """The database of a reader's names without one: `otel`, once a migration has created it."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._exists = False
+
+    @property
+    def name(self) -> str:
+        if not self._exists:
+            found = b"".join(self._engine.export("EXISTS DATABASE otel", "TSV", {}))
+            self._exists = found.strip() == b"1"
+        return "otel" if self._exists else "system"
+
+
 @dataclass(frozen=True, slots=True)
 class StatementCheck:
     """Checks one statement."""

@@ -33,7 +33,7 @@ from ltrain_collector.errors import (
 )
 from ltrain_collector.http import MemoryBudget, RequestBuffer
 from ltrain_collector.ingest import SECONDS_BOUNDS
-from ltrain_collector.query.access import TableFunctions
+from ltrain_collector.query.access import ReaderDatabase, TableFunctions
 from ltrain_collector.query.compression import body_too_large, choose_packer
 from ltrain_collector.query.execution import QueryRunner
 from ltrain_collector.query.executors import NoSlot, NoSlotReason, QueryScheduler, stopping_error
@@ -131,7 +131,9 @@ class ClickHouseHttp:
         self._keys = keys
         self._sessions = Sessions(engine)
         self._roles = roles
-        self._runner = QueryRunner(engine, self._sessions, TableFunctions(engine), roles)
+        self._runner = QueryRunner(
+            engine, self._sessions, TableFunctions(engine), ReaderDatabase(engine), roles
+        )
         self._reader_scheduler = QueryScheduler("read", READER_SLOTS)
         self._admin_scheduler = QueryScheduler("query", ADMIN_SLOTS)
         self._stopping = asyncio.Event()

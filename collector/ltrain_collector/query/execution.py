@@ -9,7 +9,12 @@ import pyarrow as pa
 
 from ltrain_collector.access import Grant
 from ltrain_collector.errors import QueryFailed
-from ltrain_collector.query.access import StatementCheck, TableFunctions, without_hints
+from ltrain_collector.query.access import (
+    ReaderDatabase,
+    StatementCheck,
+    TableFunctions,
+    without_hints,
+)
 from ltrain_collector.query.limits import TOO_LARGE, Limits, RoleLimits, only_reads
 from ltrain_collector.query.policy import CHANGE_REFUSAL, TABLE_FILTERS, access_denied
 from ltrain_collector.query.response import is_revision_query, revision_block, zero_revision_query
@@ -44,6 +49,7 @@ class QueryRunner:
     engine: Engine
     sessions: Sessions
     table_functions: TableFunctions
+    reader_database: ReaderDatabase
     roles: RoleLimits
 
     def run(
@@ -79,7 +85,8 @@ class QueryRunner:
         form = parsed.form or statement.form
         database, settings = statement.database, dict(statement.settings)
         if only_reads(grant):
-            database = "otel" if database in ("", "default") else database
+            if database in ("", "default"):
+                database = self.reader_database.name
             check = StatementCheck(self.engine, self.table_functions, limits, database)
             check.check(parsed, settings)
             settings |= {"readonly": "2", "additional_table_filters": TABLE_FILTERS}

@@ -5,8 +5,11 @@ such as a response that its client does not read, after the same number of secon
 """
 
 import os
+import threading
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 
 from ltrain_collector.access import Grant, Role
 from ltrain_collector.errors import QueryFailed
@@ -22,6 +25,29 @@ reads the rows of another."""
 
 NICE = 10
 """Nice value of a reader's threads, if the process can set it: ingest gets nine times their CPU."""
+
+
+@cache
+def can_set_nice() -> bool:
+    """Return whether a thread of this process may raise its nice value and lower it again.
+
+    ClickHouse ends the process if it cannot lower it, as in a user namespace, whose root has the
+    capability and is still refused.
+    """
+
+    def try_it() -> bool:
+        own = threading.get_native_id()
+        before = os.getpriority(os.PRIO_PROCESS, own)
+        try:
+            os.setpriority(os.PRIO_PROCESS, own, NICE)
+            os.setpriority(os.PRIO_PROCESS, own, before)
+        except PermissionError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(1) as thread:  # the thread ends with the value that it has
+        return thread.submit(try_it).result()
+
 
 MAX_WHOLE_BYTES = 512 << 20
 """Bytes of a result in a format that cannot be streamed."""
@@ -93,7 +119,7 @@ class Limits:
             "max_threads": self.threads,
             "max_final_threads": self.threads,
             "max_threads_for_indexes": self.threads,
-            "os_threads_nice_value_query": NICE if self.strict else 0,
+            "os_threads_nice_value_query": NICE if self.strict and can_set_nice() else 0,
         }
         return {name: value for name, value in values.items() if value}
 

@@ -102,7 +102,8 @@ class GrpcReceiver(grpc.GenericRpcHandler):  # type: ignore[misc]
     async def _answer(
         self, signal: Signal, grant: Grant | None, context: aio.ServicerContext
     ) -> bytes:
-        with self._intake.budget.buffer() as buffer:
+        with self._intake.buffer(grant) as buffer:
+            self._intake.max_bytes(grant, 0)
             await self._read(buffer, context)
             encoding = MAGIC.get(buffer.first_bytes(2), "")
             answer = await self._intake.ingest(signal, buffer, encoding, grant=grant)

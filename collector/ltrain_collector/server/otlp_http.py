@@ -23,9 +23,6 @@ from ltrain_collector.feedback import parse_feedback, read_times, to_request
 from ltrain_collector.http import RequestBuffer, too_large
 from ltrain_collector.ingest import (
     BODY_TIMEOUT,
-    MAX_BODY_BYTES,
-    MAX_JSON_BYTES,
-    RETRY_AFTER,
     Intake,
     error_status,
     rpc_status,
@@ -84,9 +81,10 @@ class Receiver:
     async def _export(self, export: "_Export") -> Response:
         signal, headers, as_json = export.signal, export.request.headers, export.as_json
         try:
-            with self._intake.budget.buffer() as buffer:
+            with self._intake.buffer(export.grant) as buffer:
                 _check_kind(export.kind)
-                limit = MAX_JSON_BYTES if export.as_json else MAX_BODY_BYTES
+                announced = _length(headers)
+                limit = self._intake.max_bytes(export.grant, announced, export.as_json)
                 await self._read(buffer, export.request, limit)
                 encoding = headers.get("content-encoding", "").strip().lower()
                 answer = await self._intake.ingest(signal, buffer, encoding, as_json, export.grant)
@@ -98,11 +96,11 @@ class Receiver:
         try:
             if export.kind != JSON or export.request.headers.get("content-encoding"):
                 raise Unsupported(f"Send feedback as uncompressed JSON: Content-Type: {JSON}.")
-            with self._intake.budget.buffer() as buffer:
+            with self._intake.buffer(export.grant) as buffer:
                 await self._read(buffer, export.request, MAX_FEEDBACK_BYTES)
                 feedback = parse_feedback(buffer.body())
             times = await asyncio.to_thread(read_times, self._store, feedback)
-            with self._intake.budget.buffer() as buffer:
+            with self._intake.buffer(export.grant) as buffer:
                 buffer.add(to_request(feedback, time.time_ns(), times).SerializeToString())
                 answer = await self._intake.ingest(TRACES, buffer, grant=export.grant)
         except OtlpError as error:
@@ -114,7 +112,7 @@ class Receiver:
     def _refusal(self, signal: Signal, error: OtlpError, kind: str) -> Response:
         """Count a request that is not stored, and return its response."""
         self._intake.count_error(signal, error)
-        more = {"retry-after": str(RETRY_AFTER)} if error.retryable else {}
+        more = {"retry-after": str(error.retry_after)} if error.retryable else {}
         if isinstance(error, TooSlow):
             more["connection"] = "close"
         return _message_response(error_status(error), error.status, kind, more)

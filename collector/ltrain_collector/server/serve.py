@@ -35,7 +35,7 @@ from ltrain_collector.http import (
     server_config,
     url_host,
 )
-from ltrain_collector.ingest import Intake
+from ltrain_collector.ingest import Budgets, Intake
 from ltrain_collector.metrics import Health, Monitor, OwnMetrics, SelfMetrics
 from ltrain_collector.query import ClickHouseHttp, RoleLimits
 from ltrain_collector.server.otlp_grpc import GrpcReceiver, make_server
@@ -161,7 +161,7 @@ def serve(
 
     Raises:
         BadKeys: the store's file of keys is damaged.
-        BadSetting: a limit of queries is invalid.
+        BadSetting: a limit of queries or of senders is invalid.
         BadTls: the files of `tls` are not a certificate with its key.
         OpenToAll: other machines could reach the store, and it has no keys.
         PortTaken: another process listens on a port.
@@ -169,6 +169,7 @@ def serve(
         StoreUnusable: the folder cannot be used.
     """
     roles = RoleLimits.from_environment()
+    budgets = Budgets.from_environment(directory.absolute())
     refusals = RefusalCounts()
     keys = Keys(directory.absolute(), partial(refusals.add, RefusalReason.KEYS))
     if not keys.requires_key and not is_loopback(host):
@@ -188,7 +189,7 @@ def serve(
             _make_secret(directory.absolute())
             store = Store(EmbeddedBackend(engine), str(directory))
             store.migrate()
-            intake = Intake(engine, metrics.meter)
+            intake = Intake(engine, metrics.meter, budgets=budgets)
             health = Health(Monitor(metrics, intake, engine, directory.absolute(), refusals))
             # not the sockets: uvicorn closes them before it finishes the open requests
             otlp_port = otlp.getsockname()[1]

@@ -89,7 +89,8 @@ class Engine:
             entrypoint=adbc_driver_chdb.dbapi.ENTRYPOINT,
             uri=f"chdb://{directory}",
         )
-        self._directory = directory
+        self.directory = directory
+        """The folder."""
         self.presence = folder.Presence(directory)
         self._closed = threading.Event()
         self._insert_files: list[IO[bytes]] = []
@@ -113,7 +114,7 @@ class Engine:
             logger.warning(
                 "ltrain: %s parts of %s in the store %s are damaged: ClickHouse detached them and "
                 "does not read their rows. %s To continue without them, remove folders like %s.",
-                *(stream_result, table, self._directory, RESTORE_HINT, example),
+                *(stream_result, table, self.directory, RESTORE_HINT, example),
             )
 
     @contextmanager
@@ -121,7 +122,7 @@ class Engine:
         self, settings: Mapping[str, str], database: str = "default", setup: Iterable[str] = ()
     ) -> Iterator[Any]:
         """Run `setup`, then yield a chDB connection with these settings, for one query."""
-        connection = _connect(str(self._directory))
+        connection = _connect(str(self.directory))
         try:
             with query_errors():
                 for statement in (*setup, *setup_statements(settings, database)):
@@ -132,7 +133,7 @@ class Engine:
 
     def connect(self, statements: Iterable[str]) -> Any:
         """Return a connection on which `statements` have run; the caller closes it."""
-        connection = _connect(str(self._directory))
+        connection = _connect(str(self.directory))
         try:
             with query_errors():
                 for statement in statements:

@@ -100,6 +100,11 @@ class RemoteBackend:
                 "another one with LTRAIN_STORE or --store."
             )
 
+        # the client sends no setting that has the value already, but its first request has no key
+        readonly = self._client.server_settings.pop("readonly", None)
+        self._can_set = readonly is None or readonly.value != "1"
+        """Whether the user can change settings."""
+
     def batches(
         self, sql: str, params: Parameters | None, max_seconds: int = 0
     ) -> Iterator[pl.DataFrame]:
@@ -182,11 +187,7 @@ class RemoteBackend:
         self._client.close()
 
     def _read_settings(self, max_seconds: int) -> dict[str, str]:
-        readonly = self._client.server_settings.get("readonly")
-        # a user with readonly = 1 cannot change settings
-        if readonly is not None and readonly.value == "1":
-            return {}
-        return READ_SETTINGS | time_limit(max_seconds)
+        return READ_SETTINGS | time_limit(max_seconds) if self._can_set else {}
 
 
 def _parse_version(text: str) -> tuple[int, ...]:

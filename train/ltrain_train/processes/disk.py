@@ -1,9 +1,9 @@
 """Checks for free disk space, and the error for a full disk."""
 
 import errno
-import shutil
 from pathlib import Path
 
+from ltrain_instrument.disk import read_disk
 from ltrain_train.errors import DiskFull
 
 FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
@@ -42,8 +42,7 @@ def disk_full_error(folder: Path, what: str, size: int = 0) -> DiskFull:
 
 def free_bytes(folder: Path) -> int:
     """Return the free bytes on the disk of `folder`, which need not exist yet."""
-    existing = next(each for each in (folder, *folder.absolute().parents) if each.exists())
-    return shutil.disk_usage(existing).free
+    return read_disk(folder).free
 
 
 def _readable(size: int) -> str:
