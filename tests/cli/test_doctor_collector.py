@@ -74,7 +74,7 @@ def test_refused_requests_are_a_fault(tmp_path: Path, up: StartUp) -> None:
     health = doctor(tmp_path, otlp, store)["health"]
     assert health["state"] == "fault"
     assert health["detail"].startswith("requests refused in the last five minutes: 2 malformed")
-    assert "are lost: fix their sender." in health["fix"]
+    assert "are lost: fix their sender" in health["fix"]
 
 
 def test_a_missing_or_wrong_key_is_a_fault(tmp_path: Path, up: StartUp) -> None:
