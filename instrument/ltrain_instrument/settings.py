@@ -141,15 +141,8 @@ def _parse_conversations(text: str) -> JoinCalls:
     return JoinCalls(text)
 
 
-QUERY_NAMES = ("seconds", "memory", "rows", "disk", "statement", "parallel", "queued")
-"""Of one role's queries: seconds, MiB, rows, MiB, KiB, queries at a time, queries that wait."""
-
-INGEST_NAMES = ("minute", "records", "total", "request", "attributes", "events", "links")
-"""Of one sender: MiB and records a minute, MiB in all and of a request, parts of a record."""
-
-
-def _limits(names: tuple[str, ...], example: str) -> Callable[[str], dict[str, int]]:
-    """Return what reads `name=number` pairs, separated by commas."""
+def _limits(*names: str) -> Callable[[str], dict[str, int]]:
+    """Return what reads `name=number` pairs of these names, separated by commas."""
 
     def read(text: str) -> dict[str, int]:
         pairs = [part.partition("=") for part in text.split(",") if part.strip()]
@@ -157,16 +150,15 @@ def _limits(names: tuple[str, ...], example: str) -> Callable[[str], dict[str, i
             if name.strip() not in names or not value.strip().isdecimal():
                 raise BadSetting(
                     f"'{name}={value}' in '{text}' is not a limit. Allowed: NAME=NUMBER, separated "
-                    f"by commas, of {', '.join(names)}; e.g. {example}."
+                    f"by commas, of {', '.join(names)}; e.g. {names[0]}=600,{names[1]}=4096."
                 )
         return {name.strip(): int(value) for name, _, value in pairs}
 
     return read
 
 
-_query_limits = _limits(QUERY_NAMES, "seconds=600,memory=4096")
-_ingest_limits = _limits(INGEST_NAMES, "minute=256,total=8192")
-
+_query_limits = _limits("seconds", "memory", "rows", "disk", "statement", "parallel", "queued")
+_ingest_limits = _limits("minute", "records", "total", "request", "attributes", "events", "links")
 
 HOME = Setting(
     "LTRAIN_HOME",
