@@ -42,19 +42,23 @@ def verify(
     store: Annotated[
         str | None, typer.Option(help="Address of the store; default: LTRAIN_STORE.")
     ] = None,
+    retrain: Annotated[
+        bool, typer.Option("--retrain", help="Also repeat the update, and compare the weights.")
+    ] = False,
 ) -> None:
     """Compare a version with its manifest, and its dataset with a new build from the store.
 
     The files of the version, of its checkpoint and of the dataset that it was trained on are
     compared with their digests. The dataset is built again by its own recipe, without a change on
-    disk. The exit status is 1 when something is damaged or differs.
+    disk. With --retrain, the version before it is trained on the dataset once more, which takes as
+    long as the update did. The exit status is 1 when something is damaged or differs.
 
     Example: ltrain policy verify sql@3
     """
     from ltrain_instrument.instrumentors import format_findings, is_healthy
     from ltrain_train.updates import verify_version
 
-    findings = list(verify_version(version, store))
+    findings = list(verify_version(version, store, retrain=retrain))
     typer.echo("\n".join(format_findings(findings)))
     raise typer.Exit(0 if is_healthy(findings) else 1)
 

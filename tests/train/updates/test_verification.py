@@ -57,8 +57,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return home
 
 
-def verify(home: Path, identifier: str = "sql@1") -> dict[str, Finding]:
-    found = verify_version(identifier, f"chdb://{home / 'store'}")
+def verify(home: Path, identifier: str = "sql@1", *, retrain: bool = False) -> dict[str, Finding]:
+    found = verify_version(identifier, f"chdb://{home / 'store'}", retrain=retrain)
     return {finding.name: finding for finding in found}
 
 
@@ -93,18 +93,24 @@ def test_a_damaged_file_is_named(home: Path, name: str, file: str, damage: Damag
     assert Path(file).name in found[name].detail
 
 
-def test_a_store_with_other_records_gives_another_dataset(home: Path) -> None:
+def test_executions_that_began_later_are_left_out(home: Path) -> None:
     scene = Scene()
-    late = scene.attempt(sample=7)
-    late.dispatch()
-    late.llm(gateway={"ltrain.policy.version": 0}, response=(4, 9))
-    late.evaluate(1.0)
-    late.close()
+    add_group(scene, (0, 0, 0, 0), task="t2")
+    with Store.open(f"chdb://{home / 'store'}") as store:
+        insert_otlp(store, scene.request())
+    assert verify(home)["build"].state is State.OK
+
+
+def test_later_records_of_an_execution_give_another_dataset(home: Path) -> None:
+    scene = Scene()
+    add_group(scene, (0, 0, 0, 0))  # a span that arrives twice is one span
+    scene.attempts[1].evaluate(7.0)
     with Store.open(f"chdb://{home / 'store'}") as store:
         insert_otlp(store, scene.request())
     build_again = verify(home)["build"]
     assert build_again.state is State.FAULT
-    assert "executions has 5 rows, expected 4" in build_again.detail
+    assert "rewards has other rows" in build_again.detail
+    assert "the store received spans until" not in build_again.detail
 
 
 def test_a_dataset_that_was_removed_is_noted(home: Path) -> None:

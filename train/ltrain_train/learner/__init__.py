@@ -16,6 +16,6 @@ if TYPE_CHECKING:
     from ltrain_train.learner.verl_backend.batch import make_batch
     from ltrain_train.learner.verl_backend.device import CPU
     from ltrain_train.learner.verl_backend.tree_attention import attention_inputs
-    from ltrain_train.learner.weights import copy_model_files, write_weights
+    from ltrain_train.learner.weights import copy_model_files, largest_difference, write_weights
 
 open_face(__name__)

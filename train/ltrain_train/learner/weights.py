@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import save_file
 
 from ltrain_instrument.files import replace_directory
@@ -164,6 +165,20 @@ class Shards:
 
     def _part_file(self, number: int) -> Path:
         return self.directory / f"part-{number}.safetensors"
+
+
+def largest_difference(first: Path, second: Path) -> float:
+    """Return the largest difference between the numbers of two models or adapters of one shape."""
+    largest = 0.0
+    for file in sorted(first.glob("*.safetensors")):
+        with (
+            safe_open(file, framework="pt") as one,
+            safe_open(second / file.name, framework="pt") as other,
+        ):
+            for name in one.keys():  # noqa: SIM118, it is no dictionary
+                difference = one.get_tensor(name).float() - other.get_tensor(name).float()
+                largest = max(largest, float(difference.abs().max()))
+    return largest
 
 
 def require_finite(bad: list[str], directory: Path) -> None:

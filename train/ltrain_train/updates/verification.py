@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-
 from ltrain_collector.store import Store
 from ltrain_instrument import settings
 from ltrain_instrument.errors import LtrainError
@@ -17,21 +15,24 @@ from ltrain_instrument.instrumentors import Finding, State, is_healthy
 from ltrain_train.learner import check_files
 from ltrain_train.policy import Policies
 from ltrain_train.publishing import parse_version
+from ltrain_train.updates.retraining import compare_retraining, read_lineage_of
 from ltrain_transforms.datasets import Dataset, build, list_datasets
-from ltrain_transforms.policy_file import LEDGER, PolicyVersion
-from ltrain_transforms.policy_lineage import Lineage
+from ltrain_transforms.policy_file import PolicyVersion
 from ltrain_transforms.recipe import Recipe
 
 SELECTED = ("run", "wave", "groups", "since", "ended_before")
 """The parameters of a dataset's query that are arguments of its build."""
 
 
-def verify_version(identifier: str, store: str | None) -> Iterator[Finding]:
+def verify_version(
+    identifier: str, store: str | None, *, retrain: bool = False
+) -> Iterator[Finding]:
     """Yield what is found of a version: its files, its checkpoint, its dataset and a new build.
 
     Args:
         identifier: NAME@VERSION.
         store: address of the store; None: LTRAIN_STORE.
+        retrain: also repeat the update on the dataset, and compare the weights.
 
     Raises:
         UnknownVersion: when there is no such version.
@@ -52,8 +53,15 @@ def verify_version(identifier: str, store: str | None) -> Iterator[Finding]:
         return
     findings.append(check_dataset(path))
     yield findings[-1]
-    if is_healthy(findings):
-        yield compare_build(policies, version, Dataset.open(path), store)
+    if not is_healthy(findings):
+        return
+    dataset = Dataset.open(path)
+    yield compare_build(policies, version, dataset, store)
+    if retrain:
+        try:
+            yield compare_retraining(policies, version, dataset)
+        except LtrainError as error:
+            yield fault("retrained", error)
 
 
 def check_version(policies: Policies, name: str, number: int) -> Iterator[Finding]:
@@ -74,7 +82,8 @@ def check_version(policies: Policies, name: str, number: int) -> Iterator[Findin
     try:
         listed = check_files(checkpoint)
     except LtrainError as error:
-        yield fault("checkpoint", error)
+        fix = f"Restore it, or remove its folder: a run then starts from the weights of {label}."
+        yield Finding("checkpoint", State.FAULT, str(error).rstrip("."), fix)
         return
     if listed is None:
         problem = f"{checkpoint} was written by an older version of ltrain and lists no digests"
@@ -129,41 +138,30 @@ def _build_again(
     policies: Policies, version: PolicyVersion, dataset: Dataset, store: Store, out: Path
 ) -> Dataset:
     manifest = dataset.manifest
-    parameters = manifest["parameters"]
+    parameters, trained = manifest["parameters"], manifest["trained"].get(version.policy)
     selection: dict[str, Any] = {name: parameters[name] for name in SELECTED if name in parameters}
+    recipe = Recipe.from_sections(manifest["recipe"], f"The recipe of {dataset.path}")
+    # executions that began since would be selected too
+    until = f"toString(IngestedAt) <= '{manifest['watermark']}'"
+    where = f"({recipe.source.where}) AND {until}" if recipe.source.where else until
+    source = recipe.source.model_copy(update={"where": where})
     return build(
         store,
-        Recipe.from_sections(manifest["recipe"], f"The recipe of {dataset.path}"),
+        recipe.model_copy(update={"source": source}),
         out,
         base=manifest["base"],
-        lineage=read_lineage_of(policies, version, manifest["trained"]),
+        lineage=None if trained is None else read_lineage_of(policies, version, trained),
         **selection,
     )
-
-
-def read_lineage_of(
-    policies: Policies, version: PolicyVersion, trained: dict[str, int]
-) -> Lineage | None:
-    """Return the lineage for which the dataset of a version was built; None: for none.
-
-    Args:
-        trained: `trained` of the dataset's manifest.
-    """
-    if version.policy not in trained:
-        return None
-    folder, parent = policies.directory / version.policy, trained[version.policy]
-    lineage = Lineage.read(folder, parent)
-    ledger = policies.path(version.policy, version.version) / LEDGER
-    if ledger.is_file() and lineage.consumed(pl.read_parquet(ledger)["rollout"]).height:
-        return Lineage.read(folder, parent, again=True)  # only `--again` trains on these
-    return lineage
 
 
 def _differences(stored: dict[str, Any], built: dict[str, Any]) -> Iterator[str]:
     """Yield what differs between the manifests of two datasets."""
     for name, digest in stored["digests"].items():
+        rows, expected = built["counts"][name], stored["counts"][name]
         if built["digests"].get(name) != digest:
-            yield f"{name} has {built['counts'][name]} rows, expected {stored['counts'][name]}"
+            has = f"{rows} rows, expected {expected}" if rows != expected else "other rows"
+            yield f"{name} has {has}"
     if stored["schema"] != built["schema"]:
         yield "another version of ltrain built it"
     if stored["watermark"] != built["watermark"]:
