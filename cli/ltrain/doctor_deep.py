@@ -3,6 +3,14 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from ltrain_collector.errors import (
+    ACCESS_DENIED,
+    RESTORE_HINT,
+    NoStore,
+    QueryFailed,
+    StoreInUse,
+    StoreUnreachable,
+)
 from ltrain_collector.store import Store
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.instrumentors import Finding, State
@@ -19,7 +27,12 @@ TABLES = (
 )
 CHECK = "CHECK TABLE otel.{} SETTINGS check_query_single_value_result = 0"
 """A row for each part: its folder, whether its checksums are right, and else the reason."""
-RESTORE = "Restore the store from a backup, or remove the part and its rows."
+DETACHED = (
+    "SELECT table, count() AS parts, any(path) AS example FROM system.detached_parts "
+    "WHERE database = 'otel' AND startsWith(reason, 'broken') GROUP BY table ORDER BY table"
+)
+"""Parts that ClickHouse found damaged when it opened the store, and does not read."""
+OWNER = "Run the command as the store's owner, or with a key of `ltrain key make admin`."
 
 
 def run_deep_checks() -> Iterator[Finding]:
@@ -45,6 +58,12 @@ def check_store() -> Iterator[Finding]:
             yield from check_tables(owner or store)
             if owner is not None:
                 owner.close()
+    except QueryFailed as error:
+        denied = error.code == ACCESS_DENIED
+        state, fix = (State.NOTE, OWNER) if denied else (State.FAULT, RESTORE_HINT)
+        yield Finding("store parts", state, str(error), fix)
+    except (NoStore, StoreInUse, StoreUnreachable) as error:
+        yield Finding("store parts", State.NOTE, f"they were not checked: {error}")
     except LtrainError as error:
         yield fault("store parts", error)
 
@@ -52,13 +71,17 @@ def check_store() -> Iterator[Finding]:
 def check_tables(store: Store) -> Iterator[Finding]:
     """Yield the damaged parts of the tables of an open store, or that there are none."""
     names, parts, damaged = store.query(TABLES)["name"].to_list(), 0, 0
+    for table, count, example in store.query(DETACHED).iter_rows():
+        damaged += count
+        problem = f"{store.name}: {count} parts of otel.{table} are damaged and not read: {example}"
+        yield Finding("store parts", State.FAULT, problem, RESTORE_HINT)
     for name in names:
         for part, is_sound, reason in store.query(CHECK.format(name)).iter_rows():
             parts += 1
             if not is_sound:
                 damaged += 1
                 problem = f"{store.name}: part {part} of otel.{name} is damaged: {reason}"
-                yield Finding("store parts", State.FAULT, problem, RESTORE)
+                yield Finding("store parts", State.FAULT, problem, RESTORE_HINT)
     if not damaged:
         detail = f"{store.name}: {parts} parts of {len(names)} tables have their checksums"
         yield Finding("store parts", State.OK, detail)

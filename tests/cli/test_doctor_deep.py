@@ -7,8 +7,9 @@ from tests.cli.test_doctor import answering as answering  # a fixture
 from tests.cli.test_doctor import doctor, states
 from tests.damage import Damage, cut_in_half, damage_file, flip_a_bit
 from tests.train.updates.test_verification import home as home  # a fixture
+from tests.up import start_up
 
-from ltrain.doctor_deep import run_deep_checks
+from ltrain.doctor_deep import check_store, run_deep_checks
 from ltrain_collector.store import Store
 from ltrain_instrument.instrumentors import Finding, State
 
@@ -52,13 +53,44 @@ def test_a_cut_record_is_a_fault(home: Path, file: str) -> None:
     assert str(Path(file).parent) in fault.detail
 
 
-def test_a_damaged_part_of_the_store_is_a_fault(home: Path) -> None:
+@pytest.mark.parametrize(
+    ("file", "damage", "words"),
+    [
+        ("data.bin", flip_a_bit, "of otel.otel_traces is damaged"),
+        ("data.bin", cut_in_half, "of otel.otel_traces are damaged and not read"),
+        ("count.txt", cut_in_half, "of otel.otel_traces are damaged and not read"),
+    ],
+)
+def test_a_damaged_part_of_the_store_is_a_fault(
+    home: Path, file: str, damage: Damage, words: str
+) -> None:
     with Store.open(f"chdb://{home / 'store'}") as store:
         query = "SELECT path FROM system.parts WHERE table = 'otel_traces' AND active"
         folder = Path(store.query(query)["path"][0])
-    damage_file(folder / "data.bin", flip_a_bit)
+    damage_file(folder / file, damage)
     [fault] = faults()
-    assert (fault.name, "of otel.otel_traces is damaged" in fault.detail) == ("store parts", True)
+    assert fault.name == "store parts"
+    assert words in fault.detail
+
+
+def test_without_a_store_nothing_is_damaged(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LTRAIN_STORE", f"chdb://{home / 'none'}")
+    [found] = check_store()
+    assert found.state is State.NOTE
+    assert found.detail.startswith("they were not checked: There is no store in ")
+
+
+def test_the_parts_of_a_served_store_are_checked(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    up = start_up(home / "store")
+    try:
+        monkeypatch.setenv("LTRAIN_STORE", up.dsn)
+        [found] = check_store()
+    finally:
+        assert up.stop() == 0
+    assert found.state is State.OK
+    assert "parts of 9 tables have their checksums" in found.detail
 
 
 def test_the_command_ends_with_status_1_when_something_is_damaged(

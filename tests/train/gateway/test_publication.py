@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.damage import Damage, cut_in_half, damage_file, flip_a_bit
 
 from ltrain_collector.access import sign_admin
 from ltrain_train.gateway.client import GatewayClient
@@ -143,11 +144,10 @@ def test_a_half_written_version_is_refused(stage: Any, vllm: Any) -> None:
     assert vllm.admin == []
 
 
-def test_a_truncated_version_is_never_sent_to_vllm(stage: Any, vllm: Any) -> None:
-    weights = stage.policies.path("policy", 1) / "model.safetensors"
-    weights.chmod(0o644)
-    weights.write_bytes(weights.read_bytes()[:-1])
-    with pytest.raises(GatewayRefused, match=r"is damaged: model.safetensors has \d+ bytes"):
+@pytest.mark.parametrize("damage", [flip_a_bit, cut_in_half])
+def test_a_damaged_version_is_never_sent_to_vllm(stage: Any, vllm: Any, damage: Damage) -> None:
+    damage_file(stage.policies.path("policy", 1) / "model.safetensors", damage)
+    with pytest.raises(GatewayRefused, match=r"is damaged: model.safetensors has .* expected "):
         stage.client.load("policy", 1)
     assert vllm.admin == []
     assert stage.ask("w3").status_code == 200

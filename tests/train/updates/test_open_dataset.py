@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.damage import Damage, cut_in_half, damage_file, flip_a_bit
 from tests.otlp import insert_otlp, open_empty_store
 from tests.train.policy.test_versions import write_model
 from tests.transforms.conftest import RECIPE, Scene
@@ -16,6 +17,7 @@ from ltrain_train.policy import Policies
 from ltrain_train.runs.plan import Plan
 from ltrain_train.updates.stored_traces import build_dataset, open_dataset
 from ltrain_transforms.datasets import Dataset
+from ltrain_transforms.errors import DamagedDataset
 from ltrain_transforms.recipe import Recipe
 
 
@@ -53,6 +55,13 @@ def test_a_dataset_of_another_recipe_is_refused(
 ) -> None:
     with pytest.raises(BadRun, match=fault):
         open_dataset(replace(plan, recipe=changed(**sections)), dataset.path)
+
+
+@pytest.mark.parametrize("damage", [flip_a_bit, cut_in_half])
+def test_a_damaged_dataset_is_not_trained_on(plan: Plan, dataset: Dataset, damage: Damage) -> None:
+    damage_file(dataset.path / "samples" / "00000.parquet", damage)
+    with pytest.raises(DamagedDataset, match=r"is damaged: samples/00000\.parquet has"):
+        open_dataset(plan, dataset.path)
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,14 @@ import datasets
 import pandas as pd  # type: ignore[import-untyped]
 import polars as pl
 import pytest
+from tests.damage import damage_file, flip_a_bit
 from tests.transforms.exports.conftest import Talks, question
 from typer.testing import CliRunner
 
 from ltrain_instrument.errors import UnknownName
 from ltrain_transforms.cli import app
 from ltrain_transforms.datasets import Dataset
-from ltrain_transforms.errors import Unwritable
+from ltrain_transforms.errors import DamagedDataset, Unwritable
 from ltrain_transforms.exports import FORMATS, REASONS, BadExport, ExportOptions, export_dataset
 
 Built = Callable[..., Dataset]
@@ -36,6 +37,13 @@ def run(*arguments: object) -> str:
     if done.exception:
         raise done.exception
     return done.output
+
+
+def test_a_damaged_dataset_is_not_converted(dataset: Dataset, tmp_path: Path) -> None:
+    damage_file(dataset.path / "calls" / "00000.parquet", flip_a_bit)
+    with pytest.raises(DamagedDataset, match=r"is damaged: calls/00000\.parquet has"):
+        run(dataset.path, "--to", "sft", "--out", tmp_path / "out.jsonl")
+    assert not (tmp_path / "out.jsonl").exists()
 
 
 def test_the_command_prints_what_it_wrote_and_left_out(dataset: Dataset, tmp_path: Path) -> None:
