@@ -17,7 +17,7 @@ from ltrain_instrument.instrumentors import Finding, State
 from ltrain_instrument.settings import HOME
 from ltrain_train.policy import Policies
 from ltrain_train.runs import Journal
-from ltrain_train.updates import check_dataset, check_version, fault
+from ltrain_train.updates import check_dataset, check_removed, check_version, fault
 from ltrain_transforms.datasets import MANIFEST
 from ltrain_transforms.run_events import JOURNAL
 
@@ -45,6 +45,7 @@ def run_deep_checks() -> Iterator[Finding]:
     for name in policies.names():
         for version in policies.versions(name):
             yield from check_version(policies, name, version)
+        yield from check_removed(policies, name)
     for manifest in sorted((home / "datasets").glob(f"*/*/{MANIFEST}")):
         if not manifest.parent.name.startswith("."):
             yield check_dataset(manifest.parent)

@@ -12,6 +12,7 @@ from tests.up import start_up
 from ltrain.doctor_deep import check_store, run_deep_checks
 from ltrain_collector.store import Store
 from ltrain_instrument.instrumentors import Finding, State
+from ltrain_train.policy import Policies
 
 
 @pytest.fixture(autouse=True)
@@ -44,6 +45,17 @@ def test_a_damaged_file_is_a_fault(home: Path, name: str, file: str, damage: Dam
     damage_file(home / file, damage)
     [fault] = faults()
     assert (fault.name, Path(file).name in fault.detail) == (name, True)
+
+
+@pytest.mark.parametrize("damage", [flip_a_bit, cut_in_half])
+def test_a_damaged_ledger_of_a_removed_version_is_a_fault(home: Path, damage: Damage) -> None:
+    policies = Policies(home)
+    policies.remove("sql", 1)
+    policies.sweep("sql")
+    assert faults() == []
+    damage_file(home / "policies/sql/removed/v1/rollouts.parquet", damage)
+    [fault] = faults()
+    assert (fault.name, "rollouts.parquet has" in fault.detail) == ("sql@1", True)
 
 
 @pytest.mark.parametrize("file", ["runs/demo/journal.jsonl", "datasets/demo/train-0/manifest.json"])

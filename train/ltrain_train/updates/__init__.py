@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ltrain_train.updates.update import Update, Updater
     from ltrain_train.updates.verification import (
         check_dataset,
+        check_removed,
         check_version,
         fault,
         verify_version,

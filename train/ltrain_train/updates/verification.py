@@ -17,7 +17,14 @@ from ltrain_train.policy import Policies
 from ltrain_train.publishing import parse_version
 from ltrain_train.updates.retraining import compare_retraining, read_lineage_of
 from ltrain_transforms.datasets import Dataset, build, list_datasets
-from ltrain_transforms.policy_file import PolicyVersion
+from ltrain_transforms.file_digests import find_damage
+from ltrain_transforms.policy_file import (
+    LEDGER,
+    POLICY_MANIFEST,
+    REMOVED,
+    PolicyVersion,
+    read_version,
+)
 from ltrain_transforms.recipe import Recipe
 
 SELECTED = ("run", "wave", "groups", "since", "ended_before")
@@ -90,6 +97,21 @@ def check_version(policies: Policies, name: str, number: int) -> Iterator[Findin
         yield Finding("checkpoint", State.NOTE, problem)
         return
     yield Finding("checkpoint", State.OK, f"{checkpoint}: {listed} files are as they were written")
+
+
+def check_removed(policies: Policies, name: str) -> Iterator[Finding]:
+    """Yield the damaged ledgers of removed versions, which the lineage of others needs."""
+    for directory in sorted((policies.directory / name / REMOVED).glob("v*")):
+        try:
+            files = read_version(directory / POLICY_MANIFEST).files
+        except LtrainError as error:
+            yield fault(f"{name}@{directory.name[1:]}", error)
+            continue
+        ledger = {LEDGER: files[LEDGER]} if LEDGER in files else {}
+        if damage := find_damage(directory, ledger):
+            problem = f"{directory} is damaged: {damage}"
+            fix = "Restore it: without it, rollouts may be trained on twice."
+            yield Finding(f"{name}@{directory.name[1:]}", State.FAULT, problem, fix)
 
 
 def check_dataset(path: Path) -> Finding:
