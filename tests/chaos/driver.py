@@ -14,10 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import psutil
 
 from ltrain_train.processes import free_port
 from ltrain_train.runs.journal import Journal, Wave
+from ltrain_transforms.datasets import Dataset
 
 HERE = Path(__file__).parent
 TESTS = HERE.parent
@@ -148,6 +150,24 @@ class Project:
         until(lambda: run.ended or len(self.attempts()) > before + 3, "attempts")
         assert not run.ended, run.text
 
+    def await_phase(self, run: Run, number: int, phase: str) -> None:
+        """Wait until the run is in a phase of a training wave, or has just passed it."""
+        self.await_wave(run, number)
+        signs: dict[str, Callable[[], bool]] = {
+            "generate": lambda: True,
+            "settle": lambda: ("train", number) in self.journal().completed,
+            "build": lambda: ("train", number) in self.journal().evaluated,
+            "train": lambda: self.file(f"datasets/chaos/train-{number}").exists(),
+            "load": lambda: self.file(f"runs/chaos/checkpoints/chaos/{number + 1}").exists(),
+        }
+        until(lambda: run.ended or signs[phase](), f"{phase} of wave {number}")
+
+    def journal(self) -> Journal:
+        """Return the run's journal."""
+        journal = Journal.load(self.file("runs/chaos"))
+        assert journal is not None
+        return journal
+
     def waves(self) -> list[Wave]:
         """Return the waves of the run's journal."""
         journal = Journal.load(self.file("runs/chaos"))
@@ -231,6 +251,23 @@ class Project:
         assert [each for each, count in Counter(numbers).items() if count > 1] == []
         assert self._rollouts() == Counter({(1, True): WAVE * self.updates})
         assert self._outcomes() <= {"ok", "infra", "cancelled"}
+        self._check_waves(journal)
+
+    def _check_waves(self, journal: Journal) -> None:
+        """Check that the rollouts of journal, dataset and store are the same, with their ends."""
+        closed = self.sql(
+            "SELECT concat(RolloutId, '.', toString(Attempt)) AS execution, "
+            "argMax(SpanAttributes['ltrain.rollout.outcome'], Timestamp) AS outcome "
+            "FROM otel.spans WHERE SpanName = 'ltrain.rollout' GROUP BY execution"
+        )
+        stored = {row["execution"]: row["outcome"] for row in closed}
+        for number in range(self.updates):
+            wave = journal.completed["train", number]
+            known = {f"{each.rollout}.{each.attempt}": each.outcome for each in wave.rollouts}
+            assert len(known) == WAVE and known.items() <= stored.items(), number
+            dataset = Dataset.open(self.file(f"datasets/chaos/train-{number}"))
+            latest = dataset.table("executions").filter(~pl.col("superseded"))
+            assert dict(latest.select("execution_id", "outcome").iter_rows()) == known, number
 
     def failures(self) -> str:
         """Return the attempts that ended badly, and the last lines of the logs."""

@@ -3,11 +3,8 @@
 Loop, store, gateway, runner and learner are real; vLLM is a fake on a unix socket.
 """
 
-import importlib.util
 import shutil
 import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from ipaddress import ip_address
@@ -15,34 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-HERE = Path(__file__).parent
-
-
-def _load(file: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(f"chaos_{file.stem}", file)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-driver = _load(HERE / "driver.py")
-
-
-@pytest.fixture(scope="session")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    tiny = _load(HERE.parent / "train" / "tiny.py")
-    written: Path = tiny.write_model(tmp_path_factory.mktemp("model") / "tiny", seed=1)
-    return written
-
-
-@pytest.fixture
-def temporary() -> Iterator[Path]:
-    """Yield a temporary folder whose path is short enough for Ray's sockets."""
-    with tempfile.TemporaryDirectory(prefix="lc-", dir="/tmp") as folder:
-        yield Path(folder)
+from tests.chaos import driver
 
 
 @pytest.fixture
@@ -130,7 +100,7 @@ MORE_ENDS: list[End] = [_interrupt_twice, _interrupt]
 @pytest.mark.parametrize(
     ("project", "harms"),
     [
-        pytest.param(len(HARMS) + 1, HARMS, id="each"),
+        pytest.param(len(HARMS) + 1, HARMS, id="each", marks=pytest.mark.nightly),
         pytest.param(len(MORE_HARMS) + 1, MORE_HARMS, id="more", marks=pytest.mark.nightly),
     ],
     indirect=["project"],
@@ -152,7 +122,7 @@ def test_a_run_survives_the_death_of_its_services(project: Any, harms: list[Harm
 @pytest.mark.parametrize(
     ("project", "ends"),
     [
-        pytest.param(len(ENDS) + 1, ENDS, id="kills"),
+        pytest.param(len(ENDS) + 1, ENDS, id="kills", marks=pytest.mark.nightly),
         pytest.param(len(MORE_ENDS) + 1, MORE_ENDS, id="interrupts", marks=pytest.mark.nightly),
     ],
     indirect=["project"],

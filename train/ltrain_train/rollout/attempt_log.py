@@ -41,8 +41,8 @@ class AttemptLog:
                 _logger.warning("ltrain: line %d of %s is damaged and ignored", number, self._path)
 
     def has(self, rollout: str, attempt: int) -> bool:
-        """Return whether this log has the beginning of an attempt."""
-        return attempt <= self._last_attempt.get(rollout, 0)
+        """Return whether this log has the beginning of an attempt, or may have had it."""
+        return attempt <= max(self._last_attempt.get(rollout, 0), self._first - 1)
 
     def ended(self, rollouts: Iterable[str]) -> list[EndedRollout]:
         """Return those of the rollouts whose last attempt has ended."""
