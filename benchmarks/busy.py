@@ -20,6 +20,8 @@ from typing import Any
 import polars as pl
 from benchmarks.example import EXAMPLES, MODEL, train
 
+from ltrain_train.rollout.attempt_log import read_entry
+
 RECIPE = EXAMPLES / "text_to_sql/ltrain.toml"
 BUSY = 4
 """Processes that compute beside the run."""
@@ -45,8 +47,8 @@ def measure(busy: int, updates: int) -> dict[str, Any]:
         train(RECIPE, 0, Path(name), MODEL, "--updates", str(updates))
         seconds, load = round(time.monotonic() - began), os.getloadavg()[1]
         (log,) = home.glob("runs/*/attempts.jsonl")
-        lines = map(json.loads, log.read_text().splitlines())
-        ended = {f"{each['rollout']}.{each['attempt']}": each.get("outcome") for each in lines}
+        entries = filter(None, map(read_entry, log.read_bytes().splitlines()))
+        ended = {f"{each['rollout']}.{each['attempt']}": each.get("outcome") for each in entries}
         rows = pl.concat(map(_read_executions, sorted(home.glob("datasets/**/samples"))))
     late = {attempt for attempt, outcome in ended.items() if outcome in ("infra", None)}
     return {

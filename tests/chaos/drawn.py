@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import psutil
+from tests.chaos.driver import Project, Run
 
 PROCESSES = {
     "run": ("-m ltrain run",),
@@ -23,9 +23,11 @@ PROCESSES = {
     "guard": ("-m ltrain serve", "guard.py"),
     "vllm": ("fake_vllm.py",),
     "learner": ("-m ltrain_train.learner",),
-    "worker": ("worker.py",),
+    "worker": ("-m ltrain_train.workers.worker",),
 }
 """Words in the command line of each process."""
+SERVICES = [name for name in PROCESSES if name != "worker"]
+"""The processes whose faults are not the agent's."""
 PHASES = ("generate", "settle", "build", "train", "load")
 FILES = ["attempts.jsonl", "checkpoints/*/*/*"]
 """Files of a run, of which the newest is damaged."""
@@ -33,8 +35,8 @@ STEPS = (86_400, -86_400, 3_600, -3_600)
 """Seconds by which the wall clock steps."""
 ENDING = {(kind, name) for kind in ("kill", "files") for name in ("run", "learner")}
 """The faults after which the run may end with a sentence: the same command goes on."""
-SHORT, LONG = (0.5, 2.0), (5.0, 30.0, 90.0)
-"""Lengths in seconds, by a change and in the night."""
+SHORT, LONG = (0.5, 2.0, 5.0), (5.0, 30.0, 90.0)
+"""Lengths in seconds, of drawn faults and of those that are done in turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +57,14 @@ class Fault:
         return self.kind == "damage" or (self.kind, self.target) in ENDING
 
 
-def draw(seed: int, count: int, lengths: Sequence[float]) -> list[Fault]:
+def draw(seed: int, count: int) -> list[Fault]:
     """Return the faults of a seed."""
     source, faults = random.Random(seed), list[Fault]()
     for _ in range(count):
         kind = source.choice(("kill", "kill", "stop", "stop", "files", "clock", "damage"))
-        targets = {"clock": ["wall"], "damage": FILES}.get(kind, [*PROCESSES])
-        size = source.choice(STEPS if kind == "clock" else lengths)
+        own = {"clock": ["wall"], "damage": FILES, "stop": [*PROCESSES]}
+        targets = own.get(kind, SERVICES)
+        size = source.choice(STEPS if kind == "clock" else SHORT)
         faults.append(Fault(kind, source.choice(targets), source.choice(PHASES), size))
     return faults
 
@@ -85,7 +88,41 @@ class Clock:
             file.write(struct.pack("q", before + seconds))
 
 
-def do(fault: Fault, project: Any, run: Any, clock: Clock) -> None:
+def every_fault() -> list[Fault]:
+    """Return the kill and the stops of each process in each phase."""
+    faults = [("kill", 0.0), *(("stop", seconds) for seconds in LONG)]
+    return [
+        Fault(kind, target, phase, seconds)
+        for kind, seconds in faults
+        for target in (PROCESSES if kind == "stop" else SERVICES)
+        for phase in PHASES
+    ]
+
+
+def survive(faults: Sequence[Fault], project: Project, clock: Clock) -> None:
+    """Check that a run with a fault in each wave, after the first, ends as a run without any."""
+    project.environ |= clock.environ
+    run, may_end = project.start(), False
+    for fault in faults:
+        if (wave := max(1, len(project.waves()))) > len(faults):
+            break  # it went on during a long fault
+        project.await_phase(run, wave, fault.phase)
+        while run.ended and run.end() != 0:
+            assert may_end, run.text
+            run, may_end = project.start(), False
+            project.await_phase(run, wave, fault.phase)
+        if run.ended:
+            break
+        print(f"wave {wave}: {fault}", flush=True)
+        do(fault, project, run, clock)
+        may_end |= fault.may_end_run
+    while run.end() != 0:
+        assert may_end, run.text
+        run, may_end = project.start(), False
+    project.check()
+
+
+def do(fault: Fault, project: Project, run: Run, clock: Clock) -> None:
     """Do a fault; return when its length is over."""
     if fault.kind == "clock":
         clock.step(int(fault.seconds))
@@ -103,11 +140,9 @@ def do(fault: Fault, project: Any, run: Any, clock: Clock) -> None:
             else:
                 with _suspended(process) if fault.kind == "stop" else _without_files(process):
                     time.sleep(fault.seconds)
-    if fault.may_end_run:
-        time.sleep(1.0)  # it notices at once, or goes on
 
 
-def _find(project: Any, run: Any, name: str) -> psutil.Process:
+def _find(project: Project, run: Run, name: str) -> psutil.Process:
     if name == "run":
         return psutil.Process(run.process.pid)
     words = [word for word in PROCESSES[name] if word != "guard.py"]

@@ -18,6 +18,7 @@ import polars as pl
 import psutil
 
 from ltrain_train.processes import free_port
+from ltrain_train.rollout.attempt_log import read_entry
 from ltrain_train.runs.journal import Journal, Wave
 from ltrain_transforms.datasets import Dataset
 
@@ -145,14 +146,16 @@ class Project:
 
     def await_wave(self, run: Run, number: int) -> None:
         """Wait until the run is in the middle of the rollouts of a wave, the first being 0."""
-        until(lambda: run.ended or len(self.waves()) == number, f"wave {number}")
+        until(lambda: run.ended or len(self.waves()) >= number, f"wave {number}")
         before = len(self.attempts())
         until(lambda: run.ended or len(self.attempts()) > before + 3, "attempts")
         assert not run.ended, run.text
 
     def await_phase(self, run: Run, number: int, phase: str) -> None:
-        """Wait until the run is in a phase of a training wave, or has just passed it."""
-        self.await_wave(run, number)
+        """Wait until the run is in a phase of a training wave, has just passed it, or has ended."""
+        until(lambda: run.ended or len(self.waves()) >= number, f"wave {number}")
+        before = len(self.attempts())
+        until(lambda: run.ended or len(self.attempts()) > before + 3, "attempts")
         signs: dict[str, Callable[[], bool]] = {
             "generate": lambda: True,
             "settle": lambda: ("train", number) in self.journal().completed,
@@ -176,9 +179,8 @@ class Project:
     def attempts(self) -> list[dict[str, Any]]:
         """Return the lines of the run's attempt log that begin an attempt."""
         log = self.file("runs/chaos/attempts.jsonl")
-        lines = log.read_text().splitlines() if log.exists() else []
-        rows = [json.loads(line) for line in lines if line.endswith("}")]
-        return [row for row in rows if "outcome" not in row]
+        lines = log.read_bytes().splitlines() if log.exists() else []
+        return [row for row in map(read_entry, lines) if row and "outcome" not in row]
 
     def processes(self) -> list[psutil.Process]:
         """Return what runs for this project: all that was started with its home."""
@@ -271,7 +273,8 @@ class Project:
 
     def failures(self) -> str:
         """Return the attempts that ended badly, and the last lines of the logs."""
-        rows = self.file("runs/chaos/attempts.jsonl").read_text().splitlines()
+        log = self.file("runs/chaos/attempts.jsonl")
+        rows = log.read_text(errors="replace").splitlines()
         bad = [row for row in rows if '"outcome"' in row and '"ok"' not in row]
         logs = sorted(self.file("logs").glob("*.log"))
         ends = [f"{log.name}:\n" + log.read_text()[-2000:] for log in logs]

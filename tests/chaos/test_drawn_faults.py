@@ -1,27 +1,26 @@
-"""Faults that a seed draws, one in each wave: each rollout counts once, and everything agrees.
+"""Faults in each wave of a run, drawn by a seed or all in turn: nothing is lost or counted twice.
 
 What must hold: report, dataset and store have the same rollouts with the same outcomes; no process
-and no folder is left; the same command ends with status 0. A failure prints its seed.
+and no folder is left; the same command ends with status 0. A failure prints the faults.
 """
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from tests.chaos import drawn, driver
+from tests.chaos import drawn
+from tests.chaos.driver import Project
 
-WAVES = 10
-"""Faults of one run."""
-SEEDS = [
-    *range(2),
-    *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(2, 30)),
-]
+FAULTS = 10
+"""Faults of one run, each in a wave of its own."""
+NIGHTLY = pytest.mark.nightly
+SEEDS = [*range(2), *(pytest.param(seed, marks=NIGHTLY) for seed in range(2, 32))]
+EVERY = drawn.every_fault()
 
 
 @pytest.fixture
-def project(tmp_path: Path, temporary: Path, model: Path) -> Iterator[Any]:
-    made = driver.Project(tmp_path / "chaos", WAVES + 1, temporary)
+def project(tmp_path: Path, temporary: Path, model: Path) -> Iterator[Project]:
+    made = Project(tmp_path / "chaos", FAULTS + 1, temporary)
     made.prepare(model)
     try:
         yield made
@@ -30,20 +29,14 @@ def project(tmp_path: Path, temporary: Path, model: Path) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_run_survives_drawn_faults(
-    project: Any, tmp_path: Path, seed: int, request: pytest.FixtureRequest
+def test_a_run_survives_drawn_faults(project: Project, tmp_path: Path, seed: int) -> None:
+    print(f"seed {seed}")
+    drawn.survive(drawn.draw(seed, FAULTS), project, drawn.Clock(tmp_path))
+
+
+@NIGHTLY
+@pytest.mark.parametrize("first", range(0, len(EVERY), FAULTS))
+def test_a_run_survives_the_kill_and_the_stop_of_each_process_in_each_phase(
+    project: Project, tmp_path: Path, first: int
 ) -> None:
-    lengths = drawn.LONG if request.config.getoption("--nightly") else drawn.SHORT
-    faults, clock = drawn.draw(seed, WAVES, lengths), drawn.Clock(tmp_path)
-    project.environ |= clock.environ
-    run = project.start()
-    for wave, fault in enumerate(faults, 1):
-        project.await_phase(run, wave, fault.phase)
-        print(f"seed {seed}, wave {wave}: {fault}")
-        drawn.do(fault, project, run, clock)
-        if fault.may_end_run and run.ended:
-            assert "Traceback" not in run.text, run.text
-            run = project.start()
-        assert not run.ended, run.text
-    run.finish()
-    project.check()
+    drawn.survive(EVERY[first : first + FAULTS], project, drawn.Clock(tmp_path))

@@ -55,6 +55,21 @@ def test_a_truncated_last_line_is_ignored(tmp_path: Path) -> None:
     assert AttemptLog(tmp_path).begin("y") == 2
 
 
+def test_any_other_byte_is_noticed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    log, file = AttemptLog(tmp_path), tmp_path / "attempts.jsonl"
+    log.end(result("x", log.begin("x")))
+    log.begin("y")
+    whole = file.read_bytes()
+    ended = log.ended(["x"])
+    for place in range(len(whole) - 1):  # the last line break is what a kill may leave out
+        file.write_bytes(whole[:place] + bytes([whole[place] ^ 0x04]) + whole[place + 1 :])
+        again = AttemptLog(tmp_path)
+        assert "is damaged and ignored" in caplog.text, place
+        assert again.ended(["x"]) in ([], ended), place
+        assert again.begin("x") > 1 and again.begin("y") > 1, place
+        caplog.clear()
+
+
 def test_a_damaged_line_is_named_and_hides_no_other(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -63,7 +78,7 @@ def test_a_damaged_line_is_named_and_hides_no_other(
         log.begin(rollout)
     first, second = file.read_bytes().splitlines()
     for damaged in (b"\xff" + first, first.replace(b"rollout", b"r\xffllout"), b"[1, {}"):
-        file.write_bytes(damaged + b"}\n" + second + b"\n")
+        file.write_bytes(damaged + b"\n" + second + b"\n")
         again = AttemptLog(tmp_path)
         assert again.has("x", 1), "the damaged line may have been of this rollout"
         assert again.begin("y") == 3, "the damaged line may have been its second attempt"

@@ -1,6 +1,5 @@
 """A policy server that is away for longer than an attempt's time limit ends no rollout."""
 
-import json
 import signal
 import socket
 import subprocess
@@ -21,6 +20,7 @@ from tests.train.gateway.conftest import write_model
 from tests.train.gateway.test_serve import FAKE_VLLM, program, serving
 
 from ltrain_train.rollout import Task
+from ltrain_train.rollout.attempt_log import read_entry
 from ltrain_train.store import home_secret
 
 LONGER = 3.0
@@ -159,8 +159,9 @@ def test_a_policy_server_that_is_away_ends_no_rollout_as_a_timeout(
             results = runner.run("train", 0, tasks, 1, sampling={"temperature": 1.0})
             away.join()
     assert results.outcomes == {"ok": 6}
-    lines = (home / "runs" / "r" / "attempts.jsonl").read_text().splitlines()
-    ends = Counter(each["outcome"] for each in map(json.loads, lines) if "outcome" in each)
+    lines = (home / "runs" / "r" / "attempts.jsonl").read_bytes().splitlines()
+    entries = filter(None, map(read_entry, lines))
+    ends = Counter(each["outcome"] for each in entries if "outcome" in each)
     assert ends.keys() <= {"ok", "infra"}
     assert ends["infra"] <= 3, "only attempts that were in flight are tried again"
     assert max(result.seconds for result in results) > timeout + LONGER or ends["infra"]

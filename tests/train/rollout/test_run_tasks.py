@@ -99,7 +99,7 @@ def test_a_continued_run_counts_the_errors_of_the_earlier_process(
     while '"ok"' not in last:  # the runner was killed before it ended this one
         others.insert(0, last)
         last = others.pop()
-    (run / "attempts.jsonl").write_text("\n".join(others))
+    (run / "attempts.jsonl").write_text("".join(f"{line}\n" for line in others))
     again = ltrain(arguments, environ)
     assert again.stdout.splitlines()[:2] == ["run tasks: 1 ok", "finished before: 1 error, 1 ok"]
     assert again.returncode == 1

@@ -1,6 +1,5 @@
 """A slow model server times out no attempt, and an attempt that it made late never counts."""
 
-import json
 import re
 import sys
 import threading
@@ -17,6 +16,7 @@ from tests.train.gateway.conftest import write_model
 from tests.train.gateway.test_serve import serving
 
 from ltrain_train.rollout import Runner, Task
+from ltrain_train.rollout.attempt_log import read_entry
 from ltrain_train.store import home_secret
 
 CALL_SECONDS = 1.2
@@ -86,8 +86,8 @@ def slow_server(folder: Path, calls: tuple[float, Any], **settings: Any) -> Iter
 
 def attempts(folder: Path) -> list[dict[str, Any]]:
     """Return the ended attempts of the run."""
-    lines = (folder / "home" / "runs" / "r" / "attempts.jsonl").read_text().splitlines()
-    return [each for each in map(json.loads, lines) if "outcome" in each]
+    lines = (folder / "home" / "runs" / "r" / "attempts.jsonl").read_bytes().splitlines()
+    return [each for each in map(read_entry, lines) if each and "outcome" in each]
 
 
 @pytest.mark.parametrize(

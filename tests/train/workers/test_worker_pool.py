@@ -5,7 +5,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 from ltrain_instrument.identity import Identity
 from ltrain_train.workers.attempt import Attempt, AttemptResult, Endpoint, Outcome
 from ltrain_train.workers.executor import AgentProcesses, agent_environment
+from ltrain_train.workers.worker import _error_result
 from ltrain_train.workers.worker_pool import WorkerPool
 
 AGENT = """
@@ -226,3 +227,13 @@ def test_the_lock_of_a_run_is_free_when_its_workers_have_ended(
     assert not held_lock.is_free
     pool.close()
     assert held_lock.is_free
+
+
+def test_an_error_is_reported_though_the_disk_of_the_log_is_full(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    results = []
+    with suppress(OSError), open("/dev/full", "w", buffering=1) as full:
+        monkeypatch.setattr("sys.stderr", full)
+        results.append(_error_result(ValueError("why")))
+    assert [result.reason for result in results] == ["ValueError: why"]

@@ -104,10 +104,14 @@ def test_the_largest_report_of_a_process_counts(scene: Any, read_back: ReadBack)
     assert (row["spans_expected"], row["spans_seen"], row["complete"]) == (8, 8, True)
 
 
-def test_a_later_attempt_supersedes_whatever_its_number(scene: Any, read_back: ReadBack) -> None:
-    late, early = scene.attempt(attempt=9), scene.attempt(attempt=2)
-    late.close()
+@pytest.mark.parametrize("step", [0, -86_400, 86_400])
+def test_an_attempt_supersedes_those_with_lower_numbers_whatever_the_clock_does(
+    scene: Any, read_back: ReadBack, step: int
+) -> None:
+    early, late = scene.attempt(attempt=2), scene.attempt(attempt=9)
+    late.clock = early.clock + step * 1000 * MS
     early.close("infra")
+    late.close()
     rows = {row["execution_id"]: row for row in made(read_back(scene))}
     assert (rows[early.execution]["attempt"], rows[early.execution]["superseded"]) == (1, True)
     assert (rows[late.execution]["attempt"], rows[late.execution]["superseded"]) == (2, False)

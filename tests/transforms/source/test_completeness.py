@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from tests.otlp import insert_otlp
+from tests.transforms.conftest import MS
 
 from ltrain_collector.store import Store
 from ltrain_transforms.source.completeness import wait_complete
@@ -32,14 +33,16 @@ def test_what_is_unknown_open_or_lacks_spans_is_not(scene: Any, store: Store) ->
     assert wait_complete(store, [], timeout=0) == set()
 
 
+@pytest.mark.parametrize("step", [3_600, -3_600])
 @pytest.mark.parametrize(("latest", "missing"), [("ok", False), (None, True)])
 def test_the_latest_attempt_decides(
-    scene: Any, store: Store, latest: str | None, missing: bool
+    scene: Any, store: Store, latest: str | None, missing: bool, step: int
 ) -> None:
     first = scene.attempt("t1", 0, attempt=1)
     first.llm()
     first.close("infra", missing=3)
     second = scene.attempt("t1", 0, attempt=2)
+    second.clock = first.clock + step * 1000 * MS
     second.llm()
     if latest:
         second.close(latest)

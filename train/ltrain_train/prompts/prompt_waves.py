@@ -26,8 +26,9 @@ from ltrain_train.workers import parse_json
 from ltrain_transforms.traces import Role, sender_roles
 
 RESULTS_SQL = f"""
-SELECT TaskId AS task, argMax(SpanAttributes['{RESULT}'], Timestamp) AS result,
-    argMax(SpanAttributes['{OUTCOME_REASON}'], Timestamp) AS reason
+WITH (toUInt32OrZero(Attempt), Timestamp) AS place
+SELECT TaskId AS task, argMax(SpanAttributes['{RESULT}'], place) AS result,
+    argMax(SpanAttributes['{OUTCOME_REASON}'], place) AS reason
 FROM otel.spans
 WHERE RunId = {{run:String}} AND Mode = {{mode:String}} AND Wave = {{wave:UInt32}}
     AND SpanName = '{SPAN_ROLLOUT}' AND %s

@@ -3,17 +3,24 @@
 * No two attempts at a rollout share a number: a killed run may have left spans of an attempt
   without a closing span, and the next try must be a new attempt.
 * The end of an attempt is logged after its closing span is on disk.
+* A line ends with a checksum: a damaged one is named and ignored, and its rollout runs again.
 """
 
 import json
 import logging
+import os
 import threading
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
+from zlib import crc32
 
 from ltrain_instrument.files import make_private
 from ltrain_train.workers import COUNTED_OUTCOMES, RolloutResult
 from ltrain_transforms.ended_rollout import EndedRollout
+
+SEPARATOR = b" #"
+"""Between the JSON of a line and the CRC-32 of it."""
 
 _logger = logging.getLogger("ltrain.rollouts")
 
@@ -29,14 +36,14 @@ class AttemptLog:
         self._ended: dict[str, EndedRollout] = {}
         self._first = 1
         """The lowest number of a new attempt."""
-        with self._path.open("a+", errors="replace") as file:
-            file.seek(0)
-            text = file.read()
-            if text and not text.endswith("\n"):
-                file.write("\n")  # a kill truncated the last line
-        lines = text.splitlines()
+        self._path.touch()
+        content = self._path.read_bytes()
+        complete, _, cut = content.rpartition(b"\n")
+        if cut:  # a kill truncated the last line
+            os.truncate(self._path, len(content) - len(cut))
+        lines = complete.split(b"\n") if complete else []
         for number, line in enumerate(lines, 1):
-            if not self._read_line(line) and line.endswith("}"):  # a kill did not truncate it
+            if not self._read_line(line):
                 self._first = len(lines) + 1  # the line may have had any number up to this
                 _logger.warning("ltrain: line %d of %s is damaged and ignored", number, self._path)
 
@@ -70,24 +77,31 @@ class AttemptLog:
             self._write(ended.model_dump_json(exclude_defaults=True))
             self._ended[ended.rollout] = ended
 
-    def _read_line(self, line: str) -> bool:
-        """Take note of a line; return whether it can be read."""
-        try:
-            entry = json.loads(line)
-            rollout, attempt = str(entry["rollout"]), int(entry["attempt"])
-            ended = EndedRollout.model_validate(entry) if "outcome" in entry else None
-        except (ValueError, KeyError, TypeError):
+    def _read_line(self, line: bytes) -> bool:
+        """Take note of a line; return whether it is intact."""
+        if (entry := read_entry(line)) is None:
             return False
+        rollout, attempt = entry["rollout"], entry["attempt"]
         if attempt > self._last_attempt.get(rollout, 0):
             self._last_attempt[rollout] = attempt
             self._ended.pop(rollout, None)
-        if ended is not None:
-            self._ended[rollout] = ended
+        if "outcome" in entry:
+            self._ended[rollout] = EndedRollout.model_validate(entry)
         return True
 
-    def _write(self, line: str) -> None:
-        with self._path.open("a") as file:
-            file.write(line + "\n")
+    def _write(self, text: str) -> None:
+        line = text.encode()
+        with self._path.open("ab") as file:
+            file.write(line + SEPARATOR + b"%d\n" % crc32(line))
+
+
+def read_entry(line: bytes) -> dict[str, Any] | None:
+    """Return the object of a line of the log; None if the line is damaged."""
+    text, _, checksum = line.rpartition(SEPARATOR)
+    if checksum != b"%d" % crc32(text):
+        return None
+    entry: dict[str, Any] = json.loads(text)
+    return entry
 
 
 def end_of(result: RolloutResult) -> EndedRollout:

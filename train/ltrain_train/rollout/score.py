@@ -47,7 +47,7 @@ SELECT toUnixTimestamp64Nano(dispatch.Timestamp) AS began, dispatch.TraceId AS t
     dispatch.SpanId AS root, toJSONString(closing.SpanAttributes) AS closing,
     toJSONString(dispatch.SpanAttributes) AS dispatch
 FROM (
-    SELECT RolloutId, argMax(SpanId, (Timestamp, Attempt)) AS span
+    SELECT RolloutId, argMax(SpanId, (toUInt32OrZero(Attempt), Timestamp)) AS span
     FROM otel.spans
     WHERE RunId = {{run:String}} AND SpanName = '{attributes.SPAN_DISPATCH}' AND %s
     GROUP BY RolloutId

@@ -24,7 +24,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -134,7 +134,8 @@ def _rollout_context(request: Mapping[str, Any]) -> Iterator[None]:
 
 
 def _error_result(error: BaseException) -> AttemptResult:
-    traceback.print_exception(error)
+    with suppress(OSError):  # the disk of the log may be full
+        traceback.print_exception(error)
     reason = "".join(traceback.format_exception_only(error)).strip()[-MAX_REASON_CHARACTERS:]
     return AttemptResult(Outcome.ERROR, reason)
 

@@ -88,13 +88,17 @@ def executions(spans: pl.DataFrame, calls: pl.DataFrame, cutoff: int | None = No
 
 
 def rank_attempts(executions: pl.DataFrame) -> pl.DataFrame:
-    """Rank the attempts at each rollout by their start; all but the last are superseded.
+    """Rank the attempts at each rollout; all but the last are superseded.
 
-    Attempts that no runner dispatched rank before dispatched ones, so they never supersede one.
-    Attempts in different batches are ranked when the batches are combined.
+    They rank by the numbers that their runner gave them, and without numbers by their start: clocks
+    may step between two attempts. Attempts that no runner dispatched rank before dispatched ones,
+    so they never supersede one. Attempts in different batches are ranked when the batches are
+    combined.
     """
     named = pl.col("rollout_id").is_not_null()
-    rank = pl.struct("dispatched", "start", "execution_id").rank("ordinal").over("rollout_id")
+    number = pl.col("execution_id").str.extract(r"\.(\d+)$").cast(pl.Int64, strict=False)
+    order = pl.struct("dispatched", number.fill_null(0).alias("number"), "start", "execution_id")
+    rank = order.rank("ordinal").over("rollout_id")
     return executions.with_columns(
         attempt=pl.when(named).then(rank).otherwise(1).cast(pl.Int32),
         superseded=named & (rank < pl.len().over("rollout_id")),

@@ -78,7 +78,8 @@ FROM (
 
 CLOSED = f"""
     SELECT toString(RunId) AS run, toString(Mode) AS mode, toInt64(Wave) AS wave,
-        RolloutId AS rollout, argMax(toString(Outcome), Timestamp) AS outcome
+        RolloutId AS rollout,
+        argMax(toString(Outcome), (toUInt32OrZero(Attempt), Timestamp)) AS outcome
     FROM otel.spans
     WHERE {{of}} AND RunId IN {{{{runs:Array(String)}}}}
         AND SpanName = '{attributes.SPAN_ROLLOUT}' AND {{runner}}

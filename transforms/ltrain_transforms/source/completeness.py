@@ -107,7 +107,8 @@ def _wait_until(
 def _incomplete(store: Store, rollouts: list[str], trust: Sequence[str]) -> set[str]:
     """Return the rollouts whose latest attempt is not closed or lacks spans."""
     # an attempt that no runner dispatched supersedes no other
-    dispatched = _attempts(store, rollouts, trust).filter("dispatched").sort("start")
+    number = pl.col("attempt").cast(pl.Int64, strict=False).fill_null(0)
+    dispatched = _attempts(store, rollouts, trust).filter("dispatched").sort(number, "start")
     whole = dispatched.group_by("rollout_id").last().filter("closed", "all_seen")
     return set(rollouts).difference(whole["rollout_id"])
 

@@ -22,7 +22,7 @@ EXECUTIONS = Table(
     (
         EXECUTION,
         Column("rollout_id", STRING, "The rollout, or null."),
-        Column("attempt", pl.Int32(), "Number of the attempt, by start time, from 1."),
+        Column("attempt", pl.Int32(), "Number of the attempt in their order, from 1."),
         Column("run_id", STRING, "The run."),
         Column("task_id", STRING, "The task."),
         Column("domain", STRING, "The task's domain."),
