@@ -20,7 +20,7 @@ from typing import Any
 import polars as pl
 from benchmarks.example import EXAMPLES, MODEL, train
 
-from ltrain_train.rollout.attempt_log import read_entry
+from ltrain_train.rollout import read_entry
 
 RECIPE = EXAMPLES / "text_to_sql/ltrain.toml"
 BUSY = 4

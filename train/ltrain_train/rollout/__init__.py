@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from ltrain_instrument.face import open_face
 
 if TYPE_CHECKING:
-    from ltrain_train.rollout.attempt_log import AttemptLog, end_of
+    from ltrain_train.rollout.attempt_log import AttemptLog, end_of, read_entry
     from ltrain_train.rollout.executor import RunnerEnvironment, rollout_logs
     from ltrain_train.rollout.failures import describe_failures
     from ltrain_train.rollout.other_runners import check_leases
