@@ -116,13 +116,15 @@ class Server(asyncio.Protocol):
             self._transport.write(OTHERS.get(path, EMPTY))
 
     def _send_paced(self, number: int) -> None:
+        if self._transport.is_closing():
+            return
         self._transport.write(STREAM[number])
         if number + 1 < len(STREAM):
             asyncio.get_running_loop().call_later(PACE, self._send_paced, number + 1)
 
 
 async def main() -> None:
-    server = await asyncio.get_running_loop().create_server(Server, "127.0.0.1", 0)
+    server = await asyncio.get_running_loop().create_server(Server, "127.0.0.1", 0, backlog=2048)
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 

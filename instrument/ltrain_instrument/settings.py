@@ -269,7 +269,7 @@ REQUEST_LIMIT = Setting(
 REQUEST_ITEMS = Setting(
     "LTRAIN_REQUEST_ITEMS",
     _parse_positive,
-    "16384",
+    "8192",
     "Maximum number of messages, parts, tools and tool calls of a request to the gateway, counted "
     "together. A request with more gets status 413.",
 )

@@ -71,6 +71,20 @@ def test_what_an_agent_does_to_itself_is_its_error_and_counts(start: Start, tmp_
     assert "must be JSON" in results["nan"].reason
 
 
+def test_an_agent_that_blocks_the_gateway_gets_no_other_attempt(
+    start: Start, tmp_path: Path
+) -> None:
+    """The runner closes each attempt while the agent sends such requests, and closes in time."""
+    ways = [
+        f"{kind}@{to}"
+        for kind in ("calls", "messages", "parts", "text")
+        for to in ("own", "production")
+    ]
+    results = by_task(start().run("train", 0, tasks(tmp_path, *ways), 1, sampling={}))
+    tries = {name: (r.outcome.value, r.identity.attempt) for name, r in results.items()}
+    assert tries == dict.fromkeys(ways, ("error", 1))
+
+
 def test_an_agent_cannot_say_that_its_attempt_was_an_outage(start: Start, tmp_path: Path) -> None:
     results = by_task(
         start().run("train", 0, tasks(tmp_path, "infra", "cancelled"), 1, sampling={})

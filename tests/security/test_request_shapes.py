@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.request_shapes import CHAT, MESSAGES, RESPONSES, SHAPES, USER, Shape
+from benchmarks.support.request_shapes import CHAT, MESSAGES, RESPONSES, SHAPES, USER, Shape
 from tests.train.gateway.stage import IDENTITY, Stage
 
 from ltrain_train.gateway.apis.request_limits import RequestLimits
@@ -172,9 +172,23 @@ def test_a_body_that_never_arrives_is_given_up(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ltrain_train.gateway.request_pool.READ_TIMEOUT", 0.2)
-    with announce(stage, 1000) as connection:
+    with announce(stage, 100_000) as connection:
         assert connection.recv(100).startswith(b"HTTP/1.1 408 ")
     assert_agents_fault(stage)
+
+
+def test_an_attempt_that_is_refused_again_and_again_is_read_slowly(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ltrain_train.gateway.request_pool.FAULT_PAUSE", 0.3)
+    assert {stage.ask("w3", n=0).status_code for _ in range(9)} == {400}
+    began = time.monotonic()
+    assert stage.ask("w3", identity=OTHER).status_code == 200
+    assert stage.ask("w3").status_code == 200
+    assert time.monotonic() - began >= 0.3
+    assert stage.ask("w3").status_code == 200
+    calls = [each for each in stage.wait_spans(3) if each["attributes"].get("ltrain.delivered")]
+    assert len(calls) == 3
 
 
 def test_requests_of_another_attempt_wait_and_are_answered(

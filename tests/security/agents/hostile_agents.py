@@ -1,10 +1,12 @@
 """Agents that try to be excluded instead of failing; the task's input names the attempt."""
 
+import contextlib
 import ctypes
 import json
 import os
 import signal
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Callable
@@ -100,6 +102,38 @@ def deep() -> Any:
     return found
 
 
+BODIES: dict[str, Callable[[], dict[str, Any]]] = {
+    "calls": lambda: {"messages": [{"role": "assistant", "tool_calls": [{}] * 300_000}]},
+    "messages": lambda: {"messages": [{"role": "user", "content": "w"}] * 900_000},
+    "parts": lambda: {"messages": [{"role": "user", "content": [{"type": "text"}] * 8_000}]},
+    "text": lambda: {"messages": [{"role": "user", "content": "w " * 8_000_000}]},
+}
+"""Requests that want to block the gateway."""
+
+
+def block(llm: Any, how: str) -> None:
+    """Send requests that block the gateway while the runner closes this attempt, and fail."""
+    kind, _, route = how.partition("@")
+    url = llm.base_url
+    if route == "production":
+        url = url.partition("/rollout/")[0] + "/v1"
+    body = json.dumps({"model": llm.model, **BODIES[kind]()}).encode()
+    headers = {"content-type": "application/json", "authorization": f"Bearer {llm.api_key}"}
+    if route == "production":
+        del headers["authorization"]
+
+    def send() -> None:
+        while True:
+            with contextlib.suppress(OSError):
+                request = urllib.request.Request(f"{url}/chat/completions", body, headers)
+                urllib.request.urlopen(request).close()
+
+    for _ in range(4):
+        threading.Thread(target=send, daemon=True).start()
+    time.sleep(0.5)
+    raise RuntimeError("it blocks the gateway")
+
+
 def solve(task: dict[str, Any], llm: Any) -> Any:
     """Fail in the way that the input names; succeed in a second attempt."""
     how, _, marks = task["input"].partition(" ")
@@ -115,6 +149,8 @@ def solve(task: dict[str, Any], llm: Any) -> Any:
     if how == "good" or tried:
         time.sleep(0.5 if how == "good" else 0)
         return "good"
+    if how.partition("@")[0] in BODIES:
+        block(llm, how)
     if how == "prompt":
         return ask(llm, "boom")
     if how == "surrogate":

@@ -43,7 +43,12 @@ from ltrain_train.gateway.keys import BadKey, Keyring, call_key
 from ltrain_train.gateway.lease_routes import LeaseRoutes
 from ltrain_train.gateway.policy_exchange import PolicyModel
 from ltrain_train.gateway.publish_choice import PublishChoice
-from ltrain_train.gateway.request_pool import PRODUCTION_BYTES, RequestPool, RequestShare
+from ltrain_train.gateway.request_pool import (
+    PRODUCTION_BYTES,
+    HeldRequest,
+    RequestPool,
+    RequestShare,
+)
 from ltrain_train.gateway.routes import Routes
 from ltrain_train.gateway.serving.publication import Publication
 from ltrain_train.gateway.serving.served_policies import ServedPolicies
@@ -129,17 +134,34 @@ class Gateway:
         headers = Headers(scope=scope)
         claims = self._authorize(scope, headers)
         attempt = self._attempt(claims)
-        async with self.requests.read(Request(scope, receive), attempt.requests) as raw:
-            run = partial(self.requests.run, attempt.requests, len(raw))
-            client_call = await run(partial(api.parse, raw, self.requests.limits))
-            del raw
-            server = self._find_server(client_call.body["model"], claims, attempt)
-            begin = partial(self._begin, client_call, claims, attempt, server, headers, send)
-            exchange = await run(begin)
-            if claims is not None:
-                self.attempts.require_open(claims)  # a close may have come meanwhile
-            attempt.context = attempt.context or _remote_context(headers)
-            await exchange.run(receive)
+        if claims is not None:
+            await attempt.requests.slow_down()
+        try:
+            with await self.requests.read(Request(scope, receive), attempt.requests) as held:
+                exchange = await self._begin(api, held, claims, attempt, headers, send)
+                await exchange.run(receive)
+        except Refused:
+            attempt.requests.faults += 1
+            raise
+
+    async def _begin(
+        self,
+        api: Api,
+        held: HeldRequest,
+        claims: AttemptKey | None,
+        attempt: AttemptCalls,
+        headers: Headers,
+        send: Send,
+    ) -> Exchange:
+        """Return the exchange of a request, whose span has begun."""
+        client_call = await held.parse(partial(api.parse, limits=self.requests.limits))
+        server = self._find_server(client_call.body["model"], claims, attempt)
+        start = partial(self._start, client_call, claims, attempt, server, headers, send)
+        exchange = await held.run(start)
+        if claims is not None:
+            self.attempts.require_open(claims)  # a close may have come meanwhile
+        attempt.context = attempt.context or _remote_context(headers)
+        return exchange
 
     def _attempt(self, claims: AttemptKey | None) -> AttemptCalls:
         """Return the attempt of a key, or one for a call of production."""
@@ -147,7 +169,7 @@ class Gateway:
             return AttemptCalls(Identity(mode="prod"), requests=self._production)
         return self.attempts.find(claims)
 
-    def _begin(
+    def _start(
         self,
         client_call: ClientCall,
         claims: AttemptKey | None,
@@ -156,7 +178,7 @@ class Gateway:
         headers: Headers,
         send: Send,
     ) -> Exchange:
-        """Return the exchange of a call, whose span has begun; safe in another thread."""
+        """Start the span of a call, and return its exchange; safe in another thread."""
         request = server.request(client_call, claims)
         identity = attempt.identity.attributes()
         context = _remote_context(headers)
@@ -184,9 +206,8 @@ class Gateway:
         if claims is not None:
             self.attempts.require_open(claims)
         share = self._attempt(claims).requests
-        async with self.requests.read(request, share) as raw:
-            parse = partial(parse_count, raw, self.requests.limits)
-            chat = await self.requests.run(share, len(raw), parse)
+        with await self.requests.read(request, share) as held:
+            chat = await held.parse(partial(parse_count, limits=self.requests.limits))
             return Response(await self._count(chat, claims), media_type="application/json")
 
     async def _count(self, chat: dict[str, Any], claims: AttemptKey | None) -> bytes:

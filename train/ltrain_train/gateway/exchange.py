@@ -146,6 +146,7 @@ class Exchange:
         try:
             await asyncio.wait((call, disconnect), return_when=asyncio.FIRST_COMPLETED)
             if not call.done():
+                self.attempt.requests.faults += 1
                 await self._note_disconnect()
                 if not self._content_sent and self.attempt.llm_calls == self._answered_before:
                     self.attempt.given_up += 1
@@ -194,7 +195,7 @@ class Exchange:
         body = await read_answer(response)
         if len(body) > INLINE_ANSWER_BYTES:
             read = partial(self._read_answer, body)
-            answered = await self._requests.run(self.attempt.requests, len(body), read)
+            answered = await self._requests.run(self.attempt.requests, read)
         else:
             answered = self._read_answer(body)
         self._recorded_answer, forwarded = answered
@@ -288,7 +289,7 @@ class Exchange:
             self.recording.require_span(lambda: self.span.end_with_response(self._recorded_answer))
         self.attempt.spans += 1
         self.attempt.llm_calls += 1
-        self.attempt.given_up = 0
+        self.attempt.given_up = self.attempt.requests.faults = 0
         self.attempt.tokens += self._recorded_answer.sampled
         self._note_answer()
 

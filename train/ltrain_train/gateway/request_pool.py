@@ -5,12 +5,12 @@ attempt follow one another, so that an attempt delays its own requests only.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from starlette.requests import Request
 
@@ -29,8 +29,12 @@ SHARE_BYTES = 64 << 20
 """Bytes of all requests of one attempt."""
 PRODUCTION_BYTES = TOTAL_BYTES // 2
 """Bytes of all requests of production."""
+FREE_FAULTS = 8
+"""Requests of an attempt that are refused or abandoned before the next ones wait."""
+FAULT_PAUSE = 0.5
+"""Seconds between two such requests of an attempt."""
 READ_TIMEOUT = 60.0
-"""Seconds in which the body of a request arrives."""
+"""Seconds in which the body of a large request arrives."""
 WAIT_TIMEOUT = 60.0
 """Seconds that a request waits for its turn or for memory."""
 RETRY_AFTER = 5
@@ -46,7 +50,15 @@ class RequestShare:
     size: int = 0
     """Bytes of those in memory."""
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held by the one that is being parsed in the thread."""
+    """Held by the one that is being parsed in the thread, or that waits for `slow_down`."""
+    faults: int = 0
+    """Number of requests that were refused or abandoned since the last answer."""
+
+    async def slow_down(self) -> None:
+        """Wait after many faults, so that an attempt that repeats them leaves time to others."""
+        if self.faults > FREE_FAULTS:
+            async with self.turn:
+                await asyncio.sleep(FAULT_PAUSE)
 
 
 class RequestPool:
@@ -59,9 +71,8 @@ class RequestPool:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ltrain-requests")
         self._released = asyncio.Event()
 
-    @asynccontextmanager
-    async def read(self, request: Request, share: RequestShare) -> AsyncIterator[bytes]:
-        """Yield the body of a request, whose bytes count until the block ends.
+    async def read(self, request: Request, share: RequestShare) -> "HeldRequest":
+        """Return the body of a request, whose bytes count until it is released.
 
         Raises:
             Refused: 413 when it is beyond the limits, 408 when it arrives too slowly, and 503 when
@@ -72,24 +83,21 @@ class RequestPool:
         self.limits.require_size(size)
         if not self._fits(share, size):
             await self._wait(share, size)
-        self._count(share, size)
+        self.count(share, size)
         try:
-            body = await self._receive(request)
-            self._count(share, len(body) - size)
-            size = len(body)
-            yield body
-        finally:
-            self._count(share, -size)
-            self._released.set()
+            body = await self._receive(request, size)
+        except BaseException:
+            self.count(share, -size)
+            raise
+        self.count(share, len(body) - size)
+        return HeldRequest(self, share, body)
 
-    async def run(self, share: RequestShare, size: int, function: Callable[[], T]) -> T:
-        """Return the result of a function of `size` bytes of JSON, beside the event loop if large.
+    async def run(self, share: RequestShare, function: Callable[[], T]) -> T:
+        """Return the result of a function, which the thread runs at its turn.
 
         Raises:
             Refused: 503 when others take too long.
         """
-        if size <= INLINE_BYTES:
-            return function()
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(WAIT_TIMEOUT), share.turn:
@@ -97,22 +105,30 @@ class RequestPool:
         except TimeoutError as error:
             raise _busy() from error
 
-    def _count(self, share: RequestShare, size: int) -> None:
+    def count(self, share: RequestShare, size: int) -> None:
+        """Count bytes in memory; negative ones are released."""
         share.size += size
         self._size += size
+        if size < 0:
+            self._released.set()
 
-    async def _receive(self, request: Request) -> bytes:
-        body = bytearray()
+    async def _receive(self, request: Request, size: int) -> bytes:
+        if size <= INLINE_BYTES:
+            return await self._collect(request)
         try:
             async with asyncio.timeout(READ_TIMEOUT):
-                async for part in request.stream():
-                    body += part
-                    self.limits.require_size(len(body))
+                return await self._collect(request)
         except TimeoutError as error:
             raise Refused(
                 HTTPStatus.REQUEST_TIMEOUT,
                 f"The request did not arrive within {READ_TIMEOUT:g} s. Send it again.",
             ) from error
+
+    async def _collect(self, request: Request) -> bytes:
+        body = bytearray()
+        async for part in request.stream():
+            body += part
+            self.limits.require_size(len(body))
         return bytes(body)
 
     async def _wait(self, share: RequestShare, size: int) -> None:
@@ -130,6 +146,32 @@ class RequestPool:
         if share.size and share.size + size > share.limit:
             return False
         return size <= SMALL_BYTES or not self._size or self._size + size <= self._total
+
+
+class HeldRequest:
+    """The body of a request, which counts as memory of its attempt until the block ends."""
+
+    def __init__(self, pool: RequestPool, share: RequestShare, body: bytes) -> None:
+        self._pool, self._share, self._size = pool, share, len(body)
+        self.body = body
+        """The bytes; removed once they are parsed."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._pool.count(self._share, -self._size)
+
+    async def parse(self, function: Callable[[bytes], T]) -> T:
+        """Return the result of a function of the body, which is removed."""
+        body, self.body = self.body, b""
+        return await self.run(partial(function, body))
+
+    async def run(self, function: Callable[[], T]) -> T:
+        """Return the result of a function, beside the event loop if the body is large."""
+        if self._size <= INLINE_BYTES:
+            return function()
+        return await self._pool.run(self._share, function)
 
 
 def _busy() -> Refused:

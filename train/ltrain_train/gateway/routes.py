@@ -21,7 +21,6 @@ from ltrain_train.gateway.serving.upstream import (
     CONNECT_TIMEOUT,
     JSON,
     PATHS,
-    PLAIN,
     request_data,
 )
 from ltrain_transforms.recipe import Route
@@ -36,7 +35,7 @@ class RouteServer:
 
     def __init__(self, route: Route, session: aiohttp.ClientSession) -> None:
         self._session, self._url = session, route.url.rstrip("/")
-        self._headers = {**JSON, **PLAIN}
+        self._headers = dict(JSON)
         if route.key is not None:
             self._headers["authorization"] = f"Bearer {os.environ[route.key]}"
         self._served_as = route.served_as or route.model

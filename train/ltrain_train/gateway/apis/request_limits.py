@@ -12,9 +12,9 @@ from typing import Any, Self
 from ltrain_instrument.settings import REQUEST_ITEMS, REQUEST_LIMIT
 from ltrain_train.gateway.errors import Refused
 
-VALUES_OF_ITEM = 16
-"""JSON values that a request may have for each of its items; a tool's schema has more, and most
-messages have two."""
+VALUES_OF_ITEM = 32
+"""JSON values that a request may have for each of its items. Most messages have two, a schema has
+dozens, and a prompt of token ids has as many as ids."""
 SCANNED_BYTES = 256 << 10
 """Bytes that are scanned at once, so that other threads run between two scans."""
 ITEM_FIELDS = ("messages", "input", "system", "tools", "stop", "stop_sequences", "include")
@@ -62,6 +62,8 @@ class RequestLimits:
         Raises:
             Refused: 413.
         """
+        if len(raw) <= self.values:  # each has a byte at least
+            return
         if _starts(raw) > self.values and _count_values(raw) > self.values:
             raise _too_large(
                 f"A request has at most {self.values:,} JSON values. Send fewer, or set "

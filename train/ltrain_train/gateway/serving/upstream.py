@@ -41,9 +41,10 @@ MAX_EVENT_BYTES = 16 << 20
 """Maximum bytes of an event in a stream; the token ids of a prompt are in one event."""
 MAX_ERROR_BYTES = 1 << 20
 """Bytes of a server's error that are read."""
-JSON = {"content-type": "application/json"}
 PLAIN = {"accept-encoding": "identity"}
 """Header of all requests: a compressed answer could fill the memory."""
+JSON = {**PLAIN, "content-type": "application/json"}
+"""Headers of requests with a body."""
 KEEPALIVE = 4.0
 """Seconds until an idle connection is closed: vLLM closes its end after 5, and a request on a
 closed connection looks like a server failure."""
@@ -93,7 +94,7 @@ class Upstream:
             connector=connector,
             timeout=timeout,
             cookie_jar=aiohttp.DummyCookieJar(),
-            headers=PLAIN | ({"authorization": f"Bearer {key}"} if key else {}),
+            headers={"authorization": f"Bearer {key}"} if key else None,
             auto_decompress=False,
         )
 
@@ -117,7 +118,7 @@ class Upstream:
         timeout = aiohttp.ClientTimeout(total=HEALTH_TIMEOUT)
         try:
             async with self._session.get(
-                url + self._health_path, timeout=timeout, allow_redirects=False
+                url + self._health_path, headers=PLAIN, timeout=timeout, allow_redirects=False
             ) as response:
                 return response.status == 200
         except (aiohttp.ClientError, TimeoutError, OSError):
@@ -246,7 +247,7 @@ class Upstream:
 
     async def _send(self, url: str, method: str, path: str, body: object) -> tuple[int, bytes]:
         timeout = aiohttp.ClientTimeout(total=RELOAD_TIMEOUT, sock_connect=CONNECT_TIMEOUT)
-        data, headers = (None, {}) if body is None else (request_data(orjson.dumps(body)), JSON)
+        data, headers = (None, PLAIN) if body is None else (request_data(orjson.dumps(body)), JSON)
         try:
             async with self._session.request(
                 method,
@@ -302,6 +303,8 @@ async def read_answer(response: aiohttp.ClientResponse) -> bytes:
         ValueError: when it is too long, or compressed although no request allows that.
     """
     _require_plain(response)
+    if (response.content_length or MAX_ANSWER_BYTES + 1) <= MAX_ANSWER_BYTES:
+        return await response.read()
     body = bytearray()
     async for chunk in response.content.iter_any():
         body += chunk
