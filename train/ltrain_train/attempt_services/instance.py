@@ -81,8 +81,9 @@ class HealthCheck:
     def _answers(self) -> bool:
         url = f"http://127.0.0.1:{self.port}{self.health}"
         try:
-            with httpx.Client(trust_env=False, timeout=CHECK_TIMEOUT) as client:
-                return client.get(url).is_success
+            client = httpx.Client(trust_env=False, timeout=CHECK_TIMEOUT)
+            with client, client.stream("GET", url) as response:  # the body is not read
+                return response.is_success
         except httpx.HTTPError:
             return False
 

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
-from urllib.request import Request, urlopen
+from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from opentelemetry.sdk.trace import TracerProvider
 
@@ -25,6 +25,8 @@ from ltrain_train.errors import ForeignStore
 
 KEY_SECONDS = 86400.0
 """Seconds until a key expires; a new one is signed after half of that, so runs may last weeks."""
+MAX_HEALTH_BYTES = 1 << 20
+"""Bytes of a health response that are read."""
 PROBE_TIMEOUT = 5.0
 """Seconds to wait for a collector's answer to a test request."""
 HEADERS_VARIABLE = "OTEL_EXPORTER_OTLP_HEADERS"
@@ -79,11 +81,21 @@ def open_service_provider(service: str, home: Path, *, strict: bool = False) -> 
     return create_tracer_provider(service, home=home, authorization=key, strict=strict)
 
 
+class _NoRedirects(HTTPRedirectHandler):
+    """Follows no redirect, which would carry a key to another host."""
+
+    def redirect_request(self, *_: object) -> None:
+        """Return no request, so that the redirect is an error."""
+
+
+_opener = build_opener(_NoRedirects)
+
+
 def accepts_key(authorization: str) -> bool:
     """Return whether the collector accepts a key; True if no collector answers."""
     headers = {"Content-Type": "application/x-protobuf", "Authorization": authorization}
     try:
-        with urlopen(Request(traces_url(None), b"", headers), timeout=PROBE_TIMEOUT):
+        with _opener.open(Request(traces_url(None), b"", headers), timeout=PROBE_TIMEOUT):
             return True
     except HTTPError as error:
         return error.code not in (401, 403)
@@ -118,8 +130,8 @@ def _is_ltrain_collector() -> bool:
     """Return whether the collector's health response is that of `ltrain up`."""
     url = traces_url(None).removesuffix("/v1/traces") + "/health"
     try:
-        with urlopen(url, timeout=PROBE_TIMEOUT) as answer:
-            return "recent" in json.load(answer)
+        with _opener.open(url, timeout=PROBE_TIMEOUT) as answer:
+            return "recent" in json.loads(answer.read(MAX_HEALTH_BYTES))
     except (URLError, OSError, ValueError, TypeError):
         return False
 
