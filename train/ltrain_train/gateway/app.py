@@ -89,7 +89,7 @@ class Gateway:
         """
         self.recording = Recording()
         self.requests = RequestPool(RequestLimits.from_settings())
-        self._production = RequestShare(PRODUCTION_BYTES)
+        self._production = RequestShare(PRODUCTION_BYTES, rest=0.0)
         self._store_keys, self._on_tools = store_keys, on_tools
         self._routes = routes or Routes()
         self.policies = ServedPolicies(publications, self._routes.models)

@@ -5,8 +5,10 @@ attempt follow one another, so that an attempt delays its own requests only.
 """
 
 import asyncio
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
@@ -33,6 +35,10 @@ FREE_FAULTS = 8
 """Requests of an attempt that are refused or abandoned before the next ones wait."""
 FAULT_PAUSE = 0.5
 """Seconds between two such requests of an attempt."""
+MAX_WAITING = 256
+"""Requests of an attempt, or of production, that wait before they are read."""
+REST = 4.0
+"""Seconds without a large request for each second that the thread computed for an attempt."""
 READ_TIMEOUT = 60.0
 """Seconds in which the body of a large request arrives."""
 WAIT_TIMEOUT = 60.0
@@ -51,14 +57,49 @@ class RequestShare:
     """Bytes of those in memory."""
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by the one that is being parsed in the thread, or that waits for `slow_down`."""
+    rest: float = REST
+    """Seconds of rest for each second of computing."""
+    rested: float = 0.0
+    """Monotonic seconds from which the thread parses the next request."""
+    waiting: int = 0
+    """Number of requests that wait before they are read."""
     faults: int = 0
     """Number of requests that were refused or abandoned since the last answer."""
+
+    def timed(self, function: Callable[[], T]) -> T:
+        """Return the result of a function, whose CPU time delays the next request."""
+        began = time.thread_time()
+        try:
+            return function()
+        finally:
+            spent = time.thread_time() - began
+            self.rested = max(self.rested, time.monotonic()) + self.rest * spent
 
     async def slow_down(self) -> None:
         """Wait after many faults, so that an attempt that repeats them leaves time to others."""
         if self.faults > FREE_FAULTS:
-            async with self.turn:
-                await asyncio.sleep(FAULT_PAUSE)
+            with self.queued():
+                async with self.turn:
+                    await asyncio.sleep(FAULT_PAUSE)
+
+    @contextmanager
+    def queued(self) -> Iterator[None]:
+        """Count a request that waits before it is read.
+
+        Raises:
+            Refused: 429 when too many do.
+        """
+        if self.waiting >= MAX_WAITING:
+            raise Refused(
+                HTTPStatus.TOO_MANY_REQUESTS,
+                f"{MAX_WAITING} requests wait already. Send fewer at the same time.",
+                retry_after=RETRY_AFTER,
+            )
+        self.waiting += 1
+        try:
+            yield
+        finally:
+            self.waiting -= 1
 
 
 class RequestPool:
@@ -101,7 +142,19 @@ class RequestPool:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(WAIT_TIMEOUT), share.turn:
-                return await loop.run_in_executor(self._thread, function)
+                return await loop.run_in_executor(self._thread, share.timed, function)
+        except TimeoutError as error:
+            raise _busy() from error
+
+    async def rest(self, share: RequestShare) -> None:
+        """Wait until the thread may parse the next large request of an attempt.
+
+        Raises:
+            Refused: 503 when that takes too long.
+        """
+        try:
+            async with asyncio.timeout(WAIT_TIMEOUT), share.turn:
+                await asyncio.sleep(share.rested - time.monotonic())
         except TimeoutError as error:
             raise _busy() from error
 
@@ -134,10 +187,11 @@ class RequestPool:
     async def _wait(self, share: RequestShare, size: int) -> None:
         """Wait until a request fits."""
         try:
-            async with asyncio.timeout(WAIT_TIMEOUT):
-                while not self._fits(share, size):
-                    self._released.clear()
-                    await self._released.wait()
+            with share.queued():
+                async with asyncio.timeout(WAIT_TIMEOUT):
+                    while not self._fits(share, size):
+                        self._released.clear()
+                        await self._released.wait()
         except TimeoutError as error:
             raise _busy() from error
 
@@ -165,6 +219,8 @@ class HeldRequest:
     async def parse(self, function: Callable[[bytes], T]) -> T:
         """Return the result of a function of the body, which is removed."""
         body, self.body = self.body, b""
+        if self._size > INLINE_BYTES:
+            await self._pool.rest(self._share)
         return await self.run(partial(function, body))
 
     async def run(self, function: Callable[[], T]) -> T:
