@@ -57,9 +57,17 @@ def test_a_refusal_is_not_retried() -> None:
 
 @pytest.mark.parametrize(
     ("error", "times"),
-    [(StoreUnreachable("away"), 3), (QueryFailed("cut", NO_CODE), 3), (QueryFailed("bad", 60), 1)],
+    [
+        (StoreUnreachable("away"), 3),
+        (QueryFailed("cut", NO_CODE), 3),
+        (QueryFailed("Cannot create pipe", 298), 3),
+        (QueryFailed("Cannot open file, errno: 24, strerror: Too many open files", 76), 3),
+        (QueryFailed("bad", 60), 1),
+    ],
 )
-def test_only_an_unreachable_store_is_retried(error: Exception, times: int) -> None:
+def test_only_a_store_that_is_away_or_lacks_something_is_retried(
+    error: Exception, times: int
+) -> None:
     calls: list[int] = []
 
     def request() -> int:

@@ -20,14 +20,16 @@ from ltrain_train.gateway import (
 
 T = TypeVar("T")
 
-STORE_TIMEOUT = 60.0
-"""Maximum seconds of an outage of the store."""
 RETRY_PAUSE = 0.5
+LACKS = {202: "queries", 243: "space", 298: "files", 439: "threads"}
+"""ClickHouse's codes of errors of a server that lacks something at the moment."""
+SYSTEM_LACKS = ("errno: 24", "errno: 28")
+"""The same in an error of another code: the system refuses a file, or space."""
 
 _logger = logging.getLogger("ltrain.loop")
 
 
-def retry_store(request: Callable[[], T], timeout: float = STORE_TIMEOUT) -> T:
+def retry_store(request: Callable[[], T], timeout: float = OUTAGE_TIMEOUT) -> T:
     """Call `request`, which only reads, until the store answers.
 
     Raises:
@@ -68,11 +70,12 @@ def _retry(
 
 
 def store_is_away(error: BaseException) -> bool:
-    """Return whether an error is one of a store that does not answer."""
-    # an error without ClickHouse's error code is one of the connection, not of the query
-    return isinstance(error, StoreUnreachable) or (
-        isinstance(error, QueryFailed) and error.code == NO_CODE
-    )
+    """Return whether an error is one of a store that does not answer, or lacks resources."""
+    if isinstance(error, QueryFailed):
+        # an error without ClickHouse's error code is one of the connection, not of the query
+        lacks = error.code in LACKS or any(each in str(error) for each in SYSTEM_LACKS)
+        return error.code == NO_CODE or lacks
+    return isinstance(error, StoreUnreachable)
 
 
 def _gateway_is_away(error: BaseException) -> bool:
