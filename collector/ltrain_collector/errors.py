@@ -33,6 +33,10 @@ class StoreUnusable(LtrainError, OSError):
     """A folder that cannot be created, read or written."""
 
 
+class TooFewDescriptors(LtrainError, OSError):
+    """A process that may open too few files for a store."""
+
+
 class StoreDamaged(StoreUnusable):
     """A store whose files are missing or changed."""
 

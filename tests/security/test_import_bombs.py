@@ -110,6 +110,25 @@ def test_a_file_that_is_a_bomb_is_not_read_on(
     assert time.process_time() - began < 30
 
 
+def test_gigabytes_of_zeros_end_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "zeros.bin"
+    with path.open("wb") as file:
+        file.truncate(3 << 30)
+    code, report, peak = import_files(path, tmp_path / "store")
+    assert (code, report["stored"], report["unreadable"]) == (1, 0, 1)
+    assert "it is neither OTLP in JSON nor protobuf" in str(report["where_unreadable"])
+    assert peak < PEAK
+
+
+def test_blank_lines_without_end_are_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "blank.jsonl"
+    path.write_bytes(GOOD + b"\n" * (64 * MIB) + GOOD)
+    began = time.process_time()
+    [fault] = faults(path)
+    assert "blank lines; the rest is not read" in fault
+    assert time.process_time() - began < 10
+
+
 def test_json_that_is_nested_deeply_is_a_fault(tmp_path: Path) -> None:
     nested = b'{"arrayValue":{"values":[' * 450 + b"]}}" * 450
     attribute = b'"attributes":[{"key":"a","value":' + nested + b"}],"

@@ -1,6 +1,7 @@
 """A connection cannot block others with its headers, nor take the engine's descriptors."""
 
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 import grpc
 import pytest
 from tests.fake_vllm import FakeVllm
+from tests.fork_server import LTRAIN
 from tests.http_requests import ask, health
 from tests.security.servers import Up, collector, gateway
 
@@ -196,3 +198,17 @@ class _Client:
 
     def __exit__(self, *error: object) -> None:
         self._socket.close()
+
+
+@pytest.mark.parametrize("limit", [40, 127])
+@pytest.mark.parametrize("argv", [("up", "--dir"), ("store", "migrate", "--store")])
+def test_too_few_descriptors_are_reported_before_a_store_is_made(
+    tmp_path: Path, limit: int, argv: tuple[str, ...]
+) -> None:
+    where = tmp_path / "store" if argv[0] == "up" else f"chdb://{tmp_path}/store"
+    command = ("sh", "-c", f'ulimit -n {limit}; exec "$@"', "sh", LTRAIN, *argv, where)
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"ltrain: This process may have {limit} files open, and a store")
+    assert "`ulimit -n 8192`" in " ".join(done.stderr.split())
+    assert not (tmp_path / "store").exists()

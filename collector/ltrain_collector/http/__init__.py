@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ltrain_collector.http.budget import MAX_REQUEST_BYTES, MemoryBudget, RequestBuffer
     from ltrain_collector.http.connection import MAX_HEAD_BYTES
     from ltrain_collector.http.decompression import Zlib, inflate, too_large
-    from ltrain_collector.http.descriptors import Descriptors
+    from ltrain_collector.http.descriptors import Descriptors, require_descriptors
     from ltrain_collector.http.listeners import (
         Tls,
         bind_port,

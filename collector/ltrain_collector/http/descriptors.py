@@ -9,8 +9,13 @@ import resource
 from dataclasses import dataclass
 from typing import Self
 
+from ltrain_collector.errors import TooFewDescriptors
+
 MAX_DESCRIPTORS = 1 << 20
 """Descriptors to request; some systems allow a thousand million."""
+
+MIN_DESCRIPTORS = 256
+"""Limit of descriptors without which no store is opened: an idle engine has a hundred open."""
 
 RESERVE = 8192
 """Descriptors for the engine: files of parts and the pipelines of eight queries. With a low limit,
@@ -47,6 +52,22 @@ class Descriptors:
     def answered(self) -> int:
         """Connections with a descriptor below this number get an error response."""
         return self.limit - self.reserve * 3 // 4
+
+
+def require_descriptors() -> None:
+    """Raise the limit of descriptors, and check that it is enough to open a store.
+
+    Raises:
+        TooFewDescriptors: it is below `MIN_DESCRIPTORS`.
+    """
+    raise_limit()
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < MIN_DESCRIPTORS:
+        raise TooFewDescriptors(
+            f"This process may have {soft} files open, and a store needs at least "
+            f"{MIN_DESCRIPTORS}. Raise the limit of its shell or service, e.g. with `ulimit -n "
+            "8192`."
+        )
 
 
 def raise_limit() -> None:

@@ -32,6 +32,7 @@ from ltrain_collector.http import (
     check_tls,
     listener_address,
     local_url,
+    require_descriptors,
     server_config,
     url_host,
 )
@@ -167,7 +168,9 @@ def serve(
         PortTaken: another process listens on a port.
         StoreInUse: another process has the folder open.
         StoreUnusable: the folder cannot be used.
+        TooFewDescriptors: this process may open too few files.
     """
+    require_descriptors()
     roles = RoleLimits.from_environment()
     budgets = Budgets.from_environment(directory.absolute())
     refusals = RefusalCounts()

@@ -19,6 +19,7 @@ import adbc_driver_manager
 import pyarrow as pa
 
 from ltrain_collector.errors import RESTORE_HINT, QueryFailed, code_of
+from ltrain_collector.http import require_descriptors
 from ltrain_collector.store import folder
 from ltrain_collector.store.formats import stream_result
 from ltrain_instrument.errors import LtrainError
@@ -76,7 +77,9 @@ class Engine:
         Raises:
             StoreInUse: another process has it open, or this process has another folder open.
             StoreUnusable: it cannot be created, read or written.
+            TooFewDescriptors: this process may open too few files.
         """
+        require_descriptors()
         folder.check_folder(directory)
         allowed = {"backups.allowed_path": directory / BACKUPS}
         options = "&".join(f"{name}={value}" for name, value in (ENGINE_OPTIONS | allowed).items())

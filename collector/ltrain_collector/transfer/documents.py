@@ -29,6 +29,9 @@ MAX_SKIPPED_BYTES = 1 << 30
 
 STEP_BYTES = 1 << 20
 
+MAX_BLANKS = 1 << 20
+"""Blank lines, or messages without content, in a row after which the rest is not read."""
+
 MIN_BOMB_BYTES, MAX_RATIO = 1 << 30, 250
 """A file is refused once it has decompressed to more than this and to that many times its size:
 agents' telemetry compresses to a tenth, repetitions of one span to a hundredth."""
@@ -115,14 +118,20 @@ class _DecompressingReader(RawIOBase):
 
 def _json_documents(path: Path, file: BufferedIOBase) -> Iterator[Document]:
     text = bytearray()
-    depth, began = 0, 1
+    depth, began, blank = 0, 1, 0
     for number, line in enumerate(iter(lambda: file.readline(MAX_DOCUMENT_BYTES), b""), 1):
         if text and DOCUMENT_START.match(line):
             yield Document(f"{path}:{began}", fault="it is truncated")
             text, depth = bytearray(), 0
         if not text:
             if not line.strip():
+                blank += 1
+                if blank > MAX_BLANKS:
+                    why = f"it follows {MAX_BLANKS} blank lines; the rest is not read"
+                    yield Document(f"{path}:{number}", fault=why)
+                    return
                 continue
+            blank = 0
             began = number
             if line[-2:-1] == b"}" and (parsed := _parse_line(line)) is not None:
                 yield from _split_list(f"{path}:{number}", parsed)  # the usual case: one line
@@ -186,11 +195,12 @@ def _split_list(place: str, value: Any) -> Iterator[Document]:
 
 
 def _protobuf_documents(path: Path, file: BufferedIOBase) -> Iterator[Document]:
-    at = 0
+    at = blank = 0
     while head := file.read(4):
         size = int.from_bytes(head, "big")
+        blank = 0 if size else blank + 1
         place = f"{path}, byte {at}"
-        if len(head) < 4 or size > MAX_DOCUMENT_BYTES:
+        if len(head) < 4 or size > MAX_DOCUMENT_BYTES or blank > MAX_BLANKS:
             why = "it is truncated" if len(head) < 4 else "it is neither OTLP in JSON nor protobuf"
             if MAX_DOCUMENT_BYTES < size < MAX_DOCUMENT_BYTES << 3:
                 why += f", or a message is longer than {MAX_DOCUMENT_BYTES >> 20} MiB"
