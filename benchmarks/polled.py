@@ -20,8 +20,8 @@ from ltrain_collector.store import Store
 
 REQUESTS, SPANS, CLIENTS = 480, 512, 16
 RUNS = 5
-INTERVAL, PAUSE = 3, 40
-"""Seconds between the requests of a page, and their least multiple of its time, as in `ui.js`."""
+INTERVAL, PAUSE, MAX_PAUSE = 3, 40, 30
+"""Seconds between the requests of a page, or its time so often, and at most so many: `ui.js`."""
 MAX_LOSS = 0.05
 PAGE = "/runs/bench"
 
@@ -42,7 +42,7 @@ def polled(sql: str, home: Path) -> Iterator[list[float]]:
                 began = time.monotonic()
                 response = client.get(PAGE, headers={"If-None-Match": tag})
                 seconds.append(time.monotonic() - began)
-                pause = max(INTERVAL, PAUSE * seconds[-1])
+                pause = min(MAX_PAUSE, max(INTERVAL, PAUSE * seconds[-1]))
                 tag = response.headers.get("etag", "")
                 if response.status_code not in (200, 304):
                     sys.exit(f"{PAGE} failed: {response.text}")

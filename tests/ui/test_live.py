@@ -105,6 +105,14 @@ def test_the_page_of_a_run_follows_it_and_keeps_focus_and_scroll(page: Page, liv
     expect(page.locator("main[data-live]")).to_have_count(0)
 
 
+def test_a_slow_page_is_refreshed_less_often_but_within_half_a_minute(page: Page) -> None:
+    page.goto("/")
+    pauses = page.evaluate(
+        "import('/static/ui.js').then((ui) => [10, 200, 2000, 60000].map(ui.pauseAfter))"
+    )
+    assert pauses == [3000, 8000, 30_000, 30_000]
+
+
 def test_a_run_that_has_not_changed_is_not_rendered(page: Page, live: Live) -> None:
     first = page.request.get("/runs/demo")
     tag = {"If-None-Match": first.headers["etag"]}

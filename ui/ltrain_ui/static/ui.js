@@ -17,6 +17,8 @@ document.addEventListener("keydown", (event) => {
 // A page that changes is requested again. Elements that stay keep focus, scroll and open state.
 const INTERVAL = 3000; // milliseconds
 const PAUSE = 40; // A page that took long to make is requested again after this many times as long.
+const MAX_PAUSE = 30000; // milliseconds
+export const pauseAfter = (took) => Math.min(MAX_PAUSE, Math.max(INTERVAL, PAUSE * took));
 const key = (node) => (node.nodeName === "TR" ? node.querySelector("a[href]")?.getAttribute("href") : undefined);
 
 /** Make a node equal to another one of the same name, with as few new nodes as possible. */
@@ -78,7 +80,7 @@ async function refresh() {
   } finally {
     busy = false;
   }
-  timer = setTimeout(refresh, Math.max(INTERVAL, PAUSE * (performance.now() - began)));
+  timer = setTimeout(refresh, pauseAfter(performance.now() - began));
 }
 
 let busy = false;
