@@ -1,6 +1,10 @@
-"""OTLP over HTTP to durable rows: spans per CPU second of `ltrain up`, seconds per answer."""
+"""OTLP over HTTP to durable rows: spans per CPU second of `ltrain up`, seconds per answer.
+
+The large requests are also sent with a key that is bound to their run, whose records are checked.
+"""
 
 import json
+import os
 import re
 import struct
 import subprocess
@@ -16,12 +20,17 @@ from statistics import median
 from benchmarks.support.process_cost import cpu_seconds, idle_cpu_seconds
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from ltrain_collector.access import sign_bound, store_secret
 from ltrain_collector.signals import encode_traces
 from ltrain_collector.store import Store
+from ltrain_instrument.identity import Identity
+from ltrain_instrument.settings import BOUND_LIMITS
 
 AGENTS = Path(__file__).parent / "agents"
 LTRAIN = Path(sys.executable).with_name("ltrain")
 RUNS = 3
+MAX_BOUND = 1.15
+"""The bar of the CPU seconds with a bound key, as a multiple of those without a key."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +64,7 @@ def collector(folder: Path) -> Iterator[tuple[int, str, str]]:
         [*("taskset", "-c", "0"), str(LTRAIN), "up", "--dir", str(folder), *ports],
         stdout=subprocess.PIPE,
         text=True,
+        env={**os.environ, BOUND_LIMITS.name: "minute=0,records=0"},
     )
     assert process.stdout is not None
     ready = process.stdout.readline()
@@ -69,23 +79,28 @@ def collector(folder: Path) -> Iterator[tuple[int, str, str]]:
         process.wait()
 
 
-def run(load: Load, place: Path, pause: float) -> tuple[float, float, float]:
+def run(load: Load, place: Path, pause: float, bound: bool = False) -> tuple[float, float, float]:
     """Send a load; return CPU seconds of the server and of its HTTP, and the median latency.
+
+    Args:
+        bound: whether the requests have a key that is bound to their run.
 
     The store stays until all runs have ended: in the first minutes after the removal of thousands
     of files, ext4 takes several times as long to create one.
     """
     file = place / f"{load.name}.bin"
-    with collector(Path(tempfile.mkdtemp(dir=place)) / "store") as (pid, otlp, sql):
+    store = Path(tempfile.mkdtemp(dir=place)) / "store"
+    with collector(store) as (pid, otlp, sql):
+        key = [sign_bound(store_secret(store), Identity(run="bench"), 3600)] if bound else []
         process, loop = f"/proc/{pid}", f"/proc/{pid}/task/{pid}"
         before, before_loop = idle_cpu_seconds(process), cpu_seconds(loop)
-        client = (sys.executable, AGENTS / "exporting.py", otlp, file, load.clients, pause)
+        client = (sys.executable, AGENTS / "exporting.py", otlp, file, load.clients, pause, *key)
         command = ["taskset", "-c", "1", *map(str, client)]
         latencies = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
         seconds = idle_cpu_seconds(process) - before
         in_loop = cpu_seconds(loop) - before_loop
-        with Store.open(sql) as store:
-            [rows] = store.query("SELECT count() AS rows FROM otel.spans")["rows"].to_list()
+        with Store.open(sql) as opened:
+            [rows] = opened.query("SELECT count() AS rows FROM otel.spans")["rows"].to_list()
     if rows != load.requests * load.spans:
         raise SystemExit(f"{load.requests * load.spans} spans were sent and {rows} are stored")
     return seconds, in_loop, median(latencies)
@@ -113,6 +128,9 @@ def main() -> None:
             talking = [sys.executable, str(AGENTS / "talking.py"), str(file), *size]
             subprocess.run(talking, check=True)
             runs = [run(load, place, 0) for _ in range(RUNS)]
+            if load is LOADS[0]:
+                bound = median(run(load, place, 0, bound=True)[0] for _ in range(RUNS))
+                times = bound / median(each[0] for each in runs)
             seconds, in_loop, _ = (median(each) for each in zip(*runs, strict=True))
             _, _, latency = run(load, place, load.pause())
             spans = load.requests * load.spans
@@ -127,6 +145,17 @@ def main() -> None:
                 "p50_at_spans_a_second": load.minimum // 2,
             }
             print(json.dumps(result), flush=True)
+    print(
+        json.dumps(
+            {
+                "name": "ingest-bound",
+                "value": round(times, 3),
+                "unit": f"times the CPU of requests without a key (bar {MAX_BOUND})",
+                "peer": None,
+                "ratio": None,
+            }
+        )
+    )
     bars = ", ".join(f"{load.name} at least {load.minimum}" for load in LOADS)
     print(
         json.dumps(

@@ -1,4 +1,6 @@
-"""Send the requests of `talking.py` from several clients: `exporting.py URL FILE CLIENTS PAUSE`.
+"""Send the requests of `talking.py` from several clients.
+
+`exporting.py URL FILE CLIENTS PAUSE [KEY]`: with a key, it is that of every request.
 
 Each client sends its next request PAUSE seconds after the start of the previous one, or when that
 is answered. Prints the seconds from first attempt to answer of each request, as JSON.
@@ -27,7 +29,13 @@ def read_requests(file: Path) -> deque[bytes]:
     return bodies
 
 
-def export(address: str, queue: deque[bytes], pause: float, durations: list[float]) -> None:
+def export(
+    address: str,
+    queue: deque[bytes],
+    pause: float,
+    durations: list[float],
+    headers: dict[str, str],
+) -> None:
     connection = HTTPConnection(address)
     start = time.perf_counter() - pause * random.random()
     while True:
@@ -38,7 +46,7 @@ def export(address: str, queue: deque[bytes], pause: float, durations: list[floa
             return
         start = time.perf_counter()
         while True:
-            connection.request("POST", "/v1/traces", body, PROTOBUF)
+            connection.request("POST", "/v1/traces", body, headers)
             answer = connection.getresponse()
             content = answer.read()
             if answer.status not in RETRIED:
@@ -50,11 +58,12 @@ def export(address: str, queue: deque[bytes], pause: float, durations: list[floa
 
 
 def main() -> None:
-    url, file, clients, pause = sys.argv[1:]
+    url, file, clients, pause, *key = sys.argv[1:]
+    headers = PROTOBUF | ({"Authorization": f"Bearer {key[0]}"} if key else {})
     queue, durations = read_requests(Path(file)), list[float]()
     address = urlsplit(url).netloc
     threads = [
-        threading.Thread(target=export, args=(address, queue, float(pause), durations))
+        threading.Thread(target=export, args=(address, queue, float(pause), durations, headers))
         for _ in range(int(clients))
     ]
     for thread in threads:

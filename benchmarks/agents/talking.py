@@ -83,7 +83,6 @@ def _rollout(chance: random.Random) -> dict[str, Value]:
         "ltrain.rollout.id": f"{chance.getrandbits(64):016x}",
         "ltrain.attempt.id": 1,
         "ltrain.task.id": f"task-{chance.randrange(20_000):05}",
-        "ltrain.policy.version": chance.randrange(100),
     }
 
 
