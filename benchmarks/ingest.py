@@ -82,11 +82,11 @@ def collector(folder: Path) -> Iterator[tuple[int, str, str]]:
 def run(load: Load, place: Path, pause: float, bound: bool = False) -> tuple[float, float, float]:
     """Send a load; return CPU seconds of the server and of its HTTP, and the median latency.
 
-    Args:
-        bound: whether the requests have a key that is bound to their run.
-
     The store stays until all runs have ended: in the first minutes after the removal of thousands
     of files, ext4 takes several times as long to create one.
+
+    Args:
+        bound: whether the requests have a key that is bound to their run.
     """
     file = place / f"{load.name}.bin"
     store = Path(tempfile.mkdtemp(dir=place)) / "store"

@@ -102,7 +102,7 @@ def test_a_file_that_is_a_bomb_is_not_read_on(
 ) -> None:
     monkeypatch.setattr("ltrain_collector.transfer.documents.MIN_BOMB_BYTES", 8 * MIB)
     path = tmp_path / "bomb.zst"
-    path.write_bytes(zstd.compress(b"{}\n" + b"\n" * (512 * MIB)))
+    path.write_bytes(zstd.compress(b"{}\n" + b" " * (512 * MIB)))
     assert path.stat().st_size < MIB
     began = time.process_time()
     [fault] = faults(path)
