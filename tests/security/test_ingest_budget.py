@@ -73,6 +73,23 @@ def test_a_minute_of_bytes_is_refused_with_the_seconds_to_wait(
     assert health(up.otlp)["traces"]["refused"]["minute"] == 2
 
 
+def test_a_run_shows_what_was_refused(up: Up, request_of: RequestOf) -> None:
+    key = bound(up, run="shown", rollout="refused", attempt=2)
+    for n in range(50, 55):
+        post(up.otlp, wide(request_of, n), **key)
+    sql = (
+        "SELECT RunId, RolloutId, Attempt, Sender, Body FROM otel.logs "
+        "WHERE EventName = 'ltrain.refused' AND RunId = 'shown'"
+    )
+    with Store.open(up.owned) as store:
+        until = time.monotonic() + 30
+        while (found := store.query(sql)).is_empty():
+            assert time.monotonic() < until
+        [(*identity, body)] = found.rows()  # one a minute
+    assert identity == ["shown", "refused", "2", "local"]
+    assert body.startswith("1 request was refused: This key has sent the 3 MiB that it may send")
+
+
 def test_others_are_not_affected(up: Up, request_of: RequestOf) -> None:
     key = bound(up, run="r", rollout="greedy", attempt=1)
     statuses = [post(up.otlp, wide(request_of, n), **key).status for n in range(10, 16)]

@@ -5,6 +5,7 @@
   the seconds after which its request fits.
 * A request that never fits gets 413: one above the size of a request or of a whole minute, and each
   one after all that its key may store.
+* A log record says what the sender of a rollout or a run was refused, at most once a minute.
 * Counts are in memory: they start again with the server.
 """
 
@@ -12,11 +13,13 @@ import threading
 import time
 from collections import OrderedDict
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, inf
 from pathlib import Path
 
-from ltrain_collector.access import TRUSTED_SENDERS, Grant, Shape
-from ltrain_collector.errors import OverBudget, OverMinute, ReservedDisk
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+
+from ltrain_collector.access import COLLECTOR_SERVICE, TRUSTED_SENDERS, Grant, Shape
+from ltrain_collector.errors import OtlpError, OverBudget, OverMinute, ReservedDisk, TooLarge
 from ltrain_collector.http import too_large
 from ltrain_instrument.disk import read_disk
 from ltrain_instrument.settings import BOUND_LIMITS, INGEST_LIMITS, Setting
@@ -202,3 +205,48 @@ class Budgets:
             return Budget(self._others, self._others.total)
         # the key of a run serves all rollouts of the run, however many they are
         return Budget(self._bound, self._bound.total if grant.rollout else 0)
+
+
+EVENT = "ltrain.refused"
+"""The event name of the records."""
+
+LOGGED = (OverBudget, OverMinute, ReservedDisk, TooLarge)
+"""Errors that concern the sender alone."""
+
+LOG_INTERVAL = 60.0
+"""Seconds between two records about one key."""
+
+
+class RefusalLog:
+    """Counts the refused requests of bound keys; used from one event loop."""
+
+    def __init__(self) -> None:
+        self._keys = OrderedDict[str, tuple[float, int]]()
+        """The time of the last record about a key, and its refused requests until now."""
+
+    def add(self, error: OtlpError, grant: Grant | None) -> ExportLogsServiceRequest | None:
+        """Count a refused request; return the record to store, at most one a minute for a key."""
+        if grant is None or not grant.bound or not isinstance(error, LOGGED):
+            return None
+        now = time.monotonic()
+        last, count = self._keys.pop(grant.name, (-inf, 0))
+        is_due = now - last >= LOG_INTERVAL
+        self._keys[grant.name] = (now if is_due else last, count + 1)
+        if len(self._keys) > MAX_KEYS:
+            self._keys.popitem(last=False)
+        return _record(grant, error, count + 1) if is_due else None
+
+
+def _record(grant: Grant, error: OtlpError, count: int) -> ExportLogsServiceRequest:
+    request = ExportLogsServiceRequest()
+    resource = request.resource_logs.add()
+    service = resource.resource.attributes.add(key="service.name")
+    service.value.string_value = COLLECTOR_SERVICE
+    record = resource.scope_logs.add().log_records.add(
+        time_unix_nano=time.time_ns(), event_name=EVENT, severity_text="WARN", severity_number=13
+    )
+    requests = "1 request was" if count == 1 else f"{count} requests were"
+    record.body.string_value = f"{requests} refused: {error}"
+    for name, value in grant.identity.items():
+        record.attributes.add(key=name).value.string_value = value
+    return request

@@ -5,6 +5,7 @@ answered once its rows can be read.
 """
 
 import asyncio
+import logging
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import partial
@@ -18,11 +19,14 @@ from ltrain_collector import schema
 from ltrain_collector.access import Grant
 from ltrain_collector.errors import OtlpError
 from ltrain_collector.http import MAX_REQUEST_BYTES, MemoryBudget, RequestBuffer, inflate
-from ltrain_collector.ingest.budgets import Budget, Budgets
+from ltrain_collector.ingest.budgets import Budget, Budgets, RefusalLog
 from ltrain_collector.ingest.commit import WINDOW, GroupCommit, RecentRequests
 from ltrain_collector.ingest.instruments import IngestInstruments
-from ltrain_collector.signals import METRICS, TABLES, Rows, Signal
+from ltrain_collector.signals import LOGS, METRICS, TABLES, Rows, Signal
 from ltrain_collector.store import Engine
+from ltrain_instrument.errors import LtrainError
+
+logger = logging.getLogger(__name__)
 
 MAX_BODY_BYTES = 64 << 20
 """Bytes of one decompressed request: the most that OpenTelemetry's exporters send."""
@@ -63,6 +67,8 @@ class Intake:
             for table in TABLES
         }
         self._recent_requests = RecentRequests()
+        self._refusals = RefusalLog()
+        self._logging = set[asyncio.Task[None]]()
         self._writers: list[asyncio.Task[None]] = []
         self._decoders = {
             large: ThreadPoolExecutor(1, "ltrain-decode-large" if large else "ltrain-decode")
@@ -116,12 +122,25 @@ class Intake:
         Raises:
             QueryFailed: the engine could not store them.
         """
-        for table, block in METRICS.encode_local(metrics).blocks.items():
-            await asyncio.to_thread(self._insert, table, [block.payload])
+        await self._store_own(METRICS, metrics)
 
-    def count_error(self, signal: Signal, error: OtlpError) -> None:
-        """Count a request that was not stored."""
+    def count_error(self, signal: Signal, error: OtlpError, grant: Grant | None) -> None:
+        """Count a request that was not stored, and store a log record about its sender."""
         self.instruments.refused.add(1, {"signal": signal.name, "reason": error.reason})
+        if record := self._refusals.add(error, grant):
+            task = asyncio.create_task(self._log_refusal(record))
+            self._logging.add(task)
+            task.add_done_callback(self._logging.discard)
+
+    async def _log_refusal(self, record: Message) -> None:
+        try:
+            await self._store_own(LOGS, record)
+        except LtrainError as error:  # the refusal is counted
+            logger.warning("ltrain: the record of a refused request is not stored: %s", error)
+
+    async def _store_own(self, signal: Signal, message: Message) -> None:
+        for table, block in signal.encode_local(message).blocks.items():
+            await asyncio.to_thread(self._insert, table, [block.payload])
 
     async def _commit(self, rows: Rows) -> None:
         commits = [self._commits[table].commit(block) for table, block in rows.blocks.items()]

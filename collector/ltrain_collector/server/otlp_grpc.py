@@ -66,6 +66,7 @@ class GrpcReceiver(grpc.GenericRpcHandler):  # type: ignore[misc]
 
     def _export(self, signal: Signal) -> Callable[[Any, aio.ServicerContext], Awaitable[bytes]]:
         async def export(_: Any, context: aio.ServicerContext) -> bytes:
+            grant = None
             try:
                 self._refuse_page(context)
                 grant = self._grant(context)
@@ -75,7 +76,7 @@ class GrpcReceiver(grpc.GenericRpcHandler):  # type: ignore[misc]
                 await context.abort(CODES[error.code], str(error))
                 raise
             except OtlpError as error:
-                self._intake.count_error(signal, error)
+                self._intake.count_error(signal, error, grant)
                 details = error_status(error).SerializeToString()
                 trailing = (("grpc-status-details-bin", details),)
                 await context.abort(CODES[error.code], str(error), trailing)

@@ -89,7 +89,7 @@ class Receiver:
                 encoding = headers.get("content-encoding", "").strip().lower()
                 answer = await self._intake.ingest(signal, buffer, encoding, as_json, export.grant)
         except OtlpError as error:
-            return self._refusal(signal, error, export.kind)
+            return self._refusal(signal, error, export.kind, export.grant)
         return _message_response(answer, 200, export.kind)
 
     async def _feedback(self, export: "_Export") -> Response:
@@ -104,14 +104,16 @@ class Receiver:
                 buffer.add(to_request(feedback, time.time_ns(), times).SerializeToString())
                 answer = await self._intake.ingest(TRACES, buffer, grant=export.grant)
         except OtlpError as error:
-            return self._refusal(TRACES, error, JSON)
+            return self._refusal(TRACES, error, JSON, export.grant)
         if answer.HasField("partial_success"):
             raise HttpError(403, f"The feedback was not stored: {_reason(answer)}.")
         return Response(json.dumps({"stored": len(feedback)}) + "\n", media_type=JSON)
 
-    def _refusal(self, signal: Signal, error: OtlpError, kind: str) -> Response:
+    def _refusal(
+        self, signal: Signal, error: OtlpError, kind: str, grant: Grant | None
+    ) -> Response:
         """Count a request that is not stored, and return its response."""
-        self._intake.count_error(signal, error)
+        self._intake.count_error(signal, error, grant)
         more = {"retry-after": str(error.retry_after)} if error.retryable else {}
         if isinstance(error, TooSlow):
             more["connection"] = "close"
