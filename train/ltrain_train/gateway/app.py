@@ -263,7 +263,7 @@ class Gateway:
                 "policies": {each.policy: each.version for each in policies.publications},
                 "max_model_len": default.upstream.max_model_len,
                 "in_flight": sum(server.gate.in_flight for server in policies.servers),
-                "recording": self.recording.error or "ok",
+                "recording": self.recording.fault or "ok",
                 "blocked": self.refusals.by_reason(),
             },
             status,

@@ -11,6 +11,7 @@ import struct
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass
+from errno import ENOSPC
 from functools import partial
 from hashlib import sha256
 from http import HTTPStatus
@@ -22,6 +23,8 @@ from opentelemetry.trace import Span
 from starlette.types import Message, Receive, Send
 
 from ltrain_collector.access import AttemptKey
+from ltrain_instrument.disk import read_disk
+from ltrain_instrument.settings import HOME
 from ltrain_instrument.tokens import (
     DONE,
     CallSpan,
@@ -37,6 +40,8 @@ from ltrain_train.gateway.serving.upstream import read_answer, read_error, read_
 
 INLINE_ANSWER_BYTES = 1 << 20
 """Bytes of an answer that the event loop reads itself: about five milliseconds."""
+MIN_FREE = 16 << 20
+"""Bytes with which a disk that was full can be written to again."""
 STREAM_START: Message = {
     "type": "http.response.start",
     "status": 200,
@@ -77,17 +82,25 @@ class Recording:
     """Ends spans and remembers whether the last one was written to the spool."""
 
     def __init__(self) -> None:
-        self.error = ""
-        """Why the last span could not be written; '' if it was."""
+        self._error: OSError | None = None
+        """Why the last span could not be written; None if it was."""
+
+    @property
+    def fault(self) -> str:
+        """Why a span cannot be written, as far as is known; empty if one can."""
+        error = self._error
+        if error is None or (error.errno == ENOSPC and read_disk(HOME.read()).free > MIN_FREE):
+            return ""
+        return str(error)
 
     def end_span(self, end_span: Callable[[], None]) -> bool:
         """End a span and return whether it was written."""
         try:
             end_span()
         except OSError as error:
-            self.error = str(error)
+            self._error = error
             return False
-        self.error = ""
+        self._error = None
         return True
 
     def require_span(self, end_span: Callable[[], None]) -> None:
@@ -95,7 +108,7 @@ class Recording:
         if not self.end_span(end_span):
             raise Refused(
                 HTTPStatus.SERVICE_UNAVAILABLE,
-                f"The gateway cannot record the call, so it sends no response: {self.error}. Free "
+                f"The gateway cannot record the call, so it sends no response: {self._error}. Free "
                 "space on the disk, or start the collector so that the spool empties.",
             )
 
