@@ -63,9 +63,11 @@ def draw(seed: int, count: int) -> list[Fault]:
     for _ in range(count):
         kind = source.choice(("kill", "kill", "stop", "stop", "files", "clock", "damage"))
         own = {"clock": ["wall"], "damage": FILES, "stop": [*PROCESSES]}
-        targets = own.get(kind, SERVICES)
+        target = source.choice(own.get(kind, SERVICES))
+        if kind == "kill" and sum(each.kind == kind and each.target == target for each in faults):
+            kind = "stop"  # a service that ends three times in ten minutes is not started again
         size = source.choice(STEPS if kind == "clock" else SHORT)
-        faults.append(Fault(kind, source.choice(targets), source.choice(PHASES), size))
+        faults.append(Fault(kind, target, source.choice(PHASES), size))
     return faults
 
 
@@ -94,8 +96,8 @@ def every_fault() -> list[Fault]:
     return [
         Fault(kind, target, phase, seconds)
         for kind, seconds in faults
-        for target in (PROCESSES if kind == "stop" else SERVICES)
         for phase in PHASES
+        for target in (PROCESSES if kind == "stop" else SERVICES)
     ]
 
 

@@ -20,6 +20,9 @@ from ltrain_train.gateway import (
 
 T = TypeVar("T")
 
+STORE_TIMEOUT = 300.0
+"""Maximum seconds of an outage of the store: one that the run started is up again in ten, unless it
+ended too often."""
 RETRY_PAUSE = 0.5
 LACKS = {202: "queries", 243: "space", 298: "files", 439: "threads"}
 """ClickHouse's codes of errors of a server that lacks something at the moment."""
@@ -29,7 +32,7 @@ SYSTEM_LACKS = ("errno: 24", "errno: 28")
 _logger = logging.getLogger("ltrain.loop")
 
 
-def retry_store(request: Callable[[], T], timeout: float = OUTAGE_TIMEOUT) -> T:
+def retry_store(request: Callable[[], T], timeout: float = STORE_TIMEOUT) -> T:
     """Call `request`, which only reads, until the store answers.
 
     Raises:
