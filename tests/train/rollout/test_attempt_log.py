@@ -1,5 +1,6 @@
 """Attempt numbers survive a kill of the runner."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,14 @@ def test_only_a_counted_outcome_finishes_a_rollout(tmp_path: Path) -> None:
         [infra] = again.ended(["infra", "never"])
         assert (infra.outcome, infra.reason, infra.task, infra.wave) == ("infra", "why", "t", 3)
         assert (infra.evaluations, infra.spans) == ({"reward": 0.5}, 4)
+
+
+def test_a_reason_may_have_half_a_surrogate_pair(tmp_path: Path) -> None:
+    log = AttemptLog(tmp_path)
+    log.end(replace(result("x", log.begin("x")), reason="\ud800 \u2028 \n why"))
+    for each in (log, AttemptLog(tmp_path)):
+        [ended] = each.ended(["x"])
+        assert ended.reason == "? \u2028 \n why"
 
 
 def test_an_attempt_that_was_cut_off_takes_the_place_of_one_that_ended(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def end_of(result: RolloutResult) -> EndedRollout:
         task=str(identity.task),
         wave=identity.wave or 0,
         outcome=result.outcome.value,
-        reason=result.reason,
+        reason=result.reason.encode(errors="replace").decode(),  # it may have half a surrogate pair
         evaluations=result.rewards,
         spans=result.spans,
     )
