@@ -250,6 +250,7 @@ def test_another_key_gets_results_despite_endless_queries(patient: Keyed) -> Non
     assert patient.ask("one", "SELECT 1").text == "1\n"
 
 
+@pytest.mark.nightly
 def test_ingest_goes_before_queries_that_hold_all_memory(patient: Keyed) -> None:
     """Three queries, each within its limit, hold 3.9 of the engine's 4 GiB."""
     sql = (
@@ -257,13 +258,17 @@ def test_ingest_goes_before_queries_that_hold_all_memory(patient: Keyed) -> None
         "FROM numbers(9000000000)) AS b CROSS JOIN (SELECT arrayMap(i -> i, range({})) AS x) AS a"
     )
     sizes = {"one": 499_000_000, "two": 498_000_000, "three": 40_000_000}
-    headers = {"Authorization": f"Bearer {patient.keys['ingest']}"}
+    headers = {
+        "Authorization": f"Bearer {patient.keys['ingest']}",
+        "Content-Type": "application/x-protobuf",
+    }
     with ThreadPoolExecutor(len(sizes)) as pool:
         queries = [pool.submit(patient.ask, key, sql.format(n)) for key, n in sizes.items()]
-        number, until = 2, time.monotonic() + 120
+        number, until = 2, time.monotonic() + 300
         while not any(each.done() for each in queries):
             assert time.monotonic() < until
-            answer = http_requests.post(patient.up.otlp, wide_spans(number), **headers)
+            body, path = wide_spans(number), "/v1/traces"
+            answer = http_requests.ask(patient.up.otlp, "POST", path, body, headers, timeout=120)
             assert answer.status == 200, answer.text
             number += 1
         ended = next(each.result() for each in queries if each.done())
