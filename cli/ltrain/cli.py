@@ -1,5 +1,6 @@
 """The `ltrain` command, with the commands of every package."""
 
+import errno
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -172,13 +173,30 @@ TRAINING = ("demo", "dpo", "run", "sft")
 """Commands that need the extra `train`, whichever module is missed first."""
 
 
+MORE_FILES = "Raise the limit with `ulimit -n 65536`"
+REMEDIES = {
+    errno.EMFILE: MORE_FILES,
+    errno.ENFILE: MORE_FILES,
+    errno.ENOSPC: "Free some space",
+    errno.EDQUOT: "Free some space",
+}
+"""What helps where the system refuses a file or space, by its error."""
+
+
 def main() -> None:
-    """Run the command line; an `LtrainError` prints one message and exits with status 1."""
+    """Run the command line; an `LtrainError`, or a lack of files or space, is one message."""
     try:
         app()
     except LtrainError as error:
         message = str(error)
         typer.echo(f"ltrain: {visible(message) if sys.stderr.isatty() else message}", err=True)
+        sys.exit(1)
+    except OSError as error:
+        if error.errno not in REMEDIES:
+            raise
+        what = str(error.strerror) + (f": '{error.filename}'" if error.filename else "")
+        remedy = f"{REMEDIES[error.errno]}, and run the same command again."
+        typer.echo(f"ltrain: {what}. {remedy}", err=True)
         sys.exit(1)
     except ModuleNotFoundError as error:
         if error.name not in EXTRAS:

@@ -45,24 +45,25 @@ class Fault:
 
     kind: str
     """`kill`, `stop` (for some seconds), `files` (no further one can be opened for some seconds),
-    `clock` (a step of it), or `damage` (the run is killed, and a byte of a file exchanged)."""
+    `clock` (a step of it), `damage` (the run is killed, and a byte of a file exchanged), or `full`
+    (the disk of the home has no room for some seconds)."""
     target: str
-    """The process or the file."""
+    """The process, the file or the disk."""
     phase: str
     seconds: float
     """The length; of a step of the clock, its size."""
 
     @property
     def may_end_run(self) -> bool:
-        return self.kind == "damage" or (self.kind, self.target) in ENDING
+        return self.kind in ("damage", "full") or (self.kind, self.target) in ENDING
 
 
 def draw(seed: int, count: int) -> list[Fault]:
     """Return the faults of a seed."""
     source, faults = random.Random(seed), list[Fault]()
     for _ in range(count):
-        kind = source.choice(("kill", "kill", "stop", "stop", "files", "clock", "damage"))
-        own = {"clock": ["wall"], "damage": FILES, "stop": [*PROCESSES]}
+        kind = source.choice(("kill", "kill", "stop", "stop", "files", "clock", "damage", "full"))
+        own = {"clock": ["wall"], "damage": FILES, "stop": [*PROCESSES], "full": ["home"]}
         target = source.choice(own.get(kind, SERVICES))
         if kind == "kill" and sum(each.kind == kind and each.target == target for each in faults):
             kind = "stop"  # a service that ends three times in ten minutes is not started again
@@ -128,6 +129,9 @@ def do(fault: Fault, project: Project, run: Run, clock: Clock) -> None:
     """Do a fault; return when its length is over."""
     if fault.kind == "clock":
         clock.step(int(fault.seconds))
+    elif fault.kind == "full":
+        with _full(project.file("ballast")):
+            time.sleep(fault.seconds)
     elif fault.kind == "damage":
         run.process.kill()
         run.process.wait()
@@ -170,6 +174,18 @@ def _without_files(process: psutil.Process) -> Iterator[None]:
         yield
     finally:
         process.rlimit(resource.RLIMIT_NOFILE, before)
+
+
+@contextmanager
+def _full(ballast: Path) -> Iterator[None]:
+    """Leave no room on the disk of a file in the block."""
+    try:
+        with suppress(OSError), ballast.open("wb", buffering=0) as file:
+            while file.write(bytes(1 << 16)):
+                pass
+        yield
+    finally:
+        ballast.unlink()
 
 
 def _damage(path: Path) -> None:

@@ -9,7 +9,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -321,6 +322,29 @@ class Project:
         assert done.returncode == 0, done.stderr
         rows: list[dict[str, Any]] = json.loads(done.stdout)
         return rows
+
+
+@contextmanager
+def mounted(project: Project, folder: Path, size: int) -> Iterator[None]:
+    """Give a project a disk of `size` MiB for a folder, in a namespace of its own."""
+    folder.mkdir(parents=True)
+    mount = f"mount -t tmpfs -o size={size}m none {folder} && echo mounted && exec sleep 7200"
+    if not shutil.which("unshare"):
+        raise RuntimeError("This test needs unshare and nsenter, of Debian's util-linux.")
+    with subprocess.Popen(
+        ["unshare", "--map-root-user", "--mount", "sh", "-c", mount],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as keeper:
+        try:
+            assert keeper.stdout is not None
+            assert keeper.stdout.readline() == "mounted\n"
+            inside = ("--user", "--mount", "--preserve-credentials", "--wd=/")
+            project.within = ("nsenter", "--target", str(keeper.pid), *inside)
+            project.root = Path(f"/proc/{keeper.pid}/root")
+            yield
+        finally:
+            keeper.kill()
 
 
 def interrupt(run: Run) -> None:

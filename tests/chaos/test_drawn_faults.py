@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 from tests.chaos import drawn
-from tests.chaos.driver import Project
+from tests.chaos.driver import Project, mounted
 
+DISK = 256
+"""MiB of the disk of the home, which a fault fills."""
 FAULTS = 10
 """Faults of one run, each in a wave of its own."""
 NIGHTLY = pytest.mark.nightly
@@ -22,10 +24,11 @@ EVERY = drawn.every_fault()
 def project(tmp_path: Path, temporary: Path, model: Path) -> Iterator[Project]:
     made = Project(tmp_path / "chaos", FAULTS + 1, temporary)
     made.prepare(model)
-    try:
-        yield made
-    finally:
-        made.close()
+    with mounted(made, made.home, DISK):
+        try:
+            yield made
+        finally:
+            made.close()
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -3,8 +3,6 @@
 Loop, store, gateway, runner and learner are real; vLLM is a fake on a unix socket.
 """
 
-import shutil
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from ipaddress import ip_address
@@ -13,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.chaos import driver
+from tests.chaos.driver import Project, mounted
 
 
 @pytest.fixture
@@ -139,27 +138,10 @@ def test_the_same_command_finishes_a_run_that_ended_in_any_way(
 
 
 @pytest.fixture
-def small_disk(project: Any) -> Iterator[Any]:
-    """Yield the project with a disk of 16 MiB for its checkpoints, in a namespace of its own."""
-    folder = project.home / "runs"
-    folder.mkdir(parents=True)
-    mount = f"mount -t tmpfs -o size=16m none {folder} && echo mounted && exec sleep 3600"
-    if not shutil.which("unshare"):
-        raise RuntimeError("This test needs unshare and nsenter, of Debian's util-linux.")
-    with subprocess.Popen(
-        ["unshare", "--map-root-user", "--mount", "sh", "-c", mount],
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as keeper:
-        try:
-            assert keeper.stdout is not None
-            assert keeper.stdout.readline() == "mounted\n"
-            inside = ("--user", "--mount", "--preserve-credentials", "--wd=/")
-            project.within = ("nsenter", "--target", str(keeper.pid), *inside)
-            project.root = Path(f"/proc/{keeper.pid}/root")
-            yield project
-        finally:
-            keeper.kill()
+def small_disk(project: Project) -> Iterator[Project]:
+    """Yield the project with a disk of 16 MiB for its checkpoints."""
+    with mounted(project, project.home / "runs", 16):
+        yield project
 
 
 @pytest.mark.nightly

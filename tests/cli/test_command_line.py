@@ -1,5 +1,6 @@
 """The `ltrain` command run as from a user's shell."""
 
+import errno
 import json
 import os
 import re
@@ -16,6 +17,7 @@ from tests.fork_server import ltrain_command
 from typer.core import TyperGroup
 from typer.testing import CliRunner
 
+from ltrain import cli
 from ltrain.cli import app
 from ltrain_instrument.installation import install_command
 from ltrain_transforms.recipe import Rollout
@@ -175,3 +177,26 @@ def test_a_missing_extra_is_named(tmp_path: Path) -> None:
         "ltrain: This command needs the extra `collect`: polars is not installed. "
         f"Install it with: {install_command('collect')}\n",
     )
+
+
+@pytest.mark.parametrize(
+    ("number", "sentence"),
+    [
+        (
+            errno.EMFILE,
+            "ltrain: Too many open files: 'log'. Raise the limit with `ulimit -n 65536`, ",
+        ),
+        (errno.ENOSPC, "ltrain: No space left on device: 'log'. Free some space, and run the same"),
+    ],
+)
+def test_a_lack_of_files_or_space_is_one_message(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], number: int, sentence: str
+) -> None:
+    def app() -> None:
+        raise OSError(number, os.strerror(number), "log")
+
+    monkeypatch.setattr(cli, "app", app)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 1
+    assert capsys.readouterr().err.startswith(sentence)
