@@ -180,7 +180,7 @@ REMEDIES = {
     errno.ENOSPC: "Free some space",
     errno.EDQUOT: "Free some space",
 }
-"""What helps where the system refuses a file or space, by its error."""
+"""The remedy by the error of a system that refuses a file or space."""
 
 
 def main() -> None:

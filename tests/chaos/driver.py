@@ -326,7 +326,7 @@ class Project:
 
 @contextmanager
 def mounted(project: Project, folder: Path, size: int) -> Iterator[None]:
-    """Give a project a disk of `size` MiB for a folder, in a namespace of its own."""
+    """Mount a disk of `size` MiB at a folder of a project, in a namespace of its own."""
     folder.mkdir(parents=True)
     mount = f"mount -t tmpfs -o size={size}m none {folder} && echo mounted && exec sleep 7200"
     if not shutil.which("unshare"):
