@@ -225,8 +225,13 @@ def test_a_failing_gateway_is_not_the_agents_error(runner: Start, task: Make, ou
 
 
 def test_an_outage_costs_one_try_however_long_the_policy_server_loads(
-    runner: Start, task: Make, outside: Any, caplog: pytest.LogCaptureFixture
+    runner: Start,
+    task: Make,
+    outside: Any,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("ltrain_train.rollout.attempt_limits.GATEWAY_POLL", 3.0)
     started = runner("plain:needs_openai")
     outside.refuse_calls = 2
     outside.on_refusal = lambda: setattr(outside, "status", "waiting")

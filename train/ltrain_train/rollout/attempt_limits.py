@@ -87,6 +87,10 @@ class GatewayWatch:
             )
         return self._ready
 
+    def expire(self) -> None:
+        """Forget the last answer: an outage may have begun since."""
+        self._ready_checked = float("-inf")
+
     def overdue(self, attempts: Iterable[Attempt]) -> set[str]:
         """Return the execution ids of the attempts that exceeded a limit."""
         now, limits = time.monotonic(), self._limits

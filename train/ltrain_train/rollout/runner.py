@@ -242,6 +242,8 @@ class Runner(ExitStack):
                 for event in self._next_events():
                     if not isinstance(event, tuple):
                         self._add_closed(event, wave_end, add)
+                        if isinstance(event, ClosedAttempt) and event.next_try is not None:
+                            watch.expire()  # an outage costs a rollout one try at most
                     elif (running := in_flight.get(event[0].id)) is not None:
                         ended = self._limits.excuse(*event)
                         attempts = rollouts.attempts(running.rollout)
