@@ -73,6 +73,8 @@ class Server:
 
     port: int = 0
     requests: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
+    retry_after: str = ""
+    """The header of every answer, if there is one."""
     _http: ThreadingHTTPServer | None = None
     _connections: list[socket.socket] = field(default_factory=list)
 
@@ -99,6 +101,8 @@ class Server:
                 self.send_response(status)
                 self.send_header("Content-Type", kind)
                 self.send_header("Content-Length", str(len(answer)))
+                if server.retry_after:
+                    self.send_header("Retry-After", server.retry_after)
                 self.end_headers()
                 self.wfile.write(answer)
 

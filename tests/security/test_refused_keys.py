@@ -8,7 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from ltrain_instrument.delivery import Authorization, Spool, otlp_client, send_leftover_spans
+from ltrain_instrument.delivery import (
+    Authorization,
+    SendStatus,
+    Spool,
+    otlp_client,
+    send_leftover_spans,
+)
 from ltrain_instrument.delivery.segment import Segment
 from ltrain_instrument.errors import BadSetting
 
@@ -114,7 +120,8 @@ def test_what_an_agent_left_is_never_sent_with_the_key_of_its_runner(
     left.append(b"forged")
     left.release()
     agents = Authorization(lambda: "Bearer expired")
-    assert not send_leftover_spans(tmp_path, collector.url, timeout=2, authorization=agents)
+    result = send_leftover_spans(tmp_path, collector.url, timeout=2, authorization=agents)
+    assert result.status is SendStatus.RETRY
     assert collector.taken == []
     assert left.path.exists()
 

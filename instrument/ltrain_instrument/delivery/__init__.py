@@ -5,7 +5,13 @@ from typing import TYPE_CHECKING
 from ltrain_instrument.face import open_face
 
 if TYPE_CHECKING:
-    from ltrain_instrument.delivery.otlp_client import Authorization, Sender, SendStatus, traces_url
+    from ltrain_instrument.delivery.otlp_client import (
+        Authorization,
+        Sender,
+        SendStatus,
+        seconds_of_retry_after,
+        traces_url,
+    )
     from ltrain_instrument.delivery.segment import SUFFIX
     from ltrain_instrument.delivery.signal_gate import SignalGate, gate_processors
     from ltrain_instrument.delivery.span_processor import SpanEncoder, SpoolSpanProcessor

@@ -13,6 +13,8 @@ MAX_PAUSE = 1.0
 """Maximum seconds between two attempts while the collector is unreachable."""
 MAX_PAUSE_FOR_REMEDY = 10.0
 """The same while it answers with an error that a user must fix."""
+MAX_RETRY_AFTER = 60.0
+"""Maximum seconds of a collector's `Retry-After`; the budget of a minute is full again by then."""
 
 
 class PendingRequests(Protocol):
@@ -99,7 +101,8 @@ class Forwarder:
         while True:
             result = self._sender.post(request)
             self._record_result(result)
-            if result.status is not SendStatus.RETRY or not self._pause(pause):
+            wait = max(pause, min(result.retry_after, MAX_RETRY_AFTER))
+            if result.status is not SendStatus.RETRY or not self._pause(wait):
                 return result
             max_pause = MAX_PAUSE_FOR_REMEDY if result.remedy else MAX_PAUSE
             pause = min(2 * pause, max_pause)

@@ -53,6 +53,8 @@ class SendResult:
     """Why it was not accepted completely; '' otherwise."""
     remedy: str = ""
     """The change that the user must make before a request can succeed; '' if waiting is enough."""
+    retry_after: float = 0.0
+    """Seconds after which the collector wants the request again; 0 if it names none."""
 
 
 _PROTOBUF, _HTML = "application/x-protobuf", "text/html"
@@ -126,7 +128,14 @@ def _partial_success(body: bytes) -> str:
     return f"{partial.rejected_spans} spans rejected: {partial.error_message}"
 
 
-def _result_of_response(url: str, status: int, content_type: str, body: bytes) -> SendResult:
+def seconds_of_retry_after(text: str | None) -> float:
+    """Return the seconds of a `Retry-After` header; 0 if it is absent or a date."""
+    return float(text) if text and text.isdecimal() else 0.0
+
+
+def _result_of_response(
+    url: str, status: int, content_type: str, body: bytes, retry_after: float
+) -> SendResult:
     """Return the result of a response; an HTML page never comes from a collector."""
     if status < 300 and content_type != _HTML:
         return SendResult(SendStatus.ACCEPTED, _partial_success(body))
@@ -136,7 +145,8 @@ def _result_of_response(url: str, status: int, content_type: str, body: bytes) -
     if status in (401, 403, 407):
         return SendResult(SendStatus.RETRY, reason, _KEY_REMEDY)
     is_temporary = status >= 500 or status in (408, 425, 429)
-    return SendResult(SendStatus.RETRY, reason, "" if is_temporary else _ENDPOINT_REMEDY)
+    remedy = "" if is_temporary else _ENDPOINT_REMEDY
+    return SendResult(SendStatus.RETRY, reason, remedy, retry_after)
 
 
 class Sender:
@@ -225,8 +235,9 @@ class Sender:
             target += f"?{self._split_url.query}"
         connection.request("POST", target, body, self._request_headers(authorize=authorize))
         with connection.getresponse() as response:
-            content_type = response.headers.get_content_type()
-            return _result_of_response(self.url, response.status, content_type, response.read())
+            content_type, body = response.headers.get_content_type(), response.read()
+            wait = seconds_of_retry_after(response.headers.get("Retry-After"))
+            return _result_of_response(self.url, response.status, content_type, body, wait)
 
     def _request_headers(self, *, authorize: bool) -> dict[str, str]:
         header = self._authorization.header() if self._authorization and authorize else None

@@ -127,8 +127,6 @@ class Spool:
             record_result=self.record_result,
             pause=self._pause,
         )
-        self.last_failure = ""
-        """Why the last request failed; '' if it succeeded."""
         self.disk_error: OSError | None = None
         """Why the disk refused the last request that it refused."""
         self._open: Segment | None = None
@@ -147,8 +145,8 @@ class Spool:
         self._orphan_first = False
         """Whether an orphan is sent before the requests of this process."""
         self._closed = False
-        self.collector_away = False
-        """Whether the collector did not accept the last request."""
+        self.last_result = SendResult(SendStatus.ACCEPTED)
+        """The result of the last request."""
         self._last_answer = time.monotonic()
         """When the collector last answered, or when the first request was sent."""
         self._memory_buffer = MemoryBuffer()
@@ -171,6 +169,11 @@ class Spool:
         # Python 3.12 starts no thread at interpreter exit; another spool then sends the bytes
         with contextlib.suppress(RuntimeError):
             self._thread.start()
+
+    @property
+    def collector_away(self) -> bool:
+        """Whether the collector did not accept the last request."""
+        return self.last_result.status is SendStatus.RETRY
 
     @property
     def held_in_memory(self) -> int:
@@ -343,14 +346,14 @@ class Spool:
             text = f"{result.reason}. Spans wait in {self.directory}. {result.remedy}"
             self._warn(text, "collector")
         with self._changed:
-            self.collector_away = result.status is SendStatus.RETRY
-            self.last_failure = result.reason if self.collector_away else ""
+            self.last_result = result
             self._last_answer = time.monotonic()
             self._changed.notify_all()
 
     def warn_of_waiting_spans(self) -> None:
         """Warn, at process exit, that the collector does not have all spans."""
-        sending, failure = isinstance(self._sending, Segment), self.last_failure
+        sending = isinstance(self._sending, Segment)
+        failure = self.last_result.reason if self.collector_away else ""
         if sending and time.monotonic() - self._last_answer > NO_ANSWER_SECONDS:
             failure = failure or f"{self._sender.url} does not answer"
         if failure and (sending or self._open is not None):
@@ -367,16 +370,20 @@ def send_leftover_spans(
     *,
     timeout: float,
     authorization: Authorization | None = None,
-) -> bool:
-    """Send the spans that dead processes left in a folder; return whether all are sent.
+) -> SendResult:
+    """Send the spans that dead processes left in a folder; return `ACCEPTED` if all are sent.
 
     Spans that the collector does not accept within `timeout` seconds stay on disk.
     """
     if not any(directory.glob(f"*{SUFFIX}")):
-        return True
+        return SendResult(SendStatus.ACCEPTED)
     spool = Spool(directory, endpoint, authorization=authorization)
     try:
+        if not spool.flush(timeout, wait_if_away=False):
+            too_slow = SendResult(SendStatus.RETRY, f"{timeout:g} s are too short for all of it")
+            return spool.last_result if spool.collector_away else too_slow
         # A spool skips files that it cannot read or move
-        return spool.flush(timeout, wait_if_away=False) and not any(directory.glob(f"*{SUFFIX}"))
+        is_left = any(directory.glob(f"*{SUFFIX}"))
+        return SendResult(SendStatus.REFUSED if is_left else SendStatus.ACCEPTED)
     finally:
         spool.close(0)

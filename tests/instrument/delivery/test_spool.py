@@ -106,6 +106,30 @@ def test_a_request_to_a_busy_collector_is_retried(sink: Sink, tmp_path: Path, st
     assert spool.refused == 0
 
 
+@pytest.mark.parametrize(("header", "longest", "requests"), [("600", 60.0, 1), ("600", 0.3, 4)])
+def test_a_collector_that_names_seconds_is_left_alone_as_long_within_bounds(
+    sink: Sink,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    header: str,
+    longest: float,
+    requests: int,
+) -> None:
+    monkeypatch.setattr("ltrain_instrument.delivery.forwarding.MAX_RETRY_AFTER", longest)
+    sink.status, sink.retry_after = 429, header
+    spool = Spool(tmp_path, sink.url)
+    spool.append(request("a"))
+    assert not spool.flush(1.1)
+    assert 1 <= len(sink.requests) <= requests
+    assert spool.last_result.retry_after == 600
+    assert not spool.flush(60, wait_if_away=False)  # a pause holds up no exit
+    sink.status = 200
+    if longest < 1:
+        assert spool.flush(60)
+    spool.close()
+    assert names(sink) == ({"a": 1} if longest < 1 else {})
+
+
 def test_a_refused_request_is_stored_and_the_others_are_sent(
     sink: Sink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -345,15 +369,17 @@ def test_without_a_disk_requests_are_held_in_memory(sink: Sink, tmp_path: Path) 
 
 
 def test_requests_of_a_dead_process_are_sent_with_its_key(sink: Sink, tmp_path: Path) -> None:
-    assert send_leftover_spans(tmp_path / "none", sink.url, timeout=60)
+    assert send_leftover_spans(tmp_path / "none", sink.url, timeout=60).status == "accepted"
     segment = Segment.create(tmp_path)
     segment.append(request("left"))
     segment.release()
-    sink.status = 503
-    assert not send_leftover_spans(tmp_path, sink.url, timeout=60)
+    sink.status, sink.retry_after = 503, "7"
+    result = send_leftover_spans(tmp_path, sink.url, timeout=60)
+    assert (result.status, result.retry_after) == ("retry", 7.0)
     sink.status = 200
     key = Authorization(lambda: "Bearer its")
-    assert send_leftover_spans(tmp_path, sink.url, timeout=60, authorization=key)
+    result = send_leftover_spans(tmp_path, sink.url, timeout=60, authorization=key)
+    assert result.status == "accepted"
     assert names(sink) == {"left": 1}
     assert sink.requests[-1][1]["authorization"] == "Bearer its"
     assert list(tmp_path.iterdir()) == []
@@ -365,7 +391,7 @@ def test_a_file_that_stays_in_the_folder_counts_as_unsent(
     (tmp_path / "damaged").write_text("in the way")
     (tmp_path / "bad.otlp").write_bytes(b"garbage")
     write_orphans(tmp_path, "left")
-    assert not send_leftover_spans(tmp_path, sink.url, timeout=60)
+    assert send_leftover_spans(tmp_path, sink.url, timeout=60).status == "refused"
     assert names(sink) == {"left": 1}
     assert "It was not moved" in caplog.text
 

@@ -2,14 +2,17 @@
 
 import json
 import os
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from tests.up import running_up
 
-from ltrain_collector.access import Keys, Role
+from ltrain_collector.access import Keys, Role, store_secret
 from ltrain_collector.store import Store
 from ltrain_instrument.delivery import Spool
 from ltrain_instrument.errors import BadSetting
@@ -152,9 +155,12 @@ def test_leftover_spans_of_a_cancelled_attempt_are_sent_when_its_process_has_end
     assert spans["RolloutId"].to_list() == [rollout_id("r", "train", 0, "stays", 0)]
 
 
-def write_leftovers(home: Path, *attempts: str) -> None:
+def write_leftovers(home: Path, *attempts: str, spans: int = 1) -> None:
     request = ExportTraceServiceRequest()
-    request.resource_spans.add().scope_spans.add().spans.add(name="left")
+    scoped = request.resource_spans.add().scope_spans.add()
+    for _ in range(spans):
+        span = scoped.spans.add(name="left", start_time_unix_nano=time.time_ns())
+        span.trace_id, span.span_id = os.urandom(16), os.urandom(8)
     for name in attempts:
         spool = Spool(home / "agents" / name / "spool", "http://127.0.0.1:9")
         spool.append(request.SerializeToString())
@@ -175,6 +181,31 @@ def test_a_wave_first_sends_leftover_spans_of_a_killed_run(
     keys.send_earlier_leftovers(wave)
     assert {each.name for each in (home / "agents").iterdir()} == {"other.1", "r"}
     assert len(outside.requests) == 3
+
+
+def test_an_attempt_over_its_budget_of_a_minute_is_sent_after_the_others(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environ = {**os.environ, "LTRAIN_BOUND_LIMITS": "records=600"}  # ten a second
+    with running_up(tmp_path / "store", environ=environ) as up:
+        keys = StoreKeys(store_secret(tmp_path / "store"), home)
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", up.endpoint)
+        wave = [Identity(run="r", rollout=name, task="t", mode="train") for name in ("abc", "def")]
+        greedy = replace(wave[0], attempt=1)
+        write_leftovers(home, "abc.1", spans=600)
+        assert keys.send_leftovers(greedy)
+        write_leftovers(home, "abc.1", spans=40)
+        assert keys.send_leftovers(greedy), "the collector accepts more of others"
+        write_leftovers(home, "def.1", "def.2")
+        keys.send_earlier_leftovers(wave)
+        assert [each.name for each in (home / "agents").iterdir()] == ["abc.1"]
+        began = time.monotonic()
+        keys.send_all_leftovers([])
+        assert time.monotonic() - began > 1
+        assert not list((home / "agents").iterdir())
+        with Store.open(up.owned) as store:
+            spans = store.query("SELECT RolloutId, count() FROM otel.spans GROUP BY ALL").rows()
+        assert dict(spans) == {"abc": 640, "def": 2}
 
 
 def test_a_key_is_bound_to_the_full_identity_of_its_attempt(

@@ -9,16 +9,23 @@
 """
 
 import logging
+import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Self
 from urllib.parse import quote
 
 from ltrain_collector.access import Keys, sign_bound
 from ltrain_collector.signals import SIGNALS
-from ltrain_instrument.delivery import Authorization, send_leftover_spans, traces_url
+from ltrain_instrument.delivery import (
+    Authorization,
+    SendStatus,
+    send_leftover_spans,
+    traces_url,
+)
 from ltrain_instrument.errors import BadSetting
 from ltrain_instrument.identity import Identity
 from ltrain_instrument.settings import SPOOL, STORE_SECRET
@@ -35,6 +42,8 @@ RUN_KEY_SECONDS = 30 * 86400.0
 """Seconds until the key of a run expires; workers are started once for all waves of a run."""
 LEFTOVER_TIMEOUT = 5.0
 """Seconds to send the spans that a dead process left; the rest stays on disk."""
+LEFTOVER_WAIT = 30.0
+"""Seconds that a run waits at its end for attempts that have used up their budget of the minute."""
 
 _logger = logging.getLogger("ltrain.rollouts")
 
@@ -47,6 +56,8 @@ class StoreKeys:
     home: Path
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     """OTLP headers of this process, by environment variable."""
+    _unsent: dict[Identity, float] = field(default_factory=dict, repr=False)
+    """Ended attempts with spans on disk, and the monotonic seconds at which each may send again."""
 
     @classmethod
     def from_home(cls, home: Path, environ: Mapping[str, str]) -> Self | None:
@@ -80,28 +91,42 @@ class StoreKeys:
     def send_leftovers(self, identity: Identity) -> bool:
         """Send the spans that an ended attempt's process left on disk, with the attempt's key.
 
-        Return whether the collector has all of them; then the attempt's empty folders are removed.
+        Return whether the collector accepts more, of this attempt or of others. If it has all, the
+        attempt's empty folders are removed; else `send_all_leftovers` sends the rest.
         """
         home = self._attempt_home(identity)
         key = sign_bound(self.secret, identity, 2 * LEFTOVER_TIMEOUT, rewards=True)
         authorization = Authorization(lambda: f"Bearer {key}")
-        if not send_leftover_spans(
+        result = send_leftover_spans(
             home / SPOOL, timeout=LEFTOVER_TIMEOUT, authorization=authorization
-        ):
-            return False
+        )
+        if result.status is SendStatus.RETRY:
+            self._unsent[identity] = time.monotonic() + result.retry_after
+            return result.retry_after > 0
+        self._unsent.pop(identity, None)
         with suppress(OSError):  # refused and damaged spans stay, and keep the folder
             (home / SPOOL).rmdir()
             home.rmdir()
         return True
 
-    def send_all_leftovers(self, attempts: Iterable[Identity]) -> None:
-        """Send the leftover spans of these attempts until the collector does not accept all."""
-        for identity in attempts:
+    def send_all_leftovers(self, attempts: Iterable[Identity], wait: float = LEFTOVER_WAIT) -> None:
+        """Send the leftover spans of these attempts, and those that were not accepted before.
+
+        An attempt over its budget sends again after the collector's `Retry-After`, if that is
+        within `wait` seconds. Spans stay on disk when it is later, and while the collector is away.
+        """
+        self._unsent.update({each: 0.0 for each in attempts if each not in self._unsent})
+        end = time.monotonic() + wait
+        while self._unsent:
+            identity, due = min(list(self._unsent.items()), key=itemgetter(1))
+            if due > end:
+                return
+            time.sleep(max(0.0, due - time.monotonic()))
             if not self.send_leftovers(identity):
                 return
 
     def send_earlier_leftovers(self, rollouts: Iterable[Identity]) -> None:
-        """Send the leftover spans of earlier attempts at these rollouts.
+        """Send the leftover spans of earlier attempts at these rollouts, without a wait.
 
         A killed run leaves spans, and so does a run whose collector was down. None of the attempts
         may still run.
@@ -109,11 +134,12 @@ class StoreKeys:
         by_rollout = {identity.rollout: identity for identity in rollouts}
         folders = list(self._agents.iterdir()) if self._agents.is_dir() else []
         parts = [folder.name.rpartition(".") for folder in folders]
-        self.send_all_leftovers(
+        earlier = [
             replace(by_rollout[rollout], attempt=int(attempt))
             for rollout, _, attempt in parts
             if rollout in by_rollout and attempt.isdecimal()
-        )
+        ]
+        self.send_all_leftovers(earlier, wait=0.0)
 
     @property
     def _agents(self) -> Path:
