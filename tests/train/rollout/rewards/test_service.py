@@ -1,9 +1,10 @@
 """A reward that is an HTTP service: a real server on loopback."""
 
+import gzip
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import pytest
 from tests.train.rollout.rewards.reply_server import Reply, ReplyServer, replying
 
 from ltrain_train.rollout.rewards import RewardFailed, open_reward
+from ltrain_train.rollout.rewards.endpoint import MAX_RESPONSE_BYTES
 from ltrain_train.rollout.tasks import Task
 
+BOMB = gzip.compress(bytes(64 << 20))
 TASK = Task.model_validate({"id": "a", "input": "x", "gold": "g"})
 
 
@@ -103,6 +106,10 @@ def test_a_service_that_starts_later_is_waited_for(score: Any) -> None:
         ((204, b"", {}), "status 204"),
         ((302, b"", {"location": "/other"}), "status 302"),
         ((401, {"error": "no key"}, {}), 'status 401: {"error": "no key"}'),
+        ((200, b"1" * (MAX_RESPONSE_BYTES + 1), {}), "the answer has more than 1 MiB"),
+        ((200, b"1" * (64 << 20), {}), "the answer has more than 1 MiB"),
+        ((400, b"1" * (64 << 20), {}), "the answer has more than 1 MiB"),
+        ((200, BOMB, {"content-encoding": "gzip"}), "has the encoding 'gzip', which was not"),
     ],
 )
 def test_anything_else_is_a_failure_and_not_repeated(
@@ -113,6 +120,26 @@ def test_anything_else_is_a_failure_and_not_repeated(
         score(judge.url)
     assert says in str(failure.value)
     assert len(judge.requests) == 1
+
+
+def test_a_service_that_sends_its_answer_slowly_is_given_up_at_the_deadline(score: Any) -> None:
+    def drip() -> None:
+        client, _ = silent.accept()
+        with client, suppress(OSError):
+            client.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n")
+            while not ended.wait(0.1):
+                client.sendall(b" ")
+
+    ended = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        thread = threading.Thread(target=drip)
+        thread.start()
+        try:
+            with pytest.raises(RewardFailed, match=r"within 1 s: the answer has not ended"):
+                score(f"http://127.0.0.1:{silent.getsockname()[1]}/", timeout=1)
+        finally:
+            ended.set()
+            thread.join()
 
 
 def test_a_service_that_stays_away_is_a_failure_that_names_the_fix(
