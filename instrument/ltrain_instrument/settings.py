@@ -204,8 +204,9 @@ BOUND_LIMITS = Setting(
     "LTRAIN_BOUND_LIMITS",
     _ingest_limits,
     "minute=128,records=120000,total=4096,request=16,attributes=16384,events=4096,links=4096",
-    "[Budget](collector.md#budgets-of-senders) of each key that is bound to a rollout or a run; "
-    "what is not named keeps its default, 0 means no limit.",
+    "[Budget](collector.md#budgets-of-senders) of each key that is bound to a rollout; what is not "
+    "named keeps its default, 0 means no limit. `minute`, `records` and `total` do not hold for "
+    "the key of a run.",
 )
 INGEST_LIMITS = Setting(
     "LTRAIN_INGEST_LIMITS",

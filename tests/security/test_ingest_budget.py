@@ -17,7 +17,7 @@ from tests.small_disk import small_disk
 from tests.up import Up, start_up
 
 from ltrain_collector.access import Grant, Role, sign_bound, sign_service, store_secret
-from ltrain_collector.errors import OverBudget, OverMinute
+from ltrain_collector.errors import OverBudget, OverMinute, TooLarge
 from ltrain_collector.ingest.budgets import Budget, Budgets, IngestLimits
 from ltrain_collector.store import Store
 from ltrain_instrument.delivery.otlp_client import Authorization, Sender
@@ -102,8 +102,7 @@ def test_others_are_not_affected(up: Up, request_of: RequestOf) -> None:
 
 
 def test_all_that_a_key_may_store(up: Up, request_of: RequestOf) -> None:
-    limits = IngestLimits("LTRAIN_BOUND_LIMITS", total=4)
-    budget = Budget(limits, limits.total)
+    budget = Budget(IngestLimits("LTRAIN_BOUND_LIMITS", total=4))
     for _ in range(4):
         budget.charge(MIB, 1)
     with pytest.raises(OverBudget, match=r"stored 4 of 4 MiB.*LTRAIN_BOUND_LIMITS=total=8"):
@@ -114,7 +113,7 @@ def test_all_that_a_key_may_store(up: Up, request_of: RequestOf) -> None:
 def test_a_minute_fills_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    budget = Budget(IngestLimits("S", minute=60, records=600), 0)
+    budget = Budget(IngestLimits("S", minute=60, records=600))
     budget.charge(60 * MIB, 600)
     with pytest.raises(OverMinute, match="Send again in 5 s") as refused:
         budget.charge(5 * MIB, 1)
@@ -127,6 +126,22 @@ def test_a_minute_fills_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
     budget.charge(60 * MIB, 1)
     with pytest.raises(OverBudget, match="One request has more than the 60 MiB"):
         budget.charge(61 * MIB, 1)
+
+
+def test_a_run_whose_attempts_share_a_key_has_no_budget_of_a_minute(tmp_path: Path) -> None:
+    limits = IngestLimits("S", minute=1, records=10, request=2)
+    budgets = Budgets(tmp_path, limits, IngestLimits())
+    budget = budgets.of(Grant(Role.INGEST, "r", {"ltrain.run.id": "r"}))
+    assert budget is not None
+    for _ in range(20):
+        budget.charge(2 * MIB, 100)
+    with pytest.raises(TooLarge):
+        budget.charge(3 * MIB, 1)
+    attempt = budgets.of(Grant(Role.INGEST, "a.1", {"ltrain.rollout.id": "a"}))
+    assert attempt is not None
+    attempt.charge(MIB, 10)
+    with pytest.raises(OverMinute):
+        attempt.charge(1, 1)
 
 
 def test_a_total_belongs_to_the_key_of_a_rollout(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Budgets of senders: what a key may send in a minute and in all, and the reserve of the disk.
 
 * Keys of ltrain's own processes, of its owner and of admins have no budget, and may fill the disk.
+* The key of a run has no budget of a minute or in all, only limits of a request and of a record.
 * The budget of a minute is a bucket that fills evenly: a sender that has used it up gets 429 with
   the seconds after which its request fits.
 * A request that never fits gets 413: one above the size of a request or of a whole minute, and each
@@ -12,7 +13,7 @@
 import threading
 import time
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, inf
 from pathlib import Path
 
@@ -98,13 +99,13 @@ class Bucket:
 class Budget:
     """The budget of one key; usable from any thread."""
 
-    def __init__(self, limits: IngestLimits, total: int) -> None:
-        """Start with a full minute; `total` is how many MiB the key may store, 0 for no limit."""
+    def __init__(self, limits: IngestLimits) -> None:
+        """Start with a full minute."""
         self.limits = limits
         self._lock = threading.Lock()
         self._bytes = Bucket(limits.minute << 20)
         self._records = Bucket(limits.records)
-        self._total = total << 20
+        self._total = limits.total << 20
         self._stored = 0
 
     def max_bytes(self, limit: int) -> int:
@@ -202,9 +203,11 @@ class Budgets:
 
     def _new_budget(self, grant: Grant | None) -> Budget:
         if grant is None or not grant.bound:
-            return Budget(self._others, self._others.total)
-        # the key of a run serves all rollouts of the run, however many they are
-        return Budget(self._bound, self._bound.total if grant.rollout else 0)
+            return Budget(self._others)
+        if grant.rollout:
+            return Budget(self._bound)
+        # the key of a run serves all attempts of the run, however many there are at the same time
+        return Budget(replace(self._bound, minute=0, records=0, total=0))
 
 
 EVENT = "ltrain.refused"
