@@ -69,6 +69,26 @@ def test_a_request_that_waits_too_long_is_to_be_sent_again(monkeypatch: pytest.M
     assert share.size == 0
 
 
+async def slowed(share: RequestShare, faults: int, distance: float) -> int:
+    """Return how many of the faults of an agent, `distance` seconds apart, were made to wait."""
+    waits = 0
+    for _ in range(faults):
+        await asyncio.sleep(distance)
+        began = time.monotonic()
+        await share.slow_down()
+        waits += time.monotonic() - began >= request_pool.FAULT_PAUSE
+        share.faults += 1
+    return waits
+
+
+def test_an_agent_whose_faults_are_apart_never_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_pool, "FAULT_PAUSE", 0.05)
+    assert asyncio.run(slowed(RequestShare(), 30, distance=0.06)) == 0
+    monkeypatch.setattr(request_pool, "FAULT_PAUSE", 0.5)
+    assert asyncio.run(slowed(RequestShare(), 9, distance=0.0)) == 0
+    assert asyncio.run(slowed(RequestShare(), 11, distance=0.0)) == 2
+
+
 def test_more_requests_than_may_wait_are_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_pool, "MAX_WAITING", 2)
     monkeypatch.setattr(request_pool, "FAULT_PAUSE", 0.05)

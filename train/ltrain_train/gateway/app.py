@@ -140,8 +140,8 @@ class Gateway:
             with await self.requests.read(Request(scope, receive), attempt.requests) as held:
                 exchange = await self._begin(api, held, claims, attempt, headers, send)
                 await exchange.run(receive)
-        except Refused:
-            attempt.requests.faults += 1
+        except Refused as refused:
+            attempt.requests.faults += refused.status < 500  # an outage is not the agent's fault
             raise
 
     async def _begin(

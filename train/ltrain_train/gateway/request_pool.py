@@ -34,7 +34,7 @@ PRODUCTION_BYTES = TOTAL_BYTES // 2
 FREE_FAULTS = 8
 """Requests of an attempt that are refused or abandoned before the next ones wait."""
 FAULT_PAUSE = 0.5
-"""Seconds between two such requests of an attempt."""
+"""Seconds between two such requests of an attempt, and seconds after which one is forgotten."""
 MAX_WAITING = 256
 """Requests of an attempt, or of production, that wait before they are read."""
 REST = 4.0
@@ -63,8 +63,10 @@ class RequestShare:
     """Monotonic seconds from which the thread parses the next request."""
     waiting: int = 0
     """Number of requests that wait before they are read."""
-    faults: int = 0
-    """Number of requests that were refused or abandoned since the last answer."""
+    faults: float = 0.0
+    """Requests that were refused or abandoned since the last answer, less the forgotten ones."""
+    forgotten: float = field(default_factory=time.monotonic)
+    """Monotonic seconds until which `faults` are forgotten."""
 
     def timed(self, function: Callable[[], T]) -> T:
         """Return the result of a function, whose CPU time delays the next request."""
@@ -77,6 +79,9 @@ class RequestShare:
 
     async def slow_down(self) -> None:
         """Wait after many faults, so that an attempt that repeats them leaves time to others."""
+        now = time.monotonic()
+        self.faults = max(0.0, self.faults - (now - self.forgotten) / FAULT_PAUSE)
+        self.forgotten = now
         if self.faults > FREE_FAULTS:
             with self.queued():
                 async with self.turn:
