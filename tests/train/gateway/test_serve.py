@@ -24,6 +24,7 @@ from ltrain_instrument.identity import Identity
 from ltrain_train.gateway.client import GatewayClient
 from ltrain_train.gateway.connection import GatewayUnreachable
 from ltrain_train.policy import Policies
+from ltrain_train.processes import free_port
 from ltrain_train.store import home_secret
 
 FAKE_VLLM = Path(__file__).parents[2] / "fake_vllm.py"
@@ -86,6 +87,14 @@ host.POLL = 0.001
 main()
 """
 """The command line of Python, with a gateway that checks vLLM continuously."""
+SLOW_TO_SETTLE = """
+import time
+from ltrain.cli import main
+from ltrain_train.gateway import server
+server._tune_garbage_collection = lambda: time.sleep(0.5)
+main()
+"""
+"""The same, with a machine that takes half a second to search a gateway's objects."""
 
 
 @contextmanager
@@ -125,6 +134,27 @@ def refusal(home: Path, python: Path | str, *arguments: str, status: int = 1) ->
 @pytest.fixture
 def model(tmp_path: Path, write_model: Callable[..., Path]) -> Path:
     return write_model(tmp_path / "model")
+
+
+def test_what_begins_after_a_ready_answer_is_younger_than_the_gateway(
+    tmp_path: Path, model: Path, python: Path
+) -> None:
+    """Else the rollouts that wait for a gateway would seem to have met its restart."""
+    home, port = tmp_path / "home", free_port()
+    slow = (sys.executable, "-c", SLOW_TO_SETTLE)
+    with serving(home, python, str(model), "--port", str(port), command=slow):
+        client = GatewayClient(f"http://127.0.0.1:{port}", home_secret(home))
+        with closing(client):
+            until = time.monotonic() + WAIT
+            while not client.is_ready():
+                assert time.monotonic() < until
+            began = time.monotonic()
+            identity = Identity(run="r", task="t", rollout="a", attempt=1, mode="train")
+            key = AttemptKey(identity=identity, policy="policy", expires=Deadline.after(60))
+            time.sleep(1)
+            since = time.monotonic() - began
+            counts = client.close_attempt(identity, key.sign(home_secret(home)))
+    assert counts.uptime >= since
 
 
 def test_serve_restarts_vllm_with_the_current_version_and_stops(

@@ -271,11 +271,11 @@ class GatewayServer:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, server.stop)
+        gateway.began = time.monotonic()  # what begins after an answer began after this
         answering = asyncio.ensure_future(server.serve(sockets=[listening]))
         watching = [asyncio.ensure_future(host.watch()) for host in hosts]
         await server.wait_started(answering)
         _tune_garbage_collection()
-        gateway.began = time.monotonic()  # before this, an agent's calls may have been refused
         self._log(_describe(gateway, listening, self._options))
         await asyncio.wait((answering, *watching), return_when=asyncio.FIRST_COMPLETED)
         failed = [watch for watch in watching if watch.done()]
