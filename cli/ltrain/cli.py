@@ -179,12 +179,13 @@ REMEDIES = {
     errno.ENFILE: MORE_FILES,
     errno.ENOSPC: "Free some space",
     errno.EDQUOT: "Free some space",
+    errno.EROFS: "Make the disk writable",
 }
-"""The remedy by the error of a system that refuses a file or space."""
+"""The remedy by the error of a system that refuses a file, space or to write."""
 
 
 def main() -> None:
-    """Run the command line; an `LtrainError`, or a lack of files or space, is one message."""
+    """Run the command line; an `LtrainError`, or a refusal of the system, is one message."""
     try:
         app()
     except LtrainError as error:

@@ -1,6 +1,6 @@
 """The disk of a folder, and the part of it that only ltrain's own processes may fill."""
 
-import shutil
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,10 +12,11 @@ RESERVE_PERCENT = 5
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """The size and the free space of a disk, in bytes."""
+    """The size and the free space of a disk, in bytes, and whether it is read-only."""
 
     size: int
     free: int
+    read_only: bool = False
 
     @property
     def reserve(self) -> int:
@@ -26,5 +27,6 @@ class Disk:
 def read_disk(folder: Path) -> Disk:
     """Return the disk of a folder, which need not exist yet."""
     existing = next(each for each in (folder, *folder.absolute().parents) if each.exists())
-    usage = shutil.disk_usage(existing)
-    return Disk(usage.total, usage.free)
+    found = os.statvfs(existing)
+    read_only = bool(found.f_flag & os.ST_RDONLY)
+    return Disk(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize, read_only)

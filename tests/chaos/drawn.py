@@ -31,10 +31,15 @@ SERVICES = [name for name in PROCESSES if name != "worker"]
 PHASES = ("generate", "settle", "build", "train", "load")
 FILES = ["attempts.jsonl", "checkpoints/*/*/*"]
 """Files of a run, of which the newest is damaged."""
+KINDS = (
+    *("kill", "kill", "stop", "stop", "files", "clock", "damage", "full", "read-only", "slow"),
+)
 STEPS = (86_400, -86_400, 3_600, -3_600)
 """Seconds by which the wall clock steps."""
 ENDING = {(kind, name) for kind in ("kill", "files") for name in ("run", "learner")}
 """The faults after which the run may end with a sentence: the same command goes on."""
+READ_DELAY = 0.05
+"""Seconds before each read of a slow process."""
 SHORT, LONG = (0.5, 2.0, 5.0), (5.0, 30.0, 90.0)
 """Lengths in seconds, of drawn faults and of those that are done in turn."""
 
@@ -45,8 +50,10 @@ class Fault:
 
     kind: str
     """`kill`, `stop` (for some seconds), `files` (no further one can be opened for some seconds),
-    `clock` (a step of it), `damage` (the run is killed, and a byte of a file exchanged), or `full`
-    (the disk of the home has no room for some seconds)."""
+    `clock` (a step of it), `damage` (the run is killed, and a byte of a file exchanged), `full`
+    (the disk of the home has no room for some seconds), `read-only` (that disk lets nobody open a
+    file for writing for some seconds), or `slow` (each read of a process is late for some seconds).
+    """
     target: str
     """The process, the file or the disk."""
     phase: str
@@ -55,15 +62,17 @@ class Fault:
 
     @property
     def may_end_run(self) -> bool:
-        return self.kind in ("damage", "full") or (self.kind, self.target) in ENDING
+        ends = self.kind in ("damage", "full", "read-only")
+        return ends or (self.kind, self.target) in ENDING
 
 
 def draw(seed: int, count: int) -> list[Fault]:
     """Return the faults of a seed."""
     source, faults = random.Random(seed), list[Fault]()
     for _ in range(count):
-        kind = source.choice(("kill", "kill", "stop", "stop", "files", "clock", "damage", "full"))
-        own = {"clock": ["wall"], "damage": FILES, "stop": [*PROCESSES], "full": ["home"]}
+        kind = source.choice(KINDS)
+        own = {"clock": ["wall"], "damage": FILES, "full": ["home"], "read-only": ["home"]}
+        own |= {each: [*PROCESSES] for each in ("stop", "slow")}
         target = source.choice(own.get(kind, SERVICES))
         if kind == "kill" and sum(each.kind == kind and each.target == target for each in faults):
             kind = "stop"  # a service that ends three times in ten minutes is not started again
@@ -72,23 +81,37 @@ def draw(seed: int, count: int) -> list[Fault]:
     return faults
 
 
-class Clock:
-    """The wall clock of a project's processes, which can step."""
+class Shim:
+    """The library that a project's processes preload: it steps the clock and slows reads."""
 
     def __init__(self, folder: Path) -> None:
-        """Compile the library that the processes preload."""
-        self._offset, library = folder / "offset", folder / "clock_shim.so"
-        source = Path(__file__).with_name("clock_shim.c")
+        """Compile it."""
+        self._file, library = folder / "fault", folder / "fault_shim.so"
+        source = Path(__file__).with_name("fault_shim.c")
         command = ["cc", "-shared", "-fPIC", "-O2", "-o", str(library), str(source)]
         subprocess.run(command, check=True)
-        self._offset.write_bytes(struct.pack("q", 0))
-        self.environ = {"LD_PRELOAD": str(library), "CLOCK_SHIM": str(self._offset)}
+        self._offset = 0
+        self._file.touch()
+        self._write()
+        self.environ = {"LD_PRELOAD": str(library), "FAULT_SHIM": str(self._file)}
 
-    def step(self, seconds: int) -> None:
-        with self._offset.open("r+b") as file:
-            (before,) = struct.unpack("q", file.read())
-            file.seek(0)
-            file.write(struct.pack("q", before + seconds))
+    def step_clock(self, seconds: int) -> None:
+        """Step the wall clock of all processes."""
+        self._offset += seconds
+        self._write()
+
+    @contextmanager
+    def slow_reads(self, process: int) -> Iterator[None]:
+        """Delay each read of a process, of files and of sockets, in the block."""
+        self._write(process, READ_DELAY)
+        try:
+            yield
+        finally:
+            self._write()
+
+    def _write(self, process: int = 0, delay: float = 0.0) -> None:
+        with self._file.open("r+b") as file:  # the processes have mapped it
+            file.write(struct.pack("qqq", self._offset, process, int(delay * 1e9)))
 
 
 def every_fault() -> list[Fault]:
@@ -102,9 +125,9 @@ def every_fault() -> list[Fault]:
     ]
 
 
-def survive(faults: Sequence[Fault], project: Project, clock: Clock) -> None:
+def survive(faults: Sequence[Fault], project: Project, shim: Shim) -> None:
     """Check that a run with a fault in each wave, after the first, ends as a run without any."""
-    project.environ |= clock.environ
+    project.environ |= shim.environ
     run, may_end = project.start(), False
     for fault in faults:
         if (wave := max(1, len(project.waves()))) > len(faults):
@@ -117,7 +140,7 @@ def survive(faults: Sequence[Fault], project: Project, clock: Clock) -> None:
         if run.ended:
             break
         print(f"wave {wave}: {fault}", flush=True)
-        do(fault, project, run, clock)
+        do(fault, project, run, shim)
         may_end |= fault.may_end_run
     while run.end() != 0:
         assert may_end, run.text
@@ -125,12 +148,15 @@ def survive(faults: Sequence[Fault], project: Project, clock: Clock) -> None:
     project.check()
 
 
-def do(fault: Fault, project: Project, run: Run, clock: Clock) -> None:
+def do(fault: Fault, project: Project, run: Run, shim: Shim) -> None:
     """Do a fault; return when its length is over."""
     if fault.kind == "clock":
-        clock.step(int(fault.seconds))
+        shim.step_clock(int(fault.seconds))
     elif fault.kind == "full":
         with _full(project.file("ballast")):
+            time.sleep(fault.seconds)
+    elif fault.kind == "read-only":
+        with _read_only(project):
             time.sleep(fault.seconds)
     elif fault.kind == "damage":
         run.process.kill()
@@ -140,11 +166,15 @@ def do(fault: Fault, project: Project, run: Run, clock: Clock) -> None:
             _damage(max(files, key=lambda file: file.stat().st_mtime_ns))
     else:
         process = _find(project, run, fault.target)
+        during = {"stop": _suspended, "files": _without_files}
         with suppress(psutil.NoSuchProcess):
             if fault.kind == "kill":
                 process.kill()
+            elif fault.kind == "slow":
+                with shim.slow_reads(process.pid):
+                    time.sleep(fault.seconds)
             else:
-                with _suspended(process) if fault.kind == "stop" else _without_files(process):
+                with during[fault.kind](process):
                     time.sleep(fault.seconds)
 
 
@@ -186,6 +216,20 @@ def _full(ballast: Path) -> Iterator[None]:
         yield
     finally:
         ballast.unlink()
+
+
+@contextmanager
+def _read_only(project: Project) -> Iterator[None]:
+    """Let nobody open a file of the home for writing in the block.
+
+    Files that are open for writing stay so: the kernel makes no disk read-only that has some.
+    """
+    home = str(project.home)
+    subprocess.run([*project.within, "mount", "--bind", "--options", "ro", home, home], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run([*project.within, "umount", "--lazy", home], check=True)
 
 
 def _damage(path: Path) -> None:

@@ -86,6 +86,10 @@ class Project:
     """A command prefix that runs a command in a namespace of its own."""
     root: Path = Path("/")
     """Path through which the files of that namespace are visible."""
+    source: Path = HERE / "project"
+    """Folder of its agent, its reward and its recipe."""
+    wave: int = WAVE
+    """Rollouts in a wave."""
     runs: list[Run] = field(default_factory=list)
     environ: dict[str, str] = field(default_factory=dict)
 
@@ -99,7 +103,7 @@ class Project:
 
     def prepare(self, model: Path) -> None:
         """Write everything that a run needs."""
-        shutil.copytree(HERE / "project", self.folder, dirs_exist_ok=True)
+        shutil.copytree(self.source, self.folder, dirs_exist_ok=True)
         shutil.copytree(model, self.folder / "tiny")
         recipe = self.folder / "ltrain.toml"
         recipe.write_text(recipe.read_text().replace("updates = 2", f"updates = {self.updates}"))
@@ -254,9 +258,9 @@ class Project:
         assert [each for each, count in Counter(numbers).items() if count > 1] == []
         assert self._rollouts() == Counter({(1, True): WAVE * self.updates})
         assert self._outcomes() <= {"ok", "infra", "cancelled"}
-        self._check_waves(journal)
+        self.check_waves(journal)
 
-    def _check_waves(self, journal: Journal) -> None:
+    def check_waves(self, journal: Journal) -> None:
         """Check that the rollouts of journal, dataset and store are the same, with their ends."""
         closed = self.sql(
             "SELECT concat(RolloutId, '.', toString(Attempt)) AS execution, "
@@ -267,7 +271,7 @@ class Project:
         for number in range(self.updates):
             wave = journal.completed["train", number]
             known = {f"{each.rollout}.{each.attempt}": each.outcome for each in wave.rollouts}
-            assert len(known) == WAVE and known.items() <= stored.items(), number
+            assert len(known) == self.wave and known.items() <= stored.items(), number
             dataset = Dataset.open(self.file(f"datasets/chaos/train-{number}"))
             latest = dataset.table("executions").filter(~pl.col("superseded"))
             assert dict(latest.select("execution_id", "outcome").iter_rows()) == known, number

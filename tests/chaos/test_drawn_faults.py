@@ -12,7 +12,7 @@ from tests.chaos import drawn
 from tests.chaos.driver import Project, mounted
 
 DISK = 256
-"""MiB of the disk of the home, which a fault fills."""
+"""MiB of the disk of the home, which a fault fills or makes read-only."""
 FAULTS = 10
 """Faults of one run, each in a wave of its own."""
 NIGHTLY = pytest.mark.nightly
@@ -34,7 +34,7 @@ def project(tmp_path: Path, temporary: Path, model: Path) -> Iterator[Project]:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_run_survives_drawn_faults(project: Project, tmp_path: Path, seed: int) -> None:
     print(f"seed {seed}")
-    drawn.survive(drawn.draw(seed, FAULTS), project, drawn.Clock(tmp_path))
+    drawn.survive(drawn.draw(seed, FAULTS), project, drawn.Shim(tmp_path))
 
 
 @NIGHTLY
@@ -42,4 +42,4 @@ def test_a_run_survives_drawn_faults(project: Project, tmp_path: Path, seed: int
 def test_a_run_survives_the_kill_and_the_stop_of_each_process_in_each_phase(
     project: Project, tmp_path: Path, first: int
 ) -> None:
-    drawn.survive(EVERY[first : first + FAULTS], project, drawn.Clock(tmp_path))
+    drawn.survive(EVERY[first : first + FAULTS], project, drawn.Shim(tmp_path))

@@ -187,9 +187,10 @@ def test_a_missing_extra_is_named(tmp_path: Path) -> None:
             "ltrain: Too many open files: 'log'. Raise the limit with `ulimit -n 65536`, ",
         ),
         (errno.ENOSPC, "ltrain: No space left on device: 'log'. Free some space, and run the same"),
+        (errno.EROFS, "ltrain: Read-only file system: 'log'. Make the disk writable, and run the"),
     ],
 )
-def test_a_lack_of_files_or_space_is_one_message(
+def test_a_refusal_of_the_system_is_one_message(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], number: int, sentence: str
 ) -> None:
     def app() -> None:

@@ -48,6 +48,10 @@ class DiskFull(LtrainError, OSError):
     """The disk has no room for what a run must write."""
 
 
+class DiskReadOnly(LtrainError, OSError):
+    """The disk on which a run must write is read-only."""
+
+
 class RunInUse(LtrainError, RuntimeError):
     """Another process works on the run or the policy."""
 

@@ -31,16 +31,17 @@ NICE = 10
 def can_set_nice() -> bool:
     """Return whether a thread of this process may raise its nice value and lower it again.
 
-    ClickHouse ends the process if it cannot lower it, as in a user namespace, whose root has the
-    capability and is still refused.
+    ClickHouse lowers it to 0, also in a process that began with another value, and ends the process
+    if it cannot, as in a user namespace, whose root has the capability and is still refused.
     """
 
     def try_it() -> bool:
         own = threading.get_native_id()
-        before = os.getpriority(os.PRIO_PROCESS, own)
+        if os.getpriority(os.PRIO_PROCESS, own):
+            return False
         try:
             os.setpriority(os.PRIO_PROCESS, own, NICE)
-            os.setpriority(os.PRIO_PROCESS, own, before)
+            os.setpriority(os.PRIO_PROCESS, own, 0)
         except PermissionError:
             return False
         return True

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ltrain_train.errors import DiskFull
+from ltrain_train.errors import DiskFull, DiskReadOnly
 from ltrain_train.learner.weights import atomic_directory
 from ltrain_train.processes import disk
-from ltrain_train.processes.disk import disk_full_error, is_disk_full, require_space
+from ltrain_train.processes.disk import disk_error, disk_full_error, require_space
 
 
 def _caused(cause: Exception) -> Exception:
@@ -20,20 +20,34 @@ def _caused(cause: Exception) -> Exception:
 
 
 @pytest.mark.parametrize(
-    ("error", "full"),
+    ("error", "kind"),
     [
-        (OSError(errno.ENOSPC, "No space left on device"), True),
-        (OSError(errno.EDQUOT, "Disk quota exceeded"), True),
-        (OSError(errno.EIO, "Input/output error"), False),
-        (RuntimeError("SafetensorError: IoError(Os { code: 28, kind: StorageFull })"), True),
-        (RuntimeError("ComputeError: No space left on device (os error 28)"), True),
-        (RuntimeError("the loss is not finite"), False),
-        (_caused(OSError(errno.ENOSPC, "No space left on device")), True),
+        (OSError(errno.ENOSPC, "No space left on device"), DiskFull),
+        (OSError(errno.EDQUOT, "Disk quota exceeded"), DiskFull),
+        (OSError(errno.EROFS, "Read-only file system"), DiskReadOnly),
+        (OSError(errno.EIO, "Input/output error"), None),
+        (RuntimeError("SafetensorError: IoError(Os { code: 28, kind: StorageFull })"), DiskFull),
+        (RuntimeError("ComputeError: No space left on device (os error 28)"), DiskFull),
+        (RuntimeError("ComputeError: Read-only file system (os error 30)"), DiskReadOnly),
+        (RuntimeError("the loss is not finite"), None),
+        (_caused(OSError(errno.ENOSPC, "No space left on device")), DiskFull),
     ],
     ids=repr,
 )
-def test_errors_of_a_full_disk_are_recognized(error: Exception, full: bool) -> None:
-    assert is_disk_full(error) is full
+def test_errors_of_a_disk_are_recognized(
+    error: Exception, kind: type[Exception] | None, tmp_path: Path
+) -> None:
+    found = disk_error(error, tmp_path, "the checkpoint")
+    assert found is None if kind is None else type(found) is kind
+
+
+def test_a_read_only_disk_is_reported_with_its_remedy(tmp_path: Path) -> None:
+    with (
+        pytest.raises(DiskReadOnly, match=f"The disk of {tmp_path}/1 is read-only: the checkpoint"),
+        atomic_directory(tmp_path / "1", "the checkpoint", 10),
+    ):
+        raise OSError(errno.EROFS, "Read-only file system")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_error_names_the_folder_the_size_and_what_to_free(
@@ -111,7 +125,7 @@ def test_a_draft_is_private(tmp_path: Path) -> None:
 NO_INODE = """
 import sys
 from pathlib import Path
-from ltrain_train.errors import DiskFull
+from ltrain_train.errors import DiskFull, DiskReadOnly
 from ltrain_train.learner.weights import atomic_directory
 try:
     with atomic_directory(Path(sys.argv[1]) / "1", "the checkpoint", 10):

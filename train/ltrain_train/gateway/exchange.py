@@ -11,10 +11,11 @@ import struct
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass
-from errno import ENOSPC
+from errno import ENOSPC, EROFS
 from functools import partial
 from hashlib import sha256
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, Protocol
 
 import aiohttp
@@ -89,7 +90,7 @@ class Recording:
     def fault(self) -> str:
         """Why a span cannot be written, as far as is known; empty if one can."""
         error = self._error
-        if error is None or (error.errno == ENOSPC and read_disk(HOME.read()).free > MIN_FREE):
+        if error is None or (error.errno in (ENOSPC, EROFS) and _is_writable(HOME.read())):
             return ""
         return str(error)
 
@@ -109,7 +110,8 @@ class Recording:
             raise Refused(
                 HTTPStatus.SERVICE_UNAVAILABLE,
                 f"The gateway cannot record the call, so it sends no response: {self._error}. Free "
-                "space on the disk, or start the collector so that the spool empties.",
+                "space on the disk or make it writable, or start the collector so that the spool "
+                "empties.",
             )
 
 
@@ -329,6 +331,11 @@ class Exchange:
 
     def _cancel_reason(self) -> str:
         return "the attempt was closed" if self.attempt.closed else "the client went away"
+
+
+def _is_writable(folder: Path) -> bool:
+    disk = read_disk(folder)
+    return disk.free > MIN_FREE and not disk.read_only
 
 
 @contextmanager

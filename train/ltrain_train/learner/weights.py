@@ -15,13 +15,13 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from ltrain_instrument.files import replace_directory
-from ltrain_train.errors import DiskFull, NotFinite, TooLittleMemory
+from ltrain_train.errors import DiskFull, DiskReadOnly, NotFinite, TooLittleMemory
 from ltrain_train.policy import LINEAGE_FILES, read_config, weights_size
 from ltrain_train.processes import (
     MIN_FREE,
+    disk_error,
     disk_full_error,
     free_bytes,
-    is_disk_full,
     require_space,
 )
 
@@ -39,28 +39,31 @@ def atomic_directory(directory: Path, what: str, size: int) -> Iterator[Path]:
     """Yield a draft directory that replaces `directory` when the block ends without an error.
 
     Args:
-        what: what is written, for the error of a full disk.
+        what: what is written, for the error of a full or read-only disk.
         size: its approximate bytes.
     """
     require_space(directory, size, what)
     with (
-        _explain_full_disk(directory, what, size),
+        _explain_disk(directory, what, size),
         replace_directory(directory) as draft,
-        _explain_full_disk(directory, what, size),
+        _explain_disk(directory, what, size),
     ):
         yield draft
 
 
 @contextmanager
-def _explain_full_disk(directory: Path, what: str, size: int) -> Iterator[None]:
+def _explain_disk(directory: Path, what: str, size: int) -> Iterator[None]:
     try:
         yield
-    except DiskFull:
+    except (DiskFull, DiskReadOnly):
         raise
-    except Exception as error:  # torch and safetensors raise their own errors for a full disk
-        if is_disk_full(error) or free_bytes(directory) < MIN_FREE:
-            raise disk_full_error(directory, what, size) from error
-        raise
+    except Exception as error:  # torch and safetensors raise their own errors
+        refused = disk_error(error, directory, what, size)
+        if refused is None and free_bytes(directory) < MIN_FREE:
+            refused = disk_full_error(directory, what, size)
+        if refused is None:
+            raise
+        raise refused from error
 
 
 def export_size(base: Path, dtype: str) -> int:

@@ -35,6 +35,9 @@ NO_SIGNAL_REASONS = frozenset({"no_spread"})
 """Drop reasons with which a wave may have no row and the run continues: all rewards within each
 group are equal, as they are for a good policy."""
 
+EXECUTION_STAGES = ("executions", "groups", "rows")
+"""The stages with drops of whole executions, as of one that made no call."""
+
 MAX_UNDONE = 3
 """Undone updates in a row that end the run: the next ones would not go better."""
 
@@ -207,7 +210,7 @@ def require_rollouts(dataset: Dataset, rollouts: Collection[EndedRollout]) -> No
     latest = dataset.scan("executions").filter("dispatched", ~pl.col("superseded"))
     built = dict(latest.select("execution_id", "outcome").collect().iter_rows())
     transitions = dataset.scan("transitions").select("execution_id").unique().collect()
-    dropped = dataset.drops.filter(stage="executions")["id"]
+    dropped = dataset.drops.filter(pl.col("stage").is_in(EXECUTION_STAGES))["id"]
     accounted = {*transitions["execution_id"], *dropped}
     faults = {
         "it lacks": known.keys() - built.keys(),

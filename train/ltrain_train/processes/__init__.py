@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     )
     from ltrain_train.processes.disk import (
         MIN_FREE,
+        disk_error,
         disk_full_error,
         free_bytes,
-        is_disk_full,
         require_space,
     )
     from ltrain_train.processes.json_lines import JsonChild, JsonPipes

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import FrameType
 
 from ltrain_instrument.errors import LtrainError
-from ltrain_train.processes import RunLock, disk_full_error, is_disk_full, run_lock
+from ltrain_train.processes import RunLock, disk_error, run_lock
 from ltrain_transforms.datasets import interrupt_handler
 
 STDERR = 2
@@ -26,7 +26,7 @@ def hold_lock(home: Path, run: str, policies: Sequence[str], after: str) -> Iter
 
     Raises:
         RunInUse: when another process works on the run or a policy.
-        DiskFull: when the block failed because the disk is full.
+        DiskFull, DiskReadOnly: when the block failed because of the disk.
     """
     try:
         with (
@@ -34,11 +34,14 @@ def hold_lock(home: Path, run: str, policies: Sequence[str], after: str) -> Iter
             interrupt_handler(partial(_on_signal, lock, after)),
         ):
             yield lock
-    except Exception as error:  # Polars and Arrow raise their own errors for a full disk
-        if isinstance(error, LtrainError) or not is_disk_full(error):
+    except Exception as error:  # Polars and Arrow raise their own errors
+        if isinstance(error, LtrainError):
             raise
         file = getattr(error, "filename", None) or home
-        raise disk_full_error(Path(file), "what the run writes") from error
+        refused = disk_error(error, Path(file), "what the run writes")
+        if refused is None:
+            raise
+        raise refused from error
 
 
 def _on_signal(lock: RunLock, after: str, number: int, frame: FrameType | None) -> None:

@@ -26,8 +26,8 @@ ended too often."""
 RETRY_PAUSE = 0.5
 LACKS = {202: "queries", 243: "space", 298: "files", 439: "threads"}
 """ClickHouse's codes of errors of a server that lacks something at the moment."""
-SYSTEM_LACKS = ("errno: 24", "errno: 28")
-"""The same in an error of another code: the system refuses a file, or space."""
+SYSTEM_LACKS = ("errno: 24", "errno: 28", "errno: 30")
+"""The same in an error of another code: the system refuses a file, space, or to write."""
 
 _logger = logging.getLogger("ltrain.loop")
 
