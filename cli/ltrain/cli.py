@@ -184,6 +184,12 @@ REMEDIES = {
 """The remedy by the error of a system that refuses a file, space or to write."""
 
 
+def _remedy(error: OSError) -> str:
+    """Return the remedy of an error, '' if there is none; Polars has the number only in its text."""
+    texts = (number for number in REMEDIES if f"(os error {number})" in str(error))
+    return REMEDIES.get(error.errno or next(texts, 0), "")
+
+
 def main() -> None:
     """Run the command line; an `LtrainError`, or a refusal of the system, is one message."""
     try:
@@ -193,11 +199,11 @@ def main() -> None:
         typer.echo(f"ltrain: {visible(message) if sys.stderr.isatty() else message}", err=True)
         sys.exit(1)
     except OSError as error:
-        if error.errno not in REMEDIES:
+        remedy = _remedy(error)
+        if not remedy:
             raise
-        what = str(error.strerror) + (f": '{error.filename}'" if error.filename else "")
-        remedy = f"{REMEDIES[error.errno]}, and run the same command again."
-        typer.echo(f"ltrain: {what}. {remedy}", err=True)
+        what = str(error.strerror or error) + (f": '{error.filename}'" if error.filename else "")
+        typer.echo(f"ltrain: {what}. {remedy}, and run the same command again.", err=True)
         sys.exit(1)
     except ModuleNotFoundError as error:
         if error.name not in EXTRAS:

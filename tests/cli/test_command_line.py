@@ -179,22 +179,33 @@ def test_a_missing_extra_is_named(tmp_path: Path) -> None:
     )
 
 
+def _error(number: int) -> OSError:
+    return OSError(number, os.strerror(number), "log")
+
+
 @pytest.mark.parametrize(
-    ("number", "sentence"),
+    ("error", "sentence"),
     [
         (
-            errno.EMFILE,
+            _error(errno.EMFILE),
             "ltrain: Too many open files: 'log'. Raise the limit with `ulimit -n 65536`, ",
         ),
-        (errno.ENOSPC, "ltrain: No space left on device: 'log'. Free some space, and run the same"),
-        (errno.EROFS, "ltrain: Read-only file system: 'log'. Make the disk writable, and run the"),
+        (_error(errno.ENOSPC), "ltrain: No space left on device: 'log'. Free some space, and run"),
+        (_error(errno.EROFS), "ltrain: Read-only file system: 'log'. Make the disk writable, and"),
+        (
+            OSError("Too many open files (os error 24): rows.parquet"),  # of Polars
+            "ltrain: Too many open files (os error 24): rows.parquet. Raise the limit with `ulimit",
+        ),
     ],
 )
 def test_a_refusal_of_the_system_is_one_message(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], number: int, sentence: str
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: OSError,
+    sentence: str,
 ) -> None:
     def app() -> None:
-        raise OSError(number, os.strerror(number), "log")
+        raise error
 
     monkeypatch.setattr(cli, "app", app)
     with pytest.raises(SystemExit) as ended:
