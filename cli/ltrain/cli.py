@@ -185,7 +185,7 @@ REMEDIES = {
 
 
 def _remedy(error: OSError) -> str:
-    """Return the remedy of an error, '' if there is none; Polars has the number only in its text."""
+    """Return the remedy of an error; '' if there is none. Polars has the number only as text."""
     texts = (number for number in REMEDIES if f"(os error {number})" in str(error))
     return REMEDIES.get(error.errno or next(texts, 0), "")
 
