@@ -95,12 +95,18 @@ def doctor(
             help="Also read the store, journals, policy versions, checkpoints and datasets.",
         ),
     ] = False,
+    model: Annotated[
+        Path | None,
+        typer.Option(help="Also print how this machine can train a Hugging Face model directory."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON instead of lines.")] = False,
 ) -> None:
     """Check what is installed, reachable and misconfigured, and print a fix for each fault.
 
     With --deep, it also compares everything on disk with its checksums: the parts of the store's
-    tables, the files of policy versions, checkpoints and datasets, and the journals of runs.
+    tables, the files of policy versions, checkpoints and datasets, and the journals of runs. With
+    --model, it compares the memory of this machine, or of its first GPU, with what the model needs:
+    all weights or an adapter, with and without a critic.
 
     The exit status is 1 when there is a fault. A note is about something optional.
 
@@ -119,6 +125,10 @@ def doctor(
         from ltrain.doctor_deep import run_deep_checks
 
         findings += run_deep_checks()
+    if model is not None:
+        from ltrain_train.runs import check_ways
+
+        findings += check_ways(model)
     _print_findings(findings, as_json=as_json)
 
 

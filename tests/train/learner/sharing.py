@@ -51,7 +51,7 @@ def flat(tensors: Iterable[Tensor]) -> Tensor:
 def measure(base: Path, samples: Path, train: Train) -> tuple[dict[str, Tensor], dict[str, Any]]:
     job = Job.from_train(train, base=base, policy="p", recipe="")
     rows = read_rows(samples, vocab_size=read_vocab_size(base))
-    tokens, shared = train.tokens_per_micro_batch, rank.shares_prefixes(job)
+    tokens, shared = train.micro_batch_tokens, rank.shares_prefixes(job)
     made = batch.make_batch(rows, ranks=1, tokens=tokens, shared=shared)
     worker = start(job)
     trained = [x for x in worker.engine.module.parameters() if x.requires_grad]

@@ -156,23 +156,6 @@ def test_the_serve_section_becomes_arguments_of_ltrain_serve(tmp_path: Path) -> 
         plan.serve_arguments  # noqa: B018
 
 
-def test_vllm_leaves_a_part_of_the_gpu_to_the_learner(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ltrain_train.runs.plan.is_usable", lambda: True)
-
-    def options(**sections: dict[str, Any]) -> list[str]:
-        recipe = Recipe.model_validate(tomllib.loads(RECIPE) | sections)
-        arguments = Plan(recipe=recipe, folder=tmp_path, home=tmp_path).serve_arguments
-        return arguments[arguments.index("--") + 1 :]
-
-    assert options() == ["--gpu-memory-utilization", "0.4"]
-    # vLLM takes the last of two values
-    chosen = ["--gpu-memory-utilization", "0.3"]
-    assert options(serve={"vllm": chosen})[-2:] == chosen
-    assert options(train={"ray_address": "10.0.0.1:6379"}) == []
-
-
 def test_the_gateway_of_a_run_is_started_with_the_serve_section(tmp_path: Path) -> None:
     services = Services(tmp_path, policies=["p"], serve=("--max-model-len", "8192", "--", "--seed"))
     command = services._gateway_service().command

@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 
 from ltrain_instrument.instrumentors import Finding, State
+from ltrain_train.errors import BadModel
 from ltrain_train.policy import fast_dtype
+from ltrain_train.runs.gpu_shares import divide
 from ltrain_train.runs.plan import Plan, make_plan
 from ltrain_train.runs.resources import (
-    Place,
     _gpu_places,
     check_dtypes,
     check_memory,
+    check_ways,
     machine_bytes,
 )
 
@@ -95,24 +97,40 @@ def test_a_container_has_its_limit(tmp_path: Path) -> None:
     assert machine_bytes(limit) == 1000
 
 
-def test_a_gpu_is_shared_by_vllm_and_the_learner(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program = tmp_path / "bin" / "nvidia-smi"
-    program.parent.mkdir()
-    program.write_text("#!/bin/sh\necho 'H200, 580.1, 1000, 1000'\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
-    share = '[train]\ndtype = "bf16"\n[serve]\nvllm = ["--gpu-memory-utilization=0.4"]\n'
-    models = {"p": write_model(tmp_path / "model", 16_000)}  # 256 million weights
-    server, learner = _gpu_places(plan_of(tmp_path, share), models)
-    taken = int(0.4 * (1000 << 20))
-    assert server == Place("vLLM's part of the GPU", taken, {"weights": 512_000_000})
-    assert (learner.name, learner.size) == ("the learner's part of the GPU", (1000 << 20) - taken)
-    assert [place.finding().state for place in (server, learner)] == [State.FAULT, State.FAULT]
-    other = share.replace("0.4", "0.6")
-    server, learner = _gpu_places(plan_of(tmp_path, other), models)
-    assert server.finding().state is State.OK
+def test_each_part_of_a_gpu_must_hold_what_it_needs() -> None:
+    needs: dict[str, Any] = {"vllm_needs": 6 << 30, "learner_needs": 20 << 30, "token": 1 << 20}
+    options: dict[str, Any] = {"share": None, "tokens": None}
+
+    def findings(total: int, **changed: Any) -> list[Finding]:
+        shares = divide(total << 30, **(needs | options | changed))
+        return [place.finding() for place in _gpu_places(shares)]
+
+    server, learner = findings(40)
+    assert server.detail == (
+        "vLLM needs about 6.4 GB of the 6.4 of its part of the GPU: weights, cache and work 6.4"
+    )
+    assert "its part of the GPU: model 21.5, 11,264 tokens at once 11.8" in learner.detail
+    server, learner = findings(24)
+    assert (server.state, learner.state) == (State.OK, State.FAULT)
+    assert "train.lora_rank" in learner.fix
+    server, learner = findings(40, share=0.1, tokens=30_000)
+    assert (server.state, learner.state) == (State.FAULT, State.FAULT)
+    assert "serve.max_model_len" in server.fix
+    assert "train.tokens_per_micro_batch" in learner.fix
+    assert len(findings(40, vllm_needs=0)) == 1
+    assert list(_gpu_places(None)) == []
+
+
+def test_the_ways_to_train_a_model_are_held_against_the_machine(tmp_path: Path) -> None:
+    found = list(check_ways(write_model(tmp_path / "small", 3162)))
+    assert [one.state for one in found] == [State.OK] * 4
+    assert found[0].detail.startswith("all weights: the models need about 1.3 GB of the ")
+    assert found[1].detail.startswith("all weights, with a critic: the models need about 1.4 GB")
+    found = list(check_ways(write_model(tmp_path / "large", 1_000_000)))
+    assert [one.state for one in found] == [State.NOTE] * 4
+    assert "train.lora_rank" in found[0].fix
+    with pytest.raises(BadModel, match="no model directory"):
+        list(check_ways(tmp_path / "none"))
 
 
 def dtypes(tmp_path: Path, text: str, **config: Any) -> list[tuple[State, str]]:

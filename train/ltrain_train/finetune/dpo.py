@@ -60,7 +60,7 @@ def make_job(data: DpoPairs, gateway: GatewayClient | None) -> DpoJob:
     plan, version = data.source.plan, data.source.lineage.version
     policies, train, dpo = plan.policies(), plan.train, plan.recipe.dpo
     artifact = policies.read_version(plan.policy, version).artifact
-    fitting = train.tokens_per_micro_batch // max(1, 2 * data.report.longest)
+    fitting = train.micro_batch_tokens // max(1, 2 * data.report.longest)
     return DpoJob(
         base=policies.weights_path(plan.policy, version),
         adapter=require_rank(plan, policies, version) if artifact == "adapter" else None,

@@ -62,7 +62,7 @@ class Job:
             lora_rank=train.lora_rank,
             lora_alpha=train.lora_alpha or 2 * train.lora_rank,
             dtype=resolve_dtype(train).dtype,
-            tokens_per_micro_batch=train.tokens_per_micro_batch,
+            tokens_per_micro_batch=train.micro_batch_tokens,
             verl=train.verl,
             critic=train.critic is not None,
             ray_address=train.ray_address,

@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 
 from ltrain_instrument.files import replace_directory
 from ltrain_train.errors import DiskFull, DiskReadOnly, NotFinite, TooLittleMemory
-from ltrain_train.policy import LINEAGE_FILES, read_config, weights_size
+from ltrain_train.policy import LINEAGE_FILES, read_config, text_config, weights_size
 from ltrain_train.processes import (
     MIN_FREE,
     disk_error,
@@ -82,8 +82,7 @@ def require_memory(what: str, size: int, free: int, remedy: str = "") -> None:
 
 def read_vocab_size(base: Path) -> int:
     """Return the number of token ids of the model in `base`."""
-    config = read_config(base)
-    return int((config.get("text_config") or config)["vocab_size"])
+    return int(text_config(base)["vocab_size"])
 
 
 def copy_model_files(base: Path, directory: Path, dtype: str) -> None:

@@ -96,6 +96,8 @@ def run_online(
         on_start(describe_places(plan.home, services.store_url, services.gateway_url))
         if gpus := gpu.describe_use():
             on_start(gpus)
+        if plan.shares is not None:
+            on_start(plan.shares.describe())
         record = environment.enter_context(open_trackers(plan.train.trackers, journal, on_start))
         learners = environment.enter_context(Learners(plans, policies, journal.latest, lock))
         environment.callback(services.stop_gateway)  # it ends while the learner ends

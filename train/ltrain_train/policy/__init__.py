@@ -29,8 +29,11 @@ if TYPE_CHECKING:
     from ltrain_train.policy.prompts import current_prompts, read_prompt_version, register_prompt
     from ltrain_train.policy.reference import Reference, find_reference, held_reference
     from ltrain_train.policy.sizes import (
+        activation_size,
         adapter_size,
+        cache_size,
         checkpoint_size,
+        context_length,
         reference_size,
         training_size,
         weights_size,
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
         read_config,
         read_shapes,
         resolve_dtype,
+        text_config,
     )
 
 open_face(__name__)

@@ -84,6 +84,12 @@ def read_config(directory: Path) -> dict[str, Any]:
     return config
 
 
+def text_config(directory: Path) -> dict[str, Any]:
+    """Return the configuration of the model's language part, which may be all of it."""
+    config = read_config(directory)
+    return config.get("text_config") or config
+
+
 def read_shapes(directory: Path) -> dict[str, Shape]:
     """Return the shape of every tensor in the directory's safetensors files, by name.
 

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         split_time,
         test_scores,
     )
+    from ltrain_train.runs.resources import check_ways
     from ltrain_train.runs.retry import retry_load, retry_store, store_is_away
     from ltrain_train.runs.services import GATEWAY_START_TIMEOUT, Services, is_starting, responds
     from ltrain_train.runs.wave_summary import (

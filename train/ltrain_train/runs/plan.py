@@ -12,11 +12,9 @@ from ltrain_train.gpu import is_usable
 from ltrain_train.policy import VLLM_DTYPES, Policies, current_prompts, resolve_dtype
 from ltrain_train.processes import RunLock
 from ltrain_train.rollout import AgentProgram
+from ltrain_train.runs.gpu_shares import GpuShares, share_gpu
 from ltrain_train.runs.services import Services
 from ltrain_transforms.recipe import Recipe, Rollout, Serve, Train
-
-SHARED_GPU = ("--gpu-memory-utilization", "0.4")
-"""Options of a vLLM that leaves a learner its part of the GPU; by default it takes 92 %."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +27,8 @@ class Plan:
     home: Path
     model: Path | None = None
     """Model directory that becomes version 0 of a new policy."""
+    shares: GpuShares | None = None
+    """How vLLM and the learner divide the GPU; None on a CPU."""
 
     @property
     def policy(self) -> str:
@@ -52,8 +52,11 @@ class Plan:
 
     @property
     def train(self) -> Train:
-        """The training settings, with `dtype = "auto"` resolved for this machine."""
-        return resolve_dtype(self.recipe.train)
+        """The training settings, with `dtype` and the tokens of a micro-batch for this machine."""
+        train = resolve_dtype(self.recipe.train)
+        if self.shares is None or train.tokens_per_micro_batch is not None:
+            return train
+        return train.model_copy(update={"tokens_per_micro_batch": self.shares.tokens})
 
     @property
     def name(self) -> str:
@@ -75,10 +78,23 @@ class Plan:
             "max_staleness": max(train.max_staleness for train in trains),
         }
         serve = self.recipe.serve
-        if is_usable() and self.recipe.train.ray_address is None:
+        if self.shares is not None:
             # an option of the recipe comes later, so vLLM takes that one
-            serve = serve.model_copy(update={"vllm": (*SHARED_GPU, *serve.vllm)})
+            serve = serve.model_copy(update={"vllm": (*self.shares.options, *serve.vllm)})
         return serve_arguments(serve, trains[0].model_copy(update=largest), self.folder)
+
+    def models(self) -> dict[str, Path]:
+        """Return the directory of each policy's weights, by its name, of those that have one."""
+        policies, found = Policies(self.home), dict[str, Path | None]()
+        for policy in self.recipe.policy:
+            found[policy.name] = (
+                policies.weights_path(policy.name, policies.current(policy.name))
+                if policies.versions(policy.name)
+                else self.model
+                if policy.model is None
+                else self.folder / policy.model
+            )
+        return {name: path for name, path in found.items() if path is not None and path.is_dir()}
 
     def policies(self) -> Policies:
         """Return the home's policies, after registering models as version 0 of the new ones.
@@ -206,6 +222,7 @@ def plan_run(
     fields = recipe.model_dump(by_alias=True, exclude_unset=True) | {"rollout": section or None}
     if updates is not None:
         fields["train"] = recipe.train.model_dump(exclude_unset=True) | {"updates": updates}
-    return Plan(
+    plan = Plan(
         recipe=Recipe.from_sections(fields), folder=folder, home=settings.HOME.read(), model=model
     )
+    return replace(plan, shares=share_gpu(plan.recipe, plan.models())) if is_usable() else plan

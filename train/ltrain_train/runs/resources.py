@@ -1,38 +1,51 @@
 """The findings of `ltrain check` on memory and data types of the models of a run.
 
 The bytes of weights, gradients, optimizer and KV cache are counted, by the headers of the weight
-files. Activations and the programs themselves are not: a run that does not fit by this cannot fit.
+files, and on a GPU those of activations too.
 """
 
 import os
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ltrain_instrument.instrumentors import Finding, State
 from ltrain_train.gateway import VllmOptions
-from ltrain_train.gpu import is_usable, list_gpus
-from ltrain_train.policy import (
-    VLLM_DTYPES,
-    fast_dtype,
-    read_config,
-    reference_size,
-    training_size,
-    weights_size,
+from ltrain_train.gpu import is_usable
+from ltrain_train.policy import VLLM_DTYPES, check_artifact, fast_dtype, read_config
+from ltrain_train.runs.gpu_shares import (
+    GpuShares,
+    served_dtype,
+    served_size,
+    share_gpu,
+    trained_size,
 )
 from ltrain_train.runs.plan import Plan
+from ltrain_transforms.recipe import Recipe
 
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 """The file with the memory limit of a container: bytes, or `max`."""
-ITEM_SIZES = {"bfloat16": 2, "float16": 2, "float32": 4}
-"""Bytes of a weight in vLLM, by its data type."""
-GPU_SHARE = 0.92
-"""Share of a GPU's memory that vLLM takes without an option."""
+GPU_PART = "its part of the GPU"
 QUANTIZED = "its weights are quantized, and the learner trains those of bf16 or fp32"
 ROUNDED = "its weights are float16, of which bf16 keeps 8 of 11 significant bits"
 SLOW = "this processor has no bf16 instructions: it computes in bf16 thirty times slower than fp32"
 SMALLER = "Use a smaller model, or train an adapter: train.lora_rank."
+LESS_CACHE = "Use a smaller model, or shorter contexts: serve.max_model_len."
+FEWER_TOKENS = "Use a smaller model, or compute fewer tokens at once: train.tokens_per_micro_batch."
+
+ANY: dict[str, Any] = {
+    "policy": [{"name": "policy"}],
+    "reward": [{"name": "reward", "evaluation": "reward"}],
+}
+GAE = {"credit": {"outcome": {"estimator": "gae"}}}
+WAYS: dict[str, dict[str, Any]] = {
+    "all weights": {"train": {"lora_rank": 0}},
+    "all weights, with a critic": {"train": {"lora_rank": 0, "critic": {}}, **GAE},
+    "an adapter of rank 16": {"train": {"lora_rank": 16}},
+    "an adapter of rank 16, with a critic": {"train": {"lora_rank": 16, "critic": {}}, **GAE},
+}
+"""The sections of a recipe for each way to train a model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +57,36 @@ class Place:
     """Bytes."""
     needs: Mapping[str, int]
     """Bytes by their use."""
+    fix: str = SMALLER
+    """The key to change if it does not fit."""
+    user: str = "the models need"
+    """The subject of the finding, with its verb."""
 
     def finding(self) -> Finding:
         total = sum(self.needs.values())
         parts = ", ".join(f"{use} {size / 1e9:.1f}" for use, size in self.needs.items() if size)
         text = f"{total / 1e9:.1f} GB of the {self.size / 1e9:.1f} of {self.name}: {parts}"
         if total <= self.size:
-            return Finding("memory", State.OK, f"the models need about {text}")
-        return Finding("memory", State.FAULT, f"the models need at least {text}", SMALLER)
+            return Finding("memory", State.OK, f"{self.user} about {text}")
+        return Finding("memory", State.FAULT, f"{self.user} at least {text}", self.fix)
+
+
+def check_ways(model: Path) -> Iterator[Finding]:
+    """Yield whether each way to train a model fits into this machine; a note if it does not."""
+    check_artifact(model, None)
+    for way, sections in WAYS.items():
+        recipe, models = Recipe.from_sections(ANY | sections), {"policy": model}
+        shares = share_gpu(recipe, models) if is_usable() else None
+        found = [
+            place.finding()
+            for place in (_gpu_places(shares) if shares else _machine(recipe, models))
+        ]
+        worst = next((each for each in found if each.state is not State.OK), None)
+        texts = "; ".join(each.detail for each in found)
+        if worst is None:
+            yield Finding("train", State.OK, f"{way}: {texts}")
+        else:
+            yield Finding("train", State.NOTE, f"{way}: {texts}", worst.fix)
 
 
 def check_memory(plan: Plan, models: Mapping[str, Path]) -> Iterator[Finding]:
@@ -60,67 +95,29 @@ def check_memory(plan: Plan, models: Mapping[str, Path]) -> Iterator[Finding]:
     Args:
         models: the directory of each policy's weights, by the policy's name.
     """
-    for place in _gpu_places(plan, models) if is_usable() else _machine(plan, models):
+    for place in _gpu_places(plan.shares) if is_usable() else _machine(plan.recipe, models):
         if any(place.needs.values()):
             yield place.finding()
 
 
-def _machine(plan: Plan, models: Mapping[str, Path]) -> Iterator[Place]:
-    served = _served_size(plan, models)
+def _machine(recipe: Recipe, models: Mapping[str, Path]) -> Iterator[Place]:
+    served = served_size(recipe, models)
     cache = VllmOptions().kv_cache_gib * len(set(models.values())) << 30 if served else 0
-    trained = _trained_size(plan, models)
+    trained = trained_size(recipe, models)
     needs = {"vLLM's weights": served, "its KV cache": cache, "learner": trained}
     yield Place("this machine", machine_bytes(), needs)
 
 
-def _gpu_places(plan: Plan, models: Mapping[str, Path]) -> Iterator[Place]:
-    sizes = [gpu.total for gpu in list_gpus() if gpu.total is not None]
-    if not sizes or plan.recipe.train.ray_address is not None:
+def _gpu_places(shares: GpuShares | None) -> Iterator[Place]:
+    if shares is None:
         return
-    total, options = sizes[0] << 20, plan.serve_arguments
-    share = _option(options, "--gpu-memory-utilization", GPU_SHARE)
-    shards = max(1, int(_option(options, "--tensor-parallel-size", 1)))
-    served = _served_size(plan, models)
-    taken = int(share * total) if served else 0
-    yield Place("vLLM's part of the GPU", taken, {"weights": served // shards})
-    trained = _trained_size(plan, models) // plan.recipe.train.ranks
-    yield Place("the learner's part of the GPU", total - taken, {"learner": trained})
-
-
-def _served_size(plan: Plan, models: Mapping[str, Path]) -> int:
-    """Return the bytes of the weights in the policy servers: one for each directory."""
-    if plan.recipe.serve.upstream is not None:
-        return 0
-    size = ITEM_SIZES[_served_dtype(plan)]
-    return sum(weights_size(directory, size) for directory in set(models.values()))
-
-
-def _trained_size(plan: Plan, models: Mapping[str, Path]) -> int:
-    """Return the bytes of the learners; one process trains the adapters of one directory."""
-    if plan.recipe.train.ray_address is not None:
-        return 0
-    learners: dict[object, int] = {}
-    for name in plan.trained:
-        train, directory = plan.for_policy(name).train, models[name]
-        size = training_size(directory, train.lora_rank) * (1 if train.critic is None else 2)
-        if train.verl.engine.optimizer_offload or train.verl.engine.model_dtype:
-            size = weights_size(directory, 2)  # not less
-        if train.kl_coefficient and (train.reference != "base" or not train.lora_rank):
-            size += reference_size(directory)
-        key = directory if train.lora_rank else name
-        learners[key] = max(size, learners.get(key, 0))
-    return sum(learners.values())
-
-
-def _served_dtype(plan: Plan) -> str:
-    dtype = plan.recipe.serve.dtype
-    return VLLM_DTYPES[plan.train.dtype] if dtype == "auto" else dtype
-
-
-def _option(arguments: Sequence[str], name: str, default: float) -> float:
-    """Return the last value of an option, written as one argument or as two."""
-    pattern = re.compile(rf"(?:^| ){name}[ =]([\d.]+)(?= |$)")
-    return float(([str(default), *pattern.findall(" ".join(arguments))])[-1])
+    if shares.vllm:
+        needs = {"weights, cache and work": shares.vllm_needs}
+        yield Place(GPU_PART, shares.vllm, needs, LESS_CACHE, "vLLM needs")
+    tokens = f"{shares.tokens:,} tokens at once"
+    needs = {"model": shares.learner_needs, tokens: shares.tokens * shares.token}
+    fix = FEWER_TOKENS if shares.learner_needs < shares.learner else SMALLER
+    yield Place(GPU_PART, shares.learner, needs, fix, "the learner needs")
 
 
 def machine_bytes(limit: Path = CGROUP_LIMIT) -> int:
@@ -142,7 +139,7 @@ def check_dtypes(plan: Plan, models: Mapping[str, Path]) -> Iterator[Finding]:
             yield Finding("dtype", State.FAULT, about + QUANTIZED, fix)
         elif plan.train.dtype == "bf16" and _dtype_of(config) == "float16":
             yield Finding("dtype", State.NOTE, about + ROUNDED, 'Set train.dtype = "fp32".')
-    trained, served = plan.train.dtype, _served_dtype(plan)
+    trained, served = plan.train.dtype, served_dtype(plan.recipe)
     if trained == "bf16" != fast_dtype():
         yield Finding("dtype", State.NOTE, SLOW, 'Set train.dtype = "auto".')
     if plan.recipe.serve.upstream is None and served != VLLM_DTYPES[trained]:

@@ -141,9 +141,7 @@ def make_report(
 
 def _count_computed(rows: pl.DataFrame, train: Train, shared: bool) -> int:
     return sum(
-        pack_step(
-            step, ranks=train.ranks, tokens=train.tokens_per_micro_batch, shared=shared
-        ).tokens
+        pack_step(step, ranks=train.ranks, tokens=train.micro_batch_tokens, shared=shared).tokens
         for step in split_into_steps(rows, train.steps_per_wave, "0.0")
     )
 

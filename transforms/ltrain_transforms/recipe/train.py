@@ -19,6 +19,8 @@ from ltrain_transforms.recipe.verl_options import Verl
 
 ADAPTER_RATE, FULL_RATE = 5e-4, 1e-5
 """The default learning rates. An adapter starts at zero and needs a higher one."""
+MICRO_BATCH_TOKENS = 768
+"""Tokens in one micro-batch, unless the recipe or the memory of a GPU sets them."""
 
 
 def _default_rate(fields: dict[str, Any]) -> float:
@@ -121,8 +123,9 @@ class Train(Section):
     ray_address: Annotated[str | None, BUDGET] = None
     """The Ray cluster whose machines the ranks run on: `host:port`, or `auto` for the one of this
     machine; default: a private one on this machine."""
-    tokens_per_micro_batch: int = Field(default=768, ge=1)
-    """Tokens in one micro-batch; it limits memory and does not change the result."""
+    tokens_per_micro_batch: int | None = Field(default=None, ge=1)
+    """Tokens in one micro-batch, which limit memory and do not change the result; unset: 768, and
+    on a GPU as many as fit into the learner's part, at most 16,384."""
     max_staleness: int = Field(default=4, ge=0)
     """Largest distance, along the parents of versions, from the trained version to the one that
     sampled a call; rollouts with an older call are left out."""
@@ -181,6 +184,11 @@ class Train(Section):
     are removed."""
     critic: Critic | None = None
     verl: Verl = Verl()
+
+    @property
+    def micro_batch_tokens(self) -> int:
+        """Tokens in one micro-batch, 768 if they are not set."""
+        return self.tokens_per_micro_batch or MICRO_BATCH_TOKENS
 
     @field_validator("loss")
     @classmethod

@@ -1,0 +1,174 @@
+"""What models need on a GPU, held against measured memory, and how vLLM and a learner divide it."""
+
+import json
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import pytest
+from benchmarks.step import SHAPES
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.train.gpus import H100, install_nvidia_smi, use_programs
+
+from ltrain_train.policy import activation_size, cache_size, training_size
+from ltrain_train.runs.gpu_shares import (
+    MOST_TOKENS,
+    OVERHEAD,
+    GpuShares,
+    divide,
+    find_option,
+    share_gpu,
+)
+from ltrain_train.runs.plan import Plan, make_plan
+from ltrain_transforms.recipe import MICRO_BATCH_TOKENS
+
+GIB = 1 << 30
+RECIPE = """
+policy = [{ name = "p", model = "model" }]
+reward = [{ name = "score", evaluation = "reward" }]
+
+[rollout]
+tasks = "tasks.jsonl"
+agent = "agent:solve"
+reward = "agent:score"
+"""
+
+
+def write_model(folder: Path, shape: str) -> Path:
+    """Write a model of a known shape, whose weights take no room on the disk."""
+    config = SHAPES[shape]
+    width, inner, vocab = (
+        config[key] for key in ("hidden_size", "intermediate_size", "vocab_size")
+    )
+    keys = width * config["num_key_value_heads"] // config["num_attention_heads"]
+    shapes = {"model.embed_tokens.weight": (vocab, width), "model.norm.weight": (width,)}
+    if not config["tie_word_embeddings"]:
+        shapes["lm_head.weight"] = (vocab, width)
+    layer = {
+        "q": (width, width), "k": (keys, width), "v": (keys, width), "o": (width, width),
+        "gate": (inner, width), "up": (inner, width), "down": (width, inner),
+        "norm1": (width,), "norm2": (width,),
+    }  # fmt: skip
+    for number in range(config["num_hidden_layers"]):
+        shapes |= {f"model.layers.{number}.{name}.weight": size for name, size in layer.items()}
+    header, end = dict[str, Any](), 0
+    for name, size in shapes.items():
+        begin, end = end, end + 2 * prod(size)
+        header[name] = {"dtype": "BF16", "shape": size, "data_offsets": [begin, end]}
+    text = json.dumps(header).encode()
+    folder.mkdir()
+    with (folder / "model.safetensors").open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.truncate(8 + len(text) + end)
+    (folder / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 8192}))
+    (folder / "tokenizer.json").write_text("{}")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("shape", "rank", "measured"),
+    [("smollm2-135m", 0, 13), ("qwen2.5-1.5b", 0, 53), ("llama-3.2-3b", 16, 39)],
+)
+def test_a_learner_needs_what_was_measured(
+    tmp_path: Path, shape: str, rank: int, measured: float
+) -> None:
+    """`make bench-step` on an H200, 16,384 tokens in a micro-batch: docs/gpus.md."""
+    model = write_model(tmp_path / "model", shape)
+    needed = training_size(model, rank) + 16_384 * activation_size(model)
+    assert needed / GIB + 1 == pytest.approx(measured, rel=0.05)  # 1 GiB is CUDA's own
+
+
+def test_the_cache_of_a_token(tmp_path: Path) -> None:
+    # keys and values in bf16: 28 layers of 8 heads of 128
+    assert cache_size(write_model(tmp_path / "model", "llama-3.2-3b")) == 2 * 2 * 28 * 8 * 128
+    (tmp_path / "model" / "config.json").write_text("{}")
+    assert cache_size(tmp_path / "model") == activation_size(tmp_path / "model") == 0
+
+
+def shares(**changed: Any) -> GpuShares:
+    needs = {"vllm_needs": 6 * GIB, "learner_needs": 24 * GIB, "token": 2 << 20}
+    return divide(**{"total": 80 * GIB, "share": None, "tokens": None, **needs, **changed})
+
+
+def test_vllm_has_forty_percent_where_the_learner_does_not_need_it() -> None:
+    roomy = shares(total=140 * GIB)
+    assert (roomy.options[-1], roomy.tokens, roomy.fits) == ("0.4", MOST_TOKENS, True)
+
+
+def test_vllm_leaves_what_the_learner_can_use() -> None:
+    tight = shares()
+    # 80 - 3 of nobody - 24 of the model - 32 of 16,384 tokens
+    assert (tight.vllm, tight.tokens, tight.fits) == (21 * GIB, MOST_TOKENS, True)
+    assert tight.options == ("--gpu-memory-utilization", "0.26")
+    smaller = shares(total=40 * GIB)
+    assert (smaller.vllm, smaller.tokens) == (6 * GIB, 7 * 512)
+    assert smaller.fits
+
+
+def test_what_does_not_fit_is_known() -> None:
+    assert not shares(total=24 * GIB).fits
+    assert not shares(share=0.05).fits
+    assert not shares(tokens=60_000).fits
+
+
+def test_the_recipes_values_come_first() -> None:
+    own = shares(share=0.5, tokens=512)
+    assert (own.vllm, own.tokens) == (40 * GIB, 512)
+    assert shares(vllm_needs=0, share=0.5).options == ()
+    assert shares(token=0).tokens == MICRO_BATCH_TOKENS
+
+
+@given(st.integers(8, 200), st.integers(0, 40), st.integers(1, 100), st.integers(1, 4 << 20))
+def test_what_fits_never_exceeds_the_gpu(total: int, vllm: int, learner: int, token: int) -> None:
+    got = shares(total=total * GIB, vllm_needs=vllm * GIB, learner_needs=learner * GIB, token=token)
+    if got.fits:
+        used = got.vllm + got.learner_needs + got.tokens * got.token + OVERHEAD
+        assert used <= got.total
+        assert got.vllm >= got.vllm_needs
+
+
+def test_an_option_is_written_in_two_ways() -> None:
+    assert (
+        find_option(["--a=0.5"], "--a") == find_option(["--a", "0.1", "--a", "0.5"], "--a") == 0.5
+    )
+    assert find_option(["--ab", "1"], "--a") is None
+
+
+@pytest.fixture
+def h100(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_programs(install_nvidia_smi(tmp_path / "bin", H100), monkeypatch)
+    monkeypatch.setattr("ltrain_train.runs.plan.is_usable", lambda: True)
+    monkeypatch.setenv("LTRAIN_HOME", str(tmp_path / "home"))
+
+
+def plan_of(tmp_path: Path, text: str = "") -> Plan:
+    recipe = tmp_path / "ltrain.toml"
+    recipe.write_text(RECIPE + text)
+    return make_plan(recipe, model=None, updates=None)
+
+
+def test_a_plan_on_a_gpu_sets_what_the_recipe_leaves_open(tmp_path: Path, h100: None) -> None:
+    write_model(tmp_path / "model", "qwen2.5-1.5b")
+    plan = plan_of(tmp_path, "[train]\nlora_rank = 0\n")
+    assert plan.shares is not None and plan.shares.fits
+    assert plan.serve_arguments[-2:] == ["--gpu-memory-utilization", "0.3"]
+    assert plan.train.tokens_per_micro_batch == MOST_TOKENS
+    assert plan.shares.describe() == (
+        "GPU memory: vLLM 24.5 GiB (0.3); the learner 52.1 GiB, of which 23.0 GiB hold the model "
+        "and 29.1 GiB the 16,384 tokens of a micro-batch."
+    )
+    own = '[train]\ntokens_per_micro_batch = 2048\n[serve]\nvllm = ["--gpu-memory-utilization=0.3"]'
+    chosen = plan_of(tmp_path, own)
+    assert chosen.train.tokens_per_micro_batch == 2048
+    assert chosen.serve_arguments[-1] == "--gpu-memory-utilization=0.3"
+    assert chosen.shares is not None and chosen.shares.options[-1] == "0.3"
+
+
+def test_a_learner_elsewhere_or_without_a_model_has_no_part(tmp_path: Path, h100: None) -> None:
+    assert plan_of(tmp_path).shares is None, "there is no model yet"
+    write_model(tmp_path / "model", "smollm2-135m")
+    plan = plan_of(tmp_path, '[train]\nray_address = "10.0.0.1:6379"\n')
+    assert plan.shares is None
+    assert "--gpu-memory-utilization" not in plan.serve_arguments
+    assert share_gpu(plan_of(tmp_path).recipe, {}) is None

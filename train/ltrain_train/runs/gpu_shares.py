@@ -1,0 +1,185 @@
+"""The memory that the models of a run need, and the parts of vLLM and a learner of one GPU.
+
+vLLM gets 40 % of the GPU, or less if the learner can then compute more tokens at once; it keeps its
+weights and some contexts of KV cache. The rest is the learner's. What the recipe sets comes first.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import floor
+from pathlib import Path
+
+from ltrain_train.gpu import list_gpus
+from ltrain_train.policy import (
+    VLLM_DTYPES,
+    activation_size,
+    cache_size,
+    context_length,
+    reference_size,
+    resolve_dtype,
+    training_size,
+    weights_size,
+)
+from ltrain_transforms.recipe import MICRO_BATCH_TOKENS, Recipe
+
+ITEM_SIZES = {"bfloat16": 2, "float16": 2, "float32": 4}
+"""Bytes of a weight in vLLM, by its data type."""
+SHARE = 0.4
+"""Most of a GPU's memory that vLLM takes beside a learner; alone it takes 92 %."""
+SHARE_OPTION = "--gpu-memory-utilization"
+MOST_TOKENS = 16_384
+"""Most tokens that a learner on a GPU computes at once, if the recipe sets no number."""
+CONTEXTS, CONTEXT = 4, 8192
+"""Contexts in the least KV cache, and most tokens of each."""
+VLLM_WORK = 3 << 30
+"""Bytes that vLLM computes in, within its share."""
+OVERHEAD = 3 << 30
+"""Bytes that belong to neither: both processes' CUDA contexts, vLLM's graphs, and gaps."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuShares:
+    """The parts of a GPU, in bytes."""
+
+    total: int
+    vllm: int
+    """vLLM's part; 0 without a vLLM on this machine."""
+    vllm_needs: int
+    """The least that vLLM needs of it: weights, some contexts of KV cache, and room to compute."""
+    learner_needs: int
+    """Bytes of weights, gradients and optimizer, in each rank."""
+    token: int
+    """Bytes of the activations of one token; 0: unknown."""
+    tokens: int
+    """Tokens that the learner computes at once."""
+
+    @property
+    def learner(self) -> int:
+        """The learner's part."""
+        return max(0, self.total - self.vllm - OVERHEAD)
+
+    @property
+    def fits(self) -> bool:
+        """Whether both parts hold what is needed."""
+        needed = self.learner_needs + self.tokens * self.token
+        return self.vllm >= self.vllm_needs and self.learner >= needed
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The options of vLLM."""
+        hundredths = floor(100 * self.vllm / self.total + 1e-6)  # not 0.29 for 0.3 of the bytes
+        return (SHARE_OPTION, f"{hundredths / 100:g}") if self.vllm else ()
+
+    def describe(self) -> str:
+        """Return who gets what, in one sentence."""
+        learner = (
+            f"the learner {_gib(self.learner)}, of which {_gib(self.learner_needs)} hold the model "
+            f"and {_gib(self.tokens * self.token)} the {self.tokens:,} tokens of a micro-batch"
+        )
+        if not self.vllm:
+            return f"GPU memory: {learner}."
+        return f"GPU memory: vLLM {_gib(self.vllm)} ({self.options[-1]}); {learner}."
+
+
+def share_gpu(recipe: Recipe, models: Mapping[str, Path]) -> GpuShares | None:
+    """Return the parts of the first GPU; None without one on this machine that a learner uses.
+
+    Args:
+        models: the directory of each policy's weights, by the policy's name.
+    """
+    sizes = [gpu.total for gpu in list_gpus() if gpu.total is not None]
+    trained = [models[policy.name] for policy in recipe.trained if policy.name in models]
+    if not sizes or recipe.train.ray_address is not None or len(trained) < len(recipe.trained):
+        return None
+    return divide(
+        sizes[0] << 20,
+        vllm_needs=_vllm_needs(recipe, models),
+        share=find_option(recipe.serve.vllm, SHARE_OPTION),
+        learner_needs=trained_size(recipe, models) // recipe.train.ranks,
+        token=max(map(activation_size, trained)),
+        tokens=recipe.train.tokens_per_micro_batch,
+    )
+
+
+def divide(
+    total: int,
+    *,
+    vllm_needs: int,
+    share: float | None,
+    learner_needs: int,
+    token: int,
+    tokens: int | None,
+) -> GpuShares:
+    """Return the parts of a GPU of `total` bytes.
+
+    Args:
+        vllm_needs: the least bytes of vLLM; 0: there is none.
+        share: the share of vLLM that the recipe sets.
+        learner_needs: bytes of the learner without activations.
+        token: bytes of a token's activations; 0: unknown.
+        tokens: tokens of a micro-batch that the recipe sets.
+    """
+    free = total - OVERHEAD - learner_needs
+    wanted = (tokens or MOST_TOKENS) * token
+    vllm = max(vllm_needs, min(int(SHARE * total), free - wanted)) if vllm_needs else 0
+    if share is not None and vllm_needs:
+        vllm = int(share * total)
+    if tokens is None:
+        fitting = (free - vllm) // token if token else 0
+        tokens = max(MICRO_BATCH_TOKENS, min(MOST_TOKENS, fitting))
+    return GpuShares(total, vllm, vllm_needs, learner_needs, token, tokens)
+
+
+def served_size(recipe: Recipe, models: Mapping[str, Path]) -> int:
+    """Return the bytes of the weights in the policy servers: one for each directory."""
+    if recipe.serve.upstream is not None:
+        return 0
+    size = ITEM_SIZES[served_dtype(recipe)]
+    return sum(weights_size(directory, size) for directory in set(models.values()))
+
+
+def served_dtype(recipe: Recipe) -> str:
+    """Return vLLM's name of the type in which it computes."""
+    dtype = recipe.serve.dtype
+    return VLLM_DTYPES[resolve_dtype(recipe.train).dtype] if dtype == "auto" else dtype
+
+
+def trained_size(recipe: Recipe, models: Mapping[str, Path]) -> int:
+    """Return the bytes of the learners; one process trains the adapters of one directory."""
+    if recipe.train.ray_address is not None:
+        return 0
+    learners: dict[object, int] = {}
+    for policy in recipe.trained:
+        train, directory = recipe.for_policy(policy.name).train, models[policy.name]
+        size = training_size(directory, train.lora_rank) * (1 if train.critic is None else 2)
+        if train.verl.engine.optimizer_offload or train.verl.engine.model_dtype:
+            size = weights_size(directory, 2)  # not less
+        if train.kl_coefficient and (train.reference != "base" or not train.lora_rank):
+            size += reference_size(directory)
+        key = directory if train.lora_rank else policy.name
+        learners[key] = max(size, learners.get(key, 0))
+    return sum(learners.values())
+
+
+def find_option(arguments: Sequence[str], name: str) -> float | None:
+    """Return the last value of an option, written as one argument or as two; None without it."""
+    values = re.findall(rf"(?:^| ){name}[ =]([\d.]+)(?= |$)", " ".join(arguments))
+    return float(values[-1]) if values else None
+
+
+def _vllm_needs(recipe: Recipe, models: Mapping[str, Path]) -> int:
+    """Return the least bytes of the GPU that the policy servers need; 0 without one."""
+    weights = served_size(recipe, models)
+    if not weights:
+        return 0
+    shards = max(1, int(find_option(recipe.serve.vllm, "--tensor-parallel-size") or 1))
+    caches = 0
+    for directory in set(models.values()):
+        length = min(CONTEXT, recipe.serve.max_model_len or CONTEXT, context_length(directory))
+        caches += CONTEXTS * length * cache_size(directory)
+    return (weights + caches) // shards + VLLM_WORK
+
+
+def _gib(size: int) -> str:
+    return f"{size / (1 << 30):.1f} GiB"
