@@ -27,7 +27,7 @@ HERE = Path(__file__).parent
 TESTS = HERE.parent
 WAIT = 600.0
 """Seconds to wait for events that take ten on an idle machine."""
-SHARED = (f"torchinductor_{getpass.getuser()}",)
+SHARED = (f"torchinductor_{getpass.getuser()}", f"torchinductor_uid_{os.getuid()}")
 """What torch stores in the temporary folder for all processes of this user."""
 WAVE = 16
 """Rollouts in a wave."""
@@ -48,6 +48,8 @@ class Run:
 
     process: subprocess.Popen[bytes]
     output: Path
+    wait: float = WAIT
+    """Seconds to wait for an event of it."""
 
     @property
     def text(self) -> str:
@@ -55,7 +57,7 @@ class Run:
 
     def line(self, words: str) -> None:
         """Wait until it has printed `words`."""
-        until(lambda: words in self.text or self.ended, f"'{words}'")
+        until(lambda: words in self.text or self.ended, f"'{words}'", self.wait)
         assert words in self.text, self.text
 
     @property
@@ -64,7 +66,7 @@ class Run:
 
     def end(self) -> int:
         """Wait for its end and return the exit status."""
-        status = self.process.wait(WAIT)
+        status = self.process.wait(self.wait)
         assert "Traceback" not in self.text, self.text
         return status
 
@@ -90,6 +92,8 @@ class Project:
     """Folder of its agent, its reward and its recipe."""
     wave: int = WAVE
     """Rollouts in a wave."""
+    wait: float = WAIT
+    """Seconds to wait for an event of a run."""
     runs: list[Run] = field(default_factory=list)
     environ: dict[str, str] = field(default_factory=dict)
 
@@ -146,21 +150,21 @@ class Project:
                 env=self.environ,
                 cwd=self.folder,
             )
-        self.runs.append(Run(process, output))
+        self.runs.append(Run(process, output, self.wait))
         return self.runs[-1]
 
     def await_wave(self, run: Run, number: int) -> None:
         """Wait until the run is in the middle of the rollouts of a wave, the first being 0."""
-        until(lambda: run.ended or len(self.waves()) >= number, f"wave {number}")
+        until(lambda: run.ended or len(self.waves()) >= number, f"wave {number}", self.wait)
         before = len(self.attempts())
-        until(lambda: run.ended or len(self.attempts()) > before + 3, "attempts")
+        until(lambda: run.ended or len(self.attempts()) > before + 3, "attempts", self.wait)
         assert not run.ended, run.text
 
     def await_phase(self, run: Run, number: int, phase: str) -> None:
         """Wait until the run is in a phase of a training wave, has just passed it, or has ended."""
-        until(lambda: run.ended or len(self.waves()) >= number, f"wave {number}")
+        until(lambda: run.ended or len(self.waves()) >= number, f"wave {number}", self.wait)
         before = len(self.attempts())
-        until(lambda: run.ended or len(self.attempts()) > before + 3, "attempts")
+        until(lambda: run.ended or len(self.attempts()) > before + 3, "attempts", self.wait)
         signs: dict[str, Callable[[], bool]] = {
             "generate": lambda: True,
             "settle": lambda: ("train", number) in self.journal().completed,
@@ -168,7 +172,7 @@ class Project:
             "train": lambda: self.file(f"datasets/chaos/train-{number}").exists(),
             "load": lambda: self.file(f"runs/chaos/checkpoints/chaos/{number + 1}").exists(),
         }
-        until(lambda: run.ended or signs[phase](), f"{phase} of wave {number}")
+        until(lambda: run.ended or signs[phase](), f"{phase} of wave {number}", self.wait)
 
     def journal(self) -> Journal:
         """Return the run's journal."""
@@ -212,7 +216,7 @@ class Project:
                     return each
             return None
 
-        process: psutil.Process = until(result, f"a process {words}")
+        process: psutil.Process = until(result, f"a process {words}", self.wait)
         return process
 
     def kill(self, *words: str, guard: bool = False) -> None:
@@ -246,17 +250,17 @@ class Project:
 
     def check(self) -> None:
         """Hold what the run left against what it must leave, when its last command has ended."""
-        assert self.left() == []
+        assert (left := self.left()) == [], left
         journal = Journal.load(self.file("runs/chaos"))
         assert journal is not None and journal.finished, journal
         waves = [(wave.wave, wave.rollouts, wave.outcomes) for wave in journal.waves]
-        expected = [(number, WAVE, {"ok": WAVE}) for number in range(self.updates)]
+        expected = [(number, self.wave, {"ok": self.wave}) for number in range(self.updates)]
         assert waves == expected, f"{waves}\n{self.failures()}"
         published = [wave.published for wave in journal.waves if wave.published is not None]
         assert published == sorted(set(published))
         numbers = [(row["rollout"], row["attempt"]) for row in self.attempts()]
         assert [each for each, count in Counter(numbers).items() if count > 1] == []
-        assert self._rollouts() == Counter({(1, True): WAVE * self.updates})
+        assert self._rollouts() == Counter({(1, True): self.wave * self.updates})
         assert self._outcomes() <= {"ok", "infra", "cancelled"}
         self.check_waves(journal)
 

@@ -20,7 +20,7 @@ from ltrain_train.rollout.attempt_log import read_entry
 from ltrain_train.store import home_secret
 
 CALL_SECONDS = 1.2
-TASKS = ("w2", "w3", "thinks", "stuck", "impatient", "patient")
+TASKS = ("w2", "w3", "thinks", "stuck", "impatient", "hasty", "patient")
 AGENT = """
 import asyncio, json, time, urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -37,6 +37,8 @@ def solve(task, llm):
         ask(llm, "w1")
         time.sleep(60)
     if task["input"] == "impatient":
+        ask(llm, "stuck", timeout=5.5)
+    if task["input"] == "hasty":
         ask(llm, "w1", timeout=0.3)
     if task["input"] == "patient":
         try:
@@ -108,6 +110,7 @@ def test_the_time_of_a_slow_server_is_not_the_agents(
         "thinks": "timeout",
         "stuck": "infra",
         "impatient": "infra",
+        "hasty": "error",
         "patient": "error",
     }
     assert ends["stuck"].reason.startswith("it reached the wall limit of 7 s; its calls took 7 s.")

@@ -11,6 +11,7 @@ import pytest
 
 from ltrain_instrument.identity import Identity
 from ltrain_train.rollout import Runner, Task
+from ltrain_train.workers import command
 from ltrain_train.workers.attempt import Attempt, Endpoint, Outcome, RolloutResult
 from ltrain_train.workers.command import CommandExecutor
 from ltrain_train.workers.executor import AgentProcesses, agent_environment
@@ -71,6 +72,17 @@ def test_a_nonzero_exit_status_is_the_agents_error(runner: Start, task: Make, sc
     result = only(runner(script), task(exits=3))
     assert result.outcome is Outcome.ERROR
     assert result.reason == "the command ended with status 3: what went wrong"
+
+
+def test_a_command_that_prints_too_much_is_ended_and_its_output_is_cut(
+    runner: Start, task: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "MAX_OUTPUT_BYTES", 2 << 20)
+    result = only(runner("yes >&2", reward=None), task())
+    assert result.outcome is Outcome.ERROR
+    assert result.reason == "the command printed more than 2 MiB"
+    (log,) = tmp_path.rglob(f"{result.identity.rollout}.1.log")
+    assert log.stat().st_size == 1 << 20
 
 
 def test_a_command_that_times_out_is_ended_with_its_children(

@@ -8,6 +8,7 @@
 
 import asyncio
 import struct
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass
@@ -43,6 +44,9 @@ INLINE_ANSWER_BYTES = 1 << 20
 """Bytes of an answer that the event loop reads itself: about five milliseconds."""
 MIN_FREE = 16 << 20
 """Bytes with which a disk that was full can be written to again."""
+PATIENCE = 5.0
+"""Seconds after which a client may leave a call because the server is slow; one that leaves sooner
+did not wait for an answer."""
 STREAM_START: Message = {
     "type": "http.response.start",
     "status": 200,
@@ -157,13 +161,16 @@ class Exchange:
     async def _run(self, receive: Receive) -> None:
         call = asyncio.ensure_future(self._run_call())
         disconnect = asyncio.ensure_future(_wait_for_disconnect(receive))
+        began = time.monotonic()
         self.attempt.in_flight_calls.add(call)
         try:
             await asyncio.wait((call, disconnect), return_when=asyncio.FIRST_COMPLETED)
             if not call.done():
                 self.attempt.requests.faults += 1
                 await self._note_disconnect()
-                if not self._content_sent and self.attempt.llm_calls == self._answered_before:
+                waited = time.monotonic() - began
+                answered = self._content_sent or self.attempt.llm_calls > self._answered_before
+                if waited >= PATIENCE and not answered:
                     self.attempt.given_up += 1
         finally:
             if not self.span.ended:

@@ -6,8 +6,10 @@ The command reads its task, its endpoint and the addresses of its services from 
 """
 
 import json
+import os
 import threading
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 from signal import SIGKILL
 from typing import Any
@@ -21,6 +23,10 @@ from ltrain_train.workers.results import parse_json
 
 MAX_RESULT_BYTES = 16 << 20
 """Bytes at the end of a command's output that may contain its result."""
+MAX_OUTPUT_BYTES = 64 << 20
+"""Bytes that a command may print: more of them, of many attempts, would fill the disk."""
+OUTPUT_POLL = 0.5
+"""Seconds between two looks at what a command has printed."""
 
 _SHELL_SCRIPT = 'exec >"$1"; eval "$2"'
 """Redirects the command's stdout to a file of its own; its stderr goes to the log."""
@@ -84,7 +90,7 @@ class CommandExecutor:
             return AttemptResult(Outcome.INFRA, f"the command cannot be started: {error}")
         with self._lock:
             self._running[attempt.id] = child
-        status = child.wait()
+        too_long = _wait_for_end(child, output)
         child.stop()
         with self._lock:
             self._running.pop(attempt.id, None)
@@ -94,7 +100,10 @@ class CommandExecutor:
             return AttemptResult(
                 Outcome.TIMEOUT, f"still running after {attempt.timeout:g} s of its own time"
             )
-        result = _classify_exit(attempt, status, child, output)
+        if too_long:
+            limit = f"{MAX_OUTPUT_BYTES >> 20} MiB"
+            return AttemptResult(Outcome.ERROR, f"the command printed more than {limit}")
+        result = _classify_exit(attempt, child.wait(), child, output)
         if result.outcome is Outcome.OK:
             output.unlink(missing_ok=True)
             if not child.log.stat().st_size:
@@ -133,6 +142,26 @@ def _attempt_environment(attempt: Attempt) -> Mapping[str, str | None]:
 def service_environment(services: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables by which a command finds services; they are by name."""
     return {f"LTRAIN_SERVICE_{name.upper()}": address for name, address in services.items()}
+
+
+def _wait_for_end(child: Child, output: Path) -> bool:
+    """Wait until a command ends, or has printed too much; return whether it has.
+
+    What is beyond the limit is removed.
+    """
+    files, running = (output, child.log), True
+    while running:
+        with suppress(TimeoutError):
+            child.wait(OUTPUT_POLL)
+            running = False
+        sizes = [file.stat().st_size if file.exists() else 0 for file in files]
+        if sum(sizes) > MAX_OUTPUT_BYTES:
+            child.stop()
+            for file in files:
+                if file.exists():
+                    os.truncate(file, min(file.stat().st_size, MAX_OUTPUT_BYTES // len(files)))
+            return True
+    return False
 
 
 def _classify_exit(attempt: Attempt, status: int, child: Child, output: Path) -> AttemptResult:
