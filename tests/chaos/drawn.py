@@ -21,7 +21,7 @@ PROCESSES = {
     "collector": ("-m ltrain up",),
     "gateway": ("-m ltrain serve",),
     "guard": ("-m ltrain serve", "guard.py"),
-    "vllm": ("fake_vllm.py",),
+    "vllm": ("vllm_process.py",),
     "learner": ("-m ltrain_train.learner",),
     "worker": ("-m ltrain_train.workers.worker",),
 }
@@ -66,11 +66,11 @@ class Fault:
         return ends or (self.kind, self.target) in ENDING
 
 
-def draw(seed: int, count: int) -> list[Fault]:
-    """Return the faults of a seed."""
+def draw(seed: int, count: int, kinds: Sequence[str] = KINDS) -> list[Fault]:
+    """Return the faults of a seed, of some kinds."""
     source, faults = random.Random(seed), list[Fault]()
     for _ in range(count):
-        kind = source.choice(KINDS)
+        kind = source.choice(kinds)
         own = {"clock": ["wall"], "damage": FILES, "full": ["home"], "read-only": ["home"]}
         own |= {each: [*PROCESSES] for each in ("stop", "slow")}
         target = source.choice(own.get(kind, SERVICES))
