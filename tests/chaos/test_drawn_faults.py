@@ -15,6 +15,8 @@ DISK = 256
 """MiB of the disk of the home, which a fault fills or makes read-only."""
 FAULTS = 10
 """Faults of one run, each in a wave of its own."""
+WAVES = FAULTS + 4
+"""Waves of one run: the first has no fault, and some pass during long ones."""
 NIGHTLY = pytest.mark.nightly
 SEEDS = [*range(2), *(pytest.param(seed, marks=NIGHTLY) for seed in range(2, 32))]
 EVERY = drawn.every_fault()
@@ -22,7 +24,7 @@ EVERY = drawn.every_fault()
 
 @pytest.fixture
 def project(tmp_path: Path, temporary: Path, model: Path) -> Iterator[Project]:
-    made = Project(tmp_path / "chaos", FAULTS + 1, temporary)
+    made = Project(tmp_path / "chaos", WAVES, temporary)
     made.prepare(model)
     with mounted(made, made.home, DISK):
         try:
