@@ -87,18 +87,19 @@ def _parse(line: str) -> Gpu | None:
     return Gpu(name, driver, free, total)
 
 
-def count_visible() -> int:
-    """Return how many GPUs a process started here can use.
+def visible_gpus() -> list[str]:
+    """Return the names of the GPUs that a process started here can use.
 
-    They are those in CUDA_VISIBLE_DEVICES, or without this variable those that nvidia-smi lists.
+    They are those in CUDA_VISIBLE_DEVICES, or without this variable the numbers of those that
+    nvidia-smi lists.
 
     Raises:
         NvidiaSmiFailed: when nvidia-smi does not answer, or answers with an error.
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
-        return len(list_gpus())
-    return len([each for each in visible.split(",") if each.strip() not in ("", "-1")])
+        return [str(number) for number in range(len(list_gpus()))]
+    return [name for each in visible.split(",") if (name := each.strip()) not in ("", "-1")]
 
 
 def torch_version() -> str | None:

@@ -95,6 +95,9 @@ def serve(
             min=1, help="Maximum calls in one batch; default: 64 on a CPU, and vLLM's own on a GPU."
         ),
     ] = None,
+    gpus: Annotated[
+        str, typer.Option(help="GPUs of vLLM, as in CUDA_VISIBLE_DEVICES, which is the default.")
+    ] = "",
     kv_cache_gib: Annotated[
         int, typer.Option(min=1, help="GiB of memory for the KV cache on a CPU.")
     ] = 1,
@@ -132,6 +135,7 @@ def serve(
                 max_model_len=max_model_len,
                 max_num_seqs=max_num_seqs,
                 kv_cache_gib=kv_cache_gib,
+                gpus=gpus,
                 extra=tuple(context.args),
             ),
             routes=tuple(route or ()),

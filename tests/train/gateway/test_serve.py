@@ -584,3 +584,9 @@ def test_policies_of_other_weights_have_servers_of_their_own(
     prompts = [[body["messages"][-1]["content"] for body in each.requests] for each in (one, other)]
     assert prompts == [["w1", "w3"], ["w2"]]
     assert (one.weights, other.weights) == ("solver/v0", "critic/v0")
+
+
+def test_vllm_gets_the_gpus_of_the_option(tmp_path: Path, model: Path) -> None:
+    home = tmp_path / "home"
+    python = program(tmp_path / "python", 'echo "RuntimeError: GPUs $CUDA_VISIBLE_DEVICES"; exit 1')
+    assert "RuntimeError: GPUs 2,3" in refusal(home, python, str(model), "--gpus", "2,3")

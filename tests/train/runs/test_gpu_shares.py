@@ -1,6 +1,7 @@
 """What models need on a GPU, held against measured memory, and how vLLM and a learner divide it."""
 
 import json
+import re
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -87,7 +88,7 @@ def test_the_cache_of_a_token(tmp_path: Path) -> None:
 
 
 def shares(**changed: Any) -> GpuShares:
-    needs = {"vllm_needs": 6 * GIB, "learner_needs": 24 * GIB, "token": 2 << 20}
+    needs = {"gpus": (), "vllm_needs": 6 * GIB, "learner_needs": 24 * GIB, "token": 2 << 20}
     return divide(**{"total": 80 * GIB, "share": None, "tokens": None, **needs, **changed})
 
 
@@ -135,9 +136,23 @@ def test_an_option_is_written_in_two_ways() -> None:
     assert find_option(["--ab", "1"], "--a") is None
 
 
+def test_vllm_alone_on_its_gpu_leaves_the_whole_of_the_first_one() -> None:
+    apart = shares(gpus=("1",))
+    assert (apart.options, apart.tokens, apart.fits) == ((), MOST_TOKENS, True)
+    assert apart.learner == 77 * GIB
+    assert shares(gpus=("1",), vllm_needs=75 * GIB).fits is False
+    assert shares(gpus=("1",), vllm_needs=0).gpus == ()
+
+
 @pytest.fixture
 def h100(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    use_programs(install_nvidia_smi(tmp_path / "bin", H100), monkeypatch)
+    """A machine with one GPU."""
+    use_gpus(tmp_path, monkeypatch, 1)
+
+
+def use_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    use_programs(install_nvidia_smi(tmp_path / "bin", *[H100] * count), monkeypatch)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr("ltrain_train.runs.plan.is_usable", lambda: True)
     monkeypatch.setenv("LTRAIN_HOME", str(tmp_path / "home"))
 
@@ -172,3 +187,48 @@ def test_a_learner_elsewhere_or_without_a_model_has_no_part(tmp_path: Path, h100
     assert plan.shares is None
     assert "--gpu-memory-utilization" not in plan.serve_arguments
     assert share_gpu(plan_of(tmp_path).recipe, {}) is None
+
+
+GPUS = Path(__file__).parents[3] / "docs" / "gpus.md"
+RECIPES = re.findall(r"\*\*(\d) GPUs?\*\*: (.+?)\n\n```toml\n(.+?)```", GPUS.read_text(), re.S)
+"""The number of GPUs, a sentence with vLLM's, and a part of a recipe."""
+
+
+@pytest.mark.parametrize(("count", "sentence", "text"), RECIPES, ids=[each[0] for each in RECIPES])
+def test_the_recipes_of_the_docs_place_what_they_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: str, sentence: str, text: str
+) -> None:
+    use_gpus(tmp_path, monkeypatch, int(count))
+    write_model(tmp_path / "model", "llama-3.1-8b" if "8B" in sentence else "qwen2.5-1.5b")
+    plan = plan_of(tmp_path, text)
+    assert plan.shares is not None and plan.shares.fits
+    named = re.search(r"(?:vLLM has|share) GPUs? ([\d, ]+)", sentence)
+    assert named is not None
+    placed = named[1].replace(" ", "").rstrip(",")
+    arguments = plan.serve_arguments
+    if count == "1":
+        assert "--gpus" not in arguments and "--gpu-memory-utilization" in arguments
+    else:
+        assert arguments[arguments.index("--gpus") + 1] == placed
+        assert "--gpu-memory-utilization" not in arguments
+
+
+def test_there_is_a_recipe_for_each_usual_number_of_gpus() -> None:
+    assert [each[0] for each in RECIPES] == ["1", "2", "4", "8"]
+
+
+def test_a_recipe_and_the_environment_choose_gpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_gpus(tmp_path, monkeypatch, 4)
+    write_model(tmp_path / "model", "smollm2-135m")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,1")
+    plan = plan_of(tmp_path)
+    assert plan.shares is not None and plan.shares.gpus == ("1",)
+    assert "vLLM has GPU 1; the learner 76.6 GiB" in plan.shares.describe()
+    shared = plan_of(tmp_path, '[serve]\ngpus = ["3"]\n')
+    assert shared.shares is not None and shared.shares.gpus == ()
+    assert "--gpus 3" in " ".join(shared.serve_arguments)
+    assert "--gpu-memory-utilization" in shared.serve_arguments
+    own = plan_of(tmp_path, '[serve]\ngpus = ["0"]\n')
+    assert own.shares is not None and own.shares.gpus == ("0",)

@@ -99,7 +99,7 @@ def test_a_container_has_its_limit(tmp_path: Path) -> None:
 
 def test_each_part_of_a_gpu_must_hold_what_it_needs() -> None:
     needs: dict[str, Any] = {"vllm_needs": 6 << 30, "learner_needs": 20 << 30, "token": 1 << 20}
-    options: dict[str, Any] = {"share": None, "tokens": None}
+    options: dict[str, Any] = {"gpus": (), "share": None, "tokens": None}
 
     def findings(total: int, **changed: Any) -> list[Finding]:
         shares = divide(total << 30, **(needs | options | changed))

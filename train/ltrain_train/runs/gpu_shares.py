@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import floor
 from pathlib import Path
 
-from ltrain_train.gpu import list_gpus
+from ltrain_train.gpu import list_gpus, visible_gpus
 from ltrain_train.policy import (
     VLLM_DTYPES,
     activation_size,
@@ -25,8 +25,8 @@ from ltrain_transforms.recipe import MICRO_BATCH_TOKENS, Recipe
 
 ITEM_SIZES = {"bfloat16": 2, "float16": 2, "float32": 4}
 """Bytes of a weight in vLLM, by its data type."""
-SHARE = 0.4
-"""Most of a GPU's memory that vLLM takes beside a learner; alone it takes 92 %."""
+SHARE, ALONE = 0.4, 0.92
+"""Most of a GPU's memory that vLLM takes beside a learner, and that it takes alone."""
 SHARE_OPTION = "--gpu-memory-utilization"
 MOST_TOKENS = 16_384
 """Most tokens that a learner on a GPU computes at once, if the recipe sets no number."""
@@ -43,8 +43,10 @@ class GpuShares:
     """The parts of a GPU, in bytes."""
 
     total: int
+    gpus: tuple[str, ...]
+    """GPUs that vLLM has for itself; none: it shares the learner's first one."""
     vllm: int
-    """vLLM's part; 0 without a vLLM on this machine."""
+    """vLLM's part of its first GPU; 0 without a vLLM on this machine."""
     vllm_needs: int
     """The least that vLLM needs of it: weights, some contexts of KV cache, and room to compute."""
     learner_needs: int
@@ -57,7 +59,7 @@ class GpuShares:
     @property
     def learner(self) -> int:
         """The learner's part."""
-        return max(0, self.total - self.vllm - OVERHEAD)
+        return max(0, self.total - (0 if self.gpus else self.vllm) - OVERHEAD)
 
     @property
     def fits(self) -> bool:
@@ -67,9 +69,11 @@ class GpuShares:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """The options of vLLM."""
+        """The options of a vLLM that shares its GPU."""
+        if self.gpus or not self.vllm:
+            return ()
         hundredths = floor(100 * self.vllm / self.total + 1e-6)  # not 0.29 for 0.3 of the bytes
-        return (SHARE_OPTION, f"{hundredths / 100:g}") if self.vllm else ()
+        return SHARE_OPTION, f"{hundredths / 100:g}"
 
     def describe(self) -> str:
         """Return who gets what, in one sentence."""
@@ -77,6 +81,8 @@ class GpuShares:
             f"the learner {_gib(self.learner)}, of which {_gib(self.learner_needs)} hold the model "
             f"and {_gib(self.tokens * self.token)} the {self.tokens:,} tokens of a micro-batch"
         )
+        if self.gpus:
+            return f"GPU memory: vLLM has GPU {' and '.join(self.gpus)}; {learner}."
         if not self.vllm:
             return f"GPU memory: {learner}."
         return f"GPU memory: vLLM {_gib(self.vllm)} ({self.options[-1]}); {learner}."
@@ -94,6 +100,7 @@ def share_gpu(recipe: Recipe, models: Mapping[str, Path]) -> GpuShares | None:
         return None
     return divide(
         sizes[0] << 20,
+        gpus=_own_gpus(recipe),
         vllm_needs=_vllm_needs(recipe, models),
         share=find_option(recipe.serve.vllm, SHARE_OPTION),
         learner_needs=trained_size(recipe, models) // recipe.train.ranks,
@@ -105,6 +112,7 @@ def share_gpu(recipe: Recipe, models: Mapping[str, Path]) -> GpuShares | None:
 def divide(
     total: int,
     *,
+    gpus: tuple[str, ...],
     vllm_needs: int,
     share: float | None,
     learner_needs: int,
@@ -114,6 +122,7 @@ def divide(
     """Return the parts of a GPU of `total` bytes.
 
     Args:
+        gpus: GPUs that vLLM has for itself; none: it shares the learner's first one.
         vllm_needs: the least bytes of vLLM; 0: there is none.
         share: the share of vLLM that the recipe sets.
         learner_needs: bytes of the learner without activations.
@@ -122,13 +131,16 @@ def divide(
     """
     free = total - OVERHEAD - learner_needs
     wanted = (tokens or MOST_TOKENS) * token
-    vllm = max(vllm_needs, min(int(SHARE * total), free - wanted)) if vllm_needs else 0
-    if share is not None and vllm_needs:
-        vllm = int(share * total)
+    if not vllm_needs:
+        vllm, gpus = 0, ()
+    elif share is not None or gpus:
+        vllm = int((share or ALONE) * total)
+    else:
+        vllm = max(vllm_needs, min(int(SHARE * total), free - wanted))
     if tokens is None:
-        fitting = (free - vllm) // token if token else 0
+        fitting = (free - (0 if gpus else vllm)) // token if token else 0
         tokens = max(MICRO_BATCH_TOKENS, min(MOST_TOKENS, fitting))
-    return GpuShares(total, vllm, vllm_needs, learner_needs, token, tokens)
+    return GpuShares(total, gpus, vllm, vllm_needs, learner_needs, token, tokens)
 
 
 def served_size(recipe: Recipe, models: Mapping[str, Path]) -> int:
@@ -173,12 +185,27 @@ def _vllm_needs(recipe: Recipe, models: Mapping[str, Path]) -> int:
     weights = served_size(recipe, models)
     if not weights:
         return 0
-    shards = max(1, int(find_option(recipe.serve.vllm, "--tensor-parallel-size") or 1))
-    caches = 0
+    caches, shards = 0, _shards(recipe)
     for directory in set(models.values()):
         length = min(CONTEXT, recipe.serve.max_model_len or CONTEXT, context_length(directory))
         caches += CONTEXTS * length * cache_size(directory)
     return (weights + caches) // shards + VLLM_WORK
+
+
+def _own_gpus(recipe: Recipe) -> tuple[str, ...]:
+    """Return the GPUs that vLLM does not share with the learner, whose ranks have the first ones.
+
+    A recipe may name them; else vLLM gets as many as it has shards, if so many are left.
+    """
+    visible, ranks = visible_gpus(), recipe.train.ranks
+    if recipe.serve.gpus:
+        return () if set(recipe.serve.gpus) & set(visible[:ranks]) else recipe.serve.gpus
+    left, shards = visible[ranks:], _shards(recipe)
+    return tuple(left[:shards]) if len(left) >= shards else ()
+
+
+def _shards(recipe: Recipe) -> int:
+    return max(1, int(find_option(recipe.serve.vllm, "--tensor-parallel-size") or 1))
 
 
 def _gib(size: int) -> str:

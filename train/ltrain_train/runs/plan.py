@@ -67,7 +67,7 @@ class Plan:
     def serve_arguments(self) -> list[str]:
         """The arguments of `ltrain serve` that the recipe's [serve] sets.
 
-        vLLM and a learner on this machine share the first GPU.
+        On a GPU they have vLLM's GPUs, or its part of the one that it shares with the learner.
 
         Raises:
             BadRun: when the chat template does not exist.
@@ -80,7 +80,8 @@ class Plan:
         serve = self.recipe.serve
         if self.shares is not None:
             # an option of the recipe comes later, so vLLM takes that one
-            serve = serve.model_copy(update={"vllm": (*self.shares.options, *serve.vllm)})
+            options, gpus = (*self.shares.options, *serve.vllm), serve.gpus or self.shares.gpus
+            serve = serve.model_copy(update={"vllm": options, "gpus": gpus})
         return serve_arguments(serve, trains[0].model_copy(update=largest), self.folder)
 
     def models(self) -> dict[str, Path]:

@@ -26,7 +26,6 @@ from ltrain_transforms.recipe import Recipe
 
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 """The file with the memory limit of a container: bytes, or `max`."""
-GPU_PART = "its part of the GPU"
 QUANTIZED = "its weights are quantized, and the learner trains those of bf16 or fp32"
 ROUNDED = "its weights are float16, of which bf16 keeps 8 of 11 significant bits"
 SLOW = "this processor has no bf16 instructions: it computes in bf16 thirty times slower than fp32"
@@ -111,13 +110,14 @@ def _machine(recipe: Recipe, models: Mapping[str, Path]) -> Iterator[Place]:
 def _gpu_places(shares: GpuShares | None) -> Iterator[Place]:
     if shares is None:
         return
+    where = "its GPU" if shares.gpus else "its part of the GPU"
     if shares.vllm:
         needs = {"weights, cache and work": shares.vllm_needs}
-        yield Place(GPU_PART, shares.vllm, needs, LESS_CACHE, "vLLM needs")
+        yield Place(where, shares.vllm, needs, LESS_CACHE, "vLLM needs")
     tokens = f"{shares.tokens:,} tokens at once"
     needs = {"model": shares.learner_needs, tokens: shares.tokens * shares.token}
     fix = FEWER_TOKENS if shares.learner_needs < shares.learner else SMALLER
-    yield Place(GPU_PART, shares.learner, needs, fix, "the learner needs")
+    yield Place(where, shares.learner, needs, fix, "the learner needs")
 
 
 def machine_bytes(limit: Path = CGROUP_LIMIT) -> int:

@@ -40,6 +40,9 @@ class Serve(Section):
     memory holds."""
     max_num_seqs: int | None = Field(default=None, ge=1)
     """Maximum calls in one batch; unset: 64 on a CPU, and vLLM's own number on a GPU."""
+    gpus: tuple[str, ...] = ()
+    """GPUs of vLLM, as in CUDA_VISIBLE_DEVICES; unset: those after the learner's, if there are
+    enough, else vLLM shares the first one with the learner."""
     tool_parser: str | None = None
     """vLLM's parser of the model's tool calls, such as `hermes`; unset: calls with tools are
     answered with text."""
@@ -92,6 +95,7 @@ class Serve(Section):
             *("--dtype", dtype if self.dtype == "auto" else self.dtype),
             *(("--max-model-len", str(self.max_model_len)) if self.max_model_len else ()),
             *(("--max-num-seqs", str(self.max_num_seqs)) if self.max_num_seqs else ()),
+            *(("--gpus", ",".join(self.gpus)) if self.gpus else ()),
             *self._adapter_arguments(train),
             *(option for route in self.route for option in ("--route", route.as_text())),
             *("--", *vllm, *self.vllm),

@@ -75,6 +75,8 @@ class VllmOptions:
     """Maximum calls in one batch; None: 64 on a CPU, and vLLM's own number on a GPU."""
     kv_cache_gib: int = 1
     """GiB of memory for the KV cache on a CPU."""
+    gpus: str = ""
+    """The GPUs of vLLM, as in CUDA_VISIBLE_DEVICES; '': those of this process."""
     max_adapters: int = 0
     """Maximum LoRA adapters in the server; 0: it takes none."""
     lora_rank: int = 0
@@ -183,6 +185,7 @@ class Vllm:
         return {
             **OFFLINE_ENVIRONMENT,
             **_engine_environment(len(os.sched_getaffinity(0))),
+            **({"CUDA_VISIBLE_DEVICES": self._options.gpus} if self._options.gpus else {}),
             "VLLM_CPU_KVCACHE_SPACE": str(self._options.kv_cache_gib),
             "VLLM_SERVER_DEV_MODE": "1",  # the routes that replace weights
             "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1" if self._options.max_adapters else None,

@@ -12,7 +12,7 @@ from pathlib import Path
 from secrets import token_hex
 
 from ltrain_train.errors import BadRun
-from ltrain_train.gpu import count_visible, is_usable
+from ltrain_train.gpu import is_usable, visible_gpus
 from ltrain_train.policy import fast_dtype
 from ltrain_train.processes import compile_cache
 
@@ -111,7 +111,7 @@ def check_ranks(device: Device, ranks: int) -> None:
     """Check that there is a device for each rank; Ray would wait for a missing one forever."""
     if not device.one_rank_each:
         return
-    count = count_visible()
+    count = len(visible_gpus())
     if count < ranks:
         raise BadRun(
             f"`ranks` is {ranks} in [train], but each rank needs a GPU, and the learner can use "
