@@ -97,7 +97,6 @@ NOT_RUN = (
         "needs a model",
         "tests/examples/test_agent.py",
     ),
-    NotRun("CUDA_VISIBLE_DEVICES=", "needs GPUs", "tests/train/learner/test_device.py"),
     NotRun("sudo chown", "needs root", "tests/otel_config/test_compose.py"),
     NotRun("docker compose", "needs Docker", "tests/otel_config/test_compose.py"),
     NotRun("docker ", "needs Docker", "tests/containers/test_containers.py"),
