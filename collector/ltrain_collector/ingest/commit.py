@@ -34,8 +34,8 @@ GROUP_BYTES = 24 << 20
 TOO_MANY_PARTS = 252
 """ClickHouse's error code of an insert into more than 100 partitions, and of merges that lag."""
 
-DISK_FULL = 243
-"""ClickHouse's error code of a full disk."""
+DISK_FULL, MEMORY_FULL = 243, 241
+"""ClickHouse's error codes of a full disk, and of an engine whose memory queries hold."""
 
 logger = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ class GroupCommit:
             await loop.run_in_executor(self._thread, self._insert, payloads)
         # whatever it is, waiting requests must get the error, and the next group must be inserted
         except Exception as error:
-            if len(group) == 1 or _code(error) == DISK_FULL:
+            if len(group) == 1 or _code(error) in (DISK_FULL, MEMORY_FULL):
                 for one in group:
                     self._fail(one, error)
                 return
