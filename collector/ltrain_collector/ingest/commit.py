@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from ltrain_collector.errors import NO_CODE, Malformed, OtlpError, QueryFailed, Unavailable
 from ltrain_collector.ingest.instruments import IngestInstruments
 from ltrain_collector.signals import Block
+from ltrain_instrument.quantity import quantity
 
 WINDOW = 0.03
 """Seconds that a commit waits for further requests."""
@@ -118,7 +119,8 @@ class GroupCommit:
 
     def _fail(self, one: _Waiting, error: Exception) -> None:
         self._instruments.failures.add(1, self._labels)
-        logger.warning("ltrain: %d rows could not be inserted: %s", one.block.rows, error)
+        rows = quantity(one.block.rows, "row")
+        logger.warning("ltrain: %s could not be inserted: %s", rows, error)
         if not one.done.done():
             one.done.set_exception(_refusal(error))
 
