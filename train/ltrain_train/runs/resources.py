@@ -108,7 +108,7 @@ def _machine(recipe: Recipe, models: Mapping[str, Path]) -> Iterator[Place]:
 
 
 def _gpu_places(shares: GpuShares | None) -> Iterator[Place]:
-    if shares is None:
+    if shares is None or not shares.total:
         return
     where = "its GPU" if shares.gpus else "its part of the GPU"
     if shares.vllm:
