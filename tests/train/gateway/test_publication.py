@@ -192,7 +192,7 @@ def test_a_publication_that_lacks_files_can_be_repeated(
 
     with monkeypatch.context() as patch:
         patch.setattr(Publication, "load", load)
-        with pytest.raises(PolicyServerAway, match="cannot answer at the moment: .*Too many open"):
+        with pytest.raises(PolicyServerAway, match=r"cannot answer at the moment: .*Too many open"):
             stage.client.load("policy", 1)
         fault.errno = errno.EACCES
         with pytest.raises(GatewayRefused, match="answered 500") as refused:
