@@ -79,8 +79,8 @@ WATCH = 0.2
 def write_model(out: Path, shape: str, *, shared: bool) -> int:
     """Write a model of random bfloat16 weights, and return its number of parameters.
 
-    With a kind of layer that Llama does not have, and transformers ignores, the learner computes the
-    rows without a prefix tree.
+    With a kind of layer that Llama does not have, and transformers ignores, the learner computes
+    the rows without a prefix tree.
     """
     torch.manual_seed(0)
     config = hugging_face.LlamaConfig(**SHAPES[shape], max_position_embeddings=8192)
