@@ -26,8 +26,8 @@ from ltrain_train.store import home_secret
 ITEMS = 8192
 """The default of LTRAIN_REQUEST_ITEMS."""
 MIB = 1 << 20
-SHAPE_SECONDS = 0.7
-"""Seconds in which the waits beside one shape are measured."""
+SHAPE_SECONDS, WAY_SECONDS = 0.7, 3.0
+"""Seconds in which the waits beside one shape, and one way, are measured."""
 ATTEMPTS, CALLS, PAUSE = 4, 5, 1.0
 """Attempts of a wave, the calls of each, and the seconds after each for sampling and own work."""
 CALMS = 5
@@ -187,8 +187,11 @@ WAYS: dict[str, Callable[[Agent], None]] = {
 """Ways in which an agent can fill, block or slow the gateway."""
 
 
+Start = Callable[[float], Callable[[], dict[str, float]]]
+
+
 @contextmanager
-def prober(url: str, secret: str) -> Iterator[Callable[[float], Callable[[], dict[str, float]]]]:
+def prober(url: str, secret: str) -> Iterator[Start]:
     """Yield a function that starts to measure, and returns one that waits for the longest waits."""
     command = [sys.executable, str(AGENTS / "probing.py"), url, secret]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
@@ -206,17 +209,15 @@ def prober(url: str, secret: str) -> Iterator[Callable[[float], Callable[[], dic
         process.communicate()
 
 
-def waits_of_shapes(url: str, secret: str) -> dict[str, dict[str, float]]:
+def waits_of_shapes(url: str, secret: str, start: Start) -> dict[str, dict[str, float]]:
     """Return the longest waits beside each shape, below and beyond the limits, in milliseconds."""
     agent, waits = Agent(url, secret, "shapes"), {}
-    with prober(url, secret) as start:
-        waits["nothing"] = start(5)()
-        for shape in SHAPES:
-            for count in (ITEMS - 64, 20 * ITEMS):
-                body = json.dumps(shape.body(count)).encode()
-                measured = start(SHAPE_SECONDS)
-                agent.post(shape.path, body)
-                waits[f"{shape} * {count}"] = measured()
+    for shape in SHAPES:
+        for count in (ITEMS - 64, 20 * ITEMS):
+            body = json.dumps(shape.body(count)).encode()
+            measured = start(SHAPE_SECONDS)
+            agent.post(shape.path, body)
+            waits[f"{shape} * {count}"] = measured()
     return waits
 
 
@@ -227,8 +228,8 @@ def wave(url: str, secret: str) -> float:
     return float(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
 
 
-def loss_of_ways(stack: Stack, secret: str) -> dict[str, dict[str, float]]:
-    """Return what each way costs a wave, and what the close of its attempt reports."""
+def loss_of_ways(stack: Stack, secret: str, start: Start) -> dict[str, dict[str, float]]:
+    """Return what each way costs a wave, the waits beside it, and what its close reports."""
     calm = median(wave(stack.gateway, secret) for _ in range(CALMS))
     client, ways = GatewayClient(stack.gateway, secret), {}
     for number, (name, way) in enumerate(WAYS.items()):
@@ -236,6 +237,7 @@ def loss_of_ways(stack: Stack, secret: str) -> dict[str, dict[str, float]]:
         blocking = threading.Thread(target=way, args=(agent,))
         blocking.start()
         seconds = wave(stack.gateway, secret)
+        waits = start(WAY_SECONDS)()
         began = time.perf_counter()
         counts = client.close_attempt(agent.identity, agent.key)
         closed = 1e3 * (time.perf_counter() - began)
@@ -243,7 +245,8 @@ def loss_of_ways(stack: Stack, secret: str) -> dict[str, dict[str, float]]:
         blocking.join()
         ways[name] = {
             "loss": round(seconds / calm - 1, 3),
-            "close_ms": round(closed, 1),
+            "health": waits["health"],
+            "close": max(waits["close"], closed),
             "outages": counts.failures,
         }
         print(json.dumps({"way": name, **ways[name]}), flush=True)
@@ -256,12 +259,13 @@ def main() -> None:
         place = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="ltrain-block-")))
         stack = opened.enter_context(ltrain(place, opened.enter_context(policy_server())))
         secret = home_secret(Path(stack.environment["LTRAIN_HOME"]))
-        ways = loss_of_ways(stack, secret)
-        waits = waits_of_shapes(stack.gateway, secret)
-    calm = waits.pop("nothing")
+        start = opened.enter_context(prober(stack.gateway, secret))
+        calm = start(5)()
+        ways = loss_of_ways(stack, secret, start)
+        waits = ways | waits_of_shapes(stack.gateway, secret, start)
     health, close = (max(each[name] for each in waits.values()) for name in ("health", "close"))
     loss = max(each["loss"] for each in ways.values())
-    slowest = sorted(waits, key=lambda name: -max(waits[name].values()))[:5]
+    slowest = sorted(waits, key=lambda name: -max(waits[name]["health"], waits[name]["close"]))[:5]
     result = {
         "name": "block",
         "value": round(max(health, close), 1),

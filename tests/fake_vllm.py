@@ -89,6 +89,8 @@ class FakeVllm:
         """How many reloads it refuses from now on."""
         self.sick = False
         """Whether its engine is dead: it answers, health too, with status 500 and more."""
+        self.health_delay = 0.0
+        """Seconds before it answers a request for its health."""
         self.model_list: str | None = None
         """Its answer to /v1/models; None: its model."""
         self.redirect: str | None = None
@@ -151,6 +153,7 @@ def _handler(fake: FakeVllm, nagle: bool = False) -> type[BaseHTTPRequestHandler
 
         def do_GET(self) -> None:
             if self.path == "/health":
+                time.sleep(fake.health_delay)
                 return self._json(503 if fake.sick else 200, {})
             if self.path == "/weight_info":
                 return self._json(200, {"weight_version": fake.weights})

@@ -18,8 +18,9 @@ from ltrain_train.gateway.apis.request_limits import RequestLimits
 
 LIMITS = RequestLimits()
 OTHER = replace(IDENTITY, rollout="other")
-MAX_WAIT = 10.0
-"""Seconds in which a machine with much other work answers; `make bench-block` measures them."""
+MAX_WAIT = 4.0
+"""Seconds in which a machine with much other work answers: with 13 processes that waited for two
+cores it took 1.1 at most. `make bench-block` measures the milliseconds of an idle one."""
 
 
 def message(response: httpx.Response) -> str:

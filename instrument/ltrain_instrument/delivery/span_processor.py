@@ -5,7 +5,7 @@ import math
 import os
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 from uuid import uuid4
@@ -150,6 +150,10 @@ def _batch_delay() -> float:
 _RESOURCE_SPANS, _SCOPE_SPANS, _SPANS = 1, 2, 2
 """Field numbers of the resource groups of a request, of their scope groups, and of those groups'
 spans."""
+_ATTRIBUTES = 9
+"""Field number of a span's attributes."""
+_LARGE = 64 << 10
+"""Characters of a text that protobuf does not get: it would copy it five times."""
 _MAX_CACHED = 256
 """Number of pairs of resource and scope that are cached; a process has a few dozen."""
 
@@ -169,9 +173,8 @@ class SpanEncoder:
     def encode_request(self, span: ReadableSpan) -> bytes:
         """Return the serialised ExportTraceServiceRequest of one span."""
         resource, scope = self._resource_and_scope(span)
-        encoded: bytes = _encode_span(span).SerializeToString()
-        group = resource + _field(_SCOPE_SPANS, scope + _field(_SPANS, encoded))
-        return _field(_RESOURCE_SPANS, group)
+        group = [resource, *_field(_SCOPE_SPANS, [scope, *_field(_SPANS, _serialize(span))])]
+        return b"".join(_field(_RESOURCE_SPANS, group))
 
     def _resource_and_scope(self, span: ReadableSpan) -> tuple[bytes, bytes]:
         """Return both messages without their repeated fields, which may follow in any order."""
@@ -205,17 +208,41 @@ def _encode_span_publicly(span: ReadableSpan) -> Any:
 
 
 # private: a release of OpenTelemetry may move it, which must not break an agent
-_encode_span: Callable[[ReadableSpan], Any] = getattr(
-    trace_encoder, "_encode_span", _encode_span_publicly
-)
+_encode_span: Callable[[Any], Any] = getattr(trace_encoder, "_encode_span", _encode_span_publicly)
 
 
-def _field(number: int, message: bytes) -> bytes:
-    """Return a message as a length-delimited field of another message."""
+class _Shortened:
+    """A span without its large texts."""
+
+    def __init__(self, span: ReadableSpan, texts: Mapping[str, str]) -> None:
+        self._span = span
+        attributes = span.attributes or {}
+        self.attributes = {name: attributes[name] for name in attributes if name not in texts}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._span, name)
+
+
+def _serialize(span: ReadableSpan) -> list[bytes]:
+    """Return a span as parts of a message; its large texts are parts of their own."""
+    texts: dict[str, str] = {
+        name: value
+        for name, value in (span.attributes or {}).items()
+        if isinstance(value, str) and len(value) > _LARGE
+    }
+    parts = [_encode_span(_Shortened(span, texts) if texts else span).SerializeToString()]
+    for name, text in texts.items():
+        value = _field(2, _field(1, [text.encode(errors="replace")]))
+        parts += _field(_ATTRIBUTES, [*_field(1, [name.encode()]), *value])
+    return parts
+
+
+def _field(number: int, parts: Sequence[bytes]) -> list[bytes]:
+    """Return the parts of a message as those of a length-delimited field of another message."""
     head = bytearray((number << 3 | 2,))
-    length = len(message)
+    length = sum(map(len, parts))
     while length > 0x7F:
         head.append(length & 0x7F | 0x80)
         length >>= 7
     head.append(length)
-    return bytes(head) + message
+    return [bytes(head), *parts]

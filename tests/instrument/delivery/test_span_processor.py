@@ -46,6 +46,28 @@ def test_a_request_of_one_span_equals_opentelemetrys_encoding() -> None:
         assert encoded == encode_spans([span])
 
 
+@pytest.mark.parametrize("size", [1, 64 << 10, (64 << 10) + 1, 3_000_000])
+def test_large_texts_are_encoded_as_opentelemetry_encodes_them(size: int) -> None:
+    memory = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(memory))
+    span = provider.get_tracer("first").start_span("large", links=[])
+    span.add_event("event", {"text": "x" * size})
+    span.set_attributes({"n": 1, "ids": ["x" * size], "w": "w" * size, "e": "\u00e9" * size})
+    span.end()
+    (ended,) = memory.get_finished_spans()
+    encoded = ExportTraceServiceRequest.FromString(SpanEncoder().encode_request(ended))
+    assert encoded == encode_spans([ended])
+
+
+def test_a_large_text_that_is_not_unicode_is_encoded() -> None:
+    span = TracerProvider().get_tracer("first").start_span("s", attributes={"a": "\ud800" * 70_000})
+    assert isinstance(span, ReadableSpan)
+    encoded = ExportTraceServiceRequest.FromString(SpanEncoder().encode_request(span))
+    (attribute,) = encoded.resource_spans[0].scope_spans[0].spans[0].attributes
+    assert attribute.value.string_value == "?" * 70_000
+
+
 def test_a_forked_child_has_an_instance_of_its_own() -> None:
     encoder = SpanEncoder()
     span = finished("a")[0]

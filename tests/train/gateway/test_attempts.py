@@ -188,3 +188,68 @@ def test_a_stream_that_the_agent_has_begun_to_read_is_not_given_up(stage: Any) -
         next(response.iter_raw())
     stage.wait_spans(1)
     assert closed(stage).given_up == 0
+
+
+def in_flight(stage: Any, vllm: Any, pool: ThreadPoolExecutor, content: str) -> Any:
+    """Start a call, and return when the policy server has it."""
+    call = pool.submit(lambda: stage.http.request(**chat(stage, content)))
+    until = time.monotonic() + 30
+    while not vllm.requests:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    return call
+
+
+def test_a_close_waits_for_no_policy_server(stage: Any, vllm: Any) -> None:
+    vllm.health_delay = 4.0
+    with ThreadPoolExecutor(1) as pool:
+        call = in_flight(stage, vllm, pool, "stuck")
+        began = time.monotonic()
+        assert closed(stage).failures == 0
+        assert time.monotonic() - began < 3.0
+        assert call.result().status_code == 403
+
+
+def test_a_call_that_a_close_cancels_in_an_outage_is_left_unanswered(stage: Any, vllm: Any) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        call = in_flight(stage, vllm, pool, "stuck")
+        vllm.sick = True
+        stage.watch()
+        until = time.monotonic() + 30
+        while stage.publication.upstream.was_healthy:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        assert closed(stage).failures == 1
+        assert call.result().status_code == 403
+
+
+def test_a_call_that_its_agent_leaves_in_an_outage_is_left_unanswered(
+    stage: Any, vllm: Any
+) -> None:
+    vllm.sick = True
+    assert stage.ask("w1").status_code == 503
+    vllm.sick = False
+    give_up(stage, "stuck")
+    assert closed(stage).failures == 2
+
+
+def test_a_call_that_lost_its_connection_is_left_unanswered_by_a_close(
+    stage: Any, vllm: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The policy server has just died, and nobody has asked for its health yet."""
+    monkeypatch.setattr("ltrain_train.gateway.policy_exchange.DETECTION_DELAY", 30.0)
+    with ThreadPoolExecutor(1) as pool:
+        in_flight(stage, vllm, pool, "hangup")
+        time.sleep(0.3)
+        assert closed(stage).failures == 1
+
+
+def test_an_error_of_a_healthy_policy_server_is_no_outage_of_a_closed_attempt(
+    stage: Any, vllm: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An agent that sends a request that the server cannot answer, and ends, is not tried again."""
+    monkeypatch.setattr("ltrain_train.gateway.policy_exchange.DETECTION_DELAY", 30.0)
+    with ThreadPoolExecutor(1) as pool:
+        in_flight(stage, vllm, pool, "boom")
+        time.sleep(0.3)
+        assert closed(stage).failures == 0

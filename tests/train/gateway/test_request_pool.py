@@ -1,6 +1,7 @@
 """Large requests of one attempt leave time to those of others."""
 
 import asyncio
+import threading
 import time
 
 import pytest
@@ -101,3 +102,20 @@ def test_more_requests_than_may_wait_are_refused_at_once(monkeypatch: pytest.Mon
     outcomes = asyncio.run(ask())
     assert [getattr(each, "status", None) for each in outcomes] == [None, None, 429, 429, 429]
     assert share.waiting == 0
+
+
+@pytest.mark.parametrize(
+    ("body", "beside"),
+    [
+        (b"{}" * request_pool.INLINE_OBJECTS, False),
+        (b"{}" * (request_pool.INLINE_OBJECTS + 1), True),
+        (b"x" * request_pool.INLINE_BYTES, False),
+        (LARGE, True),
+    ],
+)
+def test_many_objects_are_parsed_beside_the_event_loop(body: bytes, beside: bool) -> None:
+    async def parse() -> str:
+        with await RequestPool(RequestLimits()).read(request(body), RequestShare()) as held:
+            return await held.parse(lambda _: threading.current_thread().name)
+
+    assert asyncio.run(parse()).startswith("ltrain-requests") is beside

@@ -8,7 +8,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from ltrain_instrument.errors import BadSetting
 from ltrain_instrument.identity import Identity
 from ltrain_train.gateway.client import GatewayClient
 from ltrain_train.gateway.connection import GatewayUnreachable
+from ltrain_train.gateway.serving.host import UPSTREAM_POLL
+from ltrain_train.gateway.serving.upstream import HEALTH_TIMEOUT
 from ltrain_train.policy import Policies
 from ltrain_train.processes import free_port
 from ltrain_train.store import home_secret
@@ -316,6 +319,30 @@ def test_a_killed_gateway_still_refuses_closed_attempts_when_it_is_back(
     assert repeated == counts
 
 
+def test_a_call_of_a_vllm_that_hangs_is_left_unanswered_by_a_close(
+    tmp_path: Path, model: Path, python: Path
+) -> None:
+    home = tmp_path / "home"
+    identity = Identity(run="demo", rollout="abc", attempt=1, mode="train")
+    claims = AttemptKey(identity=identity, policy="policy", expires=Deadline.after(600))
+    with serving(home, python, str(model), "--policy", "policy") as served:
+        secret = home_secret(home)
+        key = claims.sign(secret)
+        url = f"{served.url}/rollout/abc/attempt/1/v1/chat/completions"
+        body = {"model": "policy", "messages": [{"role": "user", "content": "stuck"}]}
+        headers = {"authorization": f"Bearer {key}"}
+        (vllm,) = _pids_of(str(home))
+        os.kill(vllm, signal.SIGSTOP)
+        with ThreadPoolExecutor(1) as pool, closing(GatewayClient(served.url, secret)) as client:
+            sent: dict[str, Any] = {"json": body, "headers": headers, "trust_env": False}
+            call = pool.submit(lambda: httpx.post(url, timeout=WAIT, **sent))
+            time.sleep(UPSTREAM_POLL + HEALTH_TIMEOUT + 3)
+            counts = client.close_attempt(identity, key)
+            assert call.result().status_code == 403
+        os.kill(vllm, signal.SIGCONT)
+    assert (counts.llm_calls, counts.failures) == (0, 1)
+
+
 def test_a_vllm_that_keeps_dying_ends_the_gateway(
     tmp_path: Path, model: Path, python: Path
 ) -> None:
@@ -495,14 +522,19 @@ def test_an_upstream_that_is_unreachable_or_serves_another_model_is_refused(
 
 
 def _anyone_runs(text: str) -> bool:
-    """Return whether a process has `text` in its command line."""
-    matches = []
+    """Return whether a fake vLLM has `text` in its command line."""
+    return bool(_pids_of(text))
+
+
+def _pids_of(text: str) -> list[int]:
+    """Return the fake vLLMs with `text` in their command line."""
+    found = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            matches.append(file.read_bytes().decode(errors="replace"))
-        except OSError:
-            continue
-    return any(text in line and "fake_vllm" in line for line in matches)
+        with suppress(OSError):
+            line = file.read_bytes().decode(errors="replace")
+            if text in line and "fake_vllm" in line:
+                found.append(int(file.parent.name))
+    return found
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,11 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from errno import EDQUOT, EMFILE, ENFILE, ENOSPC, EROFS
 from functools import partial
 from http import HTTPStatus
 from typing import Any
 
+import orjson
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import SpanKind
@@ -33,6 +33,7 @@ from ltrain_train.gateway.apis import (
     Api,
     ClientCall,
     RequestLimits,
+    bad_request,
     count_tokens,
     error_body,
     parse_count,
@@ -119,7 +120,6 @@ class Gateway:
             exception_handlers={
                 Refused: _refusal_response,
                 LtrainError: _user_error,
-                OSError: _system_error,
                 404: _no_route,
                 405: _no_route,
             },
@@ -182,12 +182,15 @@ class Gateway:
     ) -> Exchange:
         """Start the span of a call, and return its exchange; safe in another thread."""
         request = server.request(client_call, claims)
+        body = _encode(request.body)
         identity = attempt.identity.attributes()
         context = _remote_context(headers)
         span = CallSpan(self._tracer, context, SpanKind.SERVER, request, identity)
         server.describe(span.span)
         answer = client_call.answer(request)
-        call = Call(request, claims, span, attempt, send, answer, self.recording, self.requests)
+        call = Call(
+            request, body, claims, span, attempt, send, answer, self.recording, self.requests
+        )
         return server.exchange(call)
 
     def _find_server(
@@ -235,9 +238,6 @@ class Gateway:
         """Revoke an attempt's key, cancel its calls in flight, and return its counts."""
         attempt = self.attempts.find(self._claims(request.scope, request.headers))
         first = not attempt.closed
-        if attempt.in_flight_calls:
-            upstreams = [server.upstream for server in self.policies.servers]
-            attempt.cancelled_in_outage = not all([await each.is_healthy() for each in upstreams])
         await attempt.close()
         if first:
             counts = {attributes.SPANS: attempt.spans, attributes.LLM_CALLS: attempt.llm_calls}
@@ -322,13 +322,21 @@ class _ModelEndpoint:
             await self._gateway.call(self._api, scope, receive, send)
 
 
+def _encode(body: dict[str, Any]) -> bytes:
+    """Return the JSON of a request, which is refused if a number or text of it has none."""
+    try:
+        return orjson.dumps(body)
+    except TypeError as error:
+        raise bad_request(
+            f"The request cannot be encoded as JSON: {error}. Send valid JSON numbers and text."
+        ) from error
+
+
 def _remote_context(headers: Mapping[str, str]) -> Context:
     """Return the trace context of a request's traceparent header."""
     return _propagator.extract(headers, context=Context())
 
 
-LACKS = (EDQUOT, EMFILE, ENFILE, ENOSPC, EROFS)
-"""Errors of the system that may be gone when the same request is sent again."""
 STATUS_OF: dict[type[Exception], HTTPStatus] = {
     BadKey: HTTPStatus.UNAUTHORIZED,
     UnknownVersion: HTTPStatus.NOT_FOUND,
@@ -350,18 +358,6 @@ def _refusal_response(request: Request, error: Exception) -> Response:
 def _user_error(request: Request, error: Exception) -> Response:
     status = STATUS_OF.get(type(error), HTTPStatus.INTERNAL_SERVER_ERROR)
     return _refusal_response(request, Refused(status, str(error)))
-
-
-def _system_error(request: Request, error: Exception) -> Response:
-    """Answer that the machine lacks files or room at the moment; any other error is raised."""
-    if not isinstance(error, OSError) or error.errno not in LACKS:
-        raise error
-    return _refusal_response(
-        request,
-        Refused(
-            HTTPStatus.SERVICE_UNAVAILABLE, f"The gateway cannot answer at the moment: {error}."
-        ),
-    )
 
 
 def _no_route(request: Request, error: Exception) -> Response:

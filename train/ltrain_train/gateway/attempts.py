@@ -46,8 +46,6 @@ class AttemptCalls:
     """Digests of requests that an outage left unanswered; a later answer removes its request."""
     given_up: int = 0
     """Number of calls that the agent left without an answer, since the last answer."""
-    cancelled_in_outage: bool = False
-    """Whether the policy server was down when the calls in flight were cancelled."""
     pinned: bool = False
     """Whether its calls are refused when their version is gone; else they go on with another."""
     versions: dict[str, int] = field(default_factory=dict)

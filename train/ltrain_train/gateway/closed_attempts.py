@@ -1,6 +1,6 @@
 """The file of closed attempts, by which a restarted gateway refuses their keys.
 
-* A line is on disk, with fsync, before the close that it records is answered.
+* A line is on disk (O_DSYNC) before the close that it records is answered.
 * A line that a crash left half-written is ignored: its close was not answered.
 """
 
@@ -29,6 +29,7 @@ class ClosedAttempts:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def read(self) -> Iterator[CloseRecord]:
         """Yield the attempts whose keys have not expired."""
@@ -43,13 +44,12 @@ class ClosedAttempts:
 
     def append(self, closed: CloseRecord) -> None:
         """Write an attempt to disk."""
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        # few system calls: after each, a thread that computes may have to be waited for
+        file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_DSYNC, 0o600)
         try:
             # the first line break ends a line that a crash left half-written
             line = f"\n{closed.model_dump_json()}\n".encode()
             if os.write(file, line) != len(line):
                 raise OSError(f"The disk of '{self._path}' is full.")
-            os.fsync(file)
         finally:
             os.close(file)

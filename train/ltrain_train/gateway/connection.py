@@ -13,6 +13,10 @@ from opentelemetry.propagate import inject
 
 from ltrain_instrument.errors import BadSetting, LtrainError
 
+KEEPALIVE = 60.0
+"""Seconds that an idle connection is kept: a new one waits behind those that agents open. The
+gateway keeps one for 120 s."""
+
 
 class GatewayUnreachable(LtrainError, ConnectionError):
     """No gateway answers at its address."""
@@ -37,7 +41,11 @@ class GatewayConnection:
         self.url = url.rstrip("/")
         self._given_up = given_up
         self.http = httpx.Client(
-            base_url=self.url, timeout=30.0, trust_env=False, verify=_trusted_certificates()
+            base_url=self.url,
+            timeout=30.0,
+            limits=httpx.Limits(keepalive_expiry=KEEPALIVE),
+            trust_env=False,
+            verify=_trusted_certificates(),
         )
 
     def close(self) -> None:

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import aiohttp
-import orjson
 from opentelemetry.trace import Span
 from starlette.types import Message, Receive, Send
 
@@ -125,6 +124,8 @@ class Call:
 
     request: Request
     """The request that the server gets."""
+    body: bytes
+    """Its JSON."""
     claims: AttemptKey | None
     """The key of the call; None for a call of production."""
     span: CallSpan
@@ -143,7 +144,7 @@ class Exchange:
     def __init__(self, call: Call, upstream: Server) -> None:
         self.request, self.span, self.attempt = call.request, call.span, call.attempt
         self.upstream, self.recording, self._answer = upstream, call.recording, call.answer
-        self._requested = self._body = orjson.dumps(call.request.body)
+        self._requested = self._body = call.body
         self._send, self._requests = call.send, call.requests
         self._recorded_answer = ModelResponse()
         self._started = False
@@ -167,7 +168,6 @@ class Exchange:
             await asyncio.wait((call, disconnect), return_when=asyncio.FIRST_COMPLETED)
             if not call.done():
                 self.attempt.requests.faults += 1
-                await self._note_disconnect()
                 waited = time.monotonic() - began
                 answered = self._content_sent or self.attempt.llm_calls > self._answered_before
                 if waited >= PATIENCE and not answered:
@@ -197,9 +197,6 @@ class Exchange:
 
     async def _call(self) -> None:
         await self._call_server()
-
-    async def _note_disconnect(self) -> None:
-        """Take note that the agent went away during the call."""
 
     async def _call_server(self) -> None:
         async with self.upstream.post(self.request.operation, self._body) as response:

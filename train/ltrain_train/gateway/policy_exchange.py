@@ -70,12 +70,6 @@ class PolicyModel:
         request = _impose_sampling(call, self._publication.upstream.model, sampling)
         if relaxed:
             request = replace(request, overridden={**request.overridden, **relaxed})
-        try:
-            orjson.dumps(request.body)
-        except TypeError as error:  # a number or a text that JSON cannot represent
-            raise bad_request(
-                f"The request cannot be encoded as JSON: {error}. Send valid JSON numbers and text."
-            ) from error
         hides_model = self._publication.server.adapters.limit > 0
         return replace(request, hides_model=True) if hides_model else request
 
@@ -101,7 +95,7 @@ class PolicyExchange(Exchange):
         self._is_adapter = False
         """Whether an adapter answers the call."""
         self._in_outage = False
-        """Whether the call waits for a policy server that is down."""
+        """Whether the call waits for a policy server that is down, or lost its connection to it."""
 
     async def _call(self) -> None:
         """Call the server, and once more if it or the connection failed before the response."""
@@ -132,6 +126,9 @@ class PolicyExchange(Exchange):
                 self._body = orjson.dumps({**self.request.body, "model": chosen.model})
             if await self._record_constraint():
                 await self._call_server()
+        except aiohttp.ClientError:
+            self._in_outage = True  # until the call is sent again, or health tells the cause
+            raise
         finally:
             self._publication.leave(chosen)
 
@@ -174,10 +171,8 @@ class PolicyExchange(Exchange):
         return False
 
     async def _enter(self) -> ServedVersion:
+        self._in_outage = not self.gate.is_open
         try:
-            if self.gate.is_open:
-                return await self._publication.enter(self.attempt)
-            self._in_outage = True
             chosen = await self._publication.enter(self.attempt)
         except Refused as refused:
             self._end_failed("version_gone", refused.message)
@@ -202,11 +197,9 @@ class PolicyExchange(Exchange):
         if self._is_adapter and model != self._model:
             raise ServerFailed(f"model '{model}' answered a call of '{self._model}'")
 
-    async def _note_disconnect(self) -> None:  # an outage may be why the agent went away
-        self._in_outage = self._in_outage or not await self._server.is_healthy()
-
     def _end_cancelled(self) -> None:
-        if self._in_outage or self.attempt.cancelled_in_outage:
+        """End the span of a call that an outage may have kept from its answer."""
+        if self._in_outage or not self._server.was_healthy:
             self.attempt.unanswered.add(self._digest)
         super()._end_cancelled()
 

@@ -10,6 +10,7 @@ import contextlib
 import gc
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
@@ -71,6 +72,8 @@ from ltrain_train.store import home_secret, open_service_provider
 HOST = "127.0.0.1"
 GC_THRESHOLD = 20_000
 """Objects that are created between two searches for cycles; Python's default is 700."""
+SWITCH_INTERVAL = 0.0005
+"""Seconds that the event loop waits for a computing thread; a close waits a dozen times."""
 SHUTDOWN_TIMEOUT = 3
 """Seconds that calls in flight may take after the gateway was stopped."""
 
@@ -275,7 +278,7 @@ class GatewayServer:
         answering = asyncio.ensure_future(server.serve(sockets=[listening]))
         watching = [asyncio.ensure_future(host.watch()) for host in hosts]
         await server.wait_started(answering)
-        _tune_garbage_collection()
+        _tune_interpreter()
         self._log(_describe(gateway, listening, self._options))
         await asyncio.wait((answering, *watching), return_when=asyncio.FIRST_COMPLETED)
         failed = [watch for watch in watching if watch.done()]
@@ -324,11 +327,12 @@ class _UvicornServer(uvicorn.Server):
         self.should_exit = True
 
 
-def _tune_garbage_collection() -> None:
-    """Exempt what the start has created, and search rarely: the calls create few cycles."""
+def _tune_interpreter() -> None:
+    """Search rarely for cycles, as calls create few, and not in what the start has created."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD)
+    sys.setswitchinterval(SWITCH_INTERVAL)
 
 
 def _config(gateway: Gateway, options: ServeOptions) -> uvicorn.Config:

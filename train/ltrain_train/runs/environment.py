@@ -33,7 +33,6 @@ class RunEnvironment(ExitStack):
         self.run, self.program = run, program
         self.services = self.enter_context(services)
         self.runner: Runner
-        self._log: AttemptLog | None = None
         self.gateway: GatewayClient
         self.store: Store
 
@@ -43,7 +42,7 @@ class RunEnvironment(ExitStack):
         Raises:
             RunInUse: when one has.
         """
-        self._log = log = AttemptLog(journal.folder)
+        log = AttemptLog(journal.folder)
         rename = "with source.run in the recipe"
         check_leases(self.services.store_url, self.run, log, rename=rename, trust=trust)
 
@@ -68,7 +67,7 @@ class RunEnvironment(ExitStack):
             keep_open=services.keep_open,
         )
         self.runner = services.open_runner(
-            lambda: self.enter_context(Runner(self.program, place, self._log)),
+            lambda: self.enter_context(Runner(self.program, place)),
             lambda: has_agent and may_open(),
         )
         client = GatewayClient(place.gateway, place.secret, given_up=place.gateway_given_up)

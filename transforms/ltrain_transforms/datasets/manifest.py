@@ -1,11 +1,12 @@
 """The manifest of a dataset: its inputs, and what it holds."""
 
+import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import polars as pl
 
-from ltrain_transforms.file_digests import FileDigest, seal
+from ltrain_transforms.file_digests import FileDigest
 
 MANIFEST = "manifest.json"
 SCHEMA_VERSION = 3
@@ -65,7 +66,7 @@ class Manifest:
     """By path in the dataset: the size and SHA-256 of a file."""
 
     def to_json(self) -> str:
-        return seal(asdict(self))
+        return json.dumps(asdict(self), indent=2, sort_keys=True, default=str) + "\n"
 
 
 def sort_rows(name: str, frame: pl.DataFrame) -> pl.DataFrame:

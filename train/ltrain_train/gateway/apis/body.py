@@ -6,7 +6,7 @@ here: it requires finite numbers and bounded lists, and passes unknown fields.
 
 from http import HTTPStatus
 from reprlib import Repr
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -19,6 +19,10 @@ MAX_DEPTH = 64
 MAX_CHOICES = 64
 MAX_BIASES = 1024
 """Maximum entries of `logit_bias`; OpenAI allows 300."""
+MAX_STOPS = 64
+"""Maximum stop sequences; OpenAI allows 4."""
+MAX_STOP = 1024
+"""Maximum characters of a stop sequence."""
 MAX_NAME = 256
 """Maximum characters of a field's or a model's name."""
 MAX_INPUT_SHOWN = 300
@@ -30,8 +34,12 @@ MAX_LOGPROBS = 1 << 20
 JsonObject = dict[str, Any]
 TokenId = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Count = Annotated[int, Field(ge=1, le=2**31 - 1)]
+Stop = Annotated[str, Field(max_length=MAX_STOP)]
 Int64 = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 """An integer that fits into a span attribute."""
+T = TypeVar("T")
+Items = Annotated[list[T], Field(fail_fast=True)]
+"""A list that is checked up to its first fault: many faults would take many times as long."""
 
 
 class Strict(BaseModel):
@@ -52,13 +60,13 @@ class _ToolCall(Strict):
 
 class _Message(Strict):
     role: str
-    content: str | list[JsonObject] | None = None
+    content: str | Items[JsonObject] | None = None
     name: str | None = None
     reasoning: str | None = None
     reasoning_content: str | None = None
     refusal: str | None = None
     tool_call_id: str | None = None
-    tool_calls: list[_ToolCall] | None = None
+    tool_calls: Items[_ToolCall] | None = None
 
 
 class _StreamOptions(Strict):
@@ -84,8 +92,8 @@ class Body(Strict):
     frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
     repetition_penalty: float | None = Field(default=None, gt=0, le=100)
     seed: Int64 | None = None
-    stop: str | list[str] | None = None
-    logit_bias: dict[str, float] | None = Field(default=None, max_length=MAX_BIASES)
+    stop: Stop | Annotated[Items[Stop], Field(max_length=MAX_STOPS)] | None = None
+    logit_bias: dict[str, float] | None = Field(default=None, max_length=MAX_BIASES, fail_fast=True)
     response_format: JsonObject | None = None
     user: str | None = None
     metadata: JsonObject | None = None
@@ -97,11 +105,11 @@ class ChatBody(Body):
 
     api: ClassVar[str] = "OpenAI's chat completions"
     input_field: ClassVar[str] = "messages"
-    messages: list[_Message] = Field(min_length=1)
+    messages: Items[_Message] = Field(min_length=1)
     max_completion_tokens: Count | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
-    tools: list[JsonObject] | None = None
+    tools: Items[JsonObject] | None = None
     tool_choice: str | JsonObject | None = None
     parallel_tool_calls: bool | None = None
     reasoning_effort: str | None = None
@@ -112,7 +120,7 @@ class CompletionBody(Body):
 
     api: ClassVar[str] = "OpenAI's completions"
     input_field: ClassVar[str] = "prompt"
-    prompt: str | Annotated[list[TokenId], Field(min_length=1, fail_fast=True)]
+    prompt: str | Annotated[Items[TokenId], Field(min_length=1)]
     """One prompt: several would be several calls of one span."""
     logprobs: int | None = Field(default=None, ge=0, le=MAX_LOGPROBS)
     echo: bool | None = None

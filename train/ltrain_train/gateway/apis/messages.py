@@ -11,6 +11,7 @@ from ltrain_train.gateway.apis.body import (
     Body,
     ChatBody,
     Count,
+    Items,
     JsonObject,
     Strict,
     bad_request,
@@ -45,12 +46,12 @@ class _Block(Strict):
     name: str | None = None
     input: JsonObject | None = None
     tool_use_id: str | None = None
-    content: str | list[JsonObject] | None = None
+    content: str | Items[JsonObject] | None = None
 
 
 class _Message(Strict):
     role: str
-    content: str | list[_Block]
+    content: str | Items[_Block]
 
 
 class _Tool(Strict):
@@ -81,11 +82,11 @@ class MessagesBody(Body):
     api: ClassVar[str] = "Anthropic's messages"
     input_field: ClassVar[str] = "messages"
 
-    messages: list[_Message] = Field(min_length=1)
+    messages: Items[_Message] = Field(min_length=1)
     max_tokens: Count
-    system: str | list[_Block] | None = None
-    stop_sequences: list[str] | None = None
-    tools: list[_Tool] | None = None
+    system: str | Items[_Block] | None = None
+    stop_sequences: Items[str] | None = None
+    tools: Items[_Tool] | None = None
     tool_choice: _ToolChoice | None = None
     output_config: _OutputConfig | None = None
     output_format: _Format | None = None

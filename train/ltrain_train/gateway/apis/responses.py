@@ -13,6 +13,7 @@ from ltrain_train.gateway.apis.body import (
     Body,
     ChatBody,
     Count,
+    Items,
     JsonObject,
     Strict,
     bad_request,
@@ -43,11 +44,11 @@ class _Part(Strict):
 class _Item(Strict):
     type: str = "message"
     role: str | None = None
-    content: str | list[_Part] | None = None
+    content: str | Items[_Part] | None = None
     call_id: str | None = None
     name: str | None = None
     arguments: str | None = None
-    output: str | list[_Part] | None = None
+    output: str | Items[_Part] | None = None
 
 
 class _Tool(Strict):
@@ -72,15 +73,15 @@ class ResponsesBody(Body):
     api: ClassVar[str] = "OpenAI's responses"
     input_field: ClassVar[str] = "input"
 
-    input: str | list[_Item]
+    input: str | Items[_Item]
     instructions: str | None = None
     max_output_tokens: Count | None = None
-    tools: list[_Tool] | None = None
+    tools: Items[_Tool] | None = None
     tool_choice: str | JsonObject | None = None
     parallel_tool_calls: bool | None = None
     text: _Text | None = None
     reasoning: _Reasoning | None = None
-    include: list[str] | None = None
+    include: Items[str] | None = None
     top_logprobs: int | None = None
 
 

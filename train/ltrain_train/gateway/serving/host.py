@@ -15,9 +15,9 @@ from ltrain_train.gateway.serving.upstream import UpstreamFailed
 from ltrain_train.gateway.serving.vllm import Vllm
 
 POLL = 0.2
-"""Seconds between two checks of vLLM."""
+"""Seconds between two checks of vLLM's process."""
 UPSTREAM_POLL = 1.0
-"""Seconds between two requests for the health of a policy server that the gateway did not start."""
+"""Seconds between two requests for the health of a policy server."""
 
 
 class PolicyHost:
@@ -51,7 +51,13 @@ class PolicyHost:
         if self._vllm is None:
             await self._wait_for_upstream()
         else:
-            await self._restart(self._vllm)
+            await asyncio.gather(self._restart(self._vllm), self._poll_health())
+
+    async def _poll_health(self) -> None:
+        """Keep the last known health of vLLM recent, by which cancelled calls are judged."""
+        while True:
+            await asyncio.sleep(UPSTREAM_POLL)
+            await self.server.upstream.is_healthy()
 
     async def _restart(self, vllm: Vllm) -> None:
         while True:

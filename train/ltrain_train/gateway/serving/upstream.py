@@ -84,6 +84,8 @@ class Upstream:
         self.model = model
         self.max_model_len: int | None = None
         """Maximum tokens of prompt and response together, as the server last told `models`."""
+        self.was_healthy = True
+        """The last result of `is_healthy`; a host's is six seconds old at most."""
         self.url, connector = _open_connector(address)
         self._health_path = health_path
         self.has_replicas = bool(replicas)
@@ -112,7 +114,8 @@ class Upstream:
     async def is_healthy(self) -> bool:
         """Return whether the server reports a healthy engine."""
         urls = {self.url, *self._servers}
-        return all(await asyncio.gather(*(self._is_healthy(url) for url in urls)))
+        self.was_healthy = all(await asyncio.gather(*(self._is_healthy(url) for url in urls)))
+        return self.was_healthy
 
     async def _is_healthy(self, url: str) -> bool:
         timeout = aiohttp.ClientTimeout(total=HEALTH_TIMEOUT)
