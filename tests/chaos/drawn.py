@@ -32,7 +32,7 @@ PHASES = ("generate", "settle", "build", "train", "load")
 FILES = ["attempts.jsonl", "checkpoints/*/*/*"]
 """Files of a run, of which the newest is damaged."""
 KINDS = (
-    *("kill", "kill", "stop", "stop", "files", "clock", "damage", "full", "read-only", "slow"),
+    *("clock", "damage", "files", "full", "kill", "kill", "read-only", "slow", "stop", "stop"),
 )
 STEPS = (86_400, -86_400, 3_600, -3_600)
 """Seconds by which the wall clock steps."""

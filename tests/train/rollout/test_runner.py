@@ -1,5 +1,6 @@
 """Waves through a worker pool: outcomes, ids, attempts, and the trace of each rollout."""
 
+import shutil
 import threading
 import time
 from collections import Counter
@@ -33,6 +34,20 @@ def test_every_rollout_of_a_wave_ends_with_its_own_id(
     assert {result.identity.rollout for result in results} == expected
     assert {result.llm_calls for result in results} == {1}
     assert sorted(outside.closed) == sorted(f"{rollout}.1" for rollout in expected)
+
+
+def test_no_attempt_starts_or_ends_without_its_span(
+    runner: Start, task: Make, outside: Any, home: Path
+) -> None:
+    started = runner("plain:solve")
+    spool = home / "services" / "spool"
+    shutil.rmtree(spool, ignore_errors=True)  # it appears with the first span
+    spool.parent.mkdir(parents=True, exist_ok=True)
+    spool.write_text("no folder")
+    with pytest.raises(OSError, match=str(spool)):
+        started.run("train", 0, [task("a")], 1, sampling={})
+    assert started.log.ended([rollout_id("r", "train", 0, "a", 0)]) == []
+    assert outside.closed == []
 
 
 def test_a_rollout_whose_last_attempt_was_cut_off_runs_again(

@@ -96,7 +96,8 @@ class Runner(ExitStack):
                 environment.gateway, environment.secret, given_up=environment.gateway_given_up
             )
             self._client = stack.enter_context(closing(client))
-            self._provider = open_service_provider("ltrain-runner", environment.home)
+            # the log must not end an attempt whose closing span is lost
+            self._provider = open_service_provider("ltrain-runner", environment.home, strict=True)
             stack.callback(self._provider.shutdown)
             stack.callback(self._send_leftovers)
             pool = ServicePool(
