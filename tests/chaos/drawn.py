@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-from tests.chaos.driver import Project, Run
+from tests.chaos.driver import Project, Run, until
 
 PROCESSES = {
     "run": ("-m ltrain run",),
@@ -168,6 +168,8 @@ def do(fault: Fault, project: Project, run: Run, shim: Shim) -> None:
             _damage(max(files, key=lambda file: file.stat().st_mtime_ns))
     else:
         process = _find(project, run, fault.target)
+        if process is None:
+            return  # the run has ended of an earlier fault
         during = {"stop": _suspended, "files": _without_files}
         with suppress(psutil.NoSuchProcess):
             if fault.kind == "kill":
@@ -180,12 +182,15 @@ def do(fault: Fault, project: Project, run: Run, shim: Shim) -> None:
                     time.sleep(fault.seconds)
 
 
-def _find(project: Project, run: Run, name: str) -> psutil.Process:
+def _find(project: Project, run: Run, name: str) -> psutil.Process | None:
+    """Wait for a process; return None if the run ends before there is one."""
     if name == "run":
         return psutil.Process(run.process.pid)
     words = [word for word in PROCESSES[name] if word != "guard.py"]
-    found: psutil.Process = project.find(*words, guard=name == "guard")
-    return found
+    found: psutil.Process | bool = until(
+        lambda: project.look_for(*words, guard=name == "guard") or run.ended, f"the {name}"
+    )
+    return None if isinstance(found, bool) else found
 
 
 @contextmanager

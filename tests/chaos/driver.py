@@ -206,18 +206,21 @@ class Project:
     def find(self, *words: str, guard: bool = False) -> psutil.Process:
         """Wait for the process with all `words` in its command line, or else its guard."""
 
-        def result() -> psutil.Process | None:
-            for each in self.processes():
-                try:
-                    line = " ".join(each.cmdline())
-                except psutil.Error:
-                    continue
-                if all(word in line for word in words) and ("guard.py" in line) == guard:
-                    return each
-            return None
-
-        process: psutil.Process = until(result, f"a process {words}", self.wait)
+        process: psutil.Process = until(
+            lambda: self.look_for(*words, guard=guard), f"a process {words}", self.wait
+        )
         return process
+
+    def look_for(self, *words: str, guard: bool = False) -> psutil.Process | None:
+        """Return the process with all `words` in its command line, or else its guard, if any."""
+        for each in self.processes():
+            try:
+                line = " ".join(each.cmdline())
+            except psutil.Error:
+                continue
+            if all(word in line for word in words) and ("guard.py" in line) == guard:
+                return each
+        return None
 
     def kill(self, *words: str, guard: bool = False) -> None:
         """End a process without a chance to clean up."""
