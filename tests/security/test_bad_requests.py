@@ -291,15 +291,18 @@ def test_the_seconds_that_an_attempt_waited_at_the_gate_are_counted(stage: Stage
 
 @pytest.mark.parametrize("sick", [False, True])
 def test_a_client_that_disconnects_decides_whose_error_it_is(
-    stage: Stage, vllm: FakeVllm, sick: bool
+    stage: Stage, vllm: FakeVllm, monkeypatch: pytest.MonkeyPatch, sick: bool
 ) -> None:
     """A client's timeout is the client's error, unless the policy server died during its call."""
+    monkeypatch.setattr("ltrain_train.gateway.serving.host.UPSTREAM_POLL", 0.05)
+    monkeypatch.setattr("tests.fake_vllm.SLOW", 4.0)
+    stage.watch()
     threading.Timer(0.3, lambda: setattr(vllm, "sick", sick)).start()
     path = f"/rollout/{IDENTITY.rollout}/attempt/{IDENTITY.attempt}/v1/chat/completions"
     headers = {"authorization": f"Bearer {stage.key()}"}
-    body = ask(messages=[{"role": "user", "content": "slow w3 w4 w5 w6 w7 w8"}], stream=True)
+    body = ask(messages=[{"role": "user", "content": "slow w3 w4"}], stream=True)
     with pytest.raises(httpx.ReadTimeout):
-        stage.http.post(path, json=body, headers=headers, timeout=0.8)
+        stage.http.post(path, json=body, headers=headers, timeout=3)
     until = time.monotonic() + 20
     while not stage.spans() and time.monotonic() < until:
         time.sleep(0.05)
