@@ -87,6 +87,11 @@ def dense_mask(count: int, paths: list[Any]) -> torch.Tensor:
     return sees
 
 
+def tensors_of(tree: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the ends and the depths of a tree."""
+    return torch.from_numpy(tree.ends), torch.from_numpy(tree.depths)
+
+
 def timed(run: Callable[[], Any]) -> tuple[float, Any]:
     began = time.process_time()
     result = run()
@@ -98,7 +103,7 @@ def build_both(rows: Rows) -> dict[str, Any]:
 
     def by_intervals() -> Any:
         tree = build_prefix_tree(rows, [1.0] * len(rows))
-        return attention_inputs(torch.from_numpy(tree.ends))["query_blocks"]
+        return attention_inputs(*tensors_of(tree))["query_blocks"]
 
     def token_by_token() -> torch.Tensor:
         tokens, paths = build_token_by_token(rows)
@@ -136,7 +141,7 @@ def measure_layer(rows: Rows, *, dense: bool) -> dict[str, float]:
             attn_mask=dense_mask(count, tree.paths),
         )
     else:
-        inputs = attention_inputs(torch.from_numpy(tree.ends))
+        inputs = attention_inputs(*tensors_of(tree))
         attend = hugging_face.AttentionInterface()[CPU.tree_attention]
         out, _ = attend(torch.nn.Module(), query, key, value, None, **inputs)
     torch.autograd.backward(out.sum())
@@ -167,7 +172,7 @@ class MicroBatch:
             mask = dense_mask(len(self.tree.tokens), self.tree.paths)[None, None]
             inputs: dict[str, Any] = {"attention_mask": mask}
         else:
-            inputs = attention_inputs(torch.from_numpy(self.tree.ends))
+            inputs = attention_inputs(*tensors_of(self.tree))
         out = self.model(
             input_ids=torch.from_numpy(self.tree.tokens)[None],
             position_ids=torch.from_numpy(self.tree.depths)[None],

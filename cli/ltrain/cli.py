@@ -14,7 +14,7 @@ import ltrain_ui.cli
 from ltrain_collector.command_group import CommandGroup
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.installation import install_command
-from ltrain_instrument.machine import visible
+from ltrain_instrument.machine import MORE_FILES, visible
 
 if TYPE_CHECKING:
     from ltrain_instrument.instrumentors import Finding
@@ -183,7 +183,6 @@ TRAINING = ("demo", "dpo", "run", "sft")
 """Commands that need the extra `train`, whichever module is missed first."""
 
 
-MORE_FILES = "Raise the limit with `ulimit -n 65536`"
 REMEDIES = {
     errno.EMFILE: MORE_FILES,
     errno.ENFILE: MORE_FILES,

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from ltrain_collector.command_group import CommandGroup
+from ltrain_instrument.quantity import quantity
 
 app = typer.Typer()
 store_app = typer.Typer(
@@ -205,7 +206,8 @@ def prune(
     with Store.open(store, create=False) as opened:
         for each in remove(opened, PruneFilter(before=before, run=run, mode=mode), yes):
             typer.echo(
-                f"{each.table}: {each.rows} rows {'were' if yes else 'would be'} removed "
+                f"{each.table}: {quantity(each.rows, 'row')} "
+                f"{('was' if each.rows == 1 else 'were') if yes else 'would be'} removed "
                 f"({each.bytes / 1e6:.1f} MB on disk), {each.remaining} "
                 f"{'remain' if yes else 'would remain'}."
             )

@@ -8,6 +8,9 @@ from pathlib import Path
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "::1")
 """Host names of ltrain's own servers on this machine; `is_loopback` recognises more."""
 
+MORE_FILES = "Raise the limit with `ulimit -n 65536`"
+"""The remedy if a process may open too few files."""
+
 CONTROL_CHARACTERS = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )

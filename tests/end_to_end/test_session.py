@@ -30,7 +30,7 @@ def test_a_session_trains_its_own_functions(project: Callable[[str], Any], tmp_p
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert "Run weather starts from short@0: 1 updates of 12 tasks" in done.stdout
+    assert "Run weather starts from short@0: 1 update of 12 tasks" in done.stdout
     journal = Journal.load(made.home / "runs" / "weather")
     assert journal is not None
     waves = [(wave.mode, wave.version, wave.rollouts, wave.outcomes) for wave in journal.waves]

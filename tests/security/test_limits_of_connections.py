@@ -210,5 +210,5 @@ def test_too_few_descriptors_are_reported_before_a_store_is_made(
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith(f"ltrain: This process may have {limit} files open, and a store")
-    assert "`ulimit -n 8192`" in " ".join(done.stderr.split())
+    assert "`ulimit -n 65536`" in " ".join(done.stderr.split())
     assert not (tmp_path / "store").exists()

@@ -252,7 +252,10 @@ def test_another_key_gets_results_despite_endless_queries(patient: Keyed) -> Non
 
 @pytest.mark.nightly
 def test_ingest_goes_before_queries_that_hold_all_memory(patient: Keyed) -> None:
-    """Three queries, each within its limit, hold 3.9 of the engine's 4 GiB."""
+    """Three queries, each within its limit, hold 3.9 of the engine's 4 GiB.
+
+    An insert waits five seconds for a query to end; then the sender sends the same again.
+    """
     sql = (
         "SELECT max(length(x) + h) FROM (SELECT sum(sipHash64(number)) % 2 AS h "
         "FROM numbers(9000000000)) AS b CROSS JOIN (SELECT arrayMap(i -> i, range({})) AS x) AS a"
@@ -268,10 +271,11 @@ def test_ingest_goes_before_queries_that_hold_all_memory(patient: Keyed) -> None
         while not any(each.done() for each in queries):
             assert time.monotonic() < until
             body, path = wide_spans(number), "/v1/traces"
-            answer = http_requests.ask(patient.up.otlp, "POST", path, body, headers, timeout=120)
-            assert answer.status == 200, answer.text
-            number += 1
+            answer = http_requests.ask(patient.up.otlp, "POST", path, body, headers, timeout=60)
+            assert answer.status == 200 or "memory" in answer.text, answer.text
+            number += answer.status == 200
         ended = next(each.result() for each in queries if each.done())
+        assert number > 2
         patient.up.stop(signal.SIGKILL)
     assert ended.headers["X-ClickHouse-Exception-Code"] in ("394", "241")
     assert "This is the limit of all queries together" in ended.text

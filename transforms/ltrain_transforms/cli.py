@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from ltrain_instrument.identity import SourceMode, TrainableMode
+from ltrain_instrument.quantity import quantity
 from ltrain_instrument.settings import HOME
 
 app = typer.Typer()
@@ -233,7 +234,9 @@ def convert(
     if as_json:
         typer.echo(json.dumps(manifest))
         return
-    typer.echo(f"{out}: {manifest['rows']} rows of {to} from dataset {manifest['dataset']}")
+    typer.echo(
+        f"{out}: {quantity(manifest['rows'], 'row')} of {to} from dataset {manifest['dataset']}"
+    )
     for reason, count in manifest["drops"].items():
         typer.echo(f"left out: {count} {reason}")
     typer.echo(f"{out}.manifest.json lists what each row was made from.")

@@ -12,11 +12,11 @@ from fnmatch import fnmatch
 from hashlib import sha256
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from ltrain_transforms.artifacts import Artifact
 from ltrain_transforms.errors import BadPolicyFile
-from ltrain_transforms.file_digests import FileDigest
+from ltrain_transforms.file_digests import FileDigest, read_sealed
 
 POLICY_MANIFEST = "policy.json"
 LEDGER = "rollouts.parquet"
@@ -89,8 +89,8 @@ class PolicyVersion(BaseModel):
 def read_base_digests(folder: Path) -> dict[str, str]:
     """Return the base digests of the policy in `folder`; empty if its version 0 is not there."""
     with suppress(OSError, ValueError):  # it is served elsewhere, or its manifest is damaged
-        manifest = (folder / "v0" / POLICY_MANIFEST).read_bytes()
-        return PolicyVersion.model_validate_json(manifest).base_digests()
+        manifest = read_sealed(folder / "v0" / POLICY_MANIFEST)
+        return PolicyVersion.model_validate(manifest).base_digests()
     return {}
 
 
@@ -122,8 +122,8 @@ def read_version(path: Path) -> PolicyVersion:
         BadPolicyFile: when it cannot be read.
     """
     try:
-        return PolicyVersion.model_validate_json(path.read_bytes())
-    except (OSError, ValidationError) as error:
+        return PolicyVersion.model_validate(read_sealed(path))
+    except (OSError, ValueError) as error:
         first = str(error).splitlines()[0]
         raise BadPolicyFile(
             f"{path} is not a valid policy.json ({first}); docs/policies.md describes the format. "

@@ -10,6 +10,7 @@ from ltrain_collector.admin.trace_filter import TraceFilter
 from ltrain_collector.admin.trace_query import Line, Totals, read_lines, read_totals
 from ltrain_collector.store import Store
 from ltrain_instrument.machine import visible
+from ltrain_instrument.quantity import quantity
 
 ID_CHARACTERS = 12
 """Characters of an id in the table; `ltrain show` finds it by its beginning."""
@@ -90,10 +91,10 @@ def _advice(lines: list[Line], totals: Totals, selection: TraceFilter) -> list[s
             "  opentelemetry-instrument python agent.py",
         ]
     summary = (
-        f"{totals.units} rollouts and traces, {totals.sessions} sessions; {totals.llm_calls} LLM "
-        f"calls of {len(totals.models)} models with {totals.tokens} tokens; "
-        f"{totals.tool_calls} tool calls ({', '.join(totals.tools) or 'no names'}); "
-        f"{totals.errors} errors."
+        f"{totals.units} rollouts and traces, {quantity(totals.sessions, 'session')}; "
+        f"{quantity(totals.llm_calls, 'LLM call')} of {quantity(len(totals.models), 'model')} "
+        f"with {quantity(totals.tokens, 'token')}; {quantity(totals.tool_calls, 'tool call')} "
+        f"({', '.join(totals.tools) or 'no names'}); {quantity(totals.errors, 'error')}."
     )
     if not totals.units:
         return [

@@ -14,6 +14,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ltrain_collector.http.descriptors import Descriptors
 from ltrain_collector.http.refusals import RefusalCounts, RefusalReason
+from ltrain_instrument.machine import MORE_FILES
 
 MAX_HEAD_BYTES = 64 << 10
 """Bytes of the request line, headers and trailers together."""
@@ -33,8 +34,8 @@ TOO_LONG = (
     "long query in the body of a POST.\n"
 )
 FULL = (
-    "Too many connections are open for this process's limit of descriptors. Try again, close idle "
-    "ones, or raise the limit (`ulimit -n`).\n"
+    "Too many connections are open for this process's limit of open files. Try again, or close "
+    f"idle ones. {MORE_FILES} where the process is started.\n"
 )
 
 

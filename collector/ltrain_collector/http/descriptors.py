@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from ltrain_collector.errors import TooFewDescriptors
+from ltrain_instrument.machine import MORE_FILES
 
 MAX_DESCRIPTORS = 1 << 20
 """Descriptors to request; some systems allow a thousand million."""
@@ -65,8 +66,7 @@ def require_descriptors() -> None:
     if soft != resource.RLIM_INFINITY and soft < MIN_DESCRIPTORS:
         raise TooFewDescriptors(
             f"This process may have {soft} files open, and a store needs at least "
-            f"{MIN_DESCRIPTORS}. Raise the limit of its shell or service, e.g. with `ulimit -n "
-            "8192`."
+            f"{MIN_DESCRIPTORS}. {MORE_FILES} in its shell, or in its service."
         )
 
 

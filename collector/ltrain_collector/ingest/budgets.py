@@ -23,6 +23,7 @@ from ltrain_collector.access import COLLECTOR_SERVICE, TRUSTED_SENDERS, Grant, S
 from ltrain_collector.errors import OtlpError, OverBudget, OverMinute, ReservedDisk, TooLarge
 from ltrain_collector.http import too_large
 from ltrain_instrument.disk import read_disk
+from ltrain_instrument.quantity import quantity
 from ltrain_instrument.settings import BOUND_LIMITS, INGEST_LIMITS, Setting
 
 MAX_KEYS = 1 << 16
@@ -248,8 +249,8 @@ def _record(grant: Grant, error: OtlpError, count: int) -> ExportLogsServiceRequ
     record = resource.scope_logs.add().log_records.add(
         time_unix_nano=time.time_ns(), event_name=EVENT, severity_text="WARN", severity_number=13
     )
-    requests = "1 request was" if count == 1 else f"{count} requests were"
-    record.body.string_value = f"{requests} refused: {error}"
+    were = "was" if count == 1 else "were"
+    record.body.string_value = f"{quantity(count, 'request')} {were} refused: {error}"
     for name, value in grant.identity.items():
         record.attributes.add(key=name).value.string_value = value
     return request

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from ltrain_collector.errors import NO_CODE, Malformed, OtlpError, QueryFailed, Unavailable
 from ltrain_collector.ingest.instruments import IngestInstruments
 from ltrain_collector.signals import Block
+from ltrain_instrument.quantity import quantity
 
 WINDOW = 0.03
 """Seconds that a commit waits for further requests."""
@@ -34,8 +35,8 @@ GROUP_BYTES = 24 << 20
 TOO_MANY_PARTS = 252
 """ClickHouse's error code of an insert into more than 100 partitions, and of merges that lag."""
 
-DISK_FULL = 243
-"""ClickHouse's error code of a full disk."""
+DISK_FULL, MEMORY_FULL = 243, 241
+"""ClickHouse's error codes of a full disk, and of an engine whose memory queries hold."""
 
 logger = logging.getLogger(__name__)
 
@@ -102,7 +103,7 @@ class GroupCommit:
             await loop.run_in_executor(self._thread, self._insert, payloads)
         # whatever it is, waiting requests must get the error, and the next group must be inserted
         except Exception as error:
-            if len(group) == 1 or _code(error) == DISK_FULL:
+            if len(group) == 1 or _code(error) in (DISK_FULL, MEMORY_FULL):
                 for one in group:
                     self._fail(one, error)
                 return
@@ -118,7 +119,8 @@ class GroupCommit:
 
     def _fail(self, one: _Waiting, error: Exception) -> None:
         self._instruments.failures.add(1, self._labels)
-        logger.warning("ltrain: %d rows could not be inserted: %s", one.block.rows, error)
+        rows = quantity(one.block.rows, "row")
+        logger.warning("ltrain: %s could not be inserted: %s", rows, error)
         if not one.done.done():
             one.done.set_exception(_refusal(error))
 

@@ -9,8 +9,9 @@ import logging
 import os
 import re
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -62,7 +63,13 @@ READER_TAG = "ltrain:reader:"
 END_LARGEST_READER = f"""KILL QUERY WHERE query_id IN (
     SELECT query_id FROM system.processes WHERE startsWith(Settings['log_comment'], '{READER_TAG}')
     ORDER BY memory_usage DESC LIMIT 1
-) SYNC"""
+) ASYNC"""
+
+MEMORY_WAIT = 5.0
+"""Seconds that an insert waits for the memory of the query that it ends. A query ends between two
+of its steps, and one step of a function may take minutes."""
+MEMORY_PAUSE = 0.1
+"""Seconds between two attempts of such an insert."""
 
 KEPT_FILE_BYTES = 32 << 20
 """Bytes of the memory file that stays allocated between inserts."""
@@ -200,14 +207,20 @@ class Engine:
         """Insert as `insert` does; if memory is used up, first end the largest query of a reader.
 
         All queries together take at most the engine's memory, and ingest must not wait for them.
+
+        Raises:
+            QueryFailed: the insert fails, or there is no memory within `MEMORY_WAIT` seconds.
         """
-        try:
-            return self.insert(into, form, chunks)
-        except QueryFailed as error:
-            if TOTAL_MEMORY_MESSAGE not in str(error):
-                raise
-        self.command(END_LARGEST_READER)
-        return self.insert(into, form, chunks)
+        until = time.monotonic() + MEMORY_WAIT
+        while True:
+            try:
+                return self.insert(into, form, chunks)
+            except QueryFailed as error:
+                if TOTAL_MEMORY_MESSAGE not in str(error) or time.monotonic() > until:
+                    raise
+            with suppress(QueryFailed):  # it takes memory, too; the next turn tries it again
+                self.command(END_LARGEST_READER)
+            time.sleep(MEMORY_PAUSE)
 
     def insert_with(self, connection: Any, into: str, form: str, chunks: Iterable[bytes]) -> int:
         """Insert all of `chunks`, or nothing, with an open connection.

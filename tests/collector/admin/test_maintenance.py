@@ -95,10 +95,10 @@ def test_the_command_only_counts_without_yes(held: Store) -> None:
         return done.output
 
     result = ltrain("--mode", "val")
-    assert "otel.otel_traces: 1 rows would be removed" in result
+    assert "otel.otel_traces: 1 row would be removed" in result
     assert "Nothing was removed; add --yes to remove these rows." in result
     assert len(left(held)) == 4
-    assert "1 rows were removed" in ltrain("--mode", "val", "--yes")
+    assert "1 row was removed" in ltrain("--mode", "val", "--yes")
     assert len(left(held)) == 3
 
 

@@ -183,7 +183,7 @@ def test_the_table_names_the_next_commands(filled: str, capsys: pytest.CaptureFi
     assert " desk " in printed and "r1" not in printed and "run" not in printed.splitlines()[0]
     assert "session" in printed.splitlines()[0]
     assert "chat-7" in printed
-    assert "2 rollouts and traces, 1 sessions; 3 LLM calls of 1 models with 36 tokens" in printed
+    assert "2 rollouts and traces, 1 session; 3 LLM calls of 1 model with 36 tokens" in printed
     assert f"Next: ltrain show {TRACE[:12]}" in printed and "ltrain init" in printed
 
 

@@ -47,7 +47,7 @@ def test_the_bad_one_fails_alone(error: Exception, caplog: pytest.LogCaptureFixt
     results = asyncio.run(together(group_commit(insert), b"a", b"bad", b"c"))
     assert inserted == [b"a", b"c"]
     assert [type(one) for one in results] == [type(None), Unavailable, type(None)]
-    assert "1 rows could not be inserted" in caplog.text
+    assert "1 row could not be inserted" in caplog.text
 
 
 def test_a_group_is_not_larger_than_memory_allows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """Publication of a version: verified, loaded while no call runs, and current; or refused."""
 
 import asyncio
+import errno
 import threading
 import time
 from pathlib import Path
@@ -179,6 +180,25 @@ def test_a_publication_to_an_unreachable_server_can_be_repeated(stage_without_vl
     with pytest.raises(PolicyServerAway, match=r"No policy server answers at http://127"):
         stage_without_vllm.client.load("policy", 1)
     assert stage_without_vllm.client.current_version("policy") == 0
+
+
+def test_a_publication_that_lacks_files_can_be_repeated(
+    stage: Any, vllm: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fault = OSError(errno.EMFILE, "Too many open files")
+
+    async def load(*_: Any, **__: Any) -> float:
+        raise fault
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Publication, "load", load)
+        with pytest.raises(PolicyServerAway, match=r"cannot answer at the moment: .*Too many open"):
+            stage.client.load("policy", 1)
+        fault.errno = errno.EACCES
+        with pytest.raises(GatewayRefused, match="answered 500") as refused:
+            stage.client.load("policy", 1)
+    assert not isinstance(refused.value, PolicyServerAway)
+    stage.client.load("policy", 1)
 
 
 def test_only_an_admin_key_publishes(stage: Any, vllm: Any) -> None:

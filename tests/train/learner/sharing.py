@@ -25,11 +25,13 @@ from ltrain_train.processes import free_port
 from ltrain_transforms.recipe import Train
 
 
-def windowed(base: Path, directory: Path) -> Path:
+def unshared(base: Path, directory: Path) -> Path:
     """Copy a model with a key in its config.json that makes the learner use no prefix tree."""
     shutil.copytree(base, directory)
     config = json.loads((directory / "config.json").read_text())
-    (directory / "config.json").write_text(json.dumps(config | {"sliding_window": 1 << 20}))
+    (directory / "config.json").write_text(
+        json.dumps(config | {"layer_types": ["chunked_attention"] * config["num_hidden_layers"]})
+    )
     return directory
 
 
@@ -77,7 +79,7 @@ def measure(base: Path, samples: Path, train: Train) -> tuple[dict[str, Tensor],
 def compare(base: Path, samples: Path, options: dict[str, Any]) -> dict[str, Any]:
     train = Train(**options)
     with tempfile.TemporaryDirectory() as folder:
-        plain, first = measure(windowed(base, Path(folder) / "plain"), samples, train)
+        plain, first = measure(unshared(base, Path(folder) / "plain"), samples, train)
     tree, second = measure(base, samples, train)
     summary: dict[str, Any] = {
         name: distance(plain[name], tree[name]) for name in ("gradient", "weights")

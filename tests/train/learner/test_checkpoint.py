@@ -58,7 +58,7 @@ def test_a_foreign_pickle_runs_no_code(learner: LearnerClient, tmp_path: Path, p
     with pytest.raises(BadCheckpoint, match=f"is damaged: {file.name} has"):
         learner.load(checkpoint)
     record: dict[str, Any] = json.loads((checkpoint / RECORD_FILE).read_text())
-    (checkpoint / RECORD_FILE).write_text(json.dumps(record | {"files": None}))
+    (checkpoint / RECORD_FILE).write_text(json.dumps(record | {"files": None, "sha256": None}))
     with pytest.raises(BadCheckpoint, match="has a file with other objects than tensors"):
         learner.load(checkpoint)
     assert not ran.exists()
@@ -81,10 +81,18 @@ def test_a_record_lists_every_file_of_the_checkpoint(tmp_path: Path) -> None:
         read_record(tmp_path, RECORD)
 
 
+def test_a_changed_record_is_named(tmp_path: Path) -> None:
+    write_record(tmp_path, RECORD)
+    file = tmp_path / RECORD_FILE
+    file.write_text(file.read_text().replace('"steps": ', '"steps": 1'))
+    with pytest.raises(BadCheckpoint, match=r"learner\.json cannot be read \(its content has the"):
+        read_record(tmp_path, RECORD)
+
+
 def test_a_checkpoint_of_an_older_version_lists_no_files(tmp_path: Path) -> None:
     write_record(tmp_path, RECORD)
     record = json.loads((tmp_path / RECORD_FILE).read_text())
-    del record["files"]
+    del record["files"], record["sha256"]
     (tmp_path / RECORD_FILE).write_text(json.dumps(record))
     assert read_record(tmp_path, RECORD).files is None
 

@@ -98,13 +98,15 @@ def test_ranks_compute_similar_numbers_of_tokens(
     [
         ({"model_type": "llama"}, True),
         ({"model_type": "qwen2", "sliding_window": 4096, "use_sliding_window": False}, True),
-        ({"model_type": "mistral", "sliding_window": 4096}, False),
-        ({"model_type": "qwen3", "layer_types": ["full_attention", "sliding_attention"]}, False),
+        ({"model_type": "mistral", "sliding_window": 4096}, True),
+        ({"model_type": "qwen3", "layer_types": ["full_attention", "sliding_attention"]}, True),
+        ({"model_type": "qwen3", "layer_types": ["full_attention", "linear_attention"]}, False),
+        ({"model_type": "gemma2"}, False),
+        ({"model_type": "phi3", "rope_scaling": {"type": "longrope"}}, False),
+        ({"model_type": "llama", "rope_scaling": {"rope_type": "llama3"}}, True),
         ({"model_type": "llama", "attention_dropout": 0.1}, False),
         ({"model_type": "mamba2"}, False),
     ],
 )
-def test_only_full_attention_supports_a_prefix_tree(
-    config: dict[str, object], supported: bool
-) -> None:
+def test_only_attention_supports_a_prefix_tree(config: dict[str, object], supported: bool) -> None:
     assert supports_prefix_tree(config) == supported

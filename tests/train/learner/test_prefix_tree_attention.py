@@ -12,13 +12,19 @@ from tests.property_examples import examples
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 
-from ltrain_train.learner.prefix_tree import PrefixTree, build_prefix_tree
+from ltrain_train.learner.prefix_tree import (
+    SUPPORTED_MODELS,
+    PrefixTree,
+    build_prefix_tree,
+    supports_prefix_tree,
+)
 from ltrain_train.learner.verl_backend.device import CPU, CUDA
 from ltrain_train.learner.verl_backend.tree_attention import (
     FLEX_OPTIONS,
     attention_inputs,
     cpu_attention,
     flex_mask,
+    flex_masks,
     split_queries,
 )
 
@@ -32,12 +38,13 @@ def grow(rows: list[list[int]], temperatures: list[float] | None = None) -> Pref
     return build_prefix_tree(arrays, temperatures or [1.0] * len(rows))
 
 
-def dense_mask(tree: PrefixTree) -> torch.Tensor:
+def dense_mask(tree: PrefixTree, window: int | None = None) -> torch.Tensor:
     """Return which node sees which, from the rows."""
     sees = torch.zeros(len(tree.tokens), len(tree.tokens), dtype=torch.bool)
     for path in tree.paths:
         for depth, node in enumerate(path):
-            sees[node, path[: depth + 1]] = True
+            first = 0 if window is None else max(0, depth + 1 - window)
+            sees[node, path[first : depth + 1]] = True
     return sees
 
 
@@ -47,32 +54,49 @@ def draw_inputs(nodes: int, key_heads: int, group: int) -> list[torch.Tensor]:
     return [torch.randn(1, count, nodes, 8, requires_grad=True) for count in heads]
 
 
-def compute_blocks(tree: PrefixTree, inputs: list[torch.Tensor], size: int) -> torch.Tensor:
-    blocks = split_queries(torch.from_numpy(tree.ends), size)
+def tensors_of(tree: PrefixTree) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the ends and the depths of a tree."""
+    return torch.from_numpy(tree.ends), torch.from_numpy(tree.depths)
+
+
+def compute_blocks(
+    tree: PrefixTree, inputs: list[torch.Tensor], size: int, window: int | None = None
+) -> torch.Tensor:
+    blocks = split_queries(*tensors_of(tree), size)
     query, key, value = inputs
-    out, _ = cpu_attention(MODULE, query, key, value, None, query_blocks=blocks, scaling=0.3)
+    options: dict[str, Any] = {"scaling": 0.3, "sliding_window": window}
+    out, _ = cpu_attention(MODULE, query, key, value, None, query_blocks=blocks, **options)
     return out.transpose(1, 2)
 
 
-def compute_dense(tree: PrefixTree, inputs: list[torch.Tensor], scale: float) -> torch.Tensor:
+def compute_dense(
+    tree: PrefixTree, inputs: list[torch.Tensor], scale: float, window: int | None = None
+) -> torch.Tensor:
     query, *others = inputs
     key, value = (x.repeat_interleave(query.shape[1] // x.shape[1], 1) for x in others)
-    mask = dense_mask(tree)
+    mask = dense_mask(tree, window)
     return scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)
 
 
 @settings(max_examples=examples(50))
-@given(ROWS, st.integers(1, 7), st.integers(1, 2), st.integers(1, 3), st.integers(0, 99))
+@given(
+    ROWS,
+    st.integers(1, 7),
+    st.integers(1, 2),
+    st.integers(1, 3),
+    st.one_of(st.none(), st.integers(1, 10)),
+    st.integers(0, 99),
+)
 def test_blocks_equal_a_dense_mask(
-    rows: list[list[int]], size: int, key_heads: int, group: int, seed: int
+    rows: list[list[int]], size: int, key_heads: int, group: int, window: int | None, seed: int
 ) -> None:
     torch.manual_seed(seed)
     tree = grow(rows, [0.7 if sum(row) % 3 == 0 else 1.0 for row in rows])
     inputs = draw_inputs(len(tree.tokens), key_heads, group)
-    expected = compute_dense(tree, inputs, 0.3)
+    expected = compute_dense(tree, inputs, 0.3, window)
     gradient = torch.randn_like(expected)
     of_expected = torch.autograd.grad(expected, inputs, gradient)
-    out = compute_blocks(tree, inputs, size)
+    out = compute_blocks(tree, inputs, size, window)
     torch.testing.assert_close(out, expected)
     of_inputs = torch.autograd.grad(out, inputs, gradient)
     torch.testing.assert_close(of_inputs, of_expected, atol=1e-5, rtol=1e-4)
@@ -80,7 +104,7 @@ def test_blocks_equal_a_dense_mask(
 
 def test_a_block_sees_its_ancestors_and_itself() -> None:
     tree = grow([[1, 2, 3, 4], [1, 2, 5, 6], [7, 8]])
-    first, second, third = split_queries(torch.from_numpy(tree.ends), 3)
+    first, second, third = split_queries(*tensors_of(tree), 3)
     assert [block.keys.tolist() for block in (first, second, third)] == [
         [0, 1, 2],
         [0, 1, 2, 3, 4, 5],
@@ -99,7 +123,7 @@ def test_the_keys_of_blocks_grow_with_the_depth_and_not_with_the_rows() -> None:
     rows = [[*prompt, *draw.integers(9, size=100)] for _ in range(64)]
     tree = grow([[int(token) for token in row] for row in rows])
     assert len(tree.tokens) > 6000
-    blocks = split_queries(torch.from_numpy(tree.ends), 256)
+    blocks = split_queries(*tensors_of(tree), 256)
     assert max(len(block.keys) for block in blocks) <= 400 + 256
 
 
@@ -119,13 +143,16 @@ def test_bfloat16_sums_the_gradients_of_keys_in_float32() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@pytest.mark.parametrize("window", [None, 60, 190])
 @pytest.mark.parametrize("heads", [(1, 1), (2, 3)])
-def test_flex_attention_reads_the_same_intervals(heads: tuple[int, int]) -> None:
+def test_flex_attention_reads_the_same_intervals(
+    heads: tuple[int, int], window: int | None
+) -> None:
     torch.manual_seed(0)
     rows = [[1] * 150 + [2 + row] * 50 for row in range(5)] + [[1], [9, 9], [9], [9, 9]]
     tree = grow(rows)
     query, key, value = (x.detach() for x in draw_inputs(len(tree.tokens), *heads))
-    mask: Any = flex_mask(torch.from_numpy(tree.ends))
+    mask: Any = flex_mask(*tensors_of(tree), window)
     flex: Any = flex_attention(
         query,
         key,
@@ -135,36 +162,73 @@ def test_flex_attention_reads_the_same_intervals(heads: tuple[int, int]) -> None
         scale=0.3,
         kernel_options=FLEX_OPTIONS,
     )
-    torch.testing.assert_close(flex, compute_dense(tree, [query, key, value], 0.3))
+    torch.testing.assert_close(flex, compute_dense(tree, [query, key, value], 0.3, window))
 
 
 @settings(max_examples=20)
-@given(st.lists(st.integers(1, 400), min_size=1, max_size=8), st.integers(0, 300))
-def test_flex_attention_skips_blocks_that_no_query_sees(lengths: list[int], common: int) -> None:
+@given(
+    st.lists(st.integers(1, 400), min_size=1, max_size=8),
+    st.integers(0, 300),
+    st.one_of(st.none(), st.integers(1, 500)),
+)
+def test_flex_attention_skips_blocks_that_no_query_sees(
+    lengths: list[int], common: int, window: int | None
+) -> None:
     rows = [[0] * min(common, length) + [n + 1] * length for n, length in enumerate(lengths)]
-    mask: Any = flex_mask(torch.from_numpy(grow(rows).ends))
+    mask: Any = flex_mask(*tensors_of(grow(rows)), window)
     size = len(grow(rows).tokens)
     expected: Any = create_block_mask(mask.mask_mod, None, None, size, size, device="cpu")
-    for name in ("kv_num_blocks", "full_kv_num_blocks"):
-        assert getattr(mask, name).tolist() == getattr(expected, name).tolist()
-    assert mask.to_dense().tolist() == expected.to_dense().tolist()
+    if window is None:
+        for name in ("kv_num_blocks", "full_kv_num_blocks"):
+            assert getattr(mask, name).tolist() == getattr(expected, name).tolist()
+        assert mask.to_dense().tolist() == expected.to_dense().tolist()
+    else:  # depths of a block's ends may lie further apart than those of any pair in it
+        assert (mask.to_dense() >= expected.to_dense()).all()
+
+
+WINDOW = {"sliding_window": 4}
+ALTERNATE = {**WINDOW, "layer_types": ["sliding_attention", "full_attention"]}
+ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
+    "Llama": ("Llama", {}),
+    "Gemma 3": ("Gemma3Text", {**ALTERNATE, "query_pre_attn_scalar": 8}),
+    "Gemma": ("Gemma", {}),
+    "Granite": ("Granite", {}),
+    "Mistral": ("Mistral", {"sliding_window": None}),
+    "Mistral, windows": ("Mistral", WINDOW),
+    "OLMo 2": ("Olmo2", {}),
+    "Phi": ("Phi", {}),
+    "Phi 3": ("Phi3", {"pad_token_id": 0, **WINDOW}),
+    "Qwen 2": ("Qwen2", {}),
+    "Qwen 2, windows": ("Qwen2", {**ALTERNATE, "use_sliding_window": True}),
+    "Qwen 3": ("Qwen3", {}),
+    "SmolLM 3": ("SmolLM3", {"pad_token_id": 0}),
+}
+"""The class of a model, and what its configuration has beside the sizes."""
+PER_CHANGE = ("Llama", "Gemma 3")
+
+
+def test_each_supported_architecture_is_computed() -> None:
+    configs = [getattr(hugging_face, f"{name}Config") for name, _ in ARCHITECTURES.values()]
+    assert {config.model_type for config in configs} == set(SUPPORTED_MODELS)
 
 
 @pytest.mark.filterwarnings("ignore:.*is deprecated:DeprecationWarning:torch.jit")
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 @pytest.mark.parametrize(
-    "architecture",
+    "name",
     [
-        "Llama",
-        *(pytest.param(name, marks=pytest.mark.nightly) for name in ("Mistral", "Qwen2", "Qwen3")),
+        name if name in PER_CHANGE else pytest.param(name, marks=pytest.mark.nightly)
+        for name in ARCHITECTURES
     ],
 )
-def test_a_tree_of_rows_has_the_log_probabilities_and_gradients_of_each(architecture: str) -> None:
+def test_a_tree_of_rows_has_the_log_probabilities_and_gradients_of_each(name: str) -> None:
     torch.manual_seed(0)
+    architecture, more = ARCHITECTURES[name]
     sizes = {"vocab_size": 50, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}
-    config = getattr(hugging_face, f"{architecture}Config")(**sizes, **heads, sliding_window=None)
-    model = getattr(hugging_face, f"{architecture}ForCausalLM")(config)
+    config = getattr(hugging_face, f"{architecture}Config")(**sizes, **heads, **more)
+    assert supports_prefix_tree(config.to_dict())
+    model = hugging_face.AutoModelForCausalLM.from_config(config)
     rows = [[3], [3, 4, 5], [3, 4, 5, 6, 7], [3, 4, 8], [3, 4, 8], [9, 9], [3, *range(40)]]
     weights = torch.randn(len(rows))
 
@@ -173,14 +237,15 @@ def test_a_tree_of_rows_has_the_log_probabilities_and_gradients_of_each(architec
     expected = flat_gradient(model, single, weights)
     tree = grow(rows)
     model.set_attn_implementation(CPU.tree_attention)
-    shared = compute_rows(model, tree, attention_inputs(torch.from_numpy(tree.ends)))
+    shared = compute_rows(model, tree, attention_inputs(*tensors_of(tree), config))
     torch.testing.assert_close(shared, single)
     gradient = flat_gradient(model, shared, weights)
     torch.testing.assert_close(gradient, expected, atol=1e-4, rtol=1e-4)
 
     model.set_attn_implementation(CUDA.tree_attention)
     with torch.no_grad(), torch.compiler.set_stance("force_eager"):
-        flex = compute_rows(model, tree, {"attention_mask": flex_mask(torch.from_numpy(tree.ends))})
+        masks = flex_masks(*tensors_of(tree), config)
+        flex = compute_rows(model, tree, {"attention_mask": masks})
     torch.testing.assert_close(flex, single)
 
 

@@ -125,7 +125,7 @@ def test_a_checkpoint_outside_the_runs_is_neither_loaded_nor_removed(
     policies.register_files("sql", draft, parent=0, dataset="d1", recipe="r1", base=0)
     manifest = policies.path("sql", 1) / "policy.json"
     content = json.loads(manifest.read_text())
-    content["checkpoint"] = checkpoint.format(home=home)
+    content |= {"checkpoint": checkpoint.format(home=home), "sha256": None}
     manifest.unlink()
     manifest.write_text(json.dumps(content))
     with pytest.raises(BadModel, match=r"is not a folder runs/<run>/checkpoints/\[<policy>/"):
@@ -263,6 +263,32 @@ def test_a_cut_manifest_is_named(policies: Policies) -> None:
     damage_file(policies.path("sql", 0) / "policy.json", cut_in_half)
     with pytest.raises(BadModel, match=r"v0/policy\.json' is damaged: .* Restore the file"):
         policies.verify("sql", 0)
+
+
+def test_each_flipped_bit_of_a_manifest_is_named_or_changes_nothing(policies: Policies) -> None:
+    file = policies.path("sql", 0) / "policy.json"
+    content, written = file.read_bytes(), policies.read_version("sql", 0)
+    file.unlink()
+    named = 0
+    for bit in range(8 * len(content)):
+        flipped = bytearray(content)
+        flipped[bit // 8] ^= 1 << bit % 8
+        file.write_bytes(flipped)
+        try:
+            assert policies.read_version("sql", 0) == written
+        except BadModel as error:
+            named += "v0/policy.json' is damaged: " in str(error)
+    assert named > 6 * len(content)  # the others are in spaces, and in the key of the digest
+
+
+def test_a_manifest_of_another_program_has_no_digest(policies: Policies) -> None:
+    file = policies.path("sql", 0) / "policy.json"
+    written = policies.read_version("sql", 0)
+    content = json.loads(file.read_bytes())
+    assert content.pop("sha256")
+    file.unlink()
+    file.write_text(json.dumps({**content, "created": 1.5}))
+    assert policies.read_version("sql", 0) == written.model_copy(update={"created": 1.5})
 
 
 def test_drafts_of_dead_processes_are_removed(policies: Policies) -> None:

@@ -105,6 +105,19 @@ def test_a_continued_run_counts_the_errors_of_the_earlier_process(
     assert again.returncode == 1
 
 
+def test_a_damaged_line_of_the_attempt_log_is_named_once(
+    tasks: Path, environ: dict[str, str], home: Path
+) -> None:
+    assert ltrain([tasks, *AGENT], environ).returncode == 0
+    run = home / "runs" / "tasks"
+    (run / "run.json").write_text((run / "run.json").read_text().replace("true", "false"))
+    first, *others = (run / "attempts.jsonl").read_bytes().splitlines(keepends=True)
+    (run / "attempts.jsonl").write_bytes(b"".join([first.replace(b"rollout", b"rolled_"), *others]))
+    again = ltrain([tasks, *AGENT], environ)
+    assert again.returncode == 0
+    assert again.stderr.count("line 1 of") == again.stderr.count("is damaged and ignored") == 1
+
+
 def test_an_unfinished_run_of_an_earlier_ltrain_continues(tmp_path: Path) -> None:
     run = open_run(tmp_path, "mine", {"agent": "a:b"})
     run.save()

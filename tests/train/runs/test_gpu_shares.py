@@ -232,3 +232,24 @@ def test_a_recipe_and_the_environment_choose_gpus(
     assert "--gpu-memory-utilization" in shared.serve_arguments
     own = plan_of(tmp_path, '[serve]\ngpus = ["0"]\n')
     assert own.shares is not None and own.shares.gpus == ("0",)
+
+
+@pytest.mark.parametrize(
+    ("lines", "status"), [(["H100 MIG 1g.10gb, 580.1, [N/A], [N/A]"], 0), (["broken"], 9), ([], 0)]
+)
+def test_a_gpu_of_unknown_memory_is_shared_as_a_large_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: list[str], status: int
+) -> None:
+    use_gpus(tmp_path, monkeypatch, 1)
+    install_nvidia_smi(tmp_path / "bin", *lines, status=status)
+    write_model(tmp_path / "model", "smollm2-135m")
+    plan = plan_of(tmp_path)
+    assert plan.serve_arguments[-2:] == ["--gpu-memory-utilization", "0.4"]
+    assert plan.train.tokens_per_micro_batch == MICRO_BATCH_TOKENS
+    assert plan.shares is not None and plan.shares.fits
+    assert plan.shares.describe() == "GPU memory: unknown; a micro-batch has 768 tokens."
+
+
+def test_an_incomplete_model_is_the_error_of_a_later_check(tmp_path: Path, h100: None) -> None:
+    (tmp_path / "model").mkdir()
+    assert plan_of(tmp_path).shares is None

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.train.gpus import install_nvidia_smi, use_programs
 
 from ltrain_instrument.instrumentors import Finding, State
 from ltrain_train.errors import BadModel
@@ -119,6 +120,17 @@ def test_each_part_of_a_gpu_must_hold_what_it_needs() -> None:
     assert "train.tokens_per_micro_batch" in learner.fix
     assert len(findings(40, vllm_needs=0)) == 1
     assert list(_gpu_places(None)) == []
+
+
+def test_a_gpu_that_others_use_is_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ltrain_train.runs.resources.is_usable", lambda: True)
+    use_programs(tmp_path / "bin", monkeypatch)
+    models = {"p": write_model(tmp_path / "model", 10)}
+    for free, notes in ((81_000, 0), (50_000, 1)):
+        install_nvidia_smi(tmp_path / "bin", f"H100, 580.1, {free}, 81559")
+        found = list(check_memory(plan_of(tmp_path), models))
+        assert [one.state for one in found] == [State.NOTE] * notes
+    assert found[0].detail == "processes use 33.1 GB of the GPU already"
 
 
 def test_the_ways_to_train_a_model_are_held_against_the_machine(tmp_path: Path) -> None:

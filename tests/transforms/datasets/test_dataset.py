@@ -98,6 +98,17 @@ def test_each_damaged_file_is_named(
     assert made.require_intact() is made
 
 
+def test_a_changed_manifest_is_named(
+    scene: Any, store: Store, recipe: Recipe, tmp_path: Path
+) -> None:
+    insert_otlp(store, fill(scene).request())
+    made = build(store, recipe, tmp_path / "out")
+    file = made.path / MANIFEST
+    file.write_text(file.read_text().replace('"calls": 28', '"calls": 29'))
+    with pytest.raises(NoDataset, match=r"manifest\.json \(its content has the SHA-256"):
+        Dataset.open(made.path)
+
+
 @pytest.mark.parametrize(
     ("content", "clause"),
     [(b"PAR1", "calls cannot be read"), (None, "calls has 0 rows, expected 28")],

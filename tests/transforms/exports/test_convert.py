@@ -50,7 +50,7 @@ def test_the_command_prints_what_it_wrote_and_left_out(dataset: Dataset, tmp_pat
     out = tmp_path / "new" / "best.jsonl"
     output = run(dataset.path, "--to", "sft", "--min", "1", "--out", out)
     assert output.splitlines() == [
-        f"{out}: 1 rows of sft from dataset {dataset.id}",
+        f"{out}: 1 row of sft from dataset {dataset.id}",
         "left out: 1 below",
         "left out: 1 unrewarded",
         f"{out}.manifest.json lists what each row was made from.",

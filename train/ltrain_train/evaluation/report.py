@@ -9,6 +9,7 @@ from typing import Any
 from rich.table import Table
 
 from ltrain_instrument.identity import rollout_id
+from ltrain_instrument.quantity import quantity
 from ltrain_train.evaluation.comparison import MODE, Difference, Evaluation, VersionScores
 from ltrain_train.rollout import describe_failures
 from ltrain_transforms.scores import FEW_TASKS, Interval
@@ -19,9 +20,9 @@ LARGEST = 5
 
 def evaluation_title(evaluation: Evaluation) -> str:
     """Return what the table shows; a title of the table would be as narrow as its rows."""
-    title = f"{evaluation.metric}: mean over {_count(evaluation.tasks, 'task')}"
+    title = f"{evaluation.metric}: mean over {quantity(evaluation.tasks, 'task')}"
     if evaluation.samples > 1:
-        title += f", {evaluation.samples} rollouts each"
+        title += f", {quantity(evaluation.samples, 'rollout')} each"
     return f"{title}, temperature {evaluation.temperature:g}"
 
 
@@ -127,7 +128,7 @@ def _describe_gaps(evaluation: Evaluation) -> Iterator[str]:
             yield f"{scores.version}: no interval: {why}"
         if scores.left_out:
             yield (
-                f"{scores.version}: {_count(scores.left_out, 'rollout')} left out, ended by an "
+                f"{scores.version}: {quantity(scores.left_out, 'rollout')} left out, ended by an "
                 "outage. A task without a score is left out of the differences."
             )
     if 1 < evaluation.tasks < FEW_TASKS:
@@ -139,7 +140,7 @@ def _describe_gaps(evaluation: Evaluation) -> Iterator[str]:
 
 def _why_none(scores: Sequence[float], name: str) -> str:
     if len(scores) < 2:
-        return f"{_count(len(scores), 'task')} with a {name}"
+        return f"{quantity(len(scores), 'task')} with a {name}"
     return f"all {name}s are {scores[0]:.3f}"
 
 
@@ -149,10 +150,6 @@ def _telling_rollout(evaluation: Evaluation) -> str | None:
         return None
     wave, (task, _) = evaluation.versions[-1].wave, largest[0]
     return rollout_id(evaluation.run, MODE, wave, task, 0)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _number(value: float | None) -> str:

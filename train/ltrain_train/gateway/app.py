@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from errno import EDQUOT, EMFILE, ENFILE, ENOSPC, EROFS
 from functools import partial
 from http import HTTPStatus
 from typing import Any
@@ -120,6 +121,7 @@ class Gateway:
             exception_handlers={
                 Refused: _refusal_response,
                 LtrainError: _user_error,
+                OSError: _system_error,
                 404: _no_route,
                 405: _no_route,
             },
@@ -337,6 +339,8 @@ def _remote_context(headers: Mapping[str, str]) -> Context:
     return _propagator.extract(headers, context=Context())
 
 
+LACKS = (EDQUOT, EMFILE, ENFILE, ENOSPC, EROFS)
+"""Errors of the system that may be gone when the same request is sent again."""
 STATUS_OF: dict[type[Exception], HTTPStatus] = {
     BadKey: HTTPStatus.UNAUTHORIZED,
     UnknownVersion: HTTPStatus.NOT_FOUND,
@@ -358,6 +362,18 @@ def _refusal_response(request: Request, error: Exception) -> Response:
 def _user_error(request: Request, error: Exception) -> Response:
     status = STATUS_OF.get(type(error), HTTPStatus.INTERNAL_SERVER_ERROR)
     return _refusal_response(request, Refused(status, str(error)))
+
+
+def _system_error(request: Request, error: Exception) -> Response:
+    """Answer that the machine lacks files or room at the moment; any other error is raised."""
+    if not isinstance(error, OSError) or error.errno not in LACKS:
+        raise error
+    return _refusal_response(
+        request,
+        Refused(
+            HTTPStatus.SERVICE_UNAVAILABLE, f"The gateway cannot answer at the moment: {error}."
+        ),
+    )
 
 
 def _no_route(request: Request, error: Exception) -> Response:

@@ -6,7 +6,6 @@ and rank count. `learner.json` lists the other files with their digests, which a
 a file is loaded.
 """
 
-import json
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -16,7 +15,13 @@ from pydantic import TypeAdapter
 from ltrain_train.errors import BadBase, BadCheckpoint
 from ltrain_train.learner.protocol import Job
 from ltrain_train.policy import read_config
-from ltrain_transforms.file_digests import FileDigest, describe_files, find_damage
+from ltrain_transforms.file_digests import (
+    FileDigest,
+    describe_files,
+    find_damage,
+    read_sealed,
+    seal,
+)
 
 RECORD_FILE = "learner.json"
 FORMAT_VERSION = 1
@@ -66,7 +71,7 @@ def write_record(directory: Path, record: CheckpointRecord) -> None:
     paths = {path.relative_to(directory).as_posix(): path for path in sorted(directory.rglob("*"))}
     files = {name: p for name, p in paths.items() if p.is_file() and name != RECORD_FILE}
     complete = replace(record, files=describe_files(files))
-    (directory / RECORD_FILE).write_text(json.dumps(asdict(complete), indent=2) + "\n")
+    (directory / RECORD_FILE).write_text(seal(asdict(complete)))
 
 
 def read_record(directory: Path, expected: CheckpointRecord) -> CheckpointRecord:
@@ -104,7 +109,7 @@ def check_files(directory: Path) -> int | None:
 
 def _parse_record(directory: Path) -> CheckpointRecord:
     try:
-        return _RECORD.validate_json((directory / RECORD_FILE).read_bytes())
+        return _RECORD.validate_python(read_sealed(directory / RECORD_FILE))
     except (OSError, ValueError) as error:
         raise BadCheckpoint(
             f"No checkpoint at {directory}: its {RECORD_FILE} cannot be read "

@@ -18,8 +18,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-SUPPORTED_MODELS = ("llama", "mistral", "qwen2", "qwen3")
+SUPPORTED_MODELS = (
+    *("gemma", "gemma3_text", "granite", "llama", "mistral", "olmo2", "phi", "phi3"),
+    *("qwen2", "qwen3", "smollm3"),
+)
 """Architectures whose attention accepts any mask and whose other layers do not mix tokens."""
+SUPPORTED_LAYERS = {"full_attention", "sliding_attention"}
+BATCH_ROPES = {"dynamic", "longrope"}
+"""Kinds of RoPE whose angles depend on the longest row that is computed at once."""
 
 TokenRows = Sequence[NDArray[np.uint32]]
 """Token ids of each row."""
@@ -145,12 +151,11 @@ def _split_evenly(sizes: list[int], ranks: int) -> list[list[int]]:
 
 def supports_prefix_tree(config: dict[str, Any]) -> bool:
     """Return whether a tree's mask fully describes the attention of a model, by its config.json."""
-    layers = set(config.get("layer_types") or ["full_attention"])
-    windowed = config.get("sliding_window") and config.get("use_sliding_window", True)
+    rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
     return (
         config.get("model_type") in SUPPORTED_MODELS
-        and layers == {"full_attention"}
-        and not windowed
+        and rope.get("rope_type", rope.get("type")) not in BATCH_ROPES
+        and set(config.get("layer_types") or ()) <= SUPPORTED_LAYERS
         and not config.get("attention_dropout")
     )
 

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from ltrain_collector.store import Store
 from ltrain_instrument.clock import steady_time
+from ltrain_instrument.quantity import quantity
 from ltrain_train.errors import NothingToTrain
 from ltrain_train.loop.run import run_online
 from ltrain_train.loop.watch import Watcher
@@ -169,7 +170,7 @@ def print_run(plan: Plan, data: TrainingInput, run: OfflineRun, *, as_json: bool
         return
     print(
         f"Policy {plan.policy} v{run.version} at {run.path}: trained on "
-        f"{run.update.report.rows} rows of dataset {run.dataset.id}."
+        f"{quantity(run.update.report.rows, 'row')} of dataset {run.dataset.id}."
     )
     for sentence in run.update.left_out.sentences():
         print(sentence)

@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from ltrain_instrument.identity import Mode
+from ltrain_instrument.quantity import quantity
 from ltrain_train.errors import AlarmRaised
 from ltrain_train.loop.generation import Generation
 from ltrain_train.loop.policy_run import PolicyRun
@@ -50,7 +51,7 @@ class OnlineRun:
             self._stop_on_alarm(self.journal.updates - 1)  # a kill may have come before
             while (number := self.journal.updates) < self.train.updates:
                 if reason := self._stop_reason(time.monotonic() - began):
-                    self.notify(f"The run ends after {number} updates: {reason}.")
+                    self.notify(f"The run ends after {quantity(number, 'update')}: {reason}.")
                     break
                 begins = time.monotonic()
                 self._start_waves(number, number + trial.waves_ahead)

@@ -2,10 +2,8 @@
 
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from ltrain_train.errors import BadModel
-from ltrain_transforms.file_digests import describe_files, find_damage
+from ltrain_transforms.file_digests import describe_files, find_damage, read_sealed, seal
 from ltrain_transforms.policy_file import LEDGER, POLICY_MANIFEST, PolicyVersion, list_versions
 
 LINEAGE_FILES = frozenset({POLICY_MANIFEST, LEDGER})
@@ -15,8 +13,8 @@ LINEAGE_FILES = frozenset({POLICY_MANIFEST, LEDGER})
 def read_manifest(directory: Path) -> PolicyVersion:
     """Return the content of the `policy.json` in a version's directory."""
     try:
-        return PolicyVersion.model_validate_json((directory / POLICY_MANIFEST).read_bytes())
-    except ValidationError as error:
+        return PolicyVersion.model_validate(read_sealed(directory / POLICY_MANIFEST))
+    except ValueError as error:
         raise BadModel(
             f"'{directory / POLICY_MANIFEST}' is damaged: {str(error).splitlines()[0]}. Restore "
             "the file from a copy, or remove the folder of this version."
@@ -28,8 +26,8 @@ def write_manifest(directory: Path, version: PolicyVersion) -> None:
     files = {file.name: file for file in list_files(directory) if file.name != POLICY_MANIFEST}
     for file in files.values():
         file.chmod(0o444)
-    text = version.model_copy(update={"files": describe_files(files)}).model_dump_json(indent=2)
-    (directory / POLICY_MANIFEST).write_text(text + "\n")
+    complete = version.model_copy(update={"files": describe_files(files)})
+    (directory / POLICY_MANIFEST).write_text(seal(complete.model_dump(mode="json")))
     (directory / POLICY_MANIFEST).chmod(0o444)
 
 

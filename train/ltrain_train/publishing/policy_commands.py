@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ltrain_instrument import attributes, settings
+from ltrain_instrument.quantity import quantity
 from ltrain_train.errors import BadModel, UnknownVersion
 from ltrain_train.policy import Policies, require_empty
 from ltrain_train.processes import run_lock
@@ -230,4 +231,4 @@ def _format_size(size: int) -> str:
 
 def _count(versions: list[int]) -> str:
     names = f" ({', '.join(f'v{version}' for version in versions)})" if versions else ""
-    return f"{len(versions)} version{'' if len(versions) == 1 else 's'}{names}"
+    return f"{quantity(len(versions), 'version')}{names}"

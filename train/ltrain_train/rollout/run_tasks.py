@@ -125,7 +125,8 @@ def _run_locked(
     options: TaskRun, name: str, tasks: list[Task], home: Path, lock: RunLock
 ) -> RolloutSummary:
     run = open_run(home / "runs", name, _comparable_options(options, tasks))
-    finished = _find_finished(run)
+    log = AttemptLog(run.folder) if run.resumed else None
+    finished = _find_finished(run, log)
     secret = home_secret(home)
     require_own_store(home)
     with closing(GatewayClient(options.gateway, secret)) as client:
@@ -138,7 +139,7 @@ def _run_locked(
         policy=options.policy,
         keep_open=lock.descriptors,
     )
-    with run.working(), Runner(options.program, environment) as runner, lock.working():
+    with run.working(), Runner(options.program, environment, log) as runner, lock.working():
         results = runner.run(
             options.mode,
             WAVE,
@@ -171,9 +172,8 @@ def _comparable_options(options: TaskRun, tasks: list[Task]) -> dict[str, str | 
     }
 
 
-def _find_finished(run: Run) -> dict[str, str]:
+def _find_finished(run: Run, log: AttemptLog | None) -> dict[str, str]:
     """Return the outcomes of the rollouts that an earlier process finished, by rollout id."""
-    log = AttemptLog(run.folder) if run.resumed else None
     if log or _is_store_shared():  # to import the store takes a second
         check_leases(None, run.name, log, rename="with --run")
     return {name: each.outcome for name, each in log.finished.items()} if log else {}

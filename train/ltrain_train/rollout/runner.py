@@ -63,8 +63,16 @@ class Runner(ExitStack):
     the first `run` raises the error.
     """
 
-    def __init__(self, program: AgentProgram, environment: RunnerEnvironment) -> None:
+    def __init__(
+        self,
+        program: AgentProgram,
+        environment: RunnerEnvironment,
+        log: AttemptLog | None = None,
+    ) -> None:
         """Prepare the rollouts of a run.
+
+        Args:
+            log: the log of the run's attempts, if it has been read already.
 
         Raises:
             BadInterpreter: when the program's Python cannot run the agent.
@@ -83,7 +91,7 @@ class Runner(ExitStack):
         """Attempts that were in flight when a wave was stopped."""
         self._executor: Executor | None = None
         self._open = OpenRollouts()
-        self.log = AttemptLog(home / "runs" / path_component(environment.run))
+        self.log = log or AttemptLog(home / "runs" / path_component(environment.run))
         self._limits = TimeLimits(program.wall_seconds)
         self._concurrency = Concurrency(program.most_attempts if program.adapts else 0)
         self._stopped = threading.Event()

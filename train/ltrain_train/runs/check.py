@@ -15,6 +15,7 @@ from ltrain_instrument import settings
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.instrumentors import Finding, State
 from ltrain_instrument.machine import LOOPBACK_NAMES
+from ltrain_instrument.quantity import quantity
 from ltrain_train.errors import BadRun
 from ltrain_train.gateway import GatewayClient, ScriptedModel
 from ltrain_train.policy import (
@@ -99,7 +100,7 @@ def _check_tasks(plan: Plan) -> tuple[list[Task], list[Finding]]:
     try:
         tasks = load_tasks(plan.folder / rollout.tasks)
         check_domains(tasks, rollout.domains)
-        found = [Finding("tasks", State.OK, f"{rollout.tasks} has {len(tasks)} tasks")]
+        found = [Finding("tasks", State.OK, f"{rollout.tasks} has {quantity(len(tasks), 'task')}")]
         files = {"validation": rollout.validation, "test": rollout.test}
         for key, file in files.items():
             found += _check_held_out(plan.folder, key, file, tasks)
@@ -122,7 +123,9 @@ def _check_held_out(
         problem = f"{leaks} of the {len(tasks)} tasks in rollout.{key} are also in rollout.tasks"
         yield Finding(key, State.NOTE, problem, "Remove them from one of the two files.")
     else:
-        yield Finding(key, State.OK, f"{len(tasks)} tasks in {file}, none of them trained on")
+        yield Finding(
+            key, State.OK, f"{quantity(len(tasks), 'task')} in {file}, none of them trained on"
+        )
 
 
 class _ProgramCheck:

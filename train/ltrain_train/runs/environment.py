@@ -33,6 +33,7 @@ class RunEnvironment(ExitStack):
         self.run, self.program = run, program
         self.services = self.enter_context(services)
         self.runner: Runner
+        self._log: AttemptLog | None = None
         self.gateway: GatewayClient
         self.store: Store
 
@@ -42,7 +43,7 @@ class RunEnvironment(ExitStack):
         Raises:
             RunInUse: when one has.
         """
-        log = AttemptLog(journal.folder)
+        self._log = log = AttemptLog(journal.folder)
         rename = "with source.run in the recipe"
         check_leases(self.services.store_url, self.run, log, rename=rename, trust=trust)
 
@@ -67,7 +68,7 @@ class RunEnvironment(ExitStack):
             keep_open=services.keep_open,
         )
         self.runner = services.open_runner(
-            lambda: self.enter_context(Runner(self.program, place)),
+            lambda: self.enter_context(Runner(self.program, place, self._log)),
             lambda: has_agent and may_open(),
         )
         client = GatewayClient(place.gateway, place.secret, given_up=place.gateway_given_up)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import floor
 from pathlib import Path
 
-from ltrain_train.gpu import list_gpus, visible_gpus
+from ltrain_train.gpu import NvidiaSmiFailed, list_gpus, visible_gpus
 from ltrain_train.policy import (
     VLLM_DTYPES,
     activation_size,
@@ -43,6 +43,7 @@ class GpuShares:
     """The parts of a GPU, in bytes."""
 
     total: int
+    """The GPU's memory; 0: unknown, as of a part of a GPU (MIG)."""
     gpus: tuple[str, ...]
     """GPUs that vLLM has for itself; none: it shares the learner's first one."""
     vllm: int
@@ -65,18 +66,22 @@ class GpuShares:
     def fits(self) -> bool:
         """Whether both parts hold what is needed."""
         needed = self.learner_needs + self.tokens * self.token
-        return self.vllm >= self.vllm_needs and self.learner >= needed
+        return not self.total or (self.vllm >= self.vllm_needs and self.learner >= needed)
 
     @property
     def options(self) -> tuple[str, ...]:
         """The options of a vLLM that shares its GPU."""
-        if self.gpus or not self.vllm:
+        if self.gpus or not self.vllm_needs:
             return ()
+        if not self.total:
+            return SHARE_OPTION, str(SHARE)
         hundredths = floor(100 * self.vllm / self.total + 1e-6)  # not 0.29 for 0.3 of the bytes
         return SHARE_OPTION, f"{hundredths / 100:g}"
 
     def describe(self) -> str:
         """Return who gets what, in one sentence."""
+        if not self.total:
+            return f"GPU memory: unknown; a micro-batch has {self.tokens:,} tokens."
         learner = (
             f"the learner {_gib(self.learner)}, of which {_gib(self.learner_needs)} hold the model "
             f"and {_gib(self.tokens * self.token)} the {self.tokens:,} tokens of a micro-batch"
@@ -94,13 +99,13 @@ def share_gpu(recipe: Recipe, models: Mapping[str, Path]) -> GpuShares | None:
     Args:
         models: the directory of each policy's weights, by the policy's name.
     """
-    sizes = [gpu.total for gpu in list_gpus() if gpu.total is not None]
     trained = [models[policy.name] for policy in recipe.trained if policy.name in models]
-    if not sizes or recipe.train.ray_address is not None or len(trained) < len(recipe.trained):
+    if recipe.train.ray_address is not None or len(trained) < len(recipe.trained):
         return None
+    total = _gpu_bytes()
     return divide(
-        sizes[0] << 20,
-        gpus=_own_gpus(recipe),
+        total,
+        gpus=_own_gpus(recipe) if total else recipe.serve.gpus,
         vllm_needs=_vllm_needs(recipe, models),
         share=find_option(recipe.serve.vllm, SHARE_OPTION),
         learner_needs=trained_size(recipe, models) // recipe.train.ranks,
@@ -190,6 +195,15 @@ def _vllm_needs(recipe: Recipe, models: Mapping[str, Path]) -> int:
         length = min(CONTEXT, recipe.serve.max_model_len or CONTEXT, context_length(directory))
         caches += CONTEXTS * length * cache_size(directory)
     return (weights + caches) // shards + VLLM_WORK
+
+
+def _gpu_bytes() -> int:
+    """Return the memory of the first GPU; 0: unknown, as of a part of a GPU."""
+    try:
+        gpus = list_gpus()
+    except NvidiaSmiFailed:  # a run that starts prints the error
+        return 0
+    return (gpus[0].total or 0) << 20 if gpus else 0
 
 
 def _own_gpus(recipe: Recipe) -> tuple[str, ...]:

@@ -95,7 +95,7 @@ class Plan:
                 if policy.model is None
                 else self.folder / policy.model
             )
-        return {name: path for name, path in found.items() if path is not None and path.is_dir()}
+        return {name: path for name, path in found.items() if path and _is_model(path)}
 
     def policies(self) -> Policies:
         """Return the home's policies, after registering models as version 0 of the new ones.
@@ -146,6 +146,10 @@ class Plan:
                 "--tasks FILE --agent module:function --reward module:function."
             )
         return self.recipe.rollout
+
+
+def _is_model(directory: Path) -> bool:
+    return (directory / "config.json").is_file()
 
 
 def serve_arguments(serve: Serve, train: Train, folder: Path) -> list[str]:

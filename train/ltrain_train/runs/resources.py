@@ -12,7 +12,7 @@ from typing import Any
 
 from ltrain_instrument.instrumentors import Finding, State
 from ltrain_train.gateway import VllmOptions
-from ltrain_train.gpu import is_usable
+from ltrain_train.gpu import is_usable, list_gpus
 from ltrain_train.policy import VLLM_DTYPES, check_artifact, fast_dtype, read_config
 from ltrain_train.runs.gpu_shares import (
     GpuShares,
@@ -26,6 +26,9 @@ from ltrain_transforms.recipe import Recipe
 
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 """The file with the memory limit of a container: bytes, or `max`."""
+SMALL = 1 << 30
+"""Bytes of a GPU that a driver or a desktop uses."""
+OTHERS = "`nvidia-smi` lists them. End them, or name another GPU in CUDA_VISIBLE_DEVICES."
 QUANTIZED = "its weights are quantized, and the learner trains those of bf16 or fp32"
 ROUNDED = "its weights are float16, of which bf16 keeps 8 of 11 significant bits"
 SLOW = "this processor has no bf16 instructions: it computes in bf16 thirty times slower than fp32"
@@ -97,6 +100,16 @@ def check_memory(plan: Plan, models: Mapping[str, Path]) -> Iterator[Finding]:
     for place in _gpu_places(plan.shares) if is_usable() else _machine(plan.recipe, models):
         if any(place.needs.values()):
             yield place.finding()
+    yield from _check_used()
+
+
+def _check_used() -> Iterator[Finding]:
+    """Yield a note if processes use the first GPU already, such as those of another run."""
+    for gpu in list_gpus()[:1] if is_usable() else ():
+        used = ((gpu.total or 0) - (gpu.free or 0)) << 20
+        if gpu.free is not None and used > SMALL:
+            text = f"processes use {used / 1e9:.1f} GB of the GPU already"
+            yield Finding("memory", State.NOTE, text, OTHERS)
 
 
 def _machine(recipe: Recipe, models: Mapping[str, Path]) -> Iterator[Place]:
@@ -108,7 +121,7 @@ def _machine(recipe: Recipe, models: Mapping[str, Path]) -> Iterator[Place]:
 
 
 def _gpu_places(shares: GpuShares | None) -> Iterator[Place]:
-    if shares is None:
+    if shares is None or not shares.total:
         return
     where = "its GPU" if shares.gpus else "its part of the GPU"
     if shares.vllm:

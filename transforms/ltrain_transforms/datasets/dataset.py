@@ -1,6 +1,5 @@
 """A dataset: a directory with one folder of parquet files per table, and `manifest.json`."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ import polars as pl
 from ltrain_instrument.errors import UnknownName
 from ltrain_transforms.datasets.manifest import MANIFEST
 from ltrain_transforms.errors import DamagedDataset, NoDataset
-from ltrain_transforms.file_digests import FileDigest, find_damage
+from ltrain_transforms.file_digests import FileDigest, find_damage, read_sealed
 from ltrain_transforms.tables import OTHER_SPAN
 
 
@@ -91,22 +90,22 @@ class Dataset:
     @property
     def manifest(self) -> dict[str, Any]:
         """The content of `manifest.json`, by the fields of `Manifest`."""
-        return dict(json.loads((self.path / MANIFEST).read_text()))
+        return read_sealed(self.path / MANIFEST)
 
     @classmethod
     def open(cls, path: Path) -> Self:
         """Open the dataset in the folder `path`.
 
         Raises:
-            NoDataset: when the folder has no readable manifest.
+            NoDataset: when the folder has no readable manifest, or it is damaged.
         """
         try:
-            manifest = json.loads((path / MANIFEST).read_text())
+            manifest = read_sealed(path / MANIFEST)
             return cls(manifest["id"], path, dict(manifest["counts"]))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise NoDataset(
-                f"{path} is not a dataset: it has no readable {MANIFEST}. Build one with "
-                "`ltrain build`."
+                f"{path} is not a dataset: it has no readable {MANIFEST} ({error}). Build one "
+                "with `ltrain build`."
             ) from error
 
 

@@ -4,7 +4,6 @@ A dataset is the lineage of the versions that were trained on it, so a build rep
 dataset only on request.
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 from ltrain_instrument.files import path_component
 from ltrain_transforms.datasets.manifest import MANIFEST, Manifest
 from ltrain_transforms.errors import DatasetExists
+from ltrain_transforms.file_digests import read_sealed
 
 IDENTITY = ("run", "mode", "wave", "groups")
 """The parameters of a build's query that identify a dataset."""
@@ -68,10 +68,10 @@ def check_replaceable(out: Path, new: Manifest, *, update: bool) -> None:
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
-    """Return the manifest in a folder; empty if it cannot be read."""
+    """Return the manifest in a folder; empty if it cannot be read, or is damaged."""
     try:
-        manifest = json.loads((folder / MANIFEST).read_text())
-        return manifest if isinstance(manifest, dict) and "id" in manifest else {}
+        manifest = read_sealed(folder / MANIFEST)
+        return manifest if "id" in manifest else {}
     except (OSError, ValueError):
         return {}
 

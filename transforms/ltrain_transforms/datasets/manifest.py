@@ -1,12 +1,11 @@
 """The manifest of a dataset: its inputs, and what it holds."""
 
-import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import polars as pl
 
-from ltrain_transforms.file_digests import FileDigest
+from ltrain_transforms.file_digests import FileDigest, seal
 
 MANIFEST = "manifest.json"
 SCHEMA_VERSION = 3
@@ -66,7 +65,7 @@ class Manifest:
     """By path in the dataset: the size and SHA-256 of a file."""
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self), indent=2, sort_keys=True, default=str) + "\n"
+        return seal(asdict(self))
 
 
 def sort_rows(name: str, frame: pl.DataFrame) -> pl.DataFrame:

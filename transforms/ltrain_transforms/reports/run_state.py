@@ -17,6 +17,7 @@ import polars as pl
 
 from ltrain_collector.store import Store
 from ltrain_instrument.files import is_held, path_component
+from ltrain_instrument.quantity import quantity
 from ltrain_transforms.datasets import Dataset
 from ltrain_transforms.errors import NoDataset
 from ltrain_transforms.reports.changes import run_change
@@ -62,9 +63,8 @@ class RunState:
         """The state as text, such as `running, 3 of 10 updates`."""
         if self.updates is None:
             return str(self.status)
-        planned = "" if self.planned is None else f" of {self.planned:,}"
-        plural = "" if (self.planned or self.updates) == 1 else "s"
-        return f"{self.status}, {self.updates:,}{planned} update{plural}"
+        of = "" if self.planned is None else f"{self.updates:,} of "
+        return f"{self.status}, {of}{quantity(self.planned or self.updates, 'update')}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -230,7 +230,8 @@ def test_a_checkpoint_without_a_critic_starts_it_anew(
     (tmp_path / "saved" / "critic").rename(tmp_path / "elsewhere")
     record = json.loads((tmp_path / "saved" / "learner.json").read_text())
     files = {k: v for k, v in record["files"].items() if not k.startswith("critic/")}
-    (tmp_path / "saved" / "learner.json").write_text(json.dumps(record | {"files": files}))
+    record |= {"files": files, "sha256": None}
+    (tmp_path / "saved" / "learner.json").write_text(json.dumps(record))
     learner.load(tmp_path / "saved")
     report = learner.step(samples, objective_of(), version=0)
     assert report.metrics["value_mean"] == 0.0
@@ -258,10 +259,12 @@ def test_an_adapter_has_a_critic_with_an_adapter(tiny: Path, samples: Path, tmp_
 
     In the first step, only the head has a gradient: the critic's values are 0 whatever the adapter.
     """
-    model = tmp_path / "windowed"
+    model = tmp_path / "unshared"
     shutil.copytree(tiny, model)
     config = json.loads((model / "config.json").read_text())
-    (model / "config.json").write_text(json.dumps(config | {"sliding_window": 1 << 20}))
+    (model / "config.json").write_text(
+        json.dumps(config | {"layer_types": ["chunked_attention"] * config["num_hidden_layers"]})
+    )
     train = train_of(lora_rank=4)
     with LearnerClient(train, model, directory=tmp_path, policy="tiny") as learner:
         objective = objective_of()

@@ -57,6 +57,17 @@ def test_the_start_says_where_the_run_begins_or_goes_on() -> None:
     )
 
 
+def test_the_counts_of_a_start_are_singular_or_plural() -> None:
+    train = RECIPE.train.model_copy(update={"updates": 1})
+    assert RECIPE.rollout is not None
+    rollout = RECIPE.rollout.model_copy(update={"rollouts_per_task": 1})
+    small = RECIPE.model_copy(update={"train": train, "rollout": rollout})
+    assert describe_start(replace(journal(), waves=[]), small, 1, 1, 1) == (
+        "Run sql starts from sql@0: 1 update of 1 task, 1 rollout each; 1 held-out task; 1 test "
+        "task."
+    )
+
+
 def test_the_time_left_is_that_of_the_second_wave_for_each_update() -> None:
     validation, first = WAVES
     second = changed(first, wave=1, seconds={"generate": 10.0, "train": 20.0})
@@ -112,8 +123,8 @@ def test_equal_differences_have_no_interval() -> None:
     last = changed(first, version=1, tasks={"a": 1.0, "b": 1.0})
     scores, difference = held_out_scores(replace(journal(), waves=[first, last]))
     assert scores == "Held-out tasks: 0.000 with v0, then 1.000 with v1."
-    assert difference.startswith(
-        "The difference is +1.000, without an interval: all tasks differ alike;"
+    assert difference == (
+        "The difference is +1.000, the same on every task, so it has no interval."
     )
 
 
@@ -121,7 +132,7 @@ def test_one_held_out_task_has_no_interval() -> None:
     first = changed(WAVES[0], tasks={"a": 0.0})
     last = changed(first, version=1, tasks={"a": 1.0})
     _, difference = held_out_scores(replace(journal(), waves=[first, last]))
-    assert difference.startswith("The difference is +1.000, without an interval: there is one task")
+    assert difference == "The difference is +1.000 on the only task, so it has no interval."
 
 
 def test_the_next_commands_name_the_run_and_its_policy(monkeypatch: pytest.MonkeyPatch) -> None:

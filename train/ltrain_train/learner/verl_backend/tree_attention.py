@@ -1,5 +1,7 @@
 """The attention of a prefix tree: node i attends to node j if and only if j <= i < `ends[j]`.
 
+In a layer with a sliding window, j must also be less than the window above i: their depths tell.
+
 On a CPU it is an attention implementation of transformers, `cpu_attention`, that computes blocks of
 queries. The keys of a block are the ancestors of its first query and the block itself. Their mask
 exists only while the block is computed, forward or backward, so memory does not grow with the
@@ -38,46 +40,70 @@ class QueryBlock:
     """The ancestors of the first node and the nodes of the block, in ascending order: [key]."""
     ends: torch.Tensor
     """`ends` of each key: [key]."""
+    depths: torch.Tensor
+    """Depth of each key: [key]; the last ones are the queries."""
 
-    def mask(self, dtype: torch.dtype) -> torch.Tensor:
+    def mask(self, dtype: torch.dtype, window: int | None = None) -> torch.Tensor:
         """Return [query, key], the addend of the scores: -inf where the query sees no key, or 0."""
         queries = torch.arange(self.start, self.end)[:, None]
         hidden = (self.keys > queries) | (self.ends <= queries)
+        if window is not None:
+            own = self.depths[-len(queries) :, None]
+            hidden |= own - self.depths >= window
         return torch.zeros(hidden.shape, dtype=dtype).masked_fill_(hidden, float("-inf"))
 
 
-def split_queries(ends: torch.Tensor, size: int = BLOCK) -> list[QueryBlock]:
+def split_queries(ends: torch.Tensor, depths: torch.Tensor, size: int = BLOCK) -> list[QueryBlock]:
     """Return the blocks of at most `size` queries of a tree."""
-    return list(_split(ends, size))
+    return list(_split(ends, depths, size))
 
 
-def _split(ends: torch.Tensor, size: int) -> Iterator[QueryBlock]:
+def _split(ends: torch.Tensor, depths: torch.Tensor, size: int) -> Iterator[QueryBlock]:
     for start in range(0, len(ends), size):
         end = min(start + size, len(ends))
         ancestors = (ends[:start] > start).nonzero()[:, 0]
         keys = torch.cat([ancestors, torch.arange(start, end)])
-        yield QueryBlock(start, end, keys, ends[keys])
+        yield QueryBlock(start, end, keys, ends[keys], depths[keys])
 
 
-def attention_inputs(ends: torch.Tensor) -> dict[str, Any]:
-    """Return the inputs of a model that describe the attention of a tree, from `ends` [node].
+def attention_inputs(
+    ends: torch.Tensor, depths: torch.Tensor, config: Any = None
+) -> dict[str, Any]:
+    """Return the inputs of a model that describe the attention of a tree.
 
     They are for the implementation of the device of `ends`.
+
+    Args:
+        ends: [node].
+        depths: [node].
+        config: the configuration of a model whose layers may have windows.
     """
     if ends.device.type == "cpu":
-        return {"query_blocks": split_queries(ends)}
-    return {"attention_mask": flex_mask(ends), "kernel_options": FLEX_OPTIONS}
+        return {"query_blocks": split_queries(ends, depths)}
+    return {"attention_mask": flex_masks(ends, depths, config), "kernel_options": FLEX_OPTIONS}
 
 
-def flex_mask(ends: torch.Tensor) -> BlockMask:
+def flex_masks(ends: torch.Tensor, depths: torch.Tensor, config: Any) -> Any:
+    """Return the mask of all layers, or a mask for each kind of layer, as transformers takes it."""
+    window, kinds = getattr(config, "sliding_window", None), getattr(config, "layer_types", None)
+    if kinds is None or "sliding_attention" not in kinds:
+        return flex_mask(ends, depths, None if kinds else window)
+    windows = {"full_attention": None, "sliding_attention": window}
+    return {kind: flex_mask(ends, depths, windows[kind]) for kind in sorted(set(kinds))}
+
+
+def flex_mask(ends: torch.Tensor, depths: torch.Tensor, window: int | None = None) -> BlockMask:
     """Return the mask of a tree for flex attention, without a comparison of each pair of nodes.
 
     The queries from a to before b see a key before a if its end is after a, and all of them see it
-    if its end is not before b. So the highest and the lowest end of a block of keys decide.
+    if its end is not before b. So the highest and the lowest end of a block of keys decide; with a
+    window, the highest and the lowest depth too.
     """
 
     def sees(_batch: Any, _head: Any, query: Any, key: Any) -> torch.Tensor:
         visible: torch.Tensor = (key <= query) & (query < ends[key])
+        if window is not None:
+            visible = visible & (depths[query] - depths[key] < window)
         return visible
 
     count = len(ends)
@@ -86,6 +112,13 @@ def flex_mask(ends: torch.Tensor) -> BlockMask:
     earlier = starts < starts[:, None]
     full = earlier & (blocks.amin(1) >= starts[:, None] + FLEX_BLOCK)
     partial = earlier & (blocks.amax(1) > starts[:, None]) & ~full
+    if window is not None:
+        last = depths[-1:].expand(-count % FLEX_BLOCK)
+        high = torch.cat([depths, last]).view(-1, FLEX_BLOCK)
+        least, most = high.amin(1), high.amax(1)
+        all_in = most[:, None] - least < window
+        partial = (partial | full & ~all_in) & (least[:, None] - most < window)
+        full = full & all_in
     partial.fill_diagonal_(True)
     return BlockMask.from_kv_blocks(
         *_list_blocks(partial),
@@ -112,6 +145,7 @@ def cpu_attention(
     *,
     query_blocks: list[QueryBlock],
     scaling: float | None = None,
+    sliding_window: int | None = None,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
     """Return the attention of a tree, with transformers' interface of an attention function.
@@ -122,12 +156,13 @@ def cpu_attention(
         value: as `key`.
         query_blocks: the blocks of the tree.
         scaling: the factor of the scores; None: 1 / sqrt(dimension).
+        sliding_window: the window of the layer; None: it has none.
 
     Returns:
         the output [1, node, head, dimension], and no attention weights.
     """
     apply: Any = _TreeAttention.apply
-    return apply(query, key, value, query_blocks, scaling), None
+    return apply(query, key, value, query_blocks, scaling, sliding_window), None
 
 
 class _TreeAttention(torch.autograd.Function):
@@ -141,6 +176,7 @@ class _TreeAttention(torch.autograd.Function):
         value: torch.Tensor,
         blocks: list[QueryBlock],
         scale: float | None,
+        window: int | None,
     ) -> torch.Tensor:
         out = query.new_empty(query.transpose(1, 2).shape).transpose(1, 2)
         log_sums = query.new_empty(query.shape[:3], dtype=torch.float32)
@@ -151,12 +187,12 @@ class _TreeAttention(torch.autograd.Function):
                     query[:, :, rows],
                     key[:, :, block.keys],
                     value[:, :, block.keys],
-                    attn_mask=block.mask(query.dtype),
+                    attn_mask=block.mask(query.dtype, window),
                     scale=scale,
                 )
             )
         ctx.save_for_backward(query, key, value, out, log_sums)
-        ctx.blocks, ctx.scale = blocks, scale
+        ctx.blocks, ctx.scale, ctx.window = blocks, scale, window
         return out.transpose(1, 2)
 
     @staticmethod
@@ -178,13 +214,14 @@ class _TreeAttention(torch.autograd.Function):
                     log_sums[:, :, rows],
                     0.0,
                     False,
-                    attn_mask=block.mask(query.dtype),
+                    attn_mask=block.mask(query.dtype, ctx.window),
                     scale=ctx.scale,
                 )
             )
             grad_key.index_add_(2, block.keys, of_keys.float())
             grad_value.index_add_(2, block.keys, of_values.float())
-        return grad_query, grad_key.to(key.dtype), grad_value.to(value.dtype), None, None
+        of_keys, of_values = grad_key.to(key.dtype), grad_value.to(value.dtype)
+        return grad_query, of_keys, of_values, None, None, None
 
 
 AttentionInterface.register(CPU.tree_attention, cpu_attention)

@@ -47,7 +47,11 @@ class TreeEngine(FSDPEngineWithLMHead):
             "input_ids": torch.from_numpy(tree.tokens).to(device)[None],
             "position_ids": torch.from_numpy(tree.depths).to(device)[None],
             "logits_to_keep": kept_nodes,
-            **attention_inputs(torch.from_numpy(tree.ends).to(device)),
+            **attention_inputs(
+                torch.from_numpy(tree.ends).to(device),
+                torch.from_numpy(tree.depths).to(device),
+                self.module.config,
+            ),
         }
         output_args = {
             "positions": positions,

@@ -10,6 +10,7 @@ from pathlib import Path
 from ltrain_instrument import settings
 from ltrain_instrument.addresses import UI, find_address
 from ltrain_instrument.privacy import remove_url_credentials
+from ltrain_instrument.quantity import quantity
 from ltrain_train.runs.journal import Journal, Phase, Wave
 from ltrain_train.runs.report.timeline import END, START, split_time
 from ltrain_transforms.recipe import Recipe
@@ -38,12 +39,14 @@ def describe_start(
         return f"Run {journal.run} goes on after {done}, from {version}."
     rollout = recipe.rollout
     wave = (
-        f" of {min(tasks, rollout.tasks_per_wave)} tasks, {rollout.rollouts_per_task} rollouts each"
+        f" of {quantity(min(tasks, rollout.tasks_per_wave), 'task')}, "
+        f"{quantity(rollout.rollouts_per_task, 'rollout')} each"
         if rollout
         else ""
     )
-    others = f"; {validation or 'no'} held-out tasks" + (f"; {test} test tasks" if test else "")
-    what = f"{updates} updates{wave}{others}"
+    held_out = quantity(validation, "held-out task") if validation else "no held-out tasks"
+    others = f"; {held_out}" + (f"; {quantity(test, 'test task')}" if test else "")
+    what = f"{quantity(updates, 'update')}{wave}{others}"
     return f"Run {journal.run} starts from {version}: {what}."
 
 
@@ -114,10 +117,12 @@ def _describe_difference(begin: str, first: Wave, last: Wave) -> str:
     average = mean(differences)
     if average is None:
         return ""
-    interval = mean_interval(differences)
-    none = "there is one task" if len(differences) == 1 else "all tasks differ alike"
-    between = f" {interval}" if interval else f", without an interval: {none}"
-    return f"{begin}difference is {average:+.3f}{between}; intervals are of 95 %, over tasks"
+    what = f"{begin}difference is {average:+.3f}"
+    if interval := mean_interval(differences):
+        return f"{what} {interval}; intervals are of 95 %, over tasks"
+    if len(differences) == 1:
+        return f"{what} on the only task, so it has no interval"
+    return f"{what}, the same on every task, so it has no interval"
 
 
 @dataclass(frozen=True, slots=True)

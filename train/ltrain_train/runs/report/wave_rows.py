@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from ltrain_instrument.quantity import quantity
 from ltrain_train.runs.journal import Wave
 from ltrain_transforms.recipe import Recipe
 
@@ -96,7 +97,7 @@ def _describe_score(wave: Wave) -> str:
         f"{count} {outcome}{left_out.get(outcome, '')}"
         for outcome, count in sorted(wave.outcomes.items())
     )
-    return f"{wave.rollouts} rollouts{sampled}: {kinds}. {wave.failures}".rstrip()
+    return f"{quantity(wave.rollouts, 'rollout')}{sampled}: {kinds}. {wave.failures}".rstrip()
 
 
 def _why_nothing(wave: Wave) -> str:
