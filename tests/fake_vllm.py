@@ -177,6 +177,7 @@ def _handler(fake: FakeVllm, nagle: bool = False) -> type[BaseHTTPRequestHandler
                 return self._json(*fake.render(body))
             if not self.path.endswith("/completions"):
                 return self._admin(body)
+            sick = fake.sick  # a test may change it as soon as it sees the request
             fake.requests.append(body)
             if fake.redirect is not None:
                 self.send_response(307)
@@ -201,7 +202,7 @@ def _handler(fake: FakeVllm, nagle: bool = False) -> type[BaseHTTPRequestHandler
                 return self._json(400, {"error": {"message": "unknown field", "code": 400}})
             if body.get("logprobs") is not None and not fake.knows_logprobs:
                 return self._json(400, {"error": {"message": "no logprobs", "code": 400}})
-            if fake.sick or "boom" in words or ("once" in words and fake.requests.count(body) == 1):
+            if sick or "boom" in words or ("once" in words and fake.requests.count(body) == 1):
                 return self._json(500, {"error": {"message": "the engine is dead"}})
             if "hangup" in words and fake.requests.count(body) == 1:
                 self.close_connection = True  # as a server does with a connection that was idle

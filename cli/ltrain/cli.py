@@ -1,6 +1,5 @@
 """The `ltrain` command, with the commands of every package."""
 
-import errno
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,7 +13,7 @@ import ltrain_ui.cli
 from ltrain_collector.command_group import CommandGroup
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.installation import install_command
-from ltrain_instrument.machine import MORE_FILES, visible
+from ltrain_instrument.machine import REMEDIES, visible
 
 if TYPE_CHECKING:
     from ltrain_instrument.instrumentors import Finding
@@ -181,16 +180,6 @@ EXTRAS |= dict.fromkeys(("cloudpickle", "ray", "torch", "transformers", "verl"),
 """Modules that the environment of an agent may lack, and the extra that installs each."""
 TRAINING = ("demo", "dpo", "run", "sft")
 """Commands that need the extra `train`, whichever module is missed first."""
-
-
-REMEDIES = {
-    errno.EMFILE: MORE_FILES,
-    errno.ENFILE: MORE_FILES,
-    errno.ENOSPC: "Free some space",
-    errno.EDQUOT: "Free some space",
-    errno.EROFS: "Make the disk writable",
-}
-"""The remedy by the error of a system that refuses a file, space or to write."""
 
 
 def _remedy(error: OSError) -> str:

@@ -1,5 +1,6 @@
 """This machine: its processes, its addresses, and what its terminal can show."""
 
+import errno
 import ipaddress
 import os
 import re
@@ -10,6 +11,16 @@ LOOPBACK_NAMES = ("127.0.0.1", "localhost", "::1")
 
 MORE_FILES = "Raise the limit with `ulimit -n 65536`"
 """The remedy if a process may open too few files."""
+MORE_SPACE = "Free some space"
+REMEDIES = {
+    errno.EMFILE: MORE_FILES,
+    errno.ENFILE: MORE_FILES,
+    errno.ENOSPC: MORE_SPACE,
+    errno.EDQUOT: MORE_SPACE,
+    errno.EROFS: "Make the disk writable",
+}
+"""The remedy by the error of a system that refuses a file, space or to write. What failed may
+succeed when it is repeated."""
 
 CONTROL_CHARACTERS = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"

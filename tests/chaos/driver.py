@@ -108,6 +108,7 @@ class Project:
     def prepare(self, model: Path) -> None:
         """Write everything that a run needs."""
         shutil.copytree(self.source, self.folder, dirs_exist_ok=True)
+        shutil.copy(HERE / "project" / "chaos_agent.py", self.folder)
         shutil.copytree(model, self.folder / "tiny")
         recipe = self.folder / "ltrain.toml"
         recipe.write_text(recipe.read_text().replace("updates = 2", f"updates = {self.updates}"))

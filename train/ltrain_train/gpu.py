@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -87,18 +88,20 @@ def _parse(line: str) -> Gpu | None:
     return Gpu(name, driver, free, total)
 
 
-def visible_gpus() -> list[str]:
+def visible_gpus(gpus: Sequence[Gpu] | None = None) -> list[str]:
     """Return the names of the GPUs that a process started here can use.
 
-    They are those in CUDA_VISIBLE_DEVICES, or without this variable the numbers of those that
-    nvidia-smi lists.
+    They are those in CUDA_VISIBLE_DEVICES, or without this variable the numbers of all.
+
+    Args:
+        gpus: those of this machine, if they are known already.
 
     Raises:
         NvidiaSmiFailed: when nvidia-smi does not answer, or answers with an error.
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
-        return [str(number) for number in range(len(list_gpus()))]
+        return [str(number) for number, _ in enumerate(list_gpus() if gpus is None else gpus)]
     return [name for each in visible.split(",") if (name := each.strip()) not in ("", "-1")]
 
 

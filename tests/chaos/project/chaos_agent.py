@@ -14,7 +14,7 @@ PAUSE = 0.3
 @cache
 def root() -> OpenAI:
     """Return the client whose connections all rollouts of this process share."""
-    return OpenAI(base_url="http://127.0.0.1", api_key="-", max_retries=0, timeout=300)
+    return OpenAI(base_url="http://127.0.0.1", api_key="-", max_retries=0, timeout=600)
 
 
 def solve(task: dict[str, Any], llm: Any) -> dict[str, Any]:
@@ -22,7 +22,7 @@ def solve(task: dict[str, Any], llm: Any) -> dict[str, Any]:
     answers = []
     for _ in range(2):
         answer = client.chat.completions.create(
-            model=llm.model, messages=[{"role": "user", "content": task["input"]}], max_tokens=4
+            model=llm.model, messages=[{"role": "user", "content": task["input"]}], max_tokens=16
         )
         answers.append(answer.choices[0].message.content)
         time.sleep(PAUSE)

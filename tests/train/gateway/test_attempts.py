@@ -233,23 +233,18 @@ def test_a_call_that_its_agent_leaves_in_an_outage_is_left_unanswered(
     assert closed(stage).failures == 2
 
 
-def test_a_call_that_lost_its_connection_is_left_unanswered_by_a_close(
-    stage: Any, vllm: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("content", "failures"), [("hangup", 1), ("boom", 0)], ids=["lost connection", "error"]
+)
+def test_a_close_judges_a_failed_call_by_its_connection(
+    stage: Any, vllm: Any, monkeypatch: pytest.MonkeyPatch, content: str, failures: int
 ) -> None:
-    """The policy server has just died, and nobody has asked for its health yet."""
+    """Nobody has asked for the health of a policy server that has just died.
+
+    An agent that sends a request that a healthy server cannot answer, and ends, is not tried again.
+    """
     monkeypatch.setattr("ltrain_train.gateway.policy_exchange.DETECTION_DELAY", 30.0)
     with ThreadPoolExecutor(1) as pool:
-        in_flight(stage, vllm, pool, "hangup")
+        in_flight(stage, vllm, pool, content)
         time.sleep(0.3)
-        assert closed(stage).failures == 1
-
-
-def test_an_error_of_a_healthy_policy_server_is_no_outage_of_a_closed_attempt(
-    stage: Any, vllm: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An agent that sends a request that the server cannot answer, and ends, is not tried again."""
-    monkeypatch.setattr("ltrain_train.gateway.policy_exchange.DETECTION_DELAY", 30.0)
-    with ThreadPoolExecutor(1) as pool:
-        in_flight(stage, vllm, pool, "boom")
-        time.sleep(0.3)
-        assert closed(stage).failures == 0
+        assert closed(stage).failures == failures

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.train.gpus import H100, install_nvidia_smi, use_programs
 
+from ltrain_train.gpu import list_gpus
 from ltrain_train.policy import activation_size, cache_size, training_size
 from ltrain_train.runs.gpu_shares import (
     MOST_TOKENS,
@@ -87,6 +88,12 @@ def test_the_cache_of_a_token(tmp_path: Path) -> None:
     assert cache_size(tmp_path / "model") == activation_size(tmp_path / "model") == 0
 
 
+def fits(found: GpuShares) -> bool:
+    """Return whether both parts hold what is needed."""
+    needed = found.learner_needs + found.tokens * found.token
+    return not found.total or (found.vllm >= found.vllm_needs and found.learner >= needed)
+
+
 def shares(**changed: Any) -> GpuShares:
     needs = {"gpus": (), "vllm_needs": 6 * GIB, "learner_needs": 24 * GIB, "token": 2 << 20}
     return divide(**{"total": 80 * GIB, "share": None, "tokens": None, **needs, **changed})
@@ -94,23 +101,23 @@ def shares(**changed: Any) -> GpuShares:
 
 def test_vllm_has_forty_percent_where_the_learner_does_not_need_it() -> None:
     roomy = shares(total=140 * GIB)
-    assert (roomy.options[-1], roomy.tokens, roomy.fits) == ("0.4", MOST_TOKENS, True)
+    assert (roomy.options[-1], roomy.tokens, fits(roomy)) == ("0.4", MOST_TOKENS, True)
 
 
 def test_vllm_leaves_what_the_learner_can_use() -> None:
     tight = shares()
     # 80 - 3 of nobody - 24 of the model - 32 of 16,384 tokens
-    assert (tight.vllm, tight.tokens, tight.fits) == (21 * GIB, MOST_TOKENS, True)
+    assert (tight.vllm, tight.tokens, fits(tight)) == (21 * GIB, MOST_TOKENS, True)
     assert tight.options == ("--gpu-memory-utilization", "0.26")
     smaller = shares(total=40 * GIB)
     assert (smaller.vllm, smaller.tokens) == (6 * GIB, 7 * 512)
-    assert smaller.fits
+    assert fits(smaller)
 
 
 def test_what_does_not_fit_is_known() -> None:
-    assert not shares(total=24 * GIB).fits
-    assert not shares(share=0.05).fits
-    assert not shares(tokens=60_000).fits
+    assert not fits(shares(total=24 * GIB))
+    assert not fits(shares(share=0.05))
+    assert not fits(shares(tokens=60_000))
 
 
 def test_the_recipes_values_come_first() -> None:
@@ -123,7 +130,7 @@ def test_the_recipes_values_come_first() -> None:
 @given(st.integers(8, 200), st.integers(0, 40), st.integers(1, 100), st.integers(1, 4 << 20))
 def test_what_fits_never_exceeds_the_gpu(total: int, vllm: int, learner: int, token: int) -> None:
     got = shares(total=total * GIB, vllm_needs=vllm * GIB, learner_needs=learner * GIB, token=token)
-    if got.fits:
+    if fits(got):
         used = got.vllm + got.learner_needs + got.tokens * got.token + OVERHEAD
         assert used <= got.total
         assert got.vllm >= got.vllm_needs
@@ -138,9 +145,9 @@ def test_an_option_is_written_in_two_ways() -> None:
 
 def test_vllm_alone_on_its_gpu_leaves_the_whole_of_the_first_one() -> None:
     apart = shares(gpus=("1",))
-    assert (apart.options, apart.tokens, apart.fits) == ((), MOST_TOKENS, True)
+    assert (apart.options, apart.tokens, fits(apart)) == ((), MOST_TOKENS, True)
     assert apart.learner == 77 * GIB
-    assert shares(gpus=("1",), vllm_needs=75 * GIB).fits is False
+    assert fits(shares(gpus=("1",), vllm_needs=75 * GIB)) is False
     assert shares(gpus=("1",), vllm_needs=0).gpus == ()
 
 
@@ -166,7 +173,7 @@ def plan_of(tmp_path: Path, text: str = "") -> Plan:
 def test_a_plan_on_a_gpu_sets_what_the_recipe_leaves_open(tmp_path: Path, h100: None) -> None:
     write_model(tmp_path / "model", "qwen2.5-1.5b")
     plan = plan_of(tmp_path, "[train]\nlora_rank = 0\n")
-    assert plan.shares is not None and plan.shares.fits
+    assert plan.shares is not None and fits(plan.shares)
     assert plan.serve_arguments[-2:] == ["--gpu-memory-utilization", "0.3"]
     assert plan.train.tokens_per_micro_batch == MOST_TOKENS
     assert plan.shares.describe() == (
@@ -186,7 +193,7 @@ def test_a_learner_elsewhere_or_without_a_model_has_no_part(tmp_path: Path, h100
     plan = plan_of(tmp_path, '[train]\nray_address = "10.0.0.1:6379"\n')
     assert plan.shares is None
     assert "--gpu-memory-utilization" not in plan.serve_arguments
-    assert share_gpu(plan_of(tmp_path).recipe, {}) is None
+    assert share_gpu(plan_of(tmp_path).recipe, {}, list_gpus()) is None
 
 
 GPUS = Path(__file__).parents[3] / "docs" / "gpus.md"
@@ -201,7 +208,7 @@ def test_the_recipes_of_the_docs_place_what_they_say(
     use_gpus(tmp_path, monkeypatch, int(count))
     write_model(tmp_path / "model", "llama-3.1-8b" if "8B" in sentence else "qwen2.5-1.5b")
     plan = plan_of(tmp_path, text)
-    assert plan.shares is not None and plan.shares.fits
+    assert plan.shares is not None and fits(plan.shares)
     named = re.search(r"(?:vLLM has|share) GPUs? ([\d, ]+)", sentence)
     assert named is not None
     placed = named[1].replace(" ", "").rstrip(",")
@@ -246,7 +253,7 @@ def test_a_gpu_of_unknown_memory_is_shared_as_a_large_one(
     plan = plan_of(tmp_path)
     assert plan.serve_arguments[-2:] == ["--gpu-memory-utilization", "0.4"]
     assert plan.train.tokens_per_micro_batch == MICRO_BATCH_TOKENS
-    assert plan.shares is not None and plan.shares.fits
+    assert plan.shares is not None and fits(plan.shares)
     assert plan.shares.describe() == "GPU memory: unknown; a micro-batch has 768 tokens."
 
 

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from errno import EDQUOT, EMFILE, ENFILE, ENOSPC, EROFS
 from functools import partial
 from http import HTTPStatus
 from typing import Any
@@ -26,6 +25,7 @@ from ltrain_collector.http import RefusalCounts
 from ltrain_instrument import attributes
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.identity import Identity
+from ltrain_instrument.machine import REMEDIES
 from ltrain_instrument.tokens import CallSpan
 from ltrain_train.gateway.admin_routes import AdminRoutes
 from ltrain_train.gateway.apis import (
@@ -339,8 +339,6 @@ def _remote_context(headers: Mapping[str, str]) -> Context:
     return _propagator.extract(headers, context=Context())
 
 
-LACKS = (EDQUOT, EMFILE, ENFILE, ENOSPC, EROFS)
-"""Errors of the system that may be gone when the same request is sent again."""
 STATUS_OF: dict[type[Exception], HTTPStatus] = {
     BadKey: HTTPStatus.UNAUTHORIZED,
     UnknownVersion: HTTPStatus.NOT_FOUND,
@@ -366,7 +364,7 @@ def _user_error(request: Request, error: Exception) -> Response:
 
 def _system_error(request: Request, error: Exception) -> Response:
     """Answer that the machine lacks files or room at the moment; any other error is raised."""
-    if not isinstance(error, OSError) or error.errno not in LACKS:
+    if not isinstance(error, OSError) or error.errno not in REMEDIES:
         raise error
     return _refusal_response(
         request,

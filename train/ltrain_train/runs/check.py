@@ -35,6 +35,7 @@ from ltrain_train.runs.services import RequiredService, Services, responds
 from ltrain_train.schedule import check_domains
 from ltrain_train.store import home_secret, require_own_store
 from ltrain_train.workers import AttemptResult, Outcome
+from ltrain_transforms.recipe import Policy
 from ltrain_transforms.starter import find_family
 
 ANSWER = "Hello! How can I help you?"
@@ -226,7 +227,7 @@ def _check_models(plan: Plan, *, has_tools: bool) -> Iterator[Finding]:
     serve = plan.recipe.serve
     template, models = find_chat_template(serve, plan.folder), dict[str, Path]()
     for policy in plan.recipe.policy:
-        directory, source = _find_model(plan, policy.name, policy.model)
+        directory, source = _find_model(plan, policy)
         models[policy.name] = directory
         if serve.upstream is None and not has_chat_template(directory, _text(template)):
             yield _fault("model", NO_TEMPLATE.format(f"policy '{policy.name}'"))
@@ -247,19 +248,20 @@ def _text(template: Path | None) -> str | None:
     return None if template is None else str(template)
 
 
-def _find_model(plan: Plan, name: str, model: str | None) -> tuple[Path, str]:
+def _find_model(plan: Plan, policy: Policy) -> tuple[Path, str]:
     """Return the directory of a policy's weights and its description."""
     policies = Policies(plan.home)
-    if policies.versions(name):
-        version = policies.current(name)
-        policies.verify(name, version)
-        return policies.weights_path(name, version), f"version {version} in {plan.home}"
-    directory = plan.folder / model if model is not None else plan.model
+    version = policies.current(policy.name) if policies.versions(policy.name) else None
+    if version is not None:
+        policies.verify(policy.name, version)
+    directory = plan.find_model(policy)
     if directory is None:
         raise BadRun(
-            f"Policy '{name}' has no version. Name its model directory with --model DIR, or as "
-            "model under [[policy]]."
+            f"Policy '{policy.name}' has no version. Name its model directory with --model DIR, or "
+            "as model under [[policy]]."
         )
+    if version is not None:
+        return directory, f"version {version} in {plan.home}"
     check_artifact(directory, None)
     return directory, f"{directory}, which becomes version 0"
 

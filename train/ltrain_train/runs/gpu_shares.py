@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import floor
 from pathlib import Path
 
-from ltrain_train.gpu import NvidiaSmiFailed, list_gpus, visible_gpus
+from ltrain_train.gpu import Gpu, NvidiaSmiFailed, list_gpus, visible_gpus
 from ltrain_train.policy import (
     VLLM_DTYPES,
     activation_size,
@@ -63,12 +63,6 @@ class GpuShares:
         return max(0, self.total - (0 if self.gpus else self.vllm) - OVERHEAD)
 
     @property
-    def fits(self) -> bool:
-        """Whether both parts hold what is needed."""
-        needed = self.learner_needs + self.tokens * self.token
-        return not self.total or (self.vllm >= self.vllm_needs and self.learner >= needed)
-
-    @property
     def options(self) -> tuple[str, ...]:
         """The options of a vLLM that shares its GPU."""
         if self.gpus or not self.vllm_needs:
@@ -93,19 +87,28 @@ class GpuShares:
         return f"GPU memory: vLLM {_gib(self.vllm)} ({self.options[-1]}); {learner}."
 
 
-def share_gpu(recipe: Recipe, models: Mapping[str, Path]) -> GpuShares | None:
-    """Return the parts of the first GPU; None without one on this machine that a learner uses.
+def find_gpus() -> list[Gpu]:
+    """Return the GPUs of this machine; none if nvidia-smi fails, whose error a run prints."""
+    try:
+        return list_gpus()
+    except NvidiaSmiFailed:
+        return []
+
+
+def share_gpu(recipe: Recipe, models: Mapping[str, Path], gpus: Sequence[Gpu]) -> GpuShares | None:
+    """Return the parts of the first GPU; None without a learner that uses it.
 
     Args:
         models: the directory of each policy's weights, by the policy's name.
+        gpus: those of this machine.
     """
     trained = [models[policy.name] for policy in recipe.trained if policy.name in models]
     if recipe.train.ray_address is not None or len(trained) < len(recipe.trained):
         return None
-    total = _gpu_bytes()
+    total = (gpus[0].total or 0) << 20 if gpus else 0
     return divide(
         total,
-        gpus=_own_gpus(recipe) if total else recipe.serve.gpus,
+        gpus=_own_gpus(recipe, visible_gpus(gpus)) if total else recipe.serve.gpus,
         vllm_needs=_vllm_needs(recipe, models),
         share=find_option(recipe.serve.vllm, SHARE_OPTION),
         learner_needs=trained_size(recipe, models) // recipe.train.ranks,
@@ -197,21 +200,12 @@ def _vllm_needs(recipe: Recipe, models: Mapping[str, Path]) -> int:
     return (weights + caches) // shards + VLLM_WORK
 
 
-def _gpu_bytes() -> int:
-    """Return the memory of the first GPU; 0: unknown, as of a part of a GPU."""
-    try:
-        gpus = list_gpus()
-    except NvidiaSmiFailed:  # a run that starts prints the error
-        return 0
-    return (gpus[0].total or 0) << 20 if gpus else 0
-
-
-def _own_gpus(recipe: Recipe) -> tuple[str, ...]:
+def _own_gpus(recipe: Recipe, visible: Sequence[str]) -> tuple[str, ...]:
     """Return the GPUs that vLLM does not share with the learner, whose ranks have the first ones.
 
     A recipe may name them; else vLLM gets as many as it has shards, if so many are left.
     """
-    visible, ranks = visible_gpus(), recipe.train.ranks
+    ranks = recipe.train.ranks
     if recipe.serve.gpus:
         return () if set(recipe.serve.gpus) & set(visible[:ranks]) else recipe.serve.gpus
     left, shards = visible[ranks:], _shards(recipe)

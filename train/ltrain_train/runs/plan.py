@@ -12,9 +12,9 @@ from ltrain_train.gpu import is_usable
 from ltrain_train.policy import VLLM_DTYPES, Policies, current_prompts, resolve_dtype
 from ltrain_train.processes import RunLock
 from ltrain_train.rollout import AgentProgram
-from ltrain_train.runs.gpu_shares import GpuShares, share_gpu
+from ltrain_train.runs.gpu_shares import GpuShares, find_gpus, share_gpu
 from ltrain_train.runs.services import Services
-from ltrain_transforms.recipe import Recipe, Rollout, Serve, Train
+from ltrain_transforms.recipe import Policy, Recipe, Rollout, Serve, Train
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,16 +86,18 @@ class Plan:
 
     def models(self) -> dict[str, Path]:
         """Return the directory of each policy's weights, by its name, of those that have one."""
-        policies, found = Policies(self.home), dict[str, Path | None]()
-        for policy in self.recipe.policy:
-            found[policy.name] = (
-                policies.weights_path(policy.name, policies.current(policy.name))
-                if policies.versions(policy.name)
-                else self.model
-                if policy.model is None
-                else self.folder / policy.model
-            )
+        found = {policy.name: self.find_model(policy) for policy in self.recipe.policy}
         return {name: path for name, path in found.items() if path and _is_model(path)}
+
+    def find_model(self, policy: Policy) -> Path | None:
+        """Return the directory of a policy's weights, which may not exist; None if none is named.
+
+        They are those of its current version, or else of the model that becomes version 0.
+        """
+        policies = Policies(self.home)
+        if policies.versions(policy.name):
+            return policies.weights_path(policy.name, policies.current(policy.name))
+        return self.model if policy.model is None else self.folder / policy.model
 
     def policies(self) -> Policies:
         """Return the home's policies, after registering models as version 0 of the new ones.
@@ -230,4 +232,6 @@ def plan_run(
     plan = Plan(
         recipe=Recipe.from_sections(fields), folder=folder, home=settings.HOME.read(), model=model
     )
-    return replace(plan, shares=share_gpu(plan.recipe, plan.models())) if is_usable() else plan
+    if not is_usable():
+        return plan
+    return replace(plan, shares=share_gpu(plan.recipe, plan.models(), find_gpus()))

@@ -16,6 +16,7 @@ from ltrain_train.gpu import is_usable, list_gpus
 from ltrain_train.policy import VLLM_DTYPES, check_artifact, fast_dtype, read_config
 from ltrain_train.runs.gpu_shares import (
     GpuShares,
+    find_gpus,
     served_dtype,
     served_size,
     share_gpu,
@@ -76,9 +77,10 @@ class Place:
 def check_ways(model: Path) -> Iterator[Finding]:
     """Yield whether each way to train a model fits into this machine; a note if it does not."""
     check_artifact(model, None)
+    gpus = find_gpus() if is_usable() else []
     for way, sections in WAYS.items():
         recipe, models = Recipe.from_sections(ANY | sections), {"policy": model}
-        shares = share_gpu(recipe, models) if is_usable() else None
+        shares = share_gpu(recipe, models, gpus) if is_usable() else None
         found = [
             place.finding()
             for place in (_gpu_places(shares) if shares else _machine(recipe, models))
