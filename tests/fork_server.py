@@ -128,12 +128,23 @@ class Request:
 
     @classmethod
     def receive(cls, client: socket.socket) -> Request:
+        """Read a client's request.
+
+        Raises:
+            ConnectionError: the client was killed before it had sent all of it.
+        """
         header, rights, _, _ = client.recvmsg(8, socket.CMSG_SPACE(12))
+        if not rights:
+            raise ConnectionResetError
         descriptors = array.array("i")
         descriptors.frombytes(rights[0][2])
         body = b""
         while len(body) < int.from_bytes(header, "big"):
-            body += client.recv(1 << 16)
+            if not (part := client.recv(1 << 16)):
+                for descriptor in descriptors:
+                    os.close(descriptor)
+                raise ConnectionResetError
+            body += part
         arguments, folder, environ, group, umask = marshal.loads(body)
         return cls(arguments, folder, environ, group, umask, tuple(descriptors))
 
@@ -173,11 +184,17 @@ class Server:
         """Fork children until pytest has ended; return in each child the request that it is of."""
         while True:
             for key, _ in self._events.select():
+                if self._events.get_map().get(key.fd) != key:
+                    continue  # a client and its child were killed at once, and this is the second
                 if key.fd == 0:
                     self._end()
                 elif key.fileobj is self._listener:
                     client, _ = self._listener.accept()
-                    request = Request.receive(client)
+                    try:
+                        request = Request.receive(client)
+                    except ConnectionError:
+                        client.close()
+                        continue
                     if self._fork(client, request):
                         return request
                 elif key.fd in self._children:
@@ -197,7 +214,8 @@ class Server:
             return True
         for descriptor in request.descriptors:
             os.close(descriptor)
-        client.send(_field(pid))
+        with suppress(ConnectionError):  # the client was killed: its socket is readable
+            client.send(_field(pid))
         ended = os.pidfd_open(pid)
         self._children[ended] = (pid, client)
         self._events.register(ended, selectors.EVENT_READ)

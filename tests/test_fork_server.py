@@ -73,6 +73,47 @@ def test_a_client_that_reads_late_gets_process_and_status_apart(tmp_path: Path) 
         assert int(client.recv(16)) == 0
 
 
+@contextmanager
+def stopped_server() -> Iterator[str]:
+    """Stop the server of this process, which then sees at once what happens meanwhile."""
+    address = str(Path(ltrain_command()).parent / "socket")
+    [server] = [each for each in psutil.Process().children() if address in each.cmdline()]
+    server.suspend()
+    try:
+        yield address
+    finally:
+        server.resume()
+
+
+@pytest.mark.parametrize("sent", ["nothing", "header", "all"])
+def test_the_server_outlives_a_client_that_is_killed(tmp_path: Path, sent: str) -> None:
+    body = marshal.dumps([["--version"], str(tmp_path), dict(os.environ), os.getpgrp(), 0o022])
+    with (
+        stopped_server() as address,
+        socket.socket(socket.AF_UNIX) as client,
+        open(os.devnull, "r+b") as null,
+    ):
+        client.connect(address)
+        if sent != "nothing":
+            socket.send_fds(client, [len(body).to_bytes(8, "big")], [null.fileno()] * 3)
+        if sent == "all":
+            client.sendall(body)
+    both(tmp_path, "--version")
+
+
+@pytest.mark.parametrize("first", ["command", "executable"])
+def test_the_server_outlives_a_command_that_is_killed_with_its_executable(
+    tmp_path: Path, first: str
+) -> None:
+    with started(tmp_path / "store") as (up, command):
+        with stopped_server():
+            for process in (command, up) if first == "command" else (up, command):
+                process.kill()
+                time.sleep(0.1)  # the server sees them in this order
+        assert gone(command)
+    both(tmp_path, "--version")
+
+
 def test_the_environment_and_the_input_are_those_of_the_caller(tmp_path: Path) -> None:
     both(tmp_path, "traces", LTRAIN_STORE="chdb:///missing/store")
     both(tmp_path, "traces", LTRAIN_STORE="nonsense")
