@@ -269,11 +269,20 @@ def read_spans(store_url: str, count: int) -> pl.DataFrame:
     return spans
 
 
-def run(place: Path, *, adapters: int, swaps: int, clients: int) -> Report:
+def run(place: Path, *, adapters: int, swaps: int, clients: int, replicas: int) -> Report:
     """Publish while clients stream, and check every call."""
     policies, report = Policies(place / "home"), Report(adapters, swaps)
     write_versions(policies, place, adapters, swaps)
-    options = ("--publish", "adapter", "--lora-rank", str(RANK), "--dtype", "float32")
+    options: tuple[str, ...] = (
+        "--publish",
+        "adapter",
+        "--lora-rank",
+        str(RANK),
+        "--dtype",
+        "float32",
+    )
+    if replicas > 1:
+        options += ("--", "--data-parallel-size", str(replicas))
     with gateway(place, "--policy", POLICY, *options) as stack:
         streaming = Clients(stack.gateway, place / "home", clients)
         try:
@@ -293,6 +302,7 @@ def main() -> None:
     parser.add_argument("--adapters", type=int, default=20)
     parser.add_argument("--swaps", type=int, default=5)
     parser.add_argument("--clients", type=int, default=16)
+    parser.add_argument("--replicas", type=int, default=1)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="ltrain-publications-") as folder:
         report = run(Path(folder), **vars(options))

@@ -96,7 +96,11 @@ def serve(
         ),
     ] = None,
     gpus: Annotated[
-        str, typer.Option(help="GPUs of vLLM, as in CUDA_VISIBLE_DEVICES, which is the default.")
+        str,
+        typer.Option(
+            help="GPUs of vLLM, as in CUDA_VISIBLE_DEVICES, each with a replica of the weights; "
+            "default: one GPU."
+        ),
     ] = "",
     kv_cache_gib: Annotated[
         int, typer.Option(min=1, help="GiB of memory for the KV cache on a CPU.")

@@ -62,6 +62,8 @@ class Stage:
         """Other policies that the server has; set before `running`."""
         self.replicas: tuple[str, ...] = ()
         """The servers behind `upstream`, which is a router; set before `running`."""
+        self.data_parallel = 1
+        """Replicas of the vLLM that is the policy server; set before `running`."""
         self._upstream = upstream
         self._started = threading.Event()
         self._watching: list[Future[None]] = []
@@ -206,6 +208,7 @@ class Stage:
             upstream,
             read_weights(self.policies, "policy", version),
             max_adapters=self.max_adapters,
+            replicas=self.data_parallel,
             on_lost=self._on_lost,
             log=self.log_lines.append,
         )
@@ -231,6 +234,7 @@ def before_vllm(folder: Path, model: Path, *arguments: str) -> Iterator[tuple[St
             stage = Stage(recorder.url, folder / "home")
             stage.http.timeout = 300  # a busy machine samples a few tokens a second
             stage.policies.register("policy", model)
+            stage.data_parallel = options.replicas
             with stage.running():
                 yield stage, recorder
 

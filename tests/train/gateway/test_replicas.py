@@ -1,10 +1,12 @@
-"""Several policy servers behind a router: a publication reaches each, and each call is checked."""
+"""Several policy servers behind a router, of which each call is checked, and those of one vLLM."""
 
 import json
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import cycle
 from pathlib import Path
@@ -153,3 +155,44 @@ def test_lost_weights_are_loaded_again_while_calls_wait(
     lost = "the policy server lost weights or adapters; they are loaded again"
     assert lost in stage.log_lines
     assert json.loads(stage.http.get("/health").text)["status"] == "ready"
+
+
+@pytest.fixture
+def parallel(vllm: FakeVllm, tmp_path: Path, load: Any, write_model: Any) -> Iterator[Any]:
+    """A gateway of a vLLM with three replicas."""
+    stage = load("stage").Stage(vllm.url, tmp_path / "home")
+    stage.policies.register("policy", write_model(tmp_path / "model"))
+    stage.data_parallel = 3
+    with stage.running():
+        yield stage
+
+
+def ranks(vllm: FakeVllm) -> list[str | None]:
+    """Return the replica that each call named."""
+    return [headers.get("x-data-parallel-rank") for headers in vllm.headers]
+
+
+def test_an_attempt_stays_with_a_replica_and_others_go_to_the_least_busy(
+    parallel: Any, vllm: FakeVllm
+) -> None:
+    attempts = [replace(parallel.identity, rollout=f"r{number}") for number in range(6)]
+    with ThreadPoolExecutor(len(attempts)) as pool:
+        held = pool.map(lambda each: parallel.ask("slow w1", identity=each), attempts)
+        assert [answer.status_code for answer in held] == [200] * len(attempts)
+    assert sorted(filter(None, ranks(vllm))) == ["0", "0", "1", "1", "2", "2"]
+    for attempt in attempts:
+        vllm.headers.clear()
+        for _ in range(3):
+            parallel.ask("w1", identity=attempt)
+        assert len(set(ranks(vllm))) == 1
+
+
+def test_an_attempt_leaves_a_replica_that_is_much_busier(parallel: Any, vllm: FakeVllm) -> None:
+    with ThreadPoolExecutor(9) as pool:
+        assert all(pool.map(lambda _: parallel.ask("slow w1").status_code == 200, range(9)))
+    assert {rank: ranks(vllm).count(rank) for rank in set(ranks(vllm))} == {"0": 5, "1": 4}
+
+
+def test_a_vllm_without_replicas_gets_no_header(stage: Any, replicas: list[FakeVllm]) -> None:
+    contents(stage)
+    assert {rank for replica in replicas for rank in ranks(replica)} == {None}

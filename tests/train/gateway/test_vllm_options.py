@@ -2,7 +2,7 @@
 
 import pytest
 
-from ltrain_train.gateway.serving.vllm import VllmOptions
+from ltrain_train.gateway.serving.vllm import VllmOptions, find_option
 from ltrain_train.gpu import is_usable
 
 CPU = ["--block-size", "32", "--enforce-eager"]
@@ -29,6 +29,34 @@ def test_a_chosen_batch_is_that_of_every_device(gpu: bool) -> None:
 def test_further_arguments_come_last(gpu: bool) -> None:
     chosen = ("--enforce-eager", "--block-size", "64")
     assert VllmOptions(gpu=gpu, extra=chosen).arguments()[-3:] == list(chosen)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "extra", "replicas"),
+    [
+        ("", (), 1),
+        ("3", (), 1),
+        ("2,3", (), 2),
+        ("2,3", ("--tensor-parallel-size", "2"), 1),
+        ("0,1,2,3", ("-tp=2",), 2),
+        ("0,1,2,3", ("--tensor_parallel_size=8",), 1),
+        ("0,1,2,3", ("--data-parallel-size", "3"), 3),
+        ("", ("-dp", "2"), 2),
+    ],
+)
+def test_the_gpus_of_vllm_hold_replicas(gpus: str, extra: tuple[str, ...], replicas: int) -> None:
+    options = VllmOptions(gpus=gpus, extra=extra)
+    wanted = ["--data-parallel-size", str(replicas), "--api-server-count", "1", *extra]
+    assert options.replicas == replicas
+    assert (options.arguments()[-len(wanted) :] == wanted) is (replicas > 1)
+
+
+def test_an_option_is_written_in_two_ways() -> None:
+    assert (
+        find_option(["--a=0.5"], "--a") == find_option(["--a", "0.1", "--a", "0.5"], "--a") == 0.5
+    )
+    assert find_option(["--ab", "1"], "--a") is None
+    assert find_option(["--a_b", "1"], "--a-b", "-c") == find_option(["-c=1"], "--a-b", "-c") == 1
 
 
 def test_no_media_is_fetched_unless_its_domain_is_named() -> None:

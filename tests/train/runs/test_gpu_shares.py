@@ -19,7 +19,6 @@ from ltrain_train.runs.gpu_shares import (
     OVERHEAD,
     GpuShares,
     divide,
-    find_option,
     share_gpu,
 )
 from ltrain_train.runs.plan import Plan, make_plan
@@ -136,13 +135,6 @@ def test_what_fits_never_exceeds_the_gpu(total: int, vllm: int, learner: int, to
         assert got.vllm >= got.vllm_needs
 
 
-def test_an_option_is_written_in_two_ways() -> None:
-    assert (
-        find_option(["--a=0.5"], "--a") == find_option(["--a", "0.1", "--a", "0.5"], "--a") == 0.5
-    )
-    assert find_option(["--ab", "1"], "--a") is None
-
-
 def test_vllm_alone_on_its_gpu_leaves_the_whole_of_the_first_one() -> None:
     apart = shares(gpus=("1",))
     assert (apart.options, apart.tokens, fits(apart)) == ((), MOST_TOKENS, True)
@@ -239,6 +231,28 @@ def test_a_recipe_and_the_environment_choose_gpus(
     assert "--gpu-memory-utilization" in shared.serve_arguments
     own = plan_of(tmp_path, '[serve]\ngpus = ["0"]\n')
     assert own.shares is not None and own.shares.gpus == ("0",)
+
+
+@pytest.mark.parametrize(
+    ("options", "placed"),
+    [
+        ("", "1,2,3,4,5"),
+        ('"--tensor-parallel-size", "2"', "1,2,3,4"),
+        ('"--data-parallel-size", "3"', "1,2,3"),
+        ('"-dp=2", "-tp=2"', "1,2,3,4"),
+        ('"--data_parallel_size=6"', ""),
+        ('"--tensor-parallel-size", "6"', ""),
+    ],
+)
+def test_vllm_gets_as_many_replicas_as_the_other_gpus_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: str, placed: str
+) -> None:
+    use_gpus(tmp_path, monkeypatch, 6)
+    write_model(tmp_path / "model", "smollm2-135m")
+    plan = plan_of(tmp_path, f"[serve]\nvllm = [{options}]\n")
+    assert plan.shares is not None and ",".join(plan.shares.gpus) == placed
+    assert ("--gpus" in plan.serve_arguments) is bool(placed)
+    assert (f"vLLM has GPUs {placed}; " in plan.shares.describe()) is bool(placed)
 
 
 @pytest.mark.parametrize(

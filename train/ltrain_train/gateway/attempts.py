@@ -50,6 +50,8 @@ class AttemptCalls:
     """Whether its calls are refused when their version is gone; else they go on with another."""
     versions: dict[str, int] = field(default_factory=dict)
     """The version of each policy that answered the first call of it."""
+    replicas: dict[str, int] = field(default_factory=dict)
+    """The replica that answered the last call of each policy, if its server has several."""
     context: Context | None = None
     """Trace context of the first call, which the attempt's own span continues."""
     requests: RequestShare = field(default_factory=RequestShare)

@@ -121,6 +121,7 @@ class PolicyExchange(Exchange):
         try:
             self.span.set_policy(self._publication.policy, chosen.version)
             self._is_adapter = chosen.adapter is not None
+            self.upstream = chosen.replica or self._server
             if chosen.model != self._model:
                 self._model = chosen.model
                 self._body = orjson.dumps({**self.request.body, "model": chosen.model})

@@ -207,6 +207,7 @@ class GatewayServer:
                 upstream,
                 planned.weights,
                 max_adapters=planned.max_adapters,
+                replicas=self._options.vllm.replicas if vllm else 1,
                 on_lost=vllm.kill if vllm else _leave_running,
                 log=self._log,
             )

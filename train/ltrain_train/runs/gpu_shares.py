@@ -4,12 +4,12 @@ vLLM gets 40 % of the GPU, or less if the learner can then compute more tokens a
 weights and some contexts of KV cache. The rest is the learner's. What the recipe sets comes first.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import floor
 from pathlib import Path
 
+from ltrain_train.gateway import REPLICAS, SHARDS, find_option
 from ltrain_train.gpu import Gpu, NvidiaSmiFailed, list_gpus, visible_gpus
 from ltrain_train.policy import (
     VLLM_DTYPES,
@@ -81,7 +81,8 @@ class GpuShares:
             f"and {_gib(self.tokens * self.token)} the {self.tokens:,} tokens of a micro-batch"
         )
         if self.gpus:
-            return f"GPU memory: vLLM has GPU {' and '.join(self.gpus)}; {learner}."
+            named = "GPU " if len(self.gpus) == 1 else "GPUs "
+            return f"GPU memory: vLLM has {named}{','.join(self.gpus)}; {learner}."
         if not self.vllm:
             return f"GPU memory: {learner}."
         return f"GPU memory: vLLM {_gib(self.vllm)} ({self.options[-1]}); {learner}."
@@ -182,12 +183,6 @@ def trained_size(recipe: Recipe, models: Mapping[str, Path]) -> int:
     return sum(learners.values())
 
 
-def find_option(arguments: Sequence[str], name: str) -> float | None:
-    """Return the last value of an option, written as one argument or as two; None without it."""
-    values = re.findall(rf"(?:^| ){name}[ =]([\d.]+)(?= |$)", " ".join(arguments))
-    return float(values[-1]) if values else None
-
-
 def _vllm_needs(recipe: Recipe, models: Mapping[str, Path]) -> int:
     """Return the least bytes of the GPU that the policy servers need; 0 without one."""
     weights = served_size(recipe, models)
@@ -203,17 +198,19 @@ def _vllm_needs(recipe: Recipe, models: Mapping[str, Path]) -> int:
 def _own_gpus(recipe: Recipe, visible: Sequence[str]) -> tuple[str, ...]:
     """Return the GPUs that vLLM does not share with the learner, whose ranks have the first ones.
 
-    A recipe may name them; else vLLM gets as many as it has shards, if so many are left.
+    A recipe may name them, or the number of replicas; else vLLM gets as many replicas as fit.
     """
     ranks = recipe.train.ranks
     if recipe.serve.gpus:
         return () if set(recipe.serve.gpus) & set(visible[:ranks]) else recipe.serve.gpus
     left, shards = visible[ranks:], _shards(recipe)
-    return tuple(left[:shards]) if len(left) >= shards else ()
+    replicas = int(find_option(recipe.serve.vllm, *REPLICAS) or len(left) // shards)
+    wanted = replicas * shards
+    return tuple(left[:wanted]) if len(left) >= wanted else ()
 
 
 def _shards(recipe: Recipe) -> int:
-    return max(1, int(find_option(recipe.serve.vllm, "--tensor-parallel-size") or 1))
+    return int(find_option(recipe.serve.vllm, *SHARDS) or 1)
 
 
 def _gib(size: int) -> str:

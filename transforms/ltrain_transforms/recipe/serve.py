@@ -41,8 +41,8 @@ class Serve(Section):
     max_num_seqs: int | None = Field(default=None, ge=1)
     """Maximum calls in one batch; unset: 64 on a CPU, and vLLM's own number on a GPU."""
     gpus: tuple[str, ...] = ()
-    """GPUs of vLLM, as in CUDA_VISIBLE_DEVICES; unset: those after the learner's, if there are
-    enough, else vLLM shares the first one with the learner."""
+    """GPUs of vLLM, as in CUDA_VISIBLE_DEVICES, each with a replica of the weights; unset: those
+    after the learner's, if there are enough, else vLLM shares the first one with the learner."""
     tool_parser: str | None = None
     """vLLM's parser of the model's tool calls, such as `hermes`; unset: calls with tools are
     answered with text."""

@@ -12,6 +12,7 @@ from typing import Protocol
 from ltrain_train.gateway.serving.adapters import Adapters, Key
 from ltrain_train.gateway.serving.applied_constraints import AppliedConstraints
 from ltrain_train.gateway.serving.gate import Gate
+from ltrain_train.gateway.serving.replicas import Replicas
 from ltrain_train.gateway.serving.upstream import Upstream, UpstreamAway, UpstreamFailed
 from ltrain_train.policy import Policies
 
@@ -49,6 +50,7 @@ class PolicyServer:
         weights: Weights,
         *,
         max_adapters: int = 0,
+        replicas: int = 1,
         on_lost: Callable[[], None],
         log: Callable[[str], None],
     ) -> None:
@@ -60,6 +62,7 @@ class PolicyServer:
         self.gate = Gate()
         self.constraints = AppliedConstraints(upstream)
         self.adapters = Adapters(upstream, policies, max_adapters)
+        self.replicas = Replicas(upstream, replicas)
         self.log = log
         self.publications: list[PublishedPolicy] = []
         """The policies that it serves."""

@@ -12,7 +12,7 @@ import asyncio
 import os
 import time
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ from ltrain_train.gateway.errors import Refused
 from ltrain_train.gateway.serving.adapters import HeldAdapter, Key
 from ltrain_train.gateway.serving.gate import Gate
 from ltrain_train.gateway.serving.policy_server import PolicyServer, Weights, read_weights
+from ltrain_train.gateway.serving.replicas import Replica
 from ltrain_train.gateway.serving.upstream import Upstream
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ class ServedVersion:
     model: str
     """The model of the server that has it."""
     adapter: HeldAdapter | None = None
+    replica: Replica | None = None
+    """The replica of the server that answers; None if there is only one."""
 
 
 class Publication:
@@ -87,10 +90,11 @@ class Publication:
             raise
         if chosen.adapter is not None:
             chosen.adapter.calls += 1
-        return chosen
+        return replace(chosen, replica=self.server.replicas.enter(attempt.replicas, self.policy))
 
     def leave(self, chosen: ServedVersion) -> None:
         """Count the call as ended."""
+        self.server.replicas.leave(chosen.replica)
         if chosen.adapter is not None:
             chosen.adapter.calls -= 1
         self.gate.leave()

@@ -5,7 +5,7 @@ router there are several replicas: it answers calls, and each replica gets every
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from io import BytesIO
 from pathlib import Path
@@ -105,11 +105,13 @@ class Upstream:
         await self._session.close()
 
     def post(
-        self, operation: Operation, body: bytes
+        self, operation: Operation, body: bytes, headers: Mapping[str, str] = JSON
     ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
         """Post a call; leaving the context before its end aborts the generation."""
         url = f"{self.url}{PATHS[operation]}"
-        return self._session.post(url, data=request_data(body), headers=JSON, allow_redirects=False)
+        headers = headers if headers is JSON else {**JSON, **headers}
+        data = request_data(body)
+        return self._session.post(url, data=data, headers=headers, allow_redirects=False)
 
     async def is_healthy(self) -> bool:
         """Return whether the server reports a healthy engine."""

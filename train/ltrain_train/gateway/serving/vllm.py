@@ -55,6 +55,10 @@ FEW_CORES = 2
 """Cores of which vLLM would compute on one only."""
 PROCESSES = "VLLM_ENABLE_V1_MULTIPROCESSING"
 """The variable that gives vLLM's worker a process of its own."""
+SHARDS = ("--tensor-parallel-size", "-tp")
+"""Names of vLLM's option on how many GPUs hold one copy of the weights."""
+REPLICAS = ("--data-parallel-size", "-dp")
+"""Names of that on how many copies there are."""
 MAX_SOCKET_NAME = 36
 """Maximum bytes of a socket's name in that folder: vLLM names its own sockets by UUIDs."""
 
@@ -91,6 +95,13 @@ class VllmOptions:
         """The file or text that takes the place of the model's own chat template."""
         return chat_template_option(self.extra)
 
+    @property
+    def replicas(self) -> int:
+        """Copies of the weights that answer calls; by default as many as the `gpus` hold."""
+        shards = int(find_option(self.extra, *SHARDS) or 1)
+        fitting = len(self.gpus.split(",")) // shards
+        return max(1, int(find_option(self.extra, *REPLICAS) or fitting))
+
     def arguments(self) -> list[str]:
         """Return the arguments of `vllm serve`."""
         return [
@@ -104,6 +115,7 @@ class VllmOptions:
             "--enable-scale-out",  # the route that returns the grammar of a request
             "--disable-uvicorn-access-log",
             *self._adapter_arguments(),
+            *self._replica_arguments(),
             *self.extra,
         ]
 
@@ -112,6 +124,11 @@ class VllmOptions:
         calls = self.max_num_seqs or (None if self.gpu else CPU_MAX_NUM_SEQS)
         limit = ("--max-num-seqs", str(calls)) if calls else ()
         return [*limit, *(() if self.gpu else CPU_ARGUMENTS)]
+
+    def _replica_arguments(self) -> list[str]:
+        """Return the arguments for replicas, behind one server: each server has own adapters."""
+        count = self.replicas
+        return [REPLICAS[0], str(count), "--api-server-count", "1"] if count > 1 else []
 
     def _adapter_arguments(self) -> list[str]:
         """Return the arguments for adapters: all that are held fit into one batch."""
@@ -184,7 +201,7 @@ class Vllm:
     def _environment(self) -> dict[str, str | None]:
         return {
             **OFFLINE_ENVIRONMENT,
-            **_engine_environment(len(os.sched_getaffinity(0))),
+            **_engine_environment(len(os.sched_getaffinity(0)), self._options.replicas),
             **({"CUDA_VISIBLE_DEVICES": self._options.gpus} if self._options.gpus else {}),
             "VLLM_CPU_KVCACHE_SPACE": str(self._options.kv_cache_gib),
             "VLLM_SERVER_DEV_MODE": "1",  # the routes that replace weights
@@ -199,14 +216,23 @@ class Vllm:
         }
 
 
-def _engine_environment(cores: int) -> dict[str, str]:
+def _engine_environment(cores: int, replicas: int) -> dict[str, str]:
     """Return variables that run vLLM's worker in the process of its engine, on few cores.
 
     vLLM binds the threads of a worker process to all cores but one. With one thread that process is
     no faster; its start imports vLLM once more, and its core may be that of another worker. The
-    user's own variable comes first.
+    user's own variable comes first. Each replica needs a process.
     """
-    return {PROCESSES: os.environ.get(PROCESSES, "0")} if cores <= FEW_CORES else {}
+    if cores > FEW_CORES or replicas > 1:
+        return {}
+    return {PROCESSES: os.environ.get(PROCESSES, "0")}
+
+
+def find_option(arguments: Sequence[str], *names: str) -> float | None:
+    """Return the last value of an option, written as one argument or as two; None without it."""
+    text = " ".join(arguments).replace("_", "-")  # vLLM takes both
+    values = re.findall(rf"(?:^| )(?:{'|'.join(names)})[ =]([\d.]+)(?= |$)", text)
+    return float(values[-1]) if values else None
 
 
 def _first_error(log: Path, start: int) -> str | None:
