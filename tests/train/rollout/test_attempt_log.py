@@ -1,5 +1,6 @@
 """Attempt numbers survive a kill of the runner."""
 
+import resource
 from dataclasses import replace
 from pathlib import Path
 
@@ -52,6 +53,17 @@ def test_an_attempt_that_was_cut_off_takes_the_place_of_one_that_ended(tmp_path:
     for each in (log, AttemptLog(tmp_path)):
         assert [*each.finished] == ["y"]
         assert [end.rollout for end in each.ended(["x", "y"])] == ["y"]
+
+
+def test_an_end_is_logged_by_a_process_that_cannot_open_files(tmp_path: Path) -> None:
+    log = AttemptLog(tmp_path)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        log.end(result("x", log.begin("x")))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert [*AttemptLog(tmp_path).finished] == ["x"]
 
 
 def test_a_truncated_last_line_is_ignored(tmp_path: Path) -> None:

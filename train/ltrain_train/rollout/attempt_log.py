@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import threading
+import weakref
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -31,16 +32,18 @@ class AttemptLog:
     def __init__(self, folder: Path) -> None:
         make_private(folder)
         self._path = folder / "attempts.jsonl"
+        # kept open: an end whose span is on disk must not be lost for want of a file descriptor
+        self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        weakref.finalize(self, os.close, self._file)
         self._lock = threading.Lock()
         self._last_attempt: dict[str, int] = {}
         self._ended: dict[str, EndedRollout] = {}
         self._first = 1
         """The lowest number of a new attempt."""
-        self._path.touch()
         content = self._path.read_bytes()
         complete, _, cut = content.rpartition(b"\n")
         if cut:  # a kill truncated the last line
-            os.truncate(self._path, len(content) - len(cut))
+            os.truncate(self._file, len(content) - len(cut))
         lines = complete.split(b"\n") if complete else []
         for number, line in enumerate(lines, 1):
             if not self._read_line(line):
@@ -90,9 +93,10 @@ class AttemptLog:
         return True
 
     def _write(self, text: str) -> None:
-        line = text.encode()
-        with self._path.open("ab") as file:
-            file.write(line + SEPARATOR + b"%d\n" % crc32(line))
+        content = text.encode()
+        line = memoryview(content + SEPARATOR + b"%d\n" % crc32(content))
+        while line:
+            line = line[os.write(self._file, line) :]
 
 
 def read_entry(line: bytes) -> dict[str, Any] | None:
