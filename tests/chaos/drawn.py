@@ -74,8 +74,6 @@ def draw(seed: int, count: int, kinds: Sequence[str] = KINDS) -> list[Fault]:
         own = {"clock": ["wall"], "damage": FILES, "full": ["home"], "read-only": ["home"]}
         own |= {each: [*PROCESSES] for each in ("stop", "slow")}
         target = source.choice(own.get(kind, SERVICES))
-        if kind == "kill" and sum(each.kind == kind and each.target == target for each in faults):
-            kind = "stop"  # a service that ends three times in ten minutes is not started again
         size = source.choice(STEPS if kind == "clock" else SHORT)
         faults.append(Fault(kind, target, source.choice(PHASES), size))
     return faults

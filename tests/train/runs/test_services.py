@@ -1,7 +1,8 @@
-"""Services of a run are started again until they have died too often."""
+"""Services of a run are started again when they die."""
 
 import logging
 import os
+import re
 import signal
 import socket
 import sys
@@ -14,10 +15,7 @@ from pathlib import Path
 import pytest
 
 from ltrain_train.errors import NotReachable
-from ltrain_train.gateway import GatewayClient, GatewayGivenUp
-from ltrain_train.processes import MAX_DEATHS, free_port
 from ltrain_train.runs import services
-from ltrain_train.runs.retry import retry_load
 from ltrain_train.runs.services import RequiredService, Services
 
 WAIT = 60.0
@@ -27,13 +25,19 @@ WAIT = 60.0
 def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Services]:
     """Return a run's services; one of them sleeps until it is killed."""
     monkeypatch.setattr(services, "POLL", 0.05)
+    monkeypatch.setattr(services, "PAUSES", (0, 0.2, 0.3))
     made = Services(tmp_path, policies=["p"], serve=("--dtype", "float32"))
     idle = ("rollout", "--help")  # any command; the child only has to exist
-    made._required = [RequiredService("gateway", "http://127.0.0.1:9/health", b"", idle, 60)]
     monkeypatch.setattr(sys, "executable", str(_sleeper(tmp_path)))
-    made._start(made._required[0])
-    with made:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answering) as health, made:
+        threading.Thread(target=health.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{health.server_port}/ping"
+        made._required = [RequiredService("gateway", url, b"Ok", idle, 60)]
+        made._start(made._required[0])
+        health.state = {}  # type: ignore[attr-defined]
+        assert made.ready()
         yield made
+        health.shutdown()
 
 
 def _sleeper(folder: Path) -> Path:
@@ -45,49 +49,56 @@ def _sleeper(folder: Path) -> Path:
     return program
 
 
-def test_a_killed_service_is_started_again_and_its_death_is_logged(
-    running: Services, caplog: pytest.LogCaptureFixture
-) -> None:
-    watch = threading.Thread(target=running._restart_dead, daemon=True)
-    first = running._started["gateway"].child
-    with caplog.at_level(logging.WARNING):
-        watch.start()
-        os.killpg(first.pid, signal.SIGKILL)
-        _until(lambda: running._started["gateway"].child is not first)
-    assert caplog.messages == [
-        "ltrain: the gateway ended by signal SIGKILL; starting it again",
-    ]
-    assert running._started["gateway"].child.alive
-    running._stop_watching()
-    watch.join(WAIT)
-    assert not watch.is_alive()
+def _kill(running: Services) -> None:
+    """Kill the service, and wait until it runs again."""
+    child = running._started["gateway"]
+    os.killpg(child.pid, signal.SIGKILL)
+    _until(lambda: running._started["gateway"] is not child)
+    assert running._started["gateway"].alive
 
 
-def test_a_service_that_keeps_dying_is_not_started_again(
-    running: Services, caplog: pytest.LogCaptureFixture
-) -> None:
-    watch = threading.Thread(target=running._restart_dead, daemon=True)
-    watch.start()
-    with caplog.at_level(logging.WARNING):
-        for _ in range(MAX_DEATHS):
-            child = running._started["gateway"].child
-            os.killpg(child.pid, signal.SIGKILL)
-            _until(
-                lambda child=child: (
-                    running._started["gateway"].child is not child or not watch.is_alive()
-                )
-            )
-        watch.join(WAIT)
-    assert not watch.is_alive()
-    assert "3 times within 600 s; it is not started again" in caplog.messages[-1]
-    client = GatewayClient(
-        f"http://127.0.0.1:{free_port()}", "s" * 32, given_up=running.gateway_given_up
+def _restarts(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return when each restart was, by the messages."""
+    pattern = (
+        r"ltrain: the gateway ended by signal SIGKILL; it is started again (.+)\. "
+        r"Its log is .+/logs/gateway\.log"
     )
-    gave_up = r"The gateway ended by signal SIGKILL, 3 times .*Its log is .*gateway\.log\."
-    with pytest.raises(GatewayGivenUp, match=gave_up):
-        client.is_ready()
-    with pytest.raises(GatewayGivenUp, match=gave_up):
-        retry_load(lambda: client.load("p", 1), timeout=WAIT)
+    found = [re.fullmatch(pattern, each) for each in caplog.messages]
+    return [each[1] if each else "" for each in found]
+
+
+def test_a_service_is_started_again_however_often_it_dies(
+    running: Services, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(5):
+        _kill(running)
+    assert _restarts(caplog) == ["now", "in 0.2 s", "in 0.3 s", "in 0.3 s", "in 0.3 s"]
+
+
+def test_a_death_after_ten_minutes_is_the_first_again(
+    running: Services, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(services, "STEADY", 0.0)
+    for _ in range(3):
+        _kill(running)
+    assert _restarts(caplog) == ["now", "now", "now"]
+
+
+def test_a_service_that_the_system_refuses_to_start_is_tried_again(
+    running: Services, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    logs = running.home / "logs"
+    logs.rename(running.home / "away")
+    logs.touch()  # no file can be opened below it
+    threading.Timer(0.4, _restore, [logs]).start()
+    _kill(running)
+    refused = f"ltrain: the gateway cannot be started: [Errno 17] File exists: '{logs}'"
+    assert refused in caplog.messages
+
+
+def _restore(logs: Path) -> None:
+    logs.unlink()
+    logs.with_name("away").rename(logs)
 
 
 def test_a_service_that_does_not_answer_yet_is_awaited_and_not_started_twice(

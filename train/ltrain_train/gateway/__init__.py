@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from ltrain_train.gateway.client import OUTAGE_TIMEOUT, CallCounts, GatewayClient
     from ltrain_train.gateway.connection import (
         GatewayConnection,
-        GatewayGivenUp,
         GatewayRefused,
         GatewayUnreachable,
         PolicyServerAway,

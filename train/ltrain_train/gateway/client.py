@@ -1,7 +1,6 @@
 """The HTTP client of the gateway for the runner and the loop."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -56,16 +55,15 @@ class Health(BaseModel):
 class GatewayClient:
     """Sends requests to one gateway; safe to use from several threads."""
 
-    def __init__(self, url: str, secret: str, *, given_up: Callable[[], str] = lambda: "") -> None:
+    def __init__(self, url: str, secret: str) -> None:
         """Connect to the gateway at `url` when the first request is sent.
 
         Args:
             url: base URL.
             secret: the secret that gateway and runner share.
-            given_up: returns why no gateway will answer again; '' while one may.
         """
         self._secret = secret
-        self._connection = GatewayConnection(url, given_up)
+        self._connection = GatewayConnection(url)
         self.url = self._connection.url
 
     def close(self) -> None:
@@ -108,15 +106,8 @@ class GatewayClient:
         return self._health().max_model_len
 
     def is_ready(self) -> bool:
-        """Return whether the gateway answers calls at once: the policy server has its weights.
-
-        Raises:
-            GatewayGivenUp: when no gateway answers, and none will.
-        """
-        health = self._health()
-        if not health.status:
-            self._connection.check_given_up()
-        return health.status == "ready"
+        """Return whether the gateway answers calls at once: the policy server has its weights."""
+        return self._health().status == "ready"
 
     def _health(self, timeout: float = HEALTH_TIMEOUT) -> Health:
         try:

@@ -3,7 +3,6 @@
 import json
 import os
 import ssl
-from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
@@ -22,10 +21,6 @@ class GatewayUnreachable(LtrainError, ConnectionError):
     """No gateway answers at its address."""
 
 
-class GatewayGivenUp(GatewayUnreachable):
-    """No gateway answers, and none will: the run that started it has given it up."""
-
-
 class GatewayRefused(LtrainError, RuntimeError):
     """The gateway refused a request; the message is the gateway's."""
 
@@ -37,9 +32,8 @@ class PolicyServerAway(GatewayRefused):
 class GatewayConnection:
     """Sends JSON requests to one gateway; safe to use from several threads."""
 
-    def __init__(self, url: str, given_up: Callable[[], str] = lambda: "") -> None:
+    def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
-        self._given_up = given_up
         self.http = httpx.Client(
             base_url=self.url,
             timeout=30.0,
@@ -75,7 +69,6 @@ class GatewayConnection:
                 method, path, content=content, headers=headers, timeout=timeout
             )
         except httpx.HTTPError as error:
-            self.check_given_up()
             raise GatewayUnreachable(self.describe_absence(str(error))) from error
         if response.status_code == HTTPStatus.SERVICE_UNAVAILABLE:
             raise PolicyServerAway(_error_message(response))
@@ -100,11 +93,6 @@ class GatewayConnection:
             f"No gateway answers at {self.url}: {fault}. Start it with `ltrain serve MODEL`, or "
             "set LTRAIN_GATEWAY or the command's option to its address."
         )
-
-    def check_given_up(self) -> None:
-        """Raise `GatewayGivenUp` if no gateway will answer again."""
-        if reason := self._given_up():
-            raise GatewayGivenUp(reason)
 
 
 def _trusted_certificates() -> ssl.SSLContext:

@@ -6,7 +6,6 @@ from ltrain_instrument.face import open_face
 
 if TYPE_CHECKING:
     from ltrain_train.processes.children import (
-        DEATH_WINDOW,
         MAX_DEATHS,
         Child,
         ChildDied,

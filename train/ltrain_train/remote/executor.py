@@ -35,16 +35,13 @@ OVERDUE_GRACE = 60.0
 class RemoteExecutor:
     """Offers attempts to the workers of one gateway; thread-safe."""
 
-    def __init__(
-        self, url: str, secret: str, *, on_end: OnEnd, given_up: Callable[[], str] = lambda: ""
-    ) -> None:
+    def __init__(self, url: str, secret: str, *, on_end: OnEnd) -> None:
         """Begin to ask the gateway for results.
 
         Args:
             on_end: called once with the result of each attempt.
-            given_up: returns why no gateway will answer again; '' while one may.
         """
-        self._client = LeaseClient(url, lambda: sign_admin(secret), given_up)
+        self._client = LeaseClient(url, lambda: sign_admin(secret))
         self._on_end, self._id = on_end, uuid.uuid4().hex
         self._changed = threading.Condition()
         self._room = 0

@@ -29,14 +29,9 @@ _logger = logging.getLogger("ltrain.rollouts")
 class LeaseClient:
     """Sends messages to one lease queue, until it is closed; safe to use from several threads."""
 
-    def __init__(
-        self, url: str, key: Callable[[], str], given_up: Callable[[], str] = lambda: ""
-    ) -> None:
-        """Prepare the client.
-
-        `given_up` returns why no gateway will answer again; '' while one may.
-        """
-        self._connection = GatewayConnection(url, given_up)
+    def __init__(self, url: str, key: Callable[[], str]) -> None:
+        """Prepare the client."""
+        self._connection = GatewayConnection(url)
         self.url = self._connection.url
         self._key = key
         self._closed = threading.Event()
@@ -64,7 +59,6 @@ class LeaseClient:
             try:
                 found = self.send(path, message, answer)
             except (GatewayUnreachable, PolicyServerAway) as error:
-                self._connection.check_given_up()
                 if not self._away:
                     _logger.warning("ltrain: %s It is tried again every second.", error)
                 self._away = True

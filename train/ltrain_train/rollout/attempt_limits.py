@@ -83,7 +83,8 @@ class GatewayWatch:
         elif now > self._away_since + OUTAGE_TIMEOUT:
             raise GatewayUnreachable(
                 f"The gateway at {self._client.url} has not been ready for {OUTAGE_TIMEOUT:g} s. "
-                "Start it with `ltrain serve MODEL`, or set LTRAIN_GATEWAY to its address."
+                "Start it with `ltrain serve MODEL`, or set LTRAIN_GATEWAY to its address; the "
+                "same command continues."
             )
         return self._ready
 

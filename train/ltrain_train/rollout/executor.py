@@ -1,6 +1,6 @@
 """The executor of an agent's attempts: worker processes, commands, or the gateway's workers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,8 +25,6 @@ class RunnerEnvironment:
     """Secret that signs the keys of gateway and store."""
     policy: str
     """The policy that answers the calls."""
-    gateway_given_up: Callable[[], str] = lambda: ""
-    """Returns why no gateway will answer again; '' while one may."""
     keep_open: Sequence[int] = ()
     """Descriptors of the run's lock, open until all processes have ended."""
 
@@ -45,10 +43,7 @@ def open_executor(
         environ: variables of these processes.
     """
     if program.agent is None:
-        given_up = environment.gateway_given_up
-        return RemoteExecutor(
-            environment.gateway, environment.secret, on_end=on_end, given_up=given_up
-        )
+        return RemoteExecutor(environment.gateway, environment.secret, on_end=on_end)
     processes = AgentProcesses(
         agent=program.agent, folder=program.folder, environ=environ,
         logs=rollout_logs(environment.home), workers=program.workers,

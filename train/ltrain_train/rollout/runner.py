@@ -100,9 +100,7 @@ class Runner(ExitStack):
         with ExitStack() as stack:
             stack.enter_context(self._scorer)
             environment, program = self._environment, self._program
-            client = GatewayClient(
-                environment.gateway, environment.secret, given_up=environment.gateway_given_up
-            )
+            client = GatewayClient(environment.gateway, environment.secret)
             self._client = stack.enter_context(closing(client))
             # the log must not end an attempt whose closing span is lost
             self._provider = open_service_provider("ltrain-runner", environment.home, strict=True)

@@ -64,14 +64,13 @@ class RunEnvironment(ExitStack):
             gateway=services.gateway_url,
             secret=home_secret(services.home),
             policy=services.policies[0],
-            gateway_given_up=services.gateway_given_up,
             keep_open=services.keep_open,
         )
         self.runner = services.open_runner(
             lambda: self.enter_context(Runner(self.program, place, self._log)),
             lambda: has_agent and may_open(),
         )
-        client = GatewayClient(place.gateway, place.secret, given_up=place.gateway_given_up)
+        client = GatewayClient(place.gateway, place.secret)
         self.gateway = self.enter_context(closing(client))
         self.store = self.enter_context(Store.open(services.store_url))
 

@@ -13,7 +13,6 @@ from ltrain_collector.errors import NO_CODE, QueryFailed, StoreUnreachable
 from ltrain_instrument.errors import LtrainError
 from ltrain_train.gateway import (
     OUTAGE_TIMEOUT,
-    GatewayGivenUp,
     GatewayUnreachable,
     PolicyServerAway,
 )
@@ -21,8 +20,7 @@ from ltrain_train.gateway import (
 T = TypeVar("T")
 
 STORE_TIMEOUT = 300.0
-"""Maximum seconds of an outage of the store: one that the run started is up again in ten, unless it
-ended too often."""
+"""Maximum seconds of an outage of the store: one that the run started is up again in ten."""
 RETRY_PAUSE = 0.5
 LACKS = {202: "queries", 243: "space", 298: "files", 439: "threads"}
 """ClickHouse's codes of errors of a server that lacks something at the moment."""
@@ -47,7 +45,6 @@ def retry_load(publish: Callable[[], T], timeout: float = OUTAGE_TIMEOUT) -> T:
 
     Raises:
         GatewayUnreachable, PolicyServerAway: when one does not answer for `timeout` seconds.
-        GatewayGivenUp: when no gateway will answer again.
         GatewayRefused: when the version cannot be served.
     """
     return _retry("gateway", _gateway_is_away, publish, timeout)
@@ -69,7 +66,13 @@ def _retry(
         stop=stop_after_delay(timeout),
         reraise=True,
     )
-    return retrying(request)
+    try:
+        return retrying(request)
+    except LtrainError as error:
+        if is_away(error):
+            waited = f"The {name} was waited for {timeout:.0f} s; the same command continues."
+            error.args = (f"{error} {waited}", *error.args[1:])
+        raise
 
 
 def store_is_away(error: BaseException) -> bool:
@@ -82,5 +85,4 @@ def store_is_away(error: BaseException) -> bool:
 
 
 def _gateway_is_away(error: BaseException) -> bool:
-    is_away = isinstance(error, GatewayUnreachable | PolicyServerAway)
-    return is_away and not isinstance(error, GatewayGivenUp)
+    return isinstance(error, GatewayUnreachable | PolicyServerAway)

@@ -1,8 +1,9 @@
 """The store and the gateway of a run: those that already answer are used, others are started.
 
 Services are started on this machine only; a remote one that does not answer is an error. A started
-service that dies is started again: meanwhile spans wait on disk for the store, and agents and the
-loop wait for the gateway, which serves the current version again.
+service that dies is started again, as often as it dies: meanwhile spans wait on disk for the store,
+and agents and the loop wait for the gateway, which serves the current version again. The limits of
+these waits end a run whose service stays away.
 """
 
 import logging
@@ -24,14 +25,7 @@ from ltrain_collector.dsn import Server, parse_dsn
 from ltrain_instrument import settings
 from ltrain_instrument.machine import LOOPBACK_NAMES
 from ltrain_train.errors import NotReachable
-from ltrain_train.processes import (
-    DEATH_WINDOW,
-    MAX_DEATHS,
-    ChildDied,
-    Children,
-    Command,
-    Supervised,
-)
+from ltrain_train.processes import Child, ChildDied, Children, Command
 
 R = TypeVar("R")
 
@@ -42,6 +36,10 @@ START_POLL = 0.2
 """Seconds between two checks of the services that are starting."""
 POLL = 0.5
 """Seconds between two checks of the started services."""
+PAUSES = (0, 2, 6, 15, 30, 60)
+"""Seconds before a service is started again: after its first death, its second, and so on."""
+STEADY = 600.0
+"""Seconds after which the death of a service counts as its first."""
 
 _logger = logging.getLogger("ltrain.loop")
 
@@ -95,10 +93,9 @@ class Services(ExitStack):
         self.gateway_url = gateway_url or settings.GATEWAY.read()
         self._began = time.monotonic()
         self._required: list[RequiredService] = []
-        self._started: dict[str, Supervised] = {}
+        self._started: dict[str, Child] = {}
         self._stopping = Event()
-        self._watcher: Thread | None = None
-        self._given_up: dict[str, str] = {}
+        self._watchers: list[Thread] = []
         self.callback(self._stop_watching)
 
     def start(self) -> None:
@@ -130,15 +127,11 @@ class Services(ExitStack):
         """Whether these services started the gateway."""
         return "gateway" in self._started
 
-    def gateway_given_up(self) -> str:
-        """Return why the gateway is not started again; '' while it may answer."""
-        return self._given_up.get("gateway", "")
-
     def stop_gateway(self) -> None:
         """Request the end of a started gateway, while the store still receives its last spans."""
         self._stop_watching()
         if self.starts_gateway:
-            self._started["gateway"].child.request_stop()
+            self._started["gateway"].request_stop()
 
     def ready(self) -> bool:
         """Return whether store and gateway are ready.
@@ -151,9 +144,8 @@ class Services(ExitStack):
             if not service.is_ready():
                 self._check_start(service)
                 return False
-        if self._watcher is None and self._started:
-            self._watcher = Thread(target=self._restart_dead, daemon=True)
-            self._watcher.start()
+        if not self._watchers:
+            self._watch()
         return True
 
     def open_runner(self, open_it: Callable[[], R], may_open: Callable[[], bool]) -> R:
@@ -222,40 +214,42 @@ class Services(ExitStack):
             )
         argv = [sys.executable, "-m", "ltrain", *service.command]
         log = self.home / "logs" / f"{service.name}.log"
-        process = self._started.get(service.name) or Supervised(self.children, service.name)
-        process.start(Command(argv=argv, log=log))
-        self._started[service.name] = process
+        self._started[service.name] = self.children.start(service.name, Command(argv=argv, log=log))
 
-    def _restart_dead(self) -> None:
-        """Start dead services again, until the run stops or a service has died too often."""
-        watched = [service for service in self._required if service.name in self._started]
-        while watched and not self._stopping.wait(POLL):
-            watched = [service for service in watched if self._keep_running(service)]
+    def _watch(self) -> None:
+        """Start the services again that die, until the run stops."""
+        for service in self._required:
+            if service.name in self._started:
+                watcher = Thread(target=self._keep_running, args=(service,), daemon=True)
+                watcher.start()
+                self._watchers.append(watcher)
 
-    def _keep_running(self, service: RequiredService) -> bool:
-        """Start a service again if it is dead; return False if it has died too often."""
-        process = self._started[service.name]
-        try:
-            how = process.death()
-        except ChildDied:
-            process.child.request_stop()  # marks its end as handled
-            reason = (
-                f"The {service.name} ended {process.child.describe_exit()}, {MAX_DEATHS} times "
-                f"within {DEATH_WINDOW:.0f} s; it is not started again. Its log is "
-                f"{process.child.log}."
+    def _keep_running(self, service: RequiredService) -> None:
+        deaths = 0
+        while True:
+            child, since = self._started[service.name], time.monotonic()
+            while child.alive:
+                if self._stopping.wait(POLL):
+                    return
+            deaths = 1 if time.monotonic() > since + STEADY else deaths + 1
+            pause = PAUSES[min(deaths, len(PAUSES)) - 1]
+            _logger.warning(
+                "ltrain: the %s ended %s; it is started again %s. Its log is %s",
+                *(service.name, child.describe_exit()),
+                *(f"in {pause} s" if pause else "now", child.log),
             )
-            self._given_up[service.name] = reason
-            _logger.error("ltrain: %s", reason)
-            return False
-        if how:
-            _logger.warning("ltrain: the %s ended %s; starting it again", service.name, how)
-            self._start(service)
-        return True
+            child.request_stop()  # marks its end as handled
+            if self._stopping.wait(pause):
+                return
+            try:
+                self._start(service)
+            except (ChildDied, OSError) as error:  # the system lacks files, processes or memory
+                _logger.warning("ltrain: the %s cannot be started: %s", service.name, error)
 
     def _stop_watching(self) -> None:
         self._stopping.set()
-        if self._watcher is not None:
-            self._watcher.join()
+        for watcher in self._watchers:
+            watcher.join()
 
 
 def _port_of(url: str) -> str:
