@@ -11,7 +11,7 @@ import pytest
 
 from ltrain_instrument.identity import Identity
 from ltrain_train.rollout import Runner, Task
-from ltrain_train.workers import command
+from ltrain_train.workers import output
 from ltrain_train.workers.attempt import Attempt, Endpoint, Outcome, RolloutResult
 from ltrain_train.workers.command import CommandExecutor
 from ltrain_train.workers.executor import AgentProcesses, agent_environment
@@ -77,7 +77,7 @@ def test_a_nonzero_exit_status_is_the_agents_error(runner: Start, task: Make, sc
 def test_a_command_that_prints_too_much_is_ended_and_its_output_is_cut(
     runner: Start, task: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command, "MAX_OUTPUT_BYTES", 2 << 20)
+    monkeypatch.setattr(output, "MAX_OUTPUT_BYTES", 2 << 20)
     result = only(runner("yes >&2", reward=None), task())
     assert result.outcome is Outcome.ERROR
     assert result.reason == "the command printed more than 2 MiB"

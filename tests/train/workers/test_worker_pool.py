@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from ltrain_instrument.identity import Identity
+from ltrain_train.workers import output
 from ltrain_train.workers.attempt import Attempt, AttemptResult, Endpoint, Outcome
 from ltrain_train.workers.executor import AgentProcesses, agent_environment
 from ltrain_train.workers.worker import _error_result
@@ -29,6 +30,11 @@ def solve(task, llm):
         ctypes.PyDLL(None).sleep(600)  # unlike CDLL, it keeps the lock of the interpreter
     if task["do"] == "sleep":
         time.sleep(600)
+    while task["do"] == "print":
+        print("x" * 10_000)
+    if task["do"] == "report":
+        print("x" * 1_500_000)
+        time.sleep(1.2)  # longer than between two looks at the log
     while task["do"] == "await" and not Path(task["mark"]).exists():
         time.sleep(0.02)
     return task["do"]
@@ -217,6 +223,49 @@ def test_a_worker_that_has_retired_ends_with_its_last_attempt(
     while pool.free_slots() < 2 and time.monotonic() < until:
         time.sleep(0.05)
     assert pool.free_slots() == 2
+
+
+@pytest.mark.parametrize("concurrency", [1, 2])
+def test_a_worker_that_prints_too_much_is_ended_and_its_log_is_cut(
+    start: Start, on_end: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, concurrency: int
+) -> None:
+    monkeypatch.setattr(output, "MAX_OUTPUT_BYTES", 2 << 20)
+    pool = start(concurrency=concurrency)
+    pool.submit(attempt("prints", "print"))
+    names = {"prints"}
+    if concurrency > 1:
+        pool.submit(attempt("sleeps", "sleep"))
+        names.add("sleeps")
+    ends = {
+        ended.identity.rollout: result for ended, result in (on_end.get(timeout=60) for _ in names)
+    }
+    reason = "its worker printed more than 2 MiB"
+    if concurrency == 1:
+        assert ends == {"prints": AttemptResult(Outcome.ERROR, reason)}
+    else:
+        reason += "; others ran in it: it is tried again alone"
+        tried_again = AttemptResult(Outcome.INFRA, reason, died=True)
+        assert ends == {"prints": tried_again, "sleeps": tried_again}
+    log = tmp_path / "logs" / "worker-1.log"
+    until = time.monotonic() + 60
+    while log.stat().st_size > 1 << 20 and time.monotonic() < until:
+        time.sleep(0.05)
+    assert log.stat().st_size == 1 << 20
+    while pool.free_slots() < concurrency and time.monotonic() < until:
+        time.sleep(0.05)
+    pool.submit(attempt("next", "answer"))
+    assert on_end.get(timeout=60)[1] == AttemptResult(Outcome.OK, output="answer")
+
+
+def test_attempts_that_print_much_together_count_and_the_log_is_cut(
+    start: Start, on_end: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "MAX_OUTPUT_BYTES", 2 << 20)
+    pool = start(concurrency=1)
+    for name in "abcd":
+        pool.submit(attempt(name, "report"))
+        assert on_end.get(timeout=60)[1] == AttemptResult(Outcome.OK, output="report")
+    assert (tmp_path / "logs" / "worker-1.log").stat().st_size <= 3_600_000
 
 
 def test_the_lock_of_a_run_is_free_when_its_workers_have_ended(

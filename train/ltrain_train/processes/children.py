@@ -110,7 +110,8 @@ class Child:
         """Return the last `lines` lines that this child wrote to its log."""
         with self.log.open("rb") as log:
             end = log.seek(0, os.SEEK_END)
-            log.seek(max(self._log_start, end - 64 * 1024))
+            start = self._log_start if self._log_start <= end else 0  # a long log is cut
+            log.seek(max(start, end - 64 * 1024))
             text = log.read().decode(errors="replace")
         return "\n".join(text.splitlines()[-lines:])
 

@@ -6,10 +6,8 @@ The command reads its task, its endpoint and the addresses of its services from 
 """
 
 import json
-import os
 import threading
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 from pathlib import Path
 from signal import SIGKILL
 from typing import Any
@@ -19,14 +17,11 @@ from ltrain_instrument.prompts import prompt_environment
 from ltrain_train.processes import Child, ChildDied, Children, Command
 from ltrain_train.workers.attempt import Attempt, AttemptResult, Outcome, result_of_death
 from ltrain_train.workers.executor import KILL_GRACE, AgentProcesses, OnEnd, instrumented_command
+from ltrain_train.workers.output import describe_excess, is_excess, watch_output
 from ltrain_train.workers.results import parse_json
 
 MAX_RESULT_BYTES = 16 << 20
 """Bytes at the end of a command's output that may contain its result."""
-MAX_OUTPUT_BYTES = 64 << 20
-"""Bytes that a command may print: more of them, of many attempts, would fill the disk."""
-OUTPUT_POLL = 0.5
-"""Seconds between two looks at what a command has printed."""
 
 _SHELL_SCRIPT = 'exec >"$1"; eval "$2"'
 """Redirects the command's stdout to a file of its own; its stderr goes to the log."""
@@ -101,8 +96,7 @@ class CommandExecutor:
                 Outcome.TIMEOUT, f"still running after {attempt.timeout:g} s of its own time"
             )
         if too_long:
-            limit = f"{MAX_OUTPUT_BYTES >> 20} MiB"
-            return AttemptResult(Outcome.ERROR, f"the command printed more than {limit}")
+            return AttemptResult(Outcome.ERROR, describe_excess("the command"))
         result = _classify_exit(attempt, child.wait(), child, output)
         if result.outcome is Outcome.OK:
             output.unlink(missing_ok=True)
@@ -145,23 +139,13 @@ def service_environment(services: Mapping[str, str]) -> dict[str, str]:
 
 
 def _wait_for_end(child: Child, output: Path) -> bool:
-    """Wait until a command ends, or has printed too much; return whether it has.
-
-    What is beyond the limit is removed.
-    """
-    files, running = (output, child.log), True
-    while running:
-        with suppress(TimeoutError):
-            child.wait(OUTPUT_POLL)
-            running = False
-        sizes = [file.stat().st_size if file.exists() else 0 for file in files]
-        if sum(sizes) > MAX_OUTPUT_BYTES:
+    """Wait until a command ends, or end it if it prints too much; return whether it does."""
+    too_long = False
+    for printed in watch_output(child, (output, child.log)):
+        if is_excess(printed):
+            too_long = True
             child.stop()
-            for file in files:
-                if file.exists():
-                    os.truncate(file, min(file.stat().st_size, MAX_OUTPUT_BYTES // len(files)))
-            return True
-    return False
+    return too_long
 
 
 def _classify_exit(attempt: Attempt, status: int, child: Child, output: Path) -> AttemptResult:

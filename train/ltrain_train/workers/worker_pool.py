@@ -4,8 +4,8 @@
 * A timeout ends no other attempt: a coroutine is cancelled, and the worker of a thread, which
   cannot be cancelled, gets no further attempts and ends after the others in it. Only if the worker
   does not respond is it ended at once, and the others are tried again.
-* If the worker died while several attempts ran in it, each is tried again with a worker to itself,
-  so that a second death has one cause.
+* If the worker died, or was ended because it printed too much, while several attempts ran in it,
+  each is tried again with a worker to itself, so that a second death has one cause.
 """
 
 import threading
@@ -22,6 +22,7 @@ from ltrain_train.workers.attempt import (
     result_of_death,
 )
 from ltrain_train.workers.executor import AgentProcesses, OnEnd
+from ltrain_train.workers.output import describe_excess
 from ltrain_train.workers.reference import BadReference
 from ltrain_train.workers.worker_process import WorkerProcess
 
@@ -129,7 +130,7 @@ class WorkerPool:
     def _start(self) -> WorkerProcess:
         self._started += 1
         worker = WorkerProcess(f"worker-{self._started}", self._processes, self._children)
-        worker.listen(on_message=self._on_message, on_exit=self._on_exit)
+        worker.listen(on_message=self._on_message, on_excess=self._on_excess, on_exit=self._on_exit)
         return worker
 
     def _on_message(self, worker: WorkerProcess, message: dict[str, object]) -> None:
@@ -171,6 +172,12 @@ class WorkerPool:
             self._on_end(attempt, AttemptResult(Outcome.INFRA, reason, died=True))
         worker.stop()
 
+    def _on_excess(self, worker: WorkerProcess) -> None:
+        with self._changed:
+            if not self._closed and self._has(worker):
+                self._end_for(worker, describe_excess("its worker"))
+            worker.stop()
+
     def _on_exit(self, worker: WorkerProcess) -> None:
         with self._changed:
             worker.stop()
@@ -178,18 +185,19 @@ class WorkerPool:
             if self._closed or not self._has(worker):
                 return
             if worker.ready:
-                attempts = self._replace(worker, set())
-                for attempt in attempts:
-                    shared = attempt.id in worker.shared_attempts
-                    self._on_end(
-                        attempt, result_of_death(attempt, "its worker died", shared=shared)
-                    )
+                self._end_for(worker, "its worker died")
             elif self._failure is None:
                 self._failure = WorkerFailed(
                     f"A worker ended before it had imported '{self._processes.agent}'. "
                     f"The last lines of {worker.log}:\n{worker.tail()}"
                 )
             self._changed.notify_all()
+
+    def _end_for(self, worker: WorkerProcess, reason: str) -> None:
+        """End the attempts in a worker for what one of them did, and replace the worker."""
+        for attempt in self._replace(worker, set()):
+            shared = attempt.id in worker.shared_attempts
+            self._on_end(attempt, result_of_death(attempt, reason, shared=shared))
 
     def _has(self, worker: WorkerProcess) -> bool:
         return worker in self._workers or worker in self._retiring

@@ -18,6 +18,7 @@ from ltrain_instrument.prompts import prompt_fields
 from ltrain_train.processes import Child, Children, Command, JsonChild
 from ltrain_train.workers.attempt import Attempt
 from ltrain_train.workers.executor import KILL_GRACE, AgentProcesses, instrumented_command
+from ltrain_train.workers.output import is_excess, watch_output
 from ltrain_train.workers.results import FLUSH_TIMEOUT, parse_json
 
 CANCEL_GRACE = 1.0
@@ -71,9 +72,13 @@ class WorkerProcess:
         self,
         *,
         on_message: Callable[["WorkerProcess", dict[str, Any]], None],
+        on_excess: Callable[["WorkerProcess"], None],
         on_exit: Callable[["WorkerProcess"], None],
     ) -> None:
-        """Write the requests and report each message, and the worker's exit, from two threads."""
+        """Write the requests, and report each message, too much output and the worker's exit.
+
+        Each of three threads does one of these; the same one reports messages and the exit.
+        """
 
         def write() -> None:
             with suppress(BrokenPipeError):
@@ -88,8 +93,15 @@ class WorkerProcess:
             self._process.end_answers()
             on_exit(self)
 
-        threading.Thread(target=write, name=f"{self.name}-requests", daemon=True).start()
-        threading.Thread(target=read, name=f"{self.name}-results", daemon=True).start()
+        def watch() -> None:
+            before: dict[str, int] = {}  # bytes that were printed before each attempt
+            for printed in watch_output(self._process.process, [self.log]):
+                before = {name: before.get(name, printed) for name in list(self.in_flight)}
+                if any(is_excess(printed - each, len(before)) for each in before.values()):
+                    on_excess(self)
+
+        for name, target in (("requests", write), ("results", read), ("output", watch)):
+            threading.Thread(target=target, name=f"{self.name}-{name}", daemon=True).start()
 
     @property
     def is_isolated(self) -> bool:
