@@ -1,6 +1,7 @@
 """An agent has a store key of its own attempt: it can write its spans, but not trusted rewards."""
 
 import json
+import logging
 import os
 import time
 from collections.abc import Callable
@@ -206,6 +207,31 @@ def test_an_attempt_over_its_budget_of_a_minute_is_sent_after_the_others(
         with Store.open(up.owned) as store:
             spans = store.query("SELECT RolloutId, count() FROM otel.spans GROUP BY ALL").rows()
         assert dict(spans) == {"abc": 640, "def": 2}
+
+
+def test_spans_that_the_collector_refused_for_good_are_counted_and_removed(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    environ = {**os.environ, "LTRAIN_BOUND_LIMITS": "records=10"}
+    with running_up(tmp_path / "store", environ=environ) as up:
+        keys = StoreKeys(store_secret(tmp_path / "store"), home)
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", up.endpoint)
+        attempt = Identity(run="r", rollout="abc", attempt=1, task="t", mode="train")
+        spool = home / "agents" / "abc.1" / "spool"
+        for _ in range(2):
+            write_leftovers(home, "abc.1", spans=11)
+        (spool / "damaged").mkdir()
+        (spool / "damaged" / "1.otlp").write_bytes(bytes(9))
+        kept = spool.with_name("notes.txt")
+        kept.touch()
+        with caplog.at_level(logging.WARNING):
+            assert keys.send_leftovers(attempt)
+        dropped = [each for each in caplog.messages if "dropped" in each]
+        assert dropped == [
+            "ltrain: attempt abc.1: 2 files of spans dropped: refused",
+            "ltrain: attempt abc.1: 1 file of spans dropped: damaged",
+        ]
+        assert list(kept.parent.iterdir()) == [kept]
 
 
 def test_a_key_is_bound_to_the_full_identity_of_its_attempt(

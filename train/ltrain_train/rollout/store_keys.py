@@ -15,12 +15,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from pathlib import Path
+from shutil import rmtree
 from typing import Self
 from urllib.parse import quote
 
 from ltrain_collector.access import Keys, sign_bound
 from ltrain_collector.signals import SIGNALS
 from ltrain_instrument.delivery import (
+    SUFFIX,
     Authorization,
     SendStatus,
     send_leftover_spans,
@@ -28,6 +30,7 @@ from ltrain_instrument.delivery import (
 )
 from ltrain_instrument.errors import BadSetting
 from ltrain_instrument.identity import Identity
+from ltrain_instrument.quantity import quantity
 from ltrain_instrument.settings import SPOOL, STORE_SECRET
 from ltrain_train.store import (
     HEADERS_VARIABLE,
@@ -91,8 +94,8 @@ class StoreKeys:
     def send_leftovers(self, identity: Identity) -> bool:
         """Send the spans that an ended attempt's process left on disk, with the attempt's key.
 
-        Return whether the collector accepts more, of this attempt or of others. If it has all, the
-        attempt's empty folders are removed; else `send_all_leftovers` sends the rest.
+        Return whether the collector accepts more, of this attempt or of others. If it has all that
+        it will ever accept, the spool is removed; else `send_all_leftovers` sends the rest.
         """
         home = self._attempt_home(identity)
         key = sign_bound(self.secret, identity, 2 * LEFTOVER_TIMEOUT, rewards=True)
@@ -104,8 +107,9 @@ class StoreKeys:
             self._unsent[identity] = time.monotonic() + result.retry_after
             return result.retry_after > 0
         self._unsent.pop(identity, None)
-        with suppress(OSError):  # refused and damaged spans stay, and keep the folder
-            (home / SPOOL).rmdir()
+        if result.status is SendStatus.ACCEPTED:
+            _remove_spool(home / SPOOL)
+        with suppress(OSError):  # files of the agent, or that cannot be read, stay
             home.rmdir()
         return True
 
@@ -166,6 +170,17 @@ class StoreKeys:
             STORE_SECRET.name,
         )
         return False
+
+
+def _remove_spool(folder: Path) -> None:
+    """Remove the spool of an ended attempt; what is in it will never be accepted."""
+    for reason in ("refused", "damaged"):
+        if count := len(list((folder / reason).glob(f"*{SUFFIX}"))):
+            _logger.warning(
+                "ltrain: attempt %s: %s of spans dropped: %s",
+                *(folder.parent.name, quantity(count, "file"), reason),
+            )
+    rmtree(folder, ignore_errors=True)
 
 
 def _authorizes(headers: str) -> bool:
