@@ -5,7 +5,9 @@ nothing: the client sends again, and duplicate rows are read once.
 """
 
 import asyncio
+import errno
 import logging
+import os
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +16,7 @@ from dataclasses import dataclass
 from ltrain_collector.errors import NO_CODE, Malformed, OtlpError, QueryFailed, Unavailable
 from ltrain_collector.ingest.instruments import IngestInstruments
 from ltrain_collector.signals import Block
+from ltrain_instrument.machine import REMEDIES
 from ltrain_instrument.quantity import quantity
 
 WINDOW = 0.03
@@ -37,6 +40,12 @@ TOO_MANY_PARTS = 252
 
 DISK_FULL, MEMORY_FULL = 243, 241
 """ClickHouse's error codes of a full disk, and of an engine whose memory queries hold."""
+
+STD_EXCEPTION = 1001
+"""ClickHouse's error code of a folder of rows that the system refuses to create."""
+
+DISK_STATES = {errno.ENOSPC: "full", errno.EROFS: "read-only"}
+"""States of a disk on which no insert succeeds, by the system's error."""
 
 logger = logging.getLogger(__name__)
 
@@ -103,7 +112,7 @@ class GroupCommit:
             await loop.run_in_executor(self._thread, self._insert, payloads)
         # whatever it is, waiting requests must get the error, and the next group must be inserted
         except Exception as error:
-            if len(group) == 1 or _code(error) in (DISK_FULL, MEMORY_FULL):
+            if len(group) == 1 or _code(error) == MEMORY_FULL or _disk_error(error):
                 for one in group:
                     self._fail(one, error)
                 return
@@ -135,9 +144,19 @@ def _refusal(error: Exception) -> OtlpError:
             "The times in this request are in more than 100 different months. Check the sender's "
             "clock, or send less at a time."
         )
-    if _code(error) == DISK_FULL:
-        return Unavailable(f"The store's disk is full. Free some space, then send again: {error}")
+    if number := _disk_error(error):
+        state, remedy = DISK_STATES[number], REMEDIES[number]
+        return Unavailable(f"The store's disk is {state}. {remedy}, then send again: {error}")
     return Unavailable(f"The store could not insert the rows; send again: {error}")
+
+
+def _disk_error(error: Exception) -> int:
+    """Return the system's error if the disk refuses the rows; else 0."""
+    if _code(error) == DISK_FULL:
+        return errno.ENOSPC
+    if _code(error) != STD_EXCEPTION:  # the text may quote the rows
+        return 0
+    return next((each for each in DISK_STATES if os.strerror(each) in str(error)), 0)
 
 
 def _code(error: Exception) -> int:

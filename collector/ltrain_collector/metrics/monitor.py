@@ -95,6 +95,11 @@ class Monitor:
             self._engine.presence.check()
         except StoreGone as error:
             return str(error)
+        if self.disk().read_only:
+            return (
+                f"The disk of {self._folder} is read-only, so nothing is stored. Make it writable; "
+                "`dmesg` says why the system made it read-only."
+            )
         return ""
 
     def disk(self) -> Disk:

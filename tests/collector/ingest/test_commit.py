@@ -50,6 +50,28 @@ def test_the_bad_one_fails_alone(error: Exception, caplog: pytest.LogCaptureFixt
     assert "1 row could not be inserted" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("text", "code", "tries"),
+    [
+        ("in create_directories: Read-only file system", 1001, 1),
+        ("in create_directories: No space left on device", 1001, 1),
+        ("Cannot reserve 1.00 MiB, not enough space", 243, 1),
+        ("Cannot parse 'Read-only file system'", 27, 3),
+    ],
+)
+def test_a_disk_that_refuses_a_group_is_not_tried_again_for_each_request(
+    text: str, code: int, tries: int
+) -> None:
+    inserted: list[list[bytes]] = []
+
+    def insert(payloads: list[bytes]) -> None:
+        inserted.append(payloads)
+        raise QueryFailed(text, code)
+
+    results = asyncio.run(together(group_commit(insert), b"a", b"b"))
+    assert (len(inserted), [type(one) for one in results]) == (tries, [Unavailable, Unavailable])
+
+
 def test_a_group_is_not_larger_than_memory_allows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commit, "GROUP_BYTES", 5)
     inserted: list[list[bytes]] = []

@@ -1,12 +1,15 @@
 import os
+import re
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.http_requests import health, post
+from tests.http_requests import ask, health, post
 from tests.small_disk import small_disk
 
+from ltrain.doctor_collector import health_faults
 from ltrain_collector.access import sign_service
 from ltrain_collector.store import Store
 
@@ -42,3 +45,28 @@ def test_a_full_disk_is_reported_and_freed_it_is_used_again(
     assert (report["status"], "No space" in str(report)) == ("ok", False)
     assert report["traces"]["refused"] == {"engine": 2}
     assert (report["traces"]["accepted"], report["failures"]) == (192, 2)
+
+
+def test_a_read_only_disk_is_reported_and_writable_it_is_used_again(
+    start: Callable[..., Any],
+    request_of: Callable[..., bytes],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LTRAIN_STORE_SECRET", "s" * 40)
+    up = start(tmp_path / "store", within=small_disk(tmp_path))
+    namespaces = ("--user", "--mount", "--preserve-credentials", "--wd=/")
+    within = ["nsenter", "--target", str(up.pid), *namespaces]
+    disk, body = str(tmp_path), request_of((1, 1))
+    subprocess.run([*within, "mount", "--bind", "--options", "ro", disk, disk], check=True)
+    answer = post(up.otlp, body)
+    assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
+    assert b"The store's disk is read-only. Make the disk writable, then send again" in answer.body
+    sick = ask(up.otlp, "GET", "/health")
+    assert (sick.status, sick.json["failures"]) == (503, 1)
+    remedy = r"The disk of .*/store is read-only, so nothing is stored\. Make it writable; `dmesg`"
+    _, problem, _ = next(health_faults(sick.json))
+    assert re.match(remedy, problem)
+    subprocess.run([*within, "umount", "--lazy", disk], check=True)
+    assert post(up.otlp, body).status == 200
+    assert health(up.otlp)["status"] == "ok"
