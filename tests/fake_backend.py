@@ -3,8 +3,12 @@
 Its weights are the list of the rollouts that it was trained on, in order. Checkpoints, adapters and
 models hold this list in the header of their weights, so that a test reads what a version was really
 trained on.
+
+Its GPU is a lock on the file FAKE_GPU, as that of the fake vLLM. It does nothing without the lock,
+and fails if another process holds it.
 """
 
+import fcntl
 import json
 import os
 import struct
@@ -21,10 +25,11 @@ from ltrain_instrument.files import replace_directory
 from ltrain_train.learner.backend import Trainer
 from ltrain_train.learner.checkpoint import RECORD_FILE, fingerprint, make_record, write_record
 from ltrain_train.learner.objective import Objective
-from ltrain_train.learner.protocol import Job, StepReport
+from ltrain_train.learner.protocol import Job, Place, StepReport
 from ltrain_train.learner.samples import Kind
 from ltrain_transforms.policy_lineage import rollout_name
 
+GPU = os.environ.get("FAKE_GPU")
 SHAPE = (4, 4)
 """Of the model's only weight, `layer.weight`."""
 SECONDS = float(os.environ.get("FAKE_LEARNER_SECONDS", "0.2"))
@@ -70,11 +75,25 @@ class FakeTrainer:
 
     def __init__(self, job: Job) -> None:
         self.job = job
+        self._gpu = os.open(GPU, os.O_RDWR | os.O_CREAT) if GPU else os.memfd_create("gpu")
+        self.move("gpu")
         self.select(job.policy, job.recipe, job.checkpoint)
+
+    def move(self, to: Place) -> None:
+        self._on_gpu = to == "gpu"
+        try:
+            fcntl.flock(self._gpu, fcntl.LOCK_EX | fcntl.LOCK_NB if self._on_gpu else fcntl.LOCK_UN)
+        except BlockingIOError:
+            raise MemoryError("CUDA out of memory") from None
+
+    def _require_gpu(self) -> None:
+        if not self._on_gpu:
+            raise RuntimeError("the model is not in the GPU's memory")
 
     def step(
         self, samples: Path, objective: Objective, *, version: int, dataset: str
     ) -> StepReport:
+        self._require_gpu()
         rows = pl.scan_parquet(samples).select(rollout_name()).collect().to_series()
         time.sleep(SECONDS)
         self.trained += rows.unique().sort().to_list()
@@ -90,20 +109,24 @@ class FakeTrainer:
         return [[0.0] * length for length in lengths]
 
     def save(self, directory: Path) -> None:
+        self._require_gpu()
         with replace_directory(directory) as draft:
             write_weights(draft / "model.safetensors", {"layer.weight": SHAPE}, self.trained)
             base = fingerprint(self.job.base)
             write_record(draft, make_record(self.job, base, self.updates, self.updates))
 
     def load(self, directory: Path) -> None:
+        self._require_gpu()
         self.trained = read_trained(directory)
         self.updates = json.loads((directory / RECORD_FILE).read_text())["updates"]
 
     def export(self, directory: Path, *, dtype: str) -> None:
+        self._require_gpu()
         with replace_directory(directory) as draft:
             write_model(draft, self.trained)
 
     def export_adapter(self, directory: Path) -> None:
+        self._require_gpu()
         rank, name = self.job.lora_rank, "base_model.model.layer"
         config = {"peft_type": "LORA", "r": rank, "lora_alpha": self.job.lora_alpha}
         shapes = {

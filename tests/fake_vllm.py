@@ -11,9 +11,13 @@ with 400 and vLLM's sentence on too many tokens;
 `call` two tool calls; `cut` ends an answer at its length, and `matched` where that text was
 sampled. A model `NAME@N` is an adapter of that name, and version N of `weights`; without the
 adapter it is unknown. As a program it takes vLLM's arguments.
+
+Its GPU is a lock on the file FAKE_GPU, which it holds while it is awake. It fails if another
+process holds the lock, and refuses to answer or to load anything while it sleeps.
 """
 
 import contextlib
+import fcntl
 import gzip
 import json
 import os
@@ -32,6 +36,7 @@ from socketserver import TCPServer
 from typing import Any, Self
 
 SLOW = 1.0
+GPU = os.environ.get("FAKE_GPU")
 MAX_MODEL_LEN = 4096
 REASONING = "let me see"
 CALLS: list[dict[str, Any]] = [
@@ -103,6 +108,10 @@ class FakeVllm:
         """The requests whose sampling it returned."""
         self.tokenized: list[dict[str, Any]] = []
         """The prompts whose tokens it counted."""
+        self.asleep: set[str] = set()
+        """The parts of its memory that sleep: `weights` and `kv_cache`."""
+        self._gpu = os.open(GPU, os.O_RDWR | os.O_CREAT) if GPU else os.memfd_create("gpu")
+        self.take_gpu()
         self.aborted = threading.Event()
         """Set when a client goes away in mid-answer."""
         if isinstance(at, Path):
@@ -115,6 +124,22 @@ class FakeVllm:
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def take_gpu(self) -> None:
+        """Take the memory of the GPU, or fail as vLLM does."""
+        try:
+            fcntl.flock(self._gpu, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise MemoryError("CUDA out of memory") from None
+
+    def sleep(self) -> None:
+        self.asleep = {"weights", "kv_cache"}
+        fcntl.flock(self._gpu, fcntl.LOCK_UN)
+
+    def wake_up(self, part: str) -> None:
+        if self.asleep:
+            self.take_gpu()
+        self.asleep.discard(part)
 
     def render(self, body: dict[str, Any]) -> tuple[int, Any]:
         """Return the sampling of a request, with the grammar that vLLM would apply."""
@@ -141,6 +166,7 @@ class FakeVllm:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+        os.close(self._gpu)
 
 
 def _handler(fake: FakeVllm, nagle: bool = False) -> type[BaseHTTPRequestHandler]:
@@ -157,6 +183,8 @@ def _handler(fake: FakeVllm, nagle: bool = False) -> type[BaseHTTPRequestHandler
                 return self._json(503 if fake.sick else 200, {})
             if self.path == "/weight_info":
                 return self._json(200, {"weight_version": fake.weights})
+            if self.path == "/is_sleeping":
+                return self._json(200, {"is_sleeping": bool(fake.asleep)})
             if self.path == "/version":
                 return self._json(200, {"version": "0.32.0"})
             if self.path == "/server_info?config_format=json":
@@ -179,6 +207,8 @@ def _handler(fake: FakeVllm, nagle: bool = False) -> type[BaseHTTPRequestHandler
                 return self._admin(body)
             sick = fake.sick  # a test may change it as soon as it sees the request
             fake.requests.append(body)
+            if fake.asleep:
+                return self._json(500, {"error": {"message": "the engine sleeps"}})
             if fake.redirect is not None:
                 self.send_response(307)
                 self.send_header("location", fake.redirect + self.path)
@@ -239,6 +269,17 @@ def _handler(fake: FakeVllm, nagle: bool = False) -> type[BaseHTTPRequestHandler
 
         def _admin(self, body: Any) -> None:
             fake.admin.append((self.path, body))
+            if self.path.startswith("/sleep?"):
+                fake.sleep()
+                return self._json(200, {"status": "sleeping", "level": 1})
+            if self.path.startswith("/wake_up?tags="):
+                try:
+                    fake.wake_up(self.path.partition("=")[2])
+                except MemoryError as error:
+                    return self._json(500, {"error": str(error)})
+                return self._json(200, {"status": "sleeping" if fake.asleep else "awake"})
+            if "weights" in fake.asleep and not self.path.startswith("/resume"):
+                return self._json(500, {"error": "the weights are not in the GPU's memory"})
             if self.path == "/collective_rpc" and RELOAD:
                 print("reloading", flush=True)
                 time.sleep(RELOAD)

@@ -60,7 +60,13 @@ def train_sft(data: SftRows, lock: RunLock, on_epoch: Callable[[Epoch], None]) -
             epoch = _run_epoch(updater.learner, data, number)
             epochs.append(epoch)
             on_epoch(epoch)
-        version = updater.release(dataset, parent, data.rollouts, checkpoints)
+        version = updater.release(
+            dataset,
+            parent,
+            data.rollouts,
+            checkpoints,
+            as_adapter=updater.registers_adapters(),
+        )
     prune(plan, parent)
     return OfflineVersion(version, tuple(epochs), served=updater.gateway is not None)
 

@@ -24,6 +24,12 @@ if TYPE_CHECKING:
     from ltrain_train.gateway.scripted_model import ScriptedCall, ScriptedModel
     from ltrain_train.gateway.server import ServeOptions, serve
     from ltrain_train.gateway.serving.plan import AdapterOptions
-    from ltrain_train.gateway.serving.vllm import REPLICAS, SHARDS, VllmOptions, find_option
+    from ltrain_train.gateway.serving.vllm import (
+        REPLICAS,
+        SHARDS,
+        SLEEP_MODE,
+        VllmOptions,
+        find_option,
+    )
 
 open_face(__name__)

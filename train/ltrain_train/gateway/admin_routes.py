@@ -14,6 +14,7 @@ from ltrain_train.gateway.keys import Keyring, bearer_key
 from ltrain_train.gateway.publish_choice import PublishChoice
 from ltrain_train.gateway.serving.publication import Publication
 from ltrain_train.gateway.serving.served_policies import ServedPolicies
+from ltrain_train.gateway.serving.turns import VllmTurns
 
 MAX_BYTES = 1 << 20
 """Maximum bytes of a request to publish."""
@@ -28,9 +29,11 @@ class AdminRoutes:
         policies: ServedPolicies,
         attempts: AttemptRegistry,
         publish_choice: PublishChoice | None = None,
+        turns: VllmTurns | None = None,
     ) -> None:
         """Prepare the routes; without `publish_choice` learners publish merged weights."""
         self._keys, self._policies, self._attempts = keys, policies, attempts
+        self._turns = turns or VllmTurns()
         self._publish_choice = publish_choice or PublishChoice("merged", "there was no choice")
 
     def routes(self) -> list[Route]:
@@ -39,6 +42,8 @@ class AdminRoutes:
             Route("/admin/policies/{name}", self.policy_version),
             Route("/admin/policies/{name}/current", self.publish, methods=["POST"]),
             Route("/admin/policies/{name}/calls", self.call_seconds),
+            Route("/admin/sleep", self.sleep, methods=["POST"]),
+            Route("/admin/wake", self.wake, methods=["POST"]),
         ]
 
     async def policy_version(self, request: Request) -> Response:
@@ -60,7 +65,8 @@ class AdminRoutes:
         """Load a version into the policy server and, unless told otherwise, make it current."""
         publication = self._require(request)
         version, current = await _parse_publication(request)
-        seconds = await publication.load(version, current=current)
+        async with self._turns.publishing():
+            seconds = await publication.load(version, current=current)
         return json_response({"policy": publication.policy, "current": version, "seconds": seconds})
 
     async def call_seconds(self, request: Request) -> Response:
@@ -68,9 +74,24 @@ class AdminRoutes:
         self._require(request)
         return json_response({"seconds": self._attempts.call_seconds()})
 
+    async def sleep(self, request: Request) -> Response:
+        """Leave the GPU to a learner; calls wait until a version is published."""
+        self._verify(request)
+        await self._turns.sleep()
+        return json_response({})
+
+    async def wake(self, request: Request) -> Response:
+        """Take the GPU back when the learner has left it; calls still wait."""
+        self._verify(request)
+        await self._turns.wake()
+        return json_response({})
+
     def _require(self, request: Request) -> Publication:
-        self._keys.verify(bearer_key(request.headers.get("authorization")), Kind.ADMIN)
+        self._verify(request)
         return self._policies.require(request.path_params["name"])
+
+    def _verify(self, request: Request) -> None:
+        self._keys.verify(bearer_key(request.headers.get("authorization")), Kind.ADMIN)
 
 
 async def _parse_publication(request: Request) -> tuple[int, bool]:

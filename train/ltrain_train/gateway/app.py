@@ -55,6 +55,7 @@ from ltrain_train.gateway.request_pool import (
 from ltrain_train.gateway.routes import Routes
 from ltrain_train.gateway.serving.publication import Publication
 from ltrain_train.gateway.serving.served_policies import ServedPolicies
+from ltrain_train.gateway.serving.turns import VllmTurns
 from ltrain_train.gateway.serving.upstream import UpstreamAway, UpstreamFailed
 from ltrain_train.policy import BadModel, UnknownVersion
 
@@ -77,6 +78,7 @@ class Gateway:
         routes: Routes | None = None,
         attempts: AttemptRegistry | None = None,
         publish_choice: PublishChoice | None = None,
+        turns: VllmTurns | None = None,
     ) -> None:
         """Prepare the routes.
 
@@ -89,6 +91,7 @@ class Gateway:
             routes: the servers of other models.
             attempts: the attempts that are closed already.
             publish_choice: what a learner should publish of adapters; None: merged weights.
+            turns: those of vLLM on a GPU that it shares with a learner; None: it never sleeps.
         """
         self.recording = Recording()
         self.requests = RequestPool(RequestLimits.from_settings())
@@ -103,7 +106,7 @@ class Gateway:
         """Monotonic seconds since which it answers; a runner detects a restart by them."""
         self.refusals = RefusalCounts()
         self._keys = Keyring(secret)
-        self._admin = AdminRoutes(self._keys, self.policies, self.attempts, publish_choice)
+        self._admin = AdminRoutes(self._keys, self.policies, self.attempts, publish_choice, turns)
         self._tracer = provider.get_tracer(attributes.SCOPE_GATEWAY)
 
     def app(self) -> Starlette:

@@ -168,6 +168,27 @@ class GatewayClient:
         body = {"version": version} if current else {"version": version, "current": False}
         return float(self._connection.request("POST", path, key, body, PUBLISH_TIMEOUT)["seconds"])
 
+    def sleep(self) -> None:
+        """Let vLLM sleep when the calls in flight have ended; later calls wait for the next `load`.
+
+        Raises:
+            GatewayUnreachable, PolicyServerAway: when the caller should try it again later.
+            GatewayRefused: when vLLM has no sleep mode.
+        """
+        self._switch("sleep")
+
+    def wake(self) -> None:
+        """Wake the weights of vLLM when no learner uses the GPU; calls wait for the next `load`.
+
+        Raises:
+            GatewayUnreachable, PolicyServerAway: when the caller should try it again later.
+        """
+        self._switch("wake")
+
+    def _switch(self, state: str) -> None:
+        key = sign_admin(self._secret)
+        self._connection.request("POST", f"/admin/{state}", key, timeout=PUBLISH_TIMEOUT)
+
     def close_attempt(self, identity: Identity, key: str) -> CallCounts:
         """Revoke an attempt's key, cancel its calls in flight, and return its counts."""
         path = f"/rollout/{identity.rollout}/attempt/{identity.attempt}/close"

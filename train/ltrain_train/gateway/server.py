@@ -57,6 +57,7 @@ from ltrain_train.gateway.serving.plan import (
 )
 from ltrain_train.gateway.serving.policy_server import PolicyServer
 from ltrain_train.gateway.serving.publication import Publication
+from ltrain_train.gateway.serving.turns import VllmTurns
 from ltrain_train.gateway.serving.upstream import Upstream, UpstreamFailed
 from ltrain_train.gateway.serving.vllm import Vllm, VllmOptions
 from ltrain_train.policy import (
@@ -66,7 +67,7 @@ from ltrain_train.policy import (
     has_chat_template,
     renders_tools,
 )
-from ltrain_train.processes import Children
+from ltrain_train.processes import Children, GpuTurn
 from ltrain_train.store import home_secret, open_service_provider
 
 HOST = "127.0.0.1"
@@ -124,8 +125,10 @@ def serve(options: ServeOptions, log: Callable[[str], None]) -> None:
         policies, secret = Policies(options.home), home_secret(options.home)
         # before vLLM has loaded its model, so that other commands wait for this gateway
         announcement = announce(options.home, "serve", _addresses(listening, options))
-        with announcement, Children() as children:
-            service = GatewayServer(options, policies, children, log)
+        turn = GpuTurn(options.home) if options.vllm.sleeps else None
+        # the guard of a vLLM keeps the turn until it has ended
+        with announcement, Children(() if turn is None else (turn.descriptor,)) as children:
+            service = GatewayServer(options, policies, children, log, turn)
             uvloop.run(service.run(secret, listening, Routes(routes)))
 
 
@@ -138,8 +141,16 @@ class GatewayServer:
         policies: Policies,
         children: Children,
         log: Callable[[str], None],
+        turn: GpuTurn | None,
     ) -> None:
-        """Start vLLM for the weights of the policies, unless a running server was named."""
+        """Start vLLM for the weights of the policies, unless a running server was named.
+
+        With a `turn` vLLM starts within it, and sleeps while a learner has it.
+        """
+        if turn is not None and not turn.take(0):
+            log("vLLM starts when the learner has left the GPU")
+            turn.take()
+        self._turns = VllmTurns(turn)
         self._options, self._policies, self._children, self._log = options, policies, children, log
         self._key = upstream_key(options.upstream_key_env)
         self._template_checked = False
@@ -176,6 +187,7 @@ class GatewayServer:
                 routes=routes,
                 attempts=AttemptRegistry(ClosedAttempts(options.home / "gateway" / "closed.jsonl")),
                 publish_choice=await self._choose_artifact(hosts),
+                turns=self._turns,
             )
             await self._serve(gateway, hosts, listening)
 
@@ -215,7 +227,9 @@ class GatewayServer:
                 Publication(policy, server, version=version)
                 for policy, version in planned.versions.items()
             ]
-            hosts.append(PolicyHost(server, publications, vllm, self._log))
+            if vllm is not None:
+                self._turns.servers.append(server)
+            hosts.append(PolicyHost(server, publications, vllm, self._log, self._turns))
             await hosts[-1].prepare()
         return hosts
 

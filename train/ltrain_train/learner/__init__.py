@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ltrain_train.learner.masks import replay
     from ltrain_train.learner.objective import Objective
     from ltrain_train.learner.prefix_tree import build_prefix_tree, supports_prefix_tree
-    from ltrain_train.learner.protocol import Job
+    from ltrain_train.learner.protocol import Job, Place
     from ltrain_train.learner.samples import Kind, pack_step, read_rows, split_into_steps
     from ltrain_train.learner.verl_backend.batch import make_batch
     from ltrain_train.learner.verl_backend.device import CPU

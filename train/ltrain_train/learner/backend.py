@@ -12,7 +12,7 @@ from opentelemetry.trace import Tracer
 
 from ltrain_instrument import settings
 from ltrain_train.learner.objective import Objective
-from ltrain_train.learner.protocol import Job, StepReport
+from ltrain_train.learner.protocol import Job, Place, StepReport
 from ltrain_train.learner.samples import Kind
 
 BACKENDS = {"verl": "ltrain_train.learner.verl_backend"}
@@ -64,6 +64,14 @@ class Trainer(Protocol):
         Raises:
             NotFinite: when a weight is not a finite number; then nothing is written.
             BadBase: when all weights are trained, so that there is no adapter.
+        """
+        ...
+
+    def move(self, to: Place) -> None:
+        """Move weights, gradients and optimizer into the memory of the GPU or of the host.
+
+        After `host` the process uses no memory of the GPU beyond its libraries' own. No request but
+        `move` comes until they are on the GPU again.
         """
         ...
 

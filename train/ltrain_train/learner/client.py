@@ -23,7 +23,7 @@ from ltrain_train.learner.backend import find_backend
 from ltrain_train.learner.checkpoint import check_fit
 from ltrain_train.learner.heartbeat import ProgressClock
 from ltrain_train.learner.objective import Objective
-from ltrain_train.learner.protocol import Job, JobSettings, StepReport
+from ltrain_train.learner.protocol import Job, JobSettings, Place, StepReport
 from ltrain_train.learner.samples import Kind
 from ltrain_train.policy import Reference
 from ltrain_train.processes import Child, Children, Command, JsonChild, scratch_path
@@ -183,6 +183,10 @@ class LearnerClient(ExitStack):
             BadCheckpoint: when it is incomplete, or of another base model or LoRA shape.
         """
         self._request("load", directory=directory)
+
+    def move(self, to: Place) -> None:
+        """Move the model into the memory of the GPU, or of the host; training needs the former."""
+        self._request("move", to=to)
 
     def select(self, policy: str, recipe: str, checkpoint: Path | None) -> None:
         """Train another policy with the same base from now on.

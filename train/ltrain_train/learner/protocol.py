@@ -6,12 +6,15 @@ A request is `{"do": name, ...arguments}`; its answer is `{"ok": result}` or
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Required, Self, TypedDict
+from typing import Any, Literal, Required, Self, TypedDict
 
 from pydantic import TypeAdapter
 
 from ltrain_train.policy import Reference, resolve_dtype
 from ltrain_transforms.recipe import Train, Verl
+
+Place = Literal["gpu", "host"]
+"""The memory that holds the model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,7 +47,7 @@ def train_online(plan: Plan, *, as_json: bool, pages: Path | None = None) -> Jou
         steady_time(),
     )
     own_waves: list[Wave] = []
-    rows = WaveRows(plan.recipe)
+    rows = WaveRows(plan.recipe, switches=plan.swaps)
 
     def on_start(sentence: str) -> None:
         if not as_json:
@@ -154,6 +154,8 @@ def _print_next(plan: Plan) -> None:
         if not (plan.model or policy.model or policies.versions(policy.name))
     ]
     model = f" and with --model DIR, as policy '{new[0]}' has no version yet" if new else ""
+    if memory := plan.describe_memory():
+        print(memory)
     print(f"Nothing was trained. To train, run it without --dry-run{model}.")
 
 

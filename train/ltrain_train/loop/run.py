@@ -18,7 +18,7 @@ from ltrain_train.loop.online import OnlineRun
 from ltrain_train.loop.policy_run import PolicyRun
 from ltrain_train.loop.trackers import open_trackers
 from ltrain_train.policy import Policies
-from ltrain_train.processes import RunLock, serve_pages
+from ltrain_train.processes import GpuTurn, RunLock, serve_pages
 from ltrain_train.rollout import import_program, load_tasks
 from ltrain_train.runs import (
     Journal,
@@ -76,7 +76,7 @@ def run_online(
     held_out = load_held_out(plan.folder, rollout, tasks)
     progress.show("importing the agent and the reward")
     import_program(plan.program, plan.home)  # before a model is loaded, and the run has a name
-    policies, plans = plan.policies(), [plan.for_policy(name) for name in plan.trained]
+    policies = plan.policies()
     journal = open_journal(
         plan.home / "runs",
         plan.name,
@@ -85,6 +85,9 @@ def run_online(
         current=[policies.read_version(name, policies.current(name)) for name in plan.trained],
     )
     services = plan.services(lock)
+    if plan.swaps and services.finds_gateway():
+        plan = plan.beside_gateway(services.gateway_url)
+    plans = [plan.for_policy(name) for name in plan.trained]
     with (
         journal.working(plan.train.updates),
         RunEnvironment(journal.run, plan.program, services) as environment,
@@ -96,10 +99,14 @@ def run_online(
         on_start(describe_places(plan.home, services.store_url, services.gateway_url))
         if gpus := gpu.describe_use():
             on_start(gpus)
-        if plan.shares is not None:
-            on_start(plan.shares.describe())
+        if memory := plan.describe_memory():
+            on_start(memory)
         record = environment.enter_context(open_trackers(plan.train.trackers, journal, on_start))
+        turn = _take_turn(plan.home, environment) if plan.swaps else None
         learners = environment.enter_context(Learners(plans, policies, journal.latest, lock))
+        if turn is not None:
+            learners.leave_gpu()
+            turn.end()  # now vLLM may start
         environment.callback(services.stop_gateway)  # it ends while the learner ends
         services.start()
         if pages is not None:
@@ -127,7 +134,7 @@ def run_online(
         runs = list[PolicyRun]()
         for each in plans:
             learner = learners.of(each.policy)
-            updater = Updater(each.recipe, policies, learner, gateway, provider, Phases())
+            updater = Updater(each.recipe, policies, learner, gateway, provider, Phases(), turn)
             version = _serve_version(journal.of(each.policy), policies, gateway)
             runs.append(PolicyRun(journal, store, updater, plan.home, progress.show, version))
         waves = environment.waves(plan.recipe, journal, rollout.rollouts_per_task)
@@ -136,6 +143,16 @@ def run_online(
             waves, rewards, tasks, held_out, lambda: {r.name: r.version for r in runs}, progress
         )
         return OnlineRun(plan.train, journal, runs, learners, generation, report, on_start).run()
+
+
+def _take_turn(home: Path, environment: RunEnvironment) -> GpuTurn:
+    """Return the turn on the GPU, in which the learner loads its model before vLLM starts."""
+    turn = GpuTurn(home)
+    environment.callback(turn.close)
+    if not turn.take(0):
+        _logger.warning("ltrain: waiting for the GPU, which another process of %s has", home)
+        turn.take()
+    return turn
 
 
 def check_spare(tasks: int, rollout: Rollout) -> None:

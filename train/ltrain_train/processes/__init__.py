@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         require_space,
     )
     from ltrain_train.processes.json_lines import JsonChild, JsonPipes
-    from ltrain_train.processes.locks import RunLock, run_lock
+    from ltrain_train.processes.locks import GpuTurn, RunLock, run_lock
     from ltrain_train.processes.pages import serve_pages
     from ltrain_train.processes.ports import NoFreePort, free_port, is_port_open
     from ltrain_train.processes.scratch import compile_cache, scratch_path

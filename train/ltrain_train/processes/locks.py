@@ -1,4 +1,4 @@
-"""Locks that allow one process at a time for each run and each policy of a home.
+"""Locks that allow one process at a time for each run, each policy and the GPU of a home.
 
 * A lock is an flock on a file in `locks/`: the kernel releases it however its holder ends.
 * The guards of the run's child processes hold the lock too: it is free when all of them have ended.
@@ -71,6 +71,34 @@ class RunLock:
         text = json.dumps({"pid": os.getpid(), "stopping": self.stopping}).encode()
         for descriptor in self.descriptors:
             os.pwrite(descriptor, text.ljust(64), 0)
+
+
+class GpuTurn:
+    """The turn of one process on a GPU whose memory a learner and vLLM use in turn.
+
+    It is a lock of the home: a process that dies ends its turn.
+    """
+
+    def __init__(self, home: Path) -> None:
+        folder = make_private(home.absolute() / "locks")
+        self.descriptor = os.open(folder / "gpu.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def take(self, seconds: float = math.inf) -> bool:
+        """Take the turn, or keep it; return whether it was free within `seconds`."""
+        until = time.monotonic() + seconds
+        while not _try_lock(self.descriptor):
+            if time.monotonic() >= until:
+                return False
+            time.sleep(POLL)
+        return True
+
+    def end(self) -> None:
+        """End the turn."""
+        fcntl.flock(self.descriptor, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        """Close the lock's file, which ends the turn."""
+        os.close(self.descriptor)
 
 
 @contextmanager

@@ -277,6 +277,7 @@ def _check_services(plan: Plan) -> Iterator[Finding]:
     yield _check_service(store, settings.STORE.name)
     found = _check_service(gateway, settings.GATEWAY.name)
     if found.state is State.OK and responds(gateway.health, gateway.answers):
+        plan.beside_gateway(services.gateway_url)
         with closing(GatewayClient(services.gateway_url, home_secret(plan.home))) as client:
             client.call_seconds(plan.policy)  # another home's gateway refuses the key
     yield found

@@ -1,15 +1,19 @@
 """The memory that the models of a run need, and the parts of vLLM and a learner of one GPU.
 
-vLLM gets 40 % of the GPU, or less if the learner can then compute more tokens at once; it keeps its
-weights and some contexts of KV cache. The rest is the learner's. What the recipe sets comes first.
+* `split`: vLLM gets 40 % of the GPU, or less if the learner can then compute more tokens at once.
+  It keeps its weights and some contexts of KV cache. The rest is the learner's.
+* `swap`: each has the GPU in turn, but for what the other one cannot free.
+
+What the recipe sets comes first.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import floor
 from pathlib import Path
 
-from ltrain_train.gateway import REPLICAS, SHARDS, find_option
+from ltrain_train.gateway import REPLICAS, SHARDS, SLEEP_MODE, find_option
 from ltrain_train.gpu import Gpu, NvidiaSmiFailed, list_gpus, visible_gpus
 from ltrain_train.policy import (
     VLLM_DTYPES,
@@ -21,7 +25,7 @@ from ltrain_train.policy import (
     training_size,
     weights_size,
 )
-from ltrain_transforms.recipe import MICRO_BATCH_TOKENS, Recipe
+from ltrain_transforms.recipe import MICRO_BATCH_TOKENS, Colocate, Recipe
 
 ITEM_SIZES = {"bfloat16": 2, "float16": 2, "float32": 4}
 """Bytes of a weight in vLLM, by its data type."""
@@ -35,7 +39,8 @@ CONTEXTS, CONTEXT = 4, 8192
 VLLM_WORK = 3 << 30
 """Bytes that vLLM computes in, within its share."""
 OVERHEAD = 3 << 30
-"""Bytes that belong to neither: both processes' CUDA contexts, vLLM's graphs, and gaps."""
+"""Bytes that belong to neither: both processes' CUDA contexts, vLLM's graphs, and gaps. A process
+that has left the GPU to the other keeps its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,26 +61,36 @@ class GpuShares:
     """Bytes of the activations of one token; 0: unknown."""
     tokens: int
     """Tokens that the learner computes at once."""
+    swap: bool = False
+    """Whether vLLM and the learner have the GPU in turn."""
 
     @property
     def learner(self) -> int:
         """The learner's part."""
-        return max(0, self.total - (0 if self.gpus else self.vllm) - OVERHEAD)
+        return max(0, self.total - (0 if self.gpus or self.swap else self.vllm) - OVERHEAD)
+
+    @property
+    def fits(self) -> bool:
+        """Whether both parts hold what is needed, as far as it is known."""
+        needed = self.learner_needs + self.tokens * self.token
+        return not self.total or (self.vllm >= self.vllm_needs and self.learner >= needed)
 
     @property
     def options(self) -> tuple[str, ...]:
         """The options of a vLLM that shares its GPU."""
         if self.gpus or not self.vllm_needs:
             return ()
+        sleep = (SLEEP_MODE,) if self.swap else ()
         if not self.total:
-            return SHARE_OPTION, str(SHARE)
+            return *sleep, SHARE_OPTION, str(ALONE if self.swap else SHARE)
         hundredths = floor(100 * self.vllm / self.total + 1e-6)  # not 0.29 for 0.3 of the bytes
-        return SHARE_OPTION, f"{hundredths / 100:g}"
+        return *sleep, SHARE_OPTION, f"{hundredths / 100:g}"
 
     def describe(self) -> str:
         """Return who gets what, in one sentence."""
         if not self.total:
-            return f"GPU memory: unknown; a micro-batch has {self.tokens:,} tokens."
+            in_turn = " vLLM and the learner have it in turn." if self.swap else ""
+            return f"GPU memory: unknown; a micro-batch has {self.tokens:,} tokens.{in_turn}"
         learner = (
             f"the learner {_gib(self.learner)}, of which {_gib(self.learner_needs)} hold the model "
             f"and {_gib(self.tokens * self.token)} the {self.tokens:,} tokens of a micro-batch"
@@ -85,7 +100,8 @@ class GpuShares:
             return f"GPU memory: vLLM has {named}{','.join(self.gpus)}; {learner}."
         if not self.vllm:
             return f"GPU memory: {learner}."
-        return f"GPU memory: vLLM {_gib(self.vllm)} ({self.options[-1]}); {learner}."
+        in_turn = " in turn" if self.swap else ""
+        return f"GPU memory{in_turn}: vLLM {_gib(self.vllm)} ({self.options[-1]}); {learner}."
 
 
 def find_gpus() -> list[Gpu]:
@@ -96,18 +112,26 @@ def find_gpus() -> list[Gpu]:
         return []
 
 
-def share_gpu(recipe: Recipe, models: Mapping[str, Path], gpus: Sequence[Gpu]) -> GpuShares | None:
+def share_gpu(
+    recipe: Recipe,
+    models: Mapping[str, Path],
+    gpus: Sequence[Gpu],
+    colocate: Colocate | None = None,
+) -> GpuShares | None:
     """Return the parts of the first GPU; None without a learner that uses it.
 
     Args:
         models: the directory of each policy's weights, by the policy's name.
         gpus: those of this machine.
+        colocate: how vLLM and the learner share it; None: as the recipe says.
     """
     trained = [models[policy.name] for policy in recipe.trained if policy.name in models]
     if recipe.train.ray_address is not None or len(trained) < len(recipe.trained):
         return None
     total = (gpus[0].total or 0) << 20 if gpus else 0
-    return divide(
+    way = colocate or recipe.train.colocate
+    parts = partial(
+        divide,
         total,
         gpus=_own_gpus(recipe, visible_gpus(gpus)) if total else recipe.serve.gpus,
         vllm_needs=_vllm_needs(recipe, models),
@@ -116,6 +140,8 @@ def share_gpu(recipe: Recipe, models: Mapping[str, Path], gpus: Sequence[Gpu]) -
         token=max(map(activation_size, trained)),
         tokens=recipe.train.tokens_per_micro_batch,
     )
+    split = parts()
+    return parts(swap=True) if way == "swap" or (way == "auto" and not split.fits) else split
 
 
 def divide(
@@ -127,6 +153,7 @@ def divide(
     learner_needs: int,
     token: int,
     tokens: int | None,
+    swap: bool = False,
 ) -> GpuShares:
     """Return the parts of a GPU of `total` bytes.
 
@@ -137,19 +164,23 @@ def divide(
         learner_needs: bytes of the learner without activations.
         token: bytes of a token's activations; 0: unknown.
         tokens: tokens of a micro-batch that the recipe sets.
+        swap: whether vLLM and the learner have the GPU in turn, if they share it.
     """
     free = total - OVERHEAD - learner_needs
     wanted = (tokens or MOST_TOKENS) * token
+    swap = swap and bool(vllm_needs) and not gpus
     if not vllm_needs:
         vllm, gpus = 0, ()
     elif share is not None or gpus:
         vllm = int((share or ALONE) * total)
+    elif swap:
+        vllm = max(0, min(int(ALONE * total), total - OVERHEAD))
     else:
         vllm = max(vllm_needs, min(int(SHARE * total), free - wanted))
     if tokens is None:
-        fitting = (free - (0 if gpus else vllm)) // token if token else 0
+        fitting = (free - (0 if gpus or swap else vllm)) // token if token else 0
         tokens = max(MICRO_BATCH_TOKENS, min(MOST_TOKENS, fitting))
-    return GpuShares(total, gpus, vllm, vllm_needs, learner_needs, token, tokens)
+    return GpuShares(total, gpus, vllm, vllm_needs, learner_needs, token, tokens, swap)
 
 
 def served_size(recipe: Recipe, models: Mapping[str, Path]) -> int:

@@ -14,7 +14,12 @@ from ltrain_train.processes import RunLock
 from ltrain_train.rollout import AgentProgram
 from ltrain_train.runs.gpu_shares import GpuShares, find_gpus, share_gpu
 from ltrain_train.runs.services import Services
-from ltrain_transforms.recipe import Policy, Recipe, Rollout, Serve, Train
+from ltrain_transforms.recipe import Colocate, Policy, Recipe, Rollout, Serve, Train
+
+NO_SWAP = (
+    'train.colocate = "swap" has no effect: vLLM and the learner do not share a GPU of this '
+    "machine."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +34,32 @@ class Plan:
     """Model directory that becomes version 0 of a new policy."""
     shares: GpuShares | None = None
     """How vLLM and the learner divide the GPU; None on a CPU."""
+
+    @property
+    def swaps(self) -> bool:
+        """Whether vLLM and the learner have the GPU in turn."""
+        return self.shares is not None and self.shares.swap
+
+    def beside_gateway(self, url: str) -> Self:
+        """Return the plan of a run with a gateway that it has not started: its vLLM cannot swap.
+
+        Raises:
+            BadRun: when the recipe wants them to.
+        """
+        if not self.swaps:
+            return self
+        if self.recipe.train.colocate == "swap":
+            raise BadRun(
+                'train.colocate = "swap" needs the gateway that the run starts, and another one '
+                f'answers at {url}. Stop it, or set train.colocate = "split".'
+            )
+        return replace(self, shares=share_gpu(self.recipe, self.models(), find_gpus(), "split"))
+
+    def describe_memory(self) -> str:
+        """Return how vLLM and the learner share the GPU's memory; '' on a CPU."""
+        if self.recipe.train.colocate == "swap" and not self.swaps:
+            return NO_SWAP
+        return "" if self.shares is None else self.shares.describe()
 
     @property
     def policy(self) -> str:
@@ -234,4 +265,5 @@ def plan_run(
     )
     if not is_usable():
         return plan
-    return replace(plan, shares=share_gpu(plan.recipe, plan.models(), find_gpus()))
+    way: Colocate = plan.recipe.train.colocate if online else "split"  # it starts no vLLM
+    return replace(plan, shares=share_gpu(plan.recipe, plan.models(), find_gpus(), way))

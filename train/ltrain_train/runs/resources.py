@@ -81,10 +81,7 @@ def check_ways(model: Path) -> Iterator[Finding]:
     for way, sections in WAYS.items():
         recipe, models = Recipe.from_sections(ANY | sections), {"policy": model}
         shares = share_gpu(recipe, models, gpus) if is_usable() else None
-        found = [
-            place.finding()
-            for place in (_gpu_places(shares) if shares else _machine(recipe, models))
-        ]
+        found = [place.finding() for place in _places(recipe, models, shares)]
         worst = next((each for each in found if each.state is not State.OK), None)
         texts = "; ".join(each.detail for each in found)
         if worst is None:
@@ -99,7 +96,9 @@ def check_memory(plan: Plan, models: Mapping[str, Path]) -> Iterator[Finding]:
     Args:
         models: the directory of each policy's weights, by the policy's name.
     """
-    for place in _gpu_places(plan.shares) if is_usable() else _machine(plan.recipe, models):
+    if plan.recipe.train.colocate == "swap" and not plan.swaps:
+        yield Finding("memory", State.NOTE, plan.describe_memory().rstrip("."))
+    for place in _places(plan.recipe, models, plan.shares):
         if any(place.needs.values()):
             yield place.finding()
     yield from _check_used()
@@ -114,6 +113,20 @@ def _check_used() -> Iterator[Finding]:
             yield Finding("memory", State.NOTE, text, OTHERS)
 
 
+def _places(
+    recipe: Recipe, models: Mapping[str, Path], shares: GpuShares | None
+) -> Iterator[Place]:
+    """Yield the places that the models of a recipe must fit into."""
+    if not is_usable():
+        yield from _machine(recipe, models)
+        return
+    yield from _gpu_places(shares)
+    if shares is not None and shares.swap:
+        needs = {"learner": trained_size(recipe, models)}
+        needs |= {"vLLM's weights": served_size(recipe, models)}
+        yield Place("this machine", machine_bytes(), needs, user="what has left the GPU needs")
+
+
 def _machine(recipe: Recipe, models: Mapping[str, Path]) -> Iterator[Place]:
     served = served_size(recipe, models)
     cache = VllmOptions().kv_cache_gib * len(set(models.values())) << 30 if served else 0
@@ -125,7 +138,9 @@ def _machine(recipe: Recipe, models: Mapping[str, Path]) -> Iterator[Place]:
 def _gpu_places(shares: GpuShares | None) -> Iterator[Place]:
     if shares is None or not shares.total:
         return
-    where = "its GPU" if shares.gpus else "its part of the GPU"
+    where = "its part of the GPU"
+    if shares.gpus or shares.swap:
+        where = "its GPU" if shares.gpus else "the GPU in its turn"
     if shares.vllm:
         needs = {"weights, cache and work": shares.vllm_needs}
         yield Place(where, shares.vllm, needs, LESS_CACHE, "vLLM needs")

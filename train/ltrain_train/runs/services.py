@@ -91,7 +91,7 @@ class Services(ExitStack):
         self.children = self.enter_context(Children(self.keep_open))
         self.store_url = settings.STORE.read() or DEFAULT_STORE
         self.gateway_url = gateway_url or settings.GATEWAY.read()
-        self._began = time.monotonic()
+        self._began = 0.0
         self._required: list[RequiredService] = []
         self._started: dict[str, Child] = {}
         self._stopping = Event()
@@ -104,6 +104,7 @@ class Services(ExitStack):
         Raises:
             NotReachable: when a remote service does not answer.
         """
+        self._began = time.monotonic()
         self._required = self.required()
         for service in self._required:
             if is_starting(service.health):
@@ -121,6 +122,11 @@ class Services(ExitStack):
             NotReachable: when the store is not a server.
         """
         return [self._store_service(), self._gateway_service()]
+
+    def finds_gateway(self) -> bool:
+        """Return whether a gateway runs already, which is then used."""
+        gateway = self._gateway_service()
+        return responds(gateway.health, gateway.answers) or is_starting(gateway.health)
 
     @property
     def starts_gateway(self) -> bool:

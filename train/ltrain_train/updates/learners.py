@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from ltrain_train.errors import BadCheckpoint, BadRun
-from ltrain_train.learner import Job, Kind, LearnerClient, Objective, StepReport
+from ltrain_train.learner import Job, Kind, LearnerClient, Objective, Place, StepReport
 from ltrain_train.policy import Policies, find_reference, held_reference, read_adapter_config
 from ltrain_train.processes import Children, RunLock
 from ltrain_train.runs import Plan
@@ -51,6 +51,10 @@ class PolicyLearner:
         """Write a checkpoint, to which the policy's next turn returns."""
         self._client.save(directory)
         self.checkpoint = directory
+
+    def move(self, to: Place) -> None:
+        """Move the model of the process, as `LearnerClient.move` does."""
+        self.process.client.move(to)
 
     def export(self, directory: Path) -> None:
         """Write the policy as a model directory, adapter merged."""
@@ -124,6 +128,12 @@ class Learners(ExitStack):
         """
         for process in self._processes:
             process.client.wait()
+
+    def leave_gpu(self) -> None:
+        """Wait until every model is loaded, and move all into the host's memory."""
+        self.wait()
+        for process in self._processes:
+            process.client.move("host")
 
     def __enter__(self) -> Self:
         for plan in self._plans:

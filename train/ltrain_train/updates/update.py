@@ -2,6 +2,9 @@
 
 The order makes a kill at any moment harmless: the checkpoint is complete before the version exists,
 the version is complete before a server loads it, and `current` changes after the server loaded it.
+
+A learner that uses a GPU in turn with vLLM has its turn from the first step until the version is
+written. vLLM sleeps meanwhile, and wakes to load the version.
 """
 
 import logging
@@ -15,13 +18,17 @@ from ltrain_instrument import attributes
 from ltrain_train.gateway import GatewayClient
 from ltrain_train.learner import Objective, StepReport
 from ltrain_train.policy import Policies
+from ltrain_train.processes import GpuTurn
 from ltrain_train.publishing import TrainedVersion, promote, register, registers_adapters
-from ltrain_train.runs import Phases
+from ltrain_train.runs import Phases, retry_load
 from ltrain_train.updates.learners import PolicyLearner
 from ltrain_train.updates.training_rows import LeftOut, select_rows
 from ltrain_transforms.datasets import Dataset
 from ltrain_transforms.policy_lineage import Lineage
 from ltrain_transforms.recipe import Recipe
+
+TAKE_TIMEOUT = 5.0
+"""Seconds in which the learner can take its turn after vLLM went to sleep."""
 
 _logger = logging.getLogger("ltrain.loop")
 
@@ -47,6 +54,7 @@ class Updater:
         gateway: GatewayClient | None,
         provider: TracerProvider,
         phases: Phases,
+        turn: GpuTurn | None = None,
     ) -> None:
         """Describe the updates.
 
@@ -55,11 +63,14 @@ class Updater:
             gateway: it serves the policy; None: none does.
             provider: where spans are recorded.
             phases: where seconds are added.
+            turn: on the GPU that the learner uses in turn with the gateway's vLLM; None: it uses no
+                GPU, or always.
         """
         self.recipe, self.policies, self.learner, self.gateway = recipe, policies, learner, gateway
         self.policy = recipe.trained[0].name
         self.tracer = provider.get_tracer(attributes.SCOPE_LEARNER)
         self.phases = phases
+        self._turn = turn
 
     def update(
         self, dataset: Dataset, lineage: Lineage, checkpoints: Path, number: int | None = None
@@ -73,20 +84,36 @@ class Updater:
         Raises:
             NothingToTrain: when the dataset has no row to train on.
         """
+        version, as_adapter = lineage.version, self.registers_adapters()
         with self.phases.measure("train"):
-            version = lineage.version
             rows = select_rows(dataset, lineage, self.recipe.train.max_staleness)
             objective = Objective.from_train(self.recipe.train, number)
+        self._begin_turn()
+        with self.phases.measure("train"):
             step = self.learner.step(rows.path, objective, version=version, dataset=dataset.id)
             report = replace(step, metrics={**step.metrics, **rows.staleness})
             for warning in report.warnings:
                 _logger.warning("ltrain: dataset %s: %s", dataset.id, warning)
         if not report.steps:
+            self._end_turn()
+            self._serve_again(version)
             return Update(None, report, rows.left_out)
-        new = self.release(dataset.id, version, rows.rollouts, checkpoints)
+        new = self.release(dataset.id, version, rows.rollouts, checkpoints, as_adapter=as_adapter)
         return Update(new, report, rows.left_out)
 
-    def release(self, dataset: str, parent: int, rollouts: Iterable[str], checkpoints: Path) -> int:
+    def registers_adapters(self) -> bool:
+        """Return whether a new version is an adapter, and not merged weights."""
+        return retry_load(lambda: registers_adapters(self.recipe, self.policy, self.gateway))
+
+    def release(
+        self,
+        dataset: str,
+        parent: int,
+        rollouts: Iterable[str],
+        checkpoints: Path,
+        *,
+        as_adapter: bool,
+    ) -> int:
         """Register and promote the learner's weights as the next version; return its number.
 
         Args:
@@ -94,16 +121,19 @@ class Updater:
             parent: the version at the start of training.
             rollouts: the rollouts that it was trained on.
             checkpoints: folder of the checkpoint, which is named after the new version.
+            as_adapter: whether the version is an adapter, as `registers_adapters` returns.
         """
         with self.phases.measure("train"):
             checkpoint = checkpoints / str(self.policies.latest(self.policy) + 1)
             self.learner.save(checkpoint)
         with self.phases.measure("load"):
             draft = self.policies.directory / self.policy / f".draft-{parent}"
-            if registers_adapters(self.recipe, self.policy, self.gateway):
+            if as_adapter:
                 self.learner.export_adapter(draft)
             else:
                 self.learner.export(draft)
+        self._end_turn()
+        with self.phases.measure("load"):
             base, digest = self.learner.base, self.recipe.digest
             version = TrainedVersion(self.policy, parent, dataset, digest, base, checkpoint)
             number = register(self.policies, draft, version, rollouts)
@@ -113,3 +143,28 @@ class Updater:
     def serve(self, version: int, origin: Mapping[str, str] | None = None) -> None:
         """Make a version current."""
         promote(self.policies, self.policy, version, self.gateway, self.tracer, origin)
+
+    def _begin_turn(self) -> None:
+        """Let vLLM sleep, and move the learner to the GPU, if they use it in turn."""
+        if (turn := self._turn) is None or (gateway := self.gateway) is None:
+            return
+        with self.phases.measure("switch"):
+            retry_load(gateway.sleep)
+            while not turn.take(TAKE_TIMEOUT):  # vLLM was started again before
+                retry_load(gateway.sleep)
+            self.learner.move("gpu")
+
+    def _end_turn(self) -> None:
+        """Move the learner to the host, and wake vLLM, whose calls wait until it has a version."""
+        if (turn := self._turn) is None or (gateway := self.gateway) is None:
+            return
+        with self.phases.measure("switch"):
+            self.learner.move("host")
+            turn.end()
+            retry_load(gateway.wake)
+
+    def _serve_again(self, version: int) -> None:
+        """Let vLLM answer calls again after an update without a new version."""
+        if self._turn is not None and (gateway := self.gateway) is not None:
+            with self.phases.measure("switch"):
+                retry_load(lambda: gateway.load(self.policy, version))

@@ -44,7 +44,13 @@ if TYPE_CHECKING:
     )
     from ltrain_transforms.recipe.serve import Route, Serve
     from ltrain_transforms.recipe.service import Service
-    from ltrain_transforms.recipe.train import MICRO_BATCH_TOKENS, TRACKER_NAMES, Critic, Train
+    from ltrain_transforms.recipe.train import (
+        MICRO_BATCH_TOKENS,
+        TRACKER_NAMES,
+        Colocate,
+        Critic,
+        Train,
+    )
     from ltrain_transforms.recipe.verl_options import Verl, VerlActor
 
 open_face(__name__)

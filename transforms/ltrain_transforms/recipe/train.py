@@ -54,6 +54,10 @@ TRACKER_NAMES: tuple[str, ...] = get_args(Tracker)
 """The libraries that may record a run's curves."""
 
 
+Colocate = Literal["auto", "split", "swap"]
+"""How vLLM and the learner share a GPU."""
+
+
 class Critic(Section):
     """A network beside the policy, which estimates the return of each token; with `gae` only."""
 
@@ -75,7 +79,7 @@ class Critic(Section):
 
 RUN_KEYS = (
     *("mode", "updates", "dtype", "ray_address", "trackers", "span_timeout", "hang_timeout"),
-    "constrained",
+    *("constrained", "colocate"),
     *("validate_every", "patience", "max_tokens", "max_minutes", "stop_on"),
 )
 """The keys of [train] that all policies of a run share."""
@@ -123,6 +127,9 @@ class Train(Section):
     ray_address: Annotated[str | None, BUDGET] = None
     """The Ray cluster whose machines the ranks run on: `host:port`, or `auto` for the one of this
     machine; default: a private one on this machine."""
+    colocate: Annotated[Colocate, BUDGET] = "auto"
+    """How vLLM and the learner share [one GPU](gpus.md#one-gpu). split: each has a part of its
+    memory. swap: they have all of it in turn. auto: split, if both parts hold what they need."""
     tokens_per_micro_batch: int | None = Field(default=None, ge=1)
     """Tokens in one micro-batch, which limit memory and do not change the result; unset: 768, and
     on a GPU as many as fit into the learner's part, at most 16,384."""

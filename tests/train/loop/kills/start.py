@@ -2,6 +2,7 @@
 
 A line of its input is a command as JSON: `arguments` of `ltrain`, `environ`, `folder`, `output`,
 and `crash`. It answers with a line for the process id and, at the end, a line for the exit status.
+With FAKE_GPU in its environment a command can use the GPUs that nvidia-smi lists.
 
 `crash` names the write before which the command kills itself, as `EVENT PATTERN NUMBER`: of the
 writes whose audit event and path, relative to LTRAIN_HOME, match, so many happen before the kill.
@@ -16,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import ltrain_train.loop.command
-import ltrain_train.loop.run  # noqa: F401 - commands import it
+import ltrain_train.loop.run
+import ltrain_train.runs.plan
 from ltrain.cli import main
 
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
@@ -55,6 +57,8 @@ def become(command: dict[str, Any]) -> None:
     os.chdir(command["folder"])
     os.environ.clear()
     os.environ.update(command["environ"])
+    if "FAKE_GPU" in os.environ:
+        ltrain_train.runs.plan.is_usable = lambda: True
     output = os.open(command["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     for descriptor in (1, 2):
         os.dup2(output, descriptor)

@@ -24,11 +24,17 @@ class Gate:
         """How often the gate was shut; a call compares it to detect a shut during the call."""
         self.reason = ""
         """Why calls wait; '' while the gate is open."""
+        self._held = ""
         self._open = asyncio.Event()
         self._open.set()
         self._empty = asyncio.Event()
         self._empty.set()
         self._owner = asyncio.Lock()
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the gate is shut until `release`."""
+        return bool(self._held)
 
     @property
     def is_open(self) -> bool:
@@ -73,8 +79,18 @@ class Gate:
             await self._wait_drained(drain)
             yield
         finally:
-            self.reason = ""
-            self._open.set()
+            self.reason = self._held
+            if not self._held:
+                self._open.set()
+
+    def hold(self, reason: str) -> None:
+        """Keep the gate shut after the block that has shut it."""
+        self._held = reason
+
+    def release(self) -> None:
+        """Open a gate that is held, for its owner."""
+        self._held = self.reason = ""
+        self._open.set()
 
     async def _wait_drained(self, seconds: float) -> None:
         try:

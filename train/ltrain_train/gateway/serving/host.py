@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from ltrain_train.gateway.errors import Refused
 from ltrain_train.gateway.serving.policy_server import PolicyServer, read_weights
 from ltrain_train.gateway.serving.publication import Publication
+from ltrain_train.gateway.serving.turns import VllmTurns
 from ltrain_train.gateway.serving.upstream import UpstreamFailed
 from ltrain_train.gateway.serving.vllm import Vllm
 
@@ -29,9 +30,11 @@ class PolicyHost:
         publications: Sequence[Publication],
         vllm: Vllm | None,
         log: Callable[[str], None],
+        turns: VllmTurns | None = None,
     ) -> None:
         """Describe a host; without `vllm` the server was started elsewhere."""
         self.server, self.publications, self._vllm, self._log = server, publications, vllm, log
+        self._turns = turns or VllmTurns()
         self._loss_logged = False
         """Whether the user knows that the server lost weights, which it has not again yet."""
 
@@ -68,6 +71,7 @@ class PolicyHost:
                 continue
             self._log(f"vLLM died {how}; calls wait while it starts again")
             async with self.server.gate.shut(f"vLLM ended {how}; it is started again"):
+                await self._turns.take()
                 await self._start_again(vllm)
             self._log(f"vLLM runs again with {self._served}")
 

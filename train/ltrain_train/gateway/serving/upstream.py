@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import aiohttp
 import orjson
@@ -178,6 +178,14 @@ class Upstream:
             await self.set_label(label)
         finally:
             await self._request_all("POST", "/resume")
+
+    async def sleep(self) -> None:
+        """Move the weights of a server without calls into the host's memory, and free its cache."""
+        await self._request_all("POST", "/sleep?level=1")
+
+    async def wake_up(self, part: Literal["weights", "kv_cache"]) -> None:
+        """Take the memory of the GPU again for a part of a server; it may have it already."""
+        await self._request_all("POST", f"/wake_up?tags={part}")
 
     async def set_label(self, label: str) -> None:
         """Label the weights in the server; `loaded_label` returns the label."""

@@ -44,6 +44,8 @@ CPU_ARGUMENTS = ("--block-size", "32", "--enforce-eager")
 """Arguments on a CPU. vLLM's own block there is 128 tokens, and a shorter common prefix is not
 cached; compilation delays the start by a minute. vLLM's own values on a GPU are right: blocks of 16
 tokens, compiled layers and CUDA graphs, with which it samples four to eight times as fast."""
+SLEEP_MODE = "--enable-sleep-mode"
+"""The argument with which vLLM can free its memory of the GPU; there is no sleep on a CPU."""
 STRUCTURED_OUTPUTS = '{"backend": "xgrammar"}'
 """The grammars that the learner can replay; by default vLLM chooses a backend by the grammar."""
 NO_MEDIA = "none.invalid"
@@ -101,6 +103,11 @@ class VllmOptions:
         shards = int(find_option(self.extra, *SHARDS) or 1)
         fitting = len(self.gpus.split(",")) // shards
         return max(1, int(find_option(self.extra, *REPLICAS) or fitting))
+
+    @property
+    def sleeps(self) -> bool:
+        """Whether vLLM uses the GPU in turn with a learner."""
+        return SLEEP_MODE in self.extra
 
     def arguments(self) -> list[str]:
         """Return the arguments of `vllm serve`."""

@@ -21,7 +21,7 @@ from ltrain_train.errors import BadBase, BadCheckpoint, BadSamples
 from ltrain_train.learner.checkpoint import fingerprint, make_record, read_record, write_record
 from ltrain_train.learner.drift import check_drift, measure_drift
 from ltrain_train.learner.objective import Objective
-from ltrain_train.learner.protocol import Job, StepReport
+from ltrain_train.learner.protocol import Job, Place, StepReport
 from ltrain_train.learner.samples import Kind, read_rows, split_into_steps
 from ltrain_train.learner.verl_backend import batch, comparison, engine, loss
 from ltrain_train.learner.verl_backend.critic_training import CriticTraining
@@ -170,6 +170,10 @@ class Learner:
             ) from error
         self.steps, self.updates = checkpoint.steps, checkpoint.updates
         self.saved = directory
+
+    def move(self, to: Place) -> None:
+        """Move the models of all ranks into the memory of the GPUs or of the hosts."""
+        self.group.move(to)
 
     def select(self, policy: str, recipe: str, checkpoint: Path | None) -> None:
         """Train another policy with the same base from now on."""

@@ -20,6 +20,7 @@ from verl.utils.fsdp_utils import (
     merged_lora_context,
     normalize_peft_param_name,
 )
+from verl.utils.memory_utils import aggressive_empty_cache
 from verl.utils.model import convert_weight_keys
 from verl.workers.config import (
     FSDPEngineConfig,
@@ -33,7 +34,7 @@ from ltrain_train.learner.adapter import write_adapter
 from ltrain_train.learner.heartbeat import beat_on_forward
 from ltrain_train.learner.objective import Objective
 from ltrain_train.learner.prefix_tree import supports_prefix_tree
-from ltrain_train.learner.protocol import Job
+from ltrain_train.learner.protocol import Job, Place
 from ltrain_train.learner.verl_backend import cluster, critic_engine, rows_engine, tree_engine
 from ltrain_train.learner.verl_backend.device import current_device
 from ltrain_train.learner.weights import write_weights
@@ -167,6 +168,14 @@ class RankWorker(TrainingWorker):
         objective: Objective = data["objective"]
         _set_optimizer(self.critic.engine, objective.critic_rate, objective.gradient_clip)
         return self.critic.train_batch(data)
+
+    @on_every_rank
+    def move(self, to: Place) -> None:
+        """Move the model, the critic and the reference into the memory of the GPU or the host."""
+        for worker in filter(None, (self, self.critic, self.reference)):
+            TrainingWorker.to(worker, "cpu" if to == "host" else "device")
+        # verl copies asynchronously, and keeps the memory of the optimizer
+        aggressive_empty_cache(force_sync=True)
 
     @on_every_rank
     def export(self, directory: Path, dtype: str) -> list[str]:

@@ -11,6 +11,8 @@ EQUAL_REWARDS = frozenset({"no_spread", "superseded"})
 
 TIMES = {"gen": ("generate",), "data": ("settle", "build"), "train": ("train",), "load": ("load",)}
 """The phases whose seconds each column adds up."""
+SWITCH = {"switch": ("switch",)}
+"""The column of a run in which vLLM and the learner have the GPU in turn."""
 MIN_WIDTH = 6
 """Characters of a score."""
 
@@ -18,7 +20,8 @@ MIN_WIDTH = 6
 class WaveRows:
     """Writes a row for each wave and policy, and a heading where the scores have new names."""
 
-    def __init__(self, recipe: Recipe) -> None:
+    def __init__(self, recipe: Recipe, *, switches: bool = False) -> None:
+        self._times = TIMES | (SWITCH if switches else {})
         self._rules = [reward.name for reward in recipe.reward if reward.evaluation is None]
         self._names: list[str] = []
         policies = [policy.name for policy in recipe.trained]
@@ -38,15 +41,15 @@ class WaveRows:
         parts = {name: name.rpartition("-") for name in self._names}
         above = [f"{head}{dash}" for head, dash, _ in parts.values()]
         if any(above):
-            yield self._join("", "", "", "", above, [""] * (len(TIMES) + 2)).rstrip()
+            yield self._join("", "", "", "", above, [""] * (len(self._times) + 2)).rstrip()
         below = [tail for _, _, tail in parts.values()]
-        yield self._join("wave", "policy", "v", "failed", below, ["rows", *TIMES, "drift"])
+        yield self._join("wave", "policy", "v", "failed", below, ["rows", *self._times, "drift"])
 
     def _row(self, wave: Wave) -> str:
         failed = wave.rollouts - wave.outcomes.get("ok", 0)
         scores = [f"{wave.scores[name]:.3f}" if name in wave.scores else "" for name in self._names]
         seconds = [
-            sum(wave.seconds.get(phase, 0.0) for phase in phases) for phases in TIMES.values()
+            sum(wave.seconds.get(phase, 0.0) for phase in phases) for phases in self._times.values()
         ]
         drift = wave.metrics.get("drift_k3")
         cells = [
