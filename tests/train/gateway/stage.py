@@ -30,10 +30,11 @@ from ltrain_train.gateway.routes import Routes
 from ltrain_train.gateway.serving.host import PolicyHost
 from ltrain_train.gateway.serving.policy_server import PolicyServer, read_weights
 from ltrain_train.gateway.serving.publication import Publication
+from ltrain_train.gateway.serving.turns import VllmTurns
 from ltrain_train.gateway.serving.upstream import Upstream
 from ltrain_train.gateway.serving.vllm import Vllm, VllmOptions
 from ltrain_train.policy import Policies
-from ltrain_train.processes import Children
+from ltrain_train.processes import Children, GpuTurn
 from ltrain_transforms.recipe import Route
 
 SECRET = "a secret of thirty-two characters!"
@@ -64,6 +65,8 @@ class Stage:
         """The servers behind `upstream`, which is a router; set before `running`."""
         self.data_parallel = 1
         """Replicas of the vLLM that is the policy server; set before `running`."""
+        self.turn: GpuTurn | None = None
+        """The lock of the GPU that vLLM shares with a learner; set before `running`."""
         self._upstream = upstream
         self._started = threading.Event()
         self._watching: list[Future[None]] = []
@@ -190,6 +193,7 @@ class Stage:
             provider=provider,
             store_keys=Keys(self.home / "store"),
             routes=routes,
+            turns=self._turns(),
         )
         config = uvicorn.Config(gateway.app(), lifespan="off", log_level="error", ws="none")
         self._server = uvicorn.Server(config)
@@ -200,6 +204,13 @@ class Stage:
         await upstream.close()
         await routes.close()
         provider.shutdown()
+
+    def _turns(self) -> VllmTurns:
+        turns = VllmTurns(self.turn)
+        if self.turn is not None:
+            self.turn.take()
+            turns.servers.append(self.publication.server)
+        return turns
 
     def _publication(self, upstream: Upstream) -> Publication:
         version = self.policies.current("policy")

@@ -12,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.train.gpus import H100, install_nvidia_smi, use_programs
 
+from ltrain_train.errors import BadRun
+from ltrain_train.gateway import SLEEP_MODE
 from ltrain_train.gpu import list_gpus
 from ltrain_train.policy import activation_size, cache_size, training_size
 from ltrain_train.runs.gpu_shares import (
@@ -87,12 +89,6 @@ def test_the_cache_of_a_token(tmp_path: Path) -> None:
     assert cache_size(tmp_path / "model") == activation_size(tmp_path / "model") == 0
 
 
-def fits(found: GpuShares) -> bool:
-    """Return whether both parts hold what is needed."""
-    needed = found.learner_needs + found.tokens * found.token
-    return not found.total or (found.vllm >= found.vllm_needs and found.learner >= needed)
-
-
 def shares(**changed: Any) -> GpuShares:
     needs = {"gpus": (), "vllm_needs": 6 * GIB, "learner_needs": 24 * GIB, "token": 2 << 20}
     return divide(**{"total": 80 * GIB, "share": None, "tokens": None, **needs, **changed})
@@ -100,23 +96,23 @@ def shares(**changed: Any) -> GpuShares:
 
 def test_vllm_has_forty_percent_where_the_learner_does_not_need_it() -> None:
     roomy = shares(total=140 * GIB)
-    assert (roomy.options[-1], roomy.tokens, fits(roomy)) == ("0.4", MOST_TOKENS, True)
+    assert (roomy.options[-1], roomy.tokens, roomy.fits) == ("0.4", MOST_TOKENS, True)
 
 
 def test_vllm_leaves_what_the_learner_can_use() -> None:
     tight = shares()
     # 80 - 3 of nobody - 24 of the model - 32 of 16,384 tokens
-    assert (tight.vllm, tight.tokens, fits(tight)) == (21 * GIB, MOST_TOKENS, True)
+    assert (tight.vllm, tight.tokens, tight.fits) == (21 * GIB, MOST_TOKENS, True)
     assert tight.options == ("--gpu-memory-utilization", "0.26")
     smaller = shares(total=40 * GIB)
     assert (smaller.vllm, smaller.tokens) == (6 * GIB, 7 * 512)
-    assert fits(smaller)
+    assert smaller.fits
 
 
 def test_what_does_not_fit_is_known() -> None:
-    assert not fits(shares(total=24 * GIB))
-    assert not fits(shares(share=0.05))
-    assert not fits(shares(tokens=60_000))
+    assert not shares(total=24 * GIB).fits
+    assert not shares(share=0.05).fits
+    assert not shares(tokens=60_000).fits
 
 
 def test_the_recipes_values_come_first() -> None:
@@ -129,7 +125,7 @@ def test_the_recipes_values_come_first() -> None:
 @given(st.integers(8, 200), st.integers(0, 40), st.integers(1, 100), st.integers(1, 4 << 20))
 def test_what_fits_never_exceeds_the_gpu(total: int, vllm: int, learner: int, token: int) -> None:
     got = shares(total=total * GIB, vllm_needs=vllm * GIB, learner_needs=learner * GIB, token=token)
-    if fits(got):
+    if got.fits:
         used = got.vllm + got.learner_needs + got.tokens * got.token + OVERHEAD
         assert used <= got.total
         assert got.vllm >= got.vllm_needs
@@ -137,10 +133,24 @@ def test_what_fits_never_exceeds_the_gpu(total: int, vllm: int, learner: int, to
 
 def test_vllm_alone_on_its_gpu_leaves_the_whole_of_the_first_one() -> None:
     apart = shares(gpus=("1",))
-    assert (apart.options, apart.tokens, fits(apart)) == ((), MOST_TOKENS, True)
+    assert (apart.options, apart.tokens, apart.fits) == ((), MOST_TOKENS, True)
     assert apart.learner == 77 * GIB
-    assert fits(shares(gpus=("1",), vllm_needs=75 * GIB)) is False
+    assert shares(gpus=("1",), vllm_needs=75 * GIB).fits is False
     assert shares(gpus=("1",), vllm_needs=0).gpus == ()
+
+
+def test_in_turn_each_has_the_whole_but_what_the_other_keeps() -> None:
+    swap = shares(total=40 * GIB, swap=True)
+    assert (swap.learner, swap.tokens, swap.fits) == (37 * GIB, 13 * 512, True)
+    assert swap.options == (SLEEP_MODE, "--gpu-memory-utilization", "0.92")
+    assert shares(total=30 * GIB, swap=True).fits and not shares(total=30 * GIB).fits
+    assert not shares(total=28 * GIB, swap=True).fits
+    assert shares(share=0.5, swap=True).options[-1] == "0.5"
+    unknown = shares(total=0, swap=True)
+    assert unknown.options == (SLEEP_MODE, "--gpu-memory-utilization", "0.92")
+    assert unknown.describe().endswith("vLLM and the learner have it in turn.")
+    for alone in (shares(gpus=("1",), swap=True), shares(vllm_needs=0, swap=True)):
+        assert not alone.swap and alone.options == ()
 
 
 @pytest.fixture
@@ -165,7 +175,7 @@ def plan_of(tmp_path: Path, text: str = "") -> Plan:
 def test_a_plan_on_a_gpu_sets_what_the_recipe_leaves_open(tmp_path: Path, h100: None) -> None:
     write_model(tmp_path / "model", "qwen2.5-1.5b")
     plan = plan_of(tmp_path, "[train]\nlora_rank = 0\n")
-    assert plan.shares is not None and fits(plan.shares)
+    assert plan.shares is not None and plan.shares.fits
     assert plan.serve_arguments[-2:] == ["--gpu-memory-utilization", "0.3"]
     assert plan.train.tokens_per_micro_batch == MOST_TOKENS
     assert plan.shares.describe() == (
@@ -188,6 +198,47 @@ def test_a_learner_elsewhere_or_without_a_model_has_no_part(tmp_path: Path, h100
     assert share_gpu(plan_of(tmp_path).recipe, {}, list_gpus()) is None
 
 
+ALL_WEIGHTS = "[train]\nlora_rank = 0\n"
+IN_TURN = re.compile(r"In turn, on a GPU of 80 GiB.+?```text\n(.+?)```", re.S)
+
+
+def test_auto_takes_turns_where_the_parts_would_be_too_small(tmp_path: Path, h100: None) -> None:
+    write_model(tmp_path / "model", "llama-3.2-3b")
+    adapter = plan_of(tmp_path)
+    assert not adapter.swaps and adapter.shares is not None and adapter.shares.fits
+    full = plan_of(tmp_path, f"{ALL_WEIGHTS}tokens_per_micro_batch = 14000\n")
+    assert full.swaps and full.shares is not None and full.shares.fits
+    assert SLEEP_MODE in full.serve_arguments
+    [documented] = IN_TURN.findall(GPUS.read_text())
+    assert full.describe_memory() == " ".join(documented.split())
+    split = plan_of(tmp_path, f'{ALL_WEIGHTS}tokens_per_micro_batch = 14000\ncolocate = "split"\n')
+    assert split.shares is not None and not split.shares.fits and not split.swaps
+    beside = full.beside_gateway("http://127.0.0.1:1")
+    assert beside.shares == split.shares
+
+
+def test_a_recipe_that_wants_turns_has_them_or_hears_why_not(tmp_path: Path, h100: None) -> None:
+    write_model(tmp_path / "model", "smollm2-135m")
+    wanted = '[train]\ncolocate = "swap"\n'
+    plan = plan_of(tmp_path, wanted)
+    assert plan.swaps and plan.describe_memory().startswith("GPU memory in turn: vLLM 73.3 GiB")
+    with pytest.raises(BadRun, match="another one answers at http://h:1"):
+        plan.beside_gateway("http://h:1")
+    others = plan_of(tmp_path, wanted + '[serve]\nupstream = "http://10.0.0.1:8000"\n')
+    assert not others.swaps and "has no effect" in others.describe_memory()
+    once = make_plan(tmp_path / "ltrain.toml", model=None, updates=None, once=True)
+    assert not once.swaps
+
+
+def test_swap_has_no_effect_on_a_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LTRAIN_HOME", str(tmp_path / "home"))
+    write_model(tmp_path / "model", "smollm2-135m")
+    plan = plan_of(tmp_path, '[train]\ncolocate = "swap"\n')
+    assert plan.shares is None and "has no effect" in plan.describe_memory()
+    assert SLEEP_MODE not in plan.serve_arguments
+    assert plan_of(tmp_path).describe_memory() == ""
+
+
 GPUS = Path(__file__).parents[3] / "docs" / "gpus.md"
 RECIPES = re.findall(r"\*\*(\d) GPUs?\*\*: (.+?)\n\n```toml\n(.+?)```", GPUS.read_text(), re.S)
 """The number of GPUs, a sentence with vLLM's, and a part of a recipe."""
@@ -200,7 +251,7 @@ def test_the_recipes_of_the_docs_place_what_they_say(
     use_gpus(tmp_path, monkeypatch, int(count))
     write_model(tmp_path / "model", "llama-3.1-8b" if "8B" in sentence else "qwen2.5-1.5b")
     plan = plan_of(tmp_path, text)
-    assert plan.shares is not None and fits(plan.shares)
+    assert plan.shares is not None and plan.shares.fits
     named = re.search(r"(?:vLLM has|share) GPUs? ([\d, ]+)", sentence)
     assert named is not None
     placed = named[1].replace(" ", "").rstrip(",")
@@ -267,7 +318,7 @@ def test_a_gpu_of_unknown_memory_is_shared_as_a_large_one(
     plan = plan_of(tmp_path)
     assert plan.serve_arguments[-2:] == ["--gpu-memory-utilization", "0.4"]
     assert plan.train.tokens_per_micro_batch == MICRO_BATCH_TOKENS
-    assert plan.shares is not None and fits(plan.shares)
+    assert plan.shares is not None and plan.shares.fits
     assert plan.shares.describe() == "GPU memory: unknown; a micro-batch has 768 tokens."
 
 

@@ -118,6 +118,9 @@ def test_each_part_of_a_gpu_must_hold_what_it_needs() -> None:
     assert (server.state, learner.state) == (State.FAULT, State.FAULT)
     assert "serve.max_model_len" in server.fix
     assert "train.tokens_per_micro_batch" in learner.fix
+    server, learner = findings(30, swap=True)
+    assert "of the 29.0 of the GPU in its turn: weights, cache and work 6.4" in server.detail
+    assert (server.state, learner.state) == (State.OK, State.OK)
     assert len(findings(40, vllm_needs=0)) == 1
     assert list(_gpu_places(None)) == []
 
@@ -131,6 +134,26 @@ def test_a_gpu_that_others_use_is_a_note(tmp_path: Path, monkeypatch: pytest.Mon
         found = list(check_memory(plan_of(tmp_path), models))
         assert [one.state for one in found] == [State.NOTE] * notes
     assert found[0].detail == "processes use 33.1 GB of the GPU already"
+
+
+def test_what_leaves_the_gpu_must_fit_into_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("plan", "resources"):
+        monkeypatch.setattr(f"ltrain_train.runs.{module}.is_usable", lambda: True)
+    use_programs(install_nvidia_smi(tmp_path / "bin", "H100, 580.1, 81559, 81559"), monkeypatch)
+    write_model(tmp_path / "model", 3162)  # 10^7 weights: 2 bytes in vLLM, 16 in the learner
+    recipe = tmp_path / "ltrain.toml"
+    text = RECIPE.replace('name = "p"', 'name = "p", model = "model"')
+    recipe.write_text(f'{text}\n[train]\ndtype = "bf16"\nlora_rank = 0\ncolocate = "swap"\n')
+    plan = make_plan(recipe, model=None, updates=None)
+    *_, machine = check_memory(plan, plan.models())
+    expected = "what has left the GPU needs about 0.2 GB of the "
+    assert machine.detail.startswith(expected)
+    assert machine.detail.endswith("of this machine: learner 0.2, vLLM's weights 0.0")
+    split = make_plan(recipe, model=None, updates=None, once=True)
+    notes = [each.detail for each in check_memory(split, plan.models())]
+    assert any("has no effect" in note for note in notes)
 
 
 def test_the_ways_to_train_a_model_are_held_against_the_machine(tmp_path: Path) -> None:

@@ -128,6 +128,7 @@ def test_a_run_that_dies_in_the_learners_turn_goes_on(project: LightProject) -> 
     first = project.start_run()
     await_sleep(project, first)
     first.process.kill()
+    first.process.wait()
     second = project.start_run()
     await_sleep(project, second)
     project.kill(*LEARNER)
