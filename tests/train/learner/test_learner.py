@@ -41,6 +41,20 @@ def test_micro_batches_and_weights_equal_one_full_batch(
     assert (reports[1].rows, reports[1].steps, reports[1].total_steps) == (40, 1, 2)
 
 
+def test_a_model_that_left_its_memory_and_came_back_trains_on(
+    learner: LearnerClient, tiny: Path, make_rows: Make, write: Write, reference: Reference
+) -> None:
+    samples = write(make_rows(8))
+    expected = reference(tiny, samples, steps=2, lr=1e-3)
+    losses = []
+    for _ in range(2):
+        learner.move("gpu")
+        losses.append(learner.step(samples, OBJECTIVE, version=0).metrics["loss"])
+        learner.move("host")
+    learner.move("gpu")
+    assert losses == pytest.approx(expected["loss"], abs=1e-6)
+
+
 def test_a_step_raises_the_probability_of_good_rows_and_lowers_that_of_bad_ones(
     learner: LearnerClient, make_rows: Make, write: Write
 ) -> None:

@@ -47,7 +47,7 @@ def train_online(plan: Plan, *, as_json: bool, pages: Path | None = None) -> Jou
         steady_time(),
     )
     own_waves: list[Wave] = []
-    rows = WaveRows(plan.recipe, switches=plan.swaps)
+    rows = WaveRows(plan.recipe, swaps=plan.swaps)
 
     def on_start(sentence: str) -> None:
         if not as_json:

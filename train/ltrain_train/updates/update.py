@@ -148,7 +148,7 @@ class Updater:
         """Let vLLM sleep, and move the learner to the GPU, if they use it in turn."""
         if (turn := self._turn) is None or (gateway := self.gateway) is None:
             return
-        with self.phases.measure("switch"):
+        with self.phases.measure("swap"):
             retry_load(gateway.sleep)
             while not turn.take(TAKE_TIMEOUT):  # vLLM was started again before
                 retry_load(gateway.sleep)
@@ -158,7 +158,7 @@ class Updater:
         """Move the learner to the host, and wake vLLM, whose calls wait until it has a version."""
         if (turn := self._turn) is None or (gateway := self.gateway) is None:
             return
-        with self.phases.measure("switch"):
+        with self.phases.measure("swap"):
             self.learner.move("host")
             turn.end()
             retry_load(gateway.wake)
@@ -166,5 +166,5 @@ class Updater:
     def _serve_again(self, version: int) -> None:
         """Let vLLM answer calls again after an update without a new version."""
         if self._turn is not None and (gateway := self.gateway) is not None:
-            with self.phases.measure("switch"):
+            with self.phases.measure("swap"):
                 retry_load(lambda: gateway.load(self.policy, version))

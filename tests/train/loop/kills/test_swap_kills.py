@@ -100,7 +100,7 @@ def check_end(project: LightProject, run: Run) -> None:
     check_journal(journal, Policies(project.home), POLICY, UPDATES)
     check_lineage(project.home, POLICY)
     for wave in journal.waves:
-        assert wave.published is not None and "switch" in wave.seconds
+        assert wave.published is not None and "swap" in wave.seconds
     until(lambda: not project.processes(), "the end of all processes", 30)
 
 

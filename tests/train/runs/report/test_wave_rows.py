@@ -34,6 +34,14 @@ def test_each_wave_is_a_row_below_one_heading() -> None:
     ]
 
 
+def test_a_run_that_swaps_has_a_column_of_its_seconds() -> None:
+    rows = WaveRows(RECIPE, swaps=True)
+    moved = changed(TRAINED, seconds={**TRAINED.seconds, "swap": 1.25})
+    _, heading, row, *_ = rows.lines(moved)
+    assert heading.endswith("train  load  swap drift")
+    assert row.endswith("30.0   2.0   1.2 0.001")
+
+
 def test_the_rows_fit_eighty_columns() -> None:
     assert max(map(len, lines(VALIDATION, TRAINED))) <= 80
 

@@ -16,7 +16,7 @@ from ltrain_train.runs.report.timeline import END, START, split_time
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.scores import mean, mean_interval, paired_differences
 
-PHASES = ("generate", "train", "load", "switch", "build", "settle")
+PHASES = ("generate", "train", "load", "swap", "build", "settle")
 
 ENGINE_PHASES = ("generate", "train", "load")
 """Phases that sample tokens, train the policy, or write and load weights."""

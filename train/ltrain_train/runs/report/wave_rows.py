@@ -11,7 +11,7 @@ EQUAL_REWARDS = frozenset({"no_spread", "superseded"})
 
 TIMES = {"gen": ("generate",), "data": ("settle", "build"), "train": ("train",), "load": ("load",)}
 """The phases whose seconds each column adds up."""
-SWITCH = {"switch": ("switch",)}
+SWAP = {"swap": ("swap",)}
 """The column of a run in which vLLM and the learner have the GPU in turn."""
 MIN_WIDTH = 6
 """Characters of a score."""
@@ -20,8 +20,8 @@ MIN_WIDTH = 6
 class WaveRows:
     """Writes a row for each wave and policy, and a heading where the scores have new names."""
 
-    def __init__(self, recipe: Recipe, *, switches: bool = False) -> None:
-        self._times = TIMES | (SWITCH if switches else {})
+    def __init__(self, recipe: Recipe, *, swaps: bool = False) -> None:
+        self._times = TIMES | (SWAP if swaps else {})
         self._rules = [reward.name for reward in recipe.reward if reward.evaluation is None]
         self._names: list[str] = []
         policies = [policy.name for policy in recipe.trained]
