@@ -41,10 +41,10 @@ class Plan:
         return self.shares is not None and self.shares.swap
 
     def beside_gateway(self, url: str) -> Self:
-        """Return the plan of a run with a gateway that it has not started: its vLLM cannot swap.
+        """Return the plan without a swap, for a run whose gateway runs already.
 
         Raises:
-            BadRun: when the recipe wants them to.
+            BadRun: when the recipe wants the swap.
         """
         if not self.swaps:
             return self
