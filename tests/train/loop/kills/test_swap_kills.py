@@ -137,6 +137,7 @@ def test_a_run_that_dies_in_the_learners_turn_goes_on(project: LightProject) -> 
     third = project.start_run()
     await_sleep(project, third)
     project.kill_everything()
+    third.process.wait()
     check_end(project, project.start_run())
 
 
