@@ -1,14 +1,20 @@
 """What a run checks before it starts."""
 
 import logging
+import threading
 import time
+from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from tests.otlp import insert_otlp, open_empty_store
 
-from ltrain_train.loop.run import warn_of_long_prompts
+from ltrain_train.gateway import GatewayClient
+from ltrain_train.gateway.publish_choice import PublishChoice
+from ltrain_train.loop.run import describe_choices, warn_of_long_prompts
 
 
 def llm_call(input_tokens: int, operation: str = "chat") -> bytes:
@@ -34,3 +40,30 @@ def test_a_stored_prompt_that_the_gateway_would_refuse_is_a_warning(
         warn_of_long_prompts(store, limit)
     assert ("the store has a prompt of 1200 tokens, and the gateway" in caplog.text) == warns
     assert ("serve.max_model_len" in caplog.text) == warns
+
+
+class Starting(BaseHTTPRequestHandler):
+    """A gateway that ends the first connection, as one that is killed while it starts does."""
+
+    asked: ClassVar[list[str]] = []
+
+    def log_message(self, *_: object) -> None: ...
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        if len(self.asked) > 1:
+            body = b'{"current": 0, "publish": "merged", "publish_reason": "of a test"}'
+            self.send_response(200)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+
+def test_the_start_of_a_run_outlives_its_gateway() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Starting) as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,)).start()
+        with closing(GatewayClient(f"http://127.0.0.1:{server.server_port}", "s")) as gateway:
+            choices = describe_choices(gateway, ["p"])
+        server.shutdown()
+    assert choices == {PublishChoice("merged", "of a test").describe()}
+    assert Starting.asked == ["/admin/policies/p"] * 2

@@ -5,7 +5,8 @@ order. Services that ran before keep running.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 from ltrain_collector.store import Store
@@ -122,7 +123,7 @@ def run_online(
         environment.open(may_open=learners.ready)
         gateway, store = environment.gateway, environment.store
         adapters = [each.policy for each in plans if each.train.lora_rank]
-        for choice in {gateway.publish_choice(policy).describe() for policy in adapters}:
+        for choice in describe_choices(gateway, adapters):
             on_start(f"{choice}.")
         provider = environment.open_provider("ltrain-loop")
         warn_of_long_prompts(store, gateway.max_model_len())
@@ -153,6 +154,11 @@ def _take_turn(home: Path, environment: RunEnvironment) -> GpuTurn:
         _logger.warning("ltrain: waiting for the GPU, which another process of %s has", home)
         turn.take()
     return turn
+
+
+def describe_choices(gateway: GatewayClient, policies: Iterable[str]) -> set[str]:
+    """Return what the learners of adapters publish, as soon as the gateway answers."""
+    return {retry_load(partial(gateway.publish_choice, policy)).describe() for policy in policies}
 
 
 def check_spare(tasks: int, rollout: Rollout) -> None:

@@ -103,7 +103,7 @@ class Updater:
 
     def registers_adapters(self) -> bool:
         """Return whether a new version is an adapter, and not merged weights."""
-        return retry_load(lambda: registers_adapters(self.recipe, self.policy, self.gateway))
+        return registers_adapters(self.recipe, self.policy, self.gateway)
 
     def release(
         self,
