@@ -3,6 +3,7 @@
 import logging
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -15,6 +16,8 @@ from tests.otlp import insert_otlp, open_empty_store
 from ltrain_train.gateway import GatewayClient
 from ltrain_train.gateway.publish_choice import PublishChoice
 from ltrain_train.loop.run import describe_choices, warn_of_long_prompts
+from ltrain_train.publishing import registers_adapters
+from ltrain_transforms.recipe import Recipe
 
 
 def llm_call(input_tokens: int, operation: str = "chat") -> bytes:
@@ -59,11 +62,23 @@ class Starting(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
 
-def test_the_start_of_a_run_outlives_its_gateway() -> None:
+@pytest.fixture
+def starting() -> Iterator[GatewayClient]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Starting) as server:
-        threading.Thread(target=server.serve_forever, args=(0.02,)).start()
-        with closing(GatewayClient(f"http://127.0.0.1:{server.server_port}", "s")) as gateway:
-            choices = describe_choices(gateway, ["p"])
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        with closing(GatewayClient(f"http://127.0.0.1:{server.server_port}", "s" * 32)) as gateway:
+            yield gateway
         server.shutdown()
-    assert choices == {PublishChoice("merged", "of a test").describe()}
     assert Starting.asked == ["/admin/policies/p"] * 2
+    Starting.asked.clear()
+
+
+def test_the_start_of_a_run_outlives_its_gateway(starting: GatewayClient) -> None:
+    choice = PublishChoice("merged", "of a test")
+    assert describe_choices(starting, ["p"]) == {choice.describe()}
+
+
+def test_an_update_outlives_the_gateway(starting: GatewayClient) -> None:
+    policy, reward = {"name": "p"}, {"name": "r", "evaluation": "r"}
+    sections = {"policy": [policy], "reward": [reward], "train": {"lora_rank": 8}}
+    assert registers_adapters(Recipe.from_sections(sections), "p", starting) is False

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from opentelemetry.trace import Tracer
@@ -68,7 +69,7 @@ def registers_adapters(recipe: Recipe, policy: str, gateway: GatewayClient | Non
         return False
     if gateway is None:
         return recipe.serve.publish == "adapter"
-    return gateway.publish_choice(policy).artifact == "adapter"
+    return retry_load(partial(gateway.publish_choice, policy)).artifact == "adapter"
 
 
 @dataclass(frozen=True, slots=True)
