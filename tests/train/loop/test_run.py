@@ -48,13 +48,13 @@ def test_a_stored_prompt_that_the_gateway_would_refuse_is_a_warning(
 class Starting(BaseHTTPRequestHandler):
     """A gateway that ends the first connection, as one that is killed while it starts does."""
 
-    asked: ClassVar[list[str]] = []
+    paths: ClassVar[list[str]] = []
 
     def log_message(self, *_: object) -> None: ...
 
     def do_GET(self) -> None:
-        self.asked.append(self.path)
-        if len(self.asked) > 1:
+        self.paths.append(self.path)
+        if len(self.paths) > 1:
             body = b'{"current": 0, "publish": "merged", "publish_reason": "of a test"}'
             self.send_response(200)
             self.send_header("content-length", str(len(body)))
@@ -69,8 +69,8 @@ def starting() -> Iterator[GatewayClient]:
         with closing(GatewayClient(f"http://127.0.0.1:{server.server_port}", "s" * 32)) as gateway:
             yield gateway
         server.shutdown()
-    assert Starting.asked == ["/admin/policies/p"] * 2
-    Starting.asked.clear()
+    assert Starting.paths == ["/admin/policies/p"] * 2
+    Starting.paths.clear()
 
 
 def test_the_start_of_a_run_outlives_its_gateway(starting: GatewayClient) -> None:
