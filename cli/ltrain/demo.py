@@ -13,6 +13,7 @@ from ltrain_collector.store import Store
 from ltrain_instrument import settings
 from ltrain_instrument.disk import read_disk
 from ltrain_instrument.files import make_private
+from ltrain_instrument.quantity import quantity
 from ltrain_train.errors import BadRun
 from ltrain_train.loop import command
 from ltrain_train.policy import fast_dtype
@@ -75,7 +76,7 @@ def run_demo(
     number = plan.train.updates
     minutes = START + number * (MINUTES_FP32 if fast_dtype() == "fp32" else MINUTES)
     console.print(
-        f"On two cores like these {number} update{'s' if number > 1 else ''} and the two "
+        f"On two cores like these {quantity(number, 'update')} and the two "
         f"validations take about {minutes:.0f} minutes.",
         highlight=False,
     )

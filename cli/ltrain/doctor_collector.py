@@ -15,6 +15,7 @@ from ltrain_instrument import attributes
 from ltrain_instrument.delivery import traces_url
 from ltrain_instrument.installation import upgrade_advice
 from ltrain_instrument.instrumentors import Finding, State
+from ltrain_instrument.quantity import quantity
 
 MAX_LAG = 2.5
 """Seconds within which 95% of requests should be stored."""
@@ -47,7 +48,7 @@ def health(timeout: float) -> Finding | None:
     faults = list(health_faults(answer))
     if not faults:
         recent = answer["recent"]
-        summary = f"{recent['requests']} requests in five minutes, none refused"
+        summary = f"{quantity(recent['requests'], 'request')} in five minutes, none refused"
         return Finding("health", State.OK, summary)
     worst = State.FAULT if any(state is State.FAULT for state, _, _ in faults) else State.NOTE
     fixes = " ".join(dict.fromkeys(fix for _, _, fix in faults))
@@ -73,9 +74,17 @@ def health_faults(answer: dict[str, Any]) -> Iterator[Fault]:
         yield State.FAULT, f"requests refused in the last five minutes: {reasons}", fix
     if recent["rejected"]:
         fix = "partial_success tells their senders why: a wrong clock, invalid ids, or a key."
-        yield State.NOTE, f"{recent['rejected']} records rejected in the last five minutes", fix
+        yield (
+            State.NOTE,
+            f"{quantity(recent['rejected'], 'record')} rejected in the last five minutes",
+            fix,
+        )
     if recent["failures"]:
-        yield State.FAULT, f"{recent['failures']} inserts failed in the last five minutes", log
+        yield (
+            State.FAULT,
+            f"{quantity(recent['failures'], 'insert')} failed in the last five minutes",
+            log,
+        )
     if recent["lag"] > MAX_LAG:
         problem = f"requests are stored after up to {recent['lag']:g} s"
         yield State.FAULT, problem, "The machine is busy: move other work away, or send less."

@@ -14,6 +14,7 @@ from ltrain_collector.errors import (
 from ltrain_collector.store import Store
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.instrumentors import Finding, State
+from ltrain_instrument.quantity import quantity
 from ltrain_instrument.settings import HOME
 from ltrain_train.policy import Policies
 from ltrain_train.runs import Journal
@@ -74,7 +75,7 @@ def check_tables(store: Store) -> Iterator[Finding]:
     names, parts, damaged = store.query(TABLES)["name"].to_list(), 0, 0
     for table, count, example in store.query(DETACHED).iter_rows():
         damaged += count
-        problem = f"{store.name}: {count} parts of otel.{table} are damaged and not read: {example}"
+        problem = f"{store.name}: {quantity(count, 'damaged part')} of otel.{table}: {example}"
         yield Finding("store parts", State.FAULT, problem, RESTORE_HINT)
     for name in names:
         for part, is_sound, reason in store.query(CHECK.format(name)).iter_rows():
@@ -84,7 +85,7 @@ def check_tables(store: Store) -> Iterator[Finding]:
                 problem = f"{store.name}: part {part} of otel.{name} is damaged: {reason}"
                 yield Finding("store parts", State.FAULT, problem, RESTORE_HINT)
     if not damaged:
-        detail = f"{store.name}: {parts} parts of {len(names)} tables have their checksums"
+        detail = f"{store.name}: the checksums of {quantity(parts, 'part')} are right"
         yield Finding("store parts", State.OK, detail)
 
 
@@ -95,4 +96,4 @@ def check_journal(folder: Path) -> Finding:
     except LtrainError as error:
         return fault("journal", error)
     waves = len(journal.waves) if journal is not None else 0
-    return Finding("journal", State.OK, f"{folder}: it is readable, with {waves} waves")
+    return Finding("journal", State.OK, f"{folder}: it is readable, with {quantity(waves, 'wave')}")

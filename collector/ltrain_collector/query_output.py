@@ -17,6 +17,7 @@ from rich.text import Text
 from ltrain_collector.errors import BadFormat, BadParameter
 from ltrain_collector.store import Parameters, Store
 from ltrain_instrument.machine import visible
+from ltrain_instrument.quantity import quantity
 
 FORMATS = {
     "json": "JSONEachRow",
@@ -197,8 +198,8 @@ def print_table(frames: Iterator[pl.DataFrame], console: Console) -> None:
         console.print(f"{len(rows)} of {of} rows; all of them with --format csv or --out.")
     if cut:
         console.print(
-            f"{cut} long cells are cut at {MAX_CELL_CHARACTERS} characters; other formats "
-            "write them in full."
+            f"{quantity(cut, 'long cell')} cut at {MAX_CELL_CHARACTERS} characters; other formats "
+            "write the full text."
         )
 
 

@@ -150,7 +150,9 @@ def backup(
 
     with Store.open(store, create=False) as opened:
         count = copy(opened, target.absolute())
-        typer.echo(f"{opened.name} is backed up to {target}: {count} files, all complete.")
+        typer.echo(
+            f"{opened.name} is backed up to {target}: {quantity(count, 'file')}, all complete."
+        )
 
 
 @store_app.command()

@@ -318,11 +318,11 @@ def test_waiting_and_refused_files(tmp_path: Path) -> None:
     (folder / "refused").mkdir(parents=True)
     (folder / "a.otlp").write_bytes(b"x" * (1 << 20))
     (folder / "refused" / "b.otlp").write_bytes(b"x")
-    summary = f"1 files, 1.0 MiB, wait for the collector in {folder}"
+    summary = f"1 file, 1.0 MiB, waiting in {folder}"
     fresh, refused = check_spool(tmp_path)
     assert (fresh.state, fresh.detail) == (State.OK, summary)
     assert refused.state is State.FAULT
-    assert refused.detail.startswith("1 files of spans that the collector refused are in ")
+    assert refused.detail.startswith("1 file of refused spans in ")
     hour = time.time() - 3600
     os.utime(folder / "a.otlp", (hour, hour))
     old, _ = check_spool(tmp_path)

@@ -55,7 +55,7 @@ def test_a_truncated_part_is_reported_on_opening_and_by_status(
             assert store.query("SELECT count() AS n FROM otel.spans")["n"].item() == 0
         [record] = caplog.records
         text = record.getMessage()
-        assert f"1 parts of otel.otel_traces in the store {path} are damaged" in text
+        assert f"1 damaged part of otel.otel_traces in the store {path}" in text
         assert "`ltrain store restore BACKUP" in text
 
 

@@ -54,7 +54,7 @@ def test_a_row_too_wide_for_the_terminal_has_a_line_for_each_value() -> None:
     assert values[:3] == ["name: first", "prompt: two\\nlines " + "word " * 20, "empty: "]
     assert values[3].startswith("row 2 ──")
     assert values[4:7] == ["name: [bold]second", f"prompt: {'x' * 1000}…", "empty: ü"]
-    assert values[7].startswith("1 long cells are cut at 1000 characters; other formats")
+    assert values[7].startswith("1 long cell cut at 1000 characters; other formats")
 
 
 def test_a_row_that_fits_the_terminal_is_in_a_table() -> None:

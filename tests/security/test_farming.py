@@ -178,7 +178,7 @@ def test_an_outage_is_tried_again_and_an_agent_that_hides_it_too(
     runner = start("python asks.py || echo 7", reward=None)
     (result,) = runner.run("train", 0, [Task(id="a", input="w3")], 1, sampling={})
     assert (result.outcome, result.identity.attempt) == (Outcome.INFRA, 3)
-    assert result.reason == "an outage left 1 calls unanswered"
+    assert result.reason == "an outage left 1 call unanswered"
     vllm.sick = False
     (again,) = runner.run("train", 0, [Task(id="a", input="w3")], 1, sampling={})
     assert (again.outcome, again.identity.attempt) == (Outcome.OK, 4)

@@ -266,7 +266,7 @@ def test_sql_reads_only_and_is_a_link(page: Page) -> None:
     assert lines[0] == '"run","mode","wave","name","mean","judged"' and len(lines) > 4
     page.get_by_label("SQL").fill("SELECT number FROM numbers(5000)")
     page.get_by_role("button", name="Run").click()
-    expect(page.get_by_text("1000 rows, the first of more")).to_be_visible()
+    expect(page.get_by_text("1,000 rows, the first of more")).to_be_visible()
     for query in ("DROP TABLE otel.otel_traces", "SELECT nothing", "INSERT INTO x VALUES (1)"):
         response = page.request.get("/sql", params={"query": query})
         assert response.status == 400 and 'role="alert"' in response.text()
@@ -277,9 +277,9 @@ def test_a_query_that_is_too_large_is_cut_with_a_sentence(page: Page) -> None:
     wide = "SELECT repeat('x', 1999) AS text FROM numbers(5000)"
     for query, sentence in {
         wide: "500 rows, the first of more: a page shows at most a million characters",
-        "SELECT repeat('y', 900000) AS text": "1 rows;",
-        "SELECT number FROM numbers(1000)": "1000 rows;",
-        "SELECT number FROM numbers(1001)": "1000 rows, the first of more: a page shows at most",
+        "SELECT repeat('y', 900000) AS text": "1 row;",
+        "SELECT number FROM numbers(1000)": "1,000 rows;",
+        "SELECT number FROM numbers(1001)": "1,000 rows, the first of more: a page shows at most",
         "SELECT 1 AS one WHERE 0": "0 rows;",
         "SELECT sum(cityHash64(number)) FROM numbers(1e12) SETTINGS max_execution_time = 1": (
             "The query was ended, because it took longer than the limit of 30 s"

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from ltrain_collector.command_options import NamedServerOptions, with_options
+from ltrain_instrument.quantity import quantity
 from ltrain_instrument.settings import HOME
 
 app = typer.Typer()
@@ -62,4 +63,4 @@ def ui(
             return
         run, folder = export
         count = export_pages(make_open_app(sources), run, folder)
-        typer.echo(f"{count} files in {folder}: open {folder}/index.html")
+        typer.echo(f"{quantity(count, 'file')} in {folder}: open {folder}/index.html")

@@ -8,7 +8,6 @@ they are checked before they are moved into the store. A migration creates the v
 import re
 import shutil
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -133,13 +132,16 @@ def _insert_statements(database: str, tables: list[str], trusted: bool) -> Itera
 
 def describe_records(store: Store) -> str:
     """Return how many records of each signal a store holds, e.g. "3 spans"; '' if it is empty."""
-    counts: Counter[str] = Counter()
+    found: list[str] = []
     for signal in SIGNALS:
+        records = 0
         for table in signal.tables:
             with suppress(QueryFailed):  # the store has no tables yet
                 rows = store.query(f"SELECT count() AS n FROM {table.name}")["n"].item()
-                counts[signal.noun] += int(rows)
-    return ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+                records += int(rows)
+        if records:
+            found.append(signal.quantity_of(records))
+    return ", ".join(found)
 
 
 def _backup_tables(store: Store, source: Path, copy: Path) -> list[str]:

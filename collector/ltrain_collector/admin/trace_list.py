@@ -98,10 +98,12 @@ def _advice(lines: list[Line], totals: Totals, selection: TraceFilter) -> list[s
     )
     if not totals.units:
         return [
-            f"{totals.others} traces, none with an LLM call (--all lists them): `ltrain doctor` in "
-            "the agent's environment says which instrumentation is missing."
+            f"{quantity(totals.others, 'trace')}, none with an LLM call (--all lists them): "
+            "`ltrain doctor` in the agent's environment says which instrumentation is missing."
         ]
-    others = f"{totals.others} traces without an LLM call are not listed; --all lists them."
+    others = (
+        f"Not listed: {quantity(totals.others, 'trace')} without an LLM call (--all lists all)."
+    )
     return [
         visible(summary),
         *([others] if totals.others and not selection.without_calls else []),

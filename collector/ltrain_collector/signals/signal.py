@@ -14,6 +14,7 @@ from ltrain_collector.errors import Malformed, TooLarge
 from ltrain_collector.signals import origin, otlp_json
 from ltrain_collector.signals.values import Row
 from ltrain_collector.signals.writer import Rows
+from ltrain_instrument.quantity import quantity
 
 
 class Retention(StrEnum):
@@ -85,6 +86,10 @@ class Signal:
     def noun(self) -> str:
         """The name of the records in reports, e.g. "log records"."""
         return self.records.replace("_", " ")
+
+    def quantity_of(self, records: int) -> str:
+        """Return a number of records, such as `1 log record`."""
+        return quantity(records, self.noun.removesuffix("s"))
 
     @property
     def json_key(self) -> str:

@@ -24,6 +24,7 @@ from ltrain_collector.http import require_descriptors
 from ltrain_collector.store import folder
 from ltrain_collector.store.formats import stream_result
 from ltrain_instrument.errors import LtrainError
+from ltrain_instrument.quantity import quantity
 
 ENGINE_OPTIONS = {
     "max_server_memory_usage": 4 << 30,
@@ -120,11 +121,17 @@ class Engine:
         with self.session({}) as connection:
             broken = connection.query(BROKEN_PARTS, "TSV").bytes().decode()
         for line in broken.splitlines():
-            table, stream_result, example = line.split("\t")
+            table, count, example = line.split("\t")
             logger.warning(
-                "ltrain: %s parts of %s in the store %s are damaged: ClickHouse detached them and "
-                "does not read their rows. %s To continue without them, remove folders like %s.",
-                *(stream_result, table, self.directory, RESTORE_HINT, example),
+                "ltrain: %s of %s in the store %s: ClickHouse detaches such parts and does not "
+                "read their rows. %s To continue without them, remove folders like %s.",
+                *(
+                    quantity(int(count), "damaged part"),
+                    table,
+                    self.directory,
+                    RESTORE_HINT,
+                    example,
+                ),
             )
 
     @contextmanager

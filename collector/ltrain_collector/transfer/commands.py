@@ -116,11 +116,10 @@ def export_records(
                 file.write(FORMATS[form](request))
                 count += records
             file.flush()
-    name = source.noun
     if left_out:
-        print(f"{left_out} {name} were not exported: {INVALID_IDS}.", file=sys.stderr)
+        print(f"Not exported: {source.quantity_of(left_out)}; {INVALID_IDS}.", file=sys.stderr)
     if out is not None:
-        print(f"{count} {name} of {store.name} are in {out}.")
+        print(f"{out}: {source.quantity_of(count)} of {store.name}.")
 
 
 def _condition(
@@ -142,18 +141,18 @@ def _nothing_message(
     options = " ".join(
         f"--{name} {shlex.quote(value)}" for name, value in filters.items() if value is not None
     )
-    looked_for = f"{signal.noun} with {options}" if options else signal.noun
+    selected = f" with {options}" if options else ""
     if left_out:
         return (
-            f"Nothing is exported: {store.name} holds {left_out} {looked_for}, but {INVALID_IDS}, "
-            "and OTLP cannot contain them. Read them with `ltrain sql`."
+            f"Nothing is exported: {store.name} holds {signal.quantity_of(left_out)}{selected}, "
+            f"but {INVALID_IDS}, and OTLP cannot contain them. Read them with `ltrain sql`."
         )
     found = ", ".join(_held_records(store)) or "nothing"
     runs = _newest_runs(store, signal) if options and signal.has_rollouts else []
     of_runs = f"; runs of its {signal.noun}: {', '.join(runs)}" if runs else ""
     return (
-        f"There are no {looked_for}. {store.name} holds {found}{of_runs}. Change --signal, --run, "
-        "--rollout or --where, or name another store with --store."
+        f"There are no {signal.noun}{selected}. {store.name} holds {found}{of_runs}. Change "
+        "--signal, --run, --rollout or --where, or name another store with --store."
     )
 
 
@@ -162,7 +161,7 @@ def _held_records(store: Store) -> Iterator[str]:
     for signal in SIGNALS:
         queries = (f"SELECT count() FROM {table.view}" for table in signal.tables)
         if count := sum(int(store.query(query).item()) for query in queries):
-            yield f"{count} {signal.noun}"
+            yield signal.quantity_of(count)
 
 
 def _newest_runs(store: Store, signal: Signal) -> list[str]:

@@ -16,6 +16,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from ltrain_instrument import settings
 from ltrain_instrument.machine import is_loopback
+from ltrain_instrument.quantity import quantity
 
 CONNECT_TIMEOUT = 2.0
 """Maximum seconds to connect; a running collector accepts immediately."""
@@ -125,7 +126,7 @@ def _partial_success(body: bytes) -> str:
         return ""
     if not partial.rejected_spans:
         return ""
-    return f"{partial.rejected_spans} spans rejected: {partial.error_message}"
+    return f"{quantity(partial.rejected_spans, 'span')} rejected: {partial.error_message}"
 
 
 def seconds_of_retry_after(text: str | None) -> float:

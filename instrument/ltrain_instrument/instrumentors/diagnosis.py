@@ -22,6 +22,7 @@ from ltrain_instrument.instrumentors.choice import (
 from ltrain_instrument.instrumentors.libraries import LIBRARIES
 from ltrain_instrument.instrumentors.loading import missing_instrumentor
 from ltrain_instrument.privacy import content
+from ltrain_instrument.quantity import quantity
 from ltrain_instrument.settings import (
     COUNT_LIMITS,
     DISABLED_PATCHES,
@@ -221,7 +222,7 @@ def _spool(name: str, directory: Path) -> Iterator[Finding]:
         return
     age = max((time.time() - each.st_mtime for each in waiting), default=0.0)
     size = sum(each.st_size for each in waiting) / (1 << 20)
-    detail = f"{len(waiting)} files, {size:.1f} MiB, wait for the collector in {directory}"
+    detail = f"{quantity(len(waiting), 'file')}, {size:.1f} MiB, waiting in {directory}"
     fix = "Once the collector is back, the next ltrain process with this LTRAIN_HOME sends them."
     if age > MAX_WAITING_SECONDS:
         yield Finding(name, State.FAULT, f"{detail}, the oldest {age / 60:.0f} minutes", fix)
@@ -231,14 +232,14 @@ def _spool(name: str, directory: Path) -> Iterator[Finding]:
         yield Finding(
             "refused",
             State.FAULT,
-            f"{refused} files of spans that the collector refused are in {directory / 'refused'}",
+            f"{quantity(refused, 'file')} of refused spans in {directory / 'refused'}",
             f"Fix what it reported, then move them to {directory}.",
         )
     if damaged:
         yield Finding(
             "damaged",
             State.FAULT,
-            f"{damaged} spool files with damage are in {directory / 'damaged'}",
+            f"{quantity(damaged, 'damaged file')} in {directory / 'damaged'}",
             "Their readable spans were sent. Delete them once you know what damaged them.",
         )
 

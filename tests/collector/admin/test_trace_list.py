@@ -203,7 +203,7 @@ def test_traces_without_a_call_say_so(
     with Store.open(address) as store:
         insert_otlp(store, request_of((1, 1), name="GET /"))
     list_traces(address, TraceFilter(), 20, as_json=False)
-    assert "1 traces, none with an LLM call (--all lists them)" in capsys.readouterr().out
+    assert "1 trace, none with an LLM call (--all lists them)" in capsys.readouterr().out
     traces = listed(capsys, address, without_calls=True)["traces"]
     assert isinstance(traces, list) and [each["llm_calls"] for each in traces] == [0]
 

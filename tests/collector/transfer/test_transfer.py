@@ -200,7 +200,7 @@ def test_the_commands(folder: Store, tmp_path: Path) -> None:
     folder.command(
         "INSERT INTO otel.otel_traces (Timestamp, TraceId, SpanId) VALUES (now(), 'mine', 'odd')"
     )
-    assert "1 spans were not exported: their ids" in ltrain("export", str(out)).output
+    assert "Not exported: 1 span; their ids" in ltrain("export", str(out)).output
     assert imported(folder, out).stored == count
     assert "Choose from: json, proto" in str(ltrain("export", "--format", "xml").exception)
     assert isinstance(ltrain("import", str(tmp_path / "none")).exception, BadRequest)
@@ -276,7 +276,7 @@ def test_an_export_of_nothing_fails_and_names_what_is_there(
         )
     message = failure(str(out), "--run", "my run", "--where", "Wave = 3")
     assert message.startswith("There are no spans with --run 'my run' --where 'Wave = 3'. ")
-    assert "holds 1 spans; runs of its spans: first run. Change --signal, --run," in message
+    assert "holds 1 span; runs of its spans: first run. Change --signal, --run," in message
     assert "no log records. " in failure(str(out), "--signal", "logs")
     assert "no data points. " in failure(str(out), "--signal", "metrics")
     assert not out.exists()
@@ -287,7 +287,7 @@ def test_an_export_of_nothing_fails_and_names_what_is_there(
     folder.command(
         "INSERT INTO otel.otel_traces (Timestamp, TraceId, SpanId) VALUES (now(), 'mine', 'odd')"
     )
-    assert "holds 1 spans, but their ids are not 32 and 16" in failure()
+    assert "holds 1 span, but their ids are not 32 and 16" in failure()
 
 
 def test_a_rollout_stays_together(folder: Store, request_of: Callable[..., bytes]) -> None:

@@ -236,7 +236,7 @@ def test_an_unreachable_gateway_is_reported(tmp_path: Path) -> None:
 async def _shut_with_a_call() -> Gate:
     gate = Gate()
     await gate.enter()
-    with pytest.raises(Refused, match=r"1 calls are still in flight after 0.01 s"):
+    with pytest.raises(Refused, match=r"1 call still in flight after 0.01 s"):
         async with gate.shut("a test", drain=0.01):
             raise AssertionError("it was entered with a call in flight")
     return gate

@@ -317,7 +317,7 @@ def test_an_undone_update_publishes_nothing_and_the_third_in_a_row_ends_the_run(
         (0, 0, {"drift_k3": 0.01})
     ] * 3
     assert journal.latest == {"sql": 0}
-    assert "  no new version: 2 optimizer steps were undone" in wave_notes(shown[0])
+    assert "  no new version: 2 optimizer steps undone" in wave_notes(shown[0])
 
 
 def add_drawn_groups(store: Store, agents: Agents, done: set[tuple[int, str]]) -> None:

@@ -115,7 +115,7 @@ def test_the_time_of_a_slow_server_is_not_the_agents(
     }
     assert ends["stuck"].reason.startswith("it reached the wall limit of 7 s; its calls took 7 s.")
     assert ends["thinks"].reason.endswith("after 2 s of its own time")
-    assert ends["impatient"].reason.startswith("it gave up 1 model calls before their answer")
+    assert ends["impatient"].reason.startswith("it gave up 1 model call before the answer")
     assert "TimeoutError" in ends["impatient"].reason
     assert ends["w2"].seconds > 2.0
     ended = attempts(tmp_path)

@@ -68,7 +68,7 @@ def test_a_sound_version_equals_a_new_build(home: Path) -> None:
     assert list(found) == ["sql@1", "checkpoint", "dataset", "build"]
     assert {finding.state for finding in found.values()} == {State.OK}
     assert found["sql@1"].detail.startswith("4 files of ")
-    assert found["checkpoint"].detail.endswith("/1: 1 files are as they were written")
+    assert found["checkpoint"].detail.endswith("/1: 1 file, as written")
     assert found["build"].detail.startswith(f"chdb://{home}/store gives the same rows")
     assert sorted(home.rglob("datasets/**/*")) == before
     found = verify(home, "sql@0")

@@ -118,7 +118,7 @@ def test_the_estimator_in_the_docs_works(elsewhere: Path) -> None:
             "members['reward'] * float('nan')",
             "'mine' returned a NaN or an infinity for 2 of 2 rows",
         ),
-        ("members['reward'].head(1)", "'mine' received 2 rows and returned 1 rows"),
+        ("members['reward'].head(1)", "'mine' received 2 rows and returned 1 row"),
         ("3.0", "received 2 rows and returned <class 'float'>"),
     ],
 )

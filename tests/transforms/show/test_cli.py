@@ -54,7 +54,7 @@ def test_a_rollout_is_shown_by_the_beginning_of_its_id(folder: Path, scene: Any)
     head = [
         f"rollout {failed.rollout}",
         "run demo, mode train, wave 0, task t1, sample 0, domain db",
-        "attempt 1: ok after 0.01 s (critical path 0.01 s); 1 LLM and 1 tool calls in 1 trace(s)",
+        "attempt 1: ok after 0.01 s (critical path 0.01 s); 1 LLM call and 1 tool call in 1 trace",
         "outcome reward 0; its group of 2: mean 0.500",
         f"  reward answer +0.000 (runner; evidence span {span})",
         "    score 0: it has 0 of 1 rows",

@@ -127,7 +127,7 @@ def test_conversations_by_content_make_sessions_the_executions(
     fill_with_traffic(store, session="conv-0123456789abcdef")
     lines = write_starter(take_survey(store), tmp_path)
     assert Recipe.load(tmp_path / "ltrain.toml").source.execution == "session"
-    assert lines[0].startswith("Read 1 executions with 3 LLM calls")
+    assert lines[0].startswith("Read 1 execution with 3 LLM calls")
 
 
 def test_feedback_of_sessions_makes_sessions_the_executions(store: Store, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 from ltrain_instrument import settings
+from ltrain_instrument.quantity import quantity
 from ltrain_train.errors import BadRun, RolloutsFailed, WrongVersion
 from ltrain_train.evaluation.comparison import (
     MODE,
@@ -161,7 +162,7 @@ class _WaveRunner:
         ended = [end_of(each) for each in results]
         missing = settle(store, ended, plan.span_timeout, plan.trust)
         if missing:
-            _print(f"the store lacks spans of {len(missing)} rollouts of {version}")
+            _print(f"the store lacks spans of {quantity(len(missing), 'rollout')} of {version}")
         self._require_version(version)
         return WaveSummary(ended)
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import polars as pl
 
 from ltrain_instrument.files import make_private, sibling_path
+from ltrain_instrument.quantity import quantity
 from ltrain_train.finetune.report import (
     Balance,
     OfflineFiles,
@@ -71,8 +72,8 @@ class DpoReport(OfflineReport):
     def facts(self) -> dict[str, str]:
         return OfflineReport.facts(self) | {
             "pairs": f"{self.pairs} with {self.tokens} of {self.pair_tokens} tokens to train on",
-            "held out": f"{self.held_out_pairs} pairs",
-            "steps": f"{self.steps} in each of {self.epochs} epochs",
+            "held out": quantity(self.held_out_pairs, "pair"),
+            "steps": f"{self.steps} in each of {quantity(self.epochs, 'epoch')}",
         }
 
 

@@ -9,6 +9,7 @@ from typing import ClassVar
 import polars as pl
 
 from ltrain_instrument.files import make_private, sibling_path
+from ltrain_instrument.quantity import quantity
 from ltrain_train.finetune.report import (
     Balance,
     OfflineFiles,
@@ -57,7 +58,9 @@ class SftReport(OfflineReport):
         return self.rows
 
     def facts(self) -> dict[str, str]:
-        held_out = f"{self.held_out_rows} rows with {self.held_out_tokens} tokens"
+        held_out = (
+            f"{quantity(self.held_out_rows, 'row')} with {quantity(self.held_out_tokens, 'token')}"
+        )
         none = "none" if not self.holdout else f"none, with holdout = {self.holdout:g}: raise it"
         return OfflineReport.facts(self) | {
             "calls": f"{self.calls}",
@@ -65,7 +68,7 @@ class SftReport(OfflineReport):
             "tokens": f"of {self.sampled_rows} rows as sampled, of "
             f"{self.rows - self.sampled_rows} rendered by the chat template",
             "held out": held_out if self.held_out_rows else none,
-            "steps": f"{self.steps} in each of {self.epochs} epochs",
+            "steps": f"{self.steps} in each of {quantity(self.epochs, 'epoch')}",
         }
 
 

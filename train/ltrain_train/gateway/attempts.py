@@ -17,6 +17,7 @@ from opentelemetry.context import Context
 from ltrain_collector.access import AttemptKey
 from ltrain_instrument.clock import Deadline
 from ltrain_instrument.identity import Identity
+from ltrain_instrument.quantity import quantity
 from ltrain_train.gateway.closed_attempts import ClosedAttempts, CloseRecord
 from ltrain_train.gateway.errors import Refused
 from ltrain_train.gateway.request_pool import RequestShare
@@ -156,7 +157,7 @@ class AttemptRegistry:
         if claims.max_calls and attempt.llm_calls >= claims.max_calls:
             raise Refused(
                 HTTPStatus.BAD_REQUEST,
-                f"The attempt has had {attempt.llm_calls} answered calls, the limit of "
+                f"The attempt has had {quantity(attempt.llm_calls, 'answered call')}, the limit of "
                 "rollout.max_calls. End the conversation earlier, or raise the limit.",
             )
         if claims.max_tokens and attempt.tokens >= claims.max_tokens:

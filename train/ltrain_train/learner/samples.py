@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from ltrain_instrument.quantity import quantity
 from ltrain_train.errors import BadSamples
 from ltrain_train.learner.prefix_tree import Packs, pack_rows
 from ltrain_transforms.tables import SAMPLES
@@ -212,7 +213,9 @@ def _check_frame(frame: pl.DataFrame, path: Path, vocab_size: int) -> None:
     for is_bad, reason in checks:
         bad_rows = frame.filter(is_bad.fill_null(True))
         if bad_rows.height:
-            more = f" and {bad_rows.height - 1} more rows" if bad_rows.height > 1 else ""
+            more = (
+                f" and {quantity(bad_rows.height - 1, 'more row')}" if bad_rows.height > 1 else ""
+            )
             raise BadSamples(f"{path}, sample {bad_rows['sample_id'][0]}{more}: {reason}.")
 
 

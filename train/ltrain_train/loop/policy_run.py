@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 
 from ltrain_collector.store import Store
+from ltrain_instrument.quantity import quantity
 from ltrain_train.errors import NotFinite, WaveMismatch
 from ltrain_train.publishing import best_version, prune_versions, read_scores
 from ltrain_train.runs import (
@@ -161,7 +162,9 @@ class PolicyRun:
 
     def _learn(self, number: int, dataset: Dataset) -> Update:
         rows = dataset.counts["samples"]
-        self.show(f"wave train {number}: training '{self.name}' on {rows} rows, then loading")
+        self.show(
+            f"wave train {number}: training '{self.name}' on {quantity(rows, 'row')}, then loading"
+        )
         return self.updater.update(dataset, self._lineage(), self.own.checkpoints, number)
 
     def _build(self, number: int) -> Dataset:

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 
 from ltrain_collector.store import Store
 from ltrain_instrument.errors import LtrainError
+from ltrain_instrument.quantity import quantity
 from ltrain_train.errors import AlarmRaised, NotFinite, NothingToTrain
 from ltrain_train.loop.policy_run import MAX_UNDONE
 from ltrain_train.runs import Plan, Progress, store_is_away
@@ -124,7 +125,7 @@ class Watcher:
         self.on_input(data)
         if not data.report.rows:
             return []
-        self.progress.show(f"training '{plan.policy}' on {data.report.rows} rows")
+        self.progress.show(f"training '{plan.policy}' on {quantity(data.report.rows, 'row')}")
         try:
             run = train_on(plan, data, self.updaters[plan.policy])
         except NothingToTrain as error:  # every call was rejected

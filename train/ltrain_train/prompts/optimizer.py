@@ -24,6 +24,7 @@ from random import Random
 
 from ltrain_instrument.identity import Mode
 from ltrain_instrument.prompts import Prompt
+from ltrain_instrument.quantity import quantity
 from ltrain_train.policy import Policies, read_prompt_version, register_prompt
 from ltrain_train.prompts.critic import PromptCritic
 from ltrain_train.prompts.edit_check import Drop, extract_prompt, find_drop
@@ -97,7 +98,9 @@ class PromptOptimizer:
         waves = [PromptWave("train", next(self._numbers), prompt, tasks) for prompt in beam]
         self.waves.run(waves)
         names = ", ".join(f"{self.search.policy}@{prompt.version}" for prompt in beam)
-        self.notify(f"Round {number}: the critic edits {names} after {len(tasks)} tasks.")
+        self.notify(
+            f"Round {number}: the critic edits {names} after {quantity(len(tasks), 'task')}."
+        )
         return [candidate for wave in waves for candidate in self._edits(number, wave)]
 
     def _edits(self, number: int, wave: PromptWave) -> Iterator[Prompt]:

@@ -220,7 +220,7 @@ def _validation_lines(versions: list[dict[str, Any]]) -> Iterator[str]:
         interval = f" {Interval(*low_high)}" if low_high else ""
         failed = f", {each['failed']} failed" if each["failed"] else ""
         score = f"{each['validation']:.3f}{interval}"
-        yield f"v{each['version']}: {score}, {each['rollouts']} rollouts{failed}"
+        yield f"v{each['version']}: {score}, {quantity(each['rollouts'], 'rollout')}{failed}"
     yield ""
 
 

@@ -18,6 +18,7 @@ from ltrain_instrument import attributes
 from ltrain_instrument.clock import Deadline
 from ltrain_instrument.identity import Identity
 from ltrain_instrument.prompts import Prompt
+from ltrain_instrument.quantity import quantity
 from ltrain_train.attempt_services import NO_LEASE, Lease
 from ltrain_train.gateway import CallCounts, GatewayClient, GatewayRefused, GatewayUnreachable
 from ltrain_train.rollout.attempt_log import AttemptLog
@@ -185,7 +186,9 @@ class Attempts:
         outcome = Outcome.INFRA if most_failed else Outcome.ERROR
         results = [self._write_unscored(each, outcome) for each in unscored]
         if most_failed:
-            raise RewardFailed(f"{unscored[0].error} It failed on {len(unscored)} results.")
+            raise RewardFailed(
+                f"{unscored[0].error} It failed on {quantity(len(unscored), 'result')}."
+            )
         return results
 
     def cancel(self, attempts: Sequence[RunningAttempt]) -> None:
@@ -319,8 +322,8 @@ def apply_outage(result: AttemptResult, calls: CallCounts, seconds: float) -> At
     if not reason and calls.given_up and result.outcome is not Outcome.TIMEOUT:
         is_late = True
         reason = (
-            f"it gave up {calls.given_up} model calls before their answer: the model server is too "
-            "slow for the timeout of the agent's client"
+            f"it gave up {quantity(calls.given_up, 'model call')} before the answer: the model "
+            "server is too slow for the timeout of the agent's client"
         )
     if not reason:
         return result
@@ -332,5 +335,5 @@ def _outage_reason(calls: CallCounts, seconds: float) -> str:
     if calls.uptime < seconds:
         return "the gateway was started again meanwhile"
     if calls.failures:
-        return f"an outage left {calls.failures} calls unanswered"
+        return f"an outage left {quantity(calls.failures, 'call')} unanswered"
     return ""

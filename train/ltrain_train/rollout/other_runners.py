@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from ltrain_instrument.attributes import LEASE_UNTIL, SPAN_DISPATCH, SPAN_ROLLOUT
 from ltrain_instrument.errors import LtrainError
+from ltrain_instrument.quantity import quantity
 from ltrain_train.errors import RunInUse
 from ltrain_train.rollout.attempt_log import AttemptLog
 
@@ -49,7 +50,7 @@ def check_leases(
     others = [until for rollout, attempt, until in rows if not (log and log.has(rollout, attempt))]
     if others:
         raise RunInUse(
-            f"Another runner has {len(others)} open attempts of the run '{run}' in the same store. "
-            f"Name this run otherwise {rename}. If that runner was killed, its leases end at "
-            f"{datetime.fromtimestamp(max(others) / 1e9, UTC):%H:%M:%S} UTC."
+            f"Another runner has {quantity(len(others), 'open attempt')} of the run '{run}' in the "
+            f"same store. Name this run otherwise {rename}. If that runner was killed, its leases "
+            f"end at {datetime.fromtimestamp(max(others) / 1e9, UTC):%H:%M:%S} UTC."
         )

@@ -172,9 +172,7 @@ class _ProgramCheck:
     def _describe_end(self, task: Task, result: AttemptResult, model: ScriptedModel) -> Finding:
         """Return how the agent ended; a fault if the scripted answer cannot be its cause."""
         counts = Counter(call.path for call in model.calls)
-        sent = ", ".join(
-            f"{count} call{'s' * (count > 1)} to {path}" for path, count in counts.items()
-        )
+        sent = ", ".join(f"{quantity(count, 'call')} to {path}" for path, count in counts.items())
         about = f"{self._program.agent} on task '{task.id}'"
         if result.outcome is Outcome.OK and sent:
             shown = repr(result.output)

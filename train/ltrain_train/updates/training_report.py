@@ -11,6 +11,7 @@ from typing import Any
 
 import polars as pl
 
+from ltrain_instrument.quantity import quantity
 from ltrain_train.errors import NothingToTrain
 from ltrain_train.learner import pack_step, split_into_steps
 from ltrain_train.updates.data_report import DataReport, count_left_out
@@ -43,7 +44,7 @@ class RewardSummary:
 
     def __str__(self) -> str:
         mean = "" if self.mean is None else f", mean {self.mean:.3f}"
-        return f"in {self.executions} executions{mean}"
+        return f"in {quantity(self.executions, 'execution')}{mean}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from ltrain_instrument import settings
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.files import temporary_directory
 from ltrain_instrument.instrumentors import Finding, State, is_healthy
+from ltrain_instrument.quantity import quantity
 from ltrain_train.learner import check_files
 from ltrain_train.policy import Policies
 from ltrain_train.publishing import parse_version
@@ -81,7 +82,7 @@ def check_version(policies: Policies, name: str, number: int) -> Iterator[Findin
     except LtrainError as error:
         yield fault(label, error)
         return
-    detail = f"{len(version.files)} files of {version.size / 1e6:.1f} MB are as they were written"
+    detail = f"{quantity(len(version.files), 'file')} of {version.size / 1e6:.1f} MB, as written"
     yield Finding(label, State.OK, detail)
     if found is None:
         return
@@ -96,7 +97,7 @@ def check_version(policies: Policies, name: str, number: int) -> Iterator[Findin
         problem = f"{checkpoint} was written by an older version of ltrain and lists no digests"
         yield Finding("checkpoint", State.NOTE, problem)
         return
-    yield Finding("checkpoint", State.OK, f"{checkpoint}: {listed} files are as they were written")
+    yield Finding("checkpoint", State.OK, f"{checkpoint}: {quantity(listed, 'file')}, as written")
 
 
 def check_removed(policies: Policies, name: str) -> Iterator[Finding]:
@@ -121,7 +122,7 @@ def check_dataset(path: Path) -> Finding:
     except LtrainError as error:
         return fault("dataset", error)
     rows = dataset.counts.get("samples", 0)
-    return Finding("dataset", State.OK, f"{path}: as it was written, with {rows} samples")
+    return Finding("dataset", State.OK, f"{path}: as written, with {quantity(rows, 'sample')}")
 
 
 def find_dataset(home: Path, dataset: str) -> Path | None:
@@ -182,7 +183,11 @@ def _differences(stored: dict[str, Any], built: dict[str, Any]) -> Iterator[str]
     for name, digest in stored["digests"].items():
         rows, expected = built["counts"][name], stored["counts"][name]
         if built["digests"].get(name) != digest:
-            has = f"{rows} rows, expected {expected}" if rows != expected else "other rows"
+            has = (
+                f"{quantity(rows, 'row')}, expected {expected}"
+                if rows != expected
+                else "other rows"
+            )
             yield f"{name} has {has}"
     if stored["schema"] != built["schema"]:
         yield "another version of ltrain built it"

@@ -2,6 +2,7 @@
 
 import polars as pl
 
+from ltrain_instrument.quantity import quantity
 from ltrain_transforms.credit.members import component_weights, members
 from ltrain_transforms.errors import BadEstimator
 from ltrain_transforms.estimators import SAME, OutcomeSettings, outcome_estimator
@@ -62,10 +63,11 @@ def _advantages(
 def check_advantages(estimator: str, advantages: pl.Series, rows: int) -> pl.Series:
     """Return the advantages of an estimator as floats."""
     if not isinstance(advantages, pl.Series) or len(advantages) != rows:
-        got = f"{len(advantages)} rows" if isinstance(advantages, pl.Series) else type(advantages)
+        is_series = isinstance(advantages, pl.Series)
+        got = quantity(len(advantages), "row") if is_series else type(advantages)
         raise BadEstimator(
-            f"Estimator '{estimator}' received {rows} rows and returned {got}; it must return a "
-            "polars Series with one number a row."
+            f"Estimator '{estimator}' received {quantity(rows, 'row')} and returned {got}; it must "
+            "return a polars Series with one number a row."
         )
     numbers = advantages.cast(pl.Float64)
     wrong = rows - int(numbers.is_finite().fill_null(True).sum())

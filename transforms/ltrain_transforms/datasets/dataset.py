@@ -8,6 +8,7 @@ from typing import Any, Self
 import polars as pl
 
 from ltrain_instrument.errors import UnknownName
+from ltrain_instrument.quantity import quantity
 from ltrain_transforms.datasets.manifest import MANIFEST
 from ltrain_transforms.errors import DamagedDataset, NoDataset
 from ltrain_transforms.file_digests import FileDigest, find_damage, read_sealed
@@ -61,7 +62,7 @@ class Dataset:
             except (OSError, pl.exceptions.PolarsError) as error:
                 return f"{name} cannot be read ({str(error).splitlines()[0]})"
             if found != rows:
-                return f"{name} has {found} rows, expected {rows}"
+                return f"{name} has {quantity(found, 'row')}, expected {rows}"
         return None
 
     def require_intact(self) -> Self:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ltrain_instrument.quantity import quantity
 from ltrain_transforms.datasets import list_datasets
 from ltrain_transforms.errors import BadPolicyFile, NothingToShow
 from ltrain_transforms.policy_file import (
@@ -108,7 +109,7 @@ def _facts(
     yield "created", f"{own.created_at:%Y-%m-%d %H:%M:%S} UTC"
     if own.artifact != "weights":
         yield "artifact", own.artifact + (f" of v{own.base}" if own.base is not None else "")
-    yield "size", f"{format_size(own.size)} in {len(own.files)} file(s)"
+    yield "size", f"{format_size(own.size)} in {quantity(len(own.files), 'file')}"
     yield "versions", tuple(filter(None, (_reference(own, number) for number in versions)))
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from ltrain_collector.store import Store
+from ltrain_instrument.quantity import quantity
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.reports.difference import recipe_differences
 from ltrain_transforms.reports.references import Kind, Reference, WaveReference
@@ -56,5 +57,5 @@ def _grid(title: str, report: RulesReport) -> Grid:
         *cells, names, silent = astuple(row)
         examples = tuple(Reference(Kind.ROLLOUT, name, name[:12]) for name in names)
         rows.append((*cells, silent, examples))
-    counts = f"{report.executions} executions, {report.judged} judged"
+    counts = f"{quantity(report.executions, 'execution')}, {report.judged} judged"
     return Grid(f"{title}: {counts}", COLUMNS, tuple(rows))

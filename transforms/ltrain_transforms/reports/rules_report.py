@@ -12,6 +12,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from ltrain_collector.store import Store
+from ltrain_instrument.quantity import quantity
 from ltrain_transforms.datasets import Progress, ignore_progress
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.reports.rule_tally import RuleStatistics
@@ -168,7 +169,9 @@ _ID_PREFIX = 12
 
 def render_report(report: RulesReport) -> RenderableType:
     """Render a table of the rules, then what they leave out and which rules give nothing."""
-    head = Text(f"{report.executions} executions, {report.judged} of them judged", "bold")
+    head = Text(
+        f"{quantity(report.executions, 'execution')}, {report.judged} of them judged", "bold"
+    )
     table = Grid(box=None, padding=(0, 1, 0, 0))
     for name in _COLUMNS:
         is_text = name in ("rule", "looks at", "examples")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from enum import StrEnum
 
+from ltrain_instrument.quantity import quantity
 from ltrain_transforms.show.group import MemberCall
 
 MAX_CALLS = 300
@@ -119,4 +120,4 @@ def shorten_middle(text: str) -> str:
     left_out = len(text) - 2 * CONTEXT
     if left_out <= 0:
         return text
-    return f"{text[:CONTEXT]} … {left_out:,} equal characters … {text[-CONTEXT:]}"
+    return f"{text[:CONTEXT]} … {quantity(left_out, 'equal character')} … {text[-CONTEXT:]}"

@@ -1,5 +1,6 @@
 """Sentences about an attempt, its rewards and its credit, for both a terminal and a page."""
 
+from ltrain_instrument.quantity import quantity
 from ltrain_transforms.show.display_text import format_signed
 from ltrain_transforms.show.tree import Attempt, RewardEntry, Row, TreeCall
 from ltrain_transforms.traces import parse_json, to_text
@@ -21,8 +22,9 @@ def describe_ending(attempt: Attempt) -> str:
     outcome = row["outcome"] or "no outcome"
     return (
         f"attempt {row['attempt']}: {outcome} after {row['wall'] or 0:.2f} s (critical path "
-        f"{row['critical_path'] or 0:.2f} s); {row['llm_calls'] or 0} LLM and "
-        f"{row['tool_calls'] or 0} tool calls in {row['traces'] or 0} trace(s)"
+        f"{row['critical_path'] or 0:.2f} s); {quantity(row['llm_calls'] or 0, 'LLM call')} "
+        f"and {quantity(row['tool_calls'] or 0, 'tool call')} in "
+        f"{quantity(row['traces'] or 0, 'trace')}"
     )
 
 
@@ -82,7 +84,7 @@ def describe_advantage(step: TreeCall) -> str:
 def describe_training(step: TreeCall) -> str:
     """Return how many tokens of a call are trained in which row, and why a row begins with it."""
     return ", ".join(
-        f"{part.tokens:,} tokens in row {part.row} ({part.sample_id[:8]})"
+        f"{quantity(part.tokens, 'token')} in row {part.row} ({part.sample_id[:8]})"
         + (f"; {part.begins}" if part.begins else "")
         for part in step.trained
     )

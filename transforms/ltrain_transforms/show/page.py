@@ -17,6 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from ltrain_instrument.machine import visible
+from ltrain_instrument.quantity import quantity
 from ltrain_transforms.errors import NothingToShow
 from ltrain_transforms.reports import Chart, Facts, Grid, Report, format_cell
 from ltrain_transforms.show import charts, credit, display_text
@@ -148,6 +149,7 @@ def page_templates() -> Environment:
     )
     environment.filters |= {
         "cell": format_cell,
+        "quantity": quantity,
         "visible": visible,
         "shorten": display_text.shorten,
     }

@@ -10,6 +10,7 @@ import polars as pl
 
 from ltrain_instrument import attributes
 from ltrain_instrument.privacy import MARK
+from ltrain_instrument.quantity import quantity
 from ltrain_transforms.traces import TEXT, Message, parse_json, read_message, read_messages
 
 MAX_CHARACTERS = 65_536
@@ -198,7 +199,7 @@ def _answer(calls: list[Row]) -> str:
 
 def _shortened(text: str) -> str:
     rest = len(text) - MAX_SHOWN
-    return text if rest <= 0 else f"{text[:MAX_SHOWN]}… ({rest:,} more characters)"
+    return text if rest <= 0 else f"{text[:MAX_SHOWN]}… ({quantity(rest, 'more character')})"
 
 
 def _scores(evaluations: pl.DataFrame) -> dict[str, dict[str, float]]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ltrain_instrument.files import OWNER_FILE, create_file
 from ltrain_instrument.privacy import content
+from ltrain_instrument.quantity import quantity
 from ltrain_transforms.errors import FilesExist
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.starter.code_files import MARK, agent_code, reward_code
@@ -41,7 +42,8 @@ def write_starter(survey: Survey, folder: Path, model: Path | None = None) -> li
     Recipe.load(folder / RECIPE)
     agents, tools = (", ".join(names) for names in (survey.agents, survey.tools))
     found = (
-        f"Read {survey.executions} executions with {survey.llm_calls} LLM calls of "
+        f"Read {quantity(survey.executions, 'execution')} with "
+        f"{quantity(survey.llm_calls, 'LLM call')} of "
         f"{agents or 'no named agent'}; tools: {tools or 'none'}."
     )
     lines = [found, f"Wrote {_paths(folder, written)}."]
@@ -144,8 +146,8 @@ def _gaps(survey: Survey) -> Iterator[str]:
         yield f"held-out tasks: write {VALIDATION}, and name it in [rollout] validation."
     if survey.altered_tasks:
         yield (
-            f"{survey.altered_tasks} tasks whose text was shortened or redacted before it was "
-            f"recorded: they are not in {TASKS}."
+            f"{quantity(survey.altered_tasks, 'task')} whose text was shortened or redacted before "
+            f"it was recorded, and which {TASKS} therefore lacks."
         )
     if survey.run is not None and not survey.groups:
         yield "groups: no task has two rollouts, so they cannot be compared with each other."

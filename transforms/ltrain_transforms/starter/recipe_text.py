@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from ltrain_instrument.quantity import quantity
 from ltrain_transforms.recipe import Filter, Rollout
 from ltrain_transforms.starter.model_family import find_family
 from ltrain_transforms.starter.survey import Survey
@@ -97,7 +98,7 @@ def _rewards(survey: Survey) -> Iterator[str]:
         yield f'name = "reward"\nevaluation = "reward"\n{anyone}'
     for number, reward in enumerate(rewards if survey.run or not survey.drives else ()):
         comment = "# " if number else ""
-        yield f"{comment}[[reward]] # in {reward.executions} executions"
+        yield f"{comment}[[reward]] # in {quantity(reward.executions, 'execution')}"
         yield f"{comment}name = {_toml(reward.name)}"
         yield f"{comment}evaluation = {_toml(reward.name)}"
         if reward.source != "runner" and not (survey.drives and reward.name == "reward"):

@@ -10,6 +10,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from ltrain_collector.errors import BadParameter
+from ltrain_instrument.quantity import quantity
 from ltrain_transforms.errors import NothingToShow
 from ltrain_transforms.reports import Kind, Reference
 from ltrain_transforms.show import SHADES, Extent, RolloutTree, trained_rows, tree_values
@@ -106,7 +107,7 @@ class ExecutionPages:
         shown = self._trees.get(values.get("tree", ""), address)
         attempt = parse_number("attempt", values.get("attempt", ""))
         if not 1 <= attempt <= len(shown.attempts):
-            raise NothingToShow(f"{shown.title} has {len(shown.attempts)} attempts.")
+            raise NothingToShow(f"{shown.title} has {quantity(len(shown.attempts), 'attempt')}.")
         return shown, attempt, values
 
     def tokens(self, request: Request) -> Response:

@@ -71,7 +71,7 @@ def test_a_wave_without_rows_shows_why() -> None:
 def test_undone_steps_and_alarms_are_notes() -> None:
     wave = changed(TRAINED, published=None, undone=2, alarms=["low rewards"])
     assert list(wave_notes(wave)) == [
-        "  no new version: 2 optimizer steps were undone",
+        "  no new version: 2 optimizer steps undone",
         "  alarm: low rewards",
     ]
     assert list(wave_notes(TRAINED)) == []

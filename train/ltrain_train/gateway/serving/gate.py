@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 
+from ltrain_instrument.quantity import quantity
 from ltrain_train.gateway.errors import Refused
 
 DRAIN_TIMEOUT = 300.0
@@ -98,6 +99,6 @@ class Gate:
         except TimeoutError as error:
             raise Refused(
                 HTTPStatus.GATEWAY_TIMEOUT,
-                f"{self.in_flight} calls are still in flight after {seconds:g} s. Publish again "
-                "when they have ended, or close their attempts.",
+                f"{quantity(self.in_flight, 'call')} still in flight after {seconds:g} s. Publish "
+                "again when they have ended, or close their attempts.",
             ) from error

@@ -73,7 +73,7 @@ def time_left(waves: Sequence[Wave], updates: int) -> str:
         return ""
     seconds = sum(sum(wave.seconds.values()) for wave in trained[-policies:])
     minutes = (updates - trained[-1].wave - 1) * seconds / 60
-    return f"About {minutes:.0f} minutes left." if minutes >= 1 else ""
+    return f"About {quantity(round(minutes), 'minute')} left." if minutes >= 1 else ""
 
 
 def held_out_scores(journal: Journal) -> Iterator[str]:

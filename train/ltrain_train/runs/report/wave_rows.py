@@ -86,7 +86,7 @@ def wave_notes(wave: Wave) -> Iterator[str]:
         yield f"  {_describe_score(wave)}"
     if wave.mode == "train" and wave.published is None:
         if wave.undone:
-            yield f"  no new version: {wave.undone} optimizer steps were undone"
+            yield f"  no new version: {quantity(wave.undone, 'optimizer step')} undone"
         else:
             yield f"  nothing to learn: {_why_nothing(wave)}"
     yield from (f"  alarm: {sentence}" for sentence in wave.alarms)
