@@ -71,7 +71,7 @@ counted = {sample.labels.get("signal", "") for sample in metrics.samples()}
 assert counted - {""} == {signal.name for signal in signals.SIGNALS}
 assert commands.SIGNAL_NAMES["audit"] is AUDIT
 assert admin.store_status(store)["audit"]["rows"] == 1
-assert admin.describe_records(store) == "1 log records"
+assert admin.describe_records(store) == "1 log record"
 [out] = commands.export_requests(store, "true", {}, AUDIT)
 assert out.resource_logs[0].scope_logs[0].log_records[0].body.string_value == "opened"
 counts = admin.prune(store, admin.PruneFilter(before=admin.days_ago(1)), True)

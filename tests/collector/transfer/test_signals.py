@@ -302,11 +302,11 @@ def test_the_command_chooses(folder: Store, tmp_path: Path) -> None:
     assert bodies("--where", "Body LIKE '%b'") == ["of b"]
     out = tmp_path / "m.zst"
     done = ltrain(str(out), "--signal", "metrics", "--where", "MetricName = 'calls'")
-    assert done.output.startswith("1 data points of chdb://")
+    assert done.output.startswith(f"{out}: 1 data point of chdb://")
     again = imported(folder, out, trusted=True)
     assert (again.stored, again.new_rows) == (1, {"data points": 0})
     folder.command("INSERT INTO otel.otel_logs (Timestamp, TraceId) VALUES (now(), 'mine')")
-    assert "1 log records were not exported: their ids" in ltrain("--signal", "logs").output
+    assert "Not exported: 1 log record; their ids" in ltrain("--signal", "logs").output
     wrong = ltrain("--signal", "metrics", "--run", "r")
     assert "Metrics belong to no run and no rollout" in str(wrong.exception)
     assert "Choose from: traces, logs, metrics" in str(ltrain("--signal", "x").exception)

@@ -12,6 +12,7 @@ from tests.transforms.conftest import Scene
 from ltrain_train.errors import BadRun, NothingToTrain
 from ltrain_train.finetune import command
 from ltrain_train.policy import Policies
+from ltrain_transforms.file_digests import read_sealed, seal
 from ltrain_transforms.policy_lineage import write_ledger
 
 
@@ -115,9 +116,9 @@ def test_a_recorded_call_keeps_its_tokens_and_fits_only_its_own_tokenizer(
     assert (printed["rows"], printed["sampled_rows"]) == (3, 1)
 
     manifest = Path(printed["folder"]) / "manifest.json"
-    fields = json.loads(manifest.read_text())
+    fields = read_sealed(manifest)
     fields["base"]["tokenizer"] = "0" * 64
-    manifest.write_text(json.dumps(fields))
+    manifest.write_text(seal(fields))
     file = home.parent / "ltrain.toml"
     plan = command.plan_offline(file, "sft", {}, model=None, mode=None)
     with pytest.raises(BadRun, match="has tokens of another model: its tokenizer is 0000000000000"):

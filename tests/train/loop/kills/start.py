@@ -6,6 +6,7 @@ With FAKE_GPU in its environment a command can use the GPUs that nvidia-smi list
 
 `crash` names the write before which the command kills itself, as `EVENT PATTERN NUMBER`: of the
 writes whose audit event and path, relative to LTRAIN_HOME, match, so many happen before the kill.
+`os.write`, which has no audit event, counts as one.
 """
 
 import json
@@ -29,26 +30,31 @@ EVENTS = {"os.rename": 1, "os.link": 1, "os.remove": 0, "os.rmdir": 0, "os.mkdir
 def kill_before(crash: str, home: Path) -> None:
     """Kill this process before the write that `crash` names."""
     event, pattern, count = crash.split()
-    left = int(count)
+    left, write = int(count), os.write
 
     def audit(name: str, arguments: tuple[Any, ...]) -> None:
-        nonlocal left
         if name == "open" and isinstance(arguments[2], int) and arguments[2] & WRITES:
-            path = arguments[0]
+            consider(name, arguments[0])
         elif name in EVENTS:
-            path = arguments[EVENTS[name]]
-        else:
-            return
+            consider(name, arguments[EVENTS[name]])
+
+    def observed_write(descriptor: int, data: Any) -> int:
+        consider("os.write", os.readlink(f"/proc/self/fd/{descriptor}"))
+        return write(descriptor, data)
+
+    def consider(name: str, path: Any) -> None:
+        nonlocal left
         if not isinstance(path, str | os.PathLike) or not fnmatch(name, event):
             return
         relative = os.path.relpath(path, home)
         if not relative.startswith("..") and fnmatch(relative, pattern):
             left -= 1
             if left < 0:
-                os.write(1, f"killed before {name} {relative}\n".encode())
+                write(1, f"killed before {name} {relative}\n".encode())
                 os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(audit)
+    os.write = observed_write
 
 
 def become(command: dict[str, Any]) -> None:
