@@ -60,8 +60,14 @@ def _stage(url: str, folder: Path) -> Any:
 
 
 @pytest.fixture
-def stage(vllm: Any, tmp_path: Path) -> Iterator[Any]:
-    with _stage(vllm.url, tmp_path).running() as stage:
+def prepared_stage(vllm: Any, tmp_path: Path) -> Any:
+    """A gateway that does not run yet; version 1 is not served."""
+    return _stage(vllm.url, tmp_path)
+
+
+@pytest.fixture
+def stage(prepared_stage: Any) -> Iterator[Any]:
+    with prepared_stage.running() as stage:
         yield stage
 
 

@@ -23,12 +23,9 @@ def learner(tmp_path: Path) -> Iterator[GpuTurn]:
 
 
 @pytest.fixture
-def sleeper(vllm: Any, tmp_path: Path, write_model: Any) -> Iterator[Stage]:
-    """A gateway whose vLLM has the GPU in turn with a learner; version 1 is not served yet."""
-    stage = Stage(vllm.url, tmp_path / "home")
-    stage.policies.register("policy", write_model(tmp_path / "model"))
-    new = write_model(tmp_path / "new", fill=1)
-    stage.policies.register_files("policy", new, parent=0, dataset="d1", recipe="r1")
+def sleeper(prepared_stage: Stage) -> Iterator[Stage]:
+    """A gateway whose vLLM has the GPU in turn with a learner."""
+    stage = prepared_stage
     with closing(GpuTurn(stage.home)) as stage.turn, stage.running():
         yield stage
 

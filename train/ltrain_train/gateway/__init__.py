@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from ltrain_train.gateway.server import ServeOptions, serve
     from ltrain_train.gateway.serving.plan import AdapterOptions
     from ltrain_train.gateway.serving.vllm import (
-        REPLICAS,
-        SHARDS,
         SLEEP_MODE,
         VllmOptions,
+        count_replicas,
+        count_shards,
         find_option,
     )
 

@@ -13,7 +13,7 @@ from functools import partial
 from math import floor
 from pathlib import Path
 
-from ltrain_train.gateway import REPLICAS, SHARDS, SLEEP_MODE, find_option
+from ltrain_train.gateway import SLEEP_MODE, count_replicas, count_shards, find_option
 from ltrain_train.gpu import Gpu, NvidiaSmiFailed, list_gpus, visible_gpus
 from ltrain_train.policy import (
     VLLM_DTYPES,
@@ -219,7 +219,7 @@ def _vllm_needs(recipe: Recipe, models: Mapping[str, Path]) -> int:
     weights = served_size(recipe, models)
     if not weights:
         return 0
-    caches, shards = 0, _shards(recipe)
+    caches, shards = 0, count_shards(recipe.serve.vllm)
     for directory in set(models.values()):
         length = min(CONTEXT, recipe.serve.max_model_len or CONTEXT, context_length(directory))
         caches += CONTEXTS * length * cache_size(directory)
@@ -234,14 +234,9 @@ def _own_gpus(recipe: Recipe, visible: Sequence[str]) -> tuple[str, ...]:
     ranks = recipe.train.ranks
     if recipe.serve.gpus:
         return () if set(recipe.serve.gpus) & set(visible[:ranks]) else recipe.serve.gpus
-    left, shards = visible[ranks:], _shards(recipe)
-    replicas = int(find_option(recipe.serve.vllm, *REPLICAS) or len(left) // shards)
-    wanted = replicas * shards
+    left, vllm = visible[ranks:], recipe.serve.vllm
+    wanted = count_replicas(vllm, len(left)) * count_shards(vllm)
     return tuple(left[:wanted]) if len(left) >= wanted else ()
-
-
-def _shards(recipe: Recipe) -> int:
-    return int(find_option(recipe.serve.vllm, *SHARDS) or 1)
 
 
 def _gib(size: int) -> str:

@@ -105,13 +105,12 @@ class Upstream:
         await self._session.close()
 
     def post(
-        self, operation: Operation, body: bytes, headers: Mapping[str, str] = JSON
+        self, operation: Operation, body: bytes, headers: Mapping[str, str] | None = None
     ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
         """Post a call; leaving the context before its end aborts the generation."""
         url = f"{self.url}{PATHS[operation]}"
-        headers = headers if headers is JSON else {**JSON, **headers}
-        data = request_data(body)
-        return self._session.post(url, data=data, headers=headers, allow_redirects=False)
+        sent = {**JSON, **(headers or {})}
+        return self._session.post(url, data=request_data(body), headers=sent, allow_redirects=False)
 
     async def is_healthy(self) -> bool:
         """Return whether the server reports a healthy engine."""

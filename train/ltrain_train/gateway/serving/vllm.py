@@ -100,9 +100,7 @@ class VllmOptions:
     @property
     def replicas(self) -> int:
         """Copies of the weights that answer calls; by default as many as the `gpus` hold."""
-        shards = int(find_option(self.extra, *SHARDS) or 1)
-        fitting = len(self.gpus.split(",")) // shards
-        return max(1, int(find_option(self.extra, *REPLICAS) or fitting))
+        return max(1, count_replicas(self.extra, len(self.gpus.split(","))))
 
     @property
     def sleeps(self) -> bool:
@@ -233,6 +231,16 @@ def _engine_environment(cores: int, replicas: int) -> dict[str, str]:
     if cores > FEW_CORES or replicas > 1:
         return {}
     return {PROCESSES: os.environ.get(PROCESSES, "0")}
+
+
+def count_shards(arguments: Sequence[str]) -> int:
+    """Return how many GPUs hold one copy of the weights."""
+    return int(find_option(arguments, *SHARDS) or 1)
+
+
+def count_replicas(arguments: Sequence[str], gpus: int) -> int:
+    """Return how many copies vLLM has: the number in its arguments, or as many as `gpus` hold."""
+    return int(find_option(arguments, *REPLICAS) or gpus // count_shards(arguments))
 
 
 def find_option(arguments: Sequence[str], *names: str) -> float | None:
