@@ -75,6 +75,9 @@ def test_a_service_learns_from_feedback_that_comes_later(
     made = project("feedback")
     for text, name in FILES.findall(PAGE.read_text()):
         (made.folder / name).write_text(text)
+    # vLLM 0.32 ends at the first bfloat16 call of the tiny model on a CPU with AMX
+    with (made.folder / "ltrain.toml").open("a") as recipe:
+        recipe.write('[train]\ndtype = "fp32"\n')
     otlp, store, gateway = (
         urlsplit(made.environ[name]).port or 0
         for name in ("OTEL_EXPORTER_OTLP_ENDPOINT", "LTRAIN_STORE", "LTRAIN_GATEWAY")
@@ -89,8 +92,8 @@ def test_a_service_learns_from_feedback_that_comes_later(
     with ExitStack() as stack:
         ports = ("--otlp-port", str(otlp), "--grpc-port", "0", "--http-port", str(store))
         start(stack, made, *made.command("up", *ports))
-        serve = made.command("serve", "tiny", "--policy", "support", "--port", str(gateway))
-        start(stack, made, *serve)
+        options = ("--policy", "support", "--port", str(gateway), "--dtype", "float32")
+        start(stack, made, *made.command("serve", "tiny", *options))
         wait_ready(made.environ["LTRAIN_GATEWAY"])
         uvicorn = (sys.executable, "-m", "uvicorn", "service:app", "--port", str(service))
         start(stack, made, launcher, *uvicorn, **openai)
