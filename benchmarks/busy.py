@@ -48,7 +48,8 @@ def measure(busy: int, updates: int) -> dict[str, Any]:
         seconds, load = round(time.monotonic() - began), os.getloadavg()[1]
         (log,) = home.glob("runs/*/attempts.jsonl")
         entries = filter(None, map(read_entry, log.read_bytes().splitlines()))
-        ended = {f"{each['rollout']}.{each['attempt']}": each.get("outcome") for each in entries}
+        lines = [each for each in entries if "closed" not in each]
+        ended = {f"{each['rollout']}.{each['attempt']}": each.get("outcome") for each in lines}
         rows = pl.concat(map(_read_executions, sorted(home.glob("datasets/**/samples"))))
     late = {attempt for attempt, outcome in ended.items() if outcome in ("infra", None)}
     return {

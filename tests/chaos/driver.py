@@ -190,7 +190,9 @@ class Project:
         """Return the lines of the run's attempt log that begin an attempt."""
         log = self.file("runs/chaos/attempts.jsonl")
         lines = log.read_bytes().splitlines() if log.exists() else []
-        return [row for row in map(read_entry, lines) if row and "outcome" not in row]
+        return [
+            row for row in map(read_entry, lines) if row and row.keys() == {"rollout", "attempt"}
+        ]
 
     def processes(self) -> list[psutil.Process]:
         """Return what runs for this project: all that was started with its home."""

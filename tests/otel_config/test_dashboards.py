@@ -19,7 +19,7 @@ from tests.transforms.test_fixtures import FIXTURES, requests
 from ltrain_collector.store import Store
 from ltrain_instrument import attributes
 from ltrain_instrument.identity import Identity
-from ltrain_train.rollout.runner_spans import SpanWriter
+from ltrain_train.rollout.runner_spans import ClosingSpan, SpanWriter
 from ltrain_train.workers import Outcome
 
 BOARDS = dashboards.dashboards()
@@ -66,7 +66,8 @@ def write_run(provider: TracerProvider) -> None:
         gateway.start_span("chat tiny", entry.context, attributes=who.attributes() | call).end()
         record.write_evaluation(entry, "reward", reward)
         reason = "" if outcome is Outcome.OK else "The agent raised KeyError."
-        record.write_end(entry, outcome, reason=reason, llm_calls=1, digests={}, contents={})
+        closing = ClosingSpan.from_attempt(entry, outcome, reason=reason, llm_calls=1, digests={})
+        record.write_end(closing, {})
         policy = {attributes.POLICY_NAME: "sql", attributes.DATASET_ID: f"d{wave}"}
         step = STEP | {"step": wave + 1, "rows": 2, "tokens": 100}
         trained = {attributes.TRAIN + name: value for name, value in step.items()}

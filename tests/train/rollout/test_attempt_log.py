@@ -8,7 +8,12 @@ import pytest
 
 from ltrain_instrument.identity import Identity
 from ltrain_train.rollout.attempt_log import AttemptLog
+from ltrain_train.rollout.runner_spans import ClosingSpan
 from ltrain_train.workers import Outcome, RolloutResult
+
+CLOSING = ClosingSpan(
+    span=7, parent=f"00-{1:032x}-{2:016x}-01", started=3, attributes={"ltrain.spans": 4}
+)
 
 
 def result(rollout: str, attempt: int, outcome: Outcome = Outcome.OK) -> RolloutResult:
@@ -17,6 +22,11 @@ def result(rollout: str, attempt: int, outcome: Outcome = Outcome.OK) -> Rollout
         identity=identity, outcome=outcome, reason="why", rewards={"reward": 0.5}, seconds=1.0,
         llm_calls=1, spans=4,
     )  # fmt: skip
+
+
+def end(log: AttemptLog, result: RolloutResult) -> None:
+    with log.end(result, CLOSING):
+        pass
 
 
 def test_an_attempt_number_is_never_reused(tmp_path: Path) -> None:
@@ -28,7 +38,7 @@ def test_an_attempt_number_is_never_reused(tmp_path: Path) -> None:
 def test_only_a_counted_outcome_finishes_a_rollout(tmp_path: Path) -> None:
     log = AttemptLog(tmp_path)
     for outcome in Outcome:
-        log.end(result(outcome.value, log.begin(outcome.value), outcome))
+        end(log, result(outcome.value, log.begin(outcome.value), outcome))
     assert log.finished == AttemptLog(tmp_path).finished
     assert set(log.finished) == {"ok", "error", "timeout"}
     for again in (log, AttemptLog(tmp_path)):
@@ -39,7 +49,7 @@ def test_only_a_counted_outcome_finishes_a_rollout(tmp_path: Path) -> None:
 
 def test_a_reason_may_have_half_a_surrogate_pair(tmp_path: Path) -> None:
     log = AttemptLog(tmp_path)
-    log.end(replace(result("x", log.begin("x")), reason="\ud800 \u2028 \n why"))
+    end(log, replace(result("x", log.begin("x")), reason="\ud800 \u2028 \n why"))
     for each in (log, AttemptLog(tmp_path)):
         [ended] = each.ended(["x"])
         assert ended.reason == "? \u2028 \n why"
@@ -48,7 +58,7 @@ def test_a_reason_may_have_half_a_surrogate_pair(tmp_path: Path) -> None:
 def test_an_attempt_that_was_cut_off_takes_the_place_of_one_that_ended(tmp_path: Path) -> None:
     log = AttemptLog(tmp_path)
     for rollout in ("x", "y"):
-        log.end(result(rollout, log.begin(rollout)))
+        end(log, result(rollout, log.begin(rollout)))
     log.begin("x")
     for each in (log, AttemptLog(tmp_path)):
         assert [*each.finished] == ["y"]
@@ -60,10 +70,26 @@ def test_an_end_is_logged_by_a_process_that_cannot_open_files(tmp_path: Path) ->
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
     try:
-        log.end(result("x", log.begin("x")))
+        end(log, result("x", log.begin("x")))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     assert [*AttemptLog(tmp_path).finished] == ["x"]
+
+
+def test_a_closing_span_that_a_kill_may_have_prevented_is_written_by_the_next_process(
+    tmp_path: Path,
+) -> None:
+    log = AttemptLog(tmp_path)
+    end(log, result("x", log.begin("x")))
+    with pytest.raises(OSError, match="full"), log.end(result("y", log.begin("y")), CLOSING):
+        raise OSError("full")
+    again = AttemptLog(tmp_path)
+    assert [*again.finished] == ["x", "y"]
+    written = list[ClosingSpan]()
+    again.close_ended(written.append)
+    assert written == [CLOSING]
+    AttemptLog(tmp_path).close_ended(written.append)
+    assert written == [CLOSING], "the span is on disk"
 
 
 def test_a_truncated_last_line_is_ignored(tmp_path: Path) -> None:
@@ -78,7 +104,7 @@ def test_a_truncated_last_line_is_ignored(tmp_path: Path) -> None:
 
 def test_any_other_byte_is_noticed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     log, file = AttemptLog(tmp_path), tmp_path / "attempts.jsonl"
-    log.end(result("x", log.begin("x")))
+    end(log, result("x", log.begin("x")))
     log.begin("y")
     whole = file.read_bytes()
     ended = log.ended(["x"])

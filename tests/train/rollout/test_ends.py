@@ -32,6 +32,36 @@ def test_the_runner_knows_the_end_and_the_spans_of_each_rollout(
         assert wait_ended(store, more, 0) == set(ids), "the runner counts all of its spans"
 
 
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_kill_between_the_end_and_its_closing_span_leaves_one_end(
+    runner: Callable[..., Runner],
+    task: Callable[..., Task],
+    outside: Any,
+    home: Path,
+    tmp_path: Path,
+    lost: bool,
+) -> None:
+    [ended] = runner("plain:solve").run("train", 0, [task("a")], 1, sampling={})
+    outside.wait_spans(1, name="ltrain.rollout")
+    before = len(outside.requests)
+    log = home / "runs" / "r" / "attempts.jsonl"
+    *lines, _ = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join(lines))
+    again = runner("plain:solve")
+    assert [*again.log.finished] == [ended.identity.rollout]
+    outside.wait_spans(2, name="ltrain.rollout")
+    with open_empty_store(tmp_path / "store") as store:
+        for request in outside.requests[before if lost else 0 :]:
+            insert_otlp(store, request)
+        [row] = store.query("SELECT outcome, toUInt8(attempt) FROM otel.rollouts").iter_rows()
+        [(result,)] = store.query(
+            "SELECT SpanAttributes['ltrain.rollout.result'] FROM otel.spans "
+            "WHERE SpanName = 'ltrain.rollout'"
+        ).iter_rows()
+    assert row == ("ok", 1)
+    assert bool(result) != lost, "the complete span counts"
+
+
 def test_a_finished_rollout_does_not_run_again(
     runner: Callable[..., Runner], task: Callable[..., Task], outside: Any
 ) -> None:

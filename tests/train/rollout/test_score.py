@@ -16,7 +16,7 @@ from ltrain_instrument import attributes
 from ltrain_instrument.identity import Identity, rollout_id
 from ltrain_train.rollout import AgentProgram, score
 from ltrain_train.rollout.runner import Runner
-from ltrain_train.rollout.runner_spans import SpanWriter
+from ltrain_train.rollout.runner_spans import ClosingSpan, SpanWriter
 from ltrain_train.rollout.score import read_rollouts
 from ltrain_train.rollout.tasks import Task
 from ltrain_train.store import open_service_provider
@@ -123,14 +123,8 @@ def write_rollout(home: Path, result: Any, contents: bool, ended: bool) -> None:
     spans = writer.write_dispatch(identity, 60, "What?", {})
     values = {attributes.TASK_FIELDS: {"gold": "g"}, attributes.RESULT: result}
     if ended:
-        writer.write_end(
-            spans,
-            Outcome.OK,
-            reason="",
-            llm_calls=0,
-            digests={},
-            contents=values if contents else {},
-        )
+        closing = ClosingSpan.from_attempt(spans, Outcome.OK, reason="", llm_calls=0, digests={})
+        writer.write_end(closing, values if contents else {})
     provider.shutdown()
 
 

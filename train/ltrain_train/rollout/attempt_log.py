@@ -2,7 +2,8 @@
 
 * No two attempts at a rollout share a number: a killed run may have left spans of an attempt
   without a closing span, and the next try must be a new attempt.
-* The end of an attempt is logged after its closing span is on disk.
+* The end of an attempt is logged before its closing span is written, and a second line follows
+  when the span is on disk. If a kill leaves that line out, the next process writes the span again.
 * A line ends with a checksum: a damaged one is named and ignored, and its rollout runs again.
 """
 
@@ -11,12 +12,14 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
 from ltrain_instrument.files import make_private
+from ltrain_train.rollout.runner_spans import ClosingSpan
 from ltrain_train.workers import COUNTED_OUTCOMES, RolloutResult
 from ltrain_transforms.ended_rollout import EndedRollout
 
@@ -38,6 +41,8 @@ class AttemptLog:
         self._lock = threading.Lock()
         self._last_attempt: dict[str, int] = {}
         self._ended: dict[str, EndedRollout] = {}
+        self._unclosed: dict[tuple[str, int], ClosingSpan] = {}
+        """The closing spans that may not be on disk, by rollout and attempt."""
         self._first = 1
         """The lowest number of a new attempt."""
         content = self._path.read_bytes()
@@ -73,12 +78,27 @@ class AttemptLog:
             self._ended.pop(rollout, None)
             return number
 
-    def end(self, result: RolloutResult) -> None:
-        """Log the end of a rollout's last attempt."""
+    @contextmanager
+    def end(self, result: RolloutResult, closing: ClosingSpan) -> Iterator[None]:
+        """Log the end of a rollout's last attempt; the block writes its closing span."""
         ended = end_of(result)
+        line = ended.model_dump(exclude_defaults=True) | {"closing": closing.model_dump()}
         with self._lock:
-            self._write(ended.model_dump_json(exclude_defaults=True))
+            self._write(json.dumps(line))
             self._ended[ended.rollout] = ended
+        yield
+        self._log_closed(ended.rollout, ended.attempt)
+
+    def close_ended(self, write: Callable[[ClosingSpan], None]) -> None:
+        """Write the closing spans that an earlier process may not have written."""
+        for (rollout, attempt), closing in self._unclosed.items():
+            write(closing)
+            self._log_closed(rollout, attempt)
+        self._unclosed.clear()
+
+    def _log_closed(self, rollout: str, attempt: int) -> None:
+        with self._lock:
+            self._write(json.dumps({"rollout": rollout, "attempt": attempt, "closed": True}))
 
     def _read_line(self, line: bytes) -> bool:
         """Take note of a line; return whether it is intact."""
@@ -88,6 +108,10 @@ class AttemptLog:
         if attempt > self._last_attempt.get(rollout, 0):
             self._last_attempt[rollout] = attempt
             self._ended.pop(rollout, None)
+        if "closed" in entry:
+            self._unclosed.pop((rollout, attempt), None)
+        if closing := entry.pop("closing", None):
+            self._unclosed[rollout, attempt] = ClosingSpan.model_validate(closing)
         if "outcome" in entry:
             self._ended[rollout] = EndedRollout.model_validate(entry)
         return True

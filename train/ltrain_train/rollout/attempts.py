@@ -26,7 +26,7 @@ from ltrain_train.rollout.executor import RunnerEnvironment
 from ltrain_train.rollout.planned_rollout import PlannedRollout
 from ltrain_train.rollout.program import AgentProgram
 from ltrain_train.rollout.rewards import RewardFailed
-from ltrain_train.rollout.runner_spans import AttemptSpans, SpanWriter
+from ltrain_train.rollout.runner_spans import AttemptSpans, ClosingSpan, SpanWriter
 from ltrain_train.rollout.scorer import Scorer
 from ltrain_train.rollout.store_keys import StoreKeys
 from ltrain_train.workers import (
@@ -273,14 +273,6 @@ class Attempts:
         contents: dict[str, Any] = {attributes.TASK_FIELDS: task.further_fields}
         if result.outcome is Outcome.OK or result.output is not None:
             contents[attributes.RESULT] = result.output
-        self._span_writer.write_end(
-            running.spans,
-            result.outcome,
-            reason=result.reason,
-            llm_calls=calls.llm_calls,
-            digests={name: value for name, value in digests.items() if value},
-            contents=contents,
-        )
         closed = RolloutResult(
             identity=identity,
             outcome=result.outcome,
@@ -291,7 +283,15 @@ class Attempts:
             tokens=calls.tokens,
             spans=running.spans.spans + calls.spans,
         )
-        self._log.end(closed)
+        closing = ClosingSpan.from_attempt(
+            running.spans,
+            result.outcome,
+            reason=result.reason,
+            llm_calls=calls.llm_calls,
+            digests={name: value for name, value in digests.items() if value},
+        )
+        with self._log.end(closed, closing):
+            self._span_writer.write_end(closing, contents)
         return closed
 
 

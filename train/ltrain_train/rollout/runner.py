@@ -37,6 +37,7 @@ from ltrain_train.rollout.executor import RunnerEnvironment, next_rollout, open_
 from ltrain_train.rollout.open_rollouts import Group, OpenRollouts
 from ltrain_train.rollout.planned_rollout import plan_rollouts
 from ltrain_train.rollout.program import AgentProgram
+from ltrain_train.rollout.runner_spans import SpanWriter
 from ltrain_train.rollout.scorer import Scorer
 from ltrain_train.rollout.store_keys import StoreKeys
 from ltrain_train.rollout.tasks import Task, require_unique_ids
@@ -102,9 +103,10 @@ class Runner(ExitStack):
             environment, program = self._environment, self._program
             client = GatewayClient(environment.gateway, environment.secret)
             self._client = stack.enter_context(closing(client))
-            # the log must not end an attempt whose closing span is lost
+            # the log must not close an attempt whose closing span is lost
             self._provider = open_service_provider("ltrain-runner", environment.home, strict=True)
             stack.callback(self._provider.shutdown)
+            self.log.close_ended(SpanWriter(self._provider).write_end_again)
             stack.callback(self._send_leftovers)
             pool = ServicePool(
                 program.services,

@@ -7,14 +7,17 @@ the result are on the closing span: the agent has ended before they are written.
 import json
 import time
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import Tracer, TracerProvider
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import SpanContext, SpanKind
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from pydantic import BaseModel, ConfigDict
 
 from ltrain_instrument import attributes
 from ltrain_instrument.identity import Identity
@@ -51,6 +54,64 @@ class AttemptSpans:
         carrier: dict[str, str] = {}
         TraceContextTextMapPropagator().inject(carrier, context=self.context)
         return carrier["traceparent"]
+
+
+class ClosingSpan(BaseModel):
+    """The closing span of an attempt without its contents, as the log of attempts keeps it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    span: int
+    """Its span id."""
+    parent: str
+    """The dispatch span, as a W3C traceparent."""
+    started: int
+    """Unix nanoseconds."""
+    attributes: dict[str, str | int | float]
+
+    @classmethod
+    def from_attempt(
+        cls,
+        attempt: AttemptSpans,
+        outcome: Outcome,
+        *,
+        reason: str,
+        llm_calls: int,
+        digests: Values,
+    ) -> Self:
+        """Return the closing span of an attempt that ends now.
+
+        Args:
+            outcome: how the attempt ended.
+            reason: why; '' if it is ok.
+            llm_calls: number of calls that the gateway answered.
+            digests: the digests of the tasks and the reward, by attribute.
+        """
+        values: dict[str, str | int | float] = {
+            **attempt.identity.attributes(),
+            attributes.OUTCOME: outcome.value,
+            attributes.LLM_CALLS: llm_calls,
+            attributes.SPANS: attempt.spans,
+            **digests,
+        }
+        if reason:
+            values[attributes.OUTCOME_REASON] = _span_text(reason)
+        return cls(
+            span=RandomIdGenerator().generate_span_id(),
+            parent=attempt.traceparent,
+            started=attempt.started,
+            attributes=values,
+        )
+
+
+class _OneSpanId(RandomIdGenerator):
+    """Generates the span id that a closing span has."""
+
+    def __init__(self, span: int) -> None:
+        self._span = span
+
+    def generate_span_id(self) -> int:
+        return self._span
 
 
 class SpanWriter:
@@ -98,44 +159,36 @@ class SpanWriter:
         self._write(attempt, attributes.SPAN_EVALUATION, values)
         attempt.spans += 1
 
-    def write_end(
-        self,
-        attempt: AttemptSpans,
-        outcome: Outcome,
-        *,
-        reason: str,
-        llm_calls: int,
-        digests: Values,
-        contents: Mapping[str, Any],
-    ) -> None:
-        """Write the closing span, from dispatch to now.
+    def write_end(self, closing: ClosingSpan, contents: Mapping[str, Any]) -> None:
+        """Write the closing span of an attempt, from dispatch to now.
 
         Args:
-            outcome: how the attempt ended.
-            reason: why; '' if it is ok.
-            llm_calls: number of calls that the gateway answered.
-            digests: the digests of the tasks and the reward, by attribute.
             contents: JSON values that the switch for content applies to, by attribute.
         """
-        values: dict[str, str | int | float] = {
-            attributes.OUTCOME: outcome.value,
-            attributes.LLM_CALLS: llm_calls,
-            attributes.SPANS: attempt.spans,
-            **digests,
-            **_content(contents),
-        }
-        if reason:
-            values[attributes.OUTCOME_REASON] = _span_text(reason)
-        self._write(attempt, attributes.SPAN_ROLLOUT, values, start=attempt.started)
+        self._write_closing(closing, _content(contents))
 
-    def _write(
-        self, attempt: AttemptSpans, name: str, values: Values, start: int | None = None
-    ) -> None:
-        all_values: dict[str, str | int | float] = {**attempt.identity.attributes(), **values}
-        span = self._tracer.start_span(
-            name, attempt.context, attributes=all_values, start_time=start
+    def write_end_again(self, closing: ClosingSpan) -> None:
+        """Write the closing span that a killed process may have written, without its contents.
+
+        The span has the same id, so readers see one of the two: the complete one, if it exists.
+        """
+        self._write_closing(closing, {attributes.TRUNCATED: True})
+
+    def _write_closing(self, closing: ClosingSpan, values: Mapping[str, str | bool]) -> None:
+        tracer = copy(self._tracer)  # the provider has one tracer for all spans of the scope
+        if isinstance(tracer, Tracer):
+            tracer.id_generator = _OneSpanId(closing.span)
+        span = tracer.start_span(
+            attributes.SPAN_ROLLOUT,
+            TraceContextTextMapPropagator().extract({"traceparent": closing.parent}, Context()),
+            attributes={**closing.attributes, **values},
+            start_time=closing.started,
         )
         span.end()
+
+    def _write(self, attempt: AttemptSpans, name: str, values: Values) -> None:
+        all_values: dict[str, str | int | float] = {**attempt.identity.attributes(), **values}
+        self._tracer.start_span(name, attempt.context, attributes=all_values).end()
 
 
 def _content(values: Mapping[str, Any]) -> dict[str, str]:

@@ -110,6 +110,7 @@ def check_rollouts(
         for sample in range(samples)
     }
     ended = executions.filter(outcome="ok")
+    assert ended["rollout"].is_unique().all()
     assert set(ended["rollout"]) == planned == set(executions["rollout"])
 
 

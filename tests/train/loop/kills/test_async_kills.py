@@ -58,7 +58,7 @@ drift_limit = 1e6
 
 WRITES = {
     "open runs/*/journal.jsonl": 7,
-    "os.write runs/*/attempts.jsonl": 30,
+    "os.write runs/*/attempts.jsonl": 45,
     "open services/spool/*": 6,
     "os.rename *": 6,
     "os.* policies/*": 6,
