@@ -76,18 +76,24 @@ WATCH = 0.2
 """Seconds between two readings of the GPU's memory."""
 
 
-def write_model(out: Path, shape: str, *, shared: bool) -> int:
+def write_model(out: Path, shape: str, computed: str) -> int:
     """Write a model of random bfloat16 weights, and return its number of parameters.
 
-    With a kind of layer that Llama does not have, and transformers ignores, the learner computes
-    the rows without a prefix tree.
+    Ministral has Llama's layers, and the learner packs its rows. With a kind of layer that Llama
+    does not have, and transformers ignores, the learner computes each row alone.
     """
     torch.manual_seed(0)
-    config = hugging_face.LlamaConfig(**SHAPES[shape], max_position_embeddings=8192)
+    options = {**SHAPES[shape], "max_position_embeddings": 8192}
+    if computed == "packed":
+        options |= {"head_dim": options["hidden_size"] // options["num_attention_heads"]}
+        options |= {"layer_types": ["full_attention"] * options["num_hidden_layers"]}
+        config = hugging_face.MinistralConfig(**options)
+    else:
+        config = hugging_face.LlamaConfig(**options)
     with torch.device(DEVICE):
-        model = hugging_face.LlamaForCausalLM(config).to(torch.bfloat16)
+        model = hugging_face.AutoModelForCausalLM.from_config(config).to(torch.bfloat16)
     model.save_pretrained(out)
-    if not shared:
+    if computed == "alone":
         path = out / "config.json"
         layers = {"layer_types": ["chunked_attention"] * config.num_hidden_layers}
         path.write_text(json.dumps(json.loads(path.read_text()) | layers))
@@ -128,7 +134,7 @@ class MemoryWatch(threading.Thread):
 
 def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Make the updates and return their figures."""
-    parameters = write_model(folder / "model", arguments.shape, shared=not arguments.rows_alone)
+    parameters = write_model(folder / "model", arguments.shape, arguments.computed)
     torch.cuda.empty_cache()
     samples, few = folder / "samples.parquet", folder / "few.parquet"
     write_samples(samples, arguments.rows)
@@ -182,7 +188,12 @@ def main() -> None:
     parser.add_argument("--lora-rank", type=int, default=0, help="0 trains all weights")
     parser.add_argument("--tokens-per-micro-batch", type=int, default=16_384)
     parser.add_argument("--updates", type=int, default=3, help="after the first")
-    parser.add_argument("--rows-alone", action="store_true", help="compute no common prefix once")
+    parser.add_argument(
+        "--computed",
+        choices=["tree", "packed", "alone"],
+        default="tree",
+        help="each common prefix once, packed rows, or each row alone",
+    )
     parser.add_argument("--log", type=Path, help="copy the learner's log there")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

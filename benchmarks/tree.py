@@ -3,6 +3,7 @@
 The large step is one tree: 64 rollouts of eight tasks, of four calls each. The prompt of a call
 continues that of the one before, but for the last third of its response. The small ones are
 micro-batches of six layers of SmolLM2-135M with random weights: samples of one prompt, and one row.
+Packed rows, which share nothing, are computed by their own attention and by a dense mask, too.
 Seconds are CPU seconds of one thread, and both sides take turns.
 """
 
@@ -22,7 +23,7 @@ import torch
 import transformers
 from numpy.typing import NDArray
 
-from ltrain_train.learner import CPU, attention_inputs, build_prefix_tree
+from ltrain_train.learner import CPU, attention_inputs, build_prefix_tree, packed_attention
 
 TASKS, SAMPLES, CALLS = 8, 8, 4
 COMMON, PROMPT, RESPONSE, OBSERVATION = 400, 300, 66, 21
@@ -184,6 +185,25 @@ class MicroBatch:
         return time.process_time() - began
 
 
+@dataclass(frozen=True)
+class PackedBatch:
+    """Rows one after the other, and a model that computes them."""
+
+    lengths: list[int]
+    model: Any
+
+    def seconds(self, *, dense: bool) -> float:
+        """Return the seconds of forward and backward; transformers makes the dense mask."""
+        self.model.set_attn_implementation("sdpa" if dense else packed_attention("fp32"))
+        inputs = {} if dense else {"row_lengths": self.lengths}
+        positions = torch.cat([torch.arange(length) for length in self.lengths])[None]
+        began = time.process_time()
+        out = self.model(input_ids=positions, position_ids=positions, use_cache=False, **inputs)
+        out.last_hidden_state.sum().backward()
+        self.model.zero_grad()
+        return time.process_time() - began
+
+
 def compare_micro_batches(dtype: torch.dtype, turns: int) -> dict[str, float]:
     """Return the tokens a second of each shape, at the least time of several turns."""
     config = hugging_face.LlamaConfig(
@@ -203,6 +223,12 @@ def compare_micro_batches(dtype: torch.dtype, turns: int) -> dict[str, float]:
         for side, label in enumerate(("dense_", "")):
             rate = len(batch.tree.tokens) / min(run[side] for run in runs)
             result[f"{name}_{label}tokens_per_s"] = round(rate, 1)
+    for name, lengths in {"short": [192] * 4, "long": [1000] * 4}.items():
+        packed = PackedBatch(lengths, model)
+        runs = [(packed.seconds(dense=True), packed.seconds(dense=False)) for _ in range(turns)]
+        for side, label in enumerate(("dense_", "")):
+            rate = sum(lengths) / min(run[side] for run in runs)
+            result[f"packed_{name}_{label}tokens_per_s"] = round(rate, 1)
     return result
 
 

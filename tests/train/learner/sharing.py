@@ -1,4 +1,4 @@
-"""Compares the prefix tree with verl's own packing: `python sharing.py MODEL SAMPLES OPTIONS`.
+"""Compares the prefix tree with rows that are alone: `python sharing.py MODEL SAMPLES OPTIONS`.
 
 For each of OPTIONS, a list of `[train]` sections, both paths make one optimizer step. Prints JSON:
 what each did, and how far apart their log-probabilities, gradients and weights are.
@@ -26,7 +26,7 @@ from ltrain_transforms.recipe import Train
 
 
 def unshared(base: Path, directory: Path) -> Path:
-    """Copy a model with a key in its config.json that makes the learner use no prefix tree."""
+    """Copy a model with a kind of layer in its config.json that makes the learner pack no rows."""
     shutil.copytree(base, directory)
     config = json.loads((directory / "config.json").read_text())
     (directory / "config.json").write_text(
@@ -53,7 +53,7 @@ def flat(tensors: Iterable[Tensor]) -> Tensor:
 def measure(base: Path, samples: Path, train: Train) -> tuple[dict[str, Tensor], dict[str, Any]]:
     job = Job.from_train(train, base=base, policy="p", recipe="")
     rows = read_rows(samples, vocab_size=read_vocab_size(base))
-    tokens, shared = train.micro_batch_tokens, rank.shares_prefixes(job)
+    tokens, shared = rank.batch_tokens(job), rank.shares_prefixes(job)
     made = batch.make_batch(rows, ranks=1, tokens=tokens, shared=shared)
     worker = start(job)
     trained = [x for x in worker.engine.module.parameters() if x.requires_grad]

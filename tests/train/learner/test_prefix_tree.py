@@ -8,7 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ltrain_train.learner.prefix_tree import build_prefix_tree, pack_rows, supports_prefix_tree
+from ltrain_train.learner.prefix_tree import (
+    build_prefix_tree,
+    pack_rows,
+    supports_packing,
+    supports_prefix_tree,
+)
 
 ROWS = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=6), min_size=1, max_size=8)
 
@@ -93,20 +98,48 @@ def test_ranks_compute_similar_numbers_of_tokens(
     assert sorted(packs.rank_tokens) == sorted(rank_tokens)
 
 
+DYNAMIC = {"rope_type": "dynamic", "factor": 2.0}
+
+
 @pytest.mark.parametrize(
-    ("config", "supported"),
+    ("config", "computed"),
     [
-        ({"model_type": "llama"}, True),
-        ({"model_type": "qwen2", "sliding_window": 4096, "use_sliding_window": False}, True),
-        ({"model_type": "mistral", "sliding_window": 4096}, True),
-        ({"model_type": "qwen3", "layer_types": ["full_attention", "sliding_attention"]}, True),
-        ({"model_type": "qwen3", "layer_types": ["full_attention", "linear_attention"]}, False),
-        ({"model_type": "gemma2"}, False),
-        ({"model_type": "phi3", "rope_scaling": {"type": "longrope"}}, False),
-        ({"model_type": "llama", "rope_scaling": {"rope_type": "llama3"}}, True),
-        ({"model_type": "llama", "attention_dropout": 0.1}, False),
-        ({"model_type": "mamba2"}, False),
+        ({"model_type": "llama"}, "tree"),
+        ({"model_type": "qwen2", "sliding_window": 4096, "use_sliding_window": False}, "tree"),
+        ({"model_type": "mistral", "sliding_window": 4096}, "tree"),
+        ({"model_type": "qwen3", "layer_types": ["full_attention", "sliding_attention"]}, "tree"),
+        ({"model_type": "gemma2", "attn_logit_softcapping": 50.0}, "tree"),
+        ({"model_type": "llama", "rope_scaling": {"rope_type": "llama3"}}, "tree"),
+        ({"model_type": "llama", "attention_dropout": 0.1}, "packed"),
+        ({"model_type": "qwen3_moe", "attention_dropout": 0.1}, "packed"),
+        ({"model_type": "gemma2", "attn_logit_softcapping": 50, "attention_dropout": 0.1}, "alone"),
+        ({"model_type": "phi3", "rope_scaling": {"type": "longrope"}}, "alone"),
+        ({"model_type": "gemma3_text", "rope_parameters": {"full_attention": DYNAMIC}}, "alone"),
+        ({"model_type": "qwen3", "layer_types": ["full_attention", "linear_attention"]}, "alone"),
+        ({"model_type": "qwen3_next"}, "alone"),
+        ({"model_type": "mamba2"}, "alone"),
+        ({}, "alone"),
     ],
 )
-def test_only_attention_supports_a_prefix_tree(config: dict[str, object], supported: bool) -> None:
-    assert supports_prefix_tree(config) == supported
+def test_a_model_computes_a_tree_packed_rows_or_single_rows(
+    config: dict[str, object], computed: str
+) -> None:
+    packed = "packed" if supports_packing(config) else "alone"
+    assert ("tree" if supports_prefix_tree(config) else packed) == computed
+
+
+def test_each_row_is_a_pack_without_a_limit_for_several() -> None:
+    rows = arrays([[7, 8], [7], [7, 8, 9]])
+    packs = pack_rows(rows, [1.0] * 3, max_tokens=0, ranks=2, shared=False)
+    assert sorted(map(sorted, packs.rows)) == [[], [0], [1], [2]]
+
+
+def test_a_padded_tree_has_whole_blocks_of_nodes_that_see_only_themselves() -> None:
+    tree = build_prefix_tree(arrays([[7, 8, 9], [7, 5]]), [1.0] * 2)
+    padded = tree.pad(3)
+    assert padded.tokens.tolist() == [7, 5, 8, 9, 0, 0]
+    assert padded.depths.tolist() == [0, 1, 1, 2, 2, 2]
+    assert padded.ends.tolist() == [4, 2, 4, 4, 5, 6]
+    assert [len(build_prefix_tree(arrays([[1] * n]), [1.0]).pad(3).ends) for n in (1, 6, 7)] == [
+        *(6, 6, 9)
+    ]

@@ -1,4 +1,4 @@
-"""Rows in a prefix tree train as they do in verl's own packing."""
+"""Rows in a prefix tree train as each does alone."""
 
 import json
 import os

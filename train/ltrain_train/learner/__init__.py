@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ltrain_train.learner.samples import Kind, pack_step, read_rows, split_into_steps
     from ltrain_train.learner.verl_backend.batch import make_batch
     from ltrain_train.learner.verl_backend.device import CPU
+    from ltrain_train.learner.verl_backend.rows_attention import packed_attention
     from ltrain_train.learner.verl_backend.tree_attention import attention_inputs
     from ltrain_train.learner.weights import copy_model_files, largest_difference, write_weights
 

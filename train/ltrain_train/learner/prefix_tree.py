@@ -11,21 +11,29 @@ are made from rows in sorted order, by the lengths of the prefixes that neighbou
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-SUPPORTED_MODELS = (
-    *("gemma", "gemma3_text", "granite", "llama", "mistral", "olmo2", "phi", "phi3"),
+TREE_MODELS = (
+    *("gemma", "gemma2", "gemma3_text", "granite", "llama", "mistral", "olmo2", "phi", "phi3"),
     *("qwen2", "qwen3", "smollm3"),
 )
 """Architectures whose attention accepts any mask and whose other layers do not mix tokens."""
+PACKED_MODELS = (
+    *("cohere2", "deepseek_v3", "ernie4_5_moe", "exaone4", "glm4", "glm4_moe", "granitemoe"),
+    *("ministral", "mixtral", "olmo3", "olmoe", "qwen2_moe", "qwen3_moe", "seed_oss"),
+    "starcoder2",
+)
+"""Further architectures that compute several rows at once, but no common prefix."""
 SUPPORTED_LAYERS = {"full_attention", "sliding_attention"}
 BATCH_ROPES = {"dynamic", "longrope"}
 """Kinds of RoPE whose angles depend on the longest row that is computed at once."""
+SCORE_CAP = "attn_logit_softcapping"
+"""The bound of the scores of attention, which torch's attention for single rows does not have."""
 
 TokenRows = Sequence[NDArray[np.uint32]]
 """Token ids of each row."""
@@ -43,6 +51,17 @@ class PrefixTree:
     """The first node after the descendants of each node: [N]."""
     paths: list[NDArray[np.int64]]
     """For each row, the node of each of its tokens."""
+
+    def pad(self, size: int) -> Self:
+        """Return the tree with nodes of no row at its end: whole blocks of `size`, at least two."""
+        count = len(self.tokens)
+        more = max(-count % size, 2 * size - count)
+        return replace(
+            self,
+            tokens=np.pad(self.tokens, (0, more)),
+            depths=np.pad(self.depths, (0, more), mode="edge"),
+            ends=np.concatenate([self.ends, np.arange(count, count + more) + 1]),
+        )
 
 
 def build_prefix_tree(rows: TokenRows, temperatures: Sequence[float]) -> PrefixTree:
@@ -151,13 +170,32 @@ def _split_evenly(sizes: list[int], ranks: int) -> list[list[int]]:
 
 def supports_prefix_tree(config: dict[str, Any]) -> bool:
     """Return whether a tree's mask fully describes the attention of a model, by its config.json."""
-    rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
     return (
-        config.get("model_type") in SUPPORTED_MODELS
-        and rope.get("rope_type", rope.get("type")) not in BATCH_ROPES
-        and set(config.get("layer_types") or ()) <= SUPPORTED_LAYERS
+        config.get("model_type") in TREE_MODELS
+        and _separates_rows(config)
         and not config.get("attention_dropout")
     )
+
+
+def supports_packing(config: dict[str, Any]) -> bool:
+    """Return whether a model computes several rows at once as it computes each alone.
+
+    A model that is not in the lists may carry a state from row to row (Mamba, linear attention).
+    """
+    return (
+        config.get("model_type") in (*TREE_MODELS, *PACKED_MODELS)
+        and _separates_rows(config)
+        and not config.get(SCORE_CAP)
+    )
+
+
+def _separates_rows(config: dict[str, Any]) -> bool:
+    """Return whether the layers of a listed model keep tokens of different rows apart."""
+    rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    # a model with windows may have a RoPE for each kind of layer
+    ropes = [rope, *(each for each in rope.values() if isinstance(each, dict))]
+    kinds = {each.get("rope_type", each.get("type")) for each in ropes}
+    return not kinds & BATCH_ROPES and set(config.get("layer_types") or ()) <= SUPPORTED_LAYERS
 
 
 def _sort_rows(rows: TokenRows, temperatures: Sequence[float]) -> tuple[list[int], list[int]]:

@@ -66,8 +66,8 @@ class ValueModel:
 @EngineRegistry.register(
     model_type=MODEL_TYPE, backend=["fsdp2"], device=["cuda"], vendor=rows_engine.VENDOR
 )
-class ValueEngine(ValueModel, FSDPEngineWithValueHead):
-    """Computes rows one after the other."""
+class ValueEngine(rows_engine.PackedRows, ValueModel, FSDPEngineWithValueHead):
+    """Computes the rows of a micro-batch as they are."""
 
 
 @EngineRegistry.register(

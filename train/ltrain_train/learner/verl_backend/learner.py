@@ -26,7 +26,7 @@ from ltrain_train.learner.samples import Kind, read_rows, split_into_steps
 from ltrain_train.learner.verl_backend import batch, comparison, engine, loss
 from ltrain_train.learner.verl_backend.critic_training import CriticTraining
 from ltrain_train.learner.verl_backend.placement import Placement
-from ltrain_train.learner.verl_backend.rank import shares_prefixes
+from ltrain_train.learner.verl_backend.rank import batch_tokens, shares_prefixes
 from ltrain_train.learner.weights import (
     atomic_directory,
     copy_model_files,
@@ -63,7 +63,7 @@ class Learner:
     def __init__(self, job: Job, placement: Placement | None, tracer: Tracer) -> None:
         self.job, self.tracer = job, tracer
         self.base, self.vocab_size = fingerprint(job.base), read_vocab_size(job.base)
-        self.shared = shares_prefixes(job)
+        self.shared, self.batch_tokens = shares_prefixes(job), batch_tokens(job)
         self.steps = self.updates = 0
         self.saved: Path | None = None
         """The checkpoint that was written or loaded last."""
@@ -348,8 +348,8 @@ class Learner:
         return rows
 
     def _make_batch(self, rows: pl.DataFrame) -> batch.StepBatch:
-        tokens = self.job.tokens_per_micro_batch
-        return batch.make_batch(rows, ranks=self.job.ranks, tokens=tokens, shared=self.shared)
+        tokens, shared = self.batch_tokens, self.shared
+        return batch.make_batch(rows, ranks=self.job.ranks, tokens=tokens, shared=shared)
 
 
 def _is_made(metrics: Mapping[str, float]) -> bool:

@@ -33,10 +33,11 @@ from verl.workers.engine_workers import TrainingWorker
 from ltrain_train.learner.adapter import write_adapter
 from ltrain_train.learner.heartbeat import beat_on_forward
 from ltrain_train.learner.objective import Objective
-from ltrain_train.learner.prefix_tree import supports_prefix_tree
+from ltrain_train.learner.prefix_tree import SCORE_CAP, supports_packing, supports_prefix_tree
 from ltrain_train.learner.protocol import Job, Place
 from ltrain_train.learner.verl_backend import cluster, critic_engine, rows_engine, tree_engine
 from ltrain_train.learner.verl_backend.device import current_device
+from ltrain_train.learner.verl_backend.rows_attention import packed_attention
 from ltrain_train.learner.weights import write_weights
 from ltrain_train.policy import read_adapter_config, read_config
 from ltrain_train.processes import free_port
@@ -53,6 +54,22 @@ LORA_TARGETS = "all-linear"
 def shares_prefixes(job: Job) -> bool:
     """Return whether this job's model computes the common prefix of rows once."""
     return supports_prefix_tree(read_config(job.base))
+
+
+def batch_tokens(job: Job) -> int:
+    """Return the tokens of a micro-batch; 0, so that it has one row, if rows cannot be packed."""
+    packed = shares_prefixes(job) or supports_packing(read_config(job.base))
+    return job.tokens_per_micro_batch if packed else 0
+
+
+def _attention(job: Job) -> str:
+    """Return transformers' name of the attention of this job's model."""
+    device = current_device()
+    if shares_prefixes(job):
+        return device.tree_attention
+    if batch_tokens(job):
+        return packed_attention(device.compute_dtype(job.dtype))
+    return "eager" if read_config(job.base).get(SCORE_CAP) else "sdpa"
 
 
 def on_every_rank(method: Method) -> Method:
@@ -242,9 +259,7 @@ def _worker_config(job: Job, *, critic: bool = False) -> Any:
         model_config=HFModelConfig(
             path=str(job.base),
             load_tokenizer=False,
-            override_config={
-                "attn_implementation": device.tree_attention if shares_prefixes(job) else "sdpa"
-            },
+            override_config={"attn_implementation": _attention(job)},
             use_remove_padding=True,
             enable_gradient_checkpointing=device.gradient_checkpointing,
             lora_rank=job.lora_rank,

@@ -1,6 +1,7 @@
-"""verl's FSDP engine that computes rows one after the other, with the masks of constrained tokens.
+"""verl's FSDP engine for packed rows, without padding, with the masks of constrained tokens.
 
-`VERL_ENGINE_VENDOR=ltrain-rows` selects it, for models outside the prefix tree's list.
+`VERL_ENGINE_VENDOR=ltrain-rows` selects it, for models outside the prefix tree's list. Of a model
+that cannot keep the rows of a pack apart, a micro-batch has one row.
 """
 
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from verl.utils import tensordict_utils
 from verl.workers.engine import EngineRegistry, FSDPEngineWithLMHead
 
 from ltrain_train.learner.masks import apply_masks, replay
+from ltrain_train.learner.verl_backend.rows_attention import ATTENTION
 
 VENDOR = "ltrain-rows"
 
@@ -47,10 +49,24 @@ class BatchMasks:
         return cls(torch.from_numpy(masks.of_token_T).to(device), masks.words_MW.to(device))
 
 
+class PackedRows:
+    """Adds the lengths of the rows to the inputs of the model, where its attention needs them.
+
+    The classes that inherit from it are engines of verl.
+    """
+
+    def prepare_model_inputs(self: Any, micro_batch: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the inputs of verl's engine: the tokens of all rows, one row after the other."""
+        inputs, output_args = super().prepare_model_inputs(micro_batch)  # type: ignore[misc]
+        if self.module.config._attn_implementation == ATTENTION:
+            inputs["row_lengths"] = micro_batch["input_ids"].offsets().diff().tolist()
+        return inputs, output_args
+
+
 @EngineRegistry.register(
     model_type="language_model", backend=["fsdp2"], device=["cuda"], vendor=VENDOR
 )
-class RowsEngine(FSDPEngineWithLMHead):
+class RowsEngine(PackedRows, FSDPEngineWithLMHead):
     """Masks the logits before verl's engine uses them."""
 
     def prepare_model_outputs(

@@ -6,6 +6,10 @@ On a CPU it is an attention implementation of transformers, `cpu_attention`, tha
 queries. The keys of a block are the ancestors of its first query and the block itself. Their mask
 exists only while the block is computed, forward or backward, so memory does not grow with the
 square of the nodes. On other devices it is transformers' flex attention.
+
+Torch compiles flex attention for the shapes that occur. When it has compiled as often as its limit
+allows, it computes the scores of all pairs of nodes, which takes too long and too much memory. So
+trees are padded to whole blocks, and layers with and without windows share a kernel.
 """
 
 from collections.abc import Iterator
@@ -13,7 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.nn.attention.flex_attention import BlockMask, FlexKernelOptions
+from torch.nn.attention.flex_attention import BlockMask
+from torch.utils.checkpoint import checkpoint
 from transformers import AttentionInterface
 
 from ltrain_train.learner.verl_backend.device import CPU
@@ -21,10 +26,11 @@ from ltrain_train.learner.verl_backend.device import CPU
 BLOCK = 192
 """Queries of a block on a CPU."""
 FLEX_BLOCK = 128
-"""Queries, and keys, of a block of flex attention."""
-FLEX_OPTIONS: FlexKernelOptions = {"BACKEND": "TRITON"}
+"""Queries, and keys, of a block of flex attention; a tree is padded to whole blocks."""
+FLEX_OPTIONS = {"BACKEND": "TRITON", "FLOAT32_PRECISION": "'tf32x3'"}
 """Selects flex attention's kernel. Torch has another one for fewer than 128 queries, and cannot
-compile it if the queries, times the heads that share a key head, are more than 128."""
+compile it if the queries, times the heads that share a key head, are more than 128. In fp32 its
+products are sums of three products in TF32, because those of one in fp32 use no tensor cores."""
 
 aten: Any = torch.ops.aten
 
@@ -88,7 +94,8 @@ def flex_masks(ends: torch.Tensor, depths: torch.Tensor, config: Any) -> Any:
     window, kinds = getattr(config, "sliding_window", None), getattr(config, "layer_types", None)
     if kinds is None or "sliding_attention" not in kinds:
         return flex_mask(ends, depths, None if kinds else window)
-    windows = {"full_attention": None, "sliding_attention": window}
+    # a window that hides nothing: the mask of the other layers would need a kernel of its own
+    windows = {"full_attention": len(ends), "sliding_attention": window}
     return {kind: flex_mask(ends, depths, windows[kind]) for kind in sorted(set(kinds))}
 
 
@@ -100,21 +107,23 @@ def flex_mask(ends: torch.Tensor, depths: torch.Tensor, window: int | None = Non
     window, the highest and the lowest depth too.
     """
 
+    # torch compiles a kernel for each number, but one for all tensors
+    reach = None if window is None else torch.full((), window, device=ends.device)
+
     def sees(_batch: Any, _head: Any, query: Any, key: Any) -> torch.Tensor:
         visible: torch.Tensor = (key <= query) & (query < ends[key])
-        if window is not None:
-            visible = visible & (depths[query] - depths[key] < window)
+        if reach is not None:
+            visible = visible & (depths[query] - depths[key] < reach)
         return visible
 
     count = len(ends)
     starts = torch.arange(0, count, FLEX_BLOCK, device=ends.device)
-    blocks = torch.nn.functional.pad(ends, (0, -count % FLEX_BLOCK)).view(-1, FLEX_BLOCK)
+    blocks = ends.view(-1, FLEX_BLOCK)
     earlier = starts < starts[:, None]
     full = earlier & (blocks.amin(1) >= starts[:, None] + FLEX_BLOCK)
     partial = earlier & (blocks.amax(1) > starts[:, None]) & ~full
     if window is not None:
-        last = depths[-1:].expand(-count % FLEX_BLOCK)
-        high = torch.cat([depths, last]).view(-1, FLEX_BLOCK)
+        high = depths.view(-1, FLEX_BLOCK)
         least, most = high.amin(1), high.amax(1)
         all_in = most[:, None] - least < window
         partial = (partial | full & ~all_in) & (least[:, None] - most < window)
@@ -146,6 +155,7 @@ def cpu_attention(
     query_blocks: list[QueryBlock],
     scaling: float | None = None,
     sliding_window: int | None = None,
+    softcap: float | None = None,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
     """Return the attention of a tree, with transformers' interface of an attention function.
@@ -157,12 +167,40 @@ def cpu_attention(
         query_blocks: the blocks of the tree.
         scaling: the factor of the scores; None: 1 / sqrt(dimension).
         sliding_window: the window of the layer; None: it has none.
+        softcap: the bound of the scores; None: they have none.
 
     Returns:
         the output [1, node, head, dimension], and no attention weights.
     """
+    if softcap is not None:
+        scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+        inputs = (query.float(), key.float(), value.float())
+        parts = [
+            checkpoint(
+                _attend_capped, *inputs, x, scale, softcap, sliding_window, use_reentrant=False
+            )
+            for x in query_blocks
+        ]
+        return torch.cat(parts, 2).transpose(1, 2).to(query.dtype), None
     apply: Any = _TreeAttention.apply
     return apply(query, key, value, query_blocks, scaling, sliding_window), None
+
+
+def _attend_capped(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    block: QueryBlock,
+    scale: float,
+    cap: float,
+    window: int | None,
+) -> torch.Tensor:
+    """Return the output [1, head, query, dimension] of a block, whose scores are capped by tanh."""
+    groups = torch.unflatten(query[:, :, block.start : block.end], 1, (key.shape[1], -1))
+    keys, values = (x[:, :, None, block.keys] for x in (key, value))
+    scores = cap * torch.tanh(groups @ keys.mT * (scale / cap))
+    weights = (scores + block.mask(torch.float32, window)).softmax(-1)
+    return (weights @ values).flatten(1, 2)
 
 
 class _TreeAttention(torch.autograd.Function):

@@ -17,7 +17,7 @@ from verl.workers.engine import EngineRegistry, FSDPEngineWithLMHead
 from ltrain_train.learner.masks import apply_masks
 from ltrain_train.learner.prefix_tree import build_prefix_tree
 from ltrain_train.learner.verl_backend.rows_engine import BatchMasks
-from ltrain_train.learner.verl_backend.tree_attention import attention_inputs
+from ltrain_train.learner.verl_backend.tree_attention import FLEX_BLOCK, attention_inputs
 
 VENDOR = "ltrain"
 
@@ -35,6 +35,8 @@ class TreeEngine(FSDPEngineWithLMHead):
         tokens = ids.values().cpu().numpy().astype(np.uint32)
         rows = [tokens[start : end - 1] for start, end in pairwise(offsets)]
         tree = build_prefix_tree(rows, temperature.tolist())
+        if device.type != "cpu":
+            tree = tree.pad(FLEX_BLOCK)
         # position i predicts token i + 1: the last of a row predicts nothing and has no node
         nodes = torch.from_numpy(np.concatenate([x for path in tree.paths for x in (path, [-1])]))
         positions = micro_batch["scored"].values().roll(-1).bool().nonzero()[:, 0]
