@@ -92,6 +92,10 @@ class FakeVllm:
         """How many adapters it refuses from now on."""
         self.refuse_reload = 0
         """How many reloads it refuses from now on."""
+        self.refuse_swap = 0
+        """How many swaps of staged weights it refuses from now on."""
+        self.obstacle = ""
+        """Why it cannot stage weights; '': it can."""
         self.sick = False
         """Whether its engine is dead: it answers, health too, with status 500 and more."""
         self.health_delay = 0.0
@@ -280,17 +284,27 @@ def _handler(fake: FakeVllm, nagle: bool = False) -> type[BaseHTTPRequestHandler
                 return self._json(200, {"status": "sleeping" if fake.asleep else "awake"})
             if "weights" in fake.asleep and not self.path.startswith("/resume"):
                 return self._json(500, {"error": "the weights are not in the GPU's memory"})
-            if self.path == "/collective_rpc" and RELOAD:
-                print("reloading", flush=True)
-                time.sleep(RELOAD)
-            if self.path == "/collective_rpc" and fake.refuse_reload:
-                fake.refuse_reload -= 1
-                return self._json(500, {"error": "no such weights"})
+            if self.path == "/collective_rpc":
+                return self._call_workers(body["method"])
             if self.path.endswith("_lora_adapter"):
                 return self._adapter(body["lora_name"], body.get("lora_path"))
             if self.path == "/update_weight_version":
                 fake.weights = body["new_version"]
             return self._json(200, {"success": True})
+
+        def _call_workers(self, method: str) -> None:
+            """Answer as vLLM does, of which a worker returns text."""
+            if RELOAD and method in ("reload_weights", "stage_weights"):
+                print("reloading", flush=True)
+                time.sleep(RELOAD)
+            if method in ("reload_weights", "staged") and fake.refuse_reload:
+                fake.refuse_reload -= 1
+                return self._json(500, {"error": "no such weights"})
+            if method == "swap_weights" and fake.refuse_swap:
+                fake.refuse_swap -= 1
+                return self._json(500, {"error": "no such layer"})
+            answers = {"stage_weights": fake.obstacle, "staged": "ready"}
+            return self._json(200, {"results": [answers.get(method)]})
 
         def _adapter(self, name: str, path: str | None) -> None:
             """Answer as vLLM does, which has text in its answers of status 200."""

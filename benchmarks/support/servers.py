@@ -75,7 +75,7 @@ def gateway(place: Path, *arguments: str) -> Iterator[Stack]:
     """Start `ltrain up`, and `ltrain serve` with further arguments."""
     with ExitStack() as stack:
         environment = stack.enter_context(collector(place))
-        serve = [LTRAIN, "serve", *arguments, "--port", "0"]
+        serve = [LTRAIN, "serve", "--port", "0", *arguments]
         ready = r"gateway ready at (http://\S+)/v1"
         process, url = stack.enter_context(started(serve, ready, **environment))
         yield Stack(url, process, environment["LTRAIN_STORE"], environment)

@@ -61,14 +61,20 @@ def write_tokenizer(out: Path, more: Sequence[str] = ()) -> Any:
     return wrapped
 
 
-def write_model(out: Path, seed: int = 0, *, more: Sequence[str] = ()) -> Path:
-    """Write weights of `seed` in fp32 and the tokenizer to the directory `out`, and return it."""
+def write_model(out: Path, seed: int = 0, *, more: Sequence[str] = (), tied: bool = False) -> Path:
+    """Write weights of `seed` in fp32 and the tokenizer to the directory `out`, and return it.
+
+    The output layer may be `tied` to the embedding; larger weights then keep the model from
+    repeating its last token.
+    """
     tokenizer = write_tokenizer(out, more)
     torch.manual_seed(seed)
     config = hugging_face.LlamaConfig(
         vocab_size=len(tokenizer),
         **SIZES,
         max_position_embeddings=1024,
+        tie_word_embeddings=tied,
+        **({"initializer_range": 0.3} if tied else {}),
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,

@@ -65,6 +65,8 @@ class Stage:
         """The servers behind `upstream`, which is a router; set before `running`."""
         self.data_parallel = 1
         """Replicas of the vLLM that is the policy server; set before `running`."""
+        self.stages = False
+        """Whether the policy server stages weights; set before `running`."""
         self.turn: GpuTurn | None = None
         """The lock of the GPU that vLLM shares with a learner; set before `running`."""
         self._upstream = upstream
@@ -175,7 +177,7 @@ class Stage:
         self._watching.append(watching)
 
     async def _serve(self) -> None:
-        upstream = Upstream(self._upstream, "policy", replicas=self.replicas)
+        upstream = Upstream(self._upstream, "policy", replicas=self.replicas, stages=self.stages)
         collection = await open_collection(upstream) if self.collects else None
         self.publication = (
             CollectionPublication(self.policies, "policy", collection)
@@ -245,7 +247,7 @@ def before_vllm(folder: Path, model: Path, *arguments: str) -> Iterator[tuple[St
             stage = Stage(recorder.url, folder / "home")
             stage.http.timeout = 300  # a busy machine samples a few tokens a second
             stage.policies.register("policy", model)
-            stage.data_parallel = options.replicas
+            stage.data_parallel, stage.stages = options.replicas, options.stages
             with stage.running():
                 yield stage, recorder
 

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,72 @@ def test_a_version_is_loaded_and_recorded_on_later_calls(stage: Any, vllm: Any) 
         ("/resume", None),
     ]
     assert stage.log_lines == ["serving policy v1, previously v0"]
+
+
+@pytest.fixture
+def staging(prepared_stage: Any) -> Iterator[Any]:
+    """A gateway whose policy server stages weights."""
+    prepared_stage.stages = True
+    with prepared_stage.running() as stage:
+        yield stage
+
+
+def called(vllm: Any) -> list[str]:
+    """Return the admin requests, those of the workers by their method."""
+    return [body["method"] if "rpc" in path else path for path, body in vllm.admin]
+
+
+SWAP = [
+    *("stage_weights", "staged", "/pause?mode=wait", "swap_weights"),
+    *("/reset_prefix_cache", "/update_weight_version", "/resume"),
+]
+
+
+def test_staged_weights_are_loaded_before_calls_wait(staging: Any, vllm: Any) -> None:
+    staging.client.load("policy", 1)
+    assert called(vllm) == ["stage_weights", "staged", *SWAP]
+    weights = str(staging.policies.path("policy", 1))
+    assert vllm.admin[0][1] == {"method": "stage_weights", "kwargs": {"path": weights}}
+    assert vllm.weights == "policy/v1"
+
+
+def test_weights_that_cannot_be_staged_are_reloaded_for_a_stated_reason(
+    staging: Any, vllm: Any
+) -> None:
+    vllm.obstacle = "its layers are compiled"
+    staging.client.load("policy", 1)
+    assert called(vllm)[:3] == ["stage_weights", "/pause?mode=wait", "reload_weights"]
+    reason = "vLLM loads new weights while calls wait, because its layers are compiled"
+    assert staging.log_lines == [reason, "serving policy v1, previously v0"]
+
+
+def test_a_load_that_fails_beside_the_served_weights_changes_nothing(
+    staging: Any, vllm: Any
+) -> None:
+    vllm.refuse_reload = 1
+    with pytest.raises(GatewayRefused, match=r"refused POST /collective_rpc with status 500"):
+        staging.client.load("policy", 1)
+    assert called(vllm) == ["stage_weights", "staged"]  # no call has waited
+    assert staging.client.current_version("policy") == staging.policies.current("policy") == 0
+    assert staging.ask("w3").status_code == 200
+
+
+def test_a_swap_that_fails_is_followed_by_the_previous_weights(staging: Any, vllm: Any) -> None:
+    vllm.refuse_swap = 1
+    with pytest.raises(GatewayRefused, match=r"refused POST /collective_rpc with status 500"):
+        staging.client.load("policy", 1)
+    previous = str(staging.policies.path("policy", 0))
+    last = [body["kwargs"] for _, body in vllm.admin if body and "kwargs" in body][-3:]
+    assert last == [{"path": previous}, {}, {}]
+    assert called(vllm)[-len(SWAP) :] == SWAP
+    assert (vllm.weights, staging.given_up) == ("policy/v0", 0)
+
+
+def test_a_server_whose_swaps_fail_twice_is_killed(staging: Any, vllm: Any) -> None:
+    vllm.refuse_swap = 2
+    with pytest.raises(PolicyServerAway, match=r"was lost .* Publish v1 again"):
+        staging.client.load("policy", 1)
+    assert staging.given_up == 1
 
 
 def test_policy_use_publishes_through_the_gateway_that_serves_the_policy(

@@ -12,6 +12,8 @@ from typing import Any
 
 import psutil
 import pytest
+import torch
+import transformers
 from tests.train.tiny import write_model
 
 from ltrain_instrument.allow import Allow
@@ -19,6 +21,7 @@ from ltrain_train.gateway import NO_EFFECT
 from ltrain_train.gateway.serving.vllm import Vllm, VllmOptions
 from ltrain_train.processes import Children
 
+hugging_face: Any = transformers  # its functions have no types
 CALLS = ("/v1/chat/completions", "/v1/completions")
 
 
@@ -29,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def started(folder: Path, load: Any) -> Iterator[Any]:
-    model = write_model(folder / "model", 0)
+    model = write_model(folder / "model", 0, tied=True)
     with load("stage").before_vllm(folder, model) as started:
         yield started
 
@@ -42,7 +45,7 @@ def recorder(started: Any) -> Any:
 @pytest.fixture(scope="module")
 def stage(started: Any) -> Any:
     stage = started[0]
-    draft = write_model(stage.policies.draft("policy"), 1)
+    draft = write_model(stage.policies.draft("policy"), 1, tied=True)
     stage.policies.register_files("policy", draft, parent=0, dataset="d", recipe="r")
     return stage
 
@@ -203,6 +206,20 @@ def test_new_weights_change_the_responses_and_old_weights_restore_them(stage: An
     assert greedy() == before
     versions = [span["attributes"].get("ltrain.policy.version") for span in stage.spans()]
     assert versions[-3:] == [0, 1, 0]
+
+
+def test_a_call_has_the_log_probabilities_of_its_version(stage: Any) -> None:
+    """All tensors are those of the version, also an output layer that is tied to the embedding."""
+    for version in (1, 0):
+        stage.client.load("policy", version)
+        stage.ask("w1 w2 w3", max_tokens=12)
+        [(prompt, response, logprobs)] = read_span(stage.spans()[-1])
+        folder = stage.policies.path("policy", version)
+        model = hugging_face.AutoModelForCausalLM.from_pretrained(folder).eval()
+        with torch.no_grad():
+            rows = model(torch.tensor([prompt + response])).logits[0].log_softmax(-1)
+        computed = rows[len(prompt) - 1 : -1].gather(1, torch.tensor(response)[:, None])[:, 0]
+        assert logprobs == pytest.approx(computed.tolist(), abs=1e-4)
 
 
 def test_weights_are_replaced_while_calls_arrive(stage: Any) -> None:

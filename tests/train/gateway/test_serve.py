@@ -185,11 +185,12 @@ def test_serve_restarts_vllm_with_the_current_version_and_stops(
     first, second = (home / "logs" / "vllm.log").read_text().splitlines()
     v0, v1 = (str(policies.path("policy", version)) for version in (0, 1))
     program, _, command = first.partition(" ")
-    assert program.endswith("/ltrain_train/gateway/serving/vllm_process.py")
+    assert program.endswith("/ltrain_train/gateway/serving/in_vllm/vllm_process.py")
     assert command.startswith(f"serve {v0} --served-model-name policy ")
     assert first.endswith(
         " --dtype bfloat16 --max-model-len auto --max-num-seqs 64 --block-size 32"
-        " --enforce-eager --generation-config vllm --logprobs-mode processed_logprobs"
+        " --enforce-eager --worker-extension-cls staged_weights.StagedWeights"
+        " --generation-config vllm --logprobs-mode processed_logprobs"
         ' --structured-outputs-config {"backend": "xgrammar"} --allowed-media-domains'
         " none.invalid --enable-scale-out"
         " --disable-uvicorn-access-log --seed 7"

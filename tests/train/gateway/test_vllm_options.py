@@ -5,7 +5,8 @@ import pytest
 from ltrain_train.gateway.serving.vllm import VllmOptions, find_option
 from ltrain_train.gpu import is_usable
 
-CPU = ["--block-size", "32", "--enforce-eager"]
+STAGED = ["--worker-extension-cls", "staged_weights.StagedWeights"]
+CPU = ["--block-size", "32", "--enforce-eager", *STAGED]
 
 
 def differing(*, gpu: bool, max_num_seqs: int | None = None) -> list[str]:
@@ -23,6 +24,21 @@ def test_a_gpu_has_vllms_own_batches_blocks_and_cuda_graphs() -> None:
 @pytest.mark.parametrize("gpu", [True, False])
 def test_a_chosen_batch_is_that_of_every_device(gpu: bool) -> None:
     assert differing(gpu=gpu, max_num_seqs=8)[:2] == ["--max-num-seqs", "8"]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "extra", "stages"),
+    [
+        (True, (), False),
+        (False, (), True),
+        (False, ("--worker-extension-cls", "mine.Methods"), False),
+        (False, ("--worker_extension_cls=mine.Methods",), False),
+    ],
+)
+def test_weights_are_staged_on_a_cpu_by_the_class_of_ltrain(
+    gpu: bool, extra: tuple[str, ...], stages: bool
+) -> None:
+    assert VllmOptions(gpu=gpu, extra=extra).stages is stages
 
 
 @pytest.mark.parametrize("gpu", [True, False])

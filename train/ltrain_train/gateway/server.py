@@ -212,6 +212,7 @@ class GatewayServer:
                 planned.weights.policy,
                 key=self._key,
                 replicas=self._options.replicas if planned.upstream else (),
+                stages=vllm is not None and self._options.vllm.stages,
             )
             stack.push_async_callback(upstream.close)
             server = PolicyServer(

@@ -103,6 +103,12 @@ class PolicyServer:
         await self.adapters.restore()
         self.lost_weights = False
 
+    async def stage(self, weights: Weights) -> None:
+        """Load weights beside those in the server, if it can, while calls run."""
+        path = self.policies.path(weights.policy, weights.version)
+        if reason := await self.upstream.stage(path):
+            self.log(f"vLLM loads new weights while calls wait, because {reason}")
+
     async def load(self, weights: Weights) -> None:
         """Load weights and adapters again, or other weights, while no call runs."""
         if weights.digest == self.weights.digest:

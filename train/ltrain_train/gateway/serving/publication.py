@@ -118,6 +118,7 @@ class Publication:
                 self._record(version, current=current)
                 return 0.0
             self._require_own_server(version, weights)
+            await self.server.stage(weights)
             async with self.gate.closed(f"{self.policy} v{version} is being loaded"):
                 began = time.monotonic()
                 await self.server.load(weights)

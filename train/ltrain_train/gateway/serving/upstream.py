@@ -33,6 +33,8 @@ HEALTH_TIMEOUT = 5.0
 """Seconds in which a healthy server answers its health route."""
 RELOAD_TIMEOUT = 300.0
 """Seconds to read weights from disk into the server."""
+STAGE_POLL = 0.02
+"""Seconds between two questions whether the weights are loaded."""
 MAX_ANSWER_BYTES = 128 << 20
 """Maximum bytes of a server's answer; 128,000 tokens with log-probabilities take 20 MiB."""
 MIN_WRITTEN_BYTES = 1 << 20
@@ -69,6 +71,7 @@ class Upstream:
         key: str | None = None,
         health_path: str = "/health",
         replicas: Sequence[str] = (),
+        stages: bool = False,
     ) -> None:
         """Describe a server.
 
@@ -78,6 +81,7 @@ class Upstream:
             key: its key.
             health_path: route that answers 200 while it is healthy.
             replicas: base URLs of the servers behind the router; none: `address` is the server.
+            stages: whether it loads new weights beside its own (`in_vllm/staged_weights.py`).
         """
         self.address = str(address).rstrip("/").removesuffix("/v1")
         """The address as errors show it."""
@@ -88,6 +92,7 @@ class Upstream:
         """The last result of `is_healthy`; a host's is six seconds old at most."""
         self.url, connector = _open_connector(address)
         self._health_path = health_path
+        self._stages = stages
         self.has_replicas = bool(replicas)
         """Whether several servers answer, so that each call's version must be checked."""
         self._servers = [url.rstrip("/").removesuffix("/v1") for url in replicas] or [self.url]
@@ -167,16 +172,40 @@ class Upstream:
         labels = {str(answer.get("weight_version", "unknown")) for answer in answers}
         return " and ".join(sorted(labels))
 
+    async def stage(self, weights: Path) -> str:
+        """Load weights beside those in the server, while calls run; `load` then only swaps them.
+
+        Returns:
+            why the server cannot do that with its model; '' if it can, or never does.
+        """
+        reason = ""
+        if self._stages:
+            reason = await self._call_workers("stage_weights", path=str(weights))
+            self._stages = not reason
+        if self._stages:
+            while await self._call_workers("staged") == "loading":
+                await asyncio.sleep(STAGE_POLL)
+        return reason
+
     async def load(self, weights: Path, label: str) -> None:
         """Replace the weights of a server without calls in flight, and reset its prefix cache."""
+        await self.stage(weights)
         await self._request_all("POST", "/pause?mode=wait")
         try:
-            reload = {"method": "reload_weights", "kwargs": {"weights_path": str(weights)}}
-            await self._request_all("POST", "/collective_rpc", reload)
+            if self._stages:
+                await self._call_workers("swap_weights")
+            else:
+                await self._call_workers("reload_weights", weights_path=str(weights))
             await asyncio.gather(*map(self._reset_prefix_cache, self._servers))
             await self.set_label(label)
         finally:
             await self._request_all("POST", "/resume")
+
+    async def _call_workers(self, method: str, **arguments: str) -> str:
+        """Call a method of vLLM's workers, and return the result of the first one as text."""
+        call = {"method": method, "kwargs": arguments}
+        first, *_ = await self._request_all("POST", "/collective_rpc", call)
+        return str((first.get("results") or [""])[0] or "")
 
     async def sleep(self) -> None:
         """Move the weights of a server without calls into the host's memory, and free its cache."""

@@ -26,7 +26,7 @@ from ltrain_train.processes import (
 )
 from ltrain_train.vllm_python import find_python
 
-PROGRAM = Path(__file__).with_name("vllm_process.py")
+PROGRAM = Path(__file__).with_name("in_vllm") / "vllm_process.py"
 START_TIMEOUT = 900.0
 """Seconds until vLLM must answer; it first reads the model from disk."""
 OFFLINE_ENVIRONMENT = {
@@ -40,10 +40,16 @@ LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """The values of vLLM's --max-lora-rank."""
 CPU_MAX_NUM_SEQS = 64
 """Maximum calls in one batch of a CPU, by default."""
-CPU_ARGUMENTS = ("--block-size", "32", "--enforce-eager")
+EXTENSION = "--worker-extension-cls"
+"""The argument with a class of methods for vLLM's workers."""
+CPU_ARGUMENTS = (
+    *("--block-size", "32", "--enforce-eager"),
+    *(EXTENSION, "staged_weights.StagedWeights"),
+)
 """Arguments on a CPU. vLLM's own block there is 128 tokens, and a shorter common prefix is not
-cached; compilation delays the start by a minute. vLLM's own values on a GPU are right: blocks of 16
-tokens, compiled layers and CUDA graphs, with which it samples four to eight times as fast."""
+cached; compilation delays the start by a minute; the class is in `in_vllm`. vLLM's own values on a
+GPU are right: blocks of 16 tokens, compiled layers and CUDA graphs, with which it samples four to
+eight times as fast."""
 SLEEP_MODE = "--enable-sleep-mode"
 """The argument with which vLLM can free its memory of the GPU; there is no sleep on a CPU."""
 STRUCTURED_OUTPUTS = '{"backend": "xgrammar"}'
@@ -106,6 +112,11 @@ class VllmOptions:
     def sleeps(self) -> bool:
         """Whether vLLM uses the GPU in turn with a learner."""
         return SLEEP_MODE in self.extra
+
+    @property
+    def stages(self) -> bool:
+        """Whether vLLM loads new weights beside its own while calls run."""
+        return not self.gpu and EXTENSION not in " ".join(self.extra).replace("_", "-")
 
     def arguments(self) -> list[str]:
         """Return the arguments of `vllm serve`."""

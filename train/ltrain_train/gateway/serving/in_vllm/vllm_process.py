@@ -5,10 +5,11 @@ It starts vLLM sooner than vLLM's own command:
 * Python searches less often for cycles of objects: with its default threshold the searches take a
   fifth of the time of importing vLLM.
 * On a CPU, vLLM and the model's class are imported once, by the server (`import_once`).
+
+vLLM's processes find `staged_weights` beside it: Python adds this folder to their paths.
 """
 
 import gc
-import os
 import sys
 from functools import partial
 from multiprocessing import get_context
@@ -42,8 +43,6 @@ def import_once() -> None:
 
 gc.set_threshold(GC_THRESHOLD)
 if __name__ == "__main__":
-    folder = os.path.dirname(__file__)
-    sys.path[:] = [each for each in sys.path if each != folder]  # its modules are not vLLM's
     if is_forkable():
         import_once()
     from vllm.entrypoints.cli.main import main

@@ -1,0 +1,1 @@
+"""Programs that run in vLLM's environment and its processes; they import nothing of ltrain."""
