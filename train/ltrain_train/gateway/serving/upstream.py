@@ -93,6 +93,8 @@ class Upstream:
         self.url, connector = _open_connector(address)
         self._health_path = health_path
         self._stages = stages
+        self._staged: Path | None = None
+        """The weights that are ready in the server; `load` stages others first."""
         self.has_replicas = bool(replicas)
         """Whether several servers answer, so that each call's version must be checked."""
         self._servers = [url.rstrip("/").removesuffix("/v1") for url in replicas] or [self.url]
@@ -185,11 +187,14 @@ class Upstream:
         if self._stages:
             while await self._call_workers("staged") == "loading":
                 await asyncio.sleep(STAGE_POLL)
+        self._staged = weights
         return reason
 
     async def load(self, weights: Path, label: str) -> None:
         """Replace the weights of a server without calls in flight, and reset its prefix cache."""
-        await self.stage(weights)
+        if self._staged != weights:
+            await self.stage(weights)
+        self._staged = None
         await self._request_all("POST", "/pause?mode=wait")
         try:
             if self._stages:
