@@ -114,7 +114,11 @@ def test_vllm_and_the_learner_have_the_gpu_in_turn(project: LightProject) -> Non
     assert "out of memory" not in project.file("logs/vllm.log").read_text()
 
 
-@pytest.mark.parametrize("killed", [GATEWAY, VLLM], ids=["gateway", "vllm"])
+@pytest.mark.parametrize(
+    "killed",
+    [GATEWAY, pytest.param(VLLM, marks=pytest.mark.nightly)],
+    ids=["gateway", "vllm"],
+)
 def test_a_server_that_dies_in_its_sleep_starts_after_the_learners_turn(
     project: LightProject, killed: tuple[str, ...]
 ) -> None:
@@ -142,6 +146,7 @@ def test_a_run_that_dies_in_the_learners_turn_goes_on(project: LightProject) -> 
     check_end(project, project.start_run())
 
 
+@pytest.mark.nightly
 def test_a_gateway_that_runs_already_is_no_part_of_a_swap(project: LightProject) -> None:
     project.start_services()
     run = project.start_run()
