@@ -166,6 +166,7 @@ def test_what_is_missing_is_listed(
 ) -> None:
     fill(store)
     lines = write_starter(take_survey(store), tmp_path)
+    assert ("defaults" in lines[0]) == (missing == ["traces."])
     gaps = [line.removeprefix("Missing: ") for line in lines if line.startswith("Missing")]
     assert [gap.startswith(start) for gap, start in zip(gaps, missing, strict=True)] == [
         True for _ in missing

@@ -40,13 +40,7 @@ def write_starter(survey: Survey, folder: Path, model: Path | None = None) -> li
     written = [name for name, text in texts.items() if create_file(folder / name, text, OWNER_FILE)]
     kept = [name for name in texts if name not in written]
     Recipe.load(folder / RECIPE)
-    agents, tools = (", ".join(names) for names in (survey.agents, survey.tools))
-    found = (
-        f"Read {quantity(survey.executions, 'execution')} with "
-        f"{quantity(survey.llm_calls, 'LLM call')} of "
-        f"{agents or 'no named agent'}; tools: {tools or 'none'}."
-    )
-    lines = [found, f"Wrote {_paths(folder, written)}."]
+    lines = [_found(survey), f"Wrote {_paths(folder, written)}."]
     if recorded := [name for name in written if name in _with_content(survey)]:
         lines.append(f"Recorded texts are in {_paths(folder, recorded)}; only you can read them.")
     if kept:
@@ -54,6 +48,17 @@ def write_starter(survey: Survey, folder: Path, model: Path | None = None) -> li
     lines += _notes(survey, model)
     gaps = [*_gaps(survey), *(_functions_to_write(survey, folder) if survey.drives else ())]
     return [*lines, *(f"Missing: {gap}" for gap in gaps), *_next(survey, folder, model)]
+
+
+def _found(survey: Survey) -> str:
+    if not survey.executions:
+        return "No execution was read: the recipe has only defaults."
+    agents, tools = (", ".join(names) for names in (survey.agents, survey.tools))
+    return (
+        f"Read {quantity(survey.executions, 'execution')} with "
+        f"{quantity(survey.llm_calls, 'LLM call')} of "
+        f"{agents or 'no named agent'}; tools: {tools or 'none'}."
+    )
 
 
 def _paths(folder: Path, names: Iterable[str]) -> str:
