@@ -22,7 +22,7 @@ NIGHTLY ?=
 LIGHT := tests $(patsubst %,--ignore=%,$(MODELS) $(FRAMEWORKS) $(EXAMPLE_RUNS))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-trl setup-examples model demo example test test-frameworks test-examples test-nightly lint format docs site lock outdated dist dist-check coverage clean
+.PHONY: help setup setup-trl setup-examples model demo example test test-frameworks test-examples test-nightly lint format docs site lock outdated dist dist-check coverage gpu-check clean
 
 help: ## This list
 	@echo "make TARGET [ARGS=\"…\"] [PYTHON=python3.11] [DEVICE=cpu|cuda]"
@@ -113,6 +113,9 @@ coverage: setup-trl setup-examples ## Run the tests that start no model, and pri
 	@$(BIN)/coverage erase
 	@$(BIN)/coverage run -m pytest -n 4 $(or $(ARGS),$(LIGHT)); status=$$?; \
 	  $(BIN)/coverage combine --quiet && $(BIN)/coverage report && exit $$status
+
+gpu-check: model ## Check a GPU: numbers, tokens a second, weights, memory; ARGS="STAGE …"
+	@$(BIN)/python -m benchmarks.gpu $(ARGS)
 
 bench-%: setup
 	@$(BIN)/python -m benchmarks.$(subst -,_,$*) $(ARGS)

@@ -23,15 +23,21 @@ MICRO_BATCH = 16_384
 """Tokens of a micro-batch."""
 
 
-def write_samples(path: Path, rows: int) -> None:
+def write_samples(
+    path: Path,
+    rows: int,
+    *,
+    prompt: int = PROMPT,
+    response: int = RESPONSE,
+    vocab_size: int = VOCAB_SIZE,
+) -> None:
     """Write a samples table: groups have a common prefix, half of each response is trained."""
-    from ltrain_transforms.tables import SAMPLES
-
     draw = np.random.default_rng(0)
-    prompts = draw.integers(VOCAB_SIZE, size=(rows, PROMPT), dtype=np.uint32)
+    prompts = draw.integers(vocab_size, size=(rows, prompt), dtype=np.uint32)
+    shared = min(SHARED, prompt)
     for first in range(0, rows, GROUP):
-        prompts[first : first + GROUP, :SHARED] = prompts[first, :SHARED]
-    mask = np.tile(np.arange(RESPONSE) % 100 < 50, (rows, 1))
+        prompts[first : first + GROUP, :shared] = prompts[first, :shared]
+    mask = np.tile(np.arange(response) % 100 < 50, (rows, 1))
     advantages = draw.normal(size=(rows, 1)) * mask
     frame = pl.DataFrame(
         {
@@ -39,9 +45,9 @@ def write_samples(path: Path, rows: int) -> None:
             "policy": ["bench"] * rows,
             "tokens": ["sampled"] * rows,
             "prompt_ids": prompts,
-            "response_ids": draw.integers(VOCAB_SIZE, size=(rows, RESPONSE), dtype=np.uint32),
+            "response_ids": draw.integers(vocab_size, size=(rows, response), dtype=np.uint32),
             "response_mask": mask.astype(np.uint8),
-            "rollout_logprobs": -draw.random((rows, RESPONSE)) * mask,
+            "rollout_logprobs": -draw.random((rows, response)) * mask,
             "advantages": advantages,
             "token_rewards": advantages,
             "loss_weight": mask / mask.sum(1, keepdims=True),
@@ -50,6 +56,13 @@ def write_samples(path: Path, rows: int) -> None:
             "call_offsets": [[0]] * rows,
         }
     )
+    write_table(frame, path)
+
+
+def write_table(frame: pl.DataFrame, path: Path) -> None:
+    """Write a samples table; columns that the frame lacks are null."""
+    from ltrain_transforms.tables import SAMPLES
+
     frame.select(
         (pl.col(name) if name in frame.columns else pl.lit(None)).cast(dtype).alias(name)
         for name, dtype in SAMPLES.schema.items()

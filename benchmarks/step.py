@@ -29,6 +29,24 @@ from ltrain_transforms.recipe import Train
 
 hugging_face: Any = transformers  # its classes have no types
 SHAPES: dict[str, dict[str, Any]] = {
+    "tiny": {
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 2,
+        "vocab_size": 49_152,
+        "tie_word_embeddings": True,
+    },
+    "four-layers": {
+        "hidden_size": 576,
+        "intermediate_size": 1536,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 9,
+        "num_key_value_heads": 3,
+        "vocab_size": 4096,
+        "tie_word_embeddings": True,
+    },
     "smollm2-135m": {
         "hidden_size": 576,
         "intermediate_size": 1536,
@@ -66,7 +84,7 @@ SHAPES: dict[str, dict[str, Any]] = {
         "tie_word_embeddings": False,
     },
 }
-"""Shapes of known models, as the arguments of transformers' LlamaConfig."""
+"""Shapes of small models and of known ones, as the arguments of transformers' LlamaConfig."""
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 NO_DRIFT_LIMIT = 1e9
 """The rows have random log-probabilities."""

@@ -40,6 +40,13 @@ NOT_RUN = (
     NotRun(".venv-agent/bin/pip install", "installs packages", "Makefile"),
     NotRun(".venv/bin/pip install -r", "installs packages", "Makefile"),
     NotRun(".venv/bin/python -m pytest", "runs tests of the repository", "Makefile"),
+    NotRun(
+        ".venv/bin/python -m benchmarks.gpu.pack",
+        "downloads packages",
+        "tests/benchmarks/gpu/test_pack.py",
+    ),
+    NotRun("python3 unpack.py", "needs the pieces", "tests/benchmarks/gpu/test_pack.py"),
+    NotRun("/tmp/gpu/bin/python", "needs a GPU", "tests/benchmarks/gpu/test_stages.py"),
     NotRun("ltrain policy list sums", "needs the version of a run", "tests/train/policy"),
     NotRun(
         "ltrain check my-training",
