@@ -95,6 +95,21 @@ def test_masked_tokens_train_as_in_plain_torch(
     assert flat(learner.log_probs(samples)) == pytest.approx(flat(expected["log_probs"]), abs=1e-4)
 
 
+@pytest.mark.nightly
+def test_ranks_that_share_rows_mask_their_own_tokens(
+    tiny: Path,
+    make_rows: Callable[..., Rows],
+    write: Callable[[Rows], Path],
+    reference: Callable[..., dict[str, Any]],
+    tmp_path: Path,
+) -> None:
+    samples = write(constrain(tiny, make_rows(16)))
+    train = TRAIN.model_copy(update={"sequence_ranks": 2})
+    with LearnerClient(train, tiny, directory=tmp_path, policy="p", ranks=2) as learner:
+        found = learner.log_probs(samples)
+    assert flat(found) == pytest.approx(flat(reference(tiny, samples)["log_probs"]), abs=1e-5)
+
+
 def test_masks_are_equal_in_the_prefix_tree(
     tiny: Path, make_rows: Callable[..., Rows], write: Callable[[Rows], Path]
 ) -> None:

@@ -33,11 +33,18 @@ TRAIN = Train(
 
 
 @pytest.mark.parametrize(
-    ("architecture", "options"), [("Qwen3Moe", EXPERTS), ("Qwen3Next", EXPERTS | LINEAR)]
+    ("architecture", "options", "ranks"),
+    [
+        ("Qwen3Moe", EXPERTS, 1),
+        ("Qwen3Next", EXPERTS | LINEAR, 1),
+        ("Llama", {}, 2),
+        pytest.param("Qwen3Moe", EXPERTS, 2, marks=pytest.mark.nightly),
+    ],
 )
 def test_rows_train_as_in_plain_torch(
     architecture: str,
     options: dict[str, Any],
+    ranks: int,
     make_rows: Callable[..., Rows],
     write: Callable[[Rows], Path],
     reference: Callable[..., dict[str, Any]],
@@ -52,8 +59,9 @@ def test_rows_train_as_in_plain_torch(
     samples = write(make_rows(12, seed=5))
     untrained = reference(tmp_path / "model", samples)
     expected = reference(tmp_path / "model", samples, steps=1, lr=1e-3)
+    train = TRAIN.model_copy(update={"sequence_ranks": ranks})
     with LearnerClient(
-        TRAIN, tmp_path / "model", directory=tmp_path / "run", policy="rows"
+        train, tmp_path / "model", directory=tmp_path / "run", policy="rows", ranks=ranks
     ) as learner:
         before = learner.log_probs(samples)
         report = learner.step(samples, Objective.from_train(TRAIN), version=0)

@@ -54,7 +54,9 @@ class Job:
     seed: int = 0
     """Seed of the adapter's first weights and of the split of rows into optimizer steps."""
     ranks: int = 1
-    """Data-parallel worker processes."""
+    """Worker processes."""
+    sequence_ranks: int = 1
+    """Ranks that compute each row together."""
     ray_address: str | None = None
     """The Ray cluster that the ranks run on; None: they run on this machine."""
 
@@ -68,9 +70,15 @@ class Job:
             tokens_per_micro_batch=train.micro_batch_tokens,
             verl=train.verl,
             critic=train.critic is not None,
+            sequence_ranks=train.sequence_ranks,
             ray_address=train.ray_address,
             **settings,
         )
+
+    @property
+    def parts(self) -> int:
+        """The parts of a batch that are computed at the same time."""
+        return self.ranks // self.sequence_ranks
 
     def encode(self) -> dict[str, Any]:
         """Return the job as the arguments of a `start` request."""

@@ -137,7 +137,7 @@ def share_gpu(
         vllm_needs=_vllm_needs(recipe, models),
         share=find_option(recipe.serve.vllm, SHARE_OPTION),
         learner_needs=trained_size(recipe, models) // recipe.train.ranks,
-        token=max(map(activation_size, trained)),
+        token=max(map(activation_size, trained)) // recipe.train.sequence_ranks,
         tokens=recipe.train.tokens_per_micro_batch,
     )
     split = parts()

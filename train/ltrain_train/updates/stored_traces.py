@@ -222,6 +222,8 @@ def select_input(plan: Plan, dataset: Dataset, lineage: Lineage) -> TrainingInpu
 
 def _shares_prefixes(plan: Plan, version: int) -> bool:
     """Return whether the model computes a common prefix of rows once; an unknown one does."""
+    if plan.train.sequence_ranks > 1:
+        return False
     policies, folder = Policies(plan.home), plan.model
     if version in policies.versions(plan.policy):
         folder = policies.weights_path(plan.policy, version)

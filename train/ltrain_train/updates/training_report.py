@@ -141,8 +141,9 @@ def make_report(
 
 
 def _count_computed(rows: pl.DataFrame, train: Train, shared: bool) -> int:
+    ranks, tokens = train.ranks // train.sequence_ranks, train.micro_batch_tokens
     return sum(
-        pack_step(step, ranks=train.ranks, tokens=train.micro_batch_tokens, shared=shared).tokens
+        pack_step(step, ranks=ranks, tokens=tokens, shared=shared).tokens
         for step in split_into_steps(rows, train.steps_per_wave, "0.0")
     )
 

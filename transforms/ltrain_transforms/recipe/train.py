@@ -124,6 +124,9 @@ class Train(Section):
     """Optimizer steps in each update."""
     ranks: int = Field(default=1, ge=1)
     """Data-parallel processes of the learner, on a machine with GPUs one for each."""
+    sequence_ranks: int = Field(default=1, ge=1)
+    """Ranks that compute [each row together](gpus.md#long-rows), every one of them a part of its
+    tokens; a divisor of `ranks`."""
     ray_address: Annotated[str | None, BUDGET] = None
     """The Ray cluster whose machines the ranks run on: `host:port`, or `auto` for the one of this
     machine; default: a private one on this machine."""
@@ -235,6 +238,15 @@ class Train(Section):
             raise ValueError(
                 "`patience` counts validations, and `validate_every` is 0: then there are two. Set "
                 "`validate_every`, such as 1."
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _divided(self) -> Self:
+        if self.ranks % self.sequence_ranks:
+            raise ValueError(
+                f"`ranks` is {self.ranks}, and `sequence_ranks` is {self.sequence_ranks}: each row "
+                "needs so many ranks. Set `ranks` to a multiple of `sequence_ranks`."
             )
         return self
 

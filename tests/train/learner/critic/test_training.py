@@ -138,10 +138,15 @@ def test_policy_and_critic_train_as_in_plain_torch(
 
 
 @pytest.mark.nightly
+@pytest.mark.parametrize("sequence_ranks", [1, 2])
 def test_two_ranks_train_as_one(
-    results: dict[str, dict[str, Any]], tiny: Path, samples: Path, tmp_path: Path
+    results: dict[str, dict[str, Any]],
+    tiny: Path,
+    samples: Path,
+    tmp_path: Path,
+    sequence_ranks: int,
 ) -> None:
-    train = train_of(ranks=2)
+    train = train_of(ranks=2, sequence_ranks=sequence_ranks)
     with LearnerClient(train, tiny, directory=tmp_path, policy="tiny", ranks=2) as learner:
         reports = [learner.step(samples, objective_of(), version=0) for _ in range(STEPS)]
     for key, expected in results["vanilla"]["learned"].items():

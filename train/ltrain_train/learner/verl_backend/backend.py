@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from opentelemetry.trace import Tracer
 
+from ltrain_train.errors import BadRun
+from ltrain_train.learner.prefix_tree import supports_packing
 from ltrain_train.learner.protocol import Job
 from ltrain_train.learner.verl_backend.device import (
     check_ranks,
@@ -14,6 +16,7 @@ from ltrain_train.learner.verl_backend.device import (
     learner_environment,
     shared_environment,
 )
+from ltrain_train.policy import read_config
 from ltrain_train.processes import free_port
 
 if TYPE_CHECKING:
@@ -27,10 +30,36 @@ RANK_MODULE = "ltrain_train.learner.verl_backend.rank"
 def environment(job: Job) -> dict[str, str]:
     """Return the variables of the learner's process."""
     device = detect_device()
+    check_sequence_ranks(job)
     if job.ray_address is not None:
         return shared_environment(device)
     check_ranks(device, job.ranks)
     return learner_environment(job.ranks, job.scratch, device)
+
+
+def check_sequence_ranks(job: Job) -> None:
+    """Check that so many ranks can compute each row together.
+
+    Raises:
+        BadRun: when they cannot with this model.
+    """
+    if job.sequence_ranks == 1:
+        return
+    config, sentence = read_config(job.base), f"`sequence_ranks` is {job.sequence_ranks} in [train]"
+    if not supports_packing(config):
+        raise BadRun(
+            f"{sentence}, but the ranks cannot divide the rows of '{job.base}' (model type "
+            f"{config.get('model_type')!r}). Set `sequence_ranks` to 1."
+        )
+    heads = int(config["num_attention_heads"])
+    keys = int(config.get("num_key_value_heads") or heads)
+    divisors = (number for number in range(1, heads + 1) if heads % number == 0)
+    numbers = [each for each in divisors if keys % each == 0 or each % keys == 0]
+    if job.sequence_ranks not in numbers:
+        raise BadRun(
+            f"{sentence}, but the ranks cannot divide the {heads} attention heads of '{job.base}' "
+            f"({keys} of keys). Choose from: {', '.join(map(str, numbers))}."
+        )
 
 
 def start(job: Job, tracer: Tracer) -> "Learner":

@@ -349,7 +349,7 @@ class Learner:
 
     def _make_batch(self, rows: pl.DataFrame) -> batch.StepBatch:
         tokens, shared = self.batch_tokens, self.shared
-        return batch.make_batch(rows, ranks=self.job.ranks, tokens=tokens, shared=shared)
+        return batch.make_batch(rows, ranks=self.job.parts, tokens=tokens, shared=shared)
 
 
 def _is_made(metrics: Mapping[str, float]) -> bool:

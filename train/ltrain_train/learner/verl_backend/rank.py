@@ -37,7 +37,7 @@ from ltrain_train.learner.prefix_tree import SCORE_CAP, supports_packing, suppor
 from ltrain_train.learner.protocol import Job, Place
 from ltrain_train.learner.verl_backend import cluster, critic_engine, rows_engine, tree_engine
 from ltrain_train.learner.verl_backend.device import current_device
-from ltrain_train.learner.verl_backend.rows_attention import packed_attention
+from ltrain_train.learner.verl_backend.rows_attention import ATTENTION, packed_attention
 from ltrain_train.learner.weights import write_weights
 from ltrain_train.policy import read_adapter_config, read_config
 from ltrain_train.processes import free_port
@@ -53,7 +53,7 @@ LORA_TARGETS = "all-linear"
 
 def shares_prefixes(job: Job) -> bool:
     """Return whether this job's model computes the common prefix of rows once."""
-    return supports_prefix_tree(read_config(job.base))
+    return job.sequence_ranks == 1 and supports_prefix_tree(read_config(job.base))
 
 
 def batch_tokens(job: Job) -> int:
@@ -67,6 +67,8 @@ def _attention(job: Job) -> str:
     device = current_device()
     if shares_prefixes(job):
         return device.tree_attention
+    if job.sequence_ranks > 1:
+        return ATTENTION
     if batch_tokens(job):
         return packed_attention(device.compute_dtype(job.dtype))
     return "eager" if read_config(job.base).get(SCORE_CAP) else "sdpa"
@@ -272,6 +274,7 @@ def _worker_config(job: Job, *, critic: bool = False) -> Any:
             seed=job.seed,
             use_dynamic_bsz=False,
             mixed_precision=precision,
+            ulysses_sequence_parallel_size=job.sequence_ranks,
             **(ENGINE_DEFAULTS | job.verl.engine.options()),
         ),
         # each batch's objective has the learning rate and the bound of the gradient

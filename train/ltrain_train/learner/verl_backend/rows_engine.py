@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import torch
 from verl.utils import tensordict_utils
+from verl.utils.ulysses import ulysses_pad_and_slice_inputs
 from verl.workers.engine import EngineRegistry, FSDPEngineWithLMHead
 
 from ltrain_train.learner.masks import apply_masks, replay
@@ -59,7 +60,9 @@ class PackedRows:
         """Return the inputs of verl's engine: the tokens of all rows, one row after the other."""
         inputs, output_args = super().prepare_model_inputs(micro_batch)  # type: ignore[misc]
         if self.module.config._attn_implementation == ATTENTION:
-            inputs["row_lengths"] = micro_batch["input_ids"].offsets().diff().tolist()
+            lengths = micro_batch["input_ids"].offsets().diff().tolist()
+            # what makes the tokens a multiple of the ranks is a row of its own
+            inputs["row_lengths"] = [*lengths, *filter(None, [output_args["pad_size"]])]
         return inputs, output_args
 
 
@@ -75,7 +78,10 @@ class RowsEngine(PackedRows, FSDPEngineWithLMHead):
         """Return what verl's engine does, of the masked logits."""
         masks = BatchMasks.from_batch(micro_batch, self.model_config)
         # position i predicts token i + 1; the last position of a row predicts nothing
-        apply_masks(output.logits[0], masks.of_token_T.roll(-1), masks.words_MW)
+        mask_of, ranks = masks.of_token_T.roll(-1)[None], self.ulysses_sequence_parallel_size
+        if ranks > 1:
+            mask_of, _, _ = ulysses_pad_and_slice_inputs(mask_of, None, ranks, pad_value=-1)
+        apply_masks(output.logits[0], mask_of[0], masks.words_MW)
         outputs: dict[str, torch.Tensor] = super().prepare_model_outputs(
             output, output_args, micro_batch, logits_processor_func
         )
