@@ -35,7 +35,7 @@ class AttemptLog:
     def __init__(self, folder: Path) -> None:
         make_private(folder)
         self._path = folder / "attempts.jsonl"
-        # kept open: an end whose span is on disk must not be lost for want of a file descriptor
+        # kept open: a process that can open no further file still logs the ends of its attempts
         self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         weakref.finalize(self, os.close, self._file)
         self._lock = threading.Lock()
