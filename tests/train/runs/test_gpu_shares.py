@@ -24,6 +24,7 @@ from ltrain_train.runs.gpu_shares import (
     share_gpu,
 )
 from ltrain_train.runs.plan import Plan, make_plan
+from ltrain_train.runs.resources import check_memory
 from ltrain_transforms.recipe import MICRO_BATCH_TOKENS
 
 GIB = 1 << 30
@@ -261,6 +262,24 @@ def test_the_recipes_of_the_docs_place_what_they_say(
     else:
         assert arguments[arguments.index("--gpus") + 1] == placed
         assert "--gpu-memory-utilization" not in arguments
+
+
+MACHINES = Path(__file__).parents[3] / "docs" / "machines.md"
+
+
+def test_the_recipe_of_two_machines_places_what_the_docs_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = MACHINES.read_text()
+    [recipe] = re.findall(r"vLLM has the 8 GPUs.+?```toml\n(.+?)```", text, re.S)
+    use_gpus(tmp_path, monkeypatch, 8)
+    model = write_model(tmp_path / "model", "llama-3.1-8b")
+    plan = plan_of(tmp_path, recipe)
+    arguments = plan.serve_arguments
+    assert arguments[arguments.index("--gpus") + 1] == "0,1,2,3,4,5,6,7"
+    assert "--gpu-memory-utilization" not in arguments
+    *_, cluster = check_memory(plan, {"p": model})
+    assert cluster.detail in " ".join(text.split())
 
 
 def test_there_is_a_recipe_for_each_usual_number_of_gpus() -> None:

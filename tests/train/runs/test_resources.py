@@ -156,6 +156,21 @@ def test_what_leaves_the_gpu_must_fit_into_the_machine(
     assert any("has no effect" in note for note in notes)
 
 
+def test_what_each_rank_on_a_cluster_needs(tmp_path: Path) -> None:
+    text = (
+        '[train]\ndtype = "bf16"\nlora_rank = 0\nranks = 4\n'
+        'ray_address = "10.0.0.1:6379"\ntokens_per_micro_batch = 8192\n'
+    )
+    model = write_model(tmp_path / "model", 31_623)  # 10^9 weights, of 16 bytes in the learner
+    machine, cluster = check_memory(plan_of(tmp_path, text), {"p": model})
+    assert machine.detail.endswith("vLLM's weights 2.0, its KV cache 1.1")
+    assert cluster.state is State.OK
+    assert cluster.detail == (
+        "on the Ray cluster, each of 4 ranks needs about 4.0 GB: model 4.0, 8,192 tokens at once "
+        "0.0"
+    )
+
+
 def test_the_ways_to_train_a_model_are_held_against_the_machine(tmp_path: Path) -> None:
     found = list(check_ways(write_model(tmp_path / "small", 3162)))
     assert [one.state for one in found] == [State.OK] * 4

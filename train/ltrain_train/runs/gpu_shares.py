@@ -7,7 +7,7 @@
 What the recipe sets comes first.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import floor
@@ -137,7 +137,7 @@ def share_gpu(
         vllm_needs=_vllm_needs(recipe, models),
         share=find_option(recipe.serve.vllm, SHARE_OPTION),
         learner_needs=trained_size(recipe, models) // recipe.train.ranks,
-        token=max(map(activation_size, trained)) // recipe.train.sequence_ranks,
+        token=token_size(recipe, trained),
         tokens=recipe.train.tokens_per_micro_batch,
     )
     split = parts()
@@ -199,8 +199,6 @@ def served_dtype(recipe: Recipe) -> str:
 
 def trained_size(recipe: Recipe, models: Mapping[str, Path]) -> int:
     """Return the bytes of the learners; one process trains the adapters of one directory."""
-    if recipe.train.ray_address is not None:
-        return 0
     learners: dict[object, int] = {}
     for policy in recipe.trained:
         train, directory = recipe.for_policy(policy.name).train, models[policy.name]
@@ -212,6 +210,15 @@ def trained_size(recipe: Recipe, models: Mapping[str, Path]) -> int:
         key = directory if train.lora_rank else policy.name
         learners[key] = max(size, learners.get(key, 0))
     return sum(learners.values())
+
+
+def token_size(recipe: Recipe, trained: Iterable[Path]) -> int:
+    """Return the bytes of a token's activations in a rank; 0: unknown.
+
+    Args:
+        trained: the directories of the weights of the trained policies.
+    """
+    return max(map(activation_size, trained)) // recipe.train.sequence_ranks
 
 
 def _vllm_needs(recipe: Recipe, models: Mapping[str, Path]) -> int:

@@ -20,10 +20,11 @@ from ltrain_train.runs.gpu_shares import (
     served_dtype,
     served_size,
     share_gpu,
+    token_size,
     trained_size,
 )
 from ltrain_train.runs.plan import Plan
-from ltrain_transforms.recipe import Recipe
+from ltrain_transforms.recipe import MICRO_BATCH_TOKENS, Recipe
 
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 """The file with the memory limit of a container: bytes, or `max`."""
@@ -101,7 +102,23 @@ def check_memory(plan: Plan, models: Mapping[str, Path]) -> Iterator[Finding]:
     for place in _places(plan.recipe, models, plan.shares):
         if any(place.needs.values()):
             yield place.finding()
+    if plan.recipe.train.ray_address is not None:
+        yield _on_cluster(plan, models)
     yield from _check_used()
+
+
+def _on_cluster(plan: Plan, models: Mapping[str, Path]) -> Finding:
+    """Return what each rank needs on a machine of the Ray cluster, whose memory is unknown here."""
+    train = plan.train
+    model = trained_size(plan.recipe, models) / train.ranks
+    tokens = train.tokens_per_micro_batch or MICRO_BATCH_TOKENS
+    activations = tokens * token_size(plan.recipe, [models[name] for name in plan.trained])
+    text = (
+        f"on the Ray cluster, each of {train.ranks} ranks needs about "
+        f"{(model + activations) / 1e9:.1f} GB: model {model / 1e9:.1f}, "
+        f"{tokens:,} tokens at once {activations / 1e9:.1f}"
+    )
+    return Finding("memory", State.OK, text)
 
 
 def _check_used() -> Iterator[Finding]:
@@ -130,7 +147,7 @@ def _places(
 def _machine(recipe: Recipe, models: Mapping[str, Path]) -> Iterator[Place]:
     served = served_size(recipe, models)
     cache = VllmOptions().kv_cache_gib * len(set(models.values())) << 30 if served else 0
-    trained = trained_size(recipe, models)
+    trained = 0 if recipe.train.ray_address else trained_size(recipe, models)
     needs = {"vLLM's weights": served, "its KV cache": cache, "learner": trained}
     yield Place("this machine", machine_bytes(), needs)
 
