@@ -6,6 +6,8 @@ import resource
 import shutil
 import signal
 import tempfile
+from collections import defaultdict
+from collections.abc import Iterable
 from typing import Any
 
 import hypothesis
@@ -13,7 +15,15 @@ import pytest
 from tests.empty_store import SHARED
 from tests.groups import Groups
 from tests.property_examples import NIGHTLY, PER_CHANGE
-from tests.selection import EXAMPLES, FRAMEWORKS, ROOT, Selection, framework_tests, selection
+from tests.selection import (
+    EXAMPLES,
+    FRAMEWORKS,
+    ROOT,
+    Selection,
+    framework_tests,
+    selection,
+    spread,
+)
 
 _, HARD = resource.getrlimit(resource.RLIMIT_NOFILE)
 # chDB keeps some descriptors of each folder that was opened, and a run opens a hundred
@@ -42,7 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.getoption("--nightly"):
         chosen = selection()
-        left = {item for item in items if not is_needed(item, chosen)}
+        left = {item for item in items if not is_needed(item, chosen)} | unsampled(items)
         config.hook.pytest_deselected(items=list(left))
         items[:] = [item for item in items if item not in left]
 
@@ -59,6 +69,20 @@ def pytest_report_header(config: pytest.Config) -> str:
     files = selection().files
     known = "all frameworks and examples" if files is None else f"a change of {len(files)} files"
     return f"tests: those of {known}; --nightly runs all"
+
+
+def unsampled(items: Iterable[pytest.Item]) -> set[pytest.Item]:
+    """Return the cases of tests with the marker `sampled` that a change does not need."""
+    cases = defaultdict[str, list[pytest.Item]](list)
+    for item in items:
+        if item.get_closest_marker("sampled"):
+            cases[item.nodeid.partition("[")[0]].append(item)
+    left = set[pytest.Item]()
+    for each in cases.values():
+        marker = each[0].get_closest_marker("sampled")
+        assert marker is not None
+        left |= {*each} - {*spread(each, marker.args[0])}
+    return left
 
 
 def is_needed(item: pytest.Item, chosen: Selection) -> bool:

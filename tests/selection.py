@@ -4,6 +4,7 @@ A test runs on every change unless it
 
 - has the marker `nightly`: another loss, another kill, another case of what a test without the
   marker covers;
+- is a case beyond the number in the marker `sampled`: the cases that run are spread evenly;
 - is of a framework that the change does not touch, in an environment that only it needs;
 - tests or trains an example that the change does not touch; one is always tested and trained. A
   change of what reads the traces of all examples tests them all, with exact traces, and trains one.
@@ -23,10 +24,13 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
 
 ROOT = Path(__file__).parents[1]
 BASES = ("origin/main", "main")
@@ -145,6 +149,12 @@ def framework_tests() -> dict[str, frozenset[str]]:
 def selection(*, nightly: bool = False) -> Selection:
     """Return the selection of the change, or of the nightly run."""
     return Selection(None if nightly else changed_files())
+
+
+def spread(cases: Sequence[T], count: int) -> list[T]:
+    """Return `count` of the cases at even distances; all of them if there are fewer."""
+    count = min(count, len(cases))
+    return [cases[index * len(cases) // count] for index in range(count)]
 
 
 if __name__ == "__main__":

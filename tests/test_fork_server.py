@@ -38,6 +38,7 @@ def both(folder: Path, *arguments: str, stdin: str = "", **variables: str) -> No
     assert results[0] == results[1]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests import selection as selection_module
-from tests.selection import ALWAYS, Selection, changed_files, framework_tests
+from tests.selection import ALWAYS, Selection, changed_files, framework_tests, spread
 
 OTEL144 = frozenset({"otel144"})
 
@@ -83,6 +83,11 @@ def test_all_are_chosen_if_the_change_is_not_known() -> None:
     unknown = Selection(None)
     assert list(unknown.environments()) == [ALWAYS, "openai2", "otel144"]
     assert unknown.has_example("rag")
+
+
+def test_sampled_cases_are_at_even_distances() -> None:
+    assert spread("abcdefgh", 3) == ["a", "c", "f"]
+    assert spread("ab", 3) == ["a", "b"]
 
 
 def git(folder: Path, *arguments: str, day: int = 2) -> None:

@@ -32,6 +32,7 @@ def test_a_sound_home_has_a_line_for_each_artifact(home: Path) -> None:
     assert "parts are right" in found[0].detail
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("damage", [flip_a_bit, cut_in_half])
 @pytest.mark.parametrize(
     ("name", "file"),

@@ -161,6 +161,7 @@ def runnable(block: Block) -> list[str]:
     return [command for command in block.commands if declaration(command) is None]
 
 
+@pytest.mark.sampled(30)
 @parametrize("bash", "console", where=runnable)
 def test_commands_run(block: Block, project: Project) -> None:
     chosen = runnable(block)

@@ -32,6 +32,7 @@ def runs_alone(block: Block) -> bool:
     return block.page.name not in PAGES_WITH_GATEWAY and not elsewhere
 
 
+@pytest.mark.sampled(10)
 @parametrize("python", where=runs_alone)
 def test_python_runs(block: Block, project: Project) -> None:
     project.run(sys.executable, "-c", block.text)

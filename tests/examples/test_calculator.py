@@ -220,6 +220,7 @@ def test_a_run_is_recorded_exactly(run: Run) -> None:
     assert [tool["function"]["name"] for tool in first["tools"]] == ["calculate"]
 
 
+@pytest.mark.nightly
 def test_a_server_that_hangs_or_stops_is_an_error_of_one_call(run: Run) -> None:
     result = run("examples", str(Path(__file__).with_name("calculator_process")))
     assert result.exit_code == 0, result.stderr

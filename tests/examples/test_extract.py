@@ -95,6 +95,7 @@ def test_a_run_is_recorded_with_its_schema(run: Run) -> None:
     assert request.body["temperature"] == 0
 
 
+@pytest.mark.nightly
 def test_an_order_with_a_value_that_the_schema_does_not_have_fails(run: Run) -> None:
     wrong = json.dumps({**ORDER, "delivery": "mail"})
     result = run("examples", str(FOLDER / "agent"), f"Ada needs lamps. [[{wrong}; {wrong}]]")

@@ -283,6 +283,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.nightly
 def test_a_model_that_searches_on_or_calls_wrongly_has_no_output(model: Model) -> None:
     on = "; ".join(f"retrieve(query={word})" for word in ("amber", "cedar", "ember", "onyx"))
     plans = [f"[[{on}; It]]", "[[fetch(query=amber)]]", "[[retrieve(word=amber); It]]"]

@@ -205,6 +205,7 @@ def test_a_run_is_recorded_exactly(run: Run) -> None:
     assert {request.body["temperature"] for request in result.model_requests} == {0}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("name", "expected"),
     [

@@ -402,6 +402,7 @@ def test_a_failed_or_rejected_query_is_rewritten_once(
     assert json.loads(result.stdout)["answer"] == "Two are."
 
 
+@pytest.mark.nightly
 def test_a_second_failure_ends_the_run(run: Run, model: ScriptedModel, folder: Path) -> None:
     model.rules = [(QUESTION, BAD)]
     result = run("main", str(folder / "agent"), "flights", QUESTION)

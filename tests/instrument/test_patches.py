@@ -122,6 +122,7 @@ def test_all_patches_are_off(start: Start, tmp_path: Path, environ: dict[str, st
     assert result["changed"] == result["wrapped"] == []
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "patch"), [(each.name, each.patch) for each in LIBRARIES if each.patch]
 )
@@ -132,6 +133,7 @@ def test_the_switch_of_a_library_applies_to_its_patch(
     assert changes(start, tmp_path, *patch.targets, **off)["changed"] == []
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("off", ["", "threading", "*"])
 @pytest.mark.parametrize("from_code", [False, True])
 def test_threads_can_be_left_alone(start: Start, from_code: bool, off: str) -> None:

@@ -144,6 +144,7 @@ def test_a_backup_of_a_newer_ltrain_is_refused(
         assert_frame_equal(clean.query(OBJECTS), before)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("summed", [True, False], ids=["with sums", "without sums"])
 def test_one_bit_that_flipped_is_found(
     folder: Store, copied: Path, tmp_path: Path, summed: bool

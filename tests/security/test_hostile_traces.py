@@ -197,6 +197,7 @@ def test_a_long_text_of_autogen_is_read_in_linear_time() -> None:
     assert time.process_time() - began < 10, "seconds; by backtracking it takes hours"
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("kind", list({str(kind): kind for kind in KINDS}.values()), ids=str)
 def test_json_that_is_broken_or_beyond_use(kind: dict[str, str]) -> None:
     attributes = (
@@ -211,6 +212,7 @@ def test_json_that_is_broken_or_beyond_use(kind: dict[str, str]) -> None:
     read(*fields, scope="ltrain.gateway")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("role", [{}, [], 5, {"a": "\ud800"}])
 @pytest.mark.parametrize("arguments", [{}, deep(60), 2**70])
 def test_messages_whose_fields_have_other_types(role: Any, arguments: Any) -> None:

@@ -49,6 +49,7 @@ def faults(path: Path) -> list[str]:
     return [each.fault for each in read_documents(path) if each.fault]
 
 
+@pytest.mark.nightly
 def test_a_line_that_unpacks_to_gigabytes_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "bomb.jsonl.gz"
     with gzip.open(path, "wb", compresslevel=1) as file:
@@ -62,6 +63,7 @@ def test_a_line_that_unpacks_to_gigabytes_is_refused(tmp_path: Path) -> None:
     assert peak < PEAK
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, zstd.compress], ids=["plain", "gz", "zst"])
 def test_what_stands_beside_a_long_line_is_stored(
     tmp_path: Path, pack: Callable[[bytes], bytes]
@@ -76,6 +78,7 @@ def test_what_stands_beside_a_long_line_is_stored(
         assert store.query("SELECT SpanName FROM otel.spans").height == 1
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "content",
     [

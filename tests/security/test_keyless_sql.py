@@ -155,6 +155,7 @@ CHANGED = [
 ]
 
 
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("sql", FORGED + CHANGED)
 def test_nothing_is_written_without_a_key(up: Up, sql: str) -> None:
     before = state(up)

@@ -134,6 +134,7 @@ def patient(tmp_path: Path) -> Iterator[Keyed]:
         opened.up.stop(signal.SIGKILL)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("sql", ENDLESS)
 def test_an_endless_query_ends_and_says_how_to_raise_its_limit(keyed: Keyed, sql: str) -> None:
     answer = keyed.ask("one", sql)
@@ -329,6 +330,7 @@ def test_an_admin_is_cut_off_for_not_reading_too(
     opened.up.stop(signal.SIGKILL)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("sql", [ENDLESS[0], UNINTERRUPTIBLE])
 def test_sigterm_ends_the_server_while_queries_run(patient: Keyed, sql: str) -> None:
     held = [patient.begin("one", f"{sql} -- stops") for _ in range(6)]

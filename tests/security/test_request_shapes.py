@@ -69,6 +69,7 @@ def assert_agents_fault(stage: Stage) -> None:
     assert (counts.failures, counts.given_up) == (0, 0)
 
 
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_too_many_elements_are_refused_in_the_form_of_the_api(stage: Stage, shape: Shape) -> None:
     with others(stage) as waits:
@@ -80,6 +81,7 @@ def test_too_many_elements_are_refused_in_the_form_of_the_api(stage: Stage, shap
     assert_agents_fault(stage)
 
 
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_others_do_not_wait_for_the_largest_request(stage: Stage, shape: Shape) -> None:
     with others(stage) as waits:

@@ -148,6 +148,7 @@ def test_names_and_other_sites(served: Served, headers: dict[str, str], status: 
             assert answer.status == 403 and "access-control-allow-origin" not in answer.headers
 
 
+@pytest.mark.nightly
 def test_a_person_signs_in_on_a_phone(served: Served, browser: Browser) -> None:
     context = browser.new_context(
         base_url=f"http://127.0.0.1:{served.port}", viewport={"width": 375, "height": 800}

@@ -108,6 +108,7 @@ def test_values_are_short(value: float, text: str) -> None:
     assert shorten(value) == text
 
 
+@pytest.mark.nightly
 def test_the_command_checks_a_stage_on_a_cpu(tmp_path: Path) -> None:
     options = ["doctor", "--device", "cpu", "--quick", "--out", str(tmp_path)]
     done = subprocess.run([*CHECK, *options], cwd=ROOT, capture_output=True, text=True, check=False)

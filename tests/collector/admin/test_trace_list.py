@@ -158,6 +158,7 @@ def test_a_tool_of_each_dialect_is_named(
     assert (totals["tool_calls"], totals["tools"]) == (1, ["search"])  # type: ignore[index]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("options", "ids"),
     [
@@ -234,6 +235,7 @@ def five(address: str, request_of: Callable[..., bytes]) -> Iterator[Store]:
         yield store
 
 
+@pytest.mark.nightly
 def test_pages_of_a_list_meet(five: Store) -> None:
     everything = read_lines(five, TraceFilter(), 10)
     assert ids(everything) == ["r3", "r4", "r2", "r1", "r0"]

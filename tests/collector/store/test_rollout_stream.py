@@ -60,6 +60,7 @@ def test_rollouts_come_whole_and_each_span_once(store: Store, request_of: Reques
     ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "across", [0, 3, rollout_stream.MAX_WIDE_ROLLOUTS, rollout_stream.MAX_WIDE_ROLLOUTS + 1]
 )

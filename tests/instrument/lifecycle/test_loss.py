@@ -20,6 +20,7 @@ IDENTITY = {"LTRAIN_ROLLOUT_ID": "r1", "LTRAIN_ATTEMPT_ID": "2"}
 FIVE = [f"done-{number}" for number in range(5)]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("exit_method", "status", "extra"),
     [
@@ -67,6 +68,7 @@ def test_spans_survive_a_signal(
     _assert_complete(sink)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("exit_method", "number", "status", "extra"),
     [
@@ -100,6 +102,7 @@ def test_a_signal_has_the_same_effect_as_without_ltrain(
     assert {name: len(sink.named(name)) for name in extra} == extra
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("exit_method", "code"),
     [

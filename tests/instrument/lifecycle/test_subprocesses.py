@@ -57,6 +57,7 @@ def stdio_client(server, errlog=None):
 SAME_PROCESS = {"thread", "ThreadPoolExecutor", "ThreadPool", "to_thread", "run_in_executor"}
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("method", METHODS)
 def test_submitted_work_stays_in_its_rollout(start: Start, sink: Sink, method: str) -> None:
     assert start("children", method, LTRAIN_RUN_ID="not-this").wait(120) == (0, "", "")

@@ -177,6 +177,7 @@ def message_json(role: str, content: str, **extra: str) -> str:
     return json.dumps([message], separators=(",", ":"))
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", CASES)
 def test_the_client_sees_the_same_as_without_ltrain(run: Run, name: str) -> None:
     assert run.instrumented[name] == run.uninstrumented[name]

@@ -125,6 +125,7 @@ def test_each_field_of_a_client_has_a_treatment() -> None:
     assert not any(unknown.values()), unknown
 
 
+@pytest.mark.nightly
 def test_each_field_of_vllm_has_a_treatment(vllm_requests: Any) -> None:
     fields = {path: set(names) for path, names in vllm_requests["defaults"].items()}
     assert {path: names - SERVER_FIELDS.keys() for path, names in fields.items()} == {

@@ -75,6 +75,7 @@ def test_a_sound_version_equals_a_new_build(home: Path) -> None:
     assert found["dataset"].detail == "sql@0 was not trained on a dataset"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("damage", [flip_a_bit, cut_in_half])
 @pytest.mark.parametrize(
     ("name", "file"),

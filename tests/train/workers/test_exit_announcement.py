@@ -42,6 +42,7 @@ def lines(code: str, *more: str) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("code", "reason"),
     [

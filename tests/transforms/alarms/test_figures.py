@@ -86,6 +86,7 @@ def test_an_empty_dataset_has_no_figures() -> None:
     assert read_update(0, lambda name: empty[name].lazy()) == WaveFigures(wave=0)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "subject", "numbers"),
     [

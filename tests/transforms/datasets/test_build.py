@@ -50,6 +50,7 @@ def rows(dataset: Dataset) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("spans", [1, pytest.param(40, marks=pytest.mark.nightly)])
 def test_the_batches_change_no_row(
     scene: Any, store: Store, recipe: Recipe, tmp_path: Path, spans: int
@@ -243,6 +244,7 @@ reward = [{ name = "answer", evaluation = "reward" }]
 """
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("execution", ["trace", "session", "rollout"])
 @pytest.mark.parametrize(
     ("mode", "modes", "credited"),

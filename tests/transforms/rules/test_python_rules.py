@@ -103,6 +103,7 @@ def test_it_receives_one_execution_at_a_time(
     assert rewards.select("call_id", "value").rows() == [(None, 1.0), (None, 1.0)]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "says"),
     [

@@ -84,6 +84,7 @@ def test_a_prompt_that_continues_the_tokens_gives_one_row(
     assert len(row["transition_ids"]) == 2
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("gateway", "ids", "reason"),
     [
