@@ -37,7 +37,7 @@ from ltrain_instrument.lifecycle import (
     subprocesses,
 )
 from ltrain_instrument.privacy import Sanitizer, content
-from ltrain_instrument.settings import JoinCalls
+from ltrain_instrument.setting_values import JoinCalls
 from ltrain_instrument.tokens import clients
 
 SAMPLER = "OTEL_TRACES_SAMPLER"

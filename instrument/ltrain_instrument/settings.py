@@ -6,16 +6,26 @@ endpoint, which the parts of ltrain share. `docs/settings.md` is generated from 
 
 import logging
 import os
-import re
 from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from ltrain_instrument import addresses
 from ltrain_instrument.addresses import find_address
 from ltrain_instrument.errors import BadSetting
+from ltrain_instrument.setting_values import (
+    limits,
+    parse_base_urls,
+    parse_conversations,
+    parse_integer,
+    parse_names,
+    parse_optional_integer,
+    parse_optional_path,
+    parse_patterns,
+    parse_positive,
+    parse_providers,
+)
 
 T = TypeVar("T")
 
@@ -66,99 +76,8 @@ class Setting(Generic[T]):
         return find_address(HOME.read(environ), self.address) if self.address else ""
 
 
-def _parse_integer(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError as error:
-        raise ValueError("an integer is expected") from error
-
-
-def _parse_positive(text: str) -> int:
-    number = _parse_integer(text)
-    if number < 1:
-        raise ValueError("an integer of at least 1 is expected")
-    return number
-
-
-def _parse_optional_integer(text: str) -> int | None:
-    return _parse_integer(text) if text else None
-
-
-def _parse_optional_path(text: str) -> Path | None:
-    return Path(text) if text else None
-
-
-def _parse_providers(text: str) -> dict[str, str]:
-    pairs = [part.partition("=") for part in text.split(",") if part.strip()]
-    invalid = [name for name, equals, value in pairs if not (name.strip() and equals and value)]
-    if invalid:
-        raise BadSetting(
-            f"'{invalid[0]}' in '{text}' is not a pair. Allowed: library=provider, several pairs "
-            "separated by commas, e.g. openai=openinference,mcp=none."
-        )
-    return {name.strip(): value.strip() for name, _, value in pairs}
-
-
-def _parse_patterns(text: str) -> tuple[re.Pattern[str], ...]:
-    return tuple(_parse_pattern(line.strip()) for line in text.splitlines() if line.strip())
-
-
-def _parse_pattern(text: str) -> re.Pattern[str]:
-    try:
-        pattern = re.compile(text)
-    except (re.error, RecursionError) as error:
-        raise BadSetting(f"'{text}' is not a valid regular expression: {error}.") from error
-    if pattern.search(""):
-        raise BadSetting(
-            f"'{text}' matches the empty text, so it would match everywhere. "
-            "Write a pattern that needs at least one character."
-        )
-    return pattern
-
-
-def _parse_base_urls(text: str) -> tuple[str, ...]:
-    urls = _parse_names(text)
-    if not all(url.startswith(("http://", "https://")) for url in urls):
-        raise ValueError("a base URL starts with http:// or https://")
-    return urls
-
-
-def _parse_names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
-
-
-class JoinCalls(StrEnum):
-    """How calls without a parent become conversations."""
-
-    CONTENT = "content"
-    PROCESS = "process"
-    OFF = "off"
-
-
-def _parse_conversations(text: str) -> JoinCalls:
-    if text not in set(JoinCalls):
-        raise ValueError(f"{', '.join(JoinCalls)} is expected")
-    return JoinCalls(text)
-
-
-def _limits(*names: str) -> Callable[[str], dict[str, int]]:
-    """Return what reads `name=number` pairs of these names, separated by commas."""
-
-    def read(text: str) -> dict[str, int]:
-        pairs = [part.partition("=") for part in text.split(",") if part.strip()]
-        for name, _, value in pairs:
-            if name.strip() not in names or not value.strip().isdecimal():
-                raise BadSetting(
-                    f"'{name}={value}' in '{text}' is not a limit. Allowed: NAME=NUMBER, separated "
-                    f"by commas, of {', '.join(names)}; e.g. {names[0]}=600,{names[1]}=4096."
-                )
-        return {name.strip(): int(value) for name, _, value in pairs}
-
-    return read
-
-
-_query_limits = _limits("seconds", "memory", "rows", "disk", "statement", "parallel", "queued")
-_ingest_limits = _limits("minute", "records", "total", "request", "attributes", "events", "links")
+_query_limits = limits("seconds", "memory", "rows", "disk", "statement", "parallel", "queued")
+_ingest_limits = limits("minute", "records", "total", "request", "attributes", "events", "links")
 
 HOME = Setting(
     "LTRAIN_HOME",
@@ -172,7 +91,7 @@ SPOOL = "spool"
 """The subfolder of LTRAIN_HOME, and of SERVICES in it, where spans wait for the collector."""
 SPOOL_LIMIT = Setting(
     "LTRAIN_SPOOL_LIMIT",
-    _parse_integer,
+    parse_integer,
     "1024",
     "Maximum size in MiB of the folder `spool` in LTRAIN_HOME, where spans wait for the collector; "
     "`spool/refused` and `spool/damaged` have the same limit each. Spans beyond it are dropped and "
@@ -256,27 +175,27 @@ SECRETS = (*(STORE.name, STORE_SECRET.name, OLD_GATEWAY_SECRET, REWARD_KEY.name)
 """Variables that hold a secret or a key that can read: only ltrain's own processes get them."""
 ALLOW_HOSTS = Setting(
     "LTRAIN_ALLOW_HOSTS",
-    _parse_names,
+    parse_names,
     "",
     "Host names that the collector and the gateway accept beside 127.0.0.1 and localhost, "
     "separated by commas. A request with another `Host` header is refused.",
 )
 REQUEST_LIMIT = Setting(
     "LTRAIN_REQUEST_LIMIT",
-    _parse_positive,
+    parse_positive,
     "32",
     "Maximum size in MiB of a request to the gateway. A larger one gets status 413.",
 )
 REQUEST_ITEMS = Setting(
     "LTRAIN_REQUEST_ITEMS",
-    _parse_positive,
+    parse_positive,
     "8192",
     "Maximum number of messages, parts, tools and tool calls of a request to the gateway, counted "
     "together. A request with more gets status 413.",
 )
 POLICY_URLS = Setting(
     "LTRAIN_POLICY_URLS",
-    _parse_base_urls,
+    parse_base_urls,
     "",
     "Base URLs of policy servers that agents call without the gateway, written as the agent writes "
     "them, separated by commas. ltrain requests token ids for calls below these URLs and records "
@@ -284,21 +203,36 @@ POLICY_URLS = Setting(
 )
 CONVERSATIONS = Setting(
     "LTRAIN_CONVERSATIONS",
-    _parse_conversations,
+    parse_conversations,
     "content",
     "How model calls without a parent, a session and a rollout become conversations: `content`, a "
     "call that repeats an earlier call and its answer continues it; `process`, all spans of a "
     "process are one trace, below a span that ends with it; `off`, each stands alone.",
 )
+SESSION_FIELDS = Setting(
+    "LTRAIN_SESSION_FIELDS",
+    parse_names,
+    "",
+    "Headers of a request to the gateway, or fields of its body such as `metadata.chat`, that name "
+    "its session, separated by commas; they are read before [those that it "
+    "knows](gateway.md#conversations).",
+)
+CONVERSATION_IDLE = Setting(
+    "LTRAIN_CONVERSATION_IDLE",
+    parse_positive,
+    "14400",
+    "Seconds without a call after which the gateway ends a conversation; a later call begins "
+    "another one. Give a recipe's `source.idle_timeout` the same value or a larger one.",
+)
 POLICY_VERSION = Setting(
     "LTRAIN_POLICY_VERSION",
-    _parse_optional_integer,
+    parse_optional_integer,
     "",
     "Version of the policy that the servers of LTRAIN_POLICY_URLS serve; unset: unknown.",
 )
 VLLM_PYTHON = Setting(
     "LTRAIN_VLLM_PYTHON",
-    _parse_optional_path,
+    parse_optional_path,
     ".venv-vllm/bin/python",
     "Python interpreter of vLLM's environment; unset: the folder `.venv-vllm` beside ltrain's own "
     "environment, else in the current folder.",
@@ -312,7 +246,7 @@ LEARNER_BACKEND = Setting(
 )
 TRL = Setting(
     "LTRAIN_TRL",
-    _parse_optional_path,
+    parse_optional_path,
     ".venv-trl",
     "Folder with TRL, for `ltrain dpo`: an environment of `make setup-trl`, or a folder of `pip "
     "install --no-deps --target`; unset: `.venv-trl` beside ltrain's own environment, else in the "
@@ -321,21 +255,21 @@ TRL = Setting(
 
 INSTRUMENTORS = Setting(
     "LTRAIN_INSTRUMENTORS",
-    _parse_providers,
+    parse_providers,
     "",
     "Instrumentor of a library that has several: library=provider pairs, separated by commas, "
     "e.g. openai=openinference,mcp=none. instrumentors.md lists the names.",
 )
 REDACT = Setting(
     "LTRAIN_REDACT",
-    _parse_patterns,
+    parse_patterns,
     "",
     "Regular expressions, one per line. Text that matches is replaced by [redacted] before a span "
     "leaves the process, and the span's token ids are removed.",
 )
 SPAN_LIMIT = Setting(
     "LTRAIN_SPAN_LIMIT",
-    _parse_integer,
+    parse_integer,
     "3145728",
     "Maximum bytes of attribute values in one span. In a larger span the longest values are cut to "
     "a common length and named in ltrain.cut. Receivers accept 4 MiB over gRPC and 16 to 20 MiB "
@@ -344,7 +278,7 @@ SPAN_LIMIT = Setting(
 
 DISABLED_PATCHES = Setting(
     "LTRAIN_DISABLED_PATCHES",
-    _parse_names,
+    parse_names,
     "",
     "Patches that ltrain does not apply to an agent's process, separated by commas, e.g. "
     "subprocess,signals; * stands for all. process.md lists the names.",

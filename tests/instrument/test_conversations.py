@@ -20,7 +20,8 @@ from ltrain_instrument.conversations import (
     ConversationChain,
     ConversationProcessor,
 )
-from ltrain_instrument.settings import CONVERSATIONS, JoinCalls
+from ltrain_instrument.setting_values import JoinCalls
+from ltrain_instrument.settings import CONVERSATIONS
 
 if TYPE_CHECKING:
     from tests.instrument.conftest import Sink, Start

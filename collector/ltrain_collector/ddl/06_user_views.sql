@@ -78,4 +78,4 @@ SELECT
     Duration / 1e9 AS duration,
     TraceId AS trace, SpanId AS span
 FROM otel.spans
-WHERE ScopeName = 'ltrain.gateway' AND Sender IN ('service', 'admin', 'local') AND GenAiOp != '';
+WHERE ScopeName = 'ltrain.gateway' AND Sender IN ('service', 'admin', 'local') AND GenAiOp IN ('chat', 'text_completion');

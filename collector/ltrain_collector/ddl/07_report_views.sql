@@ -6,7 +6,7 @@ SELECT
     {tool_name} AS tool,
     if(StatusCode = 'Error' OR SpanAttributes['error.type'] != '', 'error', 'ok') AS status,
     if(SpanAttributes['error.type'] != '', SpanAttributes['error.type'], splitByChar('\n', StatusMessage)[1]) AS error,
-    Duration / 1e9 AS duration,
+    if(ScopeName = 'ltrain.gateway', NULL, Duration / 1e9) AS duration,
     TraceId AS trace, SpanId AS span
 FROM otel.spans
 WHERE {tool};

@@ -77,6 +77,10 @@ class Stage:
         self.client = GatewayClient(self.url, SECRET)
         self.http = httpx.Client(base_url=self.url, timeout=30, trust_env=False)
 
+    def restarted(self) -> "Stage":
+        """Return a stage of the same home, for the next process."""
+        return Stage(self._upstream, self.home)
+
     @staticmethod
     def identity_of(mode: Mode) -> Identity:
         """Return the identity of an attempt in another mode."""
@@ -196,6 +200,7 @@ class Stage:
             store_keys=Keys(self.home / "store"),
             routes=routes,
             turns=self._turns(),
+            folder=self.home / "gateway",
         )
         config = uvicorn.Config(gateway.app(), lifespan="off", log_level="error", ws="none")
         self._server = uvicorn.Server(config)

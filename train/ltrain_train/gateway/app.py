@@ -5,12 +5,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 import orjson
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.trace import SpanKind
+from opentelemetry.trace import SpanKind, get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
@@ -20,7 +21,6 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from ltrain_collector.access import AttemptKey, Keys
-from ltrain_collector.errors import HttpError as BadStoreKey
 from ltrain_collector.http import RefusalCounts
 from ltrain_instrument import attributes
 from ltrain_instrument.errors import LtrainError
@@ -40,9 +40,10 @@ from ltrain_train.gateway.apis import (
     parse_count,
 )
 from ltrain_train.gateway.attempts import AttemptCalls, AttemptRegistry
+from ltrain_train.gateway.conversations import Placement, open_conversations
 from ltrain_train.gateway.errors import Refused, json_response
 from ltrain_train.gateway.exchange import Call, Exchange, ModelServer, Recording
-from ltrain_train.gateway.keys import BadKey, Keyring, call_key
+from ltrain_train.gateway.keys import BadKey, Keyring, admit_production, call_key
 from ltrain_train.gateway.lease_routes import LeaseRoutes
 from ltrain_train.gateway.policy_exchange import PolicyModel
 from ltrain_train.gateway.publish_choice import PublishChoice
@@ -79,6 +80,7 @@ class Gateway:
         attempts: AttemptRegistry | None = None,
         publish_choice: PublishChoice | None = None,
         turns: VllmTurns | None = None,
+        folder: Path | None = None,
     ) -> None:
         """Prepare the routes.
 
@@ -92,6 +94,7 @@ class Gateway:
             attempts: the attempts that are closed already.
             publish_choice: what a learner should publish of adapters; None: merged weights.
             turns: those of vLLM on a GPU that it shares with a learner; None: it never sleeps.
+            folder: where conversations are kept for the next process; None: nowhere.
         """
         self.recording = Recording()
         self.requests = RequestPool(RequestLimits.from_settings())
@@ -107,6 +110,8 @@ class Gateway:
         self.refusals = RefusalCounts()
         self._keys = Keyring(secret)
         self._admin = AdminRoutes(self._keys, self.policies, self.attempts, publish_choice, turns)
+        # before the tracer, which gets the provider's generator of ids
+        self._conversations = open_conversations(provider, self.recording.require_span, folder)
         self._tracer = provider.get_tracer(attributes.SCOPE_GATEWAY)
 
     def app(self) -> Starlette:
@@ -188,15 +193,37 @@ class Gateway:
         """Start the span of a call, and return its exchange; safe in another thread."""
         request = server.request(client_call, claims)
         body = _encode(request.body)
-        identity = attempt.identity.attributes()
-        context = _remote_context(headers)
-        span = CallSpan(self._tracer, context, SpanKind.SERVER, request, identity)
+        identity, context = attempt.identity.attributes(), _remote_context(headers)
+        placement = None
+        if claims is None and not get_current_span(context).get_span_context().is_valid:
+            placement = self._place(client_call, headers)
+        if placement is None:
+            span = CallSpan(self._tracer, context, SpanKind.SERVER, request, identity)
+        else:
+            with placement.starting() as context:
+                values = {**identity, **placement.attributes}
+                span = CallSpan(self._tracer, context, SpanKind.SERVER, request, values)
         server.describe(span.span)
         answer = client_call.answer(request)
         call = Call(
-            request, body, claims, span, attempt, send, answer, self.recording, self.requests
+            request,
+            body,
+            claims,
+            span,
+            attempt,
+            send,
+            answer,
+            self.recording,
+            self.requests,
+            placement,
         )
         return server.exchange(call)
+
+    def _place(self, client_call: ClientCall, headers: Headers) -> Placement | None:
+        """Return the place of a call in its conversation; None for a completion of a prompt."""
+        if self._conversations is None or client_call.operation != "chat":
+            return None
+        return self._conversations.place(client_call, headers, call_key(headers))
 
     def _find_server(
         self, model: str, claims: AttemptKey | None, attempt: AttemptCalls
@@ -280,7 +307,7 @@ class Gateway:
         """Check the key of a call, and return its claims; None for a call of production."""
         if "rollout" in scope["path_params"]:
             return self._claims(scope, headers)
-        self._admit(headers)
+        admit_production(self._store_keys, headers)
         return None
 
     def _claims(self, scope: Scope, headers: Headers) -> AttemptKey:
@@ -294,26 +321,6 @@ class Gateway:
             )
         self.policies.require(claims.policy)
         return claims
-
-    def _admit(self, headers: Headers) -> None:
-        """Check the key of a production call, if the store has keys."""
-        if self._store_keys is None or not self._store_keys.requires_key:
-            return
-        try:
-            key = headers.get("x-api-key")
-            grant = self._store_keys.require_key(
-                {"authorization": f"Bearer {key}", **headers} if key else headers
-            )
-        except BadStoreKey as error:
-            raise BadKey(
-                f"{error} This store requires keys, so /v1 needs a key of any role: "
-                "'Authorization: Bearer KEY'."
-            ) from error
-        if grant.bound:
-            raise BadKey(
-                "A key that is bound to a rollout or a run is not accepted at /v1. Use the base "
-                "URL and the key that the runner passed to the attempt."
-            )
 
 
 class _ModelEndpoint:

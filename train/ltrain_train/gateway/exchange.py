@@ -35,6 +35,7 @@ from ltrain_instrument.tokens import (
 )
 from ltrain_train.gateway.apis import Answer, ClientCall, error_message, error_sentence
 from ltrain_train.gateway.attempts import AttemptCalls
+from ltrain_train.gateway.conversations import Placement
 from ltrain_train.gateway.errors import Refused, send_json
 from ltrain_train.gateway.request_pool import RequestPool
 from ltrain_train.gateway.serving.upstream import read_answer, read_error, read_events
@@ -136,6 +137,8 @@ class Call:
     recording: Recording
     requests: RequestPool
     """Reads large answers beside the event loop."""
+    placement: Placement | None = None
+    """Its conversation; None for a call with a trace or an attempt's key."""
 
 
 class Exchange:
@@ -146,6 +149,7 @@ class Exchange:
         self.upstream, self.recording, self._answer = upstream, call.recording, call.answer
         self._requested = self._body = call.body
         self._send, self._requests = call.send, call.requests
+        self._placement = call.placement
         self._recorded_answer = ModelResponse()
         self._started = False
         """Whether the response's status has been sent to the agent."""
@@ -177,6 +181,8 @@ class Exchange:
                 call.cancel()
             disconnect.cancel()
             await asyncio.wait((call,))
+            if self._placement is not None:
+                self._placement.leave()
             self.attempt.in_flight_calls.discard(call)
             if call.cancelled() and self.attempt.closed:
                 await self._refuse(Refused(HTTPStatus.FORBIDDEN, "The attempt has been closed."))
@@ -306,6 +312,9 @@ class Exchange:
         """End the span before the last byte of the response is sent."""
         with _reading():
             self.recording.require_span(lambda: self.span.end_with_response(self._recorded_answer))
+        if self._placement is not None:
+            choices = self._recorded_answer.ordered_choices
+            self._placement.answer([choice.message for choice in choices])
         self.attempt.spans += 1
         self.attempt.llm_calls += 1
         self.attempt.given_up = self.attempt.requests.faults = 0

@@ -21,6 +21,7 @@ from ltrain_collector.access import (
     Kind,
     verify_key,
 )
+from ltrain_collector.errors import HttpError
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.machine import is_loopback
 from ltrain_instrument.settings import STORE_SECRET
@@ -55,6 +56,29 @@ def production_keys(home: Path, host: str) -> Keys | None:
         f"`ltrain key make ingest --dir {folder}`, which every call of /v1 then needs, or remove "
         "--host."
     )
+
+
+def admit_production(keys: Keys | None, headers: Mapping[str, str]) -> None:
+    """Check the key of a production call, if the store has keys.
+
+    Raises:
+        BadKey: when it is missing, or bound to a rollout or a run.
+    """
+    if keys is None or not keys.requires_key:
+        return
+    try:
+        key = headers.get("x-api-key")
+        grant = keys.require_key({"authorization": f"Bearer {key}", **headers} if key else headers)
+    except HttpError as error:
+        raise BadKey(
+            f"{error} This store requires keys, so /v1 needs a key of any role: "
+            "'Authorization: Bearer KEY'."
+        ) from error
+    if grant.bound:
+        raise BadKey(
+            "A key that is bound to a rollout or a run is not accepted at /v1. Use the base URL "
+            "and the key that the runner passed to the attempt."
+        )
 
 
 @dataclass(frozen=True, slots=True)

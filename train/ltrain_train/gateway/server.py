@@ -186,6 +186,7 @@ class GatewayServer:
                 on_tools=self._warn_of_template,
                 routes=routes,
                 attempts=AttemptRegistry(ClosedAttempts(options.home / "gateway" / "closed.jsonl")),
+                folder=options.home / "gateway",
                 publish_choice=await self._choose_artifact(hosts),
                 turns=self._turns,
             )

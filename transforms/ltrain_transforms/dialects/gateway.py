@@ -11,6 +11,8 @@ def _read(span: Span) -> Partial:
     """Return the fields of the `ltrain.*` attributes of the gateway and of captures."""
     if span.scope not in SCOPES:
         return {}
+    if span.get("gen_ai.operation.name") == "execute_tool":  # the other fields are as gen_ai
+        return non_empty(untimed=span.flag(attributes.UNTIMED) or None)
     delivered = span.get(attributes.DELIVERED)
     fields = non_empty(
         kind="llm",
@@ -58,8 +60,8 @@ DIALECT = Dialect(
     written_by="ltrain's gateway (from a trusted [sender](keys.md#senders)), "
     "captures of the distro",
     read_from="`ltrain.*` in the scopes `ltrain.gateway`, `ltrain.capture`",
-    kinds="llm",
+    kinds="llm, tool",
     messages="as gen_ai",
     tokens="ids, log-probabilities, policy and version",
-    missing="agent, node",
+    missing="node",
 )

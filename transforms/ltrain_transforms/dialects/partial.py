@@ -92,6 +92,8 @@ class Partial(TypedDict, total=False):
     constraint: str
     """The grammar by which the server masked the sampled ids, JSON."""
     delivered: bool
+    untimed: bool
+    """Whether the span's times are not those of the call."""
 
 
 class Dialect(NamedTuple):

@@ -61,7 +61,8 @@ def _add_final(calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _add_seconds(calls: pl.DataFrame) -> pl.DataFrame:
-    return calls.with_columns(seconds=(pl.col("end") - pl.col("start")) * 1e-9)
+    seconds = (pl.col("end") - pl.col("start")) * 1e-9
+    return calls.with_columns(seconds=pl.when(~pl.col("untimed")).then(seconds))
 
 
 def _add_depth(calls: pl.DataFrame) -> pl.DataFrame:
@@ -186,7 +187,7 @@ DERIVATIONS: dict[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
 INPUTS: dict[str, tuple[str, ...]] = {
     "answer": ("kind", "output"),
     "final": ("kind", "output"),
-    "seconds": ("start", "end"),
+    "seconds": ("start", "end", "untimed"),
     "depth": ("parent_id", "kind"),
     "script_mix": ("kind", "output"),
     "foreign_script": ("kind", "input", "output"),

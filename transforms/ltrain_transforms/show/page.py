@@ -189,7 +189,7 @@ def bar(step: TreeCall, attempt: Attempt) -> tuple[int, int]:
     """Return the start and the length of a call, in thousandths of the attempt's time."""
     total = attempt.execution["wall"] or 1e-9
     begin = min(max(round(step.offset / total * 1000), 0), 1000 - MIN_BAR)
-    return begin, min(max(round(step.seconds / total * 1000), MIN_BAR), 1000 - begin)
+    return begin, min(max(round((step.seconds or 0) / total * 1000), MIN_BAR), 1000 - begin)
 
 
 def call_badges(step: TreeCall) -> list[tuple[str, str]]:

@@ -95,7 +95,7 @@ def _headline(step: TreeCall) -> Text:
     agent = display_text.agent_label(call)
     if agent and agent != call["name"]:
         line.append(f" in {visible(agent)}")
-    line.append(f"  {step.offset:+.3f} s, {step.seconds:.3f} s  ", "dim")
+    line.append(f"  {step.times}  ", "dim")
     line.append(
         visible(display_text.call_status(call)), "red" if call["status"] == "error" else "green"
     )

@@ -57,13 +57,20 @@ class TreeCall:
     depth: int
     offset: float
     """Seconds from the start of the attempt."""
-    seconds: float
+    seconds: float | None
+    """Its duration; None where it is unknown."""
     wrote: list[Row] = field(default_factory=list)
     rewards: list[RewardEntry] = field(default_factory=list)
     credit: Row | None = None
     """Its row of `transitions`."""
     trained: list[TrainedTokens] = field(default_factory=list)
     drops: list[Row] = field(default_factory=list)
+
+    @property
+    def times(self) -> str:
+        """Its start in the attempt, and its duration where it is known."""
+        duration = "" if self.seconds is None else f", {self.seconds:.3f} s"
+        return f"{self.offset:+.3f} s{duration}"
 
     @property
     def label(self) -> str:
@@ -214,7 +221,8 @@ def _depth_first(calls: Sequence[Row], start: int) -> Iterator[TreeCall]:
 
 
 def _step(call: Row, depth: int, start: int) -> TreeCall:
-    return TreeCall(call, depth, (call["start"] - start) / 1e9, (call["end"] - call["start"]) / 1e9)
+    seconds = None if call["untimed"] else (call["end"] - call["start"]) / 1e9
+    return TreeCall(call, depth, (call["start"] - start) / 1e9, seconds)
 
 
 def _steps_by_span(steps: Sequence[TreeCall]) -> dict[str, TreeCall]:

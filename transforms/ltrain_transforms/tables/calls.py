@@ -204,6 +204,13 @@ CALL_COLUMNS = (
         "Content was removed, or its messages were too long for a span and were cut.",
         CellSource.MERGED,
     ),
+    CallColumn(
+        "untimed",
+        FLAG,
+        "Its times are when the gateway got its result, so that it has no duration.",
+        CellSource.FIELD,
+        default=False,
+    ),
     CallColumn("truncated", FLAG, "A flush ended its span, not the owner.", CellSource.MERGED),
     CallColumn(
         "capture_mismatch",

@@ -42,7 +42,7 @@ DERIVED_COLUMNS = Table(
     (
         Column("answer", STRING, "The text of an LLM call, without tool requests; else null."),
         Column("final", FLAG, "Whether it is the execution's last LLM call with an answer."),
-        Column("seconds", FLOAT, "Duration of the call, in seconds."),
+        Column("seconds", FLOAT, "Duration of the call, in seconds; null where it is unknown."),
         Column("depth", pl.Int32(), "Number of enclosing agents that call a model."),
         Column("script_mix", FLOAT, "Share of the answer's letters outside its main script."),
         Column("foreign_script", FLOAT, "Share of its letters in scripts that the input lacks."),

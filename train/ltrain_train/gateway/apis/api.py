@@ -1,6 +1,6 @@
 """An API of a client: a conversion of its requests, and one of the server's responses."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -47,6 +47,8 @@ class ClientCall:
     body: dict[str, Any]
     answer: Callable[[Request], Answer]
     """Returns the conversion of the response to the request that the server gets."""
+    requested: Mapping[str, Any] | None = None
+    """The request as the client sent it; None where `body` is that."""
 
 
 class Api(Protocol):

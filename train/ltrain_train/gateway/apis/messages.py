@@ -117,7 +117,7 @@ class MessagesApi:
         require_supported(requested, OWN_FIELDS)
         chat = _chat_body(requested)
         validate_body(ChatBody, chat)
-        return ClientCall("chat", chat, MessagesAnswer)
+        return ClientCall("chat", chat, MessagesAnswer, requested)
 
 
 MESSAGES = MessagesApi()

@@ -96,7 +96,7 @@ class ResponsesApi:
         require_supported(requested, OWN_FIELDS)
         chat = _chat_body(requested)
         validate_body(ChatBody, chat)
-        return ClientCall("chat", chat, partial(ResponsesAnswer, requested=requested))
+        return ClientCall("chat", chat, partial(ResponsesAnswer, requested=requested), requested)
 
 
 RESPONSES = ResponsesApi()

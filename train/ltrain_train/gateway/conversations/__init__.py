@@ -1,0 +1,10 @@
+"""Whole conversations from calls that come without a trace: their trace, session, tools, agent."""
+
+from typing import TYPE_CHECKING
+
+from ltrain_instrument.face import open_face
+
+if TYPE_CHECKING:
+    from ltrain_train.gateway.conversations.conversations import Placement, open_conversations
+
+open_face(__name__)

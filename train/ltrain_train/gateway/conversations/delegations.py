@@ -1,0 +1,170 @@
+"""Sub-agents: a chain that begins while another chain waits for a tool call that runs an agent.
+
+1. Its first message has the text that an agent's tool call passes on, or
+2. it names the same session, and is another kind of agent with tools, or
+3. it is another kind of agent that was never seen alone, and only one call of an agent waits.
+
+The tool call's span has an id before it is written, so that the calls of the sub-agent are inside.
+"""
+
+import re
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ltrain_train.gateway.conversations.chains import Chain, ChainIndex
+from ltrain_train.gateway.conversations.message_digests import (
+    Message,
+    answer_digest,
+    call_arguments,
+    call_name,
+    digest,
+    tool_calls,
+)
+
+AGENT_TOOLS = re.compile(
+    r"^(?:.*[._-])?(?:agent|task|delegate|sub_?agent|delegate_(?:task|work|to_\w+)|new_task"
+    r"|(?:run|spawn|call|launch|start|invoke|use)_?(?:sub_?)?agents?)$",
+    re.IGNORECASE,
+)
+"""Names of tools that run an agent."""
+KINDS = ("subagent_type", "subagent_name", "subagent", "agent_type", "agent_name", "agent", "mode")
+"""Arguments that name the kind of agent."""
+SUBAGENT = "subagent"
+"""The name of a sub-agent whose kind is not named."""
+NAME = re.compile(r"[A-Za-z][\w.:-]{0,63}")
+RESERVED = re.compile(r"main|utility(-\d+)?")
+MIN_TASK = 12
+"""Characters of the shortest text that identifies a task."""
+TASK_HEAD = 160
+"""Characters of a task that are compared."""
+MAX_TASKS = 8
+"""Texts of one call's arguments that are compared."""
+MAX_CALLS = 32
+"""Waiting calls of one answer that are remembered."""
+MAX_WAITING = 1024
+"""Chains of one owner that wait."""
+
+
+@dataclass(slots=True, eq=False)
+class WaitingCall:
+    """A tool call whose result no request has carried yet."""
+
+    span: int
+    """The id that its span will have."""
+    runs_agent: bool
+    agent: str
+    """The name of the agent that it runs."""
+    tasks: tuple[str, ...] = ()
+    """The beginnings of the texts among its arguments; they are never stored."""
+    is_taken: bool = False
+    """Whether a chain works for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What the first request of a chain has."""
+
+    owner: bytes
+    family: bytes
+    client_session: bytes
+    has_tools: bool
+    is_new_family: bool
+    text: str
+    """The text of its first messages."""
+
+
+class Delegations:
+    """The chains that wait for their tool calls."""
+
+    def __init__(self, index: ChainIndex) -> None:
+        self._index = index
+        self._waiting: dict[bytes, OrderedDict[str, tuple[Chain, list[WaitingCall]]]] = {}
+
+    def wait(self, chain: Chain, calls: list[WaitingCall]) -> None:
+        """Note that a chain waits for calls."""
+        chains = self._waiting.setdefault(chain.owner, OrderedDict())
+        chains[chain.id] = (chain, calls)
+        chains.move_to_end(chain.id)
+        if len(chains) > MAX_WAITING:
+            chains.popitem(last=False)
+
+    def end_wait(self, chain: Chain) -> None:
+        """Note that a chain goes on."""
+        chains = self._waiting.get(chain.owner, OrderedDict())
+        chains.pop(chain.id, None)
+        if not chains:
+            self._waiting.pop(chain.owner, None)
+
+    def find(self, opening: Opening) -> tuple[Chain, WaitingCall] | None:
+        """Return the chain and the call for which a new chain works."""
+        waiting = list(self._live(opening.owner))
+        found = next((pair for pair in waiting if _has_task(pair[1], opening.text)), None)
+        if found is None and opening.has_tools:
+            others = [pair for pair in waiting if pair[0].family != opening.family]
+            found = _only(others, opening)
+        if found is not None:
+            found[1].is_taken = True
+        return found
+
+    def _live(self, owner: bytes) -> Iterator[tuple[Chain, WaitingCall]]:
+        """Yield the calls that wait, the latest first, those that no chain works for first."""
+        chains = self._waiting.get(owner, OrderedDict())
+        for id in [id for id, (chain, _) in chains.items() if not self._index.is_live(chain)]:
+            del chains[id]
+        pairs = [(chain, call) for chain, calls in reversed(chains.values()) for call in calls]
+        yield from sorted(pairs, key=lambda pair: pair[1].is_taken)
+
+
+def waiting_calls(chain: Chain, answer: Message) -> list[WaitingCall]:
+    """Return the calls of an answer."""
+    history = answer_digest(answer)
+    return [
+        WaitingCall(
+            tool_span_id(chain, history, call),
+            bool(AGENT_TOOLS.match(call_name(call))),
+            _agent_name(call_arguments(call)),
+            tuple(_tasks(call_arguments(call))),
+        )
+        for call in tool_calls(answer)[:MAX_CALLS]
+    ]
+
+
+def tool_span_id(chain: Chain, answer: bytes, call: Mapping[str, Any]) -> int:
+    """Return the id of a tool call's span, which is known when the call is requested."""
+    id = str(call.get("id") or "").encode(errors="surrogatepass")
+    parts = (chain.conversation.trace.to_bytes(16, "big"), chain.id.encode(), answer, id)
+    return int.from_bytes(digest(*parts)[:8], "big") or 1
+
+
+def _only(
+    pairs: list[tuple[Chain, WaitingCall]], opening: Opening
+) -> tuple[Chain, WaitingCall] | None:
+    """Return the call of the same session, or the only call of an agent."""
+    if opening.client_session:
+        own = [pair for pair in pairs if pair[0].client_session == opening.client_session]
+        return min(own, key=lambda pair: not pair[1].runs_agent, default=None)
+    agents = [pair for pair in pairs if pair[1].runs_agent]
+    return agents[0] if len(agents) == 1 and opening.is_new_family else None
+
+
+def _has_task(call: WaitingCall, text: str) -> bool:
+    return call.runs_agent and any(task in text for task in call.tasks)
+
+
+def _agent_name(arguments: Any) -> str:
+    named = [arguments.get(name) for name in KINDS] if isinstance(arguments, dict) else []
+    names = (one for one in named if isinstance(one, str) and NAME.fullmatch(one))
+    name = next(names, SUBAGENT)
+    return SUBAGENT if RESERVED.fullmatch(name) else name
+
+
+def _tasks(arguments: Any) -> Iterator[str]:
+    """Yield the beginnings of the long texts of a call's arguments, the longest first."""
+    if not isinstance(arguments, dict):
+        return
+    texts = [one.strip() for one in arguments.values() if isinstance(one, str)]
+    for text in sorted(texts, key=len, reverse=True)[:MAX_TASKS]:
+        if len(text) >= MIN_TASK:
+            yield text[:TASK_HEAD]

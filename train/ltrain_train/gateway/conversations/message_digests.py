@@ -1,0 +1,135 @@
+"""Digests of messages, equal for what clients rewrite when they repeat a message.
+
+* Thinking, cache markers, other white space and other JSON of equal arguments change nothing.
+* Dates change nothing in a system prompt and in the first message: `DATE` is the rule.
+* A text of more than `WHOLE_TEXT` characters counts by its ends and its length, so that a digest
+  costs the same for any message.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any
+
+import orjson
+
+Message = Mapping[str, Any]
+"""A message of a chat completion."""
+
+SYSTEM_ROLES = ("system", "developer")
+WHOLE_TEXT = 8192
+"""Characters."""
+DIGEST_SIZE = 16
+_MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*\.?"
+_DAY = r"(?:Mon|Tues?|Wed(?:nes)?|Thu(?:rs)?|Fri|Sat(?:ur)?|Sun)(?:day)?"
+DATE = re.compile(
+    rf"\b(?:{_DAY},? )?(?:\d{{4}}-\d\d?-\d\d?(?:[T ]\d\d:\d\d(?::\d\d)?(?:\.\d+)?Z?)?"
+    rf"|\d{{1,2}}/\d{{1,2}}/\d{{2,4}}|{_MONTH} \d{{1,2}},? \d{{4}}|\d{{1,2}} {_MONTH} \d{{4}})\b"
+)
+"""A date, with its weekday before it and the time after it."""
+_THINKING = re.compile(r"\A\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)
+"""Thinking that a server without a reasoning parser leaves in the text."""
+
+
+def digest(*parts: bytes) -> bytes:
+    """Return the digest of parts, each with its length."""
+    state = blake2b(digest_size=DIGEST_SIZE)
+    for part in parts:
+        state.update(len(part).to_bytes(4, "little"))
+        state.update(part)
+    return state.digest()
+
+
+def answer_digest(message: Message) -> bytes:
+    """Return the digest of an assistant's message: its text and its tool calls, without their ids.
+
+    The result is empty if it has neither, as an answer of thinking alone.
+    """
+    text = _THINKING.sub("", text_of(message), count=1)
+    calls = [part for call in tool_calls(message) for part in _call_parts(call)]
+    if not text.strip() and not calls:
+        return b""
+    return digest(_shortened(text), *calls)
+
+
+def opening_digest(message: Message) -> bytes:
+    """Return the digest of the first message of a conversation, without its dates."""
+    return digest(str(message.get("role")).encode(), _shortened(text_of(message), DATE))
+
+
+def ids_of_calls(message: Message) -> bytes:
+    """Return the digest of the ids of a message's tool calls; empty if it has none."""
+    ids = [str(call.get("id") or "").encode() for call in tool_calls(message)]
+    return digest(*ids)[:8] if any(ids) else b""
+
+
+def profile(messages: Sequence[Message]) -> int:
+    """Return a hash of the sizes of messages; it costs little, and tells long histories apart."""
+    sizes = [
+        len(each.get("content") or "") for each in messages if each["role"] not in SYSTEM_ROLES
+    ]
+    return hash(tuple(sizes))  # of integers: the same in each process
+
+
+def text_of(message: Message) -> str:
+    """Return the text of a message, its parts separated by a line break."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return content
+    return "\n".join(texts_of(message))
+
+
+def texts_of(message: Message) -> Iterator[str]:
+    """Yield the texts of a message's parts."""
+    content = message.get("content")
+    if isinstance(content, str):
+        yield content
+        return
+    for part in content or ():
+        text = part.get("text") if isinstance(part, dict) else None
+        if isinstance(text, str):
+            yield text
+
+
+def tool_calls(message: Message) -> list[Mapping[str, Any]]:
+    """Return the tool calls of a message."""
+    calls = message.get("tool_calls")
+    return [each for each in calls or () if isinstance(each, dict)]
+
+
+def call_name(call: Mapping[str, Any]) -> str:
+    """Return the tool of a call."""
+    name = (call.get("function") or {}).get("name")
+    return name if isinstance(name, str) else ""
+
+
+def call_arguments(call: Mapping[str, Any]) -> Any:
+    """Return the arguments of a call as a value; as text if they are not JSON."""
+    arguments = (call.get("function") or {}).get("arguments")
+    if not isinstance(arguments, str):
+        return arguments
+    try:
+        return orjson.loads(arguments)
+    except orjson.JSONDecodeError:
+        return arguments.strip()
+
+
+def _call_parts(call: Mapping[str, Any]) -> tuple[bytes, bytes]:
+    arguments = call_arguments(call) or {}
+    try:
+        encoded = orjson.dumps(arguments, option=orjson.OPT_SORT_KEYS)
+    except TypeError:  # an integer beyond 64 bits, or a lone surrogate
+        encoded = repr(arguments).encode(errors="surrogatepass")
+    return call_name(call).encode(errors="surrogatepass"), encoded
+
+
+def _shortened(text: str, without: re.Pattern[str] | None = None) -> bytes:
+    """Return a text without differences of white space, and a long one by its ends and length."""
+    text = text.strip()
+    size = b""
+    if len(text) > WHOLE_TEXT:
+        half = WHOLE_TEXT // 2
+        size, text = str(len(text)).encode(), text[:half] + text[-half:]
+    if without is not None:
+        text, size = without.sub("", text), b""
+    return " ".join(text.split()).encode(errors="surrogatepass") + size
