@@ -1,9 +1,15 @@
 """Calls without a trace form conversations, through a gateway and its spool."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.otlp import insert_otlp, open_empty_store
+
+from ltrain_transforms.calls import calls
+from ltrain_transforms.recipe import Source
+from ltrain_transforms.source import Selection, read_spans
 
 TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": {}}}]
 Message = dict[str, Any]
@@ -97,14 +103,14 @@ def test_a_call_with_a_trace_or_of_an_attempt_keeps_its_own(stage: Any) -> None:
 
 
 def test_a_tool_result_becomes_a_span_with_its_call(stage: Any) -> None:
-    asked = [user("call w1")]
-    answer = chat(stage, asked, tools=TOOLS)
+    opening = [user("call w1")]
+    answer = chat(stage, opening, tools=TOOLS)
     results = [
         {"role": "tool", "tool_call_id": call["id"], "content": f"sunny {number}"}
         for number, call in enumerate(answer["tool_calls"])
     ]
     for _ in range(2):  # a request that is sent again has no new results
-        chat(stage, [*asked, answer, *results], tools=TOOLS)
+        chat(stage, [*opening, answer, *results], tools=TOOLS)
     tools = [span for span in stage.spans() if span["name"].startswith("execute_tool")]
     assert [tool["attributes"] for tool in tools] == [
         {
@@ -141,3 +147,28 @@ def test_an_error_that_the_client_states_is_one_of_the_tool(stage: Any) -> None:
     found = [each for each in stage.spans() if each["name"].startswith("execute_tool")]
     assert [each["attributes"].get("error.type") for each in found] == ["tool_error", None]
     assert len(set(conversations(stage))) == 1
+
+
+def test_a_build_finds_requesters_and_no_durations(stage: Any, tmp_path: Path) -> None:
+    opening = [user("call w1")]
+    answer = chat(stage, opening, tools=TOOLS)
+    results = [
+        {"role": "tool", "tool_call_id": call["id"], "content": "sunny"}
+        for call in answer["tool_calls"]
+    ]
+    chat(stage, [*opening, answer, *results], tools=TOOLS)
+    with open_empty_store(tmp_path / "spans") as store:
+        for request in stage.otlp_requests():
+            insert_otlp(store, request)
+        spans, dropped = read_spans(store, Source(execution="trace", mode="prod"), Selection())
+        tools = store.query("SELECT tool, duration FROM otel.tool_calls").to_dicts()
+        models = store.query("SELECT model FROM otel.llm_calls").to_dicts()
+    found = calls(spans)[0].sort("seq").to_dicts()
+    first, *tool_calls, last = found
+    assert [call["kind"] for call in found] == ["llm", "tool", "tool", "llm"]
+    assert {call["requested_by"] for call in tool_calls} == {first["call_id"]}
+    assert [call["untimed"] for call in found] == [False, True, True, False]
+    assert {call["agent"] for call in found} == {"main"} and last["parent_id"] is None
+    assert len({call["execution_id"] for call in found}) == 1 and dropped.is_empty()
+    assert tools == [{"tool": "weather", "duration": None}] * 2
+    assert models == [{"model": "policy"}] * 2

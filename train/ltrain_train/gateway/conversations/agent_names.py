@@ -53,7 +53,7 @@ _NUMBER = re.compile(r"\d+")
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What tells the agents of one client apart."""
+    """A kind of agent of one client."""
 
     family: bytes
     tools: frozenset[str]

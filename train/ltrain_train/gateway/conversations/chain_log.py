@@ -85,7 +85,7 @@ class ChainLog:
     """The lines in a folder."""
 
     def __init__(self, folder: Path, kept: Callable[[], Iterable[Line]]) -> None:
-        """Use a folder; `kept` returns the lines that each new file begins with."""
+        """Use a folder; `kept` returns the first lines of each new file."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._file = folder / "conversations.jsonl"
         self._previous = folder / "conversations.old.jsonl"

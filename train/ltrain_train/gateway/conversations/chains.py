@@ -27,12 +27,12 @@ MAX_CHAIN_LINKS = 2_048
 MAX_EQUAL = 64
 """Links with one key, such as the same question again and again; the latest count."""
 MAX_STEPS = 16
-"""Answers of a request, from its end, that are searched for."""
+"""Answers of a request that a search compares, from its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """What all spans of a conversation have in common."""
+    """The trace and the session of all spans of a conversation."""
 
     trace: int
     session: str

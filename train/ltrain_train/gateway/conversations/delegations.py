@@ -64,7 +64,7 @@ class WaitingCall:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What the first request of a chain has."""
+    """The first request of a chain."""
 
     owner: bytes
     family: bytes

@@ -1,4 +1,4 @@
-"""What a request shows of its conversation: its user, session, agent and messages."""
+"""The evidence of a request on its conversation: its user, session, agent and messages."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -53,7 +53,7 @@ class ChatRequest:
 
     @property
     def last(self) -> bytes:
-        """What identifies an equal request that got no answer."""
+        """The digest that an equal request has."""
         return digest(b"unanswered", opening_digest(self.messages[-1]))
 
     @cached_property
@@ -80,7 +80,7 @@ class ChatRequest:
 def read_request(
     call: ClientCall, headers: Mapping[str, str], key: str | None, fields: tuple[str, ...]
 ) -> ChatRequest:
-    """Return what a chat shows.
+    """Return the evidence of a chat.
 
     Args:
         key: that of the call, whether it was required or not.

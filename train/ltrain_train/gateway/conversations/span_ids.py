@@ -14,7 +14,7 @@ class SpanIds(RandomIdGenerator):
 
     @contextmanager
     def choose(self, trace: int, span: int | None = None) -> Iterator[None]:
-        """Give the next root span of this thread a trace, and a span id if one is named."""
+        """Use a trace, and a span id if one is named, for the root spans of a block."""
         token = _chosen.set((trace, span))
         try:
             yield
