@@ -48,7 +48,9 @@ def test_a_judge_scores_with_evidence_in_the_trace_and_is_no_call_of_the_agent(
     (result,) = started.run("train", 0, [task(gold="g")], 1, sampling={})
     assert result.rewards == {"quality": 0.75}
     assert result.llm_calls == 1
-    spans = outside.wait_spans(5, rollout=result.identity.rollout)
+    rollout = result.identity.rollout
+    assert outside.wait_spans(1, name=attributes.SPAN_ROLLOUT, rollout=rollout)
+    spans = outside.spans(rollout=rollout)
     by_name = {span.name: span for span in spans}
     assert len({span.trace for span in spans}) == 1
     call, closing = by_name["chat m"], by_name[attributes.SPAN_ROLLOUT]

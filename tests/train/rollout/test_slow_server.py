@@ -113,7 +113,8 @@ def test_the_time_of_a_slow_server_is_not_the_agents(
         "hasty": "error",
         "patient": "error",
     }
-    assert ends["stuck"].reason.startswith("it reached the wall limit of 7 s; its calls took 7 s.")
+    stuck = r"it reached the wall limit of 7 s; its calls took \d+ s\."
+    assert re.match(stuck, ends["stuck"].reason)
     assert ends["thinks"].reason.endswith("after 2 s of its own time")
     assert ends["impatient"].reason.startswith("it gave up 1 model call before the answer")
     assert "TimeoutError" in ends["impatient"].reason
