@@ -21,5 +21,9 @@ class Allow(StrEnum):
     """Request fields that ltrain does not know."""
 
 
+UnsupportedTools = Literal["drop", "refuse"]
+"""The treatment of tools that only a provider's servers run: the values of
+`serve.unsupported_tools` of a recipe."""
+
 ConstrainedCalls = Literal["masked", "relaxed", "refused"]
 """How calls with structured output are trained: the values of `train.constrained` of a recipe."""

@@ -43,6 +43,10 @@ RESPONSE_TOKEN_COUNT = "ltrain.response_token_count"
 """Number of response token ids, over all choices."""
 ASKED = "ltrain.asked."
 """Prefix of request fields as the agent sent them, where the gateway replaced or removed them."""
+OMITTED = "ltrain.omitted"
+"""JSON: the parts of the request that the model's server did not get, each with its number: `tool
+NAME` and `item NAME` of tools that only a provider's servers run, and `grammar NAME` of a custom
+tool, which is not enforced."""
 CONSTRAINED = "ltrain.constrained"
 """True if decoding was guided: the server sampled from a part of the ids only."""
 CONSTRAINT = "ltrain.constraint"

@@ -97,6 +97,7 @@ NOT_RUN = (
     NotRun(
         "curl http://127.0.0.1:8000/v1/chat", "needs a model", "tests/train/gateway/test_calls.py"
     ),
+    NotRun("codex exec", "needs Codex and a model", "tests/train/gateway/apis/test_captured.py"),
     NotRun("OPENAI_BASE_URL=", "needs a model", "tests/end_to_end/test_feedback_path.py"),
     NotRun("python agent.py flights", "needs a model", "tests/examples/test_agent.py"),
     NotRun(

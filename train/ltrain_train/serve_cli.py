@@ -7,6 +7,7 @@ import typer
 
 from ltrain_collector.command_options import ServerOptions, with_options
 from ltrain_instrument import settings
+from ltrain_instrument.allow import UnsupportedTools
 from ltrain_train.eval_cli import PassThrough
 from ltrain_transforms.artifacts import Publish
 
@@ -77,6 +78,13 @@ def serve(
             "of a recipe's serve.route; repeat for more."
         ),
     ] = None,
+    unsupported_tools: Annotated[
+        UnsupportedTools,
+        typer.Option(
+            help="Tools of a request that only a provider's servers run, such as web search: drop "
+            "leaves them out and names them in the span, refuse answers with status 400."
+        ),
+    ] = "drop",
     dtype: Annotated[
         str,
         typer.Option(help="auto, bfloat16, float32 or float16; auto: what this machine runs fast."),
@@ -142,6 +150,7 @@ def serve(
                 gpus=gpus,
                 extra=tuple(context.args),
             ),
+            unsupported_tools=unsupported_tools,
             routes=tuple(route or ()),
         ),
         lambda line: typer.echo(f"ltrain: {line}"),

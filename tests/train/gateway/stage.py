@@ -33,6 +33,7 @@ from ltrain_train.gateway.serving.publication import Publication
 from ltrain_train.gateway.serving.turns import VllmTurns
 from ltrain_train.gateway.serving.upstream import Upstream
 from ltrain_train.gateway.serving.vllm import Vllm, VllmOptions
+from ltrain_train.gateway.tool_rules import ToolRules
 from ltrain_train.policy import Policies
 from ltrain_train.processes import Children, GpuTurn
 from ltrain_transforms.recipe import Route
@@ -61,6 +62,8 @@ class Stage:
         """Adapters that the policy server holds at most; set before `running`."""
         self.sharing: tuple[str, ...] = ()
         """Other policies that the server has; set before `running`."""
+        self.tools: ToolRules | None = None
+        """The rules for the tools of requests; set before `running`."""
         self.replicas: tuple[str, ...] = ()
         """The servers behind `upstream`, which is a router; set before `running`."""
         self.data_parallel = 1
@@ -199,6 +202,7 @@ class Stage:
             provider=provider,
             store_keys=Keys(self.home / "store"),
             routes=routes,
+            tools=self.tools,
             turns=self._turns(),
             folder=self.home / "gateway",
         )

@@ -71,9 +71,9 @@ print(json.dumps(listed, default=str))
 OLDER = {
     *("guided_json", "guided_regex", "guided_choice", "guided_grammar"),
     *("guided_decoding_backend", "guided_whitespace_pattern", "logits_processors"),
-    *("output_format", "n"),
+    *("output_format", "n", "client_metadata"),
 }
-"""Declared fields of older clients and servers, and of another API."""
+"""Declared fields of older clients and servers, of Codex, and of another API."""
 
 USER = [{"role": "user", "content": "w3"}]
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}

@@ -1,7 +1,7 @@
 """The gateway's HTTP routes for agents, the runner and the loop."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
@@ -58,6 +58,7 @@ from ltrain_train.gateway.serving.publication import Publication
 from ltrain_train.gateway.serving.served_policies import ServedPolicies
 from ltrain_train.gateway.serving.turns import VllmTurns
 from ltrain_train.gateway.serving.upstream import UpstreamAway, UpstreamFailed
+from ltrain_train.gateway.tool_rules import ToolRules
 from ltrain_train.policy import BadModel, UnknownVersion
 
 ROLLOUT = "/rollout/{rollout}/attempt/{attempt:int}"
@@ -75,7 +76,7 @@ class Gateway:
         secret: str,
         provider: TracerProvider,
         store_keys: Keys | None = None,
-        on_tools: Callable[[], None] = lambda: None,
+        tools: ToolRules | None = None,
         routes: Routes | None = None,
         attempts: AttemptRegistry | None = None,
         publish_choice: PublishChoice | None = None,
@@ -89,7 +90,7 @@ class Gateway:
             secret: signs the gateway's own keys.
             provider: raises OSError for a span that it cannot write.
             store_keys: keys that `/v1` accepts; None accepts every call.
-            on_tools: called for each request to the policy that names tools.
+            tools: the rules for the tools of requests; None: unsupported ones are left out.
             routes: the servers of other models.
             attempts: the attempts that are closed already.
             publish_choice: what a learner should publish of adapters; None: merged weights.
@@ -99,7 +100,7 @@ class Gateway:
         self.recording = Recording()
         self.requests = RequestPool(RequestLimits.from_settings())
         self._production = RequestShare(PRODUCTION_BYTES, rest=0.0)
-        self._store_keys, self._on_tools = store_keys, on_tools
+        self._store_keys, self._tools = store_keys, tools or ToolRules()
         self._routes = routes or Routes()
         self.policies = ServedPolicies(publications, self._routes.models)
         self.attempts = attempts or AttemptRegistry()
@@ -167,6 +168,7 @@ class Gateway:
     ) -> Exchange:
         """Return the exchange of a request, whose span has begun."""
         client_call = await held.parse(partial(api.parse, limits=self.requests.limits))
+        self._tools.apply(client_call, attempt)
         server = self._find_server(client_call.body["model"], claims, attempt)
         start = partial(self._start, client_call, claims, attempt, server, headers, send)
         exchange = await held.run(start)
@@ -193,15 +195,16 @@ class Gateway:
         """Start the span of a call, and return its exchange; safe in another thread."""
         request = server.request(client_call, claims)
         body = _encode(request.body)
-        identity, context = attempt.identity.attributes(), _remote_context(headers)
+        known = attempt.identity.attributes() | client_call.attributes
+        context = _remote_context(headers)
         placement = None
         if claims is None and not get_current_span(context).get_span_context().is_valid:
             placement = self._place(client_call, headers)
         if placement is None:
-            span = CallSpan(self._tracer, context, SpanKind.SERVER, request, identity)
+            span = CallSpan(self._tracer, context, SpanKind.SERVER, request, known)
         else:
             with placement.starting() as context:
-                values = {**identity, **placement.attributes}
+                values = {**known, **placement.attributes}
                 span = CallSpan(self._tracer, context, SpanKind.SERVER, request, values)
         server.describe(span.span)
         answer = client_call.answer(request)
@@ -235,7 +238,7 @@ class Gateway:
             publication = self.policies.of_attempt(model, claims.policy)
         else:
             publication = self.policies.of_production(model, attempt)
-        return publication.collection or PolicyModel(publication, self._on_tools)
+        return publication.collection or PolicyModel(publication, self._tools.check_template)
 
     async def count_tokens(self, request: Request) -> Response:
         """Return the number of tokens of a message's prompt; no call is made or recorded."""

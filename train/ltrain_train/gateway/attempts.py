@@ -55,6 +55,8 @@ class AttemptCalls:
     """The replica that answered the last call of each policy, if its server has several."""
     context: Context | None = None
     """Trace context of the first call, which the attempt's own span continues."""
+    tools_reported: bool = False
+    """Whether the log has the tools that its requests lack."""
     requests: RequestShare = field(default_factory=RequestShare)
     in_flight_calls: set[asyncio.Task[None]] = field(default_factory=set)
     _calls_at_model: int = 0

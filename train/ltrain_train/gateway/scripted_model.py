@@ -77,7 +77,8 @@ class ScriptedModel:
             self.calls.append(ScriptedCall(path, (refused.message,)))
             raise
         faults = tuple(find_faults(call.body, self._allow, self._constrained))
-        corrections = tuple(describe_corrections(call.body, self._constrained))
+        omitted = call.omitted.sentences() if call.omitted else ()
+        corrections = (*describe_corrections(call.body, self._constrained), *omitted)
         self.calls.append(ScriptedCall(path, faults, corrections, bool(call.body.get("tools"))))
         request = unchanged_request(call.operation, call.body, call.body["model"])
         answer = call.answer(request)

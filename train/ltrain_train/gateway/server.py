@@ -30,6 +30,7 @@ from ltrain_collector.http import (
     server_config,
 )
 from ltrain_instrument.addresses import GATEWAY, announce
+from ltrain_instrument.allow import UnsupportedTools
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.settings import ALLOW_HOSTS
 from ltrain_train.gateway.app import Gateway
@@ -60,6 +61,7 @@ from ltrain_train.gateway.serving.publication import Publication
 from ltrain_train.gateway.serving.turns import VllmTurns
 from ltrain_train.gateway.serving.upstream import Upstream, UpstreamFailed
 from ltrain_train.gateway.serving.vllm import Vllm, VllmOptions
+from ltrain_train.gateway.tool_rules import ToolRules
 from ltrain_train.policy import (
     NO_TEMPLATE,
     NO_TOOLS,
@@ -106,6 +108,8 @@ class ServeOptions:
     """URLs of the servers behind the upstream, which is a router then."""
     upstream_key_env: str | None = None
     """Environment variable with the key of the upstreams."""
+    unsupported_tools: UnsupportedTools = "drop"
+    """The treatment of tools that only a provider's servers run."""
     routes: tuple[str, ...] = ()
     """Other models as `MODEL=URL`, or as the JSON object of a route."""
 
@@ -153,7 +157,6 @@ class GatewayServer:
         self._turns = VllmTurns(turn)
         self._options, self._policies, self._children, self._log = options, policies, children, log
         self._key = upstream_key(options.upstream_key_env)
-        self._template_checked = False
         self._upstreams = parse_upstreams(options.upstreams, options.policies)
         self._collects = _collects(policies, options)
         """Whether it only records the calls of a server that it does not manage."""
@@ -183,7 +186,7 @@ class GatewayServer:
                 secret=secret,
                 provider=provider,
                 store_keys=production_keys(options.home, options.host),
-                on_tools=self._warn_of_template,
+                tools=ToolRules(options.unsupported_tools, self._log, self._check_template),
                 routes=routes,
                 attempts=AttemptRegistry(ClosedAttempts(options.home / "gateway" / "closed.jsonl")),
                 folder=options.home / "gateway",
@@ -256,14 +259,12 @@ class GatewayServer:
             self._log(choice.describe())
         return choice
 
-    def _warn_of_template(self) -> None:
-        """Print once that the model does not see the tools of the requests."""
-        if not self._upstreams and not self._template_checked:
-            self._template_checked = True
-            for policy in self._options.policies:
-                model = self._policies.weights_path(policy, self._policies.current(policy))
-                if not renders_tools(model, self._options.vllm.chat_template):
-                    self._log(NO_TOOLS.format(f"policy '{policy}'"))
+    def _check_template(self) -> None:
+        """Print whether the model does not see the tools of the requests."""
+        for policy in () if self._upstreams else self._options.policies:
+            model = self._policies.weights_path(policy, self._policies.current(policy))
+            if not renders_tools(model, self._options.vllm.chat_template):
+                self._log(NO_TOOLS.format(f"policy '{policy}'"))
 
     def _start_vllm(self, planned: PlannedServer) -> Vllm:
         home, name = self._options.home, planned.weights.policy

@@ -5,6 +5,7 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from ltrain_instrument.allow import UnsupportedTools
 from ltrain_transforms.artifacts import Publish
 from ltrain_transforms.recipe.section import Section, first_duplicate
 from ltrain_transforms.recipe.train import Train
@@ -54,6 +55,9 @@ class Serve(Section):
     max_adapters: int | None = Field(default=None, ge=1)
     """Most adapters of the policy in the policy server; unset: `train.max_staleness` and one more,
     at least 2."""
+    unsupported_tools: UnsupportedTools = "drop"
+    """Tools of a request that only a provider's servers run, such as web search: drop leaves them
+    out of the call, refuse answers with status 400."""
     route: tuple[Route, ...] = ()
     """Other models that agents call."""
     vllm: tuple[str, ...] = ()
@@ -97,6 +101,7 @@ class Serve(Section):
             *(("--max-num-seqs", str(self.max_num_seqs)) if self.max_num_seqs else ()),
             *(("--gpus", ",".join(self.gpus)) if self.gpus else ()),
             *self._adapter_arguments(train),
+            *(("--unsupported-tools", "refuse") if self.unsupported_tools == "refuse" else ()),
             *(option for route in self.route for option in ("--route", route.as_text())),
             *("--", *vllm, *self.vllm),
         ]

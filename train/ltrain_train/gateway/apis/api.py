@@ -4,7 +4,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import orjson
+
+from ltrain_instrument.attributes import OMITTED
 from ltrain_instrument.tokens import Operation, Request
+from ltrain_train.gateway.apis.omissions import Omissions
 from ltrain_train.gateway.apis.request_limits import RequestLimits
 
 
@@ -49,6 +53,14 @@ class ClientCall:
     """Returns the conversion of the response to the request that the server gets."""
     requested: Mapping[str, Any] | None = None
     """The request as the client sent it; None where `body` is that."""
+    omitted: Omissions | None = None
+    """The parts of the client's request that `body` lacks; None in an API without such parts."""
+
+    @property
+    def attributes(self) -> dict[str, str]:
+        """The attributes of the call's span about its conversion."""
+        counts = self.omitted.counts() if self.omitted else {}
+        return {OMITTED: orjson.dumps(counts).decode()} if counts else {}
 
 
 class Api(Protocol):

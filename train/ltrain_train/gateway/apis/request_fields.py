@@ -226,7 +226,7 @@ RESPONSE_RULES = (
     FieldRule(
         "store service_tier safety_identifier moderation access_programs prompt_cache_key "
         "prompt_cache_options prompt_cache_retention max_tool_calls image context_management "
-        "truncation stream_options",
+        "truncation stream_options client_metadata",
         Treatment.PASSED_ON,
         "it concerns OpenAI's servers and has no effect",
     ),

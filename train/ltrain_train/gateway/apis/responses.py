@@ -1,7 +1,6 @@
 """`/v1/responses`, converted to chat completions: their prompts and tokens are what is trained.
 
-The gateway keeps no responses, so a request has its whole input. A turn of the assistant, which the
-API splits into items, becomes one message again: the prompt then begins with what the model wrote.
+The gateway keeps no responses, so a request has its whole input.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,10 +15,10 @@ from ltrain_train.gateway.apis.body import (
     Items,
     JsonObject,
     Strict,
-    bad_request,
     parse_body,
     validate_body,
 )
+from ltrain_train.gateway.apis.omissions import Omissions
 from ltrain_train.gateway.apis.request_fields import (
     RESPONSE_RULES,
     require_supported,
@@ -27,6 +26,9 @@ from ltrain_train.gateway.apis.request_fields import (
 )
 from ltrain_train.gateway.apis.request_limits import RequestLimits
 from ltrain_train.gateway.apis.responses_answer import LOGPROBS, ResponsesAnswer
+from ltrain_train.gateway.apis.responses_calls import TOOL_SEARCH
+from ltrain_train.gateway.apis.responses_input import InputMessages, plain_text
+from ltrain_train.gateway.apis.responses_tools import SERVER_TOOLS, ResponsesTools
 
 OWN_FIELDS = rules_by_field(RESPONSE_RULES)
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
@@ -34,7 +36,7 @@ EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 
 
 class _Part(Strict):
-    type: str
+    type: str | None = None
     text: str | None = None
     refusal: str | None = None
     image_url: str | None = None
@@ -46,17 +48,33 @@ class _Item(Strict):
     role: str | None = None
     content: str | Items[_Part] | None = None
     call_id: str | None = None
+    id: str | None = None
     name: str | None = None
-    arguments: str | None = None
-    output: str | Items[_Part] | None = None
+    namespace: str | None = None
+    arguments: str | JsonObject | None = None
+    input: str | None = None
+    action: str | JsonObject | None = None
+    operation: JsonObject | None = None
+    output: str | Items[_Part] | JsonObject | None = None
+    encrypted_content: str | None = None
+    tools: Items["_Tool"] | None = None
+
+
+class _Format(Strict):
+    type: str | None = None
+    syntax: str | None = None
+    definition: str | None = None
 
 
 class _Tool(Strict):
-    type: str
+    type: str | None = None
     name: str | None = None
     description: str | None = None
     parameters: JsonObject | None = None
     strict: bool | None = None
+    format: _Format | None = None
+    tools: Items["_Tool"] | None = None
+    """The tools of a namespace."""
 
 
 class _Text(Strict):
@@ -86,7 +104,7 @@ class ResponsesBody(Body):
 
 
 class ResponsesApi:
-    """OpenAI's Responses API, with functions as its only tools."""
+    """OpenAI's Responses API, with the tools that a client runs."""
 
     path = "/v1/responses"
 
@@ -94,23 +112,31 @@ class ResponsesApi:
         """Parse a request and convert it to a chat completion's."""
         requested = parse_body(ResponsesBody, raw, limits)
         require_supported(requested, OWN_FIELDS)
-        chat = _chat_body(requested)
+        omitted = Omissions(SERVER_TOOLS.provider)
+        tools = ResponsesTools(_requested_tools(requested), omitted)
+        chat = _chat_body(requested, tools, omitted)
         validate_body(ChatBody, chat)
-        return ClientCall("chat", chat, partial(ResponsesAnswer, requested=requested), requested)
+        answer = partial(ResponsesAnswer, requested=requested, tools=tools)
+        return ClientCall("chat", chat, answer, requested, omitted)
 
 
 RESPONSES = ResponsesApi()
 
 
-def _chat_body(requested: Mapping[str, Any]) -> dict[str, Any]:
+def _chat_body(
+    requested: Mapping[str, Any], tools: ResponsesTools, omitted: Omissions
+) -> dict[str, Any]:
     """Return the body of a chat completion; fields of vLLM's API are kept."""
     chat = {name: value for name, value in requested.items() if name not in OWN_FIELDS}
-    chat["messages"] = list(_messages(requested))
+    choice = requested.get("tool_choice")
+    functions = tools.functions(choice)
+    single = requested.get("parallel_tool_calls") if functions or not omitted.tools else None
     chat |= {
+        "messages": _messages(requested, InputMessages(tools, omitted)),
         "max_completion_tokens": requested.get("max_output_tokens"),
-        "tools": [_tool(tool) for tool in requested.get("tools") or ()] or None,
-        "tool_choice": _tool_choice(requested.get("tool_choice")),
-        "parallel_tool_calls": requested.get("parallel_tool_calls"),
+        "tools": functions,
+        "tool_choice": tools.choice(choice),
+        "parallel_tool_calls": single,
         "response_format": _response_format((requested.get("text") or {}).get("format")),
         "reasoning_effort": _effort(requested.get("reasoning") or {}),
     }
@@ -121,112 +147,23 @@ def _chat_body(requested: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in chat.items() if value is not None}
 
 
-def _messages(requested: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    if requested.get("instructions"):
-        yield {"role": "system", "content": requested["instructions"]}
-    items = requested["input"]
-    if isinstance(items, str):
-        yield {"role": "user", "content": items}
-        return
-    turn: dict[str, Any] = {}
-    """The assistant's message whose items are being read."""
-    for number, item in enumerate(items):
-        message = _message(item, number)
-        if message is None:
-            continue
-        if turn and (message["role"] != "assistant" or _begins_turn(turn, message)):
-            yield turn
-            turn = {}
-        if message["role"] == "assistant":
-            turn = _join(turn, message)
-        else:
-            yield message
-    if turn:
-        yield turn
+def _requested_tools(requested: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the tools of the request, and those that its input adds."""
+    yield from requested.get("tools") or ()
+    for item in requested["input"] if isinstance(requested["input"], list) else ():
+        if item.get("type") in ("additional_tools", TOOL_SEARCH.output):
+            yield from item.get("tools") or ()
 
 
-def _message(item: Mapping[str, Any], number: int) -> dict[str, Any] | None:
-    """Return an item as a chat message, or as a part of the assistant's; None if it is empty."""
-    kind = item.get("type", "message")
-    if kind == "message":
-        role = item.get("role") or "user"
-        role = "system" if role == "developer" else role
-        return {"role": role, "content": _content(item, number)}
-    if kind == "function_call":
-        function = {"name": item.get("name"), "arguments": item.get("arguments")}
-        call = {"id": item.get("call_id"), "type": "function", "function": function}
-        return {"role": "assistant", "tool_calls": [call]}
-    if kind == "function_call_output":
-        content = _content({"content": item.get("output")}, number)
-        return {"role": "tool", "tool_call_id": item.get("call_id"), "content": content}
-    if kind == "reasoning":
-        text = "".join(part.get("text") or "" for part in item.get("content") or ())
-        return {"role": "assistant", "reasoning": text} if text else None
-    raise bad_request(
-        f"'input.{number}' of the request has the type '{kind}', which a chat completion has not. "
-        "Send messages, function calls and their outputs, and reasoning."
-    )
-
-
-def _begins_turn(turn: Mapping[str, Any], message: Mapping[str, Any]) -> bool:
-    """Return whether it is of another turn: in one, reasoning, text and calls follow in order."""
-    if "tool_calls" in message:
-        return False
-    return "tool_calls" in turn or "content" in turn or ("reasoning" in message and bool(turn))
-
-
-def _join(turn: Mapping[str, Any], message: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the turn with another item of it; its list of calls grows in place."""
-    calls = turn.get("tool_calls", [])
-    calls += message.get("tool_calls", ())
-    joined = {**turn, **message}
-    return {**joined, "tool_calls": calls} if calls else joined
-
-
-def _content(item: Mapping[str, Any], number: int) -> str | list[dict[str, Any]]:
-    content = item.get("content")
-    if content is None or isinstance(content, str):
-        return content or ""
-    parts = [_part(part, number) for part in content]
-    texts = [part["text"] for part in parts if part["type"] == "text"]
-    return texts[0] if len(texts) == len(parts) == 1 else parts
-
-
-def _part(part: Mapping[str, Any], number: int) -> dict[str, Any]:
-    kind = part["type"]
-    if kind in ("input_text", "output_text", "text"):
-        return {"type": "text", "text": part.get("text") or ""}
-    if kind == "refusal":
-        return {"type": "text", "text": part.get("refusal") or ""}
-    if kind == "input_image" and part.get("image_url"):
-        image = {"url": part["image_url"], "detail": part.get("detail") or "auto"}
-        return {"type": "image_url", "image_url": image}
-    raise bad_request(
-        f"'input.{number}' of the request has a part of type '{kind}', which a chat completion has "
-        "not. Send text, and images by URL."
-    )
-
-
-def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
-    if tool["type"] != "function":
-        raise bad_request(
-            f"A tool of the request has the type '{tool['type']}', which only OpenAI's servers "
-            "run. Send tools of type 'function'."
-        )
-    fields = ("name", "description", "parameters", "strict")
-    function = {name: tool[name] for name in fields if tool.get(name) is not None}
-    return {"type": "function", "function": function}
-
-
-def _tool_choice(choice: str | Mapping[str, Any] | None) -> str | dict[str, Any] | None:
-    if choice is None or isinstance(choice, str):
-        return choice
-    if choice.get("type") != "function":
-        raise bad_request(
-            f"'tool_choice' of the request has the type '{choice.get('type')}'. Send 'auto', "
-            "'none', 'required', or a function."
-        )
-    return {"type": "function", "function": {"name": choice.get("name")}}
+def _messages(requested: Mapping[str, Any], messages: InputMessages) -> list[dict[str, Any]]:
+    """Return the messages; texts of the system at the beginning are one, as templates need it."""
+    instructions = requested.get("instructions")
+    rest = list(messages.read(requested["input"]))
+    texts = [instructions] if instructions else []
+    while rest and rest[0]["role"] == "system" and (text := plain_text(rest[0]["content"])):
+        texts.append(text)
+        rest.pop(0)
+    return [*([{"role": "system", "content": "\n\n".join(texts)}] if texts else []), *rest]
 
 
 def _response_format(format_: Mapping[str, Any] | None) -> dict[str, Any] | None:

@@ -1,6 +1,8 @@
 """A chat completion as a response of OpenAI's Responses API, complete or as a stream of events."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 import orjson
@@ -8,11 +10,16 @@ import orjson
 from ltrain_instrument.tokens import Request
 from ltrain_train.gateway.apis.api import encode_event
 from ltrain_train.gateway.apis.converted_answer import ConvertedAnswer, TextKind
+from ltrain_train.gateway.apis.responses_calls import FUNCTION, CallKind
+from ltrain_train.gateway.apis.responses_input import keep_reasoning
+from ltrain_train.gateway.apis.responses_tools import ClientTool, ResponsesTools
 
 Item = dict[str, Any]
 
 LOGPROBS = "message.output_text.logprobs"
 """The value of `include` that requests log-probabilities."""
+REASONING = "reasoning.encrypted_content"
+"""The value of `include` of clients that may return reasoning in this form only."""
 CUT_REASONS = {"length": "max_output_tokens", "content_filter": "content_filter"}
 """Why a response is incomplete, by the chat's `finish_reason`."""
 ECHOED = ("instructions", "max_output_tokens", "temperature", "top_p", "reasoning", "user")
@@ -21,18 +28,32 @@ ITEM_TYPES: dict[TextKind, str] = {"reasoning": "reasoning", "text": "message"}
 PART_TYPES: dict[TextKind, str] = {"reasoning": "reasoning_text", "text": "output_text"}
 
 
+@dataclass(slots=True)
+class _OpenCall:
+    """A call that the stream extends."""
+
+    tool: ClientTool
+    id: str | None
+    arguments: str = ""
+    item: Item | None = None
+    """Its item, once it has been sent."""
+
+
 class ResponsesAnswer(ConvertedAnswer):
     """Builds the items of the response."""
 
-    def __init__(self, request: Request, requested: Mapping[str, Any]) -> None:
+    def __init__(
+        self, request: Request, requested: Mapping[str, Any], tools: ResponsesTools
+    ) -> None:
         super().__init__(request)
-        self._requested = requested
+        self._requested, self._tools = requested, tools
         self._wants_logprobs = LOGPROBS in (requested.get("include") or ())
+        self._keeps_reasoning = REASONING in (requested.get("include") or ())
         self._items: list[Item] = []
         self._text: Item | None = None
         """The item of text that the stream extends."""
-        self._calls: dict[int, Item] = {}
-        """The function calls by their index in the chat."""
+        self._calls: dict[int, _OpenCall] = {}
+        """The calls by their index in the chat."""
         self._events = 0
 
     def begin(self, chat: Mapping[str, Any]) -> Iterator[bytes]:
@@ -56,28 +77,27 @@ class ResponsesAnswer(ConvertedAnswer):
         yield self._event(f"response.{PART_TYPES[kind]}.delta", **fields)
 
     def add_call(self, index: int, call: Mapping[str, Any]) -> Iterator[bytes]:
-        """Extend a call, or open it; it stays open, since chunks of several may alternate."""
+        """Extend a call; it stays open, since chunks of several may alternate."""
         if index not in self._calls:
             yield from self._close_text()
-            item = self._new_item("function_call", "fc")
-            item |= {"call_id": call.get("id") or item["id"], "name": call.get("name") or ""}
-            self._calls[index] = item | {"arguments": ""}
-            yield self._open(self._calls[index])
-        item = self._calls[index]
-        if arguments := call.get("arguments"):
-            item["arguments"] += arguments
-            place = self._place(item)
-            yield self._event("response.function_call_arguments.delta", **place, delta=arguments)
+            tool = self._tools.find(call.get("name") or "")
+            self._calls[index] = _OpenCall(tool, call.get("id"))
+        known, piece = self._calls[index], call.get("arguments") or ""
+        known.arguments += piece
+        if self._waits(known):
+            return
+        if known.item is None:
+            yield from self._open_call(known, FUNCTION)
+        if piece:
+            yield self._piece(known, piece)
 
     def close_parts(self) -> Iterator[bytes]:
         """End all items; a response without any has an empty text."""
-        if not self._items:
+        if not self._items and not self._calls:
             yield from self._open_text("text")
         yield from self._close_text()
-        for item in self._calls.values():
-            fields = {**self._place(item), "name": item["name"], "arguments": item["arguments"]}
-            yield self._event("response.function_call_arguments.done", **fields)
-            yield self._finish_item(item)
+        for call in self._calls.values():
+            yield from self._close_call(call)
 
     def finish(self) -> Iterator[bytes]:
         """Yield the event with the whole response."""
@@ -138,11 +158,47 @@ class ResponsesAnswer(ConvertedAnswer):
         if item is None:
             return
         (part,) = item["content"]
+        if item["type"] == "reasoning" and self._keeps_reasoning:
+            item["encrypted_content"] = keep_reasoning(part["text"])
         place = {**self._place(item), "content_index": 0}
         done = {name: part[name] for name in ("text", "logprobs") if name in part}
         yield self._event(f"response.{part['type']}.done", **place, **done)
         yield self._event("response.content_part.done", **place, part=part)
         yield self._finish_item(item)
+
+    def _waits(self, call: "_OpenCall") -> bool:
+        """Return whether the item is sent at the end: that of another tool, and those after it."""
+        until = takewhile(lambda each: each is not call, self._calls.values())
+        return any(each.tool.kind is not FUNCTION for each in (*until, call))
+
+    def _open_call(self, call: "_OpenCall", kind: CallKind, **fields: Any) -> Iterator[bytes]:
+        item = self._new_item(kind.item, kind.prefix)
+        call.item = item | {"call_id": call.id or item["id"], **fields}
+        if kind.text:
+            names = {"name": call.tool.name, "namespace": call.tool.namespace, kind.text: ""}
+            call.item |= {name: text for name, text in names.items() if text is not None}
+        yield self._open(call.item)
+
+    def _close_call(self, call: "_OpenCall") -> Iterator[bytes]:
+        """End a call; one whose arguments do not have the form of its tool is a function's."""
+        kind, fields = call.tool.kind, call.tool.kind.write(call.arguments)
+        if fields is None:
+            kind, fields = FUNCTION, {FUNCTION.text: call.arguments}
+        if call.item is None:
+            yield from self._open_call(call, kind, **({} if kind.text else fields))
+            if kind.text and fields[kind.text]:
+                yield self._piece(call, fields[kind.text], kind)
+        assert call.item is not None
+        if kind.text:
+            call.item |= fields
+            names = {"name": call.tool.name} if kind is FUNCTION else {}
+            place = self._place(call.item)
+            yield self._event(f"response.{kind.event}.done", **place, **names, **fields)
+        yield self._finish_item(call.item)
+
+    def _piece(self, call: "_OpenCall", text: str, kind: CallKind = FUNCTION) -> bytes:
+        assert call.item is not None
+        return self._event(f"response.{kind.event}.delta", **self._place(call.item), delta=text)
 
     def _open(self, item: Item) -> bytes:
         self._items.append(item)
