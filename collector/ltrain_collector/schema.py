@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
-from ltrain_collector import promoted_columns
+from ltrain_collector import client_events, promoted_columns
 from ltrain_collector.signals import TABLES, Table
 
 DATABASE = "01_database"
@@ -63,10 +63,13 @@ def insert_target(table: str, into: str = "") -> str:
 
 
 def read_statements(name: str, **placeholders: str) -> Iterator[str]:
-    """Yield the statements of a step or view: of the file `name`, or of promoted columns.
+    """Yield the statements of a step or view: of the file `name`, or those that Python makes.
 
     Each `{placeholder}` of a file is replaced by its value.
     """
+    if name == client_events.STEP:
+        yield from client_events.step_statements()
+        return
     if changes := list(promoted_columns.step_statements(name)):
         yield from changes
         return
@@ -95,4 +98,4 @@ def _ddl(name: str) -> Traversable:
 def steps() -> tuple[str, ...]:
     """Return the names of all steps, in order."""
     table_steps = (step for table in TABLES.values() for step in table.steps)
-    return (DATABASE, *dict.fromkeys(table_steps), RENAMED_VIEWS)
+    return (DATABASE, *dict.fromkeys(table_steps), RENAMED_VIEWS, client_events.STEP)

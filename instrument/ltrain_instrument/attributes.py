@@ -67,6 +67,9 @@ token ids and log-probabilities are removed."""
 TRUNCATED = "ltrain.truncated"
 """True if a flush at process exit ended the span, not its owner."""
 
+LOG_EVENT = "ltrain.log.event"
+"""The name of the log record of which the store made this span."""
+
 REWARD_SCOPE = "ltrain.reward.scope"
 """The target of an evaluation: call or rollout."""
 LEASE_UNTIL = "ltrain.lease.until"

@@ -13,9 +13,9 @@ from typing import Protocol
 import polars as pl
 from tenacity import retry, retry_if_exception, stop_after_attempt, wait_exponential
 
-from ltrain_collector import schema
+from ltrain_collector import client_events, schema
 from ltrain_collector.errors import BadTable, QueryFailed, StoreNewer
-from ltrain_collector.signals import TABLES, TRACES, Table
+from ltrain_collector.signals import LOGS, TABLES, TRACES, Table
 from ltrain_instrument.installation import upgrade_advice
 
 CONCURRENT_CHANGE_CODES = (57, 81, 82, 517, 529)
@@ -62,6 +62,8 @@ def migrate(store: Database, tables: Mapping[str, str]) -> MigrationResult:
     for table in TABLES.values():
         required += table.steps if table.key in owned else ()
     required.append(schema.RENAMED_VIEWS)
+    if {TRACES.tables[0].key, LOGS.tables[0].key} <= owned:
+        required.append(client_events.STEP)
     new = tuple(step for step in dict.fromkeys(required) if step not in applied)
     for step in new:
         for statement in schema.read_statements(step):

@@ -3,12 +3,23 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from ltrain_instrument.attributes import LOG_EVENT
 from ltrain_transforms.dialects import ComparableOutput, Partial
 from ltrain_transforms.traces import Span, ToolRequest, tool_requests
 
 SLACK = 2_000_000
 """Nanoseconds by which an inner span may outlast the outer one: LangChain's tracer stores times as
 floats, and ends its span before the SDK closes its own."""
+
+LOG_DELAY = 5_000_000_000
+"""Nanoseconds after a call within which a client writes its log record, and takes the record's time
+for the end of the call."""
+
+
+def overlap(one: Span, other: Span) -> bool:
+    """Return whether two spans overlap in time; that of a log record may begin after the call."""
+    late = LOG_DELAY if LOG_EVENT in one.attributes or LOG_EVENT in other.attributes else 0
+    return one.start <= other.end + late and other.start <= one.end + late
 
 
 @dataclass(slots=True, eq=False)
@@ -43,7 +54,7 @@ class Call:
 
 def comparable_output(partial: Partial) -> ComparableOutput | None:
     """Return text and tool requests in a comparable form; None where there are neither."""
-    messages = partial.get("output_messages")
+    messages = None if partial.get("excerpt") else partial.get("output_messages")
     return None if messages is None else messages.comparable
 
 

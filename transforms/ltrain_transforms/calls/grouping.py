@@ -2,9 +2,12 @@
 
 1. One is an LLM ancestor of the other, without an agent, node or tool between, and response ids,
    outputs or inputs agree, or cannot be compared; tools likewise, by their names, and agents of
-   the same name from two instrumentations. Or:
+   the same name from two instrumentations. A log record of a tool also describes the span with its
+   call id. Or:
 2. They share a response id, overlap in time, and do not contradict each other's output. Or:
-3. One contains the other in time within one process, their outputs are equal (or both failed), and
+3. One is a log record without a response id, the other the gateway's, they overlap in time, and
+   their token counts are equal (or both failed); of several pairs, in the order of time. Or:
+4. One contains the other in time within one process, their outputs are equal (or both failed), and
    no other span of the outer one's instrumentation contains it.
 
 Each span of the gateway with token ids is a call of its own, whatever spans enclose it. An LLM span
@@ -12,8 +15,9 @@ around several calls is none of them (see `containers`).
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 
+from ltrain_instrument.attributes import LOG_EVENT
 from ltrain_transforms.calls.call import (
     SLACK,
     Call,
@@ -21,6 +25,7 @@ from ltrain_transforms.calls.call import (
     comparable_output,
     have_same_output,
     last_input,
+    overlap,
 )
 from ltrain_transforms.calls.containers import as_containers
 from ltrain_transforms.dialects import Partial
@@ -42,7 +47,9 @@ def group_spans(enclosing: Mapping[str, Span], described: Sequence[Call]) -> lis
     _join_by_ancestry(enclosing, groups)
     llm = [one for one in described if one.partial["kind"] == "llm"]
     _join_by_response_id(llm, groups)
+    _join_by_usage(llm, groups)
     _join_by_containment(llm, groups)
+    _join_by_call_id([one for one in described if one.partial["kind"] == "tool"], groups)
     parts = (part for members in groups.members() for part in _split_answers(enclosing, members))
     return [sorted(part, key=outermost_first) for part in parts]
 
@@ -148,6 +155,8 @@ def _same_tool(inner: Call, outer: Call) -> bool:
     one, other = inner.partial.get("name"), outer.partial.get("name")
     if one is None or other is None or one == other:
         return True
+    if LOG_EVENT in inner.span.attributes and inner.span.parent_id == outer.span.span_id:
+        return True  # the record was written in the tool's span; it may have an alias of the name
     # frameworks put the MCP server's name before the tool's
     return inner.span.get("mcp.method.name") is not None and other.endswith(one)
 
@@ -157,11 +166,43 @@ def _join_by_response_id(llm: Sequence[Call], groups: _Groups) -> None:
     for one in llm:
         answer = one.partial.get("response_id")
         for other in by_response[answer] if answer else ():
-            overlap = one.span.start <= other.span.end and other.span.start <= one.span.end
-            if overlap and _compatible(one.partial, other.partial):
+            if overlap(one.span, other.span) and _compatible(one.partial, other.partial):
                 groups.join(one, other)
         if answer:
             by_response[answer].append(one)
+
+
+def _join_by_usage(llm: Sequence[Call], groups: _Groups) -> None:
+    by_usage: defaultdict[Hashable, list[Call]] = defaultdict(list)
+    for one in sorted(llm, key=lambda one: (one.span.end, one.span.span_id)):
+        if one.span.role == Role.GATEWAY and (usage := _usage(one.partial)) is not None:
+            by_usage[usage].append(one)
+    for one in sorted(llm, key=lambda one: (one.span.end, one.span.span_id)):
+        if LOG_EVENT in one.span.attributes and "response_id" not in one.partial:
+            answers = by_usage[_usage(one.partial)]
+            same = (n for n, answer in enumerate(answers) if overlap(one.span, answer.span))
+            if (first := next(same, None)) is not None:
+                groups.join(one, answers.pop(first))
+
+
+def _join_by_call_id(tools: Sequence[Call], groups: _Groups) -> None:
+    by_id: defaultdict[str | None, list[Call]] = defaultdict(list)
+    for one in tools:
+        if LOG_EVENT not in one.span.attributes:
+            by_id[one.partial.get("tool_call_id")].append(one)
+    for one in tools:
+        if LOG_EVENT in one.span.attributes and (id := one.partial.get("tool_call_id")):
+            same = (tool for tool in by_id[id] if overlap(one.span, tool.span))
+            if (tool := next(same, None)) is not None and _same_tool(one, tool):
+                groups.join(one, tool)
+
+
+def _usage(partial: Partial) -> Hashable | None:
+    """Return the token counts of a call, or its failure; None where neither is known."""
+    if partial.get("status") == "error":
+        return "error"
+    counts = partial.get("input_tokens"), partial.get("output_tokens")
+    return None if None in counts else counts
 
 
 def _compatible(one: Partial, other: Partial) -> bool:

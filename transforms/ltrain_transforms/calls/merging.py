@@ -49,6 +49,7 @@ def merge_spans(described: Sequence[Call]) -> Call:
             if field_name in one.partial:
                 merged[field_name] = one.partial[field_name]
     merged.pop("status", None)
+    merged.pop("excerpt", None)
     if _failed(described):
         merged["status"] = "error"
     mismatch = compare_captures([one.partial for one in ordered], [o.span.scope for o in ordered])
@@ -219,7 +220,8 @@ def _merged_cells(call: Call) -> MergedCells:
         call_id=outer.span_id,
         trace_id=outer.trace_id,
         parent_id=call.parent_id,
-        start=outer.start,
+        # of a log record only the end is known well
+        start=min([span.start for span in spans]) if _is_record(outer) else outer.start,
         end=max([span.end for span in spans]),
         name=_name(call),
         agent=call.agent,
@@ -239,6 +241,11 @@ def _merged_cells(call: Call) -> MergedCells:
         token_source=tokens and tokens.recorded_by,
         tokens=tokens,
     )
+
+
+def _is_record(span: Span) -> bool:
+    """Return whether a span was made of a log record."""
+    return attributes.LOG_EVENT in span.attributes
 
 
 def _is_cut(call: Call) -> bool:

@@ -8,6 +8,10 @@ and different instrumentations, and
 2. the host contains the stray in time, their outputs are equal (or both failed), neither response
    ids nor inputs contradict that, and no call of its own trace encloses the stray.
 
+The gateway's span of a call is a stray too where the agent sends it no trace context: its host is
+the agent's span with the same response id, whichever process and sender, if they overlap in time
+and do not contradict each other's output. Of several such spans in one trace it is the first.
+
 A host has one stray of an instrumentation. Of several concurrent calls that agree so, each takes
 one in order of time if their prompts are equal: then it does not matter which. Otherwise they are
 ambiguous: a wrong place would show an execution what it never read. The order of the spans changes
@@ -27,6 +31,7 @@ from ltrain_transforms.calls.call import (
     comparable_output,
     have_same_output,
     last_input,
+    overlap,
 )
 from ltrain_transforms.dialects import describe
 from ltrain_transforms.traces import FAILURES, Role, iter_spans
@@ -58,12 +63,16 @@ def find_strays(spans: pl.DataFrame, keys: pl.DataFrame) -> Strays:
         keys: `trace_id`, `span_id` and `call_keys` of model calls: only calls that share a key are
             compared.
     """
-    buckets = _buckets(spans, keys)
-    if not buckets:
+    buckets, answers = _buckets(spans, keys), _answers(spans, keys)
+    concerned = {key for _, members in (*buckets, *answers) for key in members}
+    if not concerned:
         return Strays({}, frozenset())
-    calls = _Calls(spans, keys, {key for _, members in buckets for key in members})
+    calls = _Calls(spans, keys, concerned)
     by_id: Edges = defaultdict(list)
     by_answer: Edges = defaultdict(list)
+    for _, members in answers:
+        for stray, hosts in calls.hosts_of_answers(members):
+            by_id[stray] += hosts
     for name, members in buckets:
         edges = by_id if name.startswith("id:") else by_answer
         for stray, host in calls.pairs(members, by_id=edges is by_id):
@@ -91,6 +100,27 @@ def _buckets(spans: pl.DataFrame, keys: pl.DataFrame) -> list[tuple[str, list[Ke
     for trace, span, process, sender, _, key in several.iter_rows():
         buckets[key, process, sender].append((trace, span))
     return [(name, members) for (name, *_), members in buckets.items()]
+
+
+def _answers(spans: pl.DataFrame, keys: pl.DataFrame) -> list[tuple[str, list[Key]]]:
+    """Return the calls of each response id of the gateway's spans that no agent's span encloses."""
+    columns = ("trace_id", "span_id", "role", "enclosed")
+    by_agent = spans.filter(pl.col("role") == Role.AGENT)
+    parents = by_agent.select("trace_id", parent_id="span_id", enclosed=pl.lit(True)).unique()
+    spans = spans.join(parents, ["trace_id", "parent_id"], "left")
+    by_id = keys.explode("call_keys", empty_as_null=True).filter(
+        pl.col("call_keys").str.starts_with("id:")
+    )
+    found = spans.select(columns).join(by_id.unique(), ["trace_id", "span_id"])
+    by_gateway = pl.col("role") == Role.GATEWAY
+    answer, call = by_gateway & pl.col("enclosed").is_null(), pl.col("role") == Role.AGENT
+    several = found.filter(
+        answer | call, *(one.any().over("call_keys") for one in (answer, call))
+    ).sort("call_keys", "trace_id", "span_id")
+    buckets: defaultdict[str, list[Key]] = defaultdict(list)
+    for trace, span, key in several.select("trace_id", "span_id", "call_keys").iter_rows():
+        buckets[key].append((trace, span))
+    return list(buckets.items())
 
 
 class _Calls:
@@ -159,6 +189,19 @@ class _Calls:
                 if _is_other(stray, host) and _agree(stray, host, by_id=by_id):
                     yield _key(stray), _key(host)
             running = [*running[1 - MAX_RUNNING :], stray]
+
+    def hosts_of_answers(self, members: Iterable[Key]) -> Iterator[tuple[Key, list[Key]]]:
+        """Yield each answer of the gateway, and the first span of each trace that describes it."""
+        calls = sorted((self._calls[one] for one in members if one in self._calls), key=_order)
+        answers = [one for one in calls if one.span.role == Role.GATEWAY]
+        others = [one for one in calls if one.span.role != Role.GATEWAY]
+        for answer in answers:
+            first: dict[str, Key] = {}
+            for one in others:
+                same = _is_other(answer, one) and overlap(answer.span, one.span)
+                if same and _agree(answer, one, by_id=True):
+                    first.setdefault(one.span.trace_id, _key(one))
+            yield _key(answer), list(first.values())
 
     def matched(self, edges: Edges) -> Strays:
         """Return one host for each stray; of hosts of several instrumentations, the outermost."""

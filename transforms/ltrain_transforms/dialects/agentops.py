@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 from ltrain_transforms.dialects import gen_ai
-from ltrain_transforms.dialects.indexed import flattened_messages
+from ltrain_transforms.dialects.attribute_messages import flattened_messages
 from ltrain_transforms.dialects.partial import Dialect, Kind, Partial, non_empty
 from ltrain_transforms.dialects.tool_payloads import parse_tool_result
 from ltrain_transforms.traces import Span, parse_json

@@ -1,6 +1,10 @@
-"""The messages of one attribute of a span: kept as JSON text, parsed on first use."""
+"""The messages of an attribute of a span: kept as JSON text, parsed on first use.
 
-from collections.abc import Sequence
+Those of lists that were flattened into attribute names are read here too: `prefix.0.role`,
+`prefix.1.role`, ...
+"""
+
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,9 +13,15 @@ import orjson
 from ltrain_transforms.traces import (
     Fields,
     Message,
+    Span,
     messages_text,
+    new_message,
+    parse_index,
     parse_json,
     read_messages,
+    request_part,
+    result_part,
+    text_part,
     tool_requests,
     write_messages,
 )
@@ -20,6 +30,9 @@ ComparableOutput = tuple[str, tuple[tuple[str, bytes], ...]]
 """The text, and name and arguments of each tool request."""
 
 UNPARSED: Any = object()
+ITEM_ID = "fc_"
+"""The beginning of the ids of items in the Responses API. traceloop writes them for those of tool
+calls, which results and tools name."""
 
 
 @dataclass(slots=True)
@@ -85,3 +98,49 @@ class AttributeMessages:
 def _canonical(arguments: Any) -> bytes:
     # for a call without arguments some instrumentations write {}, others nothing
     return orjson.dumps(arguments or {}, option=orjson.OPT_SORT_KEYS)
+
+
+def indices(span: Span, prefix: str) -> list[int]:
+    """Return the N of every `prefix.N.…`; an attribute limit may have removed some."""
+    dotted, start = prefix + ".", len(prefix) + 1
+    if "\n" + dotted not in span.attribute_names:
+        return []
+    within = [name for name in span.attributes if name.startswith(dotted)]
+    numbers = {name[start:].split(".", 1)[0] for name in within}
+    return sorted(number for number in map(parse_index, numbers) if number is not None)
+
+
+def read_tool_call(span: Span, prefix: str, name: str, arguments: str) -> Fields:
+    """Read one tool request; `name` and `arguments` are the last parts of its attributes."""
+    id, *fields = (span.get(f"{prefix}.{field}") for field in ("id", name, arguments))
+    return request_part(None if id and id.startswith(ITEM_ID) else id, *fields)
+
+
+def build_message(
+    role: str | None,
+    text: str | None,
+    calls: list[Fields],
+    tool_call_id: str | None,
+    reasoning: Iterable[Fields] = (),
+) -> Fields:
+    """Return a message; one with a `tool_call_id` is the result of that tool call."""
+    if tool_call_id:
+        return new_message(role or "tool", [*reasoning, result_part(tool_call_id, text)])
+    texts = [text_part(text)] if text else []
+    return new_message(role or "user", [*reasoning, *texts, *calls])
+
+
+def flattened_messages(span: Span, prefix: str) -> AttributeMessages | None:
+    """Return the messages `prefix.N.{role,content,tool_calls.K.*}` of older traceloop releases."""
+    return AttributeMessages.from_list(
+        prefix, [_message(span, f"{prefix}.{n}") for n in indices(span, prefix)]
+    )
+
+
+def _message(span: Span, prefix: str) -> Fields:
+    calls = [
+        read_tool_call(span, f"{prefix}.tool_calls.{k}", "name", "arguments")
+        for k in indices(span, f"{prefix}.tool_calls")
+    ]
+    role, text = span.get(f"{prefix}.role"), span.get(f"{prefix}.content")
+    return build_message(role, text, calls, span.get(f"{prefix}.tool_call_id"))

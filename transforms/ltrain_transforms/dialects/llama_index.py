@@ -4,7 +4,7 @@ import json
 import re
 from typing import Any
 
-from ltrain_transforms.dialects.indexed import indices
+from ltrain_transforms.dialects.attribute_messages import indices
 from ltrain_transforms.dialects.partial import Dialect, Partial, non_empty
 from ltrain_transforms.traces import Span
 

@@ -3,8 +3,12 @@
 from typing import Any
 
 from ltrain_transforms.dialects import agent_runs, crewai, llama_index
-from ltrain_transforms.dialects.attribute_messages import AttributeMessages
-from ltrain_transforms.dialects.indexed import build_message, indices, read_tool_call
+from ltrain_transforms.dialects.attribute_messages import (
+    AttributeMessages,
+    build_message,
+    indices,
+    read_tool_call,
+)
 from ltrain_transforms.dialects.partial import (
     Dialect,
     Kind,

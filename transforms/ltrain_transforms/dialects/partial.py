@@ -71,6 +71,8 @@ class Partial(TypedDict, total=False):
     """The tool definitions of the request, a JSON list."""
     input_messages: AttributeMessages
     output_messages: AttributeMessages
+    excerpt: bool
+    """Whether the span has only the text of the answer, without the tools that it requests."""
     input: str
     """Of calls other than LLM calls, as text."""
     output: str

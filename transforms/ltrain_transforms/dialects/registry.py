@@ -17,6 +17,7 @@ from ltrain_instrument import attributes
 from ltrain_transforms.dialects import (
     agentlightning,
     agentops,
+    coding_clis,
     crewai,
     dspy,
     events,
@@ -41,6 +42,7 @@ DIALECTS = (
     dspy.DIALECT,
     llama_index.DIALECT,
     gen_ai.DIALECT,
+    coding_clis.DIALECT,
     agentops.DIALECT,
     vercel.DIALECT,
     langsmith.DIALECT,

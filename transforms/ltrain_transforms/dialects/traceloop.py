@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from ltrain_transforms.dialects import gen_ai
-from ltrain_transforms.dialects.indexed import flattened_messages, indices
+from ltrain_transforms.dialects.attribute_messages import flattened_messages, indices
 from ltrain_transforms.dialects.partial import Dialect, Kind, Partial, non_empty
 from ltrain_transforms.dialects.tool_payloads import parse_tool_result, unwrap_arguments
 from ltrain_transforms.traces import Span

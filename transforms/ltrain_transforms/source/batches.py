@@ -11,7 +11,7 @@ import polars as pl
 
 from ltrain_collector.store import Store
 from ltrain_transforms.recipe import Source
-from ltrain_transforms.source.call_keys import related_traces
+from ltrain_transforms.source.call_keys import related_traces, traces_of_answers
 from ltrain_transforms.source.reader import (
     LINKED_TRACE_SQL,
     ExecutionBatch,
@@ -19,6 +19,7 @@ from ltrain_transforms.source.reader import (
     batch_column,
     selection_condition,
 )
+from ltrain_transforms.traces import sender_roles
 
 SPANS_PER_BATCH = 10_000
 """Spans of a batch: 50 MB where a span has 5 KB."""
@@ -56,6 +57,8 @@ def _related_units(source: Source, where: str) -> Iterator[str]:
     linked = f"SELECT arrayDistinct([TraceId, {LINKED_TRACE_SQL}]) AS units"
     yield f"{linked} {traces} AND {LINKED_TRACE_SQL} != ''"
     yield related_traces(traces)
+    trust = sender_roles.trusted_senders(source.trust)
+    yield traces_of_answers(traces, sender_roles.role_condition(sender_roles.Role.GATEWAY, trust))
 
 
 def _first_units(groups: Iterable[Sequence[str]]) -> dict[str, str]:

@@ -6,7 +6,7 @@ necessary, not sufficient: `calls.strays` compares what the spans describe.
 """
 
 from ltrain_instrument import attributes
-from ltrain_transforms.calls import SLACK
+from ltrain_transforms.calls import LOG_DELAY, SLACK
 
 PROCESS_SQL = (
     "multiIf(ResourceAttributes['service.instance.id'] != '', "
@@ -84,23 +84,15 @@ def related_traces(traces: str, *, by_id: bool = False) -> str:
         instrumentations: these record each call within one trace. The cost is that of sorting the
         calls.
     """
-    before = "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
     part = "process, Sender, key"
-    within = f"PARTITION BY {part} ORDER BY start, end, TraceId, SpanId"
+    compared = "startsWith(key, 'id:')" if by_id else "process != '' OR startsWith(key, 'id:')"
     calls = (
         f"SELECT TraceId, SpanId, ScopeName, Sender, {PROCESS_SQL} AS process, "
-        f"arrayJoin({CALL_KEYS_SQL}) AS key, toUnixTimestamp64Nano(Timestamp) AS start, "
-        f"start + toInt64(Duration) AS end {traces}"
+        f"arrayJoin({CALL_KEYS_SQL}) AS key, {_TIMES} {traces}"
     )
-    compared = "startsWith(key, 'id:')" if by_id else "process != '' OR startsWith(key, 'id:')"
-    marked = (
-        f"SELECT *, start > max(end) OVER ({within} {before}) + {SLACK} AS begins "
-        f"FROM ({calls}) WHERE {compared}"
-    )
-    numbered = f"SELECT *, sum(begins) OVER ({within}) AS overlap FROM ({marked})"
     by_trace = (
         f"SELECT {part}, overlap, TraceId, arraySort(groupUniqArray(ScopeName)) AS recorded_by "
-        f"FROM ({numbered}) GROUP BY {part}, overlap, TraceId"
+        f"FROM ({_overlaps(calls, compared, part, SLACK)}) GROUP BY {part}, overlap, TraceId"
     )
     return (
         "SELECT groupUniqArray(TraceId) AS units, "
@@ -108,3 +100,35 @@ def related_traces(traces: str, *, by_id: bool = False) -> str:
         f"FROM ({by_trace}) GROUP BY {part}, overlap "
         "HAVING length(units) > 1 AND uniqExact(recorded_by) > 1"
     )
+
+
+def traces_of_answers(traces: str, gateway: str) -> str:
+    """Return the SQL of the traces that describe one answer of the gateway, by its response id.
+
+    Args:
+        traces: as in `related_traces`.
+        gateway: the SQL condition on the gateway's spans.
+    """
+    calls = (
+        f"SELECT TraceId, SpanId, {gateway} AS by_gateway, arrayJoin({CALL_KEYS_SQL}) AS key, "
+        f"{_TIMES} {traces}"
+    )
+    numbered = _overlaps(calls, "startsWith(key, 'id:')", "key", LOG_DELAY)
+    return (
+        f"SELECT groupUniqArray(TraceId) AS units FROM ({numbered}) GROUP BY key, overlap "
+        "HAVING length(units) > 1 AND max(by_gateway)"
+    )
+
+
+_TIMES = "toUnixTimestamp64Nano(Timestamp) AS start, start + toInt64(Duration) AS end"
+
+
+def _overlaps(calls: str, compared: str, part: str, slack: int) -> str:
+    """Return the SQL of `calls` with `overlap`: equal for calls of a part that overlap in time."""
+    before = "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
+    within = f"PARTITION BY {part} ORDER BY start, end, TraceId, SpanId"
+    marked = (
+        f"SELECT *, start > max(end) OVER ({within} {before}) + {slack} AS begins "
+        f"FROM ({calls}) WHERE {compared}"
+    )
+    return f"SELECT *, sum(begins) OVER ({within}) AS overlap FROM ({marked})"
