@@ -6,6 +6,7 @@ import random
 import subprocess
 from pathlib import Path
 
+import pytest
 from tests.train.tiny import write_model
 
 from ltrain_train.gateway.serving.applied_constraints import REASONING_ENDS
@@ -23,6 +24,7 @@ MORE = (
 ANSWERS = 60
 
 
+@pytest.mark.nightly  # it changes only with the release of vLLM, or with `applied_constraints`
 def test_the_grammar_begins_where_vllm_begins_it(tmp_path: Path) -> None:
     ends = sorted({token for end in REASONING_ENDS.values() for token in end if token} | {*MORE})
     model, draw = write_model(tmp_path / "model", more=ends), random.Random(0)
