@@ -289,6 +289,7 @@ def requests_page() -> str:
             "values": table(("field", "values"), values),
             "responses": _fields(gateway.RESPONSE_RULES),
             "messages": _fields(gateway.MESSAGE_RULES),
+            "gemini": _fields(gateway.GEMINI_RULES),
         },
     )
 

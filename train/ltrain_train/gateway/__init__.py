@@ -7,6 +7,7 @@ from ltrain_instrument.face import open_face
 if TYPE_CHECKING:
     from ltrain_train.gateway.apis.request_fields import (
         COMPLETION_RULES,
+        GEMINI_RULES,
         MESSAGE_RULES,
         NO_EFFECT,
         RESPONSE_RULES,

@@ -30,14 +30,14 @@ from ltrain_instrument.tokens import CallSpan
 from ltrain_train.gateway.admin_routes import AdminRoutes
 from ltrain_train.gateway.apis import (
     APIS,
-    COUNT_PATH,
+    COUNTS,
     Api,
     ClientCall,
+    Count,
     RequestLimits,
     bad_request,
     count_tokens,
     error_body,
-    parse_count,
 )
 from ltrain_train.gateway.attempts import AttemptCalls, AttemptRegistry
 from ltrain_train.gateway.conversations import Placement, open_conversations
@@ -138,7 +138,8 @@ class Gateway:
 
     def _model_routes(self) -> Iterator[Route]:
         for prefix in (ROLLOUT, ""):
-            yield Route(f"{prefix}{COUNT_PATH}", self.count_tokens, methods=["POST"])
+            counts = [(each.path, partial(self.count_tokens, each)) for each in COUNTS]
+            yield from (Route(prefix + path, count, methods=["POST"]) for path, count in counts)
             for api in APIS:
                 yield Route(f"{prefix}{api.path}", _ModelEndpoint(self, api), methods=["POST"])
 
@@ -151,7 +152,9 @@ class Gateway:
             await attempt.requests.slow_down()
         try:
             with await self.requests.read(Request(scope, receive), attempt.requests) as held:
-                exchange = await self._begin(api, held, claims, attempt, headers, send)
+                limits, model = self.requests.limits, scope["path_params"].get("model", "")
+                call = await held.parse(partial(api.parse, limits=limits, model=model))
+                exchange = await self._begin(call, held, claims, attempt, headers, send)
                 await exchange.run(receive)
         except Refused as refused:
             attempt.requests.faults += refused.status < 500  # an outage is not the agent's fault
@@ -159,7 +162,7 @@ class Gateway:
 
     async def _begin(
         self,
-        api: Api,
+        client_call: ClientCall,
         held: HeldRequest,
         claims: AttemptKey | None,
         attempt: AttemptCalls,
@@ -167,7 +170,6 @@ class Gateway:
         send: Send,
     ) -> Exchange:
         """Return the exchange of a request, whose span has begun."""
-        client_call = await held.parse(partial(api.parse, limits=self.requests.limits))
         self._tools.apply(client_call, attempt)
         server = self._find_server(client_call.body["model"], claims, attempt)
         start = partial(self._start, client_call, claims, attempt, server, headers, send)
@@ -240,17 +242,19 @@ class Gateway:
             publication = self.policies.of_production(model, attempt)
         return publication.collection or PolicyModel(publication, self._tools.check_template)
 
-    async def count_tokens(self, request: Request) -> Response:
-        """Return the number of tokens of a message's prompt; no call is made or recorded."""
+    async def count_tokens(self, count: Count, request: Request) -> Response:
+        """Return the number of tokens of a prompt; no call is made or recorded."""
         claims = self._authorize(request.scope, request.headers)
         if claims is not None:
             self.attempts.require_open(claims)
         share = self._attempt(claims).requests
         with await self.requests.read(request, share) as held:
-            chat = await held.parse(partial(parse_count, limits=self.requests.limits))
-            return Response(await self._count(chat, claims), media_type="application/json")
+            model = request.path_params.get("model", "")
+            chat = await held.parse(partial(count.parse, limits=self.requests.limits, model=model))
+            body = count.answer(await self._count(chat, claims))
+        return Response(body, media_type="application/json")
 
-    async def _count(self, chat: dict[str, Any], claims: AttemptKey | None) -> bytes:
+    async def _count(self, chat: dict[str, Any], claims: AttemptKey | None) -> int:
         publication, model = self.policies.default, chat["model"]
         if claims is not None:
             publication = self.policies.of_attempt(model, claims.policy)

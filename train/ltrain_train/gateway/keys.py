@@ -67,7 +67,7 @@ def admit_production(keys: Keys | None, headers: Mapping[str, str]) -> None:
     if keys is None or not keys.requires_key:
         return
     try:
-        key = headers.get("x-api-key")
+        key = call_key(headers)
         grant = keys.require_key({"authorization": f"Bearer {key}", **headers} if key else headers)
     except HttpError as error:
         raise BadKey(
@@ -133,9 +133,14 @@ _HINTS = {
 """How to get another key, by its kind."""
 
 
+KEY_HEADERS = ("x-api-key", "x-goog-api-key")
+"""Headers with the key of Anthropic's and of Google's clients."""
+
+
 def call_key(headers: Mapping[str, str]) -> str | None:
-    """Return the key of a call; Anthropic's clients may put it into `x-api-key`."""
-    return bearer_key(headers.get("authorization")) or headers.get("x-api-key") or None
+    """Return the key of a call; clients of some APIs have a header of their own for it."""
+    others = (headers.get(name) for name in KEY_HEADERS)
+    return bearer_key(headers.get("authorization")) or next(filter(None, others), None)
 
 
 def bearer_key(authorization: str | None) -> str | None:

@@ -10,11 +10,16 @@ from typing import Any
 import pytest
 
 HERE = Path(__file__).parent / "captured"
-PATHS = {"codex": "/v1/responses", "codex_gpt": "/v1/responses"}
+PATHS = {
+    "codex": "/v1/responses",
+    "codex_gpt": "/v1/responses",
+    "gemini_cli": "/v1beta/models/policy:streamGenerateContent",
+}
 """The API of each client; codex_gpt is Codex with a model that it knows."""
 OMITTED: dict[str, dict[str, int]] = {
     "codex": {"tool web_search": 1},
     "codex_gpt": {"tool web_search": 1, "grammar apply_patch": 1},
+    "gemini_cli": {"item thoughtSignature": 2},  # marks of the client
 }
 
 

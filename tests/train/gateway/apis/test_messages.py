@@ -225,7 +225,7 @@ def test_why_a_message_ended(client: Any) -> None:
     [
         ({"max_tokens": None}, "'max_tokens' of the request cannot be None"),
         ({"messages": []}, "'messages' of the request cannot be []"),
-        ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, "the type 'bash_20250124'"),
+        ({"tools": [{"type": "telepathy_1", "name": "t"}]}, "the type 'telepathy_1'"),
         ({"tool_choice": {"type": "mcp"}}, "'tool_choice' of the request has the type 'mcp'"),
         (
             {"messages": [{"role": "user", "content": [{"type": "document"}]}]},

@@ -7,9 +7,8 @@ from ltrain_instrument.face import open_face
 if TYPE_CHECKING:
     from ltrain_train.gateway.apis.api import Answer, Api, ClientCall
     from ltrain_train.gateway.apis.body import bad_request
-    from ltrain_train.gateway.apis.count_tokens import count_tokens
-    from ltrain_train.gateway.apis.messages import parse_count
-    from ltrain_train.gateway.apis.registry import APIS, COUNT_PATH, error_body
+    from ltrain_train.gateway.apis.count_tokens import Count, count_tokens
+    from ltrain_train.gateway.apis.registry import APIS, COUNTS, error_body, find_api
     from ltrain_train.gateway.apis.request_fields import (
         NEUTRAL_SAMPLING,
         UNKNOWN,

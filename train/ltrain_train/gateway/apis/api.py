@@ -68,10 +68,13 @@ class Api(Protocol):
 
     @property
     def path(self) -> str:
-        """The path of its requests."""
+        """The path of its requests; `{model:path}` in it is the name of the model."""
 
-    def parse(self, raw: bytes, limits: RequestLimits) -> ClientCall:
+    def parse(self, raw: bytes, limits: RequestLimits, model: str = "") -> ClientCall:
         """Parse and validate a request.
+
+        Args:
+            model: the model of an API that names it in the path.
 
         Raises:
             Refused: 400, when it is not a valid request; the message names the field. 413, when it

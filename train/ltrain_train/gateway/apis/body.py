@@ -134,8 +134,13 @@ OWN_LIMITS = {
 """The gateway refuses a request that an API allows."""
 
 
-def parse_body(fields: type[Body], raw: bytes, limits: RequestLimits) -> dict[str, Any]:
+def parse_body(
+    fields: type[Body], raw: bytes, limits: RequestLimits, model: str = ""
+) -> dict[str, Any]:
     """Parse and validate the JSON object of a request.
+
+    Args:
+        model: the model of an API that names it in the path.
 
     Raises:
         Refused: 400, or 413 when the request is beyond the limits.
@@ -159,6 +164,8 @@ def parse_body(fields: type[Body], raw: bytes, limits: RequestLimits) -> dict[st
         raise bad_request(
             f"The request's body is nested deeper than {MAX_DEPTH} levels. Flatten it."
         )
+    if model:
+        body["model"] = model
     validate_body(fields, body)
     return body
 

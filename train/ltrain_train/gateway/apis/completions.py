@@ -56,7 +56,7 @@ class ServerApi:
     own_fields: Mapping[str, FieldRule]
     """Fields with a treatment of their own in this API."""
 
-    def parse(self, raw: bytes, limits: RequestLimits) -> ClientCall:
+    def parse(self, raw: bytes, limits: RequestLimits, model: str = "") -> ClientCall:
         """Parse and validate a request."""
         body = parse_body(self.fields, raw, limits)
         require_supported(body, self.own_fields)

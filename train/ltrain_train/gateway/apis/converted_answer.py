@@ -13,6 +13,15 @@ from ltrain_train.gateway.apis.response_fields import replace_fields
 TextKind = Literal["reasoning", "text"]
 
 
+def call_arguments(text: str) -> dict[str, Any]:
+    """Return the arguments of a call for an API that has only objects: other text is inside one."""
+    try:
+        arguments = orjson.loads(text or "{}")
+    except orjson.JSONDecodeError:
+        arguments = None
+    return arguments if isinstance(arguments, dict) else {"arguments": text}
+
+
 class ConvertedAnswer(ABC):
     """Reports the parts of the assistant's message in their order.
 

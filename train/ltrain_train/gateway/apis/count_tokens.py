@@ -1,10 +1,11 @@
-"""`/v1/messages/count_tokens`: the length of a prompt, as the policy server would tokenise it."""
+"""The length of a prompt, as the policy server would tokenise it."""
 
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 
+from ltrain_train.gateway.apis.request_limits import RequestLimits
 from ltrain_train.gateway.apis.response_fields import error_message
 from ltrain_train.gateway.errors import Refused
 from ltrain_train.gateway.serving.upstream import Upstream, UpstreamFailed
@@ -16,8 +17,26 @@ PROMPT_FIELDS = (
 """Fields of a chat completion that change its prompt."""
 
 
-async def count_tokens(upstream: Upstream, chat: dict[str, Any], others: list[str]) -> bytes:
-    """Return the JSON of the count: the chat template and tokeniser are the served model's.
+class Count(Protocol):
+    """A route that counts tokens."""
+
+    @property
+    def path(self) -> str:
+        """The path of its requests, as an API has it."""
+
+    def parse(self, raw: bytes, limits: RequestLimits, model: str = "") -> dict[str, Any]:
+        """Parse a request, and return the chat completion with this prompt.
+
+        Raises:
+            Refused: as an API's.
+        """
+
+    def answer(self, count: int) -> bytes:
+        """Return the response with the count."""
+
+
+async def count_tokens(upstream: Upstream, chat: dict[str, Any], others: list[str]) -> int:
+    """Return the number of tokens: the chat template and tokeniser are the served model's.
 
     Args:
         others: models of other servers.
@@ -41,4 +60,4 @@ async def count_tokens(upstream: Upstream, chat: dict[str, Any], others: list[st
             f"The server at {upstream.address} does not count tokens as vLLM does: status {status}."
             " Use a policy server with POST /tokenize."
         )
-    return orjson.dumps({"input_tokens": count})
+    return count

@@ -8,7 +8,7 @@ import orjson
 
 from ltrain_instrument.tokens import Request
 from ltrain_train.gateway.apis.api import encode_event
-from ltrain_train.gateway.apis.converted_answer import ConvertedAnswer, TextKind
+from ltrain_train.gateway.apis.converted_answer import ConvertedAnswer, TextKind, call_arguments
 from ltrain_train.gateway.apis.response_fields import error_message
 
 Block = dict[str, Any]
@@ -70,7 +70,7 @@ class MessagesAnswer(ConvertedAnswer):
         yield from self._close_text()
         for index in sorted(self._calls):
             call = self._calls[index]
-            arguments = _arguments(call["arguments"])
+            arguments = call_arguments(call["arguments"])
             block = {"type": "tool_use", "id": call["id"], "name": call["name"], "input": {}}
             yield self._start(block)
             partial = orjson.dumps(arguments).decode()
@@ -134,15 +134,6 @@ class MessagesAnswer(ConvertedAnswer):
 
     def _end_block(self) -> bytes:
         return _event("content_block_stop", index=len(self._blocks) - 1)
-
-
-def _arguments(text: str) -> dict[str, Any]:
-    """Return the arguments of a call; the API has only objects, so any other text is inside one."""
-    try:
-        arguments = orjson.loads(text or "{}")
-    except orjson.JSONDecodeError:
-        arguments = None
-    return arguments if isinstance(arguments, dict) else {"arguments": text}
 
 
 def _event(kind: str, **fields: Any) -> bytes:

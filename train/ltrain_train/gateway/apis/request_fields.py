@@ -205,6 +205,8 @@ NO_EFFECT: dict[str, tuple[Any, ...]] = {
     "ignore_eos": (False,),
     "priority": (0,),
     "background": (False,),
+    "generationConfig.candidateCount": (1,),
+    "generationConfig.responseModalities": (["TEXT"],),
 }
 """Values by which a field changes nothing, beside null."""
 
@@ -273,6 +275,47 @@ MESSAGE_RULES = (
     ),
 )
 """Fields of Anthropic's messages that a chat completion does not have."""
+
+
+GEMINI_RULES = (
+    FieldRule(
+        "contents systemInstruction toolConfig generationConfig "
+        "generationConfig.temperature generationConfig.topP generationConfig.topK "
+        "generationConfig.maxOutputTokens generationConfig.stopSequences "
+        "generationConfig.presencePenalty generationConfig.frequencyPenalty generationConfig.seed "
+        "generationConfig.responseMimeType generationConfig.responseSchema "
+        "generationConfig.responseJsonSchema generationConfig.thinkingConfig",
+        Treatment.PASSED_ON,
+        "it becomes a field of the chat completion, which has its own treatment",
+    ),
+    FieldRule(
+        "safetySettings labels serviceTier store generationConfig.mediaResolution "
+        "generationConfig.enableEnhancedCivicAnswers generationConfig.speechConfig "
+        "generationConfig.imageConfig generationConfig.audioTimestamp",
+        Treatment.PASSED_ON,
+        "it concerns Google's servers and has no effect",
+    ),
+    FieldRule("cachedContent", Treatment.REFUSED, NOT_KEPT, everywhere=True),
+    FieldRule(
+        "generationConfig.candidateCount n",
+        Treatment.REFUSED,
+        "a response has one candidate. Send one request for each",
+        everywhere=True,
+    ),
+    FieldRule(
+        "generationConfig.responseLogprobs generationConfig.logprobs",
+        Treatment.REFUSED,
+        "a candidate has no log-probabilities here. Use /v1/chat/completions",
+        everywhere=True,
+    ),
+    FieldRule(
+        "generationConfig.responseModalities",
+        Treatment.REFUSED,
+        "the policy answers with text",
+        everywhere=True,
+    ),
+)
+"""Fields of Gemini's requests that a chat completion does not have."""
 
 
 def rules_by_field(rules: Iterable[FieldRule]) -> dict[str, FieldRule]:

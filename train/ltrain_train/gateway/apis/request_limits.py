@@ -17,7 +17,10 @@ VALUES_OF_ITEM = 32
 dozens, and a prompt of token ids has as many as ids."""
 SCANNED_BYTES = 256 << 10
 """Bytes that are scanned at once, so that other threads run between two scans."""
-ITEM_FIELDS = ("messages", "input", "system", "tools", "stop", "stop_sequences", "include")
+ITEM_FIELDS = (
+    *("messages", "input", "system", "tools", "stop", "stop_sequences", "include"),
+    *("contents", "systemInstruction", "generateContentRequest", "generationConfig"),
+)
 """Fields of the APIs whose lists have items."""
 
 
@@ -76,7 +79,8 @@ class RequestLimits:
         Raises:
             Refused: 413.
         """
-        lists = [body[name] for name in ITEM_FIELDS if isinstance(body.get(name), list)]
+        values = [body[name] for name in ITEM_FIELDS if isinstance(body.get(name), list | dict)]
+        lists = [value if isinstance(value, list) else [value] for value in values]
         if len(body) + sum(map(len, _nested(lists))) > self.items:
             raise _too_large(
                 f"A request has at most {self.items:,} messages, parts, tools and tool calls "
@@ -85,11 +89,14 @@ class RequestLimits:
 
 
 def _nested(lists: list[list[Any]]) -> Iterator[list[Any]]:
-    """Yield lists, and the lists that are fields of their elements, at every depth."""
+    """Yield lists, and those in their elements at every depth, also in objects of the elements."""
     while lists:
         yield from lists
         elements = (each for inner in lists for each in inner if isinstance(each, dict))
-        lists = [value for each in elements for value in each.values() if isinstance(value, list)]
+        values = [value for each in elements for value in each.values()]
+        objects = (value.values() for value in values if isinstance(value, dict))
+        values += [value for each in objects for value in each]
+        lists = [value for value in values if isinstance(value, list)]
 
 
 def _starts(json: bytes) -> int:

@@ -108,7 +108,7 @@ class ResponsesApi:
 
     path = "/v1/responses"
 
-    def parse(self, raw: bytes, limits: RequestLimits) -> ClientCall:
+    def parse(self, raw: bytes, limits: RequestLimits, model: str = "") -> ClientCall:
         """Parse a request and convert it to a chat completion's."""
         requested = parse_body(ResponsesBody, raw, limits)
         require_supported(requested, OWN_FIELDS)

@@ -1,0 +1,1 @@
+"""Gemini's API, converted to chat completions."""
