@@ -14,6 +14,8 @@ PATHS = {
     "codex": "/v1/responses",
     "codex_gpt": "/v1/responses",
     "gemini_cli": "/v1beta/models/policy:streamGenerateContent",
+    "claude_code": "/v1/messages",
+    **dict.fromkeys(("opencode", "qwen_code", "mini_swe_agent"), "/v1/chat/completions"),
 }
 """The API of each client; codex_gpt is Codex with a model that it knows."""
 OMITTED: dict[str, dict[str, int]] = {
@@ -37,6 +39,6 @@ def test_a_request_of_a_real_client_can_be_trained(stage: Any, vllm: Any, name: 
         results = [each["tool_call_id"] for each in sent["messages"] if each["role"] == "tool"]
         assert results == [*called]
         assert {*called.values()} <= {tool["function"]["name"] for tool in sent["tools"]}
-        assert [each["role"] for each in sent["messages"]].count("system") == 1
+        assert [each["role"] for each in sent["messages"][:2]] == ["system", "user"]
     omitted = stage.spans()[-1]["attributes"].get("ltrain.omitted", "{}")
     assert json.loads(omitted) == OMITTED.get(name, {})
