@@ -18,6 +18,7 @@ from ltrain_transforms.source import Selection, read_spans
 
 CAPTURES = Path(__file__).parents[2] / "fixtures" / "coding_clis"
 QWEN, NEW_QWEN, CODEX = "qwen-code__0.15.10", "qwen-code__0.24.4", "codex__0.171.0"
+GEMINI = "gemini-cli__0.61.0"
 CLAUDE = "claude-code__documented"
 """Made from its documentation, not captured."""
 
@@ -265,6 +266,29 @@ def test_records_without_a_response_id_join_by_their_token_counts(store: Store) 
     assert models["source_spans"].list.len().to_list() == [2, 2, 2]
     assert all(end - start > 100_000_000 for end, start in models.select("end", "start").rows())
     assert requesters(rows) == [0, 1, 1]
+
+
+def test_gemini_cli_records_whole_answers(store: Store) -> None:
+    insert(store, logs_of(GEMINI), LOGS)
+    insert(store, traces_of(GEMINI), TRACES)
+    rows = read(store)
+    assert rows["execution_id"].n_unique() == 1
+    assert rows.select(SHORT).rows() == [
+        ("agent", "gemini-cli", "gemini-cli", "ok", None, None, None),
+        ("llm", "gemini-x", "gemini-cli", "ok", None, 70, 5),
+        ("tool", "read_file", "gemini-cli", "ok", None, None, None),
+        ("llm", "gemini-x", "gemini-cli", "ok", None, 71, 6),
+        ("tool", "run_shell_command", "gemini-cli", "ok", None, None, None),
+        ("tool", "read_file", "gemini-cli", "error", "file_not_found", None, None),
+        ("llm", "gemini-x", "gemini-cli", "ok", None, 72, 7),
+    ]
+    assert requesters(rows) == [0, 1, 1]
+    answers = [json.loads(text)[0]["parts"] for text in rows.filter(kind="llm")["output"]]
+    assert [[part["type"] for part in parts] for parts in answers] == [
+        ["tool_call"],
+        ["tool_call", "tool_call"],
+        ["text"],
+    ]
 
 
 MODEL = "claude-sonnet-5"

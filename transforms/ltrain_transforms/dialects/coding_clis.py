@@ -4,11 +4,21 @@ Of a record, `gen_ai` reads the attributes of the conventions, which the store a
 (`client_events`); here are the texts.
 """
 
+from collections.abc import Iterator
+from typing import Any
+
 from ltrain_instrument.attributes import LOG_EVENT
 from ltrain_transforms.dialects import gen_ai
 from ltrain_transforms.dialects.attribute_messages import AttributeMessages
 from ltrain_transforms.dialects.partial import Dialect, Kind, Partial, non_empty
-from ltrain_transforms.traces import Span, new_message, text_part
+from ltrain_transforms.traces import (
+    Fields,
+    Span,
+    new_message,
+    parse_json,
+    request_part,
+    text_part,
+)
 
 CLAUDE_CODE = "claude-code"
 """The name of its agent; a sub-agent has an id, and no name."""
@@ -33,9 +43,23 @@ def _record(span: Span) -> Partial:
     answer = _text(span, "response_text", "response") if operation == "chat" else None
     if answer is None:
         return {}
-    message = new_message("assistant", [text_part(answer)])
+    parts = list(_gemini_parts(parse_json(answer)))
+    message = new_message("assistant", parts or [text_part(answer)])
     messages = AttributeMessages.from_list("response_text", [message])
-    return non_empty(output_messages=messages, excerpt=True)
+    return non_empty(output_messages=messages, excerpt=not parts or None)
+
+
+def _gemini_parts(chunks: Any) -> Iterator[Fields]:
+    """Yield the parts of an answer of Gemini's API, which Gemini CLI writes as it came."""
+    for chunk in chunks if isinstance(chunks, list) else ():
+        candidates = chunk.get("candidates") if isinstance(chunk, dict) else None
+        for candidate in candidates if isinstance(candidates, list) else ():
+            for part in candidate["content"]["parts"]:
+                call = part.get("functionCall")
+                if call is not None:
+                    yield request_part(call.get("id"), call.get("name"), call.get("args"))
+                elif part.get("text"):
+                    yield text_part(part["text"])
 
 
 def _claude_code(span: Span) -> Partial:
