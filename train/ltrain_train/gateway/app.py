@@ -31,6 +31,7 @@ from ltrain_train.gateway.admin_routes import AdminRoutes
 from ltrain_train.gateway.apis import (
     APIS,
     COUNTS,
+    PATHS,
     Api,
     ClientCall,
     Count,
@@ -393,8 +394,7 @@ def _system_error(request: Request, error: Exception) -> Response:
 
 def _no_route(request: Request, error: Exception) -> Response:
     sentence = (
-        f"The gateway has no {request.method} {request.url.path}. It answers POST "
-        f"{', '.join(api.path for api in APIS)} and GET /v1/models, and all of them under "
-        "/rollout/<rollout>/attempt/<n>."
+        f"The gateway has no {request.method} {request.url.path}. It answers POST {PATHS} and GET "
+        "/v1/models, and all of them under /rollout/<rollout>/attempt/<n>."
     )
     return _refusal_response(request, Refused(HTTPStatus.NOT_FOUND, sentence))

@@ -16,7 +16,7 @@ import orjson
 
 from ltrain_instrument.allow import Allow, ConstrainedCalls
 from ltrain_instrument.tokens import Request, unchanged_request
-from ltrain_train.gateway.apis import APIS, ClientCall, RequestLimits, error_body, find_api
+from ltrain_train.gateway.apis import PATHS, ClientCall, RequestLimits, error_body, find_api
 from ltrain_train.gateway.errors import Refused
 from ltrain_train.gateway.trainable_requests import describe_corrections, find_faults
 
@@ -91,8 +91,7 @@ class ScriptedModel:
         if found := find_api(path):
             api, model = found
             return api.parse(raw, RequestLimits.from_settings(), model)
-        known = ", ".join(api.path for api in APIS)
-        raise Refused(HTTPStatus.NOT_FOUND, f"The gateway has no POST {path}. It has {known}.")
+        raise Refused(HTTPStatus.NOT_FOUND, f"The gateway has no POST {path}. It has {PATHS}.")
 
     def _response(self, request: Request) -> dict[str, Any]:
         message: dict[str, Any] = {"text": self._text}

@@ -365,6 +365,12 @@ def test_a_failed_stream_has_an_error(stage: Any) -> None:
     assert "fails on this request" in last["error"]["message"]
 
 
+def test_an_unknown_route_names_the_paths(stage: Any) -> None:
+    missing = stage.http.post(f"{MODEL}:embedContent", json={}).json()["error"]
+    assert missing["status"] == "NOT_FOUND"
+    assert "/v1beta/models/MODEL:generateContent" in missing["message"]
+
+
 def test_production_is_answered_on_the_paths_of_both_versions(stage: Any) -> None:
     for path in (GENERATE, GENERATE.replace("v1beta", "v1")):
         answer = stage.post(path, {"contents": [user("w3")]}, identity=None)

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from ltrain_train.gateway.apis.api import Answer, Api, ClientCall
     from ltrain_train.gateway.apis.body import bad_request
     from ltrain_train.gateway.apis.count_tokens import Count, count_tokens
-    from ltrain_train.gateway.apis.registry import APIS, COUNTS, error_body, find_api
+    from ltrain_train.gateway.apis.registry import APIS, COUNTS, PATHS, error_body, find_api
     from ltrain_train.gateway.apis.request_fields import (
         NEUTRAL_SAMPLING,
         UNKNOWN,

@@ -16,8 +16,7 @@ SERVER_TOOLS = ServerTools(
         *("tool_search_tool", "mcp_toolset", "advisor"),
     ),
 )
-"""The tools of a computer and of a browser are run by clients, but on screens that only Anthropic's
-models were trained to see."""
+"""Also the tools of a computer and of a browser, whose schemas are not published."""
 TEXT = {"type": "string"}
 LINE = {"type": "integer"}
 EDITOR = {

@@ -15,6 +15,8 @@ APIS: tuple[Api, ...] = (CHAT, RESPONSES, MESSAGES, COMPLETIONS, *generate.APIS)
 COUNTS: tuple[Count, ...] = (COUNT, *generate.COUNTS)
 MODEL = "{model:path}"
 """The model in the path of an API."""
+PATHS = ", ".join(api.path.replace(MODEL, "MODEL") for api in APIS)
+"""All paths, for an error."""
 GEMINI_PATH = re.compile(r"/v1(beta)?/models/.+:\w+\Z")
 
 
