@@ -212,6 +212,7 @@ class Stage:
         await self._server.serve(sockets=[self._socket])
         for watching in self._watching:
             watching.cancel()
+        gateway.stop()
         await upstream.close()
         await routes.close()
         provider.shutdown()

@@ -5,6 +5,7 @@ import os
 import re
 import runpy
 import sys
+import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,8 @@ from ltrain_collector.store import Store
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.starter import find_family, take_survey, write_starter
 from ltrain_transforms.starter.model_family import MODEL_FAMILIES
+from ltrain_transforms.starter.recipe_text import recipe_text
+from ltrain_transforms.starter.survey import Survey
 
 CALLS = [(message("user", "one"), "1"), (message("user", "two"), "2")]
 DESK = """
@@ -147,3 +150,14 @@ def test_every_parser_is_vllms() -> None:
     [registry] = environment.glob("lib/python*/site-packages/vllm/tool_parsers/__init__.py")
     names = set(re.findall(r'^    "([\w-]+)": \(', registry.read_text(), re.MULTILINE))
     assert {family.tool_parser for family in MODEL_FAMILIES} <= names
+
+
+@pytest.mark.parametrize(
+    ("agents", "trained"), [(["main", "utility-1"], ["main"]), (["main"], None), (["a", "b"], None)]
+)
+def test_a_closed_clients_main_agent_is_trained_alone(
+    agents: list[str], trained: list[str] | None
+) -> None:
+    survey = Survey(mode="prod", run=None, execution="session", agents=agents)
+    recipe = tomllib.loads(recipe_text(survey, "agent:solve", None))
+    assert recipe["policy"][0].get("agents") == trained

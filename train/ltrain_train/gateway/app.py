@@ -116,6 +116,11 @@ class Gateway:
         self._conversations = open_conversations(provider, self.recording.require_span, folder)
         self._tracer = provider.get_tracer(attributes.SCOPE_GATEWAY)
 
+    def stop(self) -> None:
+        """Write the rest of what the next process needs."""
+        if self._conversations is not None:
+            self._conversations.close()
+
     def app(self) -> Starlette:
         """Return the ASGI application."""
         return Starlette(

@@ -193,6 +193,7 @@ class GatewayServer:
                 publish_choice=await self._choose_artifact(hosts),
                 turns=self._turns,
             )
+            stack.callback(gateway.stop)
             await self._serve(gateway, hosts, listening)
 
     async def _open_collection(self, stack: AsyncExitStack) -> CollectionPublication:

@@ -9,6 +9,8 @@ from ltrain_transforms.recipe import Filter, Rollout
 from ltrain_transforms.starter.model_family import find_family
 from ltrain_transforms.starter.survey import Survey
 
+MAIN = "main"
+"""The gateway's name of the agent of a closed client."""
 TASKS, VALIDATION = "tasks.jsonl", "val.jsonl"
 
 JUDGE = """\
@@ -42,8 +44,7 @@ def _lines(survey: Survey, agent: str, model: Path | None) -> Iterator[str]:
     yield f"name = {_toml(policy_name(survey))}"
     if model is not None:
         yield f"model = {_toml(str(model.resolve()))}"
-    if survey.agents:
-        yield f"# agents = {_toml(survey.agents)} # train only some of them; without: all"
+    yield from _agents(survey.agents)
     if survey.temperature is not None and survey.temperature > 0:
         yield f"sampling = {{ temperature = {survey.temperature:g} }}"
     yield ""
@@ -52,6 +53,16 @@ def _lines(survey: Survey, agent: str, model: Path | None) -> Iterator[str]:
         yield "[filter] # longer rows are dropped"
         yield f"max_tokens = {_rounded(survey.longest)} # longest call: {survey.longest} tokens\n"
     yield from _serve(survey, model)
+
+
+def _agents(agents: list[str]) -> Iterator[str]:
+    """Yield the agents of the policy: `main` where the gateway found utility calls beside it."""
+    others = [name for name in agents if name != MAIN]
+    if MAIN in agents and others:
+        rest = ", ".join(others)
+        yield f"agents = {_toml([MAIN])} # not its utility calls and sub-agents: {_comment(rest)}"
+    elif agents:
+        yield f"# agents = {_toml(agents)} # train only some of them; without: all"
 
 
 def _source(survey: Survey) -> Iterator[str]:
@@ -135,6 +146,11 @@ def policy_name(survey: Survey) -> str:
 def _rounded(tokens: int) -> int:
     """Return twice the number of tokens, up to the next multiple of 512."""
     return -(-2 * tokens // 512) * 512
+
+
+def _comment(text: str) -> str:
+    """Return a text as part of a comment, which ends with its line."""
+    return _toml(text)[1:-1]
 
 
 def _toml(value: str | list[str]) -> str:

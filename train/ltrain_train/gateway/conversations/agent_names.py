@@ -110,13 +110,13 @@ class AgentNames:
     def lines_of(self, client: bytes) -> Iterator[NameLine]:
         """Yield the names of a client as lines of the file."""
         agents = self._clients[client]
-        for family, name in agents.names.items():
+        for family, name in list(agents.names.items()):
             tools = sorted(agents.tools or ()) if name == MAIN else []
             yield NameLine(client=client.hex(), family=family.hex(), name=name, tools=tools)
 
     def lines(self) -> Iterator[NameLine]:
         """Yield the names of all clients."""
-        for client in self._clients:
+        for client in list(self._clients):  # the file is written in another thread
             yield from self.lines_of(client)
 
     def restore(self, line: NameLine) -> None:

@@ -6,15 +6,21 @@
 """
 
 import os
+import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+import orjson
+from pydantic import Field, TypeAdapter, ValidationError
 
 MAX_FILE = 8 << 20
 """Bytes of a file: about 50,000 calls."""
+FLUSH = 0.2
+"""Seconds until a line is written; a gateway that is killed loses the last ones."""
 
 Digest = Annotated[str, Field(pattern="^([0-9a-f]{2}){0,16}$")]
 Text = Annotated[str, Field(max_length=256)]
@@ -22,14 +28,10 @@ SpanId = Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
 TraceId = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
 
 
-class _Line(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class ChainLine(_Line):
+@dataclass(frozen=True, slots=True)
+class ChainLine:
     """A chain that began."""
 
-    kind: Literal["chain"] = "chain"
     id: Digest
     at: float
     trace: TraceId
@@ -39,24 +41,27 @@ class ChainLine(_Line):
     family: Digest
     client_session: Digest = ""
     parent: SpanId | None = None
+    kind: Literal["chain"] = "chain"
 
 
-class LinkLine(_Line):
+@dataclass(frozen=True, slots=True)
+class LinkLine:
     """A history that a call of a chain has left."""
 
-    kind: Literal["link"] = "link"
     chain: Digest
     at: float
     key: Digest
     position: int
     profile: int
     calls: Digest = ""
+    answer: Digest = ""
+    kind: Literal["link"] = "link"
 
 
-class SessionLine(_Line):
+@dataclass(frozen=True, slots=True)
+class SessionLine:
     """A session of a client, as it is from now on."""
 
-    kind: Literal["session"] = "session"
     key: Digest
     owner: Digest
     at: float
@@ -65,16 +70,18 @@ class SessionLine(_Line):
     number: int
     is_bucket: bool
     is_shared: bool
+    kind: Literal["session"] = "session"
 
 
-class NameLine(_Line):
+@dataclass(frozen=True, slots=True)
+class NameLine:
     """The name of a client's kind of agent."""
 
-    kind: Literal["name"] = "name"
     client: Digest
     family: Digest
     name: Text
-    tools: Annotated[list[Text], Field(max_length=128)] = []
+    tools: Annotated[list[Text], Field(max_length=128)]
+    kind: Literal["name"] = "name"
 
 
 Line = ChainLine | LinkLine | SessionLine | NameLine
@@ -89,9 +96,10 @@ class ChainLog:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._file = folder / "conversations.jsonl"
         self._previous = folder / "conversations.old.jsonl"
-        self._size = self._file.stat().st_size if self._file.exists() else 0
         self._kept = kept
-        self._descriptor: int | None = None
+        self._pending: deque[Line] = deque()
+        self._timer: threading.Timer | None = None
+        self._writing = threading.Lock()
 
     def read(self) -> Iterator[Line]:
         """Yield the lines that are valid, the oldest first."""
@@ -102,25 +110,31 @@ class ChainLog:
                     yield _lines.validate_json(line)
 
     def append(self, *lines: Line) -> None:
-        """Write lines; a disk that is full costs the lines, not the call."""
-        with suppress(OSError):  # the recording of the call reports a disk that is full
-            if self._size >= MAX_FILE:
-                self.close()
-                os.replace(self._file, self._previous)
-                self._size = 0
-                lines = (*self._kept(), *lines)
-            # the first line break ends a line that a crash left half-written
-            text = b"\n" + b"".join(each.model_dump_json().encode() + b"\n" for each in lines)
-            self._size += os.write(self._open(), text)
+        """Write lines soon, in another thread."""
+        self._pending += lines
+        if self._timer is None:
+            self._timer = threading.Timer(FLUSH, self.flush)
+            self._timer.daemon = True
+            self._timer.start()
 
-    def _open(self) -> int:
-        if self._descriptor is None:
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
-            self._descriptor = os.open(self._file, flags, 0o600)
-        return self._descriptor
+    def flush(self) -> None:
+        """Write all lines; a disk that is full costs the lines, not the call."""
+        with self._writing, suppress(OSError):  # the recording of calls reports a full disk
+            self._timer = None  # before the lines are taken: a later one starts another timer
+            lines = [self._pending.popleft() for _ in range(len(self._pending))]
+            if self._file.exists() and self._file.stat().st_size >= MAX_FILE:
+                os.replace(self._file, self._previous)
+                lines = [*self._kept(), *lines]
+            # the first line break ends a line that a crash left half-written
+            text = b"\n".join([b"", *map(orjson.dumps, lines), b""])
+            file = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            try:
+                os.write(file, text)
+            finally:
+                os.close(file)
 
     def close(self) -> None:
-        """Close the file; the next line opens it again."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        """Write the lines that are left."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self.flush()

@@ -71,6 +71,8 @@ class Link:
     """The sizes of the messages before the answer: see `message_digests.profile`."""
     calls: bytes
     """The ids of the answer's tool calls: see `message_digests.ids_of_calls`."""
+    answer: bytes
+    """The digest of the answer."""
     is_continued: bool = False
 
 
@@ -127,11 +129,10 @@ class ChainIndex:
         self.touch(chain, now)
 
     def touch(self, chain: Chain, now: float) -> None:
-        """Note a call of a chain, and forget the chains that have ended."""
+        """Note a call of a chain."""
         chain.active = now
         self._chains[chain.id] = chain
         self._chains.move_to_end(chain.id)
-        self.forget(now)
 
     def is_live(self, chain: Chain) -> bool:
         """Return whether a chain has not ended."""

@@ -16,22 +16,35 @@ MAX_ID = 128
 """Characters of an id that a span has; a longer one is replaced by its digest."""
 HEADER_PREFIX = "x-session-"
 """The beginning of the names of further headers that have a session."""
-HEADERS = (
-    *("session_id", "session-id", "conversation_id", "conversation-id", "thread_id", "thread-id"),
-    *("x-conversation-id", "x-thread-id", "x-chat-id", "x-claude-code-session-id"),
-    *("x-opencode-session", "x-litellm-session-id", "x-openwebui-chat-id", "helicone-session-id"),
-    *("x-roo-task-id", "x-task-id", "langfuse_session_id"),
+HEADERS = frozenset(
+    (
+        *(
+            "session_id",
+            "session-id",
+            "conversation_id",
+            "conversation-id",
+            "thread_id",
+            "thread-id",
+        ),
+        *("x-conversation-id", "x-thread-id", "x-chat-id", "x-claude-code-session-id"),
+        *(
+            "x-opencode-session",
+            "x-litellm-session-id",
+            "x-openwebui-chat-id",
+            "helicone-session-id",
+        ),
+        *("x-roo-task-id", "x-task-id", "langfuse_session_id"),
+    )
 )
-FIELDS = (
-    *("conversation", "conversation.id", "session_id", "conversation_id", "litellm_session_id"),
-    *("metadata.session_id", "metadata.sessionId", "metadata.conversation_id"),
-    *("metadata.conversationId", "metadata.thread_id", "metadata.taskId"),
+FIELDS = ("conversation", "session_id", "conversation_id", "litellm_session_id")
+METADATA = (
+    *("session_id", "sessionId", "conversation_id", "conversationId", "thread_id", "taskId"),
 )
-"""Fields of a body by their path."""
+"""Fields of `metadata`."""
 BUCKET = "prompt_cache_key"
 """The field of an id that some clients set to the conversation, and others to a constant."""
-USER = "metadata.user_id"
-"""Anthropic's field of a user, in which Claude Code names the session too."""
+USER = "user_id"
+"""Anthropic's field of a user in `metadata`, in which Claude Code names the session too."""
 _SESSION_OF_USER = re.compile(r"_session_([0-9A-Za-z-]{8,64})$")
 
 
@@ -65,14 +78,16 @@ def _named(
 ) -> Iterator[Any]:
     for name in further:
         yield headers.get(name.lower()) or _field(body, name)
-    for name in HEADERS:
-        yield headers.get(name)
-    for name in headers:
-        if name.startswith(HEADER_PREFIX):
-            yield headers[name]
-    for path in FIELDS:
-        yield _field(body, path)
-    yield _session_of_user(_field(body, USER))
+    for name, value in headers.items():
+        if name in HEADERS or name.startswith(HEADER_PREFIX):
+            yield value
+    for name in FIELDS:
+        if name in body:
+            yield body[name]
+            yield _field(body, f"{name}.id")
+    if isinstance(metadata := body.get("metadata"), dict):
+        yield from map(metadata.get, METADATA)
+        yield _session_of_user(metadata.get(USER))
 
 
 def _field(body: Mapping[str, Any], path: str) -> Any:

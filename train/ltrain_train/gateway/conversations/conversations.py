@@ -51,7 +51,7 @@ class Placement:
 
     def __init__(self, conversations: "Conversations", chain: Chain, request: ChatRequest) -> None:
         self._conversations, self._chain = conversations, chain
-        self._owner, self._opening, self._last = request.owner, request.opening, request.last
+        self._owner, self._opening, self._request = request.owner, request.opening, request
         self._position = len(request.messages)
         self._profile = profile(request.messages)
         self._is_answered = False
@@ -70,21 +70,24 @@ class Placement:
     def answer(self, messages: Sequence[Message]) -> None:
         """Record the answer, one message for each choice."""
         self._is_answered = True
-        histories = [answer_digest(each) or self._last for each in messages]
+        histories = [answer_digest(each) or self._request.last for each in messages]
         with self._conversations.lock:
             for history, message in zip(histories, messages, strict=True):
                 self._link(history, ids_of_calls(message))
-            self._conversations.note_waiting(self._chain, messages)
+                calls = waiting_calls(self._chain, history, message, self._position)
+                self._conversations.delegations.wait(self._chain, calls)
 
     def leave(self) -> None:
         """Record that the call ends; an equal first request is a retry if it got no answer."""
         if not self._is_answered and not self._chain.keys:
             with self._conversations.lock:
-                self._link(self._last, b"")
+                self._link(self._request.last, b"")
 
     def _link(self, history: bytes, calls: bytes) -> None:
         key = link_key(self._owner, self._opening, history)
-        self._conversations.add(key, Link(self._chain, self._position, self._profile, calls))
+        self._conversations.add(
+            key, Link(self._chain, self._position, self._profile, calls, history)
+        )
 
 
 class Conversations:
@@ -113,7 +116,7 @@ class Conversations:
         """Held by the methods that say so."""
         self._fields = session_fields
         self._index, self._sessions, self._names = ChainIndex(idle), Sessions(idle), AgentNames()
-        self._delegations = Delegations(self._index)
+        self.delegations = Delegations(self._index)
         self._tools = ToolSpans(tracer, ids, end)
         self._log = ChainLog(folder, self._names.lines) if folder else None
         if self._log is not None:
@@ -142,12 +145,6 @@ class Conversations:
         if self._log is not None:
             self._log.append(*lines, _link_line(key, link, now))
 
-    def note_waiting(self, chain: Chain, answers: Sequence[Message]) -> None:
-        """Note the tool calls of an answer; the lock is held."""
-        calls = [call for each in answers for call in waiting_calls(chain, each)]
-        if calls:
-            self._delegations.wait(chain, calls)
-
     def close(self) -> None:
         """Close the file."""
         if self._log is not None:
@@ -160,9 +157,9 @@ class Conversations:
         if found is None:
             return None
         link, answer = found
-        self._tools.write(link.chain, request, answer)
+        self._tools.write(link, request, answer)
         link.is_continued = True
-        self._delegations.end_wait(link.chain)
+        self.delegations.end_wait(link.chain, answer)
         if request.named is not None:
             changed = self._sessions.note_continued(request.session, link.chain)
             if changed is not None and self._log is not None:
@@ -188,7 +185,7 @@ class Conversations:
         chain = Chain(
             new_conversation(), request.owner, request.mark, kind.family, request.session, began=now
         )
-        found = None if kind.is_utility else self._delegations.find(opening)
+        found = None if kind.is_utility else self.delegations.find(opening)
         if found is not None:
             above, waiting = found
             chain.conversation, chain.parent = above.conversation, waiting.span
@@ -221,8 +218,7 @@ class Conversations:
                 if (chain := chains.get(line.chain)) is not None:
                     if before := latest.get(line.chain):
                         before.is_continued = True
-                    calls = bytes.fromhex(line.calls)
-                    latest[line.chain] = Link(chain, line.position, line.profile, calls)
+                    latest[line.chain] = _link(chain, line)
                     self._index.add(bytes.fromhex(line.key), latest[line.chain], line.at)
             elif isinstance(line, NameLine):
                 self._names.restore(line)
@@ -287,4 +283,10 @@ def _link_line(key: bytes, link: Link, now: float) -> LinkLine:
         position=link.position,
         profile=link.profile,
         calls=link.calls.hex(),
+        answer=link.answer.hex(),
     )
+
+
+def _link(chain: Chain, line: LinkLine) -> Link:
+    calls, answer = bytes.fromhex(line.calls), bytes.fromhex(line.answer)
+    return Link(chain, line.position, line.profile, calls, answer)

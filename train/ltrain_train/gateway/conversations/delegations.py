@@ -16,7 +16,6 @@ from typing import Any
 from ltrain_train.gateway.conversations.chains import Chain, ChainIndex
 from ltrain_train.gateway.conversations.message_digests import (
     Message,
-    answer_digest,
     call_arguments,
     call_name,
     digest,
@@ -53,6 +52,8 @@ class WaitingCall:
 
     span: int
     """The id that its span will have."""
+    position: int
+    """The index of its answer among the messages of the next request."""
     runs_agent: bool
     agent: str
     """The name of the agent that it runs."""
@@ -84,16 +85,25 @@ class Delegations:
 
     def wait(self, chain: Chain, calls: list[WaitingCall]) -> None:
         """Note that a chain waits for calls."""
+        if not calls:
+            return
         chains = self._waiting.setdefault(chain.owner, OrderedDict())
-        chains[chain.id] = (chain, calls)
+        _, before = chains.get(chain.id, (chain, []))
+        chains[chain.id] = (chain, [*before, *calls][-2 * MAX_CALLS :])
         chains.move_to_end(chain.id)
         if len(chains) > MAX_WAITING:
             chains.popitem(last=False)
 
-    def end_wait(self, chain: Chain) -> None:
-        """Note that a chain goes on."""
+    def end_wait(self, chain: Chain, answer: int) -> None:
+        """Note that a request continues a chain from the answer with an index.
+
+        The calls of later answers wait still: a request that is sent again continues an earlier
+        one.
+        """
         chains = self._waiting.get(chain.owner, OrderedDict())
-        chains.pop(chain.id, None)
+        _, calls = chains.pop(chain.id, (chain, []))
+        if later := [call for call in calls if call.position > answer]:
+            chains[chain.id] = (chain, later)
         if not chains:
             self._waiting.pop(chain.owner, None)
 
@@ -117,18 +127,27 @@ class Delegations:
         yield from sorted(pairs, key=lambda pair: pair[1].is_taken)
 
 
-def waiting_calls(chain: Chain, answer: Message) -> list[WaitingCall]:
-    """Return the calls of an answer."""
-    history = answer_digest(answer)
+def waiting_calls(
+    chain: Chain, history: bytes, answer: Message, position: int
+) -> list[WaitingCall]:
+    """Return the calls of an answer.
+
+    Args:
+        history: the digest of the answer.
+        position: its index among the messages of the next request.
+    """
     return [
-        WaitingCall(
-            tool_span_id(chain, history, call),
-            bool(AGENT_TOOLS.match(call_name(call))),
-            _agent_name(call_arguments(call)),
-            tuple(_tasks(call_arguments(call))),
-        )
+        _waiting_call(tool_span_id(chain, history, call), position, call)
         for call in tool_calls(answer)[:MAX_CALLS]
+        if chain.client_session or AGENT_TOOLS.match(call_name(call))
     ]
+
+
+def _waiting_call(span: int, position: int, call: Mapping[str, Any]) -> WaitingCall:
+    if not AGENT_TOOLS.match(call_name(call)):
+        return WaitingCall(span, position, False, SUBAGENT)
+    arguments = call_arguments(call)
+    return WaitingCall(span, position, True, _agent_name(arguments), tuple(_tasks(arguments)))
 
 
 def tool_span_id(chain: Chain, answer: bytes, call: Mapping[str, Any]) -> int:

@@ -1,6 +1,7 @@
 """Digests of messages, equal for what clients rewrite when they repeat a message.
 
-* Thinking, cache markers, other white space and other JSON of equal arguments change nothing.
+* Thinking, cache markers, white space around a text and other JSON of equal arguments change
+  nothing.
 * Dates change nothing in a system prompt and in the first message: `DATE` is the rule.
 * A text of more than `WHOLE_TEXT` characters counts by its ends and its length, so that a digest
   costs the same for any message.
@@ -8,6 +9,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
@@ -20,6 +22,8 @@ SYSTEM_ROLES = ("system", "developer")
 WHOLE_TEXT = 8192
 """Characters."""
 DIGEST_SIZE = 16
+PROFILED = 32
+"""Messages of a history, evenly spaced, whose sizes are compared."""
 _MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*\.?"
 _DAY = r"(?:Mon|Tues?|Wed(?:nes)?|Thu(?:rs)?|Fri|Sat(?:ur)?|Sun)(?:day)?"
 DATE = re.compile(
@@ -45,16 +49,27 @@ def answer_digest(message: Message) -> bytes:
 
     The result is empty if it has neither, as an answer of thinking alone.
     """
-    text = _THINKING.sub("", text_of(message), count=1)
+    text = without_thinking(text_of(message))
     calls = [part for call in tool_calls(message) for part in _call_parts(call)]
     if not text.strip() and not calls:
         return b""
     return digest(_shortened(text), *calls)
 
 
+def without_thinking(text: str) -> str:
+    """Return a text without thinking at its beginning."""
+    return _THINKING.sub("", text, count=1) if "<think" in text[:64] else text
+
+
 def opening_digest(message: Message) -> bytes:
     """Return the digest of the first message of a conversation, without its dates."""
-    return digest(str(message.get("role")).encode(), _shortened(text_of(message), DATE))
+    text, size = _ends(text_of(message))
+    return _opening(str(message.get("role")), text, size)
+
+
+@lru_cache(maxsize=1024)  # each call of a conversation has the same one
+def _opening(role: str, text: str, size: bytes) -> bytes:
+    return digest(role.encode(), _encode(DATE.sub("", text)))
 
 
 def ids_of_calls(message: Message) -> bytes:
@@ -65,10 +80,13 @@ def ids_of_calls(message: Message) -> bytes:
 
 def profile(messages: Sequence[Message]) -> int:
     """Return a hash of the sizes of messages; it costs little, and tells long histories apart."""
+    step = len(messages) // PROFILED + 1
     sizes = [
-        len(each.get("content") or "") for each in messages if each["role"] not in SYSTEM_ROLES
+        len(each.get("content") or "")
+        for each in messages[::step]
+        if each["role"] not in SYSTEM_ROLES
     ]
-    return hash(tuple(sizes))  # of integers: the same in each process
+    return hash((len(messages), *sizes))  # of integers: the same in each process
 
 
 def text_of(message: Message) -> str:
@@ -123,13 +141,20 @@ def _call_parts(call: Mapping[str, Any]) -> tuple[bytes, bytes]:
     return call_name(call).encode(errors="surrogatepass"), encoded
 
 
-def _shortened(text: str, without: re.Pattern[str] | None = None) -> bytes:
-    """Return a text without differences of white space, and a long one by its ends and length."""
+def _shortened(text: str) -> bytes:
+    """Return a text without white space around it, and a long one by its ends and length."""
+    ends, size = _ends(text)
+    return _encode(ends) + size
+
+
+def _ends(text: str) -> tuple[str, bytes]:
+    """Return the ends of a long text and its length, and a short one as it is."""
     text = text.strip()
-    size = b""
-    if len(text) > WHOLE_TEXT:
-        half = WHOLE_TEXT // 2
-        size, text = str(len(text)).encode(), text[:half] + text[-half:]
-    if without is not None:
-        text, size = without.sub("", text), b""
-    return " ".join(text.split()).encode(errors="surrogatepass") + size
+    if len(text) <= WHOLE_TEXT:
+        return text, b""
+    half = WHOLE_TEXT // 2
+    return text[:half] + text[-half:], str(len(text)).encode()
+
+
+def _encode(text: str) -> bytes:
+    return text.encode(errors="surrogatepass")

@@ -54,7 +54,7 @@ class ChatRequest:
     @property
     def last(self) -> bytes:
         """The digest that an equal request has."""
-        return digest(b"unanswered", opening_digest(self.messages[-1]))
+        return digest(b"unanswered", self.kind.family, opening_digest(self.messages[-1]))
 
     @cached_property
     def kind(self) -> Kind:

@@ -25,7 +25,7 @@ from opentelemetry.trace import (
 
 from ltrain_instrument import attributes
 from ltrain_instrument.identity import Identity
-from ltrain_train.gateway.conversations.chains import Chain
+from ltrain_train.gateway.conversations.chains import Chain, Link
 from ltrain_train.gateway.conversations.delegations import tool_span_id
 from ltrain_train.gateway.conversations.message_digests import (
     Message,
@@ -65,10 +65,14 @@ class ToolSpans:
         self._tracer, self._ids, self._end = tracer, ids, end
         self._written: OrderedDict[int, None] = OrderedDict()
 
-    def write(self, chain: Chain, request: ChatRequest, answer: int) -> None:
-        """Write the spans of the results that a request carries after the answer with an index."""
-        failed: frozenset[str] | None = None
-        for result in _results(chain, request.messages[answer:]):
+    def write(self, link: Link, request: ChatRequest, answer: int) -> None:
+        """Write the spans of the results that a request carries after the answer with an index.
+
+        Args:
+            link: the link of this answer.
+        """
+        chain, failed = link.chain, None
+        for result in _results(link, request.messages[answer:]):
             if result.span in self._written:
                 continue
             failed = failed_calls(request.requested) if failed is None else failed
@@ -115,16 +119,17 @@ def failed_calls(body: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(str(id) for id in failed)
 
 
-def _results(chain: Chain, messages: Sequence[Message]) -> Iterator[ToolResult]:
+def _results(link: Link, messages: Sequence[Message]) -> Iterator[ToolResult]:
     requested: dict[str, tuple[Mapping[str, Any], bytes]] = {}
+    history = link.answer
     for message in messages:
         if message["role"] == "assistant":
-            history = answer_digest(message)
+            history = history if message is messages[0] and history else answer_digest(message)
             requested |= {str(call.get("id")): (call, history) for call in tool_calls(message)}
         elif message["role"] == "tool":
             found = requested.pop(str(message.get("tool_call_id")), None)
             if found is not None:
-                span = tool_span_id(chain, found[1], found[0])
+                span = tool_span_id(link.chain, found[1], found[0])
                 yield ToolResult(span, found[0], message)
 
 
