@@ -20,9 +20,13 @@ from typing import Any
 import orjson
 from opentelemetry.sdk.trace import TracerProvider
 
-from ltrain_train.gateway.apis import APIS, ClientCall, RequestLimits
-from ltrain_train.gateway.conversations import open_conversations
-from ltrain_train.gateway.conversations.conversations import Conversations
+from ltrain_train.gateway import (
+    APIS,
+    ClientCall,
+    Conversations,
+    RequestLimits,
+    open_conversations,
+)
 
 CONVERSATIONS, TURNS, KEYS = 200, 8, 4
 EDITED, REPEATED, FAILED = 0.04, 0.03, 0.02

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 from ltrain_instrument.face import open_face
 
 if TYPE_CHECKING:
+    from ltrain_train.gateway.apis.api import ClientCall
+    from ltrain_train.gateway.apis.registry import APIS
     from ltrain_train.gateway.apis.request_fields import (
         COMPLETION_RULES,
         GEMINI_RULES,
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
         SERVER_RULES,
         FieldRule,
     )
+    from ltrain_train.gateway.apis.request_limits import RequestLimits
     from ltrain_train.gateway.client import OUTAGE_TIMEOUT, CallCounts, GatewayClient
     from ltrain_train.gateway.connection import (
         GatewayConnection,
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
         GatewayUnreachable,
         PolicyServerAway,
     )
+    from ltrain_train.gateway.conversations.conversations import Conversations, open_conversations
     from ltrain_train.gateway.policy_exchange import LENGTH_SETTING
     from ltrain_train.gateway.scripted_model import ScriptedCall, ScriptedModel
     from ltrain_train.gateway.server import ServeOptions, serve

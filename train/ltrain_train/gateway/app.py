@@ -112,9 +112,8 @@ class Gateway:
         self.refusals = RefusalCounts()
         self._keys = Keyring(secret)
         self._admin = AdminRoutes(self._keys, self.policies, self.attempts, publish_choice, turns)
-        # before the tracer, which gets the provider's generator of ids
         self._conversations = open_conversations(provider, self.recording.require_span, folder)
-        self._tracer = provider.get_tracer(attributes.SCOPE_GATEWAY)
+        self._tracer = provider.get_tracer(attributes.SCOPE_GATEWAY)  # with the ids of the former
 
     def stop(self) -> None:
         """Write the rest of what the next process needs."""
@@ -205,9 +204,8 @@ class Gateway:
         body = _encode(request.body)
         known = attempt.identity.attributes() | client_call.attributes
         context = _remote_context(headers)
-        placement = None
-        if claims is None and not get_current_span(context).get_span_context().is_valid:
-            placement = self._place(client_call, headers)
+        in_trace = claims is not None or get_current_span(context).get_span_context().is_valid
+        placement = None if in_trace else self._place(client_call, headers)
         if placement is None:
             span = CallSpan(self._tracer, context, SpanKind.SERVER, request, known)
         else:

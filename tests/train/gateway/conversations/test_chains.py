@@ -10,8 +10,7 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from ltrain_train.gateway.apis import ClientCall, RequestLimits
 from ltrain_train.gateway.apis.completions import CHAT
-from ltrain_train.gateway.conversations import chains
-from ltrain_train.gateway.conversations.conversations import Conversations, open_conversations
+from ltrain_train.gateway.conversations import Conversations, chains, open_conversations
 
 Message = dict[str, Any]
 TOOLS = ["bash", "read", "Task"]

@@ -22,7 +22,7 @@ SYSTEM_ROLES = ("system", "developer")
 WHOLE_TEXT = 8192
 """Characters."""
 DIGEST_SIZE = 16
-PROFILED = 32
+PROFILED = 16
 """Messages of a history, evenly spaced, whose sizes are compared."""
 _MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*\.?"
 _DAY = r"(?:Mon|Tues?|Wed(?:nes)?|Thu(?:rs)?|Fri|Sat(?:ur)?|Sun)(?:day)?"
