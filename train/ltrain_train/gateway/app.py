@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.trace import SpanKind, get_current_span
+from opentelemetry.trace import SpanKind
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
@@ -41,7 +41,7 @@ from ltrain_train.gateway.apis import (
     error_body,
 )
 from ltrain_train.gateway.attempts import AttemptCalls, AttemptRegistry
-from ltrain_train.gateway.conversations import Placement, open_conversations
+from ltrain_train.gateway.conversations import open_conversations
 from ltrain_train.gateway.errors import Refused, json_response
 from ltrain_train.gateway.exchange import Call, Exchange, ModelServer, Recording
 from ltrain_train.gateway.keys import BadKey, Keyring, admit_production, call_key
@@ -204,8 +204,10 @@ class Gateway:
         body = _encode(request.body)
         known = attempt.identity.attributes() | client_call.attributes
         context = _remote_context(headers)
-        in_trace = claims is not None or get_current_span(context).get_span_context().is_valid
-        placement = None if in_trace else self._place(client_call, headers)
+        placement = None
+        if claims is None and self._conversations is not None:
+            key = call_key(headers)
+            placement = self._conversations.place_untraced(client_call, headers, key, context)
         if placement is None:
             span = CallSpan(self._tracer, context, SpanKind.SERVER, request, known)
         else:
@@ -227,12 +229,6 @@ class Gateway:
             placement,
         )
         return server.exchange(call)
-
-    def _place(self, client_call: ClientCall, headers: Headers) -> Placement | None:
-        """Return the place of a call in its conversation; None for a completion of a prompt."""
-        if self._conversations is None or client_call.operation != "chat":
-            return None
-        return self._conversations.place(client_call, headers, call_key(headers))
 
     def _find_server(
         self, model: str, claims: AttemptKey | None, attempt: AttemptCalls

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.trace import Tracer
+from opentelemetry.trace import Tracer, get_current_span
 
 from ltrain_instrument.attributes import SCOPE_GATEWAY
 from ltrain_instrument.setting_values import JoinCalls
@@ -121,6 +121,14 @@ class Conversations:
         self._log = ChainLog(folder, self._names.lines) if folder else None
         if self._log is not None:
             self._restore(self._log)
+
+    def place_untraced(
+        self, call: ClientCall, headers: Mapping[str, str], key: str | None, context: Context
+    ) -> Placement | None:
+        """Return the place of a chat; None for one in a trace, and for a completion of a prompt."""
+        if call.operation != "chat" or get_current_span(context).get_span_context().is_valid:
+            return None
+        return self.place(call, headers, key)
 
     def place(self, call: ClientCall, headers: Mapping[str, str], key: str | None) -> Placement:
         """Return the place of a chat, and write the spans of the tool results that it carries.
