@@ -20,6 +20,8 @@ FAMILIES = (
 """Folders with a module for each API, dialect, estimator, format or page."""
 APART = {
     "ltrain_collector.transfer.lightning": "the format of another project",
+    "ltrain_train.sandboxes.cgroup": "an interface of the kernel with two versions",
+    "ltrain_train.sandboxes.template": "a kind of sandbox, as bubblewrap and container",
     "ltrain_train.gateway.admin_routes": "the routes of one role, as the other modules of routes",
     "ltrain_transforms.rules.unicode_scripts": "a table of numbers",
     "ltrain_transforms.show.call_window": "a computation of its own, tested by itself",

@@ -29,6 +29,7 @@ from ltrain_train.rollout.rewards import RewardFailed
 from ltrain_train.rollout.runner_spans import AttemptSpans, ClosingSpan, SpanWriter
 from ltrain_train.rollout.scorer import Scorer
 from ltrain_train.rollout.store_keys import StoreKeys
+from ltrain_train.sandboxes import Changes
 from ltrain_train.workers import (
     COUNTED_OUTCOMES,
     MAX_TRIES,
@@ -153,9 +154,13 @@ class Attempts:
         Returns:
             the closed attempt; None if it was closed before.
         """
+        with result.kept():
+            return self._close(running, result)
+
+    def _close(self, running: RunningAttempt, result: AttemptResult) -> ClosedAttempt | None:
         if not self._remove_open(running):
             return None
-        seconds = running.attempt.elapsed
+        changes, seconds = result.changes, running.attempt.elapsed
         try:
             calls = self._close_key(running)
         except (GatewayUnreachable, GatewayRefused) as error:
@@ -165,7 +170,7 @@ class Attempts:
         result = apply_outage(result, calls, seconds)
         result = apply_service_fault(running, result)
         try:
-            rewards = self._score(running, result)
+            rewards = self._score(running, result, changes)
         except RewardFailed as error:
             with self._lock:
                 self._unscored.append(UnscoredAttempt(running, result.output, error, calls))
@@ -238,12 +243,14 @@ class Attempts:
             self._open.remove(running.attempt.id)
             return True
 
-    def _score(self, running: RunningAttempt, result: AttemptResult) -> dict[str, float]:
+    def _score(
+        self, running: RunningAttempt, result: AttemptResult, changes: Changes | None
+    ) -> dict[str, float]:
         if result.outcome is not Outcome.OK:
             return {}
         start_call = partial(self._span_writer.start_call, running.spans)
         task, services = running.rollout.task, running.lease.addresses
-        scores = self._scorer.score(task, result.output, start_call, services)
+        scores = self._scorer.score(task, result.output, start_call, services, changes)
         for name, score in scores.items():
             self._span_writer.write_evaluation(running.spans, name, score.value, score.evidence)
         return {name: score.value for name, score in scores.items()}

@@ -47,7 +47,8 @@ def open_executor(
     processes = AgentProcesses(
         agent=program.agent, folder=program.folder, environ=environ,
         logs=rollout_logs(environment.home), workers=program.workers,
-        concurrency=program.slots, python=python, keep_open=environment.keep_open,
+        concurrency=program.slots, python=python, sandbox=program.sandbox,
+        keep_open=environment.keep_open,
     )  # fmt: skip
     return workers.open_executor(processes, on_end)
 

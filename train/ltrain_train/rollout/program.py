@@ -9,6 +9,7 @@ from ltrain_instrument.allow import Allow, ConstrainedCalls
 from ltrain_instrument.settings import SECRETS
 from ltrain_train.gateway import OUTAGE_TIMEOUT
 from ltrain_train.rollout.rewards import REWARD_CONCURRENCY, REWARD_TIMEOUT
+from ltrain_train.sandboxes import SandboxSettings
 from ltrain_train.workers import agent_environment, find_python, is_reference
 
 if TYPE_CHECKING:  # its import takes a second, which `ltrain rollout` saves
@@ -62,6 +63,8 @@ class AgentProgram:
     """How the gateway treats calls with structured output: `train.constrained`."""
     pin_version: bool = False
     """Whether an attempt is tried again when the version of its first call is gone."""
+    sandbox: SandboxSettings | None = None
+    """The sandbox of each attempt, if the agent is a command."""
     environ: Mapping[str, str] = field(default_factory=dict)
     """Variables added to the agent's environment."""
 
@@ -72,6 +75,7 @@ class AgentProgram:
         if recipe is not None:
             own |= {"judges": recipe.judges, "services": recipe.service, "secrets": recipe.secrets}
             own["constrained"] = recipe.train.constrained
+        own["sandbox"] = SandboxSettings.from_section(rollout, folder)
         return cls(folder=folder, **own)
 
     @property

@@ -16,6 +16,7 @@ from ltrain_train.rollout.rewards import (
     open_reward,
 )
 from ltrain_train.rollout.tasks import Task
+from ltrain_train.sandboxes import Changes
 
 
 def open_program_reward(program: AgentProgram, timeout: float) -> RewardSource:
@@ -58,14 +59,17 @@ class Scorer(ExitStack):
         result: Any,
         start_call: StartCall,
         services: Mapping[str, str] = NO_SERVICES,
+        changes: Changes | None = None,
     ) -> dict[str, Score]:
         """Return the values by name; nothing if the run has neither a reward nor a judge.
 
         Args:
             start_call: starts the span of a judge's call.
             services: addresses of the services that the agent used, by name.
+            changes: what the attempt left in its workspace, if it had one.
         """
-        values = self._reward.score(task, result, services) if self._reward is not None else {}
+        reward = self._reward
+        values = {} if reward is None else reward.score(task, result, services, changes)
         scores = {name: Score(value) for name, value in values.items()}
         for judge in self._judges:
             scores[judge.name] = judge.score(task, result, start_call)

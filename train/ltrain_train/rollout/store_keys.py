@@ -32,6 +32,7 @@ from ltrain_instrument.errors import BadSetting
 from ltrain_instrument.identity import Identity
 from ltrain_instrument.quantity import quantity
 from ltrain_instrument.settings import SPOOL, STORE_SECRET
+from ltrain_train.sandboxes import recover_spool
 from ltrain_train.store import (
     HEADERS_VARIABLE,
     accepts_key,
@@ -98,6 +99,7 @@ class StoreKeys:
         it will ever accept, the spool is removed; else `send_all_leftovers` sends the rest.
         """
         home = self._attempt_home(identity)
+        recover_spool(home)
         key = sign_bound(self.secret, identity, 2 * LEFTOVER_TIMEOUT, rewards=True)
         authorization = Authorization(lambda: f"Bearer {key}")
         result = send_leftover_spans(

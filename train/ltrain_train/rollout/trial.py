@@ -22,6 +22,7 @@ from ltrain_train.rollout.rewards import RewardFailed
 from ltrain_train.rollout.runner import START_TIMEOUT
 from ltrain_train.rollout.scorer import open_program_reward
 from ltrain_train.rollout.tasks import Task
+from ltrain_train.sandboxes import check_sandbox
 from ltrain_train.workers import (
     AgentProcesses,
     Attempt,
@@ -49,11 +50,13 @@ class Trial(ExitStack):
 
     def __enter__(self) -> Self:
         program, python = self.program, self.program.interpreter
+        if program.sandbox is not None:
+            check_sandbox(program.sandbox)
         assert program.agent is not None, "remote workers have the agent"
         processes = AgentProcesses(
             agent=program.agent, folder=program.folder, workers=1, python=python,
             environ={**program.environment(self._home, python), **UNRECORDED},
-            logs=rollout_logs(self._home) / "trial",
+            logs=rollout_logs(self._home) / "trial", sandbox=program.sandbox,
         )  # fmt: skip
         executor = workers.open_executor(processes, lambda _, result: self._results.put(result))
         self._executor = self.enter_context(closing(executor))
@@ -128,6 +131,8 @@ def import_program(program: AgentProgram, home: Path) -> None:
     find_python(program.python, program.folder)
     if program.agent is not None and not program.is_function:
         _require_program(program.agent, program.folder)
+    if program.sandbox is not None:
+        check_sandbox(program.sandbox)
     with ExitStack() as stack:
         trial = stack.enter_context(Trial(program, home)) if program.is_function else None
         if program.reward is not None:

@@ -2,7 +2,8 @@
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
@@ -11,6 +12,7 @@ from typing import Any
 
 from ltrain_instrument.identity import Identity
 from ltrain_instrument.prompts import Prompt
+from ltrain_train.sandboxes import Changes
 
 VMSTAT = Path("/proc/vmstat")
 
@@ -120,8 +122,19 @@ class AttemptResult:
     """The result of the agent's function or the output of its command, if the outcome is `ok`."""
     died: bool = False
     """Whether an `infra` attempt's process died, perhaps through no fault of the agent."""
+    changes: Changes | None = None
+    """The workspace as the attempt left it; the owner of the result removes it."""
     late: bool = False
     """Whether an `infra` attempt ended because the model server answered too late."""
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Keep the changes until the end of the `with` block, which removes them."""
+        try:
+            yield
+        finally:
+            if self.changes is not None:
+                self.changes.remove()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,15 +6,19 @@ The command reads its task, its endpoint and the addresses of its services from 
 """
 
 import json
+import os
 import threading
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from signal import SIGKILL
 from typing import Any
 
 from ltrain_instrument.files import make_private
 from ltrain_instrument.prompts import prompt_environment
+from ltrain_instrument.settings import HOME
 from ltrain_train.processes import Child, ChildDied, Children, Command
+from ltrain_train.sandboxes import BadWorkspace, Room, Sandboxes
 from ltrain_train.workers.attempt import Attempt, AttemptResult, Outcome, result_of_death
 from ltrain_train.workers.executor import KILL_GRACE, AgentProcesses, OnEnd, instrumented_command
 from ltrain_train.workers.output import describe_excess, is_excess, watch_output
@@ -22,9 +26,13 @@ from ltrain_train.workers.results import parse_json
 
 MAX_RESULT_BYTES = 16 << 20
 """Bytes at the end of a command's output that may contain its result."""
+CLOSE_TIMEOUT = 20.0
+"""Seconds for an attempt whose command has ended to read its outbox."""
 
 _SHELL_SCRIPT = 'exec >"$1"; eval "$2"'
 """Redirects the command's stdout to a file of its own; its stderr goes to the log."""
+_SANDBOX_SCRIPT = 'exec >"$1"; shift; trap "" TERM; exec "$@"'
+"""The same for the command line of a sandbox, whose first process alone ends on SIGTERM."""
 
 
 class CommandExecutor:
@@ -38,7 +46,12 @@ class CommandExecutor:
         self._running: dict[str, Child] = {}
         """The commands that have been started and not timed out, by execution id."""
         self._timed_out: set[str] = set()
+        self._threads: set[threading.Thread] = set()
         self._closed = False
+        self._sandboxes = None
+        if processes.sandbox is not None:
+            home = Path(processes.environ[HOME.name] or "")
+            self._sandboxes = Sandboxes(processes.sandbox, processes.python, home)
 
     def wait_ready(self, timeout: float) -> None:
         """Return at once: every attempt starts its own process."""
@@ -52,7 +65,9 @@ class CommandExecutor:
         """Start an attempt in a thread of its own."""
         with self._lock:
             self._in_flight.add(attempt.id)
-        threading.Thread(target=self._run_attempt, args=(attempt,), daemon=True).start()
+        thread = threading.Thread(target=self._run_attempt, args=(attempt,), daemon=True)
+        self._threads.add(thread)
+        thread.start()
 
     def time_out(self, attempts: Collection[str]) -> None:
         """End the commands of these attempts; the thread of each waits for its end."""
@@ -68,9 +83,14 @@ class CommandExecutor:
         with self._lock:
             self._closed = True
         self._children.stop()
+        if self._sandboxes is not None:
+            for thread in list(self._threads):  # they read what their attempts left
+                thread.join(CLOSE_TIMEOUT)
+            self._sandboxes.close()
 
     def _run_attempt(self, attempt: Attempt) -> None:
         result = self._run_to_end(attempt)
+        self._threads.discard(threading.current_thread())
         with self._lock:
             self._in_flight.discard(attempt.id)
             if self._closed:
@@ -79,10 +99,21 @@ class CommandExecutor:
 
     def _run_to_end(self, attempt: Attempt) -> AttemptResult:
         output = self._processes.logs / f"{attempt.id}.out"
+        environ = {**self._processes.environ, **_attempt_environment(attempt)}
+        room = None
         try:
-            child = self._start(attempt, output)
+            make_private(self._processes.logs)
+            if self._sandboxes is not None:
+                room = self._sandboxes.open(attempt.id, self._shell_command, environ)
+            child = self._start(attempt, output, environ, room)
         except (OSError, ChildDied) as error:  # no process, no disk, no launcher
             return AttemptResult(Outcome.INFRA, f"the command cannot be started: {error}")
+        result = self._watch(attempt, child, output)
+        if self._sandboxes is None or room is None:
+            return result
+        return _take_changes(result, self._sandboxes, room)
+
+    def _watch(self, attempt: Attempt, child: Child, output: Path) -> AttemptResult:
         with self._lock:
             self._running[attempt.id] = child
         too_long = _wait_for_end(child, output)
@@ -104,19 +135,49 @@ class CommandExecutor:
                 child.log.unlink()
         return result
 
-    def _start(self, attempt: Attempt, output: Path) -> Child:
-        make_private(self._processes.logs)
-        shell = ["/bin/sh", "-c", _SHELL_SCRIPT, "sh", str(output.resolve())]
+    @property
+    def _shell_command(self) -> list[str]:
+        shell = ["/bin/sh", "-c", self._processes.agent]
+        return instrumented_command(shell, self._processes.python)
+
+    def _start(
+        self,
+        attempt: Attempt,
+        output: Path,
+        environ: Mapping[str, str | None],
+        room: Room | None,
+    ) -> Child:
+        script = ["/bin/sh", "-c", _SHELL_SCRIPT, "sh", str(output.resolve())]
+        argv = instrumented_command([*script, self._processes.agent], self._processes.python)
+        if room is not None:
+            argv = ["/bin/sh", "-c", _SANDBOX_SCRIPT, "sh", str(output.resolve()), *room.argv]
+            if self._sandboxes is not None and self._sandboxes.replaces_environment:
+                environ = {**dict.fromkeys(os.environ), **room.environ}
         return self._children.start(
             f"command {attempt.id}",
             Command(
-                argv=instrumented_command([*shell, self._processes.agent], self._processes.python),
-                env={**self._processes.environ, **_attempt_environment(attempt)},
+                argv=argv,
+                env=environ,
                 log=self._processes.logs / f"{attempt.id}.log",
                 cwd=self._processes.folder,
                 grace=KILL_GRACE,
             ),
         )
+
+
+def _take_changes(result: AttemptResult, sandboxes: Sandboxes, room: Room) -> AttemptResult:
+    """Return the result with the changes of the workspace."""
+    sandboxes.end(room)
+    if result.outcome is Outcome.ERROR and not room.started:
+        room.remove()
+        return AttemptResult(Outcome.INFRA, f"the sandbox did not start: {result.reason}")
+    try:
+        changes = room.finish()
+    except (OSError, BadWorkspace) as error:
+        room.remove()
+        reason = f"what the attempt changed cannot be read: {error}"
+        return result if result.outcome is not Outcome.OK else AttemptResult(Outcome.ERROR, reason)
+    return replace(result, changes=changes)
 
 
 def _attempt_environment(attempt: Attempt) -> Mapping[str, str | None]:

@@ -10,6 +10,7 @@ from typing import Protocol
 from ltrain_instrument.identity import Identity
 from ltrain_instrument.prompts import VARIABLE as PROMPTS_VARIABLE
 from ltrain_instrument.settings import HOME, OTLP_ENDPOINT
+from ltrain_train.sandboxes import SandboxSettings
 from ltrain_train.workers.attempt import Attempt, AttemptResult
 from ltrain_train.workers.interpreter import OWN_PYTHON
 from ltrain_train.workers.reference import is_reference
@@ -36,6 +37,8 @@ class AgentProcesses:
     concurrency: int = 1
     """Attempts at a time in one warm worker."""
     python: Path = OWN_PYTHON
+    sandbox: SandboxSettings | None = None
+    """The sandbox of each attempt of a command."""
     keep_open: Sequence[int] = ()
     """Descriptors that the guards of the processes keep open until all of them have ended."""
 

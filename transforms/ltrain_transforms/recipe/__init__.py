@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         RolloutReward,
         SqlReward,
     )
-    from ltrain_transforms.recipe.rollout import Rollout
+    from ltrain_transforms.recipe.rollout import Rollout, SandboxLimits
     from ltrain_transforms.recipe.selection import (
         FailedCounts,
         Filter,

@@ -23,7 +23,7 @@ from ltrain_transforms.recipe.judge import Judge
 from ltrain_transforms.recipe.policy import Policy
 from ltrain_transforms.recipe.prompt import CriticModel, PromptSearch
 from ltrain_transforms.recipe.reward import Reward
-from ltrain_transforms.recipe.rollout import Rollout
+from ltrain_transforms.recipe.rollout import SANDBOX_KEYS, Rollout
 from ltrain_transforms.recipe.section import Section, first_duplicate
 from ltrain_transforms.recipe.selection import Filter, Source, Watch
 from ltrain_transforms.recipe.serve import Serve
@@ -290,6 +290,8 @@ class Recipe(Section):
         exclude["watch"] = True
         if self.prompt is None:
             exclude["prompt"] = True  # of a recipe that another version has read
+        if self.rollout is not None and self.rollout.sandbox is None:
+            exclude["rollout"] = set(SANDBOX_KEYS)  # the same
         content = self.model_dump_json(by_alias=True, exclude=exclude)
         return sha256(content.encode()).hexdigest()[:16]
 

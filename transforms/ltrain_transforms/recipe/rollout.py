@@ -1,11 +1,31 @@
 """How ltrain runs the agent on tasks."""
 
-from typing import Self
+import re
+from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from ltrain_instrument.allow import Allow
 from ltrain_transforms.recipe.section import Section
+
+_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*|/.*\.py:[A-Za-z_]\w*")
+
+SANDBOX_KEYS = ("sandbox", "sandbox_command", "image", "workspace", "visible", "limits")
+"""The keys of [rollout] that describe the sandbox."""
+
+
+class SandboxLimits(Section):
+    """Limits of one attempt in a sandbox. The sandbox ends an attempt that exceeds one."""
+
+    cpu_seconds: int | None = Field(default=None, ge=1)
+    """Seconds of CPU of all its processes together; unset: no limit besides the attempt's time."""
+    memory_mib: int = Field(default=2048, ge=64)
+    """MiB of memory of all its processes together; one process cannot allocate more than twice as
+    many."""
+    processes: int = Field(default=256, ge=8)
+    """Processes and threads at a time."""
+    disk_mib: int = Field(default=1024, ge=1)
+    """MiB of workspace and HOME together, and as many of `/tmp`; they are in memory."""
 
 
 class Rollout(Section):
@@ -27,6 +47,20 @@ class Rollout(Section):
     agent: str | None = None
     """`module:function`, the path of a file as in `/srv/agent.py:solve`, or a command; none with
     `remote`."""
+    sandbox: Literal["bubblewrap", "docker", "podman", "command"] | None = None
+    """Isolates each attempt of an agent that is a command
+    ([Sandboxes](rollouts.md#a-sandbox)); unset: its processes can read what this user can."""
+    sandbox_command: str | None = None
+    """Command line that runs an attempt elsewhere, for `sandbox = "command"`."""
+    image: str | None = None
+    """Image with the agent's environment, for `sandbox = "docker"` and `"podman"`."""
+    workspace: str | None = None
+    """Folder whose copy each attempt in a sandbox gets, at `$LTRAIN_WORKSPACE`; the reward gets the
+    changes of the attempt."""
+    visible: tuple[str, ...] = ()
+    """Files and folders that attempts in a sandbox can read, besides the files of the recipe's
+    folder that the command names."""
+    limits: SandboxLimits = SandboxLimits()
     remote: bool = False
     """Whether the workers of the gateway (`ltrain worker`) run the agent, which they name."""
     reward: str | None = None
@@ -100,6 +134,36 @@ class Rollout(Section):
                 "Name the agent in `agent`, or set `remote = true` if the workers of the gateway "
                 "have it."
             )
+        return self
+
+    @model_validator(mode="after")
+    def _sandbox_of_command(self) -> Self:
+        if self.sandbox is None:
+            for key in SANDBOX_KEYS:
+                if getattr(self, key) != type(self).model_fields[key].default:
+                    raise ValueError(f"`{key}` needs a sandbox. Set `sandbox`, or remove `{key}`.")
+        elif self.agent is None:
+            raise ValueError(
+                "`sandbox` is for commands that run here, and with `remote = true` other machines "
+                "run the agent. Remove one of the two."
+            )
+        elif _FUNCTION.fullmatch(self.agent.strip()):
+            raise ValueError(
+                f"The agent '{self.agent}' is a function, and functions share the memory of a "
+                "worker, so none of them can have a sandbox. Write it as a command, as in "
+                "`python agent.py`, or remove `sandbox`."
+            )
+        return self._with_sandbox_keys()
+
+    def _with_sandbox_keys(self) -> Self:
+        is_container = self.sandbox in ("docker", "podman")
+        for key, is_needed in (
+            ("image", is_container),
+            ("sandbox_command", self.sandbox == "command"),
+        ):
+            if is_needed != bool(getattr(self, key)):
+                change = f"Set `{key}`" if is_needed else f"Remove `{key}`"
+                raise ValueError(f'{change}: `sandbox` is "{self.sandbox}".')
         return self
 
     @model_validator(mode="after")

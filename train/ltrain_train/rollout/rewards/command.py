@@ -1,6 +1,7 @@
 """The reward as a shell command: it reads a task and a result, and prints their value.
 
-It reads `{"task": {…}, "result": …}` as JSON from stdin. The last line that it prints is a JSON
+It reads `{"task": {…}, "result": …}` as JSON from stdin, with `diff` after an attempt in a
+workspace, whose folder is in `LTRAIN_WORKSPACE`. The last line that it prints is a JSON
 number, or an object of numbers. It runs in the recipe's folder, without ltrain's secrets.
 """
 
@@ -20,6 +21,7 @@ from ltrain_train.rollout.rewards import source
 from ltrain_train.rollout.rewards.limits import RewardLimits
 from ltrain_train.rollout.rewards.source import MAX_CALLS, NO_SERVICES, RewardFailed, parse_values
 from ltrain_train.rollout.tasks import Task
+from ltrain_train.sandboxes import Changes
 from ltrain_train.workers import BadReference, last_line, parse_json, service_environment
 
 KILL_GRACE = 2.0
@@ -47,7 +49,11 @@ class RewardCommand:
         """Hash of the command line."""
 
     def score(
-        self, task: Task, result: Any, services: Mapping[str, str] = NO_SERVICES
+        self,
+        task: Task,
+        result: Any,
+        services: Mapping[str, str] = NO_SERVICES,
+        changes: Changes | None = None,
     ) -> dict[str, float]:
         """Return the reward values by name."""
         retrying = Retrying(
@@ -57,9 +63,13 @@ class RewardCommand:
             before=self._limits.before_retry,
             reraise=True,
         )
-        text = json.dumps({"task": task.model_dump(mode="json"), "result": result})
+        fields = {"task": task.model_dump(mode="json"), "result": result}
+        environ = service_environment(services)
+        if changes is not None:
+            fields["diff"] = changes.diff
+            environ["LTRAIN_WORKSPACE"] = str(changes.folder)
         try:
-            return retrying(self._call, text, service_environment(services))
+            return retrying(self._call, json.dumps(fields), environ)
         except TimeoutError as error:
             raise RewardFailed(
                 f"The reward command has not ended after {self._timeout:g} s on task '{task.id}'. "

@@ -1,6 +1,8 @@
 """The reward as a function: `score(task, result) -> float | dict[str, float]`, or a coroutine one.
 
-A third parameter `services` gets the addresses of the services that the agent used.
+A parameter `services` gets the addresses of the services that the agent used. After an attempt in a
+workspace, `workspace` gets the path of the folder as the attempt left it, and `diff` its changes as
+text; otherwise both are None.
 
 A call that fails is tried three times. Then the failure counts as an error of the agent, whose
 value the recipe sets; so does a function that does not return in time. If the function fails on
@@ -27,6 +29,7 @@ from ltrain_train.rollout.rewards.source import (
     parse_values,
 )
 from ltrain_train.rollout.tasks import Task
+from ltrain_train.sandboxes import Changes
 from ltrain_train.workers import code_digest, load_function
 
 USER_ERRORS = (Exception, SystemExit)
@@ -46,22 +49,32 @@ class RewardFunction:
         self.reference, self.timeout = reference, timeout
         self._limits = limits or RewardLimits()
         self._function = load_function(reference, folder)
-        self._takes_services = _has_parameter(self._function, "services")
+        self._parameters = _parameter_names(self._function)
         self.digest = code_digest(self._function)
         """Hash of the function's module."""
 
     def score(
-        self, task: Task, result: Any, services: Mapping[str, str] = NO_SERVICES
+        self,
+        task: Task,
+        result: Any,
+        services: Mapping[str, str] = NO_SERVICES,
+        changes: Changes | None = None,
     ) -> dict[str, float]:
         """Return the reward values by name; a single value is named `reward`.
 
         A thread cannot be ended: that of a function that hangs is left behind.
         """
         scored: Future[dict[str, float]] = Future()
+        known = {
+            "services": dict(services),
+            "workspace": str(changes.folder) if changes is not None else None,
+            "diff": changes.diff if changes is not None else None,
+        }
+        more = {name: value for name, value in known.items() if name in self._parameters}
 
         def score() -> None:
             try:
-                scored.set_result(self._score(task, result, services))
+                scored.set_result(self._score(task, result, more))
             except BaseException as error:
                 scored.set_exception(error)
 
@@ -77,7 +90,7 @@ class RewardFunction:
                 "recipe (--reward-timeout)."
             ) from error
 
-    def _score(self, task: Task, result: Any, services: Mapping[str, str]) -> dict[str, float]:
+    def _score(self, task: Task, result: Any, more: Mapping[str, Any]) -> dict[str, float]:
         retrying = Retrying(
             retry=retry_if_exception_type(USER_ERRORS),
             wait=wait_exponential(source.RETRY_PAUSE),
@@ -86,15 +99,14 @@ class RewardFunction:
             reraise=True,
         )
         try:
-            return retrying(self._call, task, result, services)
+            return retrying(self._call, task, result, more)
         except USER_ERRORS as error:
             raise RewardFailed(
                 f"{self.reference} failed on task '{task.id}': {type(error).__name__}: {error}. "
                 "It must return a number, or a dict of numbers, for every result of the agent."
             ) from error
 
-    def _call(self, task: Task, result: Any, services: Mapping[str, str]) -> dict[str, float]:
-        more = {"services": dict(services)} if self._takes_services else {}
+    def _call(self, task: Task, result: Any, more: Mapping[str, Any]) -> dict[str, float]:
         value = self._function(task.model_dump(mode="json"), result, **more)
         if inspect.isawaitable(value):
             value = asyncio.run(_await(value))
@@ -104,11 +116,11 @@ class RewardFunction:
         """Do nothing: ltrain cannot know what a function of the user has started."""
 
 
-def _has_parameter(function: Callable[..., Any], name: str) -> bool:
+def _parameter_names(function: Callable[..., Any]) -> frozenset[str]:
     try:
-        return name in inspect.signature(function).parameters
+        return frozenset(inspect.signature(function).parameters)
     except (TypeError, ValueError):  # a built-in function without a signature
-        return False
+        return frozenset()
 
 
 async def _await(value: Any) -> Any:

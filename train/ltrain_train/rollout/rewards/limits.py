@@ -14,6 +14,7 @@ from tenacity import RetryCallState
 
 from ltrain_train.rollout.rewards.source import NO_SERVICES, RewardFailed, RewardSource
 from ltrain_train.rollout.tasks import Task
+from ltrain_train.sandboxes import Changes
 
 REWARD_CONCURRENCY = 8
 """Results that are judged at a time by default."""
@@ -79,11 +80,15 @@ class LimitedReward:
         self.digest = source.digest
 
     def score(
-        self, task: Task, result: Any, services: Mapping[str, str] = NO_SERVICES
+        self,
+        task: Task,
+        result: Any,
+        services: Mapping[str, str] = NO_SERVICES,
+        changes: Changes | None = None,
     ) -> dict[str, float]:
         """Return the reward values by name, as soon as a result may be judged."""
         with self._limits:
-            return self._source.score(task, result, services)
+            return self._source.score(task, result, services, changes)
 
     def close(self) -> None:
         """End the waits, and what the source started."""

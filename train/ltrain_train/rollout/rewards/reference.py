@@ -21,6 +21,7 @@ from ltrain_train.rollout.rewards.source import (
     parse_values,
 )
 from ltrain_train.rollout.tasks import Task
+from ltrain_train.sandboxes import Changes
 from ltrain_train.workers import is_reference
 
 
@@ -58,8 +59,8 @@ class RewardService:
     """Sends each task with its result to a URL, and returns their value.
 
     The request is `POST URL` with the JSON object `{"task": {…}, "result": …}`, with `services` if
-    the agent used some, and with `Authorization: Bearer …` if `LTRAIN_REWARD_KEY` is set. The
-    response is a JSON number, or an object of numbers.
+    the agent used some, with `diff` if it had a workspace, and with `Authorization: Bearer …` if
+    `LTRAIN_REWARD_KEY` is set. The response is a JSON number, or an object of numbers.
     """
 
     def __init__(self, url: str, timeout: float, limits: RewardLimits) -> None:
@@ -69,12 +70,18 @@ class RewardService:
         """Hash of the URL."""
 
     def score(
-        self, task: Task, result: Any, services: Mapping[str, str] = NO_SERVICES
+        self,
+        task: Task,
+        result: Any,
+        services: Mapping[str, str] = NO_SERVICES,
+        changes: Changes | None = None,
     ) -> dict[str, float]:
         """Return the reward values by name."""
         fields: dict[str, Any] = {"task": task.model_dump(mode="json"), "result": result}
         if services:
             fields["services"] = dict(services)
+        if changes is not None:
+            fields["diff"] = changes.diff
         until = time.monotonic() + self._timeout
         try:
             return parse_values(self._endpoint.post(json.dumps(fields).encode(), until))

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.feedback import to_score
 from ltrain_train.rollout.tasks import Task
+from ltrain_train.sandboxes import Changes
 
 UNNAMED = "reward"
 """The name of a single value."""
@@ -33,12 +34,17 @@ class RewardSource(Protocol):
     """Hash of the known code of the judge."""
 
     def score(
-        self, task: Task, result: Any, services: Mapping[str, str] = NO_SERVICES
+        self,
+        task: Task,
+        result: Any,
+        services: Mapping[str, str] = NO_SERVICES,
+        changes: Changes | None = None,
     ) -> dict[str, float]:
         """Return the reward values by name; a single value is named `reward`.
 
         Args:
             services: addresses of the services that the agent used, by name.
+            changes: what the attempt left in its workspace, if it had one.
 
         Raises:
             RewardFailed: when there is none in time.
