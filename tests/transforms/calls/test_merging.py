@@ -41,7 +41,8 @@ def test_a_declared_field_is_a_cell_without_other_code() -> None:
 
 def test_a_field_that_no_span_has_gets_its_declared_default() -> None:
     defaults = {c.name: c.default for c in columns_from(CellSource.FIELD) if c.default is not None}
-    assert defaults == {"status": "ok", "constrained": False, "delivered": True}
+    expected = {"status": "ok", "constrained": False, "delivered": True, "untimed": False}
+    assert defaults == expected
 
 
 def chat(*requests: tuple[str, str, Any], **more: str) -> dict[str, str]:
