@@ -1,6 +1,7 @@
 """Requests that real clients sent, cleaned of their users' paths and long texts.
 
 `captured/NAME.json` has the last request of a conversation with tools, of the client of this name.
+`anthropic_api` was written by the published API.
 """
 
 import json
@@ -14,13 +15,14 @@ PATHS = {
     "codex": "/v1/responses",
     "codex_gpt": "/v1/responses",
     "gemini_cli": "/v1beta/models/policy:streamGenerateContent",
-    "claude_code": "/v1/messages",
+    "anthropic_api": "/v1/messages",
     **dict.fromkeys(("opencode", "qwen_code", "mini_swe_agent"), "/v1/chat/completions"),
 }
 """The API of each client; codex_gpt is Codex with a model that it knows."""
 OMITTED: dict[str, dict[str, int]] = {
     "codex": {"tool web_search": 1},
     "codex_gpt": {"tool web_search": 1, "grammar apply_patch": 1},
+    "anthropic_api": {"tool web_search": 1},
     "gemini_cli": {"item thoughtSignature": 2},  # marks of the client
 }
 
