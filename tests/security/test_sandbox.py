@@ -67,6 +67,9 @@ found["processes"] = [
     if name.isdigit() and name != "1"
 ]
 found["user namespace"] = fails(lambda: os.unshare(0x10000000)) if hasattr(os, "unshare") else True
+found["private keys"] = not any(
+    Path(path).exists() for path in ("/etc/ssl/private", "/etc/pki/tls/private", "/etc/ssh")
+)
 found["environment"] = dict(os.environ)
 found["root"] = sorted(os.listdir("/"))
 found["folder"] = os.listdir(".")

@@ -19,9 +19,8 @@ USER = "1000"
 """User and group in the sandbox."""
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 ETC = (
-    "alternatives", "ca-certificates", "crypto-policies", "ld.so.cache", "ld.so.conf",
-    "ld.so.conf.d", "localtime", "mime.types", "nsswitch.conf", "os-release", "pki", "protocols",
-    "services", "ssl", "timezone",
+    "alternatives", "crypto-policies", "ld.so.cache", "localtime", "mime.types", "nsswitch.conf",
+    "os-release", "pki/ca-trust", "pki/tls/certs", "services", "ssl/certs", "ssl/openssl.cnf",
 )  # fmt: skip
 """Files of /etc that programs read; none of them names users or holds keys."""
 ISOLATION = (
