@@ -18,6 +18,8 @@ from ltrain_transforms.source import Selection, read_spans
 
 CAPTURES = Path(__file__).parents[2] / "fixtures" / "coding_clis"
 QWEN, NEW_QWEN, CODEX = "qwen-code__0.15.10", "qwen-code__0.24.4", "codex__0.171.0"
+CONVERSATION = "qwen-code__0.15.10-conversations"
+"""Through a gateway that joins the calls without a trace to conversations."""
 GEMINI = "gemini-cli__0.61.0"
 CLAUDE = "claude-code__documented"
 """Made from its documentation, not captured."""
@@ -142,6 +144,24 @@ def test_a_record_and_the_gateways_span_of_a_call_are_one_row(store: Store) -> N
     assert requesters(rows) == [0, 0, 1, 1]
     answer = json.loads(models["output"][0])
     assert [part["name"] for part in answer[0]["parts"]] == ["run_shell_command", "read_file"]
+
+
+def test_the_gateways_conversation_follows_the_clients_session(store: Store) -> None:
+    insert(store, logs_of(CONVERSATION), LOGS)
+    insert(store, traces_of(CONVERSATION), TRACES)
+    rows = read(store)
+    assert rows["execution_id"].n_unique() == 1
+    assert rows.select("kind", "name", "status").rows() == [
+        (kind, name, status) for kind, name, _, status, *_ in QWEN_ROWS
+    ]
+    assert set(rows["agent"]) == {"qwen-code", "main", "general-purpose"}
+    tools = rows.filter(kind="tool")
+    assert tools["source_spans"].list.len().to_list() == [2, 2, 2, 2]
+    assert tools["result"].null_count() == 0
+    assert not tools["untimed"].any()
+    milliseconds = [(end - start) // 10**6 for start, end in tools.select("start", "end").rows()]
+    assert milliseconds == [4653, 25, 330, 0]
+    assert requesters(rows) == [0, 0, 1, 1]
 
 
 def test_a_prompt_is_a_trace_of_its_session(store: Store) -> None:

@@ -2,8 +2,8 @@
 
 1. One is an LLM ancestor of the other, without an agent, node or tool between, and response ids,
    outputs or inputs agree, or cannot be compared; tools likewise, by their names, and agents of
-   the same name from two instrumentations. A log record of a tool also describes the span with its
-   call id. Or:
+   the same name from two instrumentations. A log record of a tool also describes the spans with its
+   call id, or without one with its name and arguments. Or:
 2. They share a response id, overlap in time, and do not contradict each other's output. Or:
 3. One is a log record without a response id, the other the gateway's, they overlap in time, and
    their token counts are equal (or both failed); of several pairs, in the order of time. Or:
@@ -18,6 +18,7 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 from ltrain_instrument.attributes import LOG_EVENT
+from ltrain_transforms.calls import requesters
 from ltrain_transforms.calls.call import (
     SLACK,
     Call,
@@ -29,7 +30,7 @@ from ltrain_transforms.calls.call import (
 )
 from ltrain_transforms.calls.containers import as_containers
 from ltrain_transforms.dialects import Partial
-from ltrain_transforms.traces import Role, Span
+from ltrain_transforms.traces import Role, Span, parse_json
 
 MAX_RUNNING = 500
 """Concurrent LLM spans that are compared; earlier ones count as not containing a later one. Without
@@ -49,7 +50,7 @@ def group_spans(enclosing: Mapping[str, Span], described: Sequence[Call]) -> lis
     _join_by_response_id(llm, groups)
     _join_by_usage(llm, groups)
     _join_by_containment(llm, groups)
-    _join_by_call_id([one for one in described if one.partial["kind"] == "tool"], groups)
+    _join_records_of_tools([one for one in described if one.partial["kind"] == "tool"], groups)
     parts = (part for members in groups.members() for part in _split_answers(enclosing, members))
     return [sorted(part, key=outermost_first) for part in parts]
 
@@ -105,8 +106,9 @@ def _split_answers(enclosing: Mapping[str, Span], members: list[Call]) -> Iterat
 
 def outermost_first(one: Call) -> tuple[bool, int, int, str]:
     """Sort key: the longest span first; spans of the gateway and of captures last."""
-    span = one.span
-    return one.partial.get("measured", False), span.start - span.end, span.start, span.span_id
+    span, partial = one.span, one.partial
+    inner = partial.get("measured", False) or partial.get("untimed", False)
+    return inner, span.start - span.end, span.start, span.span_id
 
 
 def _join_by_ancestry(enclosing: Mapping[str, Span], groups: _Groups) -> None:
@@ -185,16 +187,40 @@ def _join_by_usage(llm: Sequence[Call], groups: _Groups) -> None:
                 groups.join(one, answers.pop(first))
 
 
-def _join_by_call_id(tools: Sequence[Call], groups: _Groups) -> None:
-    by_id: defaultdict[str | None, list[Call]] = defaultdict(list)
-    for one in tools:
+def _join_records_of_tools(tools: Sequence[Call], groups: _Groups) -> None:
+    """Join a log record with the client's span of its call, and with the gateway's.
+
+    The gateway's span is the moment at which it learnt of the result, however late.
+    """
+    in_order = sorted(tools, key=lambda one: (one.span.end, one.span.span_id))
+    others: defaultdict[Hashable, list[Call]] = defaultdict(list)
+    for one in in_order:
         if LOG_EVENT not in one.span.attributes:
-            by_id[one.partial.get("tool_call_id")].append(one)
-    for one in tools:
-        if LOG_EVENT in one.span.attributes and (id := one.partial.get("tool_call_id")):
-            same = (tool for tool in by_id[id] if overlap(one.span, tool.span))
-            if (tool := next(same, None)) is not None and _same_tool(one, tool):
-                groups.join(one, tool)
+            for key in _tool_keys(one):
+                others[key].append(one)
+    joined: set[str] = set()
+    for record in in_order:
+        if LOG_EVENT not in record.span.attributes:
+            continue
+        for by_gateway in (False, True):
+            same = (
+                tool
+                for tool in others[_tool_keys(record)[0]]
+                if (tool.span.role == Role.GATEWAY) == by_gateway
+                and tool.span.span_id not in joined
+                and (by_gateway or (overlap(record.span, tool.span) and _same_tool(record, tool)))
+            )
+            if (tool := next(same, None)) is not None:
+                groups.join(record, tool)
+                joined.add(tool.span.span_id)
+
+
+def _tool_keys(tool: Call) -> list[Hashable]:
+    """Return the call id of a tool, if it has one, and its name with its arguments."""
+    arguments = requesters.comparable(parse_json(tool.partial.get("arguments")))
+    keys: list[Hashable] = [(tool.partial.get("name"), arguments)]
+    id = tool.partial.get("tool_call_id")
+    return [id, *keys] if id else keys
 
 
 def _usage(partial: Partial) -> Hashable | None:

@@ -27,6 +27,7 @@ from ltrain_instrument.attributes import SPAN_EVALUATION
 from ltrain_transforms.calls import sessions
 from ltrain_transforms.calls.strays import Key, Strays, find_strays, nearest_roots
 from ltrain_transforms.tables import DROPS, LOGS
+from ltrain_transforms.traces import Role
 
 REASONS = {
     "unresolved": "it names no execution, and its trace belongs to several or to none",
@@ -192,8 +193,12 @@ def _below_hosts(spans: pl.DataFrame, strays: Strays) -> pl.DataFrame:
     found = pl.DataFrame(rows, schema, orient="row")
     joined = spans.join(found, ["trace_id", "span_id"], "left", maintain_order="left")
     own_trace = pl.when(pl.col("stray").is_null()).then("trace_id").otherwise("host_trace")
+    # the gateway's session is a guess where the client names one
+    guessed = (pl.col("role") == Role.GATEWAY) & pl.col("host_trace").is_not_null()
     return joined.with_columns(
-        host_trace=own_trace, parent_id=pl.coalesce("host", "parent_id")
+        host_trace=own_trace,
+        parent_id=pl.coalesce("host", "parent_id"),
+        session_id=pl.when(~guessed.fill_null(False)).then("session_id"),
     ).drop("stray", "host")
 
 

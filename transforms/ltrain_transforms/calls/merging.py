@@ -50,6 +50,8 @@ def merge_spans(described: Sequence[Call]) -> Call:
                 merged[field_name] = one.partial[field_name]
     merged.pop("status", None)
     merged.pop("excerpt", None)
+    if not all(one.partial.get("untimed") for one in described):
+        merged.pop("untimed", None)
     if _failed(described):
         merged["status"] = "error"
     mismatch = compare_captures([one.partial for one in ordered], [o.span.scope for o in ordered])
@@ -222,7 +224,7 @@ def _merged_cells(call: Call) -> MergedCells:
         parent_id=call.parent_id,
         # of a log record only the end is known well
         start=min([span.start for span in spans]) if _is_record(outer) else outer.start,
-        end=max([span.end for span in spans]),
+        end=max([one.span.end for one in call.singles if not _is_untimed(one, call)]),
         name=_name(call),
         agent=call.agent,
         node=call.node,
@@ -241,6 +243,11 @@ def _merged_cells(call: Call) -> MergedCells:
         token_source=tokens and tokens.recorded_by,
         tokens=tokens,
     )
+
+
+def _is_untimed(one: Call, call: Call) -> bool:
+    """Return whether another span of the call has its times, and this one has not."""
+    return one.partial.get("untimed", False) and not call.partial.get("untimed", False)
 
 
 def _is_record(span: Span) -> bool:

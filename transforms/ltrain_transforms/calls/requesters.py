@@ -70,7 +70,7 @@ class _OpenRequests:
         if not request.id or request.id not in self._claimed:
             name, arguments = request.name or "", request.parsed_arguments
             self._by_name[name].append(entry)
-            for form in {_comparable(arguments), _comparable(_only_value(arguments))}:
+            for form in {comparable(arguments), comparable(_only_value(arguments))}:
                 self._by_arguments[name, form].append(entry)
 
     def likeliest(self, call: Call, *, has_id: bool) -> RecordedRequest | None:
@@ -80,7 +80,7 @@ class _OpenRequests:
         arguments.
         """
         name = call.partial.get("name") or ""
-        arguments = _comparable(parse_json(call.partial.get("arguments")))
+        arguments = comparable(parse_json(call.partial.get("arguments")))
         equal = self._first_open(self._by_arguments.get((name, arguments)))
         return equal or (None if has_id else self._first_open(self._by_name.get(name)))
 
@@ -94,7 +94,7 @@ class _OpenRequests:
         return [entry for entry in self._all if id(entry[1]) not in self.answered]
 
 
-def _comparable(arguments: Any) -> Hashable:
+def comparable(arguments: Any) -> Hashable:
     """Return arguments in a form that has a hash; empty ones are equal to none."""
     return None if arguments in ("", {}, []) else _hashable(arguments)
 
