@@ -21,7 +21,7 @@ def write_project(folder: Path, agent: str) -> Path:
     """Write an agent, its reward, its tasks and a workspace, and return their folder."""
     folder.mkdir()
     (folder / "agent.py").write_text(agent)
-    (folder / "reward.py").write_text(REWARD)
+    (folder / "scored.py").write_text(REWARD)
     (folder / "tasks.jsonl").write_text('{"id": "a", "input": "?", "gold": "forty-two"}\n')
     (folder / "work").mkdir()
     (folder / "work" / "code.py").write_text("print(1)\n")
@@ -30,7 +30,7 @@ def write_project(folder: Path, agent: str) -> Path:
 
 def sandbox_of(folder: Path, agent: str = "python agent.py", **keys: Any) -> SandboxSettings:
     """Return the sandbox of the recipe's folder."""
-    settings = {"sandbox": "bubblewrap", "workspace": "work", "reward": "reward:score", **keys}
+    settings = {"sandbox": "bubblewrap", "workspace": "work", "reward": "scored:score", **keys}
     rollout = Rollout.model_validate({"tasks": "tasks.jsonl", "agent": agent, **settings})
     sandbox = SandboxSettings.from_section(rollout, folder)
     assert sandbox is not None

@@ -28,6 +28,7 @@ ONLINE_KEYS = {
     *("tasks", "validation", "test", "tasks-per-wave", "seed"),
     *("remote", "domains", "target-score", "refill-tasks", "pin-version"),
     *("spare-tasks", "release-window", "validation-samples", "validation-temperature"),
+    *("sandbox", "sandbox-command", "image", "workspace", "visible", "limits"),
 }
 """Recipe keys of `[rollout]` that are no option of `ltrain rollout`: its argument, `--to`, and
 keys of `ltrain run`."""

@@ -147,7 +147,7 @@ def start(served: Served, tmp_path: Path) -> Iterator[Callable[..., Runner]]:
         def started(agent: str, **limits: int) -> Runner:
             folder = write_project(tmp_path / "project", agent)
             runner = make_runner(
-                run="r", agent=f"python agent.py {MARK}", reward="reward:score", folder=folder,
+                run="r", agent=f"python agent.py {MARK}", reward="scored:score", folder=folder,
                 gateway=served.gateway.url, policy="policy", home=served.home, workers=3,
                 secret=(served.home / "store.secret").read_text().strip(), timeout=60.0,
                 sandbox=sandbox_of(folder, limits=limits),
@@ -171,7 +171,7 @@ def test_an_agent_reaches_no_gold_secret_neighbour_or_network(
     files = {
         "secret": served.home / "store.secret",
         "tasks": project / "tasks.jsonl",
-        "reward": project / "reward.py",
+        "reward": project / "scored.py",
         "other file": project / "answers",
         "runner": Path(f"/proc/{os.getpid()}/environ"),
         "password file": "/etc/shadow",
@@ -204,6 +204,7 @@ def test_an_agent_reaches_no_gold_secret_neighbour_or_network(
         assert all("agent.py" in line for line in found.pop("processes"))
         assert "home" not in found.pop("root")
         assert found.pop("signal 1") == "no effect"
+        found.pop("write socket")  # in /tmp it is a new file of the attempt's own
         assert found == dict.fromkeys(found, True)
     runner.__exit__(None, None, None)
     until = time.monotonic() + 10

@@ -33,7 +33,8 @@ INSERT INTO otel.ltrain_migrations (step, version, program) VALUES
 ('11_reports_traces',8,'0.1.0'),
 ('12_lists_traces',7,'0.1.0'),
 ('13_parts',9,'0.1.0'),
-('views',13,'0.1.0');
+('14_log_spans',14,'0.1.0'),
+('views',14,'0.1.0');
 
 CREATE TABLE IF NOT EXISTS otel.otel_logs_local ON CLUSTER '{cluster}'
 (
@@ -495,6 +496,59 @@ ALTER TABLE otel.otel_traces ON CLUSTER '{cluster}'
     MODIFY COLUMN `EvaluationLabel` LowCardinality(String) MATERIALIZED SpanAttributes['gen_ai.evaluation.score.label'],
     MODIFY COLUMN `EvaluationScope` LowCardinality(String) MATERIALIZED SpanAttributes['ltrain.reward.scope'];
 
+CREATE MATERIALIZED VIEW IF NOT EXISTS otel.otel_log_spans_mv ON CLUSTER '{cluster}'
+TO otel.otel_traces_local
+DEFINER = CURRENT_USER SQL SECURITY DEFINER AS
+SELECT
+    fromUnixTimestamp64Nano(ended - nanoseconds) AS Timestamp,
+    if(trace != '', trace, prompt_trace) AS TraceId,
+    if((operation = 'invoke_agent') AND (prompt != ''), prompt_span, record_span) AS SpanId,
+    multiIf(parent != '', parent, (operation != 'invoke_agent') AND (prompt != ''), prompt_span, '') AS ParentSpanId,
+    event AS SpanName,
+    'Internal' AS SpanKind,
+    service AS ServiceName,
+    resource AS ResourceAttributes,
+    scope AS ScopeName,
+    version AS ScopeVersion,
+    mapUpdate(record, added) AS SpanAttributes,
+    toUInt64(nanoseconds) AS Duration,
+    if(failed, 'Error', 'Unset') AS StatusCode,
+    if(failed, error, '') AS StatusMessage
+FROM
+(
+    SELECT
+        *,
+        transform(event, ['qwen-code.user_prompt', 'qwen-code.api_response', 'qwen-code.api_error', 'qwen-code.tool_call', 'gemini_cli.user_prompt', 'gemini_cli.api_response', 'gemini_cli.api_error', 'gemini_cli.tool_call', 'codex.user_prompt', 'codex.sse_event', 'codex.api_request', 'codex.tool_result', 'claude_code.user_prompt', 'claude_code.api_request', 'claude_code.api_error', 'claude_code.assistant_response', 'claude_code.tool_result', 'claude_code.tool_decision'], ['invoke_agent', 'chat', 'chat', 'execute_tool', 'invoke_agent', 'chat', 'chat', 'execute_tool', 'invoke_agent', 'chat', 'chat', 'execute_tool', 'invoke_agent', 'chat', 'chat', 'chat', 'execute_tool', 'execute_tool'], '') AS operation,
+        transform(event, ['qwen-code.user_prompt', 'qwen-code.api_response', 'qwen-code.api_error', 'qwen-code.tool_call', 'gemini_cli.user_prompt', 'gemini_cli.api_response', 'gemini_cli.api_error', 'gemini_cli.tool_call', 'codex.user_prompt', 'codex.sse_event', 'codex.api_request', 'codex.tool_result', 'claude_code.user_prompt', 'claude_code.api_request', 'claude_code.api_error', 'claude_code.assistant_response', 'claude_code.tool_result', 'claude_code.tool_decision'], ['qwen-code', 'qwen-code', 'qwen-code', 'qwen-code', 'gemini-cli', 'gemini-cli', 'gemini-cli', 'gemini-cli', 'codex', 'codex', 'codex', 'codex', 'claude-code', 'claude-code', 'claude-code', 'claude-code', 'claude-code', 'claude-code'], '') AS client,
+        arrayFirst(each -> (each != ''), [record['session.id'], record['conversation.id']]) AS session,
+        arrayFirst(each -> (each != ''), [record['prompt_id'], record['prompt.id']]) AS prompt,
+        (session != '') OR (prompt != '') AS named,
+        arrayFirst(each -> (each != ''), [record['error.type'], record['error_type']]) AS error_type,
+        arrayFirst(each -> (each != ''), [record['error.message'], record['error_message'], record['error']]) AS error,
+        (error_type != '') OR (error != '') OR ((record['success']) = 'false') OR ((record['decision']) = 'reject') AS failed,
+        if((toFloat64OrZero(record['duration_ms']) >= 0) AND (toFloat64OrZero(record['duration_ms']) <= 86400000), toInt64(toFloat64OrZero(record['duration_ms']) * 1000000.), 0) AS nanoseconds,
+        lower(hex(sipHash64(event, ended, trace, parent, identity, mapSort(record)))) AS record_span,
+        lower(hex(sipHash64('invoke_agent', session, prompt, identity))) AS prompt_span,
+        lower(hex(sipHash128(session, prompt, identity, if(named, '', record_span)))) AS prompt_trace,
+        mapFilter((name, value) -> (value != ''), CAST(map('ltrain.log.event', event, 'gen_ai.operation.name', operation, 'session.id', session, 'error.type', if(failed, if(error_type != '', error_type, 'error'), ''), 'gen_ai.request.model', multiIf(operation = 'chat', record['model'], ''), 'gen_ai.response.id', multiIf(operation = 'chat', arrayFirst(each -> (each != ''), [record['response_id'], record['request_id']]), ''), 'gen_ai.usage.input_tokens', multiIf(operation = 'chat', arrayFirst(each -> (each != ''), [record['input_token_count'], record['input_tokens']]), ''), 'gen_ai.usage.output_tokens', multiIf(operation = 'chat', arrayFirst(each -> (each != ''), [record['output_token_count'], record['output_tokens']]), ''), 'gen_ai.usage.cache_read.input_tokens', multiIf(operation = 'chat', arrayFirst(each -> (each != ''), [record['cached_content_token_count'], record['cached_token_count'], record['cache_read_tokens']]), ''), 'gen_ai.usage.reasoning.output_tokens', multiIf(operation = 'chat', arrayFirst(each -> (each != ''), [record['thoughts_token_count'], record['reasoning_token_count']]), ''), 'gen_ai.response.finish_reasons', multiIf(operation = 'chat', record['finish_reasons'], ''), 'gen_ai.agent.name', multiIf(operation = 'invoke_agent', client, operation = 'chat', arrayFirst(each -> (each != ''), [record['subagent_name'], record['agent.name'], record['agent_name']]), operation = 'execute_tool', arrayFirst(each -> (each != ''), [record['subagent_name'], record['agent.name'], record['agent_name']]), ''), 'gen_ai.tool.name', multiIf(operation = 'execute_tool', arrayFirst(each -> (each != ''), [record['function_name'], record['tool_name']]), ''), 'gen_ai.tool.call.id', multiIf(operation = 'execute_tool', arrayFirst(each -> (each != ''), [record['call_id'], record['tool_use_id']]), ''), 'gen_ai.tool.call.arguments', multiIf(operation = 'execute_tool', arrayFirst(each -> (each != ''), [record['function_args'], record['arguments'], record['tool_input'], record['tool_parameters']]), ''), 'gen_ai.tool.call.result', multiIf(operation = 'execute_tool', record['output'], '')), 'Map(LowCardinality(String), String)')) AS added
+    FROM
+    (
+        SELECT
+            arrayFirst(each -> (each IN ('claude_code.api_error', 'claude_code.api_request', 'claude_code.assistant_response', 'claude_code.tool_decision', 'claude_code.tool_result', 'claude_code.user_prompt', 'codex.api_request', 'codex.sse_event', 'codex.tool_result', 'codex.user_prompt', 'gemini_cli.api_error', 'gemini_cli.api_response', 'gemini_cli.tool_call', 'gemini_cli.user_prompt', 'qwen-code.api_error', 'qwen-code.api_response', 'qwen-code.tool_call', 'qwen-code.user_prompt')), [EventName, LogAttributes['event.name'], Body]) AS event,
+            toUnixTimestamp64Nano(Timestamp) AS ended,
+            TraceId AS trace,
+            SpanId AS parent,
+            concat(RolloutId, '.', Attempt) AS identity,
+            ServiceName AS service,
+            ResourceAttributes AS resource,
+            ScopeName AS scope,
+            ScopeVersion AS version,
+            LogAttributes AS record
+        FROM otel.otel_logs_local
+        WHERE (event != '') AND (ended > 0) AND ((event = 'qwen-code.user_prompt') OR (event = 'qwen-code.api_response') OR (event = 'qwen-code.api_error') OR (event = 'qwen-code.tool_call') OR (event = 'gemini_cli.user_prompt') OR (event = 'gemini_cli.api_response') OR (event = 'gemini_cli.api_error') OR (event = 'gemini_cli.tool_call') OR (event = 'codex.user_prompt') OR ((event = 'codex.sse_event') AND (((record['input_token_count']) != '') OR ((record['error.message']) != ''))) OR ((event = 'codex.api_request') AND ((record['error.message']) != '')) OR (event = 'codex.tool_result') OR (event = 'claude_code.user_prompt') OR (event = 'claude_code.api_request') OR (event = 'claude_code.api_error') OR ((event = 'claude_code.assistant_response') AND ((record['request_id']) != '')) OR (event = 'claude_code.tool_result') OR ((event = 'claude_code.tool_decision') AND ((record['decision']) = 'reject')))
+    )
+);
+
 CREATE MATERIALIZED VIEW IF NOT EXISTS otel.otel_trace_executions_mv ON CLUSTER '{cluster}'
 TO otel.otel_trace_executions_local
 DEFINER = CURRENT_USER SQL SECURITY DEFINER AS
@@ -732,7 +786,7 @@ SELECT
     TraceId AS trace,
     SpanId AS span
 FROM otel.spans
-WHERE (ScopeName = 'ltrain.gateway') AND (Sender IN ('service', 'admin', 'local')) AND (GenAiOp != '');
+WHERE (ScopeName = 'ltrain.gateway') AND (Sender IN ('service', 'admin', 'local')) AND (GenAiOp IN ('chat', 'text_completion'));
 
 CREATE OR REPLACE VIEW otel.reward_by_task ON CLUSTER '{cluster}' AS
 SELECT
@@ -806,7 +860,7 @@ SELECT
     if(ToolName != '', toString(ToolName), replaceRegexpOne(toString(SpanName), '[.]tool$', '')) AS tool,
     if((StatusCode = 'Error') OR ((SpanAttributes['error.type']) != ''), 'error', 'ok') AS status,
     if((SpanAttributes['error.type']) != '', SpanAttributes['error.type'], splitByChar('\n', StatusMessage)[1]) AS error,
-    Duration / 1000000000. AS duration,
+    if(ScopeName = 'ltrain.gateway', NULL, Duration / 1000000000.) AS duration,
     TraceId AS trace,
     SpanId AS span
 FROM otel.spans

@@ -51,9 +51,9 @@ def test_a_piece_has_at_most_the_bytes_that_are_carried(packed: Path) -> None:
     names = json.loads((packed / "pieces.json").read_text())
     sizes = [(packed / name).stat().st_size for name in names]
     assert max(sizes) == 2 << 20 < LIMIT
-    assert [name for name in names if name.startswith("site-others")] == [
-        f"site-others.txz.{number}" for number in range(3)
-    ]
+    others = [name for name in names if name.startswith("site-others")]
+    assert len(others) >= 3  # 5 MiB of noise, and ltrain
+    assert others == [f"site-others.txz.{number}" for number in range(len(others))]
     assert {path.name for path in packed.iterdir()} == {*names, "pieces.json", "unpack.py"}
 
 

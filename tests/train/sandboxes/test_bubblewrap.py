@@ -41,7 +41,7 @@ def start(runner: Start, tmp_path: Path) -> Callable[..., RolloutResult]:
         folder = write_project(tmp_path / "project", agent)
         task = Task.model_validate({"id": "a", "input": "?", "kept": str(tmp_path / "kept.json")})
         started = runner(
-            command, folder=folder, reward="reward:score", environ={},
+            command, folder=folder, reward="scored:score", environ={},
             sandbox=sandbox_of(folder, command, **keys), timeout=keys.pop("timeout", 60.0),
         )  # fmt: skip
         (result,) = started.run("train", 0, [task], 1, sampling={})

@@ -57,7 +57,7 @@ def test_an_attempt_runs_in_a_container_without_network_and_rights(
     mounts = [each for option, each in pairwise(run) if option == "--mount"]
     own = str(folder / "agent.py")
     assert f"type=bind,source={own},target={own},readonly" in mounts
-    assert not any("tasks.jsonl" in each or "reward.py" in each for each in mounts)
+    assert not any("tasks.jsonl" in each or "scored.py" in each for each in mounts)
     assert [each for each in mounts if "readonly" not in each] == [
         each for each in mounts if each.endswith("target=/run/ltrain/outbox")
     ]

@@ -31,7 +31,7 @@ def test_the_command_line_runs_the_attempt_and_its_workspace_comes_back(
     line = f"python {folder}/remote.py {{command}} {{environment}} {{workspace}} {{memory_mib}}"
     sandbox = sandbox_of(folder, COMMAND, sandbox="command", sandbox_command=line)
     check_sandbox(sandbox)
-    started = runner(COMMAND, folder=folder, sandbox=sandbox, reward="reward:score")
+    started = runner(COMMAND, folder=folder, sandbox=sandbox, reward="scored:score")
     task = Task.model_validate({"id": "a", "input": "?", "kept": str(tmp_path / "kept.json")})
     (result,) = started.run("train", 0, [task], 1, sampling={})
     assert (result.outcome, result.reason) == (Outcome.OK, "")

@@ -71,6 +71,8 @@ class Bubblewrap:
 
     def wrap(self, room: Room) -> list[str]:
         """Return the command line that runs an attempt."""
+        folder = str(room.settings.folder)
+        writable = _is_writable(room)
         return [
             *self._join(room),
             PROGRAM,
@@ -80,13 +82,14 @@ class Bubblewrap:
             *_tmpfs("/dev/shm", SHM_MIB),
             *_tmpfs(TMP, room.settings.limits.disk_mib),
             *_tmpfs(ATTEMPT, room.settings.limits.disk_mib),
-            *("--dir", str(room.settings.folder)),
+            *(_tmpfs(folder, 1) if writable else ("--dir", folder)),
             *_read_only(room.visible),
             *_masks(room.masked(room.visible)),
+            *(("--remount-ro", folder) if writable else ()),
             *_mounts(room),
             # a sandbox that root starts could write settings of the kernel otherwise
             *("--remount-ro", "/proc", "--remount-ro", "/dev", "--remount-ro", "/"),
-            *("--chdir", str(room.settings.folder)),
+            *("--chdir", folder),
             *("--", str(room.python), "-I", "-S", INIT),
             *(room.config(), *room.command),
         ]
@@ -128,6 +131,12 @@ def _system() -> list[str]:
         else:
             options += ["--ro-bind-try", path, path]
     return options + [word for path in etc for word in ("--ro-bind-try", path, path)]
+
+
+def _is_writable(room: Room) -> bool:
+    """Return whether the recipe's folder would be in the attempt's own /tmp."""
+    above = room.settings.folder.parents
+    return Path(TMP) in above and not any(each in above for each in room.visible)
 
 
 def _tmpfs(path: str, mebibytes: int) -> list[str]:
