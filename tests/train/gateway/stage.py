@@ -26,6 +26,7 @@ from ltrain_instrument.identity import Identity, Mode
 from ltrain_train.gateway.app import Gateway
 from ltrain_train.gateway.client import GatewayClient
 from ltrain_train.gateway.collection import CollectionPublication, open_collection
+from ltrain_train.gateway.errors import StopGuard
 from ltrain_train.gateway.routes import Routes
 from ltrain_train.gateway.serving.host import PolicyHost
 from ltrain_train.gateway.serving.policy_server import PolicyServer, read_weights
@@ -206,7 +207,8 @@ class Stage:
             turns=self._turns(),
             folder=self.home / "gateway",
         )
-        config = uvicorn.Config(gateway.app(), lifespan="off", log_level="error", ws="none")
+        app = StopGuard(gateway.app())
+        config = uvicorn.Config(app, lifespan="off", log_level="error", ws="none")
         self._server = uvicorn.Server(config)
         self._started.set()
         await self._server.serve(sockets=[self._socket])

@@ -9,6 +9,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 JSON_HEADERS = [(b"content-type", b"application/json")]
+CLOSE = (b"connection", b"close")
 
 
 MAX_SENTENCE = 4096
@@ -38,7 +39,11 @@ class Refused(Exception):
 
 class StopGuard:
     """Answers a request that the end of the gateway cancels with status 503, so that programs send
-    it again; uvicorn would answer 500, which ends them."""
+    it again; uvicorn would answer 500, which ends them.
+
+    uvicorn closes a connection after an unexpected error. The response of status 500 says so, since
+    the client's next request on that connection would fail.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -50,6 +55,8 @@ class StopGuard:
         async def send_counted(message: Message) -> None:
             nonlocal started
             started = True
+            if message.get("status") == HTTPStatus.INTERNAL_SERVER_ERROR:
+                message = {**message, "headers": [*message["headers"], CLOSE]}
             await send(message)
 
         try:
