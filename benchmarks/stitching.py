@@ -305,8 +305,9 @@ _BODIES = {"/v1/chat/completions": _chat, "/v1/messages": _messages, "/v1/respon
 def main() -> None:
     """Print the shares and the costs, and fail beyond the limits."""
     with tempfile.TemporaryDirectory() as folder:
-        conversations = open_conversations(TracerProvider(), _end, Path(folder))
-        assert conversations is not None
+        opened = open_conversations(TracerProvider(), _end, Path(folder))
+        assert opened is not None
+        conversations = opened.production
         streams = [run_stream(conversations, seed) for seed in range(3)]
         costs = [median(long_costs(conversations, uses_tools=uses)) for uses in (False, True)]
         conversations.close()

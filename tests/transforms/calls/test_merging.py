@@ -118,3 +118,46 @@ def test_parallel_calls_with_equal_unparsed_requests_stay_apart() -> None:
     assert merged(*rows[::2], *nested) == expected
     # without a parent, three spans of the framework contain each of the gateway
     assert len(merged(*rows)) == 6
+
+
+def tool(name: str, id: str = "", **more: Any) -> Row:
+    """Return the span of a tool call, whose arguments are always the same."""
+    values = {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "weather",
+        "gen_ai.tool.call.arguments": '{"city": "Rome"}',
+        "gen_ai.tool.call.id": id,
+        **more.pop("values", {}),
+    }
+    return span(name, {key: value for key, value in values.items() if value}, **more)
+
+
+RESULT = {"ltrain.untimed": "true", "gen_ai.agent.name": "main"}
+
+
+def test_the_result_that_the_gateway_records_is_one_of_the_agents_own_call() -> None:
+    rows = [
+        tool("another", "c2", at=(0, 2)),
+        tool("own", at=(2, 5), values={"gen_ai.agent.name": "forecaster"}),
+        tool("result", "c1", at=(7, 7), scope="ltrain.gateway", values=RESULT),
+        tool("alone", "c3", at=(8, 8), scope="ltrain.gateway", values=RESULT),
+    ]
+    found = {call["call_id"]: call for call in calls(spans(*rows))[0].to_dicts()}
+    assert sorted(call["source_spans"] for call in found.values()) == [
+        ["alone"], ["another"], ["own", "result"]
+    ]  # fmt: skip
+    own, alone = found["own"], found["alone"]
+    assert (own["untimed"], own["agent"], own["end"]) == (False, "forecaster", rows[1]["end"])
+    assert (alone["untimed"], alone["agent"]) == (True, "main")
+
+
+def test_an_agents_name_comes_before_that_of_the_gateway() -> None:
+    guessed = {"gen_ai.agent.name": "main"}
+    rows = [
+        span("run", {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "solver"}),
+        span("inside", chat(**IDS, **guessed), scope="ltrain.gateway", parent="run"),
+        span("outside", chat(**IDS, **guessed), scope="ltrain.gateway"),
+    ]
+    found = calls(spans(*rows))[0]
+    agents = dict(found.select("call_id", "agent").iter_rows())
+    assert agents == {"run": "solver", "inside": "solver", "outside": "main"}

@@ -154,7 +154,7 @@ def test_the_gateways_conversation_follows_the_clients_session(store: Store) -> 
     assert rows.select("kind", "name", "status").rows() == [
         (kind, name, status) for kind, name, _, status, *_ in QWEN_ROWS
     ]
-    assert set(rows["agent"]) == {"qwen-code", "main", "general-purpose"}
+    assert set(rows["agent"]) == {"qwen-code", "general-purpose"}
     tools = rows.filter(kind="tool")
     assert tools["source_spans"].list.len().to_list() == [2, 2, 2, 2]
     assert tools["result"].null_count() == 0

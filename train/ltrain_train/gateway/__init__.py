@@ -24,7 +24,8 @@ if TYPE_CHECKING:
         GatewayUnreachable,
         PolicyServerAway,
     )
-    from ltrain_train.gateway.conversations.conversations import Conversations, open_conversations
+    from ltrain_train.gateway.conversations.conversations import Conversations
+    from ltrain_train.gateway.conversations.untraced_calls import open_conversations
     from ltrain_train.gateway.policy_exchange import LENGTH_SETTING
     from ltrain_train.gateway.scripted_model import ScriptedCall, ScriptedModel
     from ltrain_train.gateway.server import ServeOptions, serve

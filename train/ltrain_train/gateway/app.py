@@ -205,9 +205,10 @@ class Gateway:
         known = attempt.identity.attributes() | client_call.attributes
         context = _remote_context(headers)
         placement = None
-        if claims is None and self._conversations is not None:
-            key = call_key(headers)
-            placement = self._conversations.place_untraced(client_call, headers, key, context)
+        if self._conversations is not None:
+            placement = self._conversations.place(
+                client_call, headers, call_key(headers), attempt.identity, context
+            )
         if placement is None:
             span = CallSpan(self._tracer, context, SpanKind.SERVER, request, known)
         else:

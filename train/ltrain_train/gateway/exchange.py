@@ -138,7 +138,7 @@ class Call:
     requests: RequestPool
     """Reads large answers beside the event loop."""
     placement: Placement | None = None
-    """Its conversation; None for a call with a trace or an attempt's key."""
+    """Its conversation; None for a call with a trace."""
 
 
 class Exchange:
@@ -160,6 +160,8 @@ class Exchange:
 
     async def run(self, receive: Receive) -> None:
         """Run the call until it ends or the agent disconnects."""
+        if self._placement is not None:
+            self.attempt.spans += self._placement.tool_spans
         with self.attempt.count_call():
             await self._run(receive)
 

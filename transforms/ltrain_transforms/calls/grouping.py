@@ -3,7 +3,8 @@
 1. One is an LLM ancestor of the other, without an agent, node or tool between, and response ids,
    outputs or inputs agree, or cannot be compared; tools likewise, by their names, and agents of
    the same name from two instrumentations. A log record of a tool also describes the spans with its
-   call id, or without one with its name and arguments. Or:
+   call id, or without one with its name and arguments, and so does the gateway's span of its
+   result. Or:
 2. They share a response id, overlap in time, and do not contradict each other's output. Or:
 3. One is a log record without a response id, the other the gateway's, they overlap in time, and
    their token counts are equal (or both failed); of several pairs, in the order of time. Or:
@@ -50,7 +51,9 @@ def group_spans(enclosing: Mapping[str, Span], described: Sequence[Call]) -> lis
     _join_by_response_id(llm, groups)
     _join_by_usage(llm, groups)
     _join_by_containment(llm, groups)
-    _join_records_of_tools([one for one in described if one.partial["kind"] == "tool"], groups)
+    tools = [one for one in described if one.partial["kind"] == "tool"]
+    _join_records_of_tools(tools, groups)
+    _join_results(tools, groups)
     parts = (part for members in groups.members() for part in _split_answers(enclosing, members))
     return [sorted(part, key=outermost_first) for part in parts]
 
@@ -213,6 +216,35 @@ def _join_records_of_tools(tools: Sequence[Call], groups: _Groups) -> None:
             if (tool := next(same, None)) is not None:
                 groups.join(record, tool)
                 joined.add(tool.span.span_id)
+
+
+def _join_results(tools: Sequence[Call], groups: _Groups) -> None:
+    """Join the gateway's span of a tool's result with the agent's own span of the call."""
+    own: defaultdict[Hashable, list[Call]] = defaultdict(list)
+    results = []
+    for one in sorted(tools, key=lambda one: (one.span.end, one.span.span_id)):
+        if one.partial.get("untimed"):
+            results.append(one)
+        elif LOG_EVENT not in one.span.attributes:
+            for key in _tool_keys(one):
+                own[key].append(one)
+    joined: set[str] = set()
+    for result in results:
+        same = (
+            tool
+            for key in _tool_keys(result)
+            for tool in own[key]
+            if tool.span.span_id not in joined and _may_have(tool, result)
+        )
+        if (tool := next(same, None)) is not None:
+            groups.join(result, tool)
+            joined.add(tool.span.span_id)
+
+
+def _may_have(tool: Call, result: Call) -> bool:
+    """Return whether a tool's span may have a result: it began before, and the ids agree."""
+    ids = {one.partial.get("tool_call_id") for one in (tool, result)} - {None}
+    return tool.span.start <= result.span.end and len(ids) < 2 and _same_tool(result, tool)
 
 
 def _tool_keys(tool: Call) -> list[Hashable]:

@@ -159,7 +159,7 @@ def place_call(call: Call, enclosing: Mapping[str, Span], calls: Mapping[str, Ca
     call.node = merged.get("node") or next(nodes, None)
     agents = (one.partial.get("agent") for one in outside)
     agent = merged.get("agent") or next((name for name in agents if name), None)
-    call.agent = agent or call.node
+    call.agent = agent or call.node or merged.get("guessed_agent")
 
 
 class MergedCells(NamedTuple):

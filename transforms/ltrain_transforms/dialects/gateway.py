@@ -11,8 +11,10 @@ def _read(span: Span) -> Partial:
     """Return the fields of the `ltrain.*` attributes of the gateway and of captures."""
     if span.scope not in SCOPES:
         return {}
+    guess = non_empty(guessed_agent=span.get(attributes.AGENT_NAME))
+    guess["agent"] = None
     if span.get("gen_ai.operation.name") == "execute_tool":  # the other fields are as gen_ai
-        return non_empty(untimed=span.flag(attributes.UNTIMED) or None)
+        return guess | non_empty(untimed=span.flag(attributes.UNTIMED) or None)
     delivered = span.get(attributes.DELIVERED)
     fields = non_empty(
         kind="llm",
@@ -23,6 +25,7 @@ def _read(span: Span) -> Partial:
         constraint=span.get(attributes.CONSTRAINT),
         tokens=_tokens(span),
     )
+    fields |= guess if span.scope == attributes.SCOPE_GATEWAY else {}
     if delivered is not None:
         fields["delivered"] = span.flag(attributes.DELIVERED)
     return fields

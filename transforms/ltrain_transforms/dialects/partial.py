@@ -61,7 +61,9 @@ class Partial(TypedDict, total=False):
     name: str
     version: str
     endpoint: str
-    agent: str
+    agent: str | None
+    guessed_agent: str
+    """The agent's name by the gateway, of a call without a trace; another name comes first."""
     node: str
     model: str
     policy: str

@@ -22,7 +22,7 @@ class Gateway:
     def __init__(self, folder: Path | None = None) -> None:
         found = open_conversations(TracerProvider(), _end, folder)
         assert found is not None
-        self.conversations: Conversations = found
+        self.conversations: Conversations = found.production
 
     def send(
         self,

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.otlp import insert_otlp, open_empty_store
+from tests.train.gateway.stage import IDENTITY
 
 from ltrain_transforms.calls import calls
 from ltrain_transforms.recipe import Source
@@ -93,13 +94,33 @@ def test_a_restarted_gateway_continues_its_conversations(
     assert "go" not in file.read_text(errors="replace")
 
 
-def test_a_call_with_a_trace_or_of_an_attempt_keeps_its_own(stage: Any) -> None:
+def test_a_call_with_a_trace_keeps_its_own(stage: Any) -> None:
     trace = {"traceparent": "00-" + "a" * 32 + "-" + "b" * 16 + "-00"}
     chat(stage, [user("w1")], trace)
-    stage.ask("w1")
-    for span in stage.spans():
-        assert "gen_ai.conversation.id" not in span["attributes"]
-    assert stage.spans()[0]["trace"] == "a" * 32
+    (span,) = stage.spans()
+    assert "gen_ai.conversation.id" not in span["attributes"]
+    assert span["trace"] == "a" * 32
+
+
+def test_the_calls_of_an_attempt_have_its_tools_which_its_close_counts(stage: Any) -> None:
+    messages = [user("call w1")]
+    fixed = {"model": "policy", "tools": TOOLS}
+    answer = stage.post("/v1/chat/completions", {**fixed, "messages": messages}).json()
+    answer = answer["choices"][0]["message"]
+    results = [
+        {"role": "tool", "tool_call_id": call["id"], "content": "sunny"}
+        for call in answer["tool_calls"]
+    ]
+    again = [*messages, {**answer, "role": "assistant"}, *results]
+    stage.post("/v1/chat/completions", {**fixed, "messages": again})
+    counts = stage.client.close_attempt(IDENTITY, stage.key())
+    first, *tools, last, closing = stage.spans()
+    assert [tool["name"] for tool in tools] == ["execute_tool weather"] * 2
+    for span in (first, *tools, last):
+        assert span["attributes"]["ltrain.rollout.id"] == IDENTITY.rollout
+        assert span["trace"] == first["trace"]
+    assert closing["attributes"]["ltrain.rollout.spans"] == 4 and counts.llm_calls == 2
+    assert not (stage.home / "gateway" / "conversations.jsonl").exists()
 
 
 def test_a_tool_result_becomes_a_span_with_its_call(stage: Any) -> None:

@@ -1,4 +1,4 @@
-"""The conversations of calls that come without a trace and without an attempt's key.
+"""The conversations of calls that come without a trace.
 
 A call belongs to the chain that it continues (`chains`), else it begins a chain: for a tool call of
 another chain (`delegations`), in the session that its client names (`sessions`), or alone. The work
@@ -12,12 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from opentelemetry.context import Context
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.trace import Tracer, get_current_span
+from opentelemetry.trace import Tracer
 
-from ltrain_instrument.attributes import SCOPE_GATEWAY
-from ltrain_instrument.setting_values import JoinCalls
-from ltrain_instrument.settings import CONVERSATION_IDLE, CONVERSATIONS, SESSION_FIELDS
+from ltrain_instrument.identity import Identity
 from ltrain_train.gateway.apis import ClientCall
 from ltrain_train.gateway.conversations.agent_names import AgentNames
 from ltrain_train.gateway.conversations.chain_log import ChainLine, ChainLog, LinkLine, NameLine
@@ -45,12 +42,18 @@ from ltrain_train.gateway.conversations.tool_results import (
     parent_context,
 )
 
+PRODUCTION = Identity(mode="prod")
+
 
 class Placement:
     """The place of one call in its conversation."""
 
-    def __init__(self, conversations: "Conversations", chain: Chain, request: ChatRequest) -> None:
+    def __init__(
+        self, conversations: "Conversations", chain: Chain, request: ChatRequest, tool_spans: int
+    ) -> None:
         self._conversations, self._chain = conversations, chain
+        self.tool_spans = tool_spans
+        """Number of spans that were written for the tool results of the request."""
         self._owner, self._opening, self._request = request.owner, request.opening, request
         self._position = len(request.messages)
         self._profile = profile(request.messages)
@@ -91,7 +94,7 @@ class Placement:
 
 
 class Conversations:
-    """All conversations of a gateway; usable from any thread."""
+    """The conversations of production, or of all attempts; usable from any thread."""
 
     def __init__(
         self,
@@ -122,28 +125,28 @@ class Conversations:
         if self._log is not None:
             self._restore(self._log)
 
-    def place_untraced(
-        self, call: ClientCall, headers: Mapping[str, str], key: str | None, context: Context
-    ) -> Placement | None:
-        """Return the place of a chat; None for one in a trace, and for a completion of a prompt."""
-        if call.operation != "chat" or get_current_span(context).get_span_context().is_valid:
-            return None
-        return self.place(call, headers, key)
-
-    def place(self, call: ClientCall, headers: Mapping[str, str], key: str | None) -> Placement:
+    def place(
+        self,
+        call: ClientCall,
+        headers: Mapping[str, str],
+        key: str | None,
+        identity: Identity = PRODUCTION,
+    ) -> Placement:
         """Return the place of a chat, and write the spans of the tool results that it carries.
 
         Args:
             key: that of the call: conversations of two keys are never joined.
+            identity: the attempt of the call, or production.
         """
-        request = read_request(call, headers, key, self._fields)
+        request = read_request(call, headers, key, self._fields, identity)
         with self.lock:
             now = time.time()
             self._index.forget(now)
-            chain = self._continued(request, now) or self._retried(request)
+            continued = self._continued(request, now)
+            chain, tools = continued or (self._retried(request), 0)
             chain = chain or self._begin(request, now)
             self._index.touch(chain, now)
-        return Placement(self, chain, request)
+        return Placement(self, chain, request, tools)
 
     def add(self, key: bytes, link: Link) -> None:
         """Add a link, and write it to the file; the lock is held."""
@@ -158,21 +161,21 @@ class Conversations:
         if self._log is not None:
             self._log.close()
 
-    def _continued(self, request: ChatRequest, now: float) -> Chain | None:
-        """Return the chain that a request continues."""
+    def _continued(self, request: ChatRequest, now: float) -> tuple[Chain, int] | None:
+        """Return the chain that a request continues, and the number of spans of tool results."""
         place = request.owner, request.opening, request.messages, request.session
         found = self._index.find(*place)
         if found is None:
             return None
         link, answer = found
-        self._tools.write(link, request, answer)
+        tools = self._tools.write(link, request, answer)
         link.is_continued = True
         self.delegations.end_wait(link.chain, answer)
         if request.named is not None:
             changed = self._sessions.note_continued(request.session, link.chain)
             if changed is not None and self._log is not None:
                 self._log.append(changed.line(request.session, request.owner))
-        return link.chain
+        return link.chain, tools
 
     def _retried(self, request: ChatRequest) -> Chain | None:
         """Return the chain of an equal first request that got no answer."""
@@ -232,27 +235,6 @@ class Conversations:
                 self._names.restore(line)
             else:
                 self._sessions.restore(line)
-
-
-def open_conversations(
-    provider: TracerProvider, end: Ended, folder: Path | None
-) -> Conversations | None:
-    """Return the conversations of a gateway; None if `LTRAIN_CONVERSATIONS` is off.
-
-    Args:
-        provider: gets an id generator, for tracers that it returns later too.
-    """
-    if CONVERSATIONS.read() is JoinCalls.OFF:
-        return None
-    provider.id_generator = ids = SpanIds()
-    return Conversations(
-        provider.get_tracer(SCOPE_GATEWAY),
-        ids,
-        end,
-        idle=CONVERSATION_IDLE.read(),
-        folder=folder,
-        session_fields=SESSION_FIELDS.read(),
-    )
 
 
 def _chain_line(chain: Chain) -> ChainLine:

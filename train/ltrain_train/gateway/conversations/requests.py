@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from ltrain_instrument.identity import Identity
 from ltrain_train.gateway.apis import ClientCall
 from ltrain_train.gateway.conversations.agent_names import (
     Kind,
@@ -39,6 +40,8 @@ class ChatRequest:
     requested: Mapping[str, Any]
     """The request as the client sent it."""
     headers: Mapping[str, str]
+    identity: Mapping[str, str | int]
+    """The attributes of the spans of its attempt, or of production."""
 
     @cached_property
     def session(self) -> bytes:
@@ -78,7 +81,11 @@ class ChatRequest:
 
 
 def read_request(
-    call: ClientCall, headers: Mapping[str, str], key: str | None, fields: tuple[str, ...]
+    call: ClientCall,
+    headers: Mapping[str, str],
+    key: str | None,
+    fields: tuple[str, ...],
+    identity: Identity,
 ) -> ChatRequest:
     """Return the evidence of a chat.
 
@@ -94,6 +101,7 @@ def read_request(
         call.body,
         requested,
         names,
+        identity.attributes(),
     )
 
 

@@ -24,7 +24,6 @@ from opentelemetry.trace import (
 )
 
 from ltrain_instrument import attributes
-from ltrain_instrument.identity import Identity
 from ltrain_train.gateway.conversations.chains import Chain, Link
 from ltrain_train.gateway.conversations.delegations import tool_span_id
 from ltrain_train.gateway.conversations.message_digests import (
@@ -41,8 +40,6 @@ MAX_WRITTEN = 65_536
 """Spans whose ids are remembered, so that a repeated request does not write them again."""
 FAILED = "tool_error"
 """The error type of a tool that failed as its client reports."""
-
-PRODUCTION = Identity(mode="prod").attributes()
 
 Attributes = Mapping[str, Any]
 Ended = Callable[[Callable[[], None]], None]
@@ -65,24 +62,32 @@ class ToolSpans:
         self._tracer, self._ids, self._end = tracer, ids, end
         self._written: OrderedDict[int, None] = OrderedDict()
 
-    def write(self, link: Link, request: ChatRequest, answer: int) -> None:
+    def write(self, link: Link, request: ChatRequest, answer: int) -> int:
         """Write the spans of the results that a request carries after the answer with an index.
 
         Args:
             link: the link of this answer.
+
+        Returns:
+            the number of spans.
         """
-        chain, failed = link.chain, None
+        chain, failed, written = link.chain, None, 0
         for result in _results(link, request.messages[answer:]):
             if result.span in self._written:
                 continue
             failed = failed_calls(request.requested) if failed is None else failed
-            self._end(self._start(chain, result, failed).end)
+            known = {**request.identity, **conversation_attributes(chain)}
+            self._end(self._start(chain, result, failed, known).end)
             self._written[result.span] = None
+            written += 1
         while len(self._written) > MAX_WRITTEN:
             self._written.popitem(last=False)
+        return written
 
-    def _start(self, chain: Chain, result: ToolResult, failed: frozenset[str]) -> Span:
-        values = {**PRODUCTION, **conversation_attributes(chain), **_attributes(result)}
+    def _start(
+        self, chain: Chain, result: ToolResult, failed: frozenset[str], known: Attributes
+    ) -> Span:
+        values = {**known, **_attributes(result)}
         with self._ids.choose(chain.conversation.trace, result.span):
             name = f"execute_tool {call_name(result.call)}"
             context = parent_context(chain)
