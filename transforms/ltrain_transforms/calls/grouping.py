@@ -16,7 +16,7 @@ around several calls is none of them (see `containers`).
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
 from ltrain_instrument.attributes import LOG_EVENT
 from ltrain_transforms.calls import requesters
@@ -51,9 +51,7 @@ def group_spans(enclosing: Mapping[str, Span], described: Sequence[Call]) -> lis
     _join_by_response_id(llm, groups)
     _join_by_usage(llm, groups)
     _join_by_containment(llm, groups)
-    tools = [one for one in described if one.partial["kind"] == "tool"]
-    _join_records_of_tools(tools, groups)
-    _join_results(tools, groups)
+    _join_tools([one for one in described if one.partial["kind"] == "tool"], groups)
     parts = (part for members in groups.members() for part in _split_answers(enclosing, members))
     return [sorted(part, key=outermost_first) for part in parts]
 
@@ -190,61 +188,63 @@ def _join_by_usage(llm: Sequence[Call], groups: _Groups) -> None:
                 groups.join(one, answers.pop(first))
 
 
-def _join_records_of_tools(tools: Sequence[Call], groups: _Groups) -> None:
-    """Join a log record with the client's span of its call, and with the gateway's.
+def _join_tools(tools: Sequence[Call], groups: _Groups) -> None:
+    """Join the reports of a tool call with the client's own span of it.
 
-    The gateway's span is the moment at which it learnt of the result, however late.
+    A report is a log record, or the gateway's span of a result: the moment at which the gateway
+    learnt of it, however late.
     """
     in_order = sorted(tools, key=lambda one: (one.span.end, one.span.span_id))
-    others: defaultdict[Hashable, list[Call]] = defaultdict(list)
-    for one in in_order:
-        if LOG_EVENT not in one.span.attributes:
-            for key in _tool_keys(one):
-                others[key].append(one)
-    joined: set[str] = set()
-    for record in in_order:
-        if LOG_EVENT not in record.span.attributes:
-            continue
-        for by_gateway in (False, True):
-            same = (
-                tool
-                for tool in others[_tool_keys(record)[0]]
-                if (tool.span.role == Role.GATEWAY) == by_gateway
-                and tool.span.span_id not in joined
-                and (by_gateway or (overlap(record.span, tool.span) and _same_tool(record, tool)))
-            )
-            if (tool := next(same, None)) is not None:
-                groups.join(record, tool)
-                joined.add(tool.span.span_id)
+    records = [one for one in in_order if LOG_EVENT in one.span.attributes]
+    others = [one for one in in_order if LOG_EVENT not in one.span.attributes]
+    by_gateway = [one for one in others if one.span.role == Role.GATEWAY]
+    own = [one for one in others if one.span.role != Role.GATEWAY]
+    results = [one for one in others if one.partial.get("untimed")]
+    timed = [one for one in others if not one.partial.get("untimed")]
+    _join_each(groups, records, own, _record_keys, _is_record)
+    _join_each(groups, records, by_gateway, _record_keys, lambda record, result: True)
+    _join_each(groups, results, timed, _tool_keys, _is_result)
 
 
-def _join_results(tools: Sequence[Call], groups: _Groups) -> None:
-    """Join the gateway's span of a tool's result with the agent's own span of the call."""
-    own: defaultdict[Hashable, list[Call]] = defaultdict(list)
-    results = []
-    for one in sorted(tools, key=lambda one: (one.span.end, one.span.span_id)):
-        if one.partial.get("untimed"):
-            results.append(one)
-        elif LOG_EVENT not in one.span.attributes:
-            for key in _tool_keys(one):
-                own[key].append(one)
+def _join_each(
+    groups: _Groups,
+    reports: Sequence[Call],
+    tools: Sequence[Call],
+    keys: Callable[[Call], list[Hashable]],
+    fits: Callable[[Call, Call], bool],
+) -> None:
+    """Join each report with the first tool that has one of its keys and fits; each tool once."""
+    by_key: defaultdict[Hashable, list[Call]] = defaultdict(list)
+    for tool in tools if reports else ():  # their arguments need not be parsed
+        for key in _tool_keys(tool):
+            by_key[key].append(tool)
     joined: set[str] = set()
-    for result in results:
+    for report in reports:
         same = (
             tool
-            for key in _tool_keys(result)
-            for tool in own[key]
-            if tool.span.span_id not in joined and _may_have(tool, result)
+            for key in keys(report)
+            for tool in by_key[key]
+            if tool.span.span_id not in joined and fits(report, tool)
         )
-        if (tool := next(same, None)) is not None:
-            groups.join(result, tool)
-            joined.add(tool.span.span_id)
+        if (first := next(same, None)) is not None:
+            groups.join(report, first)
+            joined.add(first.span.span_id)
 
 
-def _may_have(tool: Call, result: Call) -> bool:
-    """Return whether a tool's span may have a result: it began before, and the ids agree."""
+def _is_record(record: Call, tool: Call) -> bool:
+    """Return whether a log record may be that of a tool's span."""
+    return overlap(record.span, tool.span) and _same_tool(record, tool)
+
+
+def _is_result(result: Call, tool: Call) -> bool:
+    """Return whether a result may be that of a tool's span: it began before, and the ids agree."""
     ids = {one.partial.get("tool_call_id") for one in (tool, result)} - {None}
     return tool.span.start <= result.span.end and len(ids) < 2 and _same_tool(result, tool)
+
+
+def _record_keys(record: Call) -> list[Hashable]:
+    """Return the call id of a log record; of a record without an id its name with its arguments."""
+    return _tool_keys(record)[:1]
 
 
 def _tool_keys(tool: Call) -> list[Hashable]:
