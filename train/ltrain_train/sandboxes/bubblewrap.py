@@ -102,7 +102,7 @@ class Bubblewrap:
     def _join(self, room: Room) -> list[str]:
         if self._groups is None:
             return []
-        groups = self._groups.make(room.name, room.settings.limits)
+        groups = self._groups.make(room.name, room.settings)
         return [*join_command(groups), *HIGH_PRIORITY]
 
 

@@ -9,17 +9,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ltrain_instrument.machine import is_running
-
-if TYPE_CHECKING:
-    from ltrain_transforms.recipe import SandboxLimits
+from ltrain_train.sandboxes.settings import SandboxSettings
 
 ROOT = Path("/sys/fs/cgroup")
 PREFIX = "ltrain-sandbox"
-OWN_PROCESSES = 8
-"""Processes and threads of the sandbox itself, without those that forward connections."""
 JOIN = 'for file in $1; do echo $$ >"$file" || exit 1; done; shift; exec "$@"'
 """A shell's script that joins control groups and becomes the command line after them."""
 
@@ -43,17 +38,16 @@ class Controllers:
             found = (pids, memory if memory.is_dir() else None) if pids.is_dir() else None
         return cls(*found) if found is not None and os.access(found[0], os.W_OK) else None
 
-    def make(self, name: str, limits: "SandboxLimits") -> Sequence[Path]:
+    def make(self, name: str, settings: SandboxSettings) -> Sequence[Path]:
         """Make the groups of an attempt and return their folders."""
         folder = f"{PREFIX}-{os.getpid()}-{name}"
-        # the sandbox measures the limit itself, and says so
-        mebibytes = 2 * (limits.memory_mib + limits.disk_mib)
-        settings = [
-            (self.pids, "pids.max", "pids.max", limits.processes + OWN_PROCESSES),
-            (self.memory, "memory.max", "memory.limit_in_bytes", mebibytes << 20),
+        memory = settings.most_memory_mib << 20
+        values = [
+            (self.pids, "pids.max", "pids.max", settings.most_processes),
+            (self.memory, "memory.max", "memory.limit_in_bytes", memory),
         ]
         made = set()
-        for parent, name_2, name_1, value in settings:  # of the two versions of control groups
+        for parent, name_2, name_1, value in values:  # of the two versions of control groups
             if parent is not None:
                 (parent / folder).mkdir(exist_ok=True)
                 file = name_2 if (parent / folder / name_2).exists() else name_1

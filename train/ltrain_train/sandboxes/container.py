@@ -15,8 +15,6 @@ from ltrain_train.sandboxes.settings import SandboxSettings, SandboxUnavailable
 
 TIMEOUT = 30.0
 """Seconds of one command besides the attempt's own."""
-OWN_PROCESSES = 8
-"""Processes and threads of the sandbox itself, without those that forward connections."""
 START = """
 if command -v opentelemetry-instrument >/dev/null
 then exec opentelemetry-instrument /bin/sh -c "$1"
@@ -58,15 +56,14 @@ class Container:
     def wrap(self, room: Room) -> list[str]:
         """Return the command line that runs an attempt."""
         limits = room.settings.limits
-        # files in /tmp count as memory, and the first process measures the limit of the rest
-        memory = f"{2 * (limits.memory_mib + limits.disk_mib)}m"
+        memory = f"{room.settings.most_memory_mib}m"
         user = ("--userns", "keep-id") if self._program == "podman" else ()
         return [
             *(self._program, "run", "--rm", "--name", _container_name(room)),
             *ISOLATION,
             *("--user", f"{os.getuid()}:{os.getgid()}", *user),
             *("--memory", memory, "--memory-swap", memory),
-            *("--pids-limit", str(limits.processes + OWN_PROCESSES)),
+            *("--pids-limit", str(room.settings.most_processes)),
             *_tmpfs(TMP, limits.disk_mib),
             *_tmpfs(ATTEMPT, limits.disk_mib),
             *(option for mount in _mounts(room) for option in ("--mount", mount)),

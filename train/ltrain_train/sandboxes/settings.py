@@ -12,6 +12,8 @@ if TYPE_CHECKING:  # its import takes a second, which a runner without a recipe 
     from ltrain_transforms.recipe import Rollout, SandboxLimits
 
 Kind = Literal["bubblewrap", "docker", "podman", "command"]
+OWN_PROCESSES = 8
+"""Processes and threads of the sandbox itself, without those that forward connections."""
 
 
 class SandboxUnavailable(LtrainError, RuntimeError):
@@ -38,6 +40,16 @@ class SandboxSettings:
     """Image of docker and podman."""
     template: str | None = None
     """Command line of `command`."""
+
+    @property
+    def most_processes(self) -> int:
+        """Processes and threads that the kernel allows, those of the sandbox itself included."""
+        return self.limits.processes + OWN_PROCESSES
+
+    @property
+    def most_memory_mib(self) -> int:
+        """Memory that the kernel allows: files count too, and the first process measures limits."""
+        return 2 * (self.limits.memory_mib + self.limits.disk_mib)
 
     @classmethod
     def from_section(cls, rollout: "Rollout", folder: Path) -> Self | None:

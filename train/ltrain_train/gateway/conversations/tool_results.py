@@ -72,11 +72,11 @@ class ToolSpans:
             the number of spans.
         """
         chain, failed, written = link.chain, None, 0
+        known = {**request.identity, **conversation_attributes(chain)}
         for result in _results(link, request.messages[answer:]):
             if result.span in self._written:
                 continue
             failed = failed_calls(request.requested) if failed is None else failed
-            known = {**request.identity, **conversation_attributes(chain)}
             self._end(self._start(chain, result, failed, known).end)
             self._written[result.span] = None
             written += 1
