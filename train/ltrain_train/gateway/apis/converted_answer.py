@@ -2,24 +2,17 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import orjson
 
 from ltrain_instrument.tokens import Request
 from ltrain_train.gateway.apis.api import encode_event
+from ltrain_train.gateway.apis.body import JsonObject
 from ltrain_train.gateway.apis.response_fields import replace_fields
 
 TextKind = Literal["reasoning", "text"]
-
-
-def call_arguments(text: str) -> dict[str, Any]:
-    """Return the arguments of a call for an API that has only objects: other text is inside one."""
-    try:
-        arguments = orjson.loads(text or "{}")
-    except orjson.JSONDecodeError:
-        arguments = None
-    return arguments if isinstance(arguments, dict) else {"arguments": text}
 
 
 class ConvertedAnswer(ABC):
@@ -113,3 +106,44 @@ class ConvertedAnswer(ABC):
         self.finish_reason = choice.get("finish_reason") or self.finish_reason
         if isinstance(choice.get("stop_reason"), str):  # vLLM's name of the text that matched
             self.stop_sequence = choice["stop_reason"]
+
+
+@dataclass(slots=True)
+class WholeCall:
+    """A function call, which is complete when the answer has ended."""
+
+    id: str | None = None
+    name: str | None = None
+    text: str = ""
+    """Its arguments as JSON."""
+
+    @property
+    def arguments(self) -> JsonObject:
+        """Its arguments; a text that is not an object is inside one."""
+        try:
+            arguments = orjson.loads(self.text or "{}")
+        except orjson.JSONDecodeError:
+            arguments = None
+        return arguments if isinstance(arguments, dict) else {"arguments": self.text}
+
+
+class WholeCallsAnswer(ConvertedAnswer):
+    """Collects the function calls, for an API that has each of them with all its arguments."""
+
+    def __init__(self, request: Request) -> None:
+        super().__init__(request)
+        self._calls: dict[int, WholeCall] = {}
+        """The calls by their index in the chat."""
+
+    def add_call(self, index: int, call: Mapping[str, Any]) -> Iterator[bytes]:
+        """Collect the call."""
+        known = self._calls.setdefault(index, WholeCall())
+        known.id = call.get("id") or known.id
+        known.name = call.get("name") or known.name
+        known.text += call.get("arguments") or ""
+        yield from ()
+
+    @property
+    def calls(self) -> list[WholeCall]:
+        """The calls in their order."""
+        return [call for _, call in sorted(self._calls.items())]

@@ -8,7 +8,7 @@ import orjson
 
 from ltrain_instrument.tokens import Request
 from ltrain_train.gateway.apis.api import encode_event
-from ltrain_train.gateway.apis.converted_answer import ConvertedAnswer, TextKind, call_arguments
+from ltrain_train.gateway.apis.converted_answer import TextKind, WholeCallsAnswer
 from ltrain_train.gateway.apis.response_fields import error_message
 
 Block = dict[str, Any]
@@ -27,7 +27,7 @@ ERROR_TYPES: dict[int, str] = {
 """The type of an error by its status; else `invalid_request_error`, or from 500 on `api_error`."""
 
 
-class MessagesAnswer(ConvertedAnswer):
+class MessagesAnswer(WholeCallsAnswer):
     """Builds the blocks of the message. Those of calls come last, with all their arguments."""
 
     def __init__(self, request: Request) -> None:
@@ -35,8 +35,6 @@ class MessagesAnswer(ConvertedAnswer):
         self._blocks: list[Block] = []
         self._text: Block | None = None
         """The block of text that the stream extends."""
-        self._calls: dict[int, dict[str, Any]] = {}
-        """The function calls by their index in the chat."""
 
     def begin(self, chat: Mapping[str, Any]) -> Iterator[bytes]:
         """Yield the event with the empty message."""
@@ -57,25 +55,15 @@ class MessagesAnswer(ConvertedAnswer):
         self._text[name] += text
         yield self._delta({"type": f"{name}_delta", name: text})
 
-    def add_call(self, index: int, call: Mapping[str, Any]) -> Iterator[bytes]:
-        """Collect the call."""
-        known = self._calls.setdefault(index, {"id": None, "name": None, "arguments": ""})
-        known["id"] = call.get("id") or known["id"]
-        known["name"] = call.get("name") or known["name"]
-        known["arguments"] += call.get("arguments") or ""
-        yield from ()
-
     def close_parts(self) -> Iterator[bytes]:
         """End the block of text, and write the calls."""
         yield from self._close_text()
-        for index in sorted(self._calls):
-            call = self._calls[index]
-            arguments = call_arguments(call["arguments"])
-            block = {"type": "tool_use", "id": call["id"], "name": call["name"], "input": {}}
+        for call in self.calls:
+            block: Block = {"type": "tool_use", "id": call.id, "name": call.name, "input": {}}
             yield self._start(block)
+            block["input"] = arguments = call.arguments
             partial = orjson.dumps(arguments).decode()
             yield self._delta({"type": "input_json_delta", "partial_json": partial})
-            block["input"] = arguments
             yield self._end_block()
 
     def finish(self) -> Iterator[bytes]:

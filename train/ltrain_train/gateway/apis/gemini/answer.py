@@ -9,7 +9,7 @@ import orjson
 from ltrain_instrument.tokens import Request
 from ltrain_train.gateway.apis.api import encode_event
 from ltrain_train.gateway.apis.body import JsonObject
-from ltrain_train.gateway.apis.converted_answer import ConvertedAnswer, TextKind, call_arguments
+from ltrain_train.gateway.apis.converted_answer import TextKind, WholeCallsAnswer
 from ltrain_train.gateway.apis.gemini.content import keep_reasoning
 from ltrain_train.gateway.apis.response_fields import error_message
 
@@ -26,7 +26,7 @@ STATUSES: dict[int, str] = {
 """Google's name of a status; else `INVALID_ARGUMENT`, or from 500 on `INTERNAL`."""
 
 
-class GeminiAnswer(ConvertedAnswer):
+class GeminiAnswer(WholeCallsAnswer):
     """Builds the parts of the candidate. Those of calls come last, with all their arguments."""
 
     def __init__(self, request: Request, shows_thoughts: bool = False) -> None:
@@ -36,8 +36,6 @@ class GeminiAnswer(ConvertedAnswer):
         self._thoughts = ""
         self._signed = False
         """Whether a part has the thoughts as its signature."""
-        self._calls: dict[int, JsonObject] = {}
-        """The function calls by their index in the chat."""
 
     def begin(self, chat: Mapping[str, Any]) -> Iterator[bytes]:
         """Yield nothing: each event of the API is complete."""
@@ -58,26 +56,14 @@ class GeminiAnswer(ConvertedAnswer):
                 self._parts.append(dict(part))
             yield self._event([part])
 
-    def add_call(self, index: int, call: Mapping[str, Any]) -> Iterator[bytes]:
-        """Collect the call."""
-        known = self._calls.setdefault(index, {"id": None, "name": None, "arguments": ""})
-        known["id"] = call.get("id") or known["id"]
-        known["name"] = call.get("name") or known["name"]
-        known["arguments"] += call.get("arguments") or ""
-        yield from ()
-
     def close_parts(self) -> Iterator[bytes]:
         """Write the calls."""
         calls = [
             {
-                "functionCall": {
-                    "id": call["id"],
-                    "name": call["name"],
-                    "args": call_arguments(call["arguments"]),
-                },
+                "functionCall": {"id": call.id, "name": call.name, "args": call.arguments},
                 **self._signature(),
             }
-            for _, call in sorted(self._calls.items())
+            for call in self.calls
         ]
         self._parts += calls
         if calls:
