@@ -120,6 +120,15 @@ time.sleep(600)
     assert "begun" in {span.name for span in spans}
 
 
+def test_an_address_that_no_sandbox_can_reach_ends_the_attempt_with_the_reason(
+    start: Callable[..., RolloutResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LTRAIN_SERVICE_DATABASE", "postgresql://10.0.0.5:5432")
+    result = start(AGENT)
+    assert result.outcome is Outcome.INFRA
+    assert "A sandbox cannot reach 10.0.0.5 by its number" in result.reason
+
+
 def test_a_machine_without_bwrap_is_found_before_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,10 +14,11 @@ from pathlib import Path
 from signal import SIGKILL
 from typing import Any
 
+from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.files import make_private
 from ltrain_instrument.prompts import prompt_environment
 from ltrain_instrument.settings import HOME
-from ltrain_train.processes import Child, ChildDied, Children, Command
+from ltrain_train.processes import Child, Children, Command
 from ltrain_train.sandboxes import BadWorkspace, Room, Sandboxes
 from ltrain_train.workers.attempt import Attempt, AttemptResult, Outcome, result_of_death
 from ltrain_train.workers.executor import KILL_GRACE, AgentProcesses, OnEnd, instrumented_command
@@ -106,7 +107,7 @@ class CommandExecutor:
             if self._sandboxes is not None:
                 room = self._sandboxes.open(attempt.id, self._shell_command, environ)
             child = self._start(attempt, output, environ, room)
-        except (OSError, ChildDied) as error:  # no process, no disk, no launcher
+        except (OSError, LtrainError) as error:  # no process, no disk, no launcher, no sandbox
             return AttemptResult(Outcome.INFRA, f"the command cannot be started: {error}")
         result = self._watch(attempt, child, output)
         if self._sandboxes is None or room is None:
