@@ -4,14 +4,12 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.runners import make_runner
-from tests.train.rollout.outside import Outside
-from tests.up import running_up
+from tests.security.served import Served, serving
 
 from ltrain_collector.store import Store
 from ltrain_instrument.attributes import ROLLOUT_ID, RUN_ID
@@ -25,24 +23,12 @@ GOLD = Task.model_validate({"id": "a", "input": "what?", "domain": "d", "gold": 
 LOOK = "python -c 'import hostile_agents as h, json; print(json.dumps(h.look(h.TASK, None)))'"
 
 
-@dataclass
-class Served:
-    home: Path
-    dsn: str
-    gateway: Outside
-
-
 @pytest.fixture
 def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
-    """`ltrain up` without keys, and a gateway."""
-    home = tmp_path / "home"
-    monkeypatch.setenv("LTRAIN_HOME", str(home))
-    with running_up(home / "store") as up, Outside() as gateway:
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", up.endpoint)
-        monkeypatch.setenv("LTRAIN_STORE", up.dsn)
-        monkeypatch.setenv("LTRAIN_GATEWAY_SECRET", SECRET)
-        monkeypatch.setenv("PYTHONPATH", str(AGENTS))
-        yield Served(home, up.dsn, gateway)
+    monkeypatch.setenv("LTRAIN_GATEWAY_SECRET", SECRET)
+    monkeypatch.setenv("PYTHONPATH", str(AGENTS))
+    with serving(tmp_path / "home", monkeypatch) as served:
+        yield served
 
 
 @pytest.fixture
@@ -92,7 +78,7 @@ def test_an_agent_sees_no_gold_and_no_secret(
     assert found["task"] == {"id": "a", "domain": "d", "input": "what?"}
     assert found["handed"] in (None, found["task"])  # a command's is in LTRAIN_TASK
     everything = json.dumps(found)
-    secrets = [SECRET, (served.home / "store.secret").read_text().strip(), served.dsn]
+    secrets = [SECRET, (served.home / "store.secret").read_text().strip(), served.up.dsn]
     for one in ("forty-two", "the key of", *secrets):
         assert one not in everything
     assert not {"LTRAIN_STORE", "LTRAIN_STORE_SECRET", "LTRAIN_GATEWAY_SECRET"} & set(
@@ -135,7 +121,7 @@ def test_with_what_it_finds_an_agent_forges_nothing_in_a_store_without_keys(
     rejected = result_of(runner, tmp_path)
     assert rejected == {"thought": 0, "reward": 0, "close": 1, "another run": 1}
     runner.__exit__(None, None, None)
-    with Store.open(served.dsn) as store:
+    with Store.open(served.up.dsn) as store:
         words = store.query("SELECT DISTINCT source FROM otel.evaluations WHERE value = 9")
         assert words["source"].to_list() == ["agent"]  # which a recipe takes only where it says so
         names = store.query("SELECT SpanName FROM otel.spans WHERE RunId = 'r'")["SpanName"]

@@ -6,7 +6,6 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -14,8 +13,7 @@ from uuid import uuid4
 import pytest
 from tests.runners import make_runner
 from tests.sandboxed import sandbox_of, write_project
-from tests.train.rollout.outside import Outside
-from tests.up import Up, running_up
+from tests.security.served import Served, serving
 
 from ltrain_collector.store import Store
 from ltrain_train.rollout import Runner, Task
@@ -121,23 +119,11 @@ MARK = uuid4().hex
 """In the command line of every process of an attempt."""
 
 
-@dataclass
-class Served:
-    home: Path
-    up: Up
-    gateway: Outside
-
-
 @pytest.fixture
 def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
-    """`ltrain up` without keys, and a gateway."""
-    home = tmp_path / "home"
-    monkeypatch.setenv("LTRAIN_HOME", str(home))
-    with running_up(home / "store") as up, Outside() as gateway:
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", up.endpoint)
-        monkeypatch.setenv("LTRAIN_STORE", up.dsn)
-        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "the key of the cloud")
-        yield Served(home, up, gateway)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "the key of the cloud")
+    with serving(tmp_path / "home", monkeypatch) as served:
+        yield served
 
 
 @pytest.fixture

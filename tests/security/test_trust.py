@@ -17,7 +17,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from tests import http_requests
-from tests.otlp import insert_otlp, open_empty_store
+from tests.otlp import emptied, insert_otlp, open_empty_store
 from tests.transforms.conftest import RECIPE, RUNNER, Attempt, Attributes, Scene, tokens
 from tests.up import Up, start_up
 
@@ -65,10 +65,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 @pytest.fixture
 def folder(opened: Store) -> Store:
-    """An empty store; one for all tests, because opening costs more than a test."""
-    for table in ("otel_traces", "otel_trace_executions", "otel_logs"):
-        opened.command(f"TRUNCATE TABLE otel.{table}")
-    return opened
+    return emptied(opened)
 
 
 def put(owner: Any, key: str, value: str) -> None:

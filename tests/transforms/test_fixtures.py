@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 from google.protobuf.json_format import ParseDict
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from tests.otlp import insert_otlp, open_empty_store
+from tests.otlp import emptied, insert_otlp, open_empty_store
 from tests.transforms.made import texts
 
 from ltrain_collector.signals import LOGS, otlp_json
@@ -69,10 +69,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 @pytest.fixture
 def store(opened: Store) -> Store:
-    """An empty store; one a module, because opening costs more than reading a capture."""
-    for table in ("otel_traces", "otel_trace_executions", "otel_logs"):
-        opened.command(f"TRUNCATE TABLE otel.{table}")
-    return opened
+    return emptied(opened)
 
 
 def insert_and_read(store: Store, name: str, stamped: bool = True) -> pl.DataFrame:

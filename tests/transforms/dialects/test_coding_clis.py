@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from tests.otlp import insert_otlp, open_empty_store
+from tests.otlp import emptied, insert_otlp, open_empty_store
 
 from ltrain_collector.signals import LOGS, TRACES, Signal, otlp_json
 from ltrain_collector.store import Store
@@ -35,10 +35,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 @pytest.fixture
 def store(opened: Store) -> Store:
-    """An empty store; one a module, because opening costs more than reading a capture."""
-    for table in ("otel_traces", "otel_trace_executions", "otel_logs"):
-        opened.command(f"TRUNCATE TABLE otel.{table}")
-    return opened
+    return emptied(opened)
 
 
 def logs_of(name: str) -> Document:
