@@ -43,6 +43,9 @@ TASKS = re.compile(
     r"|\bfollow-?up (?:questions|suggestions)\b|\bcommand prefix\b|\bnext speaker\b",
 )
 """Tasks of utility calls."""
+TASK_WORDS = ("title", "topic", "summar", "memor", "follow", "command prefix", "next speaker")
+"""One of them is in each task: without any, the pattern need not be searched, which costs more than
+all the rest of a call."""
 MAX_KINDS = 64
 """Kinds of one client that have a name of their own; further ones are `utility`."""
 MAX_CLIENTS = 1024
@@ -153,11 +156,17 @@ def _task(body: Mapping[str, Any], system: str, messages: Sequence[Message]) -> 
     """Return the kind of a utility's task; empty if the request has none."""
     if 1 in (body.get("max_tokens"), body.get("max_completion_tokens")):
         return b"probe"
-    if TASKS.search(system):
+    if _has_task(system):
         return b"system"
+    if system or messages[-1]["role"] != "user":
+        return b""
     last = text_of(messages[-1])
-    match = TASKS.search(last[:TASK_HEAD]) or TASKS.search(last[-TASK_HEAD:])
-    return b"message" if match and messages[-1]["role"] == "user" and not system else b""
+    return b"message" if _has_task(last[:TASK_HEAD]) or _has_task(last[-TASK_HEAD:]) else b""
+
+
+def _has_task(text: str) -> bool:
+    folded = text.casefold()
+    return any(word in folded for word in TASK_WORDS) and TASKS.search(text) is not None
 
 
 def _tool_names(tools: Any) -> frozenset[str]:
