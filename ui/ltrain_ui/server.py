@@ -14,6 +14,7 @@ from ltrain_collector.errors import OpenToAll
 from ltrain_collector.http import (
     RefusalCounts,
     Tls,
+    WaitingServer,
     bind_port,
     check_tls,
     listener_address,
@@ -35,7 +36,7 @@ CLEAR_TEXT = (
 )
 
 
-class _Server(uvicorn.Server):
+class _Server(WaitingServer):
     """Prints the link when the pages can be opened, and ends streams before it waits for them."""
 
     def __init__(

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from ltrain_instrument.face import open_face
 
 if TYPE_CHECKING:
+    from ltrain_collector.http.accepting import WaitingServer
     from ltrain_collector.http.browsers import (
         DENIED_STATUSES,
         ORIGIN,

@@ -28,6 +28,7 @@ from ltrain_collector.http import (
     RefusalCounts,
     RefusalReason,
     Tls,
+    WaitingServer,
     bind_port,
     check_tls,
     listener_address,
@@ -82,7 +83,7 @@ class _Apps:
         await app(scope, receive, send)
 
 
-class _Server(uvicorn.Server):
+class _Server(WaitingServer):
     """Also serves gRPC, announces when both are ready, and stores the collector's own metrics."""
 
     def __init__(

@@ -23,6 +23,7 @@ import uvloop
 from ltrain_collector.http import (
     BrowserGuard,
     Tls,
+    WaitingServer,
     check_tls,
     listener_address,
     local_url,
@@ -331,7 +332,7 @@ def _describe(gateway: Gateway, listening: socket.socket, options: ServeOptions)
     return f"gateway ready at {where}/v1, {policies}{tokens}"
 
 
-class _UvicornServer(uvicorn.Server):
+class _UvicornServer(WaitingServer):
     """Uvicorn without its signal handlers, which raise the signal again when it exits."""
 
     @contextlib.contextmanager
