@@ -15,8 +15,6 @@ import uvicorn
 
 from ltrain_instrument.machine import REMEDIES
 
-BATCH = 32
-"""Connections that are accepted before the event loop does other work."""
 PAUSE = 0.05
 """Seconds after which a connection is accepted that found no free descriptor."""
 
@@ -67,20 +65,20 @@ class Acceptor:
         self._loop.add_reader(self._listener, self._accept)
 
     def _accept(self) -> None:
-        for _ in range(BATCH):
-            try:
-                connection, _address = self._listener.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as error:
-                if error.errno not in REMEDIES:
-                    raise
-                self._loop.remove_reader(self._listener)
-                self._pause = self._loop.call_later(PAUSE, self._resume)
-                return
-            opening = self._loop.create_task(self._open(connection))
-            self._opening.add(opening)
-            opening.add_done_callback(self._opening.discard)
+        """Accept one connection: the event loop serves those that are open before the next."""
+        try:
+            connection, _ = self._listener.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        except OSError as error:
+            if error.errno not in REMEDIES:
+                raise
+            self._loop.remove_reader(self._listener)
+            self._pause = self._loop.call_later(PAUSE, self._resume)
+            return
+        opening = self._loop.create_task(self._open(connection))
+        self._opening.add(opening)
+        opening.add_done_callback(self._opening.discard)
 
     async def _open(self, connection: socket.socket) -> None:
         with suppress(OSError):  # the client left, or sent no handshake of TLS
