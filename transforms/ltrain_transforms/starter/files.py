@@ -132,8 +132,8 @@ def _gaps(survey: Survey) -> Iterator[str]:
         )
     elif survey.with_tokens and (without := survey.llm_calls - survey.with_tokens):
         yield (
-            f"token ids of {without} of {survey.llm_calls} LLM calls: they did not go through the "
-            "gateway, and are not trained on."
+            f"token ids of {without} of {survey.llm_calls} LLM calls: they failed, or did not go "
+            "through the gateway, and are not trained on."
         )
     if not survey.rewards and not survey.drives:
         yield (
