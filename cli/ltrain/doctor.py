@@ -14,6 +14,7 @@ from contextlib import suppress
 from functools import partial
 from http.client import HTTPException
 from importlib.metadata import PackageNotFoundError, requires, version
+from shutil import which
 
 from packaging.requirements import Requirement
 
@@ -65,6 +66,7 @@ def run_checks(environ: Mapping[str, str], timeout: float = 1.0) -> list[Finding
         ("doubled", partial(doubled, timeout)),
         ("gateway", partial(gateway, timeout)),
         ("vllm", vllm),
+        ("sandbox", sandbox),
         ("recipe", recipe),
         ("template", partial(chat_template, timeout)),
     ):
@@ -258,6 +260,20 @@ def vllm() -> Finding:
         state = State.FAULT if os.environ.get(VLLM_PYTHON.name) else State.NOTE
         problem, _, fix = str(error).partition(". ")
         return Finding("vllm", state, problem, fix)
+
+
+def sandbox() -> Finding | None:
+    """Check that bubblewrap, if it is installed, can start a sandbox; None without it."""
+    from ltrain_train.sandboxes import Bubblewrap, SandboxUnavailable
+
+    if which("bwrap") is None:
+        return None
+    try:
+        Bubblewrap().check()
+    except SandboxUnavailable as error:
+        problem, _, fix = str(error).partition(". ")
+        return Finding("sandbox", State.NOTE, problem, fix)
+    return Finding("sandbox", State.OK, "bubblewrap can start one")
 
 
 def gpu_of_torch() -> Finding | None:

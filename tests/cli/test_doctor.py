@@ -141,6 +141,23 @@ def test_it_runs_in_the_environment_of_an_agent(tmp_path: Path, answering: str) 
     assert states(out)["vllm"] == ("fault", f"There is no Python at '{tmp_path}/none'")
 
 
+def test_bubblewrap_that_cannot_start_a_sandbox_is_a_note(tmp_path: Path, answering: str) -> None:
+    program = tmp_path / "bin" / "bwrap"
+    program.parent.mkdir()
+    program.write_text(
+        "#!/bin/sh\necho bwrap: No permissions to create new namespace >&2; exit 1\n"
+    )
+    program.chmod(0o755)
+    path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
+    _, out = doctor(tmp_path, answering, "--json", PATH=path)
+    assert states(out)["sandbox"] == (
+        "note",
+        "bwrap cannot start a sandbox: bwrap: No permissions to create new namespace",
+    )
+    (found,) = [each for each in json.loads(out)["findings"] if each["name"] == "sandbox"]
+    assert found["fix"].startswith("Allow unprivileged user namespaces: sysctl -w")
+
+
 def test_a_gpu_that_torch_does_not_use_is_a_note(tmp_path: Path, answering: str) -> None:
     programs = install_nvidia_smi(tmp_path / "bin", H100)
     path = f"{programs}{os.pathsep}{os.environ['PATH']}"

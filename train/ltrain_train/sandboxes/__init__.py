@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from ltrain_instrument.face import open_face
 
 if TYPE_CHECKING:
+    from ltrain_train.sandboxes.bubblewrap import Bubblewrap
     from ltrain_train.sandboxes.outbox import recover_spool
     from ltrain_train.sandboxes.room import Room
     from ltrain_train.sandboxes.sandboxes import Sandboxes, check_sandbox
