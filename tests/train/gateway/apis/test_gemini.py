@@ -18,6 +18,17 @@ CITY = {"type": "object", "properties": {"city": {"type": "string"}}}
 UPPER = {"type": "OBJECT", "properties": {"city": {"type": "STRING"}}}
 WEATHER = {"name": "weather", "description": "the weather", "parameters": UPPER}
 TIME = {"name": "time", "parametersJsonSchema": {"type": "object"}}
+SDK_FIELDS = """
+contents generationConfig systemInstruction safetySettings tools toolConfig labels
+cachedContent serviceTier continuationToken store
+"""
+SDK_CONFIG = """
+temperature topP topK candidateCount maxOutputTokens stopSequences responseLogprobs logprobs
+presencePenalty frequencyPenalty seed responseMimeType responseSchema responseJsonSchema
+responseModalities mediaResolution speechConfig thinkingConfig imageConfig
+enableEnhancedCivicAnswers audioTranscriptionConfig
+"""
+"""The fields that the SDK google-genai 3.6.1 sends to Gemini's API."""
 TOOLS = [{"functionDeclarations": [WEATHER, TIME]}, {"googleSearch": {}, "urlContext": {}}]
 
 
@@ -37,10 +48,12 @@ def response(name: str, output: Any, **fields: Any) -> dict[str, Any]:
     return {"functionResponse": {"name": name, "response": output, **fields}}
 
 
-def post(stage: Any, body: dict[str, Any], path: str = GENERATE, **fields: Any) -> Any:
+def post(
+    stage: Any, body: dict[str, Any], path: str = GENERATE, allow: tuple[Allow, ...] = tuple(Allow)
+) -> Any:
     """Post a request as Google's clients do, with the key in their header."""
     identity = stage.identity
-    key = {"x-goog-api-key": stage.key(allow=tuple(Allow), **fields)}
+    key = {"x-goog-api-key": stage.key(allow=allow)}
     path = f"/rollout/{identity.rollout}/attempt/{identity.attempt}{path}"
     return stage.http.post(path, json=body, headers=key)
 
@@ -125,10 +138,7 @@ def test_images_are_parts_that_training_must_allow(stage: Any, vllm: Any) -> Non
     assert body["messages"][0]["content"] == [{"type": "text", "text": "w3"}, part]
     answered = response("f", {"output": "x"}, parts=[image])
     assert sent(stage, vllm, user(answered))["messages"][0]["content"][1] == part
-    identity = stage.identity
-    path = f"/rollout/{identity.rollout}/attempt/{identity.attempt}{GENERATE}"
-    headers = {"x-goog-api-key": stage.key()}
-    refused = stage.http.post(path, json={"contents": [user(image)]}, headers=headers)
+    refused = post(stage, {"contents": [user(image)]}, allow=())
     assert 'allow = ["multimodal"]' in refused.json()["error"]["message"]
 
 
@@ -383,3 +393,12 @@ def test_each_field_has_the_treatment_that_is_declared(stage: Any) -> None:
         assert rule.everywhere == (rule.treatment is Treatment.REFUSED)
     names = [name for rule in GEMINI_RULES for name in rule.fields]
     assert len(names) == len(set(names))
+    sent = {*SDK_FIELDS.split(), *(f"generationConfig.{each}" for each in SDK_CONFIG.split())}
+    assert sent - {*names} == {"tools"}
+
+
+def test_a_setting_that_is_not_known_is_refused_in_training(stage: Any, vllm: Any) -> None:
+    config = {"responseFormat": [{"text": {"mimeType": "application/json"}}]}
+    refused = post(stage, {"contents": [user("w3")], "generationConfig": config}, allow=())
+    assert "'generationConfig.responseFormat'" in refused.json()["error"]["message"]
+    assert vllm.requests == []

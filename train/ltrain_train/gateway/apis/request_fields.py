@@ -291,11 +291,12 @@ GEMINI_RULES = (
     FieldRule(
         "safetySettings labels serviceTier store generationConfig.mediaResolution "
         "generationConfig.enableEnhancedCivicAnswers generationConfig.speechConfig "
-        "generationConfig.imageConfig generationConfig.audioTimestamp",
+        "generationConfig.imageConfig generationConfig.audioTimestamp "
+        "generationConfig.audioTranscriptionConfig",
         Treatment.PASSED_ON,
         "it concerns Google's servers and has no effect",
     ),
-    FieldRule("cachedContent", Treatment.REFUSED, NOT_KEPT, everywhere=True),
+    FieldRule("cachedContent continuationToken", Treatment.REFUSED, NOT_KEPT, everywhere=True),
     FieldRule(
         "generationConfig.candidateCount n",
         Treatment.REFUSED,

@@ -182,10 +182,10 @@ COUNTS = [GeminiCount(version) for version in VERSIONS]
 def _chat_body(requested: Mapping[str, Any], omitted: Omissions) -> JsonObject:
     """Return the body of a chat completion; fields of vLLM's API are kept."""
     config = requested.get(CONFIG) or {}
-    named = {f"{CONFIG}.{name}": value for name, value in config.items()}
-    require_supported({**requested, **named}, OWN_FIELDS)
+    named = {**requested, **{f"{CONFIG}.{name}": value for name, value in config.items()}}
+    require_supported(named, OWN_FIELDS)
     tools = GeminiTools(requested, omitted)
-    chat = {name: value for name, value in requested.items() if name not in OWN_FIELDS}
+    chat = {name: value for name, value in named.items() if name not in OWN_FIELDS}
     chat |= {new: config.get(name) for name, new in SAMPLING.items()}
     chat |= {
         "messages": list(read_messages(requested, omitted)),
