@@ -140,6 +140,15 @@ def test_vllm_alone_on_its_gpu_leaves_the_whole_of_the_first_one() -> None:
     assert shares(gpus=("1",), vllm_needs=0).gpus == ()
 
 
+def test_several_vllms_divide_what_one_would_have() -> None:
+    two = shares(total=140 * GIB, servers=2)
+    assert (two.vllm, two.options[-1], two.fits) == (56 * GIB, "0.2", True)
+    assert "vLLM 56.0 GiB (0.2 for each of 2)" in two.describe()
+    assert shares(gpus=("1",), servers=2).options == ("--gpu-memory-utilization", "0.46")
+    assert shares(total=0, servers=2).options[-1] == "0.2"
+    assert shares(servers=2, share=0.25).vllm == 40 * GIB
+
+
 def test_in_turn_each_has_the_whole_but_what_the_other_keeps() -> None:
     swap = shares(total=40 * GIB, swap=True)
     assert (swap.learner, swap.tokens, swap.fits) == (37 * GIB, 13 * 512, True)

@@ -63,6 +63,8 @@ class GpuShares:
     """Tokens that the learner computes at once."""
     swap: bool = False
     """Whether vLLM and the learner have the GPU in turn."""
+    servers: int = 1
+    """Processes of vLLM, which have equal parts of vLLM's."""
 
     @property
     def learner(self) -> int:
@@ -77,13 +79,14 @@ class GpuShares:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """The options of a vLLM that shares its GPU."""
-        if self.gpus or not self.vllm_needs:
+        """The options of a vLLM that shares its GPU, with a learner or with another vLLM."""
+        if not self.vllm_needs or (self.gpus and self.servers == 1):
             return ()
         sleep = (SLEEP_MODE,) if self.swap else ()
-        if not self.total:
-            return *sleep, SHARE_OPTION, str(ALONE if self.swap else SHARE)
-        hundredths = floor(100 * self.vllm / self.total + 1e-6)  # not 0.29 for 0.3 of the bytes
+        share = ALONE if self.swap or self.gpus else SHARE
+        if self.total:
+            share = self.vllm / self.total
+        hundredths = floor(100 * share / self.servers + 1e-6)  # not 0.29 for 0.3 of the bytes
         return *sleep, SHARE_OPTION, f"{hundredths / 100:g}"
 
     def describe(self) -> str:
@@ -101,7 +104,9 @@ class GpuShares:
         if not self.vllm:
             return f"GPU memory: {learner}."
         in_turn = " in turn" if self.swap else ""
-        return f"GPU memory{in_turn}: vLLM {_gib(self.vllm)} ({self.options[-1]}); {learner}."
+        each = "" if self.servers == 1 else f" for each of {self.servers}"
+        share = f"{self.options[-1]}{each}"
+        return f"GPU memory{in_turn}: vLLM {_gib(self.vllm)} ({share}); {learner}."
 
 
 def find_gpus() -> list[Gpu]:
@@ -135,6 +140,7 @@ def share_gpu(
         total,
         gpus=_own_gpus(recipe, visible_gpus(gpus)) if total else recipe.serve.gpus,
         vllm_needs=_vllm_needs(recipe, models),
+        servers=max(1, len(set(models.values()))),
         share=find_option(recipe.serve.vllm, SHARE_OPTION),
         learner_needs=trained_size(recipe, models) // recipe.train.ranks,
         token=token_size(recipe, trained),
@@ -154,17 +160,19 @@ def divide(
     token: int,
     tokens: int | None,
     swap: bool = False,
+    servers: int = 1,
 ) -> GpuShares:
     """Return the parts of a GPU of `total` bytes.
 
     Args:
         gpus: GPUs that vLLM has for itself; none: it shares the learner's first one.
         vllm_needs: the least bytes of vLLM; 0: there is none.
-        share: the share of vLLM that the recipe sets.
+        share: the share of each vLLM that the recipe sets.
         learner_needs: bytes of the learner without activations.
         token: bytes of a token's activations; 0: unknown.
         tokens: tokens of a micro-batch that the recipe sets.
         swap: whether vLLM and the learner have the GPU in turn, if they share it.
+        servers: processes of vLLM, one for each directory of weights.
     """
     free = total - OVERHEAD - learner_needs
     wanted = (tokens or MOST_TOKENS) * token
@@ -172,7 +180,7 @@ def divide(
     if not vllm_needs:
         vllm, gpus = 0, ()
     elif share is not None or gpus:
-        vllm = int((share or ALONE) * total)
+        vllm = int((share * servers if share else ALONE) * total)
     elif swap:
         vllm = max(0, min(int(ALONE * total), total - OVERHEAD))
     else:
@@ -180,7 +188,7 @@ def divide(
     if tokens is None:
         fitting = (free - (0 if gpus or swap else vllm)) // token if token else 0
         tokens = max(MICRO_BATCH_TOKENS, min(MOST_TOKENS, fitting))
-    return GpuShares(total, gpus, vllm, vllm_needs, learner_needs, token, tokens, swap)
+    return GpuShares(total, gpus, vllm, vllm_needs, learner_needs, token, tokens, swap, servers)
 
 
 def served_size(recipe: Recipe, models: Mapping[str, Path]) -> int:
@@ -226,11 +234,11 @@ def _vllm_needs(recipe: Recipe, models: Mapping[str, Path]) -> int:
     weights = served_size(recipe, models)
     if not weights:
         return 0
-    caches, shards = 0, count_shards(recipe.serve.vllm)
-    for directory in set(models.values()):
+    caches, shards, directories = 0, count_shards(recipe.serve.vllm), set(models.values())
+    for directory in directories:
         length = min(CONTEXT, recipe.serve.max_model_len or CONTEXT, context_length(directory))
         caches += CONTEXTS * length * cache_size(directory)
-    return (weights + caches) // shards + VLLM_WORK
+    return (weights + caches) // shards + VLLM_WORK * len(directories)
 
 
 def _own_gpus(recipe: Recipe, visible: Sequence[str]) -> tuple[str, ...]:
