@@ -161,3 +161,18 @@ def test_an_agents_name_comes_before_that_of_the_gateway() -> None:
     found = calls(spans(*rows))[0]
     agents = dict(found.select("call_id", "agent").iter_rows())
     assert agents == {"run": "solver", "inside": "solver", "outside": "main"}
+
+
+def test_a_call_of_an_interrupted_client_failed_though_its_record_has_no_error() -> None:
+    same = {"gen_ai.response.id": "one"}
+
+    def merge(*statuses: str) -> tuple[str, list[str]]:
+        attempts = [
+            span(f"attempt{n}", chat(**same), scope="ltrain.gateway", parent="record", status=each)
+            for n, each in enumerate(statuses)
+        ]
+        (call,) = calls(spans(span("record", chat(**same), at=(0, 9)), *attempts))[0].to_dicts()
+        return call["status"], call["source_spans"]
+
+    assert merge("Error") == ("error", ["record", "attempt0"])
+    assert merge("Error", "Unset") == ("ok", ["record", "attempt0", "attempt1"])

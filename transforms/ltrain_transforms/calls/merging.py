@@ -135,10 +135,18 @@ def _by_priority(described: Sequence[Call]) -> list[Call]:
 
 
 def _failed(described: Sequence[Call]) -> bool:
-    """An LLM call failed if its outermost span did (the SDK retries); others if any span did."""
-    if described[0].partial["kind"] == "llm":
-        return described[0].partial.get("status") == "error"
-    return any(one.partial.get("status") == "error" for one in described)
+    """An LLM call failed if its outermost span did (the SDK retries); others if any span did.
+
+    It also failed if no attempt at the gateway succeeded: a client that is interrupted may record
+    the call without an error.
+    """
+    failed = [one.partial.get("status") == "error" for one in described]
+    if described[0].partial["kind"] != "llm":
+        return any(failed)
+    attempts = [
+        fault for one, fault in zip(described, failed, strict=True) if one.span.role == Role.GATEWAY
+    ]
+    return failed[0] or (bool(attempts) and all(attempts))
 
 
 def place_call(call: Call, enclosing: Mapping[str, Span], calls: Mapping[str, Call]) -> None:
