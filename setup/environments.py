@@ -1,10 +1,11 @@
-"""Create the Python environments from their lock files: `.venv`, `.venv-vllm`, and six others.
+"""Create the environments from their lock files: `.venv`, `.venv-vllm`, and seven others.
 
 Run `python3.11 -m setup.environments [--device DEVICE] [NAME ...]` in the root of the repository.
 The default is main and vllm; `trl` holds TRL, for `ltrain dpo`; `examples` holds the agents of
 examples that cannot be in main; `site` holds the generator of the site; `frameworks`, `openai2` and
-`otel144` hold the agent frameworks of tests/frameworks. With the device `cuda`, main and vllm have
-the packages for an NVIDIA GPU; the default is the device of the environments that exist, or `cpu`.
+`otel144` hold the agent frameworks of tests/frameworks, and `clients` its coding agents, which are
+npm's packages. With the device `cuda`, main and vllm have the packages for an NVIDIA GPU; the
+default is the device of the environments that exist, or `cpu`.
 
 The command may be interrupted at any time and run again: it adds what is missing. A complete
 environment has a stamp with the digest of its inputs, so a second run only reads a few files. A
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import fcntl
+import shutil
 import signal
 import sys
 import time
@@ -86,6 +88,17 @@ class Environment:
             return False
 
 
+@dataclass(frozen=True)
+class NpmEnvironment(Environment):
+    """Packages of npm, in `node_modules` of the folder; the lock is its package-lock.json."""
+
+    has_ltrain: bool = False
+
+    @property
+    def ready(self) -> bool:
+        return self.stamp.exists() and self.stamp.read_text() == self.digest
+
+
 MAIN = Environment("main", ROOT / ".venv", ROOT / "setup" / "main.lock", 3.4, 4.7)
 VLLM = Environment(
     "vllm", ROOT / ".venv-vllm", ROOT / "setup" / "vllm.lock", 2.5, 3.3, has_ltrain=False
@@ -108,6 +121,9 @@ FRAMEWORKS = Environment(
 )
 OPENAI2 = Environment("openai2", ROOT / ".venv-openai2", ROOT / "setup" / "openai2.lock", 1.3, 1.8)
 OTEL144 = Environment("otel144", ROOT / ".venv-otel144", ROOT / "setup" / "otel144.lock", 1.0, 1.5)
+CLIENTS = NpmEnvironment(
+    "clients", ROOT / ".venv-clients", ROOT / "setup" / "clients" / "package-lock.json", 1.1, 1.7
+)
 TRL = Environment(
     "trl", ROOT / ".venv-trl", ROOT / "setup" / "trl.lock", 0.03, 0.1, has_ltrain=False
 )
@@ -138,11 +154,16 @@ async def create_environments(environments: Sequence[Environment]) -> None:
     need = sum(max(0.1, each.peak - machine.size(each.folder)) for each in incomplete)
     faults = machine.faults(ROOT, need + MODEL, cpu_models=VLLM in incomplete)
     faults += [fault for each in incomplete if (fault := _device_fault(each))]
+    faults += machine.node_faults() if CLIENTS in incomplete else []
     if faults:
         raise SetupFailed("\n".join(faults))
     async with _setup_lock() as lock:
         # pip uses one core, so the environments are installed in parallel
-        work = [_install_environment(each, lock) for each in incomplete if not each.ready]
+        work = [
+            (_install_npm if isinstance(each, NpmEnvironment) else _install_environment)(each, lock)
+            for each in incomplete
+            if not each.ready
+        ]
         results = await asyncio.gather(*work, return_exceptions=True)
     failures = [result for result in results if isinstance(result, BaseException)]
     if unexpected := [each for each in failures if not isinstance(each, SetupFailed)]:
@@ -204,6 +225,23 @@ async def _install_environment(environment: Environment, lock: int) -> None:
     seconds, size = time.monotonic() - start, machine.size(environment.folder)
     summary = f"ready: {len(wanted)} packages, {size:.1f} GB, {seconds:.0f} s"
     print_progress(environment.name, summary)
+
+
+async def _install_npm(environment: Environment, lock: int) -> None:
+    """Install the packages of a package-lock.json, without their scripts, and write the stamp."""
+    start = time.monotonic()
+    commands = Commands(ROOT / ".ltrain" / f"setup-{environment.name}.log", lock)
+    environment.folder.mkdir(exist_ok=True)
+    environment.stamp.unlink(missing_ok=True)
+    digest = environment.digest
+    for name in ("package.json", environment.lock.name):
+        shutil.copy(environment.lock.with_name(name), environment.folder)
+    # not `npm ci`: it refuses a lock without the packages of other platforms
+    options = ("--no-save", "--ignore-scripts", "--no-audit", "--no-fund")
+    await commands.run("npm", "install", *options, "--prefix", str(environment.folder))
+    environment.stamp.write_text(digest)
+    seconds, size = time.monotonic() - start, machine.size(environment.folder)
+    print_progress(environment.name, f"ready: {size:.1f} GB, {seconds:.0f} s")
 
 
 async def _create_venv(environment: Environment, commands: Commands) -> None:
@@ -316,7 +354,7 @@ def choose(names: Sequence[str], device: str | None) -> list[Environment]:
         choices = ", ".join(DEVICES)
         raise SetupFailed(f"Unknown device '{device}'. Choose from: {choices}.")
     models = DEVICES[device]
-    others = (TRL, EXAMPLES, SITE, FRAMEWORKS, OPENAI2, OTEL144)
+    others = (TRL, EXAMPLES, SITE, FRAMEWORKS, OPENAI2, OTEL144, CLIENTS)
     by_name = {each.name: each for each in (*models, *others)}
     if unknown := set(names) - by_name.keys():
         choices = ", ".join(by_name)

@@ -31,6 +31,13 @@ def faults(root: Path, need: float, *, cpu_models: bool = True) -> list[str]:
     return [fault for fault in checks if fault]
 
 
+def node_faults() -> list[str]:
+    """Return a sentence if the machine lacks Node.js for the packages of npm."""
+    if shutil.which("npm"):
+        return []
+    return ["There is no npm; the coding agents need Node.js 20 or newer. Install it."]
+
+
 def _python() -> str:
     if sys.version_info[:2] in PYTHONS:
         return ""

@@ -39,7 +39,7 @@ FRAMEWORKS = ROOT / "tests" / "frameworks"
 EXAMPLES = ROOT / "tests" / "examples"
 ALWAYS = "frameworks"
 """The environment whose agents run on every change; it is small."""
-OTHERS = ("openai2", "otel144")
+OTHERS = ("openai2", "otel144", "clients")
 EXAMPLE = "calculator"
 """The example that is tested and trained on every change."""
 SHARED_BY_FRAMEWORKS = re.compile(
@@ -54,6 +54,11 @@ NEEDED_BY_TRAINING = re.compile(
     r"|train/ltrain_train/(learner/(masks|samples|prefix_tree|verl_backend/)|policy/constraint"
     r"|gateway/(trainable_requests|policy_exchange|serving/(applied_constraints|vllm)))"
     r"|transforms/ltrain_transforms/samples/"
+)
+CLIENTS = "clients"
+"""The test that runs coding agents behind a gateway."""
+NEEDED_BY_CLIENTS = re.compile(
+    r"train/ltrain_train/gateway/(apis|conversations)/|collector/ltrain_collector/client_events\."
 )
 SHARED_BY_EXAMPLES = re.compile(
     r"tests/examples/(conftest|example_module|sampling_agent)\.py"
@@ -108,6 +113,7 @@ class Selection:
             or f"/test_{name}." in file
             or file in {f"setup/{each}.lock" for each in environments}
             or (name == TRAINING and NEEDED_BY_TRAINING.match(file))
+            or (name == CLIENTS and NEEDED_BY_CLIENTS.match(file))
             for file in self.files
         )
 

@@ -18,7 +18,7 @@ def test_each_test_of_frameworks_names_its_environment() -> None:
 def test_litellm_calls_the_gateway_if_the_gateway_changes() -> None:
     environments = framework_tests()["gateway"]
     assert environments == {"openai2"}
-    change = Selection(frozenset({"train/ltrain_train/gateway/apis/chat.py"}))
+    change = Selection(frozenset({"train/ltrain_train/gateway/app.py"}))
     assert change.has_framework("gateway", environments)
     assert list(change.environments()) == [ALWAYS, "openai2"]
 
@@ -42,6 +42,22 @@ def test_all_ways_are_trained_if_masks_or_their_agents_change(file: str, chosen:
     environments = framework_tests()["training"]
     assert environments == {ALWAYS, "openai2"}
     assert Selection(frozenset({file})).has_framework("training", environments) is chosen
+
+
+@pytest.mark.parametrize(
+    ("file", "chosen"),
+    [
+        ("README.md", False),
+        ("train/ltrain_train/gateway/conversations/chains.py", True),
+        ("train/ltrain_train/gateway/client.py", False),
+        ("collector/ltrain_collector/client_events.py", True),
+        ("setup/clients/package-lock.json", True),
+        ("tests/frameworks/clients.py", True),
+    ],
+)
+def test_coding_agents_run_if_the_gateway_reads_them_otherwise(file: str, chosen: bool) -> None:
+    environments = framework_tests()["clients"]
+    assert Selection(frozenset({file})).has_framework("clients", environments) is chosen
 
 
 @pytest.mark.parametrize(
@@ -81,7 +97,7 @@ def test_a_change_of_what_reads_traces_tests_all_examples_and_trains_one() -> No
 
 def test_all_are_chosen_if_the_change_is_not_known() -> None:
     unknown = Selection(None)
-    assert list(unknown.environments()) == [ALWAYS, "openai2", "otel144"]
+    assert list(unknown.environments()) == [ALWAYS, "openai2", "otel144", "clients"]
     assert unknown.has_example("rag")
 
 

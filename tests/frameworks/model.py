@@ -6,8 +6,9 @@ A user's message contains the plan between double brackets, one step per turn of
 
 The model calls tools that are joined by `+` in one turn, and returns text as it is. A step that
 starts with `!` gets a 500 on the first request. A part in `<>` after that is the model's reasoning:
-`<Two cities.> weather(city=Paris)`. The current step follows from the turns that the model has had
-since the plan, so any number of agents may use one server.
+`<Two cities.> weather(city=Paris)`. A step that starts with `~` stops in the middle of its answer,
+until the client goes away. The current step follows from the turns that the model has had since the
+plan, so any number of agents may use one server.
 
 The server supports chat completions and responses, complete and streamed, completions and
 embeddings. Ids are unique. A request with `return_token_ids` gets token ids and log-probabilities
@@ -40,6 +41,8 @@ class Step:
     """Name and arguments, as JSON, of each tool call."""
     fails_once: bool = False
     reasoning: str = ""
+    stops: bool = False
+    """Whether the answer stops in the middle."""
 
 
 def parse_plan(text: str) -> list[Step]:
@@ -49,6 +52,8 @@ def parse_plan(text: str) -> list[Step]:
 
 
 def _step(text: str) -> Step:
+    if text.startswith("~"):
+        return replace(_step(text[1:]), stops=True)
     fails, text = text.startswith("!"), text.lstrip("! ")
     reasoning = REASONING.match(text)
     if reasoning:
@@ -165,14 +170,23 @@ class Model:
                 headers = {name.lower(): value for name, value in self.headers.items()}
                 if self.path.endswith("/render"):  # vLLM's route for the sampling of a request
                     return self._send(*_json_response(_render(body)))
-                return self._send(*model.respond(self.path, headers, body))
+                step = _step_of_request(self.path, body)
+                stops = step is not None and step.stops
+                return self._send(*model.respond(self.path, headers, body), stops=stops)
 
-            def _send(self, status: int, content_type: str, payload: bytes) -> None:
+            def _send(
+                self, status: int, content_type: str, payload: bytes, stops: bool = False
+            ) -> None:
                 self.send_response(status)
                 self.send_header("Content-Type", content_type)
                 self.send_header("Content-Length", str(len(payload)))
                 self.end_headers()
-                self.wfile.write(payload)
+                if stops:
+                    self.wfile.write(payload[: len(payload) // 2])
+                    self.rfile.read(1)  # until the client goes away
+                    self.close_connection = True
+                else:
+                    self.wfile.write(payload)
 
             def log_message(self, *_: object) -> None:
                 pass

@@ -1,0 +1,142 @@
+"""Coding agents as their users start them: a command, its files and its variables.
+
+Texts have `$gateway`, `$collector`, `$home` and `$work`, the folder in which the agent works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from signal import SIGINT
+
+
+@dataclass(frozen=True)
+class Session:
+    """A session of a run, as the store has it."""
+
+    agent: str
+    """The agent of its LLM calls."""
+    tool_agent: str | None = None
+    """The agent of its tools; None: `agent`."""
+    prompts: int = 0
+    """Rows of the prompt, which the client writes."""
+    failure: str | None = None
+    """The error type of the command that fails; None if the session does not have the failure."""
+
+
+@dataclass(frozen=True)
+class Client:
+    """A coding agent, what the policy answers, and what the store has of a run."""
+
+    command: tuple[str, ...]
+    """The program and its arguments; the prompt follows."""
+    files: Mapping[str, str]
+    """Texts by their paths in the home folder."""
+    variables: Mapping[str, str]
+    steps: tuple[str, str, str]
+    """Steps of the policy: edit a file, run a command that fails, and use two tools at once."""
+    tools: tuple[str, str, str, str]
+    """The names of the tools of these steps."""
+    sessions: tuple[Session, ...]
+    """One session; two if the client's records cannot be joined with the calls."""
+    interrupted: int
+    """The exit code after ctrl-C."""
+
+
+GOOGLE_SETTINGS = """
+{"telemetry": {"enabled": true, "target": "local", "otlpProtocol": "http",
+               "otlpEndpoint": "$collector", "logPrompts": true},
+ "privacy": {"usageStatisticsEnabled": false},
+ "general": {"enableAutoUpdate": false, "disableAutoUpdate": true},
+ "security": {"auth": {"selectedType": "%s"}}}
+"""
+CODEX = """
+model = "policy"
+model_provider = "ltrain"
+check_for_update_on_startup = false
+analytics = { enabled = false }
+
+[model_providers.ltrain]
+name = "ltrain"
+base_url = "$gateway/v1"
+env_key = "LTRAIN_KEY"
+wire_api = "responses"
+
+[otel]
+log_user_prompt = true
+exporter = { otlp-http = { endpoint = "$collector/v1/logs", protocol = "binary" } }
+"""
+OPENCODE = """
+{"provider": {"ltrain": {"npm": "@ai-sdk/openai-compatible",
+                         "options": {"baseURL": "$gateway/v1", "apiKey": "none"},
+                         "models": {"policy": {"name": "policy"}}}},
+ "model": "ltrain/policy", "autoupdate": false, "share": "disabled", "permission": {"*": "allow"}}
+"""
+
+CLIENTS = {
+    "codex": Client(
+        command=(
+            *("codex", "exec", "--skip-git-repo-check"),
+            "--dangerously-bypass-approvals-and-sandbox",
+        ),
+        files={".codex/config.toml": CODEX},
+        variables={"LTRAIN_KEY": "none"},
+        steps=(
+            "exec_command(cmd=echo hello > a.txt)",
+            "exec_command(cmd=cat nothing.txt)",
+            "exec_command(cmd=cat a.txt) + exec_command(cmd=wc a.txt)",
+        ),
+        tools=("exec_command",) * 4,
+        sessions=(Session("main", "/root", prompts=1),),
+        interrupted=1,
+    ),
+    "qwen-code": Client(
+        command=("qwen", "--yolo"),
+        files={".qwen/settings.json": GOOGLE_SETTINGS % "openai"},
+        variables={
+            "OPENAI_BASE_URL": "$gateway/v1",
+            "OPENAI_API_KEY": "none",
+            "OPENAI_MODEL": "policy",
+        },
+        steps=(
+            "write_file(file_path=$work/a.txt, content=hello)",
+            "run_shell_command(command=cat nothing.txt, is_background=false)",
+            "read_file(file_path=$work/a.txt) + glob(pattern=*)",
+        ),
+        tools=("write_file", "run_shell_command", "read_file", "glob"),
+        sessions=(Session("qwen-code", prompts=2, failure="shell_execute_error"),),
+        interrupted=-SIGINT,
+    ),
+    "gemini-cli": Client(
+        command=("gemini", "--skip-trust", "--yolo", "-m", "policy", "-p"),
+        files={".gemini/settings.json": GOOGLE_SETTINGS % "gemini-api-key"},
+        variables={"GOOGLE_GEMINI_BASE_URL": "$gateway", "GEMINI_API_KEY": "none"},
+        steps=(
+            "write_file(file_path=$work/a.txt, content=hello)",
+            "run_shell_command(command=cat nothing.txt)",
+            "read_file(file_path=$work/a.txt) + glob(pattern=*)",
+        ),
+        tools=("write_file", "run_shell_command", "read_file", "glob"),
+        # its records have no response id and its requests no session
+        sessions=(Session("main"), Session("gemini-cli", prompts=1)),
+        interrupted=0,
+    ),
+    "opencode": Client(
+        # npm runs no scripts, one of which would link the program
+        command=("../opencode-linux-x64-baseline/bin/opencode", "run", "--title", "A title"),
+        files={".config/opencode/opencode.json": OPENCODE},
+        variables={
+            "OPENCODE_DISABLE_AUTOUPDATE": "1",
+            "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+            "OPENCODE_DISABLE_MODELS_FETCH": "1",
+        },
+        steps=(
+            "write(filePath=$work/a.txt, content=hello)",
+            "bash(command=cat nothing.txt)",
+            "read(filePath=$work/a.txt) + bash(command=wc a.txt)",
+        ),
+        tools=("write", "bash", "read", "bash"),
+        sessions=(Session("main"),),
+        interrupted=-SIGINT,
+    ),
+}

@@ -1,0 +1,207 @@
+"""Coding agents, unchanged and headless, behind a gateway: what the store has of their runs.
+
+A scripted policy answers. The agent sends its model calls to `ltrain serve`, and its own telemetry,
+if it has any, to `ltrain up`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from string import Template
+
+import polars as pl
+import pytest
+from tests.fork_server import ltrain_command
+from tests.frameworks.clients import CLIENTS, Session
+from tests.frameworks.model import Model, ReceivedRequest
+from tests.up import Up, running_up, start_server
+
+from ltrain_collector.store import Store
+from ltrain_transforms.calls import calls
+from ltrain_transforms.recipe import Source
+from ltrain_transforms.source import Selection, read_spans
+
+ENVIRONMENT = "clients"
+BIN = Path(__file__).parents[2] / f".venv-{ENVIRONMENT}" / "node_modules" / ".bin"
+SECONDS = 120.0
+"""Timeout of an agent; the slowest takes 18 of these seconds on two busy cores."""
+ARRIVE_S = 30.0
+"""Timeout of spans that arrive within two seconds."""
+EACH = [
+    "codex",
+    *(pytest.param(name, marks=pytest.mark.nightly) for name in CLIENTS if name != "codex"),
+]
+
+
+Row = tuple[str, str, str, int]
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A collector, a gateway, and the scripted policy behind it."""
+
+    up: Up
+    gateway: str
+    model: Model
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of an agent in a folder of its own."""
+
+    stack: Stack
+    process: subprocess.Popen[str]
+    work: Path
+    since: str
+    first_request: int
+
+    @property
+    def requests(self) -> list[ReceivedRequest]:
+        """The requests of the agent to the policy."""
+        return self.stack.model.model_requests[self.first_request :]
+
+    def read(self) -> pl.DataFrame:
+        """Return the calls of the run in their order."""
+        source = Source.model_validate({"execution": "session"})
+        with Store.open(self.stack.up.dsn) as store:
+            spans, drops = read_spans(store, source, Selection(since=self.since))
+        rows, unreadable = calls(spans)
+        assert (drops.to_dicts(), unreadable.to_dicts()) == ([], [])
+        return rows.sort("start", "call_id")
+
+    def wait(self, has_arrived: Callable[[pl.DataFrame], bool]) -> pl.DataFrame:
+        """Return the calls as soon as the condition holds, or after a while."""
+        deadline = time.monotonic() + ARRIVE_S
+        while not has_arrived(rows := self.read()) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        return rows
+
+
+def sessions(rows: pl.DataFrame) -> list[list[Row]]:
+    """Return the calls of each session."""
+    return sorted(describe(each) for each in rows.partition_by("execution_id"))
+
+
+def describe(rows: pl.DataFrame) -> list[Row]:
+    """Return the kind, name, agent and failure of each call, and the number of its requester."""
+    models = rows.filter(kind="llm")["call_id"].to_list()
+    return [
+        (
+            f"{row['kind']} {row['name']}",
+            row["agent"],
+            (row["error_type"] or "") if row["status"] == "error" else row["status"],
+            models.index(row["requested_by"]) if row["requested_by"] else -1,
+        )
+        for row in rows.iter_rows(named=True)
+    ]
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    home, model = tmp_path_factory.mktemp("stack"), Model()
+    model.start()
+    with running_up(home / "store") as up:
+        environ = {
+            **os.environ,
+            "LTRAIN_HOME": str(home),
+            "OTEL_EXPORTER_OTLP_ENDPOINT": up.endpoint,
+        }
+        serve = (ltrain_command(), "serve", "--port", "0", "--upstream", model.url)
+        gateway, line = start_server(serve, environ, "ltrain: gateway ready at ")
+        yield Stack(up, line.split()[4].removesuffix("/v1,"), model)
+        gateway.terminate()
+        gateway.wait()
+    model.stop()
+
+
+@contextmanager
+def started(stack: Stack, name: str, folder: Path, *steps: str) -> Iterator[Run]:
+    """Start an agent with a prompt whose plan has these steps, and end it."""
+    if not (BIN / "codex").exists():
+        pytest.fail(f"{BIN.parents[1].name} is missing: make test-frameworks makes it")
+    client, home, work = CLIENTS[name], folder / "home", folder / "work"
+    work.mkdir()
+    values = {"gateway": stack.gateway, "collector": stack.up.endpoint, "work": str(work)}
+    for path, text in client.files.items():
+        (home / path).parent.mkdir(parents=True)
+        (home / path).write_text(Template(text).substitute(values))
+    variables = {key: Template(text).substitute(values) for key, text in client.variables.items()}
+    prompt = Template(f"Do it. [[{'; '.join(steps)}]]").substitute(values)
+    program, *arguments = client.command
+    since, first = datetime.now(UTC).isoformat(), len(stack.model.model_requests)
+    process = subprocess.Popen(
+        [BIN / program, *arguments, prompt],
+        env={"PATH": os.environ["PATH"], "HOME": str(home), **variables},
+        cwd=work,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield Run(stack, process, work, since, first)
+    finally:
+        with suppress(ProcessLookupError):  # some start a second process
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def expected(name: str, session: Session) -> list[Row]:
+    """Return the calls of a session with the whole plan."""
+    tool_agent, states = session.tool_agent or session.agent, ["ok", session.failure or "ok"]
+    edit, failing, *pair = [
+        (f"tool {tool}", tool_agent, states[number == 1], number)
+        for tool, number in zip(CLIENTS[name].tools, (0, 1, 2, 2), strict=True)
+    ]
+    model: Row = ("llm policy", session.agent, "ok", -1)
+    prompts: list[Row] = [(f"agent {name}", name, "ok", -1)] * session.prompts
+    return [*prompts, model, edit, model, failing, model, *pair, model]
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_an_agent_edits_fails_and_uses_two_tools(stack: Stack, tmp_path: Path, name: str) -> None:
+    client = CLIENTS[name]
+    with started(stack, name, tmp_path, *client.steps, "All is done.") as run:
+        output, _ = run.process.communicate(timeout=SECONDS)
+        assert (run.process.returncode, "All is done." in output) == (0, True), output
+        assert (run.work / "a.txt").read_text().strip() == "hello"
+        wanted = sorted(expected(name, session) for session in client.sessions)
+        rows = run.wait(lambda rows: sessions(rows) == wanted)
+        assert sessions(rows) == wanted
+        assert len(run.requests) == rows["response_token_ids"].drop_nulls().len() == 4
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_an_interrupted_agent_leaves_a_cancelled_call(
+    stack: Stack, tmp_path: Path, name: str
+) -> None:
+    client = CLIENTS[name]
+    with started(stack, name, tmp_path, client.steps[0], "~This is never whole.") as run:
+        deadline = time.monotonic() + SECONDS
+        while len(run.requests) < 2:
+            assert run.process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.05)
+        time.sleep(0.5)  # until the agent has the first half
+        os.killpg(run.process.pid, signal.SIGINT)  # as a terminal does
+        output, _ = run.process.communicate(timeout=SECONDS)
+        assert run.process.returncode == client.interrupted, output
+        rows = run.wait(lambda rows: not rows["delivered"].all())
+    (cut,) = rows.filter(~pl.col("delivered")).to_dicts()
+    assert json.loads(cut["output"])[0]["parts"] == [{"type": "text", "content": "This "}]
+    # it may end before it sends its own records, so that agents and prompts are not always known
+    found = describe(rows.filter(pl.col("kind") != "agent", execution_id=cut["execution_id"]))
+    assert [(call, state, requester) for call, _, state, requester in found] == [
+        ("llm policy", "ok", -1),
+        (f"tool {client.tools[0]}", "ok", 0),
+        ("llm policy", "cancelled", -1),
+    ]
