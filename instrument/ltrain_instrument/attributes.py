@@ -54,6 +54,12 @@ CONSTRAINT = "ltrain.constraint"
 `kind` (json, regex, grammar or structural_tag), `spec`, `stop_token_ids`, `server` (the version of
 vLLM), and for a grammar that begins after the model's reasoning the tokens `reasoning_end` and
 `tool_start`."""
+CONTINUED = "ltrain.continued"
+"""Under `serve.continue_tokens`: with how many ids the prompt begins that the policy read and
+sampled in an earlier call; 0: the chat template rendered the whole prompt."""
+NOT_CONTINUED = "ltrain.not_continued"
+"""Why the chat template rendered the whole prompt of a call that repeats an earlier answer:
+`unknown`, `fields`, `cut`, `messages`, `template`, `too_long` or `server`."""
 UNAVAILABLE = "ltrain.unavailable"
 """Fields that the server does not report, so that the call is not trained: `token_ids`, `logprobs`,
 `version`."""

@@ -85,6 +85,14 @@ def serve(
             "leaves them out and names them in the span, refuse answers with status 400."
         ),
     ] = "drop",
+    continue_tokens: Annotated[
+        bool,
+        typer.Option(
+            "--continue-tokens",
+            help="Let a call of an attempt that continues an earlier one begin with the ids that "
+            "the policy read and sampled there; the chat template renders only the new messages.",
+        ),
+    ] = False,
     dtype: Annotated[
         str,
         typer.Option(help="auto, bfloat16, float32 or float16; auto: what this machine runs fast."),
@@ -152,6 +160,7 @@ def serve(
             ),
             unsupported_tools=unsupported_tools,
             routes=tuple(route or ()),
+            continue_tokens=continue_tokens,
         ),
         lambda line: typer.echo(f"ltrain: {line}"),
     )

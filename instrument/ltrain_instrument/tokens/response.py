@@ -13,6 +13,8 @@ class Choice:
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     finish_reason: str | None = None
+    stop_reason: str | int | None = None
+    """vLLM's name of the stop sequence that ended the answer, or the id; None for any other end."""
 
 
 @dataclass(slots=True)
@@ -55,6 +57,8 @@ class ModelResponse:
         choice.token_ids += payload.get("token_ids") or ()
         choice.logprobs += _logprobs(payload.get("logprobs") or {})
         choice.finish_reason = payload.get("finish_reason") or choice.finish_reason
+        if payload.get("stop_reason") is not None:
+            choice.stop_reason = payload["stop_reason"]
         if "message" in payload:
             choice.message = payload["message"]
         elif "delta" in payload:

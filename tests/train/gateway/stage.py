@@ -71,6 +71,8 @@ class Stage:
         """Replicas of the vLLM that is the policy server; set before `running`."""
         self.stages = False
         """Whether the policy server stages weights; set before `running`."""
+        self.continues = False
+        """Whether calls continue earlier ones by token ids; set before `running`."""
         self.turn: GpuTurn | None = None
         """The lock of the GPU that vLLM shares with a learner; set before `running`."""
         self._upstream = upstream
@@ -234,6 +236,7 @@ class Stage:
             read_weights(self.policies, "policy", version),
             max_adapters=self.max_adapters,
             replicas=self.data_parallel,
+            continues=self.continues,
             on_lost=self._on_lost,
             log=self.log_lines.append,
         )

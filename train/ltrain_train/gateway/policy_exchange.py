@@ -26,6 +26,7 @@ from ltrain_train.gateway.apis import (
     error_message,
     parse_error,
 )
+from ltrain_train.gateway.continuation import Continuation
 from ltrain_train.gateway.errors import Refused
 from ltrain_train.gateway.exchange import Call, Exchange, ServerFailed
 from ltrain_train.gateway.serving.applied_constraints import NotReplayable, RequestFault
@@ -78,19 +79,25 @@ class PolicyModel:
 
     def exchange(self, call: Call) -> Exchange:
         """Return the exchange that passes the policy's gate."""
-        return PolicyExchange(call, self._publication)
+        continuation, turns = None, self._publication.server.known_turns
+        if turns is not None and call.claims and call.request.operation == "chat":
+            policy, identity = self._publication.policy, call.claims.identity
+            continuation = Continuation(turns, identity, policy, call.request.body)
+        return PolicyExchange(call, self._publication, continuation)
 
 
 class PolicyExchange(Exchange):
     """Runs one call of the policy until its span has ended."""
 
-    def __init__(self, call: Call, publication: Publication) -> None:
+    def __init__(
+        self, call: Call, publication: Publication, continuation: Continuation | None = None
+    ) -> None:
         upstream = publication.upstream
         super().__init__(call, upstream)
         self._server, self._publication, self.gate = upstream, publication, publication.gate
         self._model = call.request.body["model"]
         """The model of the server that answers."""
-        self._claims = call.claims
+        self._claims, self._continuation = call.claims, continuation
         self._shut_count = self.gate.shut_count
         self._is_adapter = False
         """Whether an adapter answers the call."""
@@ -122,10 +129,11 @@ class PolicyExchange(Exchange):
             self.span.set_policy(self._publication.policy, chosen.version)
             self._is_adapter = chosen.adapter is not None
             self.upstream = chosen.replica or self._server
-            if chosen.model != self._model:
-                self._model = chosen.model
-                self._body = orjson.dumps({**self.request.body, "model": chosen.model})
-            if await self._record_constraint():
+            self._model = chosen.model
+            sent = await self._choose_prompt()
+            unchanged = sent == self.request.body
+            self._body = self._requested if unchanged else orjson.dumps(sent)
+            if await self._record_constraint(replace(self.request, body=sent)):
                 await self._call_server()
         except aiohttp.ClientError:
             self._in_outage = True  # until the call is sent again, or health tells the cause
@@ -133,10 +141,29 @@ class PolicyExchange(Exchange):
         finally:
             self._publication.leave(chosen)
 
-    async def _record_constraint(self) -> bool:
+    async def _choose_prompt(self) -> dict[str, Any]:
+        """Return the request to the server, with the ids of its prompt if it continues a turn."""
+        sent = {**self.request.body, "model": self._model}
+        if self._continuation is None:
+            return sent
+        try:
+            await self._continuation.find_prompt(self._server, self._model)
+        except UpstreamAway as error:
+            raise ServerFailed(str(error)) from error
+        self.span.span.set_attributes(self._continuation.attributes)
+        return {**sent, **self._continuation.fields}
+
+    def _end_answered(self) -> None:
+        """End the span, and remember the turn for the calls that continue it."""
+        if self._continuation is not None:
+            self._continuation.end(self._recorded_answer)
+            self.span.span.set_attributes(self._continuation.attributes)
+        super()._end_answered()
+
+    async def _record_constraint(self, sent: Request) -> bool:
         """Record the grammar of the call on its span; return False if it refused the call."""
         try:
-            found = await self._publication.server.constraints.find(self.request, self._model)
+            found = await self._publication.server.constraints.find(sent, self._model)
         except UpstreamAway as error:
             raise ServerFailed(str(error)) from error
         except RequestFault as fault:

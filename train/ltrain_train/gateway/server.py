@@ -113,6 +113,8 @@ class ServeOptions:
     """The treatment of tools that only a provider's servers run."""
     routes: tuple[str, ...] = ()
     """Other models as `MODEL=URL`, or as the JSON object of a route."""
+    continue_tokens: bool = False
+    """Whether a call of an attempt continues an earlier one by its token ids."""
 
 
 def serve(options: ServeOptions, log: Callable[[str], None]) -> None:
@@ -227,6 +229,7 @@ class GatewayServer:
                 planned.weights,
                 max_adapters=planned.max_adapters,
                 replicas=self._options.vllm.replicas if vllm else 1,
+                continues=self._options.continue_tokens,
                 on_lost=vllm.kill if vllm else _leave_running,
                 log=self._log,
             )

@@ -58,6 +58,10 @@ class Serve(Section):
     unsupported_tools: UnsupportedTools = "drop"
     """Tools of a request that only a provider's servers run, such as web search: drop leaves them
     out of the call, refuse answers with status 400."""
+    continue_tokens: bool = False
+    """Whether a call that continues an earlier one of its attempt begins with the ids that the
+    policy read and sampled there, thinking included; the chat template renders only the new
+    messages."""
     route: tuple[Route, ...] = ()
     """Other models that agents call."""
     vllm: tuple[str, ...] = ()
@@ -102,6 +106,7 @@ class Serve(Section):
             *(("--gpus", ",".join(self.gpus)) if self.gpus else ()),
             *self._adapter_arguments(train),
             *(("--unsupported-tools", "refuse") if self.unsupported_tools == "refuse" else ()),
+            *(("--continue-tokens",) if self.continue_tokens else ()),
             *(option for route in self.route for option in ("--route", route.as_text())),
             *("--", *vllm, *self.vllm),
         ]

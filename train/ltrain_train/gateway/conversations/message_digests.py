@@ -50,10 +50,15 @@ def answer_digest(message: Message) -> bytes:
     The result is empty if it has neither, as an answer of thinking alone.
     """
     text = without_thinking(text_of(message))
-    calls = [part for call in tool_calls(message) for part in _call_parts(call)]
+    calls = call_parts(message)
     if not text.strip() and not calls:
         return b""
     return digest(_shortened(text), *calls)
+
+
+def call_parts(message: Message) -> list[bytes]:
+    """Return the tools of a message's calls and their arguments, equal for equal values."""
+    return [part for call in tool_calls(message) for part in _call_parts(call)]
 
 
 def without_thinking(text: str) -> str:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
+from ltrain_train.gateway.continuation.known_turns import KnownTurns
 from ltrain_train.gateway.serving.adapters import Adapters, Key
 from ltrain_train.gateway.serving.applied_constraints import AppliedConstraints
 from ltrain_train.gateway.serving.gate import Gate
@@ -51,18 +52,24 @@ class PolicyServer:
         *,
         max_adapters: int = 0,
         replicas: int = 1,
+        continues: bool = False,
         on_lost: Callable[[], None],
         log: Callable[[str], None],
     ) -> None:
         """Describe a server that has been started with the full weights `weights`.
 
-        `on_lost` is called when its weights are unknown, so that it must be started again.
+        Args:
+            continues: whether calls of attempts continue earlier ones by token ids.
+            on_lost: called when its weights are unknown, so that it must be started again.
         """
         self.policies, self.upstream, self.weights = policies, upstream, weights
         self.gate = Gate()
         self.constraints = AppliedConstraints(upstream)
         self.adapters = Adapters(upstream, policies, max_adapters)
         self.replicas = Replicas(upstream, replicas)
+        self.known_turns = KnownTurns() if continues else None
+        """The turns that calls continue by their ids; None: the chat template renders all prompts.
+        """
         self.log = log
         self.publications: list[PublishedPolicy] = []
         """The policies that it serves."""
