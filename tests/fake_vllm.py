@@ -28,7 +28,7 @@ import sys
 import threading
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -110,6 +110,10 @@ class FakeVllm:
         """Its settings of structured output; None: it lacks the route that reports them."""
         self.rendered: list[dict[str, Any]] = []
         """The requests whose sampling it returned."""
+        self.template: Callable[[dict[str, Any]], list[int]] | None = None
+        """Returns the ids of a chat's prompt, unless the request has them; None: one id a word."""
+        self.takes_ids = True
+        """Whether it reads the ids of a prompt in a request."""
         self.tokenized: list[dict[str, Any]] = []
         """The prompts whose tokens it counted."""
         self.asleep: set[str] = set()
@@ -159,7 +163,8 @@ class FakeVllm:
         ):
             outputs = {"json": tools[0]["function"]["parameters"]}
         sampling: dict[str, Any] = {"structured_outputs": outputs, "stop_token_ids": []}
-        rendered = {"token_ids": [1], "sampling_params": sampling}
+        ids = self.template(body) if self.template else [1]
+        rendered = {"token_ids": ids, "sampling_params": sampling}
         return 200, rendered if _is_chat(body) else [rendered]
 
     def __enter__(self) -> Self:
@@ -211,6 +216,10 @@ def _handler(fake: FakeVllm, nagle: bool = False) -> type[BaseHTTPRequestHandler
                 return self._admin(body)
             sick = fake.sick  # a test may change it as soon as it sees the request
             fake.requests.append(body)
+            if fake.template is not None and _is_chat(body):
+                given = (body.get("kv_transfer_params") or {}).get("prompt_token_ids")
+                ids = given if given and fake.takes_ids else fake.template(body)
+                body = {**body, "prompt_ids": ids}
             if fake.asleep:
                 return self._json(500, {"error": {"message": "the engine sleeps"}})
             if fake.redirect is not None:
@@ -432,6 +441,8 @@ RELOAD = float(os.environ.get("FAKE_VLLM_RELOAD", "0"))
 
 def _prompt_ids(body: dict[str, Any], words: list[str]) -> dict[str, Any]:
     wanted = body.get("return_token_ids")
+    if wanted and "prompt_ids" in body:
+        return {"prompt_token_ids": body["prompt_ids"]}
     return {"prompt_token_ids": [FIRST_ID + i for i, _ in enumerate(words)] if wanted else None}
 
 

@@ -251,7 +251,9 @@ class Stage:
 
 
 @contextlib.contextmanager
-def before_vllm(folder: Path, model: Path, *arguments: str) -> Iterator[tuple[Stage, Recorder]]:
+def before_vllm(
+    folder: Path, model: Path, *arguments: str, continues: bool = False
+) -> Iterator[tuple[Stage, Recorder]]:
     """Run a real vLLM in fp32 with version 0 of the policy, a recording proxy, and the gateway."""
     with Children() as children:
         options = VllmOptions(dtype="float32", extra=arguments)
@@ -263,6 +265,7 @@ def before_vllm(folder: Path, model: Path, *arguments: str) -> Iterator[tuple[St
             stage.http.timeout = 300  # a busy machine samples a few tokens a second
             stage.policies.register("policy", model)
             stage.data_parallel, stage.stages = options.replicas, options.stages
+            stage.continues = continues
             with stage.running():
                 yield stage, recorder
 

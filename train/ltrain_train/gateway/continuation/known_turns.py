@@ -38,7 +38,7 @@ PROMPT_FIELDS = (
 class Turn:
     """A call that has been answered."""
 
-    ids: array[int]
+    ids: "array[int]"
     """The prompt and the sampled answer."""
     end: int | None
     """The id by which the policy ended the answer; None if the answer was cut."""
