@@ -4,6 +4,7 @@ It was trained on a few lines: a chat of words, and a loop of tool calls whose a
 without spaces. `python tests/train/thinking.py OUT` writes it in a minute.
 """
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,8 @@ CHAT, COUNT = "say a word", "count to ten"
 THOUGHTS = {CHAT: "The user wants a word.", COUNT: "I add one and look at the sum."}
 WORD = "hello"
 CALL = '<tool_call>\n{"name":"add","arguments":{"a":1}}\n</tool_call>'
-TURNS, STEPS = 11, 250
+TOOLS_HEAD = f"<|im_start|>system\nTools:\n{json.dumps(TOOL)}<|im_end|>\n"
+TURNS, STEPS, PEAK = 6, 320, 3e-3
 
 
 def answer(question: str) -> str:
@@ -92,8 +94,10 @@ def write_thinking_model(out: Path) -> Path:
     )
     model = hugging_face.LlamaForCausalLM(config)
     chats = [_ids(tokenizer, text) for text in _texts()]
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=PEAK)
     for step in range(STEPS):
+        for group in optimizer.param_groups:
+            group["lr"] = PEAK * min(1, 2 * (STEPS - step) / STEPS)
         ids, labels = chats[step % len(chats)]
         loss = model(input_ids=ids, labels=labels).loss
         optimizer.zero_grad()
@@ -110,6 +114,8 @@ def _texts() -> list[list[tuple[str, bool]]]:
     for question in (CHAT, COUNT):
         for keeps in (True, False):
             parts = [(_head(question), False)]
+            if question == COUNT:
+                parts.insert(0, (TOOLS_HEAD, False))
             for turn in range(TURNS):
                 parts.append((answer(question), True))
                 parts.append((_next(question, turn), False))

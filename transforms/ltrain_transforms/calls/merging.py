@@ -19,7 +19,7 @@ OUTERMOST_FIELDS: tuple[Literal["agent", "node"], ...] = ("agent", "node")
 GATEWAY_FIELDS = frozenset(
     {
         *("tokens", "measured", "policy", "policy_version", "params"),
-        *("constrained", "constraint", "delivered"),
+        *("constrained", "constraint", "continued", "not_continued", "delivered"),
     }
 )
 """Fields that only a trusted sender may write for a call that the gateway recorded."""

@@ -8,7 +8,7 @@ import polars as pl
 from ltrain_transforms.file_digests import FileDigest, seal
 
 MANIFEST = "manifest.json"
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """Changes with the columns of the tables: `ltrain build --update` extends no other version."""
 
 KEYS: dict[str, tuple[str, ...]] = {

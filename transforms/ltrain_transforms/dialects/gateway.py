@@ -23,6 +23,8 @@ def _read(span: Span) -> Partial:
         policy_version=span.integer(attributes.POLICY_VERSION),
         constrained=span.flag(attributes.CONSTRAINED) or None,
         constraint=span.get(attributes.CONSTRAINT),
+        continued=span.integer(attributes.CONTINUED),
+        not_continued=span.get(attributes.NOT_CONTINUED),
         tokens=_tokens(span),
     )
     fields |= guess if span.scope == attributes.SCOPE_GATEWAY else {}

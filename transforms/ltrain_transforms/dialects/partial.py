@@ -95,6 +95,10 @@ class Partial(TypedDict, total=False):
     constrained: bool
     constraint: str
     """The grammar by which the server masked the sampled ids, JSON."""
+    continued: int
+    """With how many ids of an earlier call the prompt begins, under `serve.continue_tokens`."""
+    not_continued: str
+    """Why the chat template rendered the whole prompt, although it repeats an answer."""
     delivered: bool
     untimed: bool
     """Whether the span's times are not those of the call."""

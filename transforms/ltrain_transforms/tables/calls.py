@@ -192,6 +192,19 @@ CALL_COLUMNS = (
         CellSource.FIELD,
     ),
     CallColumn(
+        "continued",
+        INTEGER,
+        "Under `serve.continue_tokens`: with how many ids of an earlier call its prompt begins; 0: "
+        "the chat template rendered it; null: the setting was off.",
+        CellSource.FIELD,
+    ),
+    CallColumn(
+        "not_continued",
+        STRING,
+        "Why the chat template rendered its prompt, although it repeats an earlier answer.",
+        CellSource.FIELD,
+    ),
+    CallColumn(
         "delivered",
         FLAG,
         "False if the client disconnected before the end of the answer.",
