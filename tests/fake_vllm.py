@@ -217,8 +217,8 @@ def _handler(fake: FakeVllm, nagle: bool = False) -> type[BaseHTTPRequestHandler
             sick = fake.sick  # a test may change it as soon as it sees the request
             fake.requests.append(body)
             if fake.template is not None and _is_chat(body):
-                given = (body.get("kv_transfer_params") or {}).get("prompt_token_ids")
-                ids = given if given and fake.takes_ids else fake.template(body)
+                sent = (body.get("kv_transfer_params") or {}).get("prompt_token_ids")
+                ids = sent if sent and fake.takes_ids else fake.template(body)
                 body = {**body, "prompt_ids": ids}
             if fake.asleep:
                 return self._json(500, {"error": {"message": "the engine sleeps"}})

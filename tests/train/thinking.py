@@ -73,8 +73,8 @@ TURNS, STEPS, PEAK = 6, 320, 3e-3
 
 def answer(question: str) -> str:
     """Return the answer to a question, as the policy writes it."""
-    said = WORD if question == CHAT else CALL
-    return f"<think>\n{THOUGHTS[question]}\n</think>\n\n{said}<|im_end|>"
+    words = WORD if question == CHAT else CALL
+    return f"<think>\n{THOUGHTS[question]}\n</think>\n\n{words}<|im_end|>"
 
 
 def write_thinking_model(out: Path) -> Path:
@@ -134,9 +134,9 @@ def _head(question: str) -> str:
 
 
 def _next(question: str, turn: int) -> str:
-    said = CHAT if question == CHAT else f"<tool_response>\n{turn}\n</tool_response>"
+    words = CHAT if question == CHAT else f"<tool_response>\n{turn}\n</tool_response>"
     gap = "\n"
-    return f"\n<|im_start|>user{gap}{said}<|im_end|>\n<|im_start|>assistant\n"
+    return f"\n<|im_start|>user{gap}{words}<|im_end|>\n<|im_start|>assistant\n"
 
 
 def _ids(tokenizer: Any, parts: list[tuple[str, bool]]) -> tuple[Any, Any]:

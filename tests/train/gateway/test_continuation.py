@@ -73,7 +73,7 @@ def test_each_prompt_begins_with_the_ids_of_the_turn_before(stage: Any, stream: 
     first = chat(stage, *history, stream=stream)
     assert first["ltrain.continued"] == 0
     for text in (f"w8 {ANSWER}", f"w9 {ANSWER}"):
-        history += [said(first), question(text)]
+        history += [repeat_answer(first), question(text)]
         second = chat(stage, *history, stream=stream)
         new = [BREAK, START, ROLES["user"], *ids_of(text), END, BREAK, START, ROLES["assistant"]]
         assert prompt(second) == whole(first) + new
@@ -82,7 +82,7 @@ def test_each_prompt_begins_with_the_ids_of_the_turn_before(stage: Any, stream: 
         first = second
 
 
-def said(attributes: Body) -> Body:
+def repeat_answer(attributes: Body) -> Body:
     """Return an answer as a client repeats it: without the thought, and with white space."""
     (message,) = json.loads(attributes["gen_ai.output.messages"])
     texts = [part["content"] for part in message["parts"] if part["type"] == "text"]
@@ -99,14 +99,14 @@ def test_the_client_may_write_the_arguments_of_tools_anew(stage: Any) -> None:
         for each, new in zip(calls, ('{"city":"Rome"}', '{"city" :"Oslo"}'), strict=True)
     ]
     results = [{"role": "tool", "tool_call_id": each["id"], "content": ANSWER} for each in calls]
-    second = chat(stage, *history, {**said(first), "tool_calls": written}, *results)
+    second = chat(stage, *history, {**repeat_answer(first), "tool_calls": written}, *results)
     turn = [START, ROLES["tool"], *ids_of(ANSWER), END, BREAK]
     assert prompt(second) == [*whole(first), BREAK, *turn, *turn, START, ROLES["assistant"]]
 
 
 def test_a_call_that_is_sent_again_continues_the_same_turn(stage: Any) -> None:
     first = chat(stage, question())
-    again = (question(), said(first), question(f"w8 {ANSWER}"))
+    again = (question(), repeat_answer(first), question(f"w8 {ANSWER}"))
     assert prompt(chat(stage, *again)) == prompt(chat(stage, *again))
 
 
@@ -132,27 +132,27 @@ REASONS: list[tuple[str, str, list[Body], Body]] = [
 ]
 
 
-@pytest.mark.parametrize(("reason", "asked", "new", "fields"), REASONS)
+@pytest.mark.parametrize(("reason", "begun", "new", "fields"), REASONS)
 def test_a_call_that_cannot_be_continued_gets_the_plain_prompt_and_the_reason(
-    stage: Any, vllm: Any, reason: str, asked: str, new: list[Body], fields: Body
+    stage: Any, vllm: Any, reason: str, begun: str, new: list[Body], fields: Body
 ) -> None:
-    first = chat(stage, question(asked))
+    first = chat(stage, question(begun))
     vllm.template = lambda body: [1, 2, 3] if reason == "messages" else template(body)
-    second = chat(stage, question(asked), said(first), *new, **fields)
+    second = chat(stage, question(begun), repeat_answer(first), *new, **fields)
     assert (second["ltrain.continued"], second["ltrain.not_continued"]) == (0, reason)
     assert "kv_transfer_params" not in vllm.requests[-1]
 
 
 def test_a_changed_history_is_unknown(stage: Any) -> None:
     first = chat(stage, question())
-    changed = chat(stage, question(f"w1 {ANSWER}"), said(first), NEXT)
+    changed = chat(stage, question(f"w1 {ANSWER}"), repeat_answer(first), NEXT)
     assert (changed["ltrain.continued"], changed["ltrain.not_continued"]) == (0, "unknown")
 
 
 def test_a_server_that_ignores_the_ids_is_reported(stage: Any, vllm: Any) -> None:
     first, vllm.takes_ids = chat(stage, question()), False
-    second = chat(stage, question(), said(first), NEXT)
-    assert prompt(second) == template({"messages": [question(), said(first), NEXT]})
+    second = chat(stage, question(), repeat_answer(first), NEXT)
+    assert prompt(second) == template({"messages": [question(), repeat_answer(first), NEXT]})
     assert (second["ltrain.continued"], second["ltrain.not_continued"]) == (0, "server")
 
 
@@ -184,16 +184,16 @@ def test_a_template_that_renders_the_new_messages_elsewhere_gets_the_plain_promp
     vllm.template = rendered
     first = chat(stage, question("w1"), {"role": "assistant", "content": "w2"}, question())
     new = [{"role": "system", "content": "w3"}, NEXT]
-    asked = (question("w1"), {"role": "assistant", "content": "w2"}, question())
-    second = chat(stage, *asked, said(first), *new)
-    assert prompt(second) == rendered({"messages": [*asked, said(first), *new]})
+    begun = (question("w1"), {"role": "assistant", "content": "w2"}, question())
+    second = chat(stage, *begun, repeat_answer(first), *new)
+    assert prompt(second) == rendered({"messages": [*begun, repeat_answer(first), *new]})
     assert (second["ltrain.continued"], second["ltrain.not_continued"]) == (0, "template")
 
 
 def test_a_server_without_the_render_route_gets_the_plain_prompt(stage: Any, vllm: Any) -> None:
     first = chat(stage, question())
     vllm.render = lambda body: (404, {})
-    second = chat(stage, question(), said(first), NEXT)
+    second = chat(stage, question(), repeat_answer(first), NEXT)
     assert (second["ltrain.continued"], second["ltrain.not_continued"]) == (0, "template")
 
 

@@ -42,9 +42,9 @@ def roll_out(stage: Any, question: str) -> list[dict[str, Any]]:
         body = {"model": "policy", "messages": messages, "max_tokens": 200, **tools}
         answer = stage.post("/v1/chat/completions", body, identity=identity, key=key)
         assert answer.status_code == 200, answer.text
-        said = answer.json()["choices"][0]["message"]
-        calls = said.get("tool_calls") or []
-        messages.append({name: said.get(name) for name in ("role", "content", "tool_calls")})
+        message = answer.json()["choices"][0]["message"]
+        calls = message.get("tool_calls") or []
+        messages.append({name: message.get(name) for name in ("role", "content", "tool_calls")})
         for call in calls:
             messages.append({"role": "tool", "tool_call_id": call["id"], "content": str(turn)})
         if not calls:

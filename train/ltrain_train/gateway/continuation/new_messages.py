@@ -1,12 +1,11 @@
 """The token ids of the messages that a chat adds to a turn.
 
 A chat template may render an earlier answer otherwise than the policy wrote it, such as without
-its thinking. So the ids of the new messages are those that follow a stand-in for the answer, in a
-chat of a question, the stand-in and the new messages. vLLM renders three such chats:
+its thinking. So vLLM renders the new messages after a question and a stand-in for the answer:
 
-* With two stand-ins, the ids after the stand-in are those that both chats end with.
-* With other texts in the new messages, the ids before the new texts are those that both chats begin
-  with: the answer's end must be among them, and nothing of the new messages before it.
+* with two different stand-ins. The ids after the stand-in are the common end of both prompts.
+* with other texts in the new messages. The common beginning of both prompts contains the end of the
+  answer, and the ids after it are those of the new messages.
 
 The plain prompt of the whole chat must end with the same ids.
 """
@@ -44,11 +43,11 @@ async def render_new(
     """
     fields = {name: body[name] for name in ("model", *PROMPT_FIELDS) if name in body}
     messages = body["messages"]
-    said, new = messages[answer], messages[answer + 1 :]
+    earlier, new = messages[answer], messages[answer + 1 :]
     chats = [
-        _stand_in(said, TEXT + "1", new),
-        _stand_in(said, TEXT + "2", new),
-        _stand_in(said, TEXT + "1", [_replaced(each) for each in new]),
+        _stand_in(earlier, TEXT + "1", new),
+        _stand_in(earlier, TEXT + "2", new),
+        _stand_in(earlier, TEXT + "1", [_replaced(each) for each in new]),
     ]
     shorter = {name: value for name, value in fields.items() if name not in OF_WHOLE_CHAT}
     bodies = [{**shorter, "messages": each} for each in chats]
@@ -79,10 +78,10 @@ async def _render(upstream: Upstream, body: dict[str, Any]) -> list[int]:
         return []
 
 
-def _stand_in(said: Message, text: str, new: Sequence[Message]) -> list[Message]:
+def _stand_in(earlier: Message, text: str, new: Sequence[Message]) -> list[Message]:
     """Return a chat whose answer has the tools of an answer, and this text."""
-    calls = [_with_arguments(each, text) for each in tool_calls(said)]
-    content = text if text_of(said) or not calls else ""
+    calls = [_with_arguments(each, text) for each in tool_calls(earlier)]
+    content = text if text_of(earlier) or not calls else ""
     answer = {"role": "assistant", "content": content, **({"tool_calls": calls} if calls else {})}
     return [{"role": "user", "content": TEXT}, answer, *new]
 
