@@ -177,7 +177,12 @@ def other_end(body: Body) -> list[int]:
     return [*ids, START, ROLES["assistant"]]
 
 
-@pytest.mark.parametrize("rendered", [hoisted, dated, other_end])
+def without_texts(body: Body) -> list[int]:
+    """Render the number of messages only."""
+    return [1, END] * len(body["messages"])
+
+
+@pytest.mark.parametrize("rendered", [hoisted, dated, other_end, without_texts])
 def test_a_template_that_renders_the_new_messages_elsewhere_gets_the_plain_prompt(
     stage: Any, vllm: Any, rendered: Any
 ) -> None:

@@ -29,6 +29,7 @@ from ltrain_train.gateway.serving.upstream import HEALTH_TIMEOUT
 from ltrain_train.policy import Policies
 from ltrain_train.processes import free_port
 from ltrain_train.store import home_secret
+from ltrain_transforms.recipe import Serve, Train
 
 FAKE_VLLM = Path(__file__).parents[2] / "fake_vllm.py"
 WAIT = 60.0
@@ -623,3 +624,32 @@ def test_vllm_gets_the_gpus_of_the_option(tmp_path: Path, model: Path) -> None:
     home = tmp_path / "home"
     python = program(tmp_path / "python", 'echo "RuntimeError: GPUs $CUDA_VISIBLE_DEVICES"; exit 1')
     assert "RuntimeError: GPUs 2,3" in refusal(home, python, str(model), "--gpus", "2,3")
+
+
+def test_prompts_continue_by_tokens_if_the_recipe_says_so(
+    tmp_path: Path, model: Path, vllm: Any
+) -> None:
+    vllm.template = lambda body: [
+        each for message in body["messages"] for each in (900, *message["content"].encode(), 1)
+    ]
+    section = Serve(upstream=vllm.url, continue_tokens=True)
+    options = section.arguments(tmp_path, "bfloat16", Train())
+    home = tmp_path / "home"
+    with serving(home, "none", str(model), *options) as served:
+        identity = Identity(rollout="r", attempt=1, mode="train")
+        claims = AttemptKey(
+            identity=identity, policy="policy", sampling={}, expires=Deadline.after(60)
+        )
+        headers = {"authorization": f"Bearer {claims.sign(home_secret(home))}"}
+        question = {"role": "user", "content": "w5 h1"}
+        answer = {"role": "assistant", "content": "w5"}
+        for messages in ([question], [question, answer, question]):
+            httpx.post(
+                f"{served.url}/rollout/r/attempt/1/v1/chat/completions",
+                json={"model": "policy", "messages": messages},
+                headers=headers,
+                trust_env=False,
+            ).raise_for_status()
+    turn = [900, *b"w5 h1", 1]
+    continued = {"prompt_token_ids": [*turn, 5, 1, *turn]}
+    assert vllm.requests[-1]["kv_transfer_params"] == continued

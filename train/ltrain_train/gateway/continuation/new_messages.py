@@ -55,7 +55,7 @@ async def render_new(
         *(_render(upstream, each) for each in (*bodies, {**fields, "messages": messages}))
     )
     first, second, other, whole = rendered
-    if not all(rendered):
+    if not all(rendered) or first == second:
         return None
     start = len(first) - _common(first[::-1], second[::-1])
     try:
