@@ -44,7 +44,8 @@ def roll_out(stage: Any, question: str) -> list[dict[str, Any]]:
         assert answer.status_code == 200, answer.text
         message = answer.json()["choices"][0]["message"]
         calls = message.get("tool_calls") or []
-        messages.append({name: message.get(name) for name in ("role", "content", "tool_calls")})
+        more = {"tool_calls": calls} if calls else {}
+        messages.append({"role": "assistant", "content": message["content"] or "", **more})
         for call in calls:
             messages.append({"role": "tool", "tool_call_id": call["id"], "content": str(turn)})
         if not calls:
