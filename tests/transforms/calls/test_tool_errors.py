@@ -9,7 +9,17 @@ from ltrain_transforms.calls import calls
 from ltrain_transforms.datasets.pipeline import derive
 from ltrain_transforms.recipe import CallReward, Policy, Recipe, Source, failed_results
 
+EXIT_CODE = """Command: cat nothing
+Directory: (root)
+Output: cat: nothing: No such file or directory
+Error: (none)
+Exit Code: 1
+Signal: (none)
+Process Group PGID: (none)"""
 TEXTS = {
+    "codex": "Chunk ID: 48d418\nWall time: 0.0 seconds\nProcess exited with code 1\nOutput:\nno",
+    "gemini-cli": EXIT_CODE,
+    "mini-swe-agent": '{\n  "returncode": 1,\n  "output": "no"\n}',
     "crewai": "\nError executing tool. coworker mentioned not found",
     "dspy": "Execution error in weather: KeyError",
     "haystack": "Failed to invoke Tool `weather` with parameters {}. Error: no",
@@ -34,6 +44,18 @@ def test_a_ready_pattern_matches_what_its_framework_returns(framework: str) -> N
     assert statuses("It is sunny.", *failed_results()) == [("ok", None), ("ok", None)]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Wall time: 0.1 seconds\nProcess exited with code 0\nOutput:\nProcess exited with code 1",
+        "Output: the log has\nExit Code: 1\nand more\nError: (none)\nExit Code: 0\nSignal: 0",
+        '{"returncode": 0, "output": "\\"returncode\\": 1"}',
+    ],
+)
+def test_an_exit_code_in_the_output_of_a_command_is_not_its_own(text: str) -> None:
+    assert statuses(text, *failed_results())[0] == ("ok", None)
+
+
 def test_a_pattern_of_the_recipe_matches_anywhere_in_a_result() -> None:
     assert statuses("so: no rows", "nothing", "no rows$")[0] == ("error", "tool_error")
 
@@ -46,6 +68,10 @@ def test_a_pattern_of_the_recipe_matches_anywhere_in_a_result() -> None:
             " Please fix the error and try again.",
             "langchain",
         ),
+        ("Exit code: 127\nWall time: 0 seconds\nOutput:\nno", "codex"),
+        ("apply_patch verification failed: no such file", "codex"),
+        ("<returncode>-9</returncode>", "mini-swe-agent"),
+        ("Output: no\nExit Code: 2", "gemini-cli"),
         ("Error: weathr is not a valid tool, try one of [weather].", "langchain"),
         ("An error occurred while running the tool: no", "llama-index"),
         ("An error occurred while parsing tool arguments. Please try again.", "openai-agents"),

@@ -63,6 +63,21 @@ def fill_with_traffic(store: Store, *, chat: bool = True, **more: Any) -> None:
     insert_otlp(store, request.SerializeToString())
 
 
+def test_results_that_say_that_a_command_failed_become_tool_error(
+    store: Store, scene: Any, tmp_path: Path
+) -> None:
+    rollout = scene.attempt("t1", 0)
+    rollout.llm("write")
+    rollout.tool(result="Wall time: 0 seconds\nProcess exited with code 1\nOutput:\nno file")
+    rollout.tool()
+    rollout.close()
+    insert_otlp(store, scene.request())
+    write_starter(take_survey(store), tmp_path / "new")
+    recipe = Recipe.load(tmp_path / "new" / "ltrain.toml")
+    assert recipe.source.tool_error == ("codex",)
+    assert [reward.name for reward in recipe.reward] == ["reward", "tool-failed"]
+
+
 def test_rollouts_become_a_recipe_with_their_tasks(
     store: Store, scene: Any, tmp_path: Path
 ) -> None:

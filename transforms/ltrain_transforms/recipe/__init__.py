@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         Process,
         Step,
     )
+    from ltrain_transforms.recipe.failed_results import failed_results
     from ltrain_transforms.recipe.finetune import Dpo, Sft
     from ltrain_transforms.recipe.judge import Judge, UpstreamModel
     from ltrain_transforms.recipe.policy import NEUTRAL, Policy
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
         Source,
         TrustedSender,
         Watch,
-        failed_results,
     )
     from ltrain_transforms.recipe.serve import Route, Serve
     from ltrain_transforms.recipe.service import Service

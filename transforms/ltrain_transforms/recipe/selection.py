@@ -2,24 +2,13 @@
 
 from datetime import datetime
 from difflib import get_close_matches
-from functools import cache
 from typing import Literal
 
 from pydantic import Field, field_validator
 
 from ltrain_instrument.identity import SourceMode
+from ltrain_transforms.recipe.failed_results import failed_results
 from ltrain_transforms.recipe.section import Section
-
-
-@cache
-def failed_results() -> dict[str, str]:
-    """Return the patterns of the text that a framework returns to the model where a tool raised."""
-    from ltrain_instrument.instrumentors import (
-        LIBRARIES,  # a recipe without `tool_error` needs none
-    )
-
-    return {each.name: each.failed_result for each in LIBRARIES if each.failed_result}
-
 
 TrustedSender = Literal["ingest", "none", "agent", "import", ""]
 """A sender that a recipe may trust besides those that every recipe trusts."""
@@ -44,8 +33,9 @@ class Source(Section):
     at once."""
 
     tool_error: tuple[str, ...] = ()
-    """Tools failed whose result matches one of these: regular expressions, or the framework that
-    wrote it (`crewai`, `dspy`, `haystack`, `langchain`, `llama-index`, `openai-agents`)."""
+    """Tools failed whose result matches one of these: regular expressions, or the framework or the
+    coding client that wrote it (`codex`, `crewai`, `dspy`, `gemini-cli`, `haystack`, `langchain`,
+    `llama-index`, `mini-swe-agent`, `openai-agents`; Qwen Code's are those of `gemini-cli`)."""
 
     trust: tuple[TrustedSender, ...] = ()
     """More senders whose spans may be a runner's or a gateway's: `import` (files), `ingest` (an

@@ -74,6 +74,9 @@ def _source(survey: Survey) -> Iterator[str]:
     else:
         yield f'mode = "{survey.mode}" # the traffic that is stored, without a run'
         yield f'execution = "{survey.execution}" # what is rewarded as one: trace or session'
+    if found := survey.failed_results:
+        failed = f"{max(found.values())} of {quantity(survey.tool_calls, 'tool call')}"
+        yield f"tool_error = {_toml([*found])} # texts of failures, in the results of {failed}"
     yield ""
 
 
@@ -116,7 +119,7 @@ def _rewards(survey: Survey) -> Iterator[str]:
             yield f'{comment}from = "any" # an agent or a user gave it'
         yield ""
     if survey.tools:
-        comment = "" if survey.failed_tools else "# "
+        comment = "" if survey.failed_tools or survey.failed_results else "# "
         failed = f"{survey.failed_tools} of {survey.tool_calls} tool calls failed"
         yield f"{comment}[[reward]] # {failed}; a failure costs the call that requested it"
         yield f'{comment}use = "tool-failed"\n'

@@ -13,7 +13,7 @@ from ltrain_instrument import attributes
 from ltrain_instrument.errors import UnknownName
 from ltrain_instrument.identity import TrainableMode
 from ltrain_transforms.calls import calls
-from ltrain_transforms.recipe import Source
+from ltrain_transforms.recipe import Source, failed_results
 from ltrain_transforms.rewards import read_evaluations
 from ltrain_transforms.source import Selection, read_spans
 from ltrain_transforms.starter.conversations import Conversations, hold_out, read_conversations
@@ -66,6 +66,8 @@ class Survey:
     tools: list[str] = field(default_factory=list)
     tool_calls: int = 0
     failed_tools: int = 0
+    failed_results: dict[str, int] = field(default_factory=dict)
+    """Tools that are `ok` although their result says that they failed, by who writes such texts."""
     offers_tools: bool = False
     """Whether requests contain definitions of tools."""
     rewards: list[StoredReward] = field(default_factory=list)
@@ -134,6 +136,7 @@ def take_survey(store: Store, run: str | None = None, mode: TrainableMode | None
         tools=distinct_names(tools["name"]),
         tool_calls=tools.height,
         failed_tools=tools.filter(pl.col("status") == "error").height,
+        failed_results=_failed_results(tools),
         offers_tools=llm["tools"].drop_nulls().len() > 0,
         rewards=_rewards(evaluations),
         tasks=tasks,
@@ -144,6 +147,14 @@ def take_survey(store: Store, run: str | None = None, mode: TrainableMode | None
         conversations=conversations,
         program=find_program(store, spans, *condition),
     )
+
+
+def _failed_results(tools: pl.DataFrame) -> dict[str, int]:
+    """Return how many results of successful tools say that they failed, by name of the pattern."""
+    results = tools.filter(pl.col("status") == "ok")["result"]
+    patterns = sorted(failed_results().items())
+    counts = {name: int(results.str.contains(text).sum()) for name, text in patterns}
+    return {name: count for name, count in counts.items() if count}
 
 
 def _thinks(llm: pl.DataFrame) -> bool:
