@@ -95,7 +95,7 @@ SLOW_TO_SETTLE = """
 import time
 from ltrain.cli import main
 from ltrain_train.gateway import server
-server._tune_garbage_collection = lambda: time.sleep(0.5)
+server._tune_interpreter = lambda: time.sleep(0.5)
 main()
 """
 """The same, with a machine that takes half a second to search a gateway's objects."""
@@ -371,6 +371,27 @@ def test_serve_stops_while_vllm_starts(tmp_path: Path, model: Path, starts: int)
         served.process.send_signal(signal.SIGTERM)
         assert served.process.wait(WAIT) == 0
     assert "Traceback" not in "\n".join(served.lines)
+
+
+def test_a_stream_that_a_stop_cuts_is_recorded_and_ends_without_a_traceback(
+    tmp_path: Path, model: Path, python: Path
+) -> None:
+    home = tmp_path / "home"
+    with serving(home, python, str(model)) as served:
+        words = " ".join(f"w{number}" for number in range(1, 60))
+        body = {"model": "policy", "messages": [{"role": "user", "content": f"slow {words}"}]}
+        url = f"{served.url}/v1/chat/completions"
+        with (
+            httpx.stream("POST", url, json={**body, "stream": True}, timeout=WAIT) as response,
+            pytest.raises(httpx.RemoteProtocolError),
+        ):
+            for number, _ in enumerate(response.iter_lines()):
+                if number == 2:
+                    served.process.send_signal(signal.SIGTERM)
+        assert served.process.wait(WAIT) == 0
+    assert "Traceback" not in "\n".join(served.lines)
+    spans = b"".join(each.read_bytes() for each in (home / "services" / "spool").glob("*.otlp"))
+    assert b"chat policy" in spans and b"w1" in spans
 
 
 def test_a_stop_of_vllm_by_the_gateway_is_not_counted_as_a_death(

@@ -63,7 +63,7 @@ class StopGuard:
             await self._app(scope, receive, send_counted)
         except CancelledError:
             if started:
-                raise
+                return  # uvicorn logs a line, not a traceback, and breaks the connection off
             sentence = "The gateway is being stopped. Send the request again."
             refused = Refused(HTTPStatus.SERVICE_UNAVAILABLE, sentence)
             await send_json(send, refused.status, refused.body)

@@ -162,6 +162,15 @@ def test_a_sub_agent_is_below_the_tool_call_for_which_it_works() -> None:
     assert later[0] not in (first[0], other[0]) and later[2] == "main"
 
 
+def test_a_tool_call_in_an_answer_to_a_request_without_tools_runs_no_agent() -> None:
+    gateway = Gateway()
+    headers = {"session_id": "s-1"}
+    titles = [system("Generate a title for the conversation."), user("go")]
+    one = gateway.send(titles, answer("", ("a", "Task", TASK)), headers=headers, tools=[])
+    other = gateway.send([MAIN, user("go")], answer("ok"), headers=headers)
+    assert one[:2] == other[:2] and (one[2], other[2]) == ("utility-1", "main")
+
+
 def test_agents_are_named_in_the_order_of_their_use_also_after_a_restart(tmp_path: Path) -> None:
     for _ in range(2):
         gateway = Gateway(tmp_path)

@@ -77,8 +77,9 @@ class Placement:
         with self._conversations.lock:
             for history, message in zip(histories, messages, strict=True):
                 self._link(history, ids_of_calls(message))
-                calls = waiting_calls(self._chain, history, message, self._position)
-                self._conversations.delegations.wait(self._chain, calls)
+                if self._request.kind.tools:  # without tools the client runs none
+                    calls = waiting_calls(self._chain, history, message, self._position)
+                    self._conversations.delegations.wait(self._chain, calls)
 
     def leave(self) -> None:
         """Record that the call ends; an equal first request is a retry if it got no answer."""
