@@ -161,7 +161,7 @@ def _described() -> str:
         "error": _first(ERROR_MESSAGE),
         "failed": (
             "error_type != '' OR error != '' OR record['success'] = 'false' "
-            "OR record['decision'] = 'reject'"
+            "OR record['decision'] = 'reject' OR JSONExtractBool(record['metadata'], 'isError')"
         ),
         "nanoseconds": f"if({duration}, toInt64({milliseconds} * 1e6), 0)",
         "record_span": (

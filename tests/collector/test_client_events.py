@@ -60,6 +60,15 @@ def test_a_record_of_a_tool_is_a_tool_of_the_reports(store: Store) -> None:
     assert store.query(query).rows() == [(TIME - 3 * SECOND // 2, 32, 16)]
 
 
+def test_the_metadata_of_a_tool_may_say_that_it_failed(store: Store) -> None:
+    tool = {"event.name": "gemini_cli.tool_call", "session.id": "s", "success": "true"}
+    metadata = ('{"exitCode":1,"isError":true}', '{"exitCode":0}', "[")
+    for number, text in enumerate(metadata):
+        insert_otlp(store, request({**tool, "call_id": f"c{number}", "metadata": text}), LOGS)
+    query = "SELECT status, error FROM otel.tool_calls ORDER BY status"
+    assert store.query(query).rows() == [("error", "error"), ("ok", ""), ("ok", "")]
+
+
 def test_records_of_a_prompt_are_below_its_span(store: Store) -> None:
     prompt = {"event.name": "gemini_cli.user_prompt", "session.id": "s", "prompt_id": "p"}
     insert_otlp(store, request(prompt), LOGS)

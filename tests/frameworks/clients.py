@@ -118,7 +118,7 @@ CLIENTS = {
         ),
         tools=("write_file", "run_shell_command", "read_file", "glob"),
         # its records have no response id and its requests no session
-        sessions=(Session("main"), Session("gemini-cli", prompts=1)),
+        sessions=(Session("main"), Session("gemini-cli", prompts=1, failure="error")),
         interrupted=0,
     ),
     "opencode": Client(

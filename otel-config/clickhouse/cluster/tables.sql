@@ -525,7 +525,7 @@ FROM
         (session != '') OR (prompt != '') AS named,
         arrayFirst(each -> (each != ''), [record['error.type'], record['error_type']]) AS error_type,
         arrayFirst(each -> (each != ''), [record['error.message'], record['error_message'], record['error']]) AS error,
-        (error_type != '') OR (error != '') OR ((record['success']) = 'false') OR ((record['decision']) = 'reject') AS failed,
+        (error_type != '') OR (error != '') OR ((record['success']) = 'false') OR ((record['decision']) = 'reject') OR JSONExtractBool(record['metadata'], 'isError') AS failed,
         if((toFloat64OrZero(record['duration_ms']) >= 0) AND (toFloat64OrZero(record['duration_ms']) <= 86400000), toInt64(toFloat64OrZero(record['duration_ms']) * 1000000.), 0) AS nanoseconds,
         lower(hex(sipHash64(event, ended, trace, parent, identity, mapSort(record)))) AS record_span,
         lower(hex(sipHash64('invoke_agent', session, prompt, identity))) AS prompt_span,
