@@ -20,8 +20,8 @@ class Session:
     """The agent of its tools; None: `agent`."""
     prompts: int = 0
     """Rows of the prompt, which the client writes."""
-    failure: str | None = None
-    """The error type of the command that fails; None if the session does not have the failure."""
+    fails: bool = False
+    """Whether the client says that the command failed."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ CLIENTS = {
             "read_file(file_path=$work/a.txt) + glob(pattern=*)",
         ),
         tools=("write_file", "run_shell_command", "read_file", "glob"),
-        sessions=(Session("qwen-code", prompts=2, failure="shell_execute_error"),),
+        sessions=(Session("qwen-code", prompts=2, fails=True),),
         interrupted=-SIGINT,
     ),
     "gemini-cli": Client(
@@ -118,7 +118,7 @@ CLIENTS = {
         ),
         tools=("write_file", "run_shell_command", "read_file", "glob"),
         # its records have no response id and its requests no session
-        sessions=(Session("main"), Session("gemini-cli", prompts=1, failure="error")),
+        sessions=(Session("main"), Session("gemini-cli", prompts=1, fails=True)),
         interrupted=0,
     ),
     "opencode": Client(

@@ -92,13 +92,13 @@ def sessions(rows: pl.DataFrame) -> list[list[Row]]:
 
 
 def describe(rows: pl.DataFrame) -> list[Row]:
-    """Return the kind, name, agent and failure of each call, and the number of its requester."""
+    """Return the kind, name, agent and state of each call, and the number of its requester."""
     models = rows.filter(kind="llm")["call_id"].to_list()
     return [
         (
             f"{row['kind']} {row['name']}",
             row["agent"],
-            (row["error_type"] or "") if row["status"] == "error" else row["status"],
+            "cancelled" if row["error_type"] == "cancelled" else row["status"],
             models.index(row["requested_by"]) if row["requested_by"] else -1,
         )
         for row in rows.iter_rows(named=True)
@@ -158,7 +158,10 @@ def started(stack: Stack, name: str, folder: Path, *steps: str) -> Iterator[Run]
 
 def expected(name: str, session: Session) -> list[Row]:
     """Return the calls of a session with the whole plan."""
-    tool_agent, states = session.tool_agent or session.agent, ["ok", session.failure or "ok"]
+    tool_agent, states = (
+        session.tool_agent or session.agent,
+        ["ok", "error" if session.fails else "ok"],
+    )
     edit, failing, *pair = [
         (f"tool {tool}", tool_agent, states[number == 1], number)
         for tool, number in zip(CLIENTS[name].tools, (0, 1, 2, 2), strict=True)
