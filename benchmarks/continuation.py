@@ -33,8 +33,7 @@ from ltrain_collector.store import Store
 from ltrain_instrument.clock import Deadline
 from ltrain_instrument.identity import Identity
 from ltrain_train.store import home_secret
-from ltrain_transforms.samples.ragged import Ragged
-from ltrain_transforms.samples.rows import Turns, merge_turns
+from ltrain_transforms.samples import Ragged, Turns, merge_turns
 
 MODEL = Path(__file__).parents[1] / "tests" / "train" / "thinking.py"
 VLLM = (
