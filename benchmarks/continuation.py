@@ -8,12 +8,10 @@ renders each prompt. After: a prompt continues the tokens of the call before
 
 import argparse
 import json
-import struct
 import subprocess
 import sys
 import tempfile
 import time
-from base64 import b64decode
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,12 +22,11 @@ from typing import Any
 import httpx
 import numpy as np
 import polars as pl
-import torch
 import transformers
+from benchmarks.support.call_spans import largest_difference, read_spans
 from benchmarks.support.servers import gateway
 
 from ltrain_collector.access import AttemptKey
-from ltrain_collector.store import Store
 from ltrain_instrument.clock import Deadline
 from ltrain_instrument.identity import Identity
 from ltrain_train.store import home_secret
@@ -139,20 +136,11 @@ def measure(
                         range(rollouts),
                     )
                     seconds[question] = [each for run in runs for each in run]
-        spans = read_spans(stack.store, 2 * rollouts * turns)
+        spans = read_spans(stack.store, SPANS_SQL, 2 * rollouts * turns)
     policy = hugging_face.AutoModelForCausalLM.from_pretrained(model).float().eval()
     for question in (CHAT, COUNT):
         own = spans.filter(pl.col("rollout").str.starts_with(question.split()[0]))
         yield question, figures(own, policy, median(seconds[question]))
-
-
-def read_spans(store_url: str, count: int) -> pl.DataFrame:
-    """Return the spans of the calls, once `count` are stored or a minute has passed."""
-    until = time.monotonic() + 60
-    with Store.open(store_url) as store:
-        while (spans := store.query(SPANS_SQL)).height < count and time.monotonic() < until:
-            time.sleep(0.2)
-    return spans
 
 
 def figures(spans: pl.DataFrame, policy: Any, seconds: float) -> Figures:
@@ -168,7 +156,7 @@ def figures(spans: pl.DataFrame, policy: Any, seconds: float) -> Figures:
         for opener, prompt, response in zip(openers, prompts, responses, strict=True)
     }  # the last call of a row has all its tokens
     drift = max(
-        _drift(policy, rows[int(opener)], len(prompt), logprobs)
+        largest_difference(policy, rows[int(opener)], len(prompt), logprobs)
         for opener, prompt, logprobs in zip(openers, prompts, spans["logprobs"], strict=True)
     )
     return Figures(
@@ -186,16 +174,6 @@ def figures(spans: pl.DataFrame, policy: Any, seconds: float) -> Figures:
 def _ragged(lists: Sequence[list[int]]) -> Ragged:
     values = np.array([each for one in lists for each in one], dtype=np.uint32)
     return Ragged(values, np.cumsum([0, *map(len, lists)]))
-
-
-def _drift(policy: Any, row: list[int], start: int, logprobs: str) -> float:
-    """Return the largest difference between a call's log-probabilities and the model's."""
-    packed = b64decode(logprobs)
-    recorded = torch.tensor(struct.unpack(f"<{len(packed) // 4}f", packed))
-    ids = torch.tensor(row)
-    with torch.no_grad():
-        computed = policy(ids[None]).logits[0].log_softmax(-1)[:-1].gather(1, ids[1:, None])[:, 0]
-    return float((computed[start - 1 : start - 1 + len(recorded)] - recorded).abs().max())
 
 
 def main() -> None:

@@ -7,13 +7,11 @@ the version before.
 
 import argparse
 import json
-import struct
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from base64 import b64decode
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -25,11 +23,11 @@ import httpx
 import polars as pl
 import torch
 import transformers
+from benchmarks.support.call_spans import largest_difference, read_spans
 from benchmarks.support.servers import gateway
 from safetensors.torch import load_file, save_file
 
 from ltrain_collector.access import AttemptKey
-from ltrain_collector.store import Store
 from ltrain_instrument.clock import Deadline
 from ltrain_instrument.identity import Identity
 from ltrain_train.gateway import GatewayClient
@@ -252,21 +250,7 @@ def load_version(policies: Policies, version: int, place: Path) -> Any:
 def compare(model: Any, call: dict[str, Any]) -> float:
     """Return the largest difference between a call's log-probabilities and the model's."""
     prompt, response = json.loads(call["prompt"]), json.loads(call["response"])
-    packed = b64decode(call["logprobs"])
-    recorded = torch.tensor(struct.unpack(f"<{len(packed) // 4}f", packed))
-    with torch.no_grad():
-        logits = model(torch.tensor([prompt + response])).logits[0].log_softmax(-1)
-    sampled = logits[len(prompt) - 1 : -1].gather(1, torch.tensor(response)[:, None])[:, 0]
-    return float((sampled - recorded).abs().max())
-
-
-def read_spans(store_url: str, count: int) -> pl.DataFrame:
-    """Return the spans of the calls, once `count` are stored or a minute has passed."""
-    until = time.monotonic() + 60
-    with Store.open(store_url) as store:
-        while (spans := store.query(SPANS_SQL)).height < count and time.monotonic() < until:
-            time.sleep(0.2)
-    return spans
+    return largest_difference(model, prompt + response, len(prompt), call["logprobs"])
 
 
 def run(place: Path, *, adapters: int, swaps: int, clients: int, replicas: int) -> Report:
@@ -290,7 +274,7 @@ def run(place: Path, *, adapters: int, swaps: int, clients: int, replicas: int) 
         finally:
             streaming.stop()
         report.calls, report.failed = len(streaming.rollouts), streaming.failed
-        spans = read_spans(stack.store, report.calls)
+        spans = read_spans(stack.store, SPANS_SQL, report.calls)
     report.failed += abs(report.calls - spans.height)
     hugging_face.utils.logging.disable_progress_bar()
     check_versions(spans, policies, report, place)

@@ -15,8 +15,9 @@ from benchmarks.gpu.exactness import distances
 from benchmarks.gpu.serving import POLICY, Served, served
 from benchmarks.gpu.stage import Check, Row
 from benchmarks.learner import write_table
-from benchmarks.publications import read_spans
+from benchmarks.publications import SPANS_SQL
 from benchmarks.step import NO_DRIFT_LIMIT
+from benchmarks.support.call_spans import read_spans
 
 from ltrain_train.learner import LearnerClient, Objective
 from ltrain_transforms.recipe import Train
@@ -85,7 +86,8 @@ def sample(servers: Served, check: Check, count: int, version: int) -> Path:
 
     with ThreadPoolExecutor(count) as pool:
         list(pool.map(ask, range(count)))
-    spans = read_spans(servers.store, count * (version + 1)).filter(pl.col("version") == version)
+    spans = read_spans(servers.store, SPANS_SQL, count * (version + 1))
+    spans = spans.filter(pl.col("version") == version)
     if spans.height != count:
         raise SystemExit(f"{count} calls of version {version} were made; {spans.height} are stored")
     return write_rows(spans, check.folder / f"version-{version}.parquet")
