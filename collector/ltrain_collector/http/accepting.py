@@ -4,6 +4,7 @@ libuv closes them in that case: a client cannot tell that from a server that bre
 """
 
 import asyncio
+import errno
 import socket
 import ssl
 from collections.abc import Callable
@@ -13,8 +14,8 @@ from typing import Any
 
 import uvicorn
 
-from ltrain_instrument.machine import REMEDIES
-
+LACKS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+"""Errors after which the same connection may be accepted later."""
 PAUSE = 0.05
 """Seconds after which a connection is accepted that found no free descriptor."""
 
@@ -71,7 +72,7 @@ class Acceptor:
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
         except OSError as error:
-            if error.errno not in REMEDIES:
+            if error.errno not in LACKS:
                 raise
             self._loop.remove_reader(self._listener)
             self._pause = self._loop.call_later(PAUSE, self._resume)
