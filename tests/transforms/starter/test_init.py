@@ -75,6 +75,8 @@ def test_results_that_say_that_a_command_failed_become_tool_error(
     write_starter(take_survey(store), tmp_path / "new")
     recipe = Recipe.load(tmp_path / "new" / "ltrain.toml")
     assert recipe.source.tool_error == ("codex",)
+    text = (tmp_path / "new" / "ltrain.toml").read_text()
+    assert "[[reward]] # 1 of 2 tool calls failed; a failure costs" in text
     assert [reward.name for reward in recipe.reward] == ["reward", "tool-failed"]
 
 

@@ -119,8 +119,9 @@ def _rewards(survey: Survey) -> Iterator[str]:
             yield f'{comment}from = "any" # an agent or a user gave it'
         yield ""
     if survey.tools:
-        comment = "" if survey.failed_tools or survey.failed_results else "# "
-        failed = f"{survey.failed_tools} of {survey.tool_calls} tool calls failed"
+        count = survey.failed_tools + max(survey.failed_results.values(), default=0)
+        failed = f"{count} of {survey.tool_calls} tool calls failed"
+        comment = "" if count else "# "
         yield f"{comment}[[reward]] # {failed}; a failure costs the call that requested it"
         yield f'{comment}use = "tool-failed"\n'
 
