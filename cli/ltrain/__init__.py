@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ltrain_collector.store import Store
     from ltrain_instrument import configure, flush, prompt, reward, rollout, task
+    from ltrain_train.sandboxes import run_isolated
     from ltrain_train.session import train
     from ltrain_transforms.datasets import Dataset, build
     from ltrain_transforms.recipe import Recipe
@@ -26,6 +27,7 @@ __all__ = [
     "prompt",
     "reward",
     "rollout",
+    "run_isolated",
     "show",
     "task",
     "train",
@@ -39,10 +41,12 @@ _STORE_MODULES = {
     "Recipe": "ltrain_transforms.recipe",
     "Store": "ltrain_collector.store",
     "build": "ltrain_transforms.datasets",
+    "run_isolated": "ltrain_train.sandboxes",
     "show": "ltrain_transforms.show",
     "train": "ltrain_train.session",
 }
-"""The modules that import packages of a pip extra: `collect`, or `train` for the last one."""
+"""The modules that import packages of a pip extra: `train` those of ltrain_train, `collect` the
+others."""
 
 
 def __getattr__(name: str) -> Any:
@@ -63,7 +67,7 @@ def __getattr__(name: str) -> Any:
         package = (error.name or "").partition(".")[0]
         if name not in _STORE_MODULES or package.startswith("ltrain"):
             raise
-        extra = "train" if name == "train" else EXTRAS.get(package, "collect")
+        extra = "train" if module.startswith("ltrain_train") else EXTRAS.get(package, "collect")
         raise MissingExtra(f"ltrain.{name}", package, extra) from error
     globals()[name] = value
     return value

@@ -64,7 +64,7 @@ def test_a_program_that_cannot_be_imported_is_an_error(
     names: dict[str, Any] = {"agent": "agent:solve", "reward": "trial_reward:score", key: reference}
     program = AgentProgram(folder=folder, **names)
     with pytest.raises(BadReference) as raised:
-        import_program(program, folder / "home")
+        import_program(program, folder / "home", [])
     assert str(raised.value).endswith(sentence.format(folder=folder))
 
 
@@ -75,6 +75,7 @@ def test_an_imported_program_leaves_no_process_and_no_span(folder: Path) -> None
     import_program(
         AgentProgram(folder=folder, agent="agent:solve", reward="trial_reward:score"),
         folder / "home",
+        [],
     )
     with pytest.raises(ProcessLookupError):
         os.kill(int((folder / "pid").read_text()), 0)

@@ -10,11 +10,12 @@ from tests.sandboxed import sandbox_of, write_project
 
 from ltrain_train.rollout import Runner, Task, import_program
 from ltrain_train.rollout.program import AgentProgram
-from ltrain_train.sandboxes import SandboxUnavailable
+from ltrain_train.sandboxes import BadWorkspace, SandboxUnavailable
 from ltrain_train.workers import Outcome, RolloutResult
 
 Start = Callable[..., Runner]
 
+TASK = Task.model_validate({"id": "a", "input": "?"})
 AGENT = """
 import json, os, subprocess, urllib.request
 from pathlib import Path
@@ -63,6 +64,26 @@ def test_an_agent_calls_its_model_and_the_reward_gets_what_it_changed(
     assert {"work", "ltrain.process"} <= {span.name for span in spans}
     assert not list(home.glob("**/workspace/code.py"))
     assert (tmp_path / "project" / "work" / "code.py").read_text() == "print(1)\n"
+
+
+def test_each_task_has_a_workspace_of_its_own(runner: Start, tmp_path: Path) -> None:
+    folder = write_project(tmp_path / "project", "")
+    tasks = []
+    for name in ("a", "b"):
+        (folder / "repositories" / name).mkdir(parents=True)
+        (folder / "repositories" / name / "old").write_text(name)
+        fields = {"id": name, "input": "?", "kept": str(tmp_path / f"{name}.json")}
+        tasks.append(Task.model_validate(fields))
+    command = 'cat "$LTRAIN_WORKSPACE"/*; echo new > "$LTRAIN_WORKSPACE/old"'
+    started = runner(
+        command, folder=folder, reward="scored:score", environ={},
+        sandbox=sandbox_of(folder, command, workspace="repositories/{id}"),
+    )  # fmt: skip
+    assert started.run("train", 0, tasks, 2, sampling={}).outcomes == {"ok": 4}
+    for name in ("a", "b"):
+        kept = json.loads((tmp_path / f"{name}.json").read_text())
+        assert (kept["result"], kept["files"]) == (name, ["old"])
+        assert f"-{name}\n" in kept["diff"] and "+new" in kept["diff"]
 
 
 @pytest.mark.parametrize(
@@ -134,10 +155,21 @@ def test_a_machine_without_bwrap_is_found_before_the_run(
 ) -> None:
     folder = write_project(tmp_path / "project", AGENT)
     program = AgentProgram(folder=folder, agent="python agent.py", sandbox=sandbox_of(folder))
-    import_program(program, tmp_path / "home")
+    import_program(program, tmp_path / "home", [TASK])
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SandboxUnavailable, match="apt-get install bubblewrap"):
-        import_program(program, tmp_path / "home")
+        import_program(program, tmp_path / "home", [TASK])
+
+
+def test_a_task_without_its_workspace_is_found_before_the_run(tmp_path: Path) -> None:
+    folder = write_project(tmp_path / "project", AGENT)
+    sandbox = sandbox_of(folder, workspace="{id}")
+    program = AgentProgram(folder=folder, agent="python agent.py", sandbox=sandbox)
+    (folder / "a").mkdir()
+    import_program(program, tmp_path / "home", [TASK])
+    other = Task.model_validate({"id": "b", "input": "?"})
+    with pytest.raises(BadWorkspace, match=f"{folder}/b, which is not a folder"):
+        import_program(program, tmp_path / "home", [TASK, other])
 
 
 def test_a_machine_without_user_namespaces_is_found_before_the_run(
@@ -150,4 +182,4 @@ def test_a_machine_without_user_namespaces_is_found_before_the_run(
     monkeypatch.setenv("PATH", str(tmp_path))
     program = AgentProgram(folder=folder, agent="python agent.py", sandbox=sandbox_of(folder))
     with pytest.raises(SandboxUnavailable, match=r"user\.max_user_namespaces"):
-        import_program(program, tmp_path / "home")
+        import_program(program, tmp_path / "home", [TASK])

@@ -39,7 +39,7 @@ def test_an_attempt_runs_in_a_container_without_network_and_rights(
 ) -> None:
     folder = write_project(tmp_path / "project", "")
     sandbox = sandbox_of(folder, sandbox=program, image="agent:1")
-    check_sandbox(sandbox)
+    check_sandbox(sandbox, [{}])
     started = runner("python agent.py", folder=folder, sandbox=sandbox)
     (result,) = started.run("train", 0, [Task(id="a", input="?")], 1, sampling={})
     assert (result.outcome, result.reason) == (Outcome.OK, "")
@@ -70,4 +70,4 @@ def test_an_attempt_runs_in_a_container_without_network_and_rights(
 def test_a_missing_image_is_found_before_the_run(program: str, tmp_path: Path) -> None:
     folder = write_project(tmp_path / "project", "")
     with pytest.raises(SandboxUnavailable, match=f"{program} pull other"):
-        check_sandbox(sandbox_of(folder, sandbox=program, image="other"))
+        check_sandbox(sandbox_of(folder, sandbox=program, image="other"), [{}])

@@ -30,7 +30,7 @@ def test_the_command_line_runs_the_attempt_and_its_workspace_comes_back(
     (folder / "remote.py").write_text(REMOTE)
     line = f"python {folder}/remote.py {{command}} {{environment}} {{workspace}} {{memory_mib}}"
     sandbox = sandbox_of(folder, COMMAND, sandbox="command", sandbox_command=line)
-    check_sandbox(sandbox)
+    check_sandbox(sandbox, [{}])
     started = runner(COMMAND, folder=folder, sandbox=sandbox, reward="scored:score")
     task = Task.model_validate({"id": "a", "input": "?", "kept": str(tmp_path / "kept.json")})
     (result,) = started.run("train", 0, [task], 1, sampling={})
@@ -49,4 +49,4 @@ def test_a_bad_command_line_is_found_before_the_run(
 ) -> None:
     folder = write_project(tmp_path / "project", "")
     with pytest.raises(SandboxUnavailable, match=problem):
-        check_sandbox(sandbox_of(folder, sandbox="command", sandbox_command=line))
+        check_sandbox(sandbox_of(folder, sandbox="command", sandbox_command=line), [{}])

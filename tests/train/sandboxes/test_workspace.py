@@ -4,8 +4,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests.sandboxed import sandbox_of
 
-from ltrain_train.sandboxes.workspace import BadWorkspace, Changes, Workspace
+from ltrain_train.sandboxes import BadWorkspace
+from ltrain_train.sandboxes.workspace import Changes, Workspace, Workspaces
 
 
 @pytest.fixture
@@ -68,3 +70,39 @@ def test_a_repository_is_copied_with_its_history(tmp_path: Path, source: Path) -
 def test_a_missing_workspace_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(BadWorkspace, match="not a folder"):
         Workspace(tmp_path / "none", tmp_path / "private")
+
+
+def test_the_copy_of_a_task_is_kept_while_its_attempts_run(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / "work" / name).mkdir(parents=True)
+        (tmp_path / "work" / name / "code.py").write_text(name)
+    workspaces = Workspaces(sandbox_of(tmp_path, workspace="work/{id}"), tmp_path / "copies")
+    with workspaces.of({"id": "a"}) as first, workspaces.of({"id": "b"}) as other:
+        assert first is not None and other is not None
+        assert (first.copy / "code.py").read_text() == "a"
+        with workspaces.of({"id": "a"}) as second:
+            assert second is first
+        assert (first.copy / "code.py").exists()
+        assert (other.copy / "code.py").read_text() == "b"
+    assert list((tmp_path / "copies").iterdir()) == []
+
+
+def test_a_workspace_of_all_tasks_is_copied_before_the_first_attempt(
+    tmp_path: Path, source: Path
+) -> None:
+    workspaces = Workspaces(sandbox_of(tmp_path, workspace="source"), tmp_path / "copies")
+    (source / "code.py").write_text("print(2)\n")
+    for task in ("a", "b"):
+        with workspaces.of({"id": task}) as workspace:
+            assert workspace is not None
+            assert (workspace.copy / "code.py").read_text() == "print(1)\n"
+
+
+@pytest.mark.parametrize("value", ["../secret", "..", "", "a/b", ["a"], None])
+def test_a_task_cannot_name_another_folder(tmp_path: Path, value: object) -> None:
+    workspaces = Workspaces(sandbox_of(tmp_path, workspace="work/{id}"), tmp_path / "copies")
+    with (
+        pytest.raises(BadWorkspace, match="must be the name of a file"),
+        workspaces.of({"id": value}),
+    ):
+        pass

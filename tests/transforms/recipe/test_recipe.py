@@ -370,3 +370,13 @@ def test_a_schedule_by_scores_needs_a_reward_with_an_evaluation(tmp_path: Path, 
     assert load(tmp_path, GOOD + rollout).rollout is not None
     unset = rollout.replace(key, "refill_tasks = 0")
     assert load(tmp_path, rule + unset).rollout is not None
+
+
+def test_the_workspace_of_a_task_is_named_by_keys_that_the_agent_sees() -> None:
+    keys = {"tasks": "t.jsonl", "agent": "sh run", "reward": "c:d", "sandbox": "bubblewrap"}
+    with pytest.raises(
+        ValueError, match=r"`workspace` has \{gold\}, and the agent sees the keys id"
+    ):
+        Rollout.model_validate({**keys, "workspace": "work/{gold}"})
+    seen = {**keys, "workspace": "work/{domain}/{repository}", "agent_sees": ["repository"]}
+    assert Rollout.model_validate(seen).workspace == "work/{domain}/{repository}"

@@ -85,7 +85,7 @@ def evaluate(plan: EvaluationPlan, run: str, lock: RunLock, progress: Progress) 
     """
     require_own_store(plan.home)
     _require_own_upstream(plan)
-    import_program(plan.program, plan.home)
+    import_program(plan.program, plan.home, plan.tasks)
     summaries: dict[int, WaveSummary] = {}
     with ExitStack() as serving, lock.working():
         for policy in dict.fromkeys(each.policy for each in plan.versions):

@@ -7,6 +7,7 @@ order. Services that ran before keep running.
 import logging
 from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from ltrain_collector.store import Store
@@ -76,7 +77,8 @@ def run_online(
     check_spare(len(tasks), rollout)
     held_out = load_held_out(plan.folder, rollout, tasks)
     progress.show("importing the agent and the reward")
-    import_program(plan.program, plan.home)  # before a model is loaded, and the run has a name
+    # before a model is loaded, and the run has a name
+    import_program(plan.program, plan.home, chain(tasks, *held_out.values()))
     policies = plan.policies()
     journal = open_journal(
         plan.home / "runs",

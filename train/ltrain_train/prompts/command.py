@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from opentelemetry.context import Context
@@ -94,7 +95,7 @@ def _search(found: SearchPlan, lock: RunLock) -> tuple[Journal, int]:
     plan, search = found.plan, found.search
     tasks = load_tasks(plan.folder / plan.rollout.tasks)
     held_out = load_held_out(plan.folder, plan.rollout, tasks)
-    import_program(plan.program, plan.home)
+    import_program(plan.program, plan.home, chain(tasks, *held_out.values()))
     journal = _open_journal(found)
     services = plan.services(lock)
     with (

@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from ltrain_train.rollout.runs import last_and_next_name
     from ltrain_train.rollout.score import ScoreReport, find_judge, score_stored_run
     from ltrain_train.rollout.tasks import BadTasks, Task, load_tasks
-    from ltrain_train.rollout.trial import Trial, import_program, score_results
+    from ltrain_train.rollout.trial import (
+        Trial,
+        check_sandboxes,
+        import_program,
+        score_results,
+    )
 
 open_face(__name__)

@@ -5,7 +5,7 @@ No model, store or gateway is needed. The agent's process records nothing.
 
 import queue
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import replace
@@ -50,8 +50,6 @@ class Trial(ExitStack):
 
     def __enter__(self) -> Self:
         program, python = self.program, self.program.interpreter
-        if program.sandbox is not None:
-            check_sandbox(program.sandbox)
         assert program.agent is not None, "remote workers have the agent"
         processes = AgentProcesses(
             agent=program.agent, folder=program.folder, workers=1, python=python,
@@ -120,10 +118,12 @@ def score_results(
             return list(pool.map(score, results))
 
 
-def import_program(program: AgentProgram, home: Path) -> None:
-    """Import the agent, in a process of its own, and the reward.
+def import_program(program: AgentProgram, home: Path, tasks: Iterable[Task]) -> None:
+    """Import the agent, in a process of its own, and the reward; check the sandboxes of the tasks.
 
     Raises:
+        SandboxUnavailable: when no sandbox can be started.
+        BadWorkspace: when the workspace of a task cannot be used.
         BadInterpreter: when the program's Python cannot run the agent.
         BadReference: when the agent or the reward cannot be imported.
         WorkerFailed: when the agent's process ends during the import.
@@ -131,14 +131,25 @@ def import_program(program: AgentProgram, home: Path) -> None:
     find_python(program.python, program.folder)
     if program.agent is not None and not program.is_function:
         _require_program(program.agent, program.folder)
-    if program.sandbox is not None:
-        check_sandbox(program.sandbox)
+    check_sandboxes(program, tasks)
     with ExitStack() as stack:
         trial = stack.enter_context(Trial(program, home)) if program.is_function else None
         if program.reward is not None:
             open_program_reward(_with_whole_path(program), program.reward_timeout).close()
         if trial is not None:
             trial.import_agent()
+
+
+def check_sandboxes(program: AgentProgram, tasks: Iterable[Task]) -> None:
+    """Check that each task's attempts can run in the program's sandbox, if it has one.
+
+    Raises:
+        SandboxUnavailable: when no sandbox can be started.
+        BadWorkspace: when the workspace of a task cannot be used.
+    """
+    if program.sandbox is not None:
+        fields = [task.visible_fields(program.agent_sees) for task in tasks]
+        check_sandbox(program.sandbox, fields)
 
 
 def _require_program(command: str, folder: Path) -> None:

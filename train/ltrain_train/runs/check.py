@@ -5,8 +5,9 @@ scripted model; the reward judges its result and three odd results.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -27,7 +28,14 @@ from ltrain_train.policy import (
     renders_tools,
 )
 from ltrain_train.processes import free_bytes, is_port_open
-from ltrain_train.rollout import RewardFailed, Task, Trial, load_tasks, score_results
+from ltrain_train.rollout import (
+    RewardFailed,
+    Task,
+    Trial,
+    check_sandboxes,
+    load_tasks,
+    score_results,
+)
 from ltrain_train.runs.held_out import count_leaks
 from ltrain_train.runs.plan import Plan, find_chat_template, make_plan
 from ltrain_train.runs.resources import check_resources
@@ -70,7 +78,7 @@ def check_recipe(path: Path, model: Path | None = None) -> list[Finding]:
     if plan.recipe.rollout is not None:
         tasks, about_tasks = _check_tasks(plan)
         program = _ProgramCheck(plan)
-        found += [*about_tasks, *(program.findings(tasks[0]) if tasks else ())]
+        found += [*about_tasks, *(program.findings(tasks) if tasks else ())]
         has_tools = program.has_tools
     checks: list[tuple[str, Callable[[], Iterable[Finding]]]] = [
         ("model", lambda: _check_models(plan, has_tools=has_tools)),
@@ -96,41 +104,37 @@ def _finding(name: str, state: State, text: str) -> Finding:
 
 
 def _check_tasks(plan: Plan) -> tuple[list[Task], list[Finding]]:
-    """Return the training tasks and the findings on the task files."""
+    """Return all tasks, those of training first, and the findings on the task files."""
     rollout, tasks = plan.rollout, list[Task]()
     try:
         tasks = load_tasks(plan.folder / rollout.tasks)
         check_domains(tasks, rollout.domains)
         found = [Finding("tasks", State.OK, f"{rollout.tasks} has {quantity(len(tasks), 'task')}")]
         files = {"validation": rollout.validation, "test": rollout.test}
-        for key, file in files.items():
-            found += _check_held_out(plan.folder, key, file, tasks)
+        held_out = {key: load_tasks(plan.folder / file) for key, file in files.items() if file}
+        found += [_describe_held_out(key, files[key], held_out[key], tasks) for key in held_out]
+        tasks = [*tasks, *chain.from_iterable(held_out.values())]
     except LtrainError as error:
         return tasks, [_fault("tasks", error)]
-    if not any(files.values()):
+    if not held_out:
         problem = "there are no held-out tasks: no score tells whether the policy became better"
         fix = "Move some tasks to another file, and set rollout.validation to it."
         found.append(Finding("tasks", State.NOTE, problem, fix))
     return tasks, found
 
 
-def _check_held_out(
-    folder: Path, key: str, file: str | None, training: list[Task]
-) -> Iterator[Finding]:
-    if file is None:
-        return
-    tasks = load_tasks(folder / file)
+def _describe_held_out(
+    key: str, file: str | None, tasks: list[Task], training: list[Task]
+) -> Finding:
     if leaks := count_leaks(tasks, training):
         problem = f"{leaks} of the {len(tasks)} tasks in rollout.{key} are also in rollout.tasks"
-        yield Finding(key, State.NOTE, problem, "Remove them from one of the two files.")
-    else:
-        yield Finding(
-            key, State.OK, f"{quantity(len(tasks), 'task')} in {file}, none of them trained on"
-        )
+        return Finding(key, State.NOTE, problem, "Remove them from one of the two files.")
+    text = f"{quantity(len(tasks), 'task')} in {file}, none of them trained on"
+    return Finding(key, State.OK, text)
 
 
 class _ProgramCheck:
-    """Runs the program of a plan on one task."""
+    """Runs the program of a plan on its first task."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan, self._program = plan, plan.program
@@ -138,11 +142,16 @@ class _ProgramCheck:
         self.has_tools = False
         """Whether the agent sent tools to the model."""
 
-    def findings(self, task: Task) -> Iterator[Finding]:
-        """Yield the findings on the agent and on the reward."""
+    def findings(self, tasks: Sequence[Task]) -> Iterator[Finding]:
+        """Yield the findings on the sandboxes of all tasks, on the agent and on the reward."""
+        try:
+            check_sandboxes(self._program, tasks)
+        except LtrainError as error:
+            yield _fault("sandbox", error)
+            return
         for name, check in (("agent", self._check_agent), ("reward", self._check_reward)):
             try:
-                yield from check(task)
+                yield from check(tasks[0])
             except (LtrainError, OSError) as error:
                 yield _fault(name, error)
 

@@ -14,7 +14,9 @@ from ltrain_train.sandboxes.settings import SandboxUnavailable
 PROGRAM = "bwrap"
 CHECK_TIMEOUT = 20.0
 """Seconds; a start takes 0.01 s on an idle machine."""
-SHM_MIB = 64
+SHM_MIB, TMP_MIB = 64, 64
+WORKSPACE = "/workspace"
+"""The folder in which an isolated command starts."""
 USER = "1000"
 """User and group in the sandbox."""
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
@@ -92,6 +94,21 @@ class Bubblewrap:
             *("--chdir", folder),
             *("--", str(room.python), "-I", "-S", INIT),
             *(room.config(), *room.command),
+        ]
+
+    @staticmethod
+    def isolate(command: Sequence[str], folder: Path, visible: Sequence[Path]) -> list[str]:
+        """Return the command line that runs a command in `/workspace`, which is the folder."""
+        return [
+            PROGRAM,
+            *_isolation(),
+            *_system(),
+            *("--proc", "/proc", "--dev", "/dev"),
+            *_tmpfs(TMP, TMP_MIB),
+            *_read_only(visible),
+            *("--bind", str(folder), WORKSPACE),
+            *("--remount-ro", "/proc", "--remount-ro", "/dev", "--remount-ro", "/"),
+            *("--chdir", WORKSPACE, "--", *command),
         ]
 
     def end(self, room: Room) -> None:

@@ -1,13 +1,14 @@
-"""The sandboxes of a run: its copy of the workspace, its sockets, and the room of each attempt."""
+"""The sandboxes of a run: its workspaces, its sockets, and the room of each attempt."""
 
 import re
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from shutil import rmtree
+from typing import Any
 
 from ltrain_instrument.files import make_private
 from ltrain_instrument.settings import HOME
@@ -18,7 +19,7 @@ from ltrain_train.sandboxes.container import Container
 from ltrain_train.sandboxes.room import Room, Sandbox, inner_environment
 from ltrain_train.sandboxes.settings import SandboxSettings
 from ltrain_train.sandboxes.template import Template
-from ltrain_train.sandboxes.workspace import Workspace, check_workspace
+from ltrain_train.sandboxes.workspace import Workspace, Workspaces, check_workspace
 
 ADDRESS = re.compile(r"OPENAI_BASE_URL|OTEL_EXPORTER_OTLP_(\w+_)?ENDPOINT|LTRAIN_SERVICE_\w+")
 """Names of the variables that hold the addresses that attempts may reach."""
@@ -39,23 +40,27 @@ def open_sandbox(settings: SandboxSettings) -> Sandbox:
     return Template(settings) if settings.kind == "command" else Container(settings)
 
 
-def check_sandbox(settings: SandboxSettings) -> None:
+def check_sandbox(settings: SandboxSettings, tasks: Iterable[Mapping[str, Any]]) -> None:
     """Check that attempts can run in their sandbox on this machine.
+
+    Args:
+        tasks: the fields that the agent may read of each task.
 
     Raises:
         SandboxUnavailable: when it cannot be started.
-        BadWorkspace: when the workspace cannot be used.
+        BadWorkspace: when the workspace of a task cannot be used.
     """
     open_sandbox(settings).check()
-    if settings.workspace is not None:
-        check_workspace(settings.workspace)
+    for workspace in dict.fromkeys(settings.workspace_of(task) for task in tasks):
+        if workspace is not None:
+            check_workspace(workspace)
 
 
 class Sandboxes(ExitStack):
     """Owns what the sandboxes of a run share."""
 
     def __init__(self, settings: SandboxSettings, python: Path, home: Path) -> None:
-        """Copy the workspace and open the bridge.
+        """Copy the workspace that all tasks have, and open the bridge.
 
         Args:
             python: the Python of the agent.
@@ -65,20 +70,32 @@ class Sandboxes(ExitStack):
         self._settings, self._python, self._home = settings, python, home
         self._sandbox = open_sandbox(settings)
         own = settings.kind == "bubblewrap"
-        paths = _python_paths(python) if own else ()
+        paths = python_paths(python) if own else ()
         self._visible = _outermost([*map(Path, paths), *settings.visible])
         self._folder = scratch_path("sandbox", parent=home, max_socket_name=MAX_SOCKET_NAME)
         make_private(self._folder)
         self.callback(rmtree, self._folder, ignore_errors=True)
         self._bridge = Bridge(self._folder)
         self.callback(self._bridge.close)
-        self._workspace = None
-        if settings.workspace is not None:
-            self._workspace = Workspace(settings.workspace, self._folder / "workspace")
+        self._workspaces = Workspaces(settings, self._folder / "workspaces")
 
-    def open(self, name: str, command: Sequence[str], environ: Mapping[str, str | None]) -> Room:
+    def workspace_of(self, task: Mapping[str, Any]) -> AbstractContextManager[Workspace | None]:
+        """Lend the workspace of a task with these fields, for one attempt.
+
+        Raises:
+            BadWorkspace: in the `with` statement, when it cannot be copied.
+        """
+        return self._workspaces.of(task)
+
+    def open(
+        self,
+        name: str,
+        command: Sequence[str],
+        environ: Mapping[str, str | None],
+        workspace: Workspace | None,
+    ) -> Room:
         """Return the room in which an attempt runs a command line."""
-        variables = inner_environment(environ, workspace=self._workspace is not None)
+        variables = inner_environment(environ, workspace=workspace is not None)
         inner = inner_addresses(_find_targets(variables))
         room = Room(
             name=name,
@@ -98,7 +115,7 @@ class Sandboxes(ExitStack):
             ],
             visible=self._visible,
             hidden=[*self._settings.hidden, self._home],
-            workspace=self._workspace,
+            workspace=workspace,
             counts_processes=self._settings.kind == "bubblewrap" and counts_processes(),
         )
         room.prepare({target.host: at for target, at in inner.items() if not target.is_local})
@@ -127,7 +144,8 @@ def _find_targets(environ: Mapping[str, str]) -> set[Target]:
 
 
 @lru_cache
-def _python_paths(python: Path) -> tuple[str, ...]:
+def python_paths(python: Path) -> tuple[str, ...]:
+    """Return the folders that an interpreter reads."""
     done = subprocess.run(
         [python, "-c", PYTHON_PATHS], capture_output=True, text=True, check=True, cwd="/"
     )

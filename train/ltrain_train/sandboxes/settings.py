@@ -1,10 +1,11 @@
 """The sandbox of a program: its kind, its files and its limits, as a recipe names them."""
 
+import re
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from ltrain_instrument.errors import LtrainError
 
@@ -12,12 +13,18 @@ if TYPE_CHECKING:  # its import takes a second, which a runner without a recipe 
     from ltrain_transforms.recipe import Rollout, SandboxLimits
 
 Kind = Literal["bubblewrap", "docker", "podman", "command"]
+KEY = re.compile(r"\{(\w+)\}")
+"""A key of the task in the path of the workspace."""
 OWN_PROCESSES = 8
 """Processes and threads of the sandbox itself, without those that forward connections."""
 
 
 class SandboxUnavailable(LtrainError, RuntimeError):
     """This machine cannot start the sandbox of a recipe."""
+
+
+class BadWorkspace(LtrainError, ValueError):
+    """The workspace of a recipe cannot be copied or compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +37,8 @@ class SandboxSettings:
     limits: "SandboxLimits"
     folder: Path
     """Folder of the recipe, in which the command starts."""
-    workspace: Path | None
-    """Folder whose copy each attempt gets."""
+    workspace: str | None
+    """Path of the folder whose copy each attempt gets; `{key}` is a value of the attempt's task."""
     visible: tuple[Path, ...]
     """Files and folders that attempts can read."""
     hidden: tuple[Path, ...]
@@ -51,6 +58,22 @@ class SandboxSettings:
         """Memory that the kernel allows: files count too, and the first process measures limits."""
         return 2 * (self.limits.memory_mib + self.limits.disk_mib)
 
+    @property
+    def has_workspaces(self) -> bool:
+        """Whether the path of the workspace depends on the task."""
+        return self.workspace is not None and KEY.search(self.workspace) is not None
+
+    def workspace_of(self, task: Mapping[str, Any]) -> Path | None:
+        """Return the workspace of a task with these fields.
+
+        Raises:
+            BadWorkspace: when a value in the path is not the name of a file.
+        """
+        if self.workspace is None:
+            return None
+        path = KEY.sub(lambda found: _file_name(found[1], task.get(found[1])), self.workspace)
+        return (self.folder / path).resolve()
+
     @classmethod
     def from_section(cls, rollout: "Rollout", folder: Path) -> Self | None:
         """Return the sandbox of a [rollout] section; None without one."""
@@ -65,12 +88,22 @@ class SandboxSettings:
             agent=rollout.agent,
             limits=rollout.limits,
             folder=folder,
-            workspace=(folder / rollout.workspace).resolve() if rollout.workspace else None,
+            workspace=rollout.workspace,
             visible=tuple(dict.fromkeys(named)),
             hidden=tuple([*secret, *_reward_files(rollout.reward or "", folder)]),
             image=rollout.image,
             template=rollout.sandbox_command,
         )
+
+
+def _file_name(key: str, value: object) -> str:
+    name = str(value)
+    if not isinstance(value, str | int) or name in ("", ".", "..") or {"/", "\0"} & set(name):
+        raise BadWorkspace(
+            f"rollout.workspace has {{{key}}}, which is {value!r} in a task: it must be the name "
+            "of a file, without '/'."
+        )
+    return name
 
 
 def _named_files(command: str, folder: Path) -> Iterator[Path]:

@@ -1,4 +1,4 @@
-"""The workspace of a run: its copy, which every attempt starts from, and the changes of each.
+"""The workspaces of a run: the copy that an attempt starts from, and its changes.
 
 The diff is computed from the files' contents. Times, sizes and `.gitattributes` of an attempt's
 files do not decide what it shows, and no program that they name runs.
@@ -7,11 +7,15 @@ files do not decide what it shows, and no program that they name runs.
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from ltrain_instrument.errors import LtrainError
+from ltrain_train.sandboxes.settings import BadWorkspace, SandboxSettings
 
 MAX_DIFF_BYTES = 1 << 20
 """Bytes of a diff that a reward gets."""
@@ -21,10 +25,6 @@ MAX_OMITTED_SHOWN = 20
 
 _GIT_OPTIONS = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false")
 _ATTRIBUTES = "* !diff !text !eol !crlf !filter !ident !working-tree-encoding !merge\n"
-
-
-class BadWorkspace(LtrainError, ValueError):
-    """The workspace of a recipe cannot be copied or compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Changes:
 
 
 class Workspace:
-    """A copy of the workspace of a run, in a private folder."""
+    """A copy of a workspace, in a private folder."""
 
     def __init__(self, source: Path, folder: Path) -> None:
         """Copy `source` into the new `folder`.
@@ -51,7 +51,7 @@ class Workspace:
             BadWorkspace: when it cannot be copied, or there is no git.
         """
         check_workspace(source)
-        self.copy, self._git = folder / "copy", folder / "git"
+        self.folder, self.copy, self._git = folder, folder / "copy", folder / "git"
         folder.mkdir(mode=0o700)
         done = subprocess.run(
             ["cp", "-a", "--reflink=auto", str(source), str(self.copy)],
@@ -120,6 +120,56 @@ class Workspace:
         if done.returncode:
             raise BadWorkspace(f"git {arguments[0]} failed: {done.stderr.strip()[-500:]}")
         return done.stdout
+
+
+class Workspaces:
+    """The copies of the workspaces of a run.
+
+    One that all tasks have is copied once. That of a task is removed after its last attempt that
+    runs.
+    """
+
+    def __init__(self, settings: SandboxSettings, folder: Path) -> None:
+        """Make the private folder of the copies."""
+        folder.mkdir(mode=0o700)
+        self._settings, self._folder = settings, folder
+        self._lock = threading.Lock()
+        self._copies: dict[Path, Workspace] = {}
+        self._uses: Counter[Path] = Counter()
+        self._made = 0
+        if settings.workspace is not None and not settings.has_workspaces:
+            self._acquire(settings.workspace_of({}))
+
+    @contextmanager
+    def of(self, task: Mapping[str, Any]) -> Iterator[Workspace | None]:
+        """Yield the workspace of a task with these fields; None if there is none.
+
+        Raises:
+            BadWorkspace: when it cannot be copied.
+        """
+        source = self._settings.workspace_of(task)
+        with self._lock:
+            workspace = self._acquire(source)
+        try:
+            yield workspace
+        finally:
+            with self._lock:
+                self._release(source)
+
+    def _acquire(self, source: Path | None) -> Workspace | None:
+        if source is None:
+            return None
+        if source not in self._copies:
+            self._made += 1
+            self._copies[source] = Workspace(source, self._folder / str(self._made))
+        self._uses[source] += 1
+        return self._copies[source]
+
+    def _release(self, source: Path | None) -> None:
+        if source is not None:
+            self._uses[source] -= 1
+            if not self._uses[source]:
+                shutil.rmtree(self._copies.pop(source).folder, ignore_errors=True)
 
 
 def check_workspace(source: Path) -> None:

@@ -9,6 +9,7 @@ import json
 import os
 import threading
 from collections.abc import Collection, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from signal import SIGKILL
@@ -101,18 +102,21 @@ class CommandExecutor:
     def _run_to_end(self, attempt: Attempt) -> AttemptResult:
         output = self._processes.logs / f"{attempt.id}.out"
         environ = {**self._processes.environ, **_attempt_environment(attempt)}
-        room = None
-        try:
-            make_private(self._processes.logs)
-            if self._sandboxes is not None:
-                room = self._sandboxes.open(attempt.id, self._shell_command, environ)
-            child = self._start(attempt, output, environ, room)
-        except (OSError, LtrainError) as error:  # no process, no disk, no launcher, no sandbox
-            return AttemptResult(Outcome.INFRA, f"the command cannot be started: {error}")
-        result = self._watch(attempt, child, output)
-        if self._sandboxes is None or room is None:
-            return result
-        return _take_changes(result, self._sandboxes, room)
+        with ExitStack() as stack:
+            room = None
+            try:
+                make_private(self._processes.logs)
+                if self._sandboxes is not None:
+                    workspace = stack.enter_context(self._sandboxes.workspace_of(attempt.task))
+                    command = self._shell_command
+                    room = self._sandboxes.open(attempt.id, command, environ, workspace)
+                child = self._start(attempt, output, environ, room)
+            except (OSError, LtrainError) as error:  # no process, no disk, no launcher, no sandbox
+                return AttemptResult(Outcome.INFRA, f"the command cannot be started: {error}")
+            result = self._watch(attempt, child, output)
+            if self._sandboxes is None or room is None:
+                return result
+            return _take_changes(result, self._sandboxes, room)
 
     def _watch(self, attempt: Attempt, child: Child, output: Path) -> AttemptResult:
         with self._lock:

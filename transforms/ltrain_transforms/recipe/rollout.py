@@ -56,7 +56,8 @@ class Rollout(Section):
     """Image with the agent's environment, for `sandbox = "docker"` and `"podman"`."""
     workspace: str | None = None
     """Folder whose copy each attempt in a sandbox gets, at `$LTRAIN_WORKSPACE`; the reward gets the
-    changes of the attempt."""
+    changes of the attempt. `{id}`, or another key that the agent sees, is the value of the task, as
+    in `"repositories/{id}"`."""
     visible: tuple[str, ...] = ()
     """Files and folders that attempts in a sandbox can read, besides the files of the recipe's
     folder that the command names."""
@@ -156,6 +157,13 @@ class Rollout(Section):
         return self._with_sandbox_keys()
 
     def _with_sandbox_keys(self) -> Self:
+        known = ("id", "domain", *self.agent_sees)
+        for key in re.findall(r"\{(.*?)\}", self.workspace or ""):
+            if key not in known:
+                raise ValueError(
+                    f"`workspace` has {{{key}}}, and the agent sees the keys {', '.join(known)} of "
+                    "a task. Name one of them, or add it to `agent_sees`."
+                )
         is_container = self.sandbox in ("docker", "podman")
         for key, is_needed in (
             ("image", is_container),
