@@ -27,11 +27,12 @@ def start_without(number: int) -> float:
 
 def start_in(sandboxes: Sandboxes, environ: dict[str, str | None], number: int) -> float:
     """Return the milliseconds until the command runs in a sandbox, its files included."""
-    room = sandboxes.open(f"s{number}", COMMAND, environ)
-    try:
-        return _milliseconds(room.argv)
-    finally:
-        sandboxes.end(room)
+    with sandboxes.workspace_of({}) as workspace:
+        room = sandboxes.open(f"s{number}", COMMAND, environ, workspace)
+        try:
+            return _milliseconds(room.argv)
+        finally:
+            sandboxes.end(room)
 
 
 def _milliseconds(argv: Sequence[str]) -> float:
