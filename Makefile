@@ -68,7 +68,7 @@ test-nightly: test test-frameworks test-examples ## Every test, with all framewo
 
 # the page of completeness has a row for each framework
 test-frameworks: ALL = $(or $(NIGHTLY),$(if $(COMPLETENESS),--nightly))
-test-frameworks: model ## Real agents of the frameworks of a change, traced and trained (up to four more environments, 4 GB)
+test-frameworks: model ## Real agents of the frameworks of a change, traced and trained (up to five more environments, 5 GB)
 	@$(PYTHON) -m setup.environments $$($(PYTHON) tests/selection.py $(ALL))
 	@$(BIN)/python -m pytest $(ALL) $(if $(COMPLETENESS),,-n 2) $(FRAMEWORKS) $(ARGS)
 
@@ -121,6 +121,6 @@ bench-%: setup
 	@$(BIN)/python -m benchmarks.$(subst -,_,$*) $(ARGS)
 
 clean: ## Remove environments, model and caches; keep traces and policies
-	rm -rf site .venv .venv-vllm .venv-trl .venv-examples .venv-site .venv-frameworks .venv-openai2 .venv-otel144 .venv-clients $(MODEL) .ltrain/setup.lock .ltrain/setup-*.log
+	rm -rf site .venv .venv-vllm .venv-trl .venv-examples .venv-site .venv-frameworks .venv-openai2 .venv-otel144 .venv-clients .venv-pyclients $(MODEL) .ltrain/setup.lock .ltrain/setup-*.log
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find $(TYPED) docs -name __pycache__ -type d -prune -exec rm -rf {} +

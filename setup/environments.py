@@ -1,11 +1,11 @@
-"""Create the environments from their lock files: `.venv`, `.venv-vllm`, and seven others.
+"""Create the environments from their lock files: `.venv`, `.venv-vllm`, and eight others.
 
 Run `python3.11 -m setup.environments [--device DEVICE] [NAME ...]` in the root of the repository.
 The default is main and vllm; `trl` holds TRL, for `ltrain dpo`; `examples` holds the agents of
 examples that cannot be in main; `site` holds the generator of the site; `frameworks`, `openai2` and
-`otel144` hold the agent frameworks of tests/frameworks, and `clients` its coding agents, which are
-npm's packages. With the device `cuda`, main and vllm have the packages for an NVIDIA GPU; the
-default is the device of the environments that exist, or `cpu`.
+`otel144` hold the agent frameworks of tests/frameworks, `clients` its coding agents that are npm's
+packages, and `pyclients` those in Python. With the device `cuda`, main and vllm have the packages
+for an NVIDIA GPU; the default is the device of the environments that exist, or `cpu`.
 
 The command may be interrupted at any time and run again: it adds what is missing. A complete
 environment has a stamp with the digest of its inputs, so a second run only reads a few files. A
@@ -123,6 +123,14 @@ OPENAI2 = Environment("openai2", ROOT / ".venv-openai2", ROOT / "setup" / "opena
 OTEL144 = Environment("otel144", ROOT / ".venv-otel144", ROOT / "setup" / "otel144.lock", 1.0, 1.5)
 CLIENTS = NpmEnvironment(
     "clients", ROOT / ".venv-clients", ROOT / "setup" / "clients" / "package-lock.json", 1.1, 1.7
+)
+PYCLIENTS = Environment(
+    "pyclients",
+    ROOT / ".venv-pyclients",
+    ROOT / "setup" / "pyclients.lock",
+    0.7,
+    1.0,
+    has_ltrain=False,
 )
 TRL = Environment(
     "trl", ROOT / ".venv-trl", ROOT / "setup" / "trl.lock", 0.03, 0.1, has_ltrain=False
@@ -354,7 +362,7 @@ def choose(names: Sequence[str], device: str | None) -> list[Environment]:
         choices = ", ".join(DEVICES)
         raise SetupFailed(f"Unknown device '{device}'. Choose from: {choices}.")
     models = DEVICES[device]
-    others = (TRL, EXAMPLES, SITE, FRAMEWORKS, OPENAI2, OTEL144, CLIENTS)
+    others = (TRL, EXAMPLES, SITE, FRAMEWORKS, OPENAI2, OTEL144, CLIENTS, PYCLIENTS)
     by_name = {each.name: each for each in (*models, *others)}
     if unknown := set(names) - by_name.keys():
         choices = ", ".join(by_name)

@@ -52,6 +52,7 @@ def test_all_ways_are_trained_if_masks_or_their_agents_change(file: str, chosen:
         ("train/ltrain_train/gateway/client.py", False),
         ("collector/ltrain_collector/client_events.py", True),
         ("setup/clients/package-lock.json", True),
+        ("setup/pyclients.lock", True),
         ("tests/frameworks/clients.py", True),
     ],
 )
@@ -97,7 +98,7 @@ def test_a_change_of_what_reads_traces_tests_all_examples_and_trains_one() -> No
 
 def test_all_are_chosen_if_the_change_is_not_known() -> None:
     unknown = Selection(None)
-    assert list(unknown.environments()) == [ALWAYS, "openai2", "otel144", "clients"]
+    assert list(unknown.environments()) == [ALWAYS, "openai2", "otel144", "clients", "pyclients"]
     assert unknown.has_example("rag")
 
 

@@ -1,6 +1,7 @@
 """Coding agents as their users start them: a command, its files and its variables.
 
-Texts have `$gateway`, `$collector`, `$home` and `$work`, the folder in which the agent works.
+Texts have `$gateway`, `$collector`, `$home`, the home folder, and `$work`, the folder in which the
+agent works.
 """
 
 from __future__ import annotations
@@ -8,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from signal import SIGINT
+
+DONE = "All is done."
+"""What a client prints at the end of the plan."""
 
 
 @dataclass(frozen=True)
@@ -33,14 +37,19 @@ class Client:
     files: Mapping[str, str]
     """Texts by their paths in the home folder."""
     variables: Mapping[str, str]
-    steps: tuple[str, str, str]
+    steps: tuple[str, ...]
     """Steps of the policy: edit a file, run a command that fails, and use two tools at once."""
-    tools: tuple[str, str, str, str]
+    tools: tuple[tuple[str, ...], ...]
     """The names of the tools of these steps."""
     sessions: tuple[Session, ...]
     """One session; two if the client's records cannot be joined with the calls."""
     interrupted: int
     """The exit code after ctrl-C."""
+    environment: str = "clients"
+    answer: str = DONE
+    """The last step."""
+    cut: str | None = "This "
+    """What the policy had written before ctrl-C; None: the client does not stream."""
 
 
 GOOGLE_SETTINGS = """
@@ -73,6 +82,9 @@ OPENCODE = """
  "model": "ltrain/policy", "autoupdate": false, "share": "disabled", "permission": {"*": "allow"}}
 """
 
+LITELLM = {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+"""LiteLLM downloads the prices of models otherwise."""
+
 CLIENTS = {
     "codex": Client(
         command=(
@@ -86,7 +98,7 @@ CLIENTS = {
             "exec_command(cmd=cat nothing.txt)",
             "exec_command(cmd=cat a.txt) + exec_command(cmd=wc a.txt)",
         ),
-        tools=("exec_command",) * 4,
+        tools=(("exec_command",), ("exec_command",), ("exec_command", "exec_command")),
         sessions=(Session("main", "/root", prompts=1),),
         interrupted=1,
     ),
@@ -103,7 +115,7 @@ CLIENTS = {
             "run_shell_command(command=cat nothing.txt, is_background=false)",
             "read_file(file_path=$work/a.txt) + glob(pattern=*)",
         ),
-        tools=("write_file", "run_shell_command", "read_file", "glob"),
+        tools=(("write_file",), ("run_shell_command",), ("read_file", "glob")),
         sessions=(Session("qwen-code", prompts=2, fails=True),),
         interrupted=-SIGINT,
     ),
@@ -116,7 +128,7 @@ CLIENTS = {
             "run_shell_command(command=cat nothing.txt)",
             "read_file(file_path=$work/a.txt) + glob(pattern=*)",
         ),
-        tools=("write_file", "run_shell_command", "read_file", "glob"),
+        tools=(("write_file",), ("run_shell_command",), ("read_file", "glob")),
         # its records have no response id and its requests no session
         sessions=(Session("main"), Session("gemini-cli", prompts=1, fails=True)),
         interrupted=0,
@@ -135,8 +147,31 @@ CLIENTS = {
             "bash(command=cat nothing.txt)",
             "read(filePath=$work/a.txt) + bash(command=wc a.txt)",
         ),
-        tools=("write", "bash", "read", "bash"),
+        tools=(("write",), ("bash",), ("read", "bash")),
         sessions=(Session("main"),),
         interrupted=-SIGINT,
+    ),
+    "mini-swe-agent": Client(
+        command=("mini", "--yolo", "--exit-immediately", "--model", "openai/policy", "--task"),
+        files={},
+        variables={
+            "OPENAI_BASE_URL": "$gateway/v1",
+            "OPENAI_API_KEY": "none",
+            "MSWEA_CONFIGURED": "true",  # else it asks for a model
+            "MSWEA_COST_TRACKING": "ignore_errors",
+            **LITELLM,
+        },
+        steps=(
+            "bash(command=echo hello > a.txt)",
+            "bash(command=cat nothing.txt)",
+            "bash(command=cat a.txt) + bash(command=wc a.txt)",
+        ),
+        tools=(("bash",), ("bash",), ("bash", "bash")),
+        sessions=(Session("main"),),
+        interrupted=1,
+        environment="pyclients",
+        # it never returns the result of this command
+        answer=f"bash(command=echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT && echo {DONE})",
+        cut=None,
     ),
 }

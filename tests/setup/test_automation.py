@@ -143,6 +143,7 @@ def test_the_bug_form_asks_for_the_report_of_the_doctor() -> None:
             ".venv-openai2",
             ".venv-otel144",
             ".venv-clients",
+            ".venv-pyclients",
         ),
         ".ltrain",
     ],
