@@ -120,7 +120,13 @@ class FakeTrainer:
         self.trained = read_trained(directory)
         self.updates = json.loads((directory / RECORD_FILE).read_text())["updates"]
 
-    def export(self, directory: Path, *, dtype: str) -> None:
+    def share(self, *, dtype: str) -> None:
+        return None
+
+    def unshare(self) -> None:
+        pass
+
+    def export(self, directory: Path, *, dtype: str, shared: bool = False) -> None:
         self._require_gpu()
         with replace_directory(directory) as draft:
             write_model(draft, self.trained)

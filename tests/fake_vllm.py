@@ -19,7 +19,9 @@ process holds the lock, and refuses to answer or to load anything while it sleep
 import contextlib
 import fcntl
 import gzip
+import hashlib
 import json
+import math
 import os
 import signal
 import socket
@@ -94,6 +96,8 @@ class FakeVllm:
         """How many reloads it refuses from now on."""
         self.refuse_swap = 0
         """How many swaps of staged weights it refuses from now on."""
+        self.received: dict[str, str] = {}
+        """The SHA-256 of each tensor that it read last, for requests that want it."""
         self.obstacle = ""
         """Why it cannot stage weights; '': it can."""
         self.sick = False
@@ -294,15 +298,18 @@ def _handler(fake: FakeVllm, nagle: bool = False) -> type[BaseHTTPRequestHandler
             if "weights" in fake.asleep and not self.path.startswith("/resume"):
                 return self._json(500, {"error": "the weights are not in the GPU's memory"})
             if self.path == "/collective_rpc":
-                return self._call_workers(body["method"])
+                return self._call_workers(body["method"], body.get("kwargs", {}))
             if self.path.endswith("_lora_adapter"):
                 return self._adapter(body["lora_name"], body.get("lora_path"))
             if self.path == "/update_weight_version":
                 fake.weights = body["new_version"]
             return self._json(200, {"success": True})
 
-        def _call_workers(self, method: str) -> None:
+        def _call_workers(self, method: str, arguments: dict[str, str]) -> None:
             """Answer as vLLM does, of which a worker returns text."""
+            if DIES and DIES.exists() and DIES.read_text() == method:
+                DIES.unlink()
+                os.kill(os.getpid(), signal.SIGKILL)
             if RELOAD and method in ("reload_weights", "stage_weights"):
                 print("reloading", flush=True)
                 time.sleep(RELOAD)
@@ -312,7 +319,17 @@ def _handler(fake: FakeVllm, nagle: bool = False) -> type[BaseHTTPRequestHandler
             if method == "swap_weights" and fake.refuse_swap:
                 fake.refuse_swap -= 1
                 return self._json(500, {"error": "no such layer"})
-            answers = {"stage_weights": fake.obstacle, "staged": "ready"}
+            if method in ("stage_weights", "reload_shared"):
+                try:
+                    fake.received = read_tensors(**arguments)
+                except OSError as error:
+                    return self._json(500, {"error": str(error)})
+            answers = {
+                "stage_weights": fake.obstacle,
+                "staged": "ready",
+                "staged_digests": fake.received,
+                "reload_shared": fake.received,
+            }
             return self._json(200, {"results": [answers.get(method)]})
 
         def _adapter(self, name: str, path: str | None) -> None:
@@ -404,6 +421,27 @@ def _handler(fake: FakeVllm, nagle: bool = False) -> type[BaseHTTPRequestHandler
     return Handler
 
 
+def read_tensors(path: str = "", shared: str = "", digest: str = "") -> dict[str, str]:
+    """Return the digest of each tensor in a folder, or in a learner's memory, of bytes."""
+    if shared:
+        message = json.loads(shared)
+        place = message["memory"]
+        file = Path(f"/proc/{place['process']}/fd/{place['descriptor']}")
+        data = file.read_bytes()
+        places = {
+            each["name"]: (each["start"], each["start"] + math.prod(each["shape"]))
+            for each in message["tensors"]
+        }
+    else:
+        data = (Path(path) / "model.safetensors").read_bytes()
+        start = 8 + int.from_bytes(data[:8], "little")
+        header = json.loads(data[8:start])
+        header.pop("__metadata__", None)
+        offsets = {name: tensor["data_offsets"] for name, tensor in header.items()}
+        places = {name: (start + a, start + b) for name, (a, b) in offsets.items()}
+    return {name: hashlib.sha256(data[a:b]).hexdigest() for name, (a, b) in places.items()}
+
+
 def _is_chat(body: dict[str, Any]) -> bool:
     return "messages" in body
 
@@ -437,6 +475,8 @@ FIRST_ID = int(os.environ.get("FAKE_VLLM_FIRST_ID", "1000"))
 """The first token id of a prompt."""
 RELOAD = float(os.environ.get("FAKE_VLLM_RELOAD", "0"))
 """Seconds that new weights take; with any, each beginning is printed."""
+DIES = Path(os.environ["FAKE_VLLM_DIES"]) if "FAKE_VLLM_DIES" in os.environ else None
+"""A file with the method of its workers at whose next call it dies; it removes the file."""
 
 
 def _prompt_ids(body: dict[str, Any], words: list[str]) -> dict[str, Any]:

@@ -71,6 +71,8 @@ class Stage:
         """Replicas of the vLLM that is the policy server; set before `running`."""
         self.stages = False
         """Whether the policy server stages weights; set before `running`."""
+        self.shares = False
+        """Whether the policy server reads a learner's memory; set before `running`."""
         self.continues = False
         """Whether calls continue earlier ones by token ids; set before `running`."""
         self.turn: GpuTurn | None = None
@@ -187,7 +189,13 @@ class Stage:
         self._watching.append(watching)
 
     async def _serve(self) -> None:
-        upstream = Upstream(self._upstream, "policy", replicas=self.replicas, stages=self.stages)
+        upstream = Upstream(
+            self._upstream,
+            "policy",
+            replicas=self.replicas,
+            stages=self.stages,
+            shares=self.shares,
+        )
         collection = await open_collection(upstream) if self.collects else None
         self.publication = (
             CollectionPublication(self.policies, "policy", collection)
@@ -265,6 +273,7 @@ def before_vllm(
             stage.http.timeout = 300  # a busy machine samples a few tokens a second
             stage.policies.register("policy", model)
             stage.data_parallel, stage.stages = options.replicas, options.stages
+            stage.shares = options.shares
             stage.continues = continues
             with stage.running():
                 yield stage, recorder

@@ -2,10 +2,12 @@
 
 import asyncio
 import errno
+import os
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import pytest
@@ -20,7 +22,7 @@ from ltrain_train.gateway.serving.gate import Gate
 from ltrain_train.gateway.serving.policy_server import PolicyServer, read_weights
 from ltrain_train.gateway.serving.publication import Publication
 from ltrain_train.gateway.serving.upstream import Upstream
-from ltrain_train.policy import Policies
+from ltrain_train.policy import HostMemory, Policies, SharedTensor, SharedWeights
 from ltrain_train.publishing import policy_commands
 from ltrain_train.publishing.retention import prune_versions
 
@@ -67,9 +69,9 @@ SWAP = [
 
 def test_staged_weights_are_loaded_before_calls_wait(staging: Any, vllm: Any) -> None:
     staging.client.load("policy", 1)
-    assert called(vllm) == SWAP
-    weights = str(staging.policies.path("policy", 1))
-    assert vllm.admin[0][1] == {"method": "stage_weights", "kwargs": {"path": weights}}
+    assert called(vllm) == [*SWAP[:2], "staged_digests", *SWAP[2:]]
+    wanted = {"path": str(staging.policies.path("policy", 1)), "digest": "1"}
+    assert vllm.admin[0][1] == {"method": "stage_weights", "kwargs": wanted}
     assert vllm.weights == "policy/v1"
 
 
@@ -110,6 +112,121 @@ def test_a_server_whose_swaps_fail_twice_is_killed(staging: Any, vllm: Any) -> N
     with pytest.raises(PolicyServerAway, match=r"was lost .* Publish v1 again"):
         staging.client.load("policy", 1)
     assert staging.given_up == 1
+
+
+class Memory:
+    """A learner's memory with the weights of version 1, as far as the fake vLLM reads it."""
+
+    def __init__(self, change: bytes = b"") -> None:
+        token = token_hex(16)
+        self.descriptor = os.memfd_create(f"ltrain-{token}")
+        os.write(self.descriptor, change + bytes([1]) * (10 - len(change)))
+        memory = HostMemory(process=os.getpid(), descriptor=self.descriptor)
+        tensors = (
+            SharedTensor(name="w", dtype="float32", shape=(4,), start=0),
+            SharedTensor(name="m.q.weight", dtype="float32", shape=(3, 2), start=4),
+        )
+        self.message = SharedWeights(
+            token=token, learner="a", size=10, memory=memory, tensors=tensors
+        )
+
+    def without(self, name: str) -> SharedWeights:
+        kept = tuple(each for each in self.message.tensors if each.name != name)
+        return self.message.model_copy(update={"tensors": kept})
+
+
+@pytest.fixture(params=[True, False], ids=["staged", "reloaded"])
+def sharing(prepared_stage: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
+    """A gateway whose policy server reads a learner's memory."""
+    prepared_stage.stages, prepared_stage.shares = request.param, True
+    with prepared_stage.running() as stage:
+        yield stage
+
+
+def sources(vllm: Any) -> list[str]:
+    """Return where the policy server has read weights."""
+    bodies = [body for path, body in vllm.admin if "rpc" in path]
+    loads = [body for body in bodies if body["method"] in ("stage_weights", "reload_shared")]
+    files = ["files" for body in bodies if body["method"] == "reload_weights"]
+    return ["memory" if "shared" in body["kwargs"] else "files" for body in loads] + files
+
+
+def test_weights_are_read_from_the_memory_of_the_learner(sharing: Any, vllm: Any) -> None:
+    assert sharing.client.shares("policy")
+    memory = Memory()
+    sharing.client.offer("policy", memory.message)
+    assert sources(vllm) == (["memory"] if sharing.stages else [])
+    assert called(vllm) == (["stage_weights"] if sharing.stages else [])  # no call has waited
+    sharing.client.load("policy", 1, shared=memory.message)
+    assert (sources(vllm), vllm.weights) == (["memory"], "policy/v1")
+    assert (sharing.client.current_version("policy"), sharing.policies.current("policy")) == (1, 1)
+    assert sharing.log_lines == ["serving policy v1, previously v0"]
+
+
+def test_only_the_first_weights_of_an_origin_are_compared(sharing: Any, vllm: Any) -> None:
+    for version in (1, 0, 1):
+        memory = Memory()
+        shared = memory.message if version else None
+        sharing.client.load("policy", version, shared=shared)
+    wanted = ["digest" in body["kwargs"] for path, body in vllm.admin if "rpc" in path]
+    assert wanted.count(True) == (2 if sharing.stages else 1)  # one of files, one of memory
+
+
+def test_a_tensor_that_differs_from_the_version_is_named_and_refused(
+    sharing: Any, vllm: Any
+) -> None:
+    memory = Memory(bytes([7]))
+    with pytest.raises(GatewayRefused, match=r"loaded another tensor w than '.*v1' has"):
+        sharing.client.load("policy", 1, shared=memory.message)
+    assert (sharing.client.current_version("policy"), sharing.policies.current("policy")) == (0, 0)
+    assert sharing.ask("w3").status_code == 200
+    assert vllm.weights == ("default" if sharing.stages else "policy/v0")
+    sharing.client.load("policy", 1)
+    assert vllm.weights == "policy/v1"
+
+
+def test_the_files_are_loaded_if_the_memory_cannot_be(sharing: Any, vllm: Any) -> None:
+    gone, missing = Memory(), Memory()
+    os.close(gone.descriptor)
+    sharing.client.load("policy", 1, shared=gone.message)
+    assert vllm.weights == "policy/v1"
+    sharing.client.load("policy", 0)
+    sharing.client.load("policy", 1, shared=missing.without("w"))
+    assert (vllm.weights, sources(vllm)[-1]) == ("policy/v1", "files")
+    reasons = [line for line in sharing.log_lines if line.startswith("vLLM loads new weights from")]
+    assert len(reasons) == 2
+    assert f"/fd/{gone.descriptor}" in reasons[0]
+    assert reasons[1].endswith("differ in tensor w")
+
+
+def test_a_server_that_was_started_again_reads_the_memory_again(sharing: Any, vllm: Any) -> None:
+    memory = Memory()
+    sharing.client.offer("policy", memory.message)
+    server = sharing.publication.server
+    asyncio.run_coroutine_threadsafe(server.label_started(), sharing.loop).result(10)
+    sharing.client.load("policy", 1, shared=memory.message)
+    assert sources(vllm) == ["memory"] * (2 if sharing.stages else 1)
+    assert vllm.weights == "policy/v1"
+
+
+def test_a_server_that_reads_no_memory_loads_the_files(stage: Any, vllm: Any) -> None:
+    assert not stage.client.shares("policy")
+    memory = Memory()
+    stage.client.offer("policy", memory.message)
+    stage.client.load("policy", 1, shared=memory.message)
+    assert (sources(vllm), vllm.weights) == (["files"], "policy/v1")
+
+
+def test_a_description_of_memory_is_checked(sharing: Any, vllm: Any, load: Any) -> None:
+    content = Memory().message.model_dump(mode="json") | {"token": "../x"}
+    headers = {"authorization": f"Bearer {sign_admin(load('stage').SECRET)}"}
+    for path, body in (("offer", content), ("current", {"version": 1, "weights": content})):
+        url = f"/admin/policies/policy/{path}"
+        answer = sharing.http.post(url, json=body, headers=headers)
+        assert answer.status_code == 400
+        assert "describes no weights" in answer.json()["error"]["message"]
+        assert sharing.http.post(url, json=body).status_code == 401
+    assert vllm.admin == []
 
 
 def test_policy_use_publishes_through_the_gateway_that_serves_the_policy(

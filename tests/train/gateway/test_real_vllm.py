@@ -14,11 +14,14 @@ import psutil
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file
 from tests.train.tiny import write_model
 
 from ltrain_instrument.allow import Allow
 from ltrain_train.gateway import NO_EFFECT
+from ltrain_train.gateway.connection import GatewayRefused
 from ltrain_train.gateway.serving.vllm import Vllm, VllmOptions
+from ltrain_train.learner.shared_memory import SharedMemory
 from ltrain_train.processes import Children
 
 hugging_face: Any = transformers  # its functions have no types
@@ -208,18 +211,46 @@ def test_new_weights_change_the_responses_and_old_weights_restore_them(stage: An
     assert versions[-3:] == [0, 1, 0]
 
 
+def require_version(stage: Any, version: int) -> None:
+    """Check that a call has the log-probabilities of the version."""
+    stage.ask("w1 w2 w3", max_tokens=12)
+    [(prompt, response, logprobs)] = read_span(stage.spans()[-1])
+    folder = stage.policies.path("policy", version)
+    model = hugging_face.AutoModelForCausalLM.from_pretrained(folder).eval()
+    with torch.no_grad():
+        rows = model(torch.tensor([prompt + response])).logits[0].log_softmax(-1)
+    computed = rows[len(prompt) - 1 : -1].gather(1, torch.tensor(response)[:, None])[:, 0]
+    assert logprobs == pytest.approx(computed.tolist(), abs=1e-4)
+
+
 def test_a_call_has_the_log_probabilities_of_its_version(stage: Any) -> None:
     """All tensors are those of the version, also an output layer that is tied to the embedding."""
     for version in (1, 0):
         stage.client.load("policy", version)
-        stage.ask("w1 w2 w3", max_tokens=12)
-        [(prompt, response, logprobs)] = read_span(stage.spans()[-1])
-        folder = stage.policies.path("policy", version)
-        model = hugging_face.AutoModelForCausalLM.from_pretrained(folder).eval()
-        with torch.no_grad():
-            rows = model(torch.tensor([prompt + response])).logits[0].log_softmax(-1)
-        computed = rows[len(prompt) - 1 : -1].gather(1, torch.tensor(response)[:, None])[:, 0]
-        assert logprobs == pytest.approx(computed.tolist(), abs=1e-4)
+        require_version(stage, version)
+
+
+def test_weights_reach_vllm_in_memory_and_are_compared_with_the_version(stage: Any) -> None:
+    tensors = load_file(stage.policies.path("policy", 1) / "model.safetensors")
+    memory = SharedMemory(tensors, torch.float32)
+    memory.fill(tensors.items())
+    shared = memory.describe()
+    stage.client.offer("policy", shared)
+    require_version(stage, 0)  # while vLLM loads beside
+    stage.client.load("policy", 1, shared=shared)
+    require_version(stage, 1)
+    stage.client.load("policy", 0)
+    memory.fill({name: x + 1 if "norm" in name else x for name, x in tensors.items()}.items())
+    other = shared.model_copy(update={"learner": "another"})
+    with pytest.raises(GatewayRefused, match=r"another tensor \S*norm\S* than '\S*v1' has"):
+        stage.client.load("policy", 1, shared=other)
+    require_version(stage, 0)
+    memory.close()
+    gone = shared.model_copy(update={"token": "0" * 32})
+    stage.client.load("policy", 1, shared=gone)
+    require_version(stage, 1)
+    assert stage.log_lines[-2].startswith("vLLM loads new weights from their files: ")
+    stage.client.load("policy", 0)
 
 
 def test_weights_are_replaced_while_calls_arrive(stage: Any) -> None:

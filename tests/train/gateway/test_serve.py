@@ -6,10 +6,12 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +25,12 @@ from ltrain_instrument.clock import Deadline
 from ltrain_instrument.errors import BadSetting
 from ltrain_instrument.identity import Identity
 from ltrain_train.gateway.client import GatewayClient
-from ltrain_train.gateway.connection import GatewayUnreachable
+from ltrain_train.gateway.connection import GatewayUnreachable, PolicyServerAway
 from ltrain_train.gateway.serving.host import UPSTREAM_POLL
 from ltrain_train.gateway.serving.upstream import HEALTH_TIMEOUT
 from ltrain_train.policy import Policies
 from ltrain_train.processes import free_port
+from ltrain_train.runs import retry_load
 from ltrain_train.store import home_secret
 from ltrain_transforms.recipe import Serve, Train
 
@@ -215,6 +218,52 @@ def test_a_version_that_is_not_current_survives_the_death_of_vllm(
         assert served.ask("weights").json()["choices"][0]["message"]["content"] == "w1"
         client.close()
     assert policies.current("policy") == 0
+
+
+@pytest.mark.parametrize("method", ["stage_weights", "staged", "swap_weights"])
+def test_a_vllm_that_dies_in_a_publication_costs_no_call_and_serves_no_mixture(
+    tmp_path: Path, model: Path, write_model: Any, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    dies, home, published = tmp_path / "dies", tmp_path / "home", threading.Event()
+    monkeypatch.setenv("FAKE_VLLM_DIES", str(dies))
+    python = program(tmp_path / "python", f'exec {sys.executable} {FAKE_VLLM} "$@"')
+
+    def ask_on(served: Served) -> list[str]:
+        answers = []
+        while not published.is_set():
+            answer = served.ask("weights")
+            if answer.status_code == 503:  # it was at vLLM at the death; the client repeats it
+                answer = served.ask("weights")
+            assert answer.status_code == 200, answer.text
+            answers.append(answer.json()["choices"][0]["message"]["content"])
+        return answers
+
+    with serving(home, python, str(model)) as served, ThreadPoolExecutor(2) as pool:
+        policies, client = Policies(home), GatewayClient(served.url, home_secret(home))
+        new = write_model(tmp_path / "new", fill=1)
+        policies.register_files("policy", new, parent=0, dataset="d", recipe="r")
+        asking = [pool.submit(ask_on, served) for _ in range(2)]
+        dies.write_text(method)
+        try:
+            with pytest.raises(PolicyServerAway):
+                client.load("policy", 1)
+            assert policies.current("policy") == 0
+            retry_load(lambda: client.load("policy", 1))
+            assert served.ask("weights").json()["choices"][0]["message"]["content"] == "w1"
+            time.sleep(0.2)
+        finally:
+            published.set()
+            client.close()
+        for answers in (each.result() for each in asking):
+            changes = [text for text, _ in groupby(answers)]
+            assert changes == ["w0", "w1"]
+        assert policies.current("policy") == 1
+        assert served.line("ltrain: vLLM died") in served.lines
+        order = [line for line in served.lines if "vLLM runs again" in line or "serving" in line]
+        assert order == [
+            "ltrain: vLLM runs again with policy v0",
+            "ltrain: serving policy v1, previously v0",
+        ]
 
 
 def test_the_example_of_the_help_and_arguments_after_two_dashes_work(

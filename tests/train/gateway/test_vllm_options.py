@@ -6,6 +6,7 @@ from ltrain_train.gateway.serving.vllm import VllmOptions, find_option
 from ltrain_train.gpu import is_usable
 
 STAGED = ["--worker-extension-cls", "staged_weights.StagedWeights"]
+SHARED = ["--worker-extension-cls", "shared_tensors.SharedTensors"]
 CPU = ["--block-size", "32", "--enforce-eager", *STAGED]
 
 
@@ -17,7 +18,7 @@ def differing(*, gpu: bool, max_num_seqs: int | None = None) -> list[str]:
 
 
 def test_a_gpu_has_vllms_own_batches_blocks_and_cuda_graphs() -> None:
-    assert differing(gpu=True) == []
+    assert differing(gpu=True) == SHARED
     assert differing(gpu=False) == ["--max-num-seqs", "64", *CPU]
 
 
@@ -39,6 +40,25 @@ def test_weights_are_staged_on_a_cpu_by_the_class_of_ltrain(
     gpu: bool, extra: tuple[str, ...], stages: bool
 ) -> None:
     assert VllmOptions(gpu=gpu, extra=extra).stages is stages
+
+
+@pytest.mark.parametrize(
+    ("gpu", "gpus", "extra", "shares"),
+    [
+        (True, "", (), True),
+        (True, "", ("--enable-sleep-mode",), False),
+        (True, "1", (), False),
+        (False, "", ("--data-parallel-size", "2"), False),
+        (False, "", ("--tensor-parallel-size", "2"), False),
+        (True, "", ("--worker-extension-cls", "mine.Methods"), False),
+    ],
+)
+def test_the_memory_of_a_learner_is_read_by_one_vllm_on_its_device(
+    gpu: bool, gpus: str, extra: tuple[str, ...], shares: bool
+) -> None:
+    options = VllmOptions(gpu=gpu, gpus=gpus, extra=extra)
+    assert options.shares is shares
+    assert ("shared_tensors.SharedTensors" in options.arguments()) is (shares and gpu)
 
 
 @pytest.mark.parametrize("gpu", [True, False])

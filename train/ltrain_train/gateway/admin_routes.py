@@ -1,13 +1,15 @@
 """The gateway's HTTP routes for the loop: which version of a policy is served, and another one."""
 
 from http import HTTPStatus
+from typing import TypeVar
 
-import orjson
+from pydantic import BaseModel, StrictBool, StrictInt, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from ltrain_collector.access import Kind
+from ltrain_train.errors import describe_fault
 from ltrain_train.gateway.attempts import AttemptRegistry
 from ltrain_train.gateway.errors import Refused, json_response, read_body
 from ltrain_train.gateway.keys import Keyring, bearer_key
@@ -15,9 +17,12 @@ from ltrain_train.gateway.publish_choice import PublishChoice
 from ltrain_train.gateway.serving.publication import Publication
 from ltrain_train.gateway.serving.served_policies import ServedPolicies
 from ltrain_train.gateway.serving.turns import VllmTurns
+from ltrain_train.policy import SharedWeights
 
-MAX_BYTES = 1 << 20
-"""Maximum bytes of a request to publish."""
+MAX_BYTES = 16 << 20
+"""Maximum bytes of a request to publish; a description of weights has about 100 for each tensor."""
+
+Body = TypeVar("Body", bound=BaseModel)
 
 
 class AdminRoutes:
@@ -41,6 +46,7 @@ class AdminRoutes:
         return [
             Route("/admin/policies/{name}", self.policy_version),
             Route("/admin/policies/{name}/current", self.publish, methods=["POST"]),
+            Route("/admin/policies/{name}/offer", self.offer, methods=["POST"]),
             Route("/admin/policies/{name}/calls", self.call_seconds),
             Route("/admin/sleep", self.sleep, methods=["POST"]),
             Route("/admin/wake", self.wake, methods=["POST"]),
@@ -58,16 +64,24 @@ class AdminRoutes:
                 "path": str(path),
                 "publish": self._publish_choice.artifact,
                 "publish_reason": self._publish_choice.reason,
+                "shares": publication.upstream.shares,
             }
         )
 
     async def publish(self, request: Request) -> Response:
         """Load a version into the policy server and, unless told otherwise, make it current."""
         publication = self._require(request)
-        version, current = await _parse_publication(request)
+        body = await _parse_body(request, PublicationBody)
+        version = body.version
         async with self._turns.publishing():
-            seconds = await publication.load(version, current=current)
+            seconds = await publication.load(version, current=body.current, shared=body.weights)
         return json_response({"policy": publication.policy, "current": version, "seconds": seconds})
+
+    async def offer(self, request: Request) -> Response:
+        """Begin to load weights in a learner's memory, whose version is still being written."""
+        publication = self._require(request)
+        await publication.offer(await _parse_body(request, SharedWeights))
+        return json_response({})
 
     async def call_seconds(self, request: Request) -> Response:
         """Return how long the calls of each open attempt took."""
@@ -94,16 +108,21 @@ class AdminRoutes:
         self._keys.verify(bearer_key(request.headers.get("authorization")), Kind.ADMIN)
 
 
-async def _parse_publication(request: Request) -> tuple[int, bool]:
-    """Return the version of a request, and whether it becomes the current one."""
+class PublicationBody(BaseModel):
+    """The body of a request to publish."""
+
+    version: StrictInt
+    current: StrictBool = True
+    """Whether it becomes the current version on disk."""
+    weights: SharedWeights | None = None
+    """The memory of a learner that has its weights, too."""
+
+
+async def _parse_body(request: Request, model: type[Body]) -> Body:
     try:
-        content = orjson.loads(await read_body(request, "publication", MAX_BYTES))
-        version, current = content["version"], content.get("current", True)
-    except (orjson.JSONDecodeError, KeyError, TypeError):
-        version, current = None, True
-    if not isinstance(version, int) or not isinstance(current, bool):
-        raise Refused(
-            HTTPStatus.BAD_REQUEST,
-            'The request names no version. Send a JSON object such as {"version": 3}.',
-        )
-    return version, current
+        return model.model_validate_json(await read_body(request, "publication", MAX_BYTES))
+    except ValidationError as error:
+        sentence = 'The request names no version. Send a JSON object such as {"version": 3}.'
+        if not any(fault["loc"] in ((), ("version",), ("current",)) for fault in error.errors()):
+            sentence = f"The request describes no weights: {describe_fault(error)}"
+        raise Refused(HTTPStatus.BAD_REQUEST, sentence) from None

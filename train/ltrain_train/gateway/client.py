@@ -12,6 +12,7 @@ from ltrain_collector.access import sign_admin
 from ltrain_instrument.identity import Identity
 from ltrain_train.gateway.connection import GatewayConnection, GatewayUnreachable
 from ltrain_train.gateway.publish_choice import PublishChoice
+from ltrain_train.policy import SharedWeights
 
 PUBLISH_TIMEOUT = 900.0
 """Seconds for a publication: draining the calls in flight and loading the weights."""
@@ -152,20 +153,49 @@ class GatewayClient:
         path, key = f"/admin/policies/{policy}", sign_admin(self._secret)
         return self._connection.request("GET", path, key)
 
-    def load(self, policy: str, version: int, *, current: bool = True) -> float:
+    def shares(self, policy: str) -> bool:
+        """Return whether vLLM loads weights from the memory of a learner of its machine.
+
+        Raises:
+            GatewayRefused: when the gateway serves another policy.
+        """
+        return bool(self._served(policy).get("shares"))
+
+    def offer(self, policy: str, shared: SharedWeights) -> None:
+        """Begin to load weights whose version is still being written; `load` then ends that.
+
+        Raises:
+            GatewayUnreachable, PolicyServerAway: when it does not answer.
+            GatewayRefused: when vLLM refuses them.
+        """
+        path, key = f"/admin/policies/{policy}/offer", sign_admin(self._secret)
+        body = shared.model_dump(mode="json")
+        self._connection.request("POST", path, key, body, PUBLISH_TIMEOUT)
+
+    def load(
+        self,
+        policy: str,
+        version: int,
+        *,
+        current: bool = True,
+        shared: SharedWeights | None = None,
+    ) -> float:
         """Load a version into the policy's server, and return the seconds that calls had to wait.
 
         Args:
             policy: the policy.
             version: its version.
             current: whether it becomes the current version on disk.
+            shared: the memory of a learner that has its weights, too.
 
         Raises:
             GatewayUnreachable, PolicyServerAway: when the caller should load it again later.
             GatewayRefused: when the version does not exist or cannot be loaded.
         """
         path, key = f"/admin/policies/{policy}/current", sign_admin(self._secret)
-        body = {"version": version} if current else {"version": version, "current": False}
+        body: dict[str, Any] = {"version": version, **({} if current else {"current": False})}
+        if shared is not None:
+            body["weights"] = shared.model_dump(mode="json")
         return float(self._connection.request("POST", path, key, body, PUBLISH_TIMEOUT)["seconds"])
 
     def sleep(self) -> None:

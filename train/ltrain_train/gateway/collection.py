@@ -26,7 +26,7 @@ from ltrain_train.gateway.serving.gate import Gate
 from ltrain_train.gateway.serving.policy_server import PolicyServer
 from ltrain_train.gateway.serving.publication import Publication
 from ltrain_train.gateway.serving.upstream import Upstream, UpstreamFailed
-from ltrain_train.policy import Policies
+from ltrain_train.policy import Policies, SharedWeights
 
 TOKEN_IDS, LOGPROBS, VERSION = "token_ids", "logprobs", "version"
 REQUEST_FIELDS = {TOKEN_IDS: "return_token_ids", LOGPROBS: "logprobs"}
@@ -109,7 +109,13 @@ class CollectionPublication(Publication):
         """Raise Refused: there is none."""
         raise self._refusal()
 
-    async def load(self, version: int, *, current: bool = True) -> float:
+    async def offer(self, shared: SharedWeights) -> None:
+        """Raise Refused: the gateway cannot replace the weights of this server."""
+        raise self._refusal()
+
+    async def load(
+        self, version: int, *, current: bool = True, shared: SharedWeights | None = None
+    ) -> float:
         """Raise Refused: the gateway cannot replace the weights of this server."""
         raise self._refusal()
 

@@ -221,6 +221,7 @@ class GatewayServer:
                 key=self._key,
                 replicas=self._options.replicas if planned.upstream else (),
                 stages=vllm is not None and self._options.vllm.stages,
+                shares=vllm is not None and self._options.vllm.shares,
             )
             stack.push_async_callback(upstream.close)
             server = PolicyServer(

@@ -6,7 +6,7 @@ torch nor the library. A further backend is such a folder and a line in `BACKEND
 
 from importlib import import_module
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from opentelemetry.trace import Tracer
 
@@ -50,8 +50,21 @@ class Trainer(Protocol):
         """
         ...
 
-    def export(self, directory: Path, *, dtype: str) -> None:
+    def share(self, *, dtype: str) -> dict[str, Any] | None:
+        """Return a message (`SharedWeights`) about memory with the policy, adapter merged.
+
+        vLLM on this machine opens it, until `unshare`. None: the weights cannot be shared.
+        """
+        ...
+
+    def unshare(self) -> None:
+        """Free the memory of `share`."""
+        ...
+
+    def export(self, directory: Path, *, dtype: str, shared: bool = False) -> None:
         """Write the policy, adapter merged, as a model directory for transformers and vLLM.
+
+        With `shared` these are the weights that `share` rounded last.
 
         Raises:
             NotFinite: when a weight is not a finite number; then nothing is written.

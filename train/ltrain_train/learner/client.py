@@ -25,7 +25,7 @@ from ltrain_train.learner.heartbeat import ProgressClock
 from ltrain_train.learner.objective import Objective
 from ltrain_train.learner.protocol import Job, JobSettings, Place, StepReport
 from ltrain_train.learner.samples import Kind
-from ltrain_train.policy import Reference
+from ltrain_train.policy import Reference, SharedWeights
 from ltrain_train.processes import Child, Children, Command, JsonChild, scratch_path
 from ltrain_transforms.errors import NoCluster
 from ltrain_transforms.recipe import Train
@@ -160,9 +160,30 @@ class LearnerClient(ExitStack):
         log_probs: list[list[float]] = self._request("log_probs", samples=samples, kind=kind)
         return log_probs
 
-    def export(self, directory: Path, *, dtype: Literal["bf16", "fp32"] | None = None) -> None:
-        """Write the policy as a model directory, adapter merged; default `dtype`: the recipe's."""
-        self._request("export", directory=directory, dtype=dtype or self.job.dtype)
+    def share(self) -> SharedWeights | None:
+        """Round the policy, adapter merged, into memory that vLLM on this machine can open.
+
+        It lasts until `unshare`. None: this learner cannot share its weights.
+        """
+        message = self._request("share", dtype=self.job.dtype)
+        return None if message is None else SharedWeights.model_validate(message)
+
+    def unshare(self) -> None:
+        """Free the memory of `share`."""
+        self._request("unshare")
+
+    def export(
+        self,
+        directory: Path,
+        *,
+        dtype: Literal["bf16", "fp32"] | None = None,
+        shared: bool = False,
+    ) -> None:
+        """Write the policy as a model directory, adapter merged; default `dtype`: the recipe's.
+
+        With `shared` the weights are those that `share` has rounded, in the recipe's `dtype`.
+        """
+        self._request("export", directory=directory, dtype=dtype or self.job.dtype, shared=shared)
 
     def export_adapter(self, directory: Path) -> None:
         """Write the adapter as it was trained, in PEFT's layout.

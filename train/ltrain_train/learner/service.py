@@ -25,7 +25,10 @@ from ltrain_train.learner.objective import decode_objective
 from ltrain_train.learner.protocol import Job, StepReport, decode_job
 from ltrain_train.processes import JsonPipes
 
-REQUESTS = ("step", "log_probs", "save", "load", "export", "export_adapter", "move", "select")
+REQUESTS = (
+    *("step", "log_probs", "save", "load", "share", "unshare", "export", "export_adapter"),
+    *("move", "select"),
+)
 """The requests after `start`, each a method of the trainer."""
 PATHS = ("samples", "directory", "checkpoint")
 """The arguments that are paths."""

@@ -100,28 +100,40 @@ def copy_model_files(base: Path, directory: Path, dtype: str) -> None:
 
 
 def write_weights(
-    directory: Path, tensors: Iterable[tuple[str, torch.Tensor]], *, dtype: str, write: bool
+    directory: Path,
+    tensors: Iterable[tuple[str, torch.Tensor]],
+    *,
+    dtype: str,
+    write: bool,
+    copy: bool = True,
 ) -> list[str]:
     """Write tensors as safetensors files of at most `SHARD_BYTES`, with an index if several.
 
     `tensors` is consumed even if `write` is False, because every rank takes part in gathering a
-    tensor. An output layer that is tied to the embedding is omitted, as in Hugging Face.
+    tensor. An output layer that is tied to the embedding is omitted, as in Hugging Face. Without
+    `copy` the tensors do not change until they are written.
 
     Returns:
         the names of the written tensors with a number that is not finite.
     """
     bad: list[str] = []
-    tied = read_config(directory).get("tie_word_embeddings", False)
+    omitted = omitted_tensors(directory)
     shards = Shards(directory)
     for name, tensor in tensors:
-        if write and not (tied and name == "lm_head.weight"):
-            rounded = tensor.detach().to("cpu", DTYPES[dtype], copy=True).contiguous()
+        if write and name not in omitted:
+            rounded = tensor.detach().to("cpu", DTYPES[dtype], copy=copy).contiguous()
             shards.add(name, rounded)
             if not bool(rounded.isfinite().all()):
                 bad.append(name)
     if write:
         shards.finish()
     return bad
+
+
+def omitted_tensors(base: Path) -> set[str]:
+    """Return the tensors of a model that its files omit: a tied output layer."""
+    tied = read_config(base).get("tie_word_embeddings", False)
+    return {"lm_head.weight"} if tied else set()
 
 
 class Shards:

@@ -28,6 +28,14 @@ if TYPE_CHECKING:
     from ltrain_train.policy.manifest import LINEAGE_FILES
     from ltrain_train.policy.prompts import current_prompts, read_prompt_version, register_prompt
     from ltrain_train.policy.reference import Reference, find_reference, held_reference
+    from ltrain_train.policy.shared_weights import (
+        Digests,
+        GpuMemory,
+        HostMemory,
+        SharedTensor,
+        SharedWeights,
+        find_difference,
+    )
     from ltrain_train.policy.sizes import (
         activation_size,
         adapter_size,

@@ -110,19 +110,34 @@ def read_shapes(directory: Path) -> dict[str, Shape]:
     return shapes
 
 
+def read_entries(file: Path) -> dict[str, tuple[int, int]]:
+    """Return the first byte of every tensor in a safetensors file, and the byte after its last."""
+    length, header = _read_header(file)
+    starts = {name: tensor["data_offsets"] for name, tensor in header.items()}
+    return {name: (8 + length + start, 8 + length + end) for name, (start, end) in starts.items()}
+
+
 def _read_file_shapes(file: Path) -> dict[str, Shape]:
+    _, header = _read_header(file)
+    return {name: tuple(tensor["shape"]) for name, tensor in header.items()}
+
+
+def _read_header(file: Path) -> tuple[int, dict[str, Any]]:
+    """Return the length of a complete safetensors file's header, and its tensors by name."""
     try:
         with file.open("rb") as stream:
             length = int.from_bytes(stream.read(8), "little")
             if length > MAX_HEADER_BYTES:
                 raise ValueError("its header is too long")
-            header = json.loads(stream.read(length))
+            header: dict[str, Any] = json.loads(stream.read(length))
         header.pop("__metadata__", None)
         end = max((tensor["data_offsets"][1] for tensor in header.values()), default=0)
         size = file.stat().st_size
         if size != 8 + length + end:
             raise ValueError(f"it has {size} bytes, its header says {8 + length + end}")
-        return {name: tuple(tensor["shape"]) for name, tensor in header.items()}
+        if not all(isinstance(tensor["shape"], list) for tensor in header.values()):
+            raise ValueError("a shape in it is no list")
+        return length, header
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadModel(f"'{file}' is not a complete safetensors file: {error}.") from error
 

@@ -12,7 +12,7 @@ from opentelemetry.trace import Tracer
 from ltrain_instrument import attributes, settings
 from ltrain_train.errors import NotReachable
 from ltrain_train.gateway import GatewayClient
-from ltrain_train.policy import Policies
+from ltrain_train.policy import Policies, SharedWeights
 from ltrain_train.runs import GATEWAY_START_TIMEOUT, is_starting, retry_load
 from ltrain_train.store import home_secret
 from ltrain_transforms.policy_lineage import write_ledger
@@ -123,6 +123,7 @@ def promote(
     gateway: GatewayClient | None,
     tracer: Tracer,
     origin: Mapping[str, str] | None = None,
+    shared: SharedWeights | None = None,
 ) -> None:
     """Make a version current, after the gateway has loaded it, and record that as a span.
 
@@ -130,6 +131,7 @@ def promote(
         gateway: it serves the policy; None: none does.
         tracer: records the span.
         origin: further attributes of the span.
+        shared: the memory of a learner that has the version's weights, too.
 
     Raises:
         UnknownVersion: when the version does not exist.
@@ -143,6 +145,6 @@ def promote(
     }
     with tracer.start_as_current_span(attributes.SPAN_PUBLISH, attributes=span_attributes):
         if gateway is not None:
-            retry_load(lambda: gateway.load(policy, version))
+            retry_load(lambda: gateway.load(policy, version, shared=shared))
         else:
             policies.promote(policy, version)

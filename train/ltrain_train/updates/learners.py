@@ -9,7 +9,13 @@ from typing import Any, Self
 
 from ltrain_train.errors import BadCheckpoint, BadRun
 from ltrain_train.learner import Job, Kind, LearnerClient, Objective, Place, StepReport
-from ltrain_train.policy import Policies, find_reference, held_reference, read_adapter_config
+from ltrain_train.policy import (
+    Policies,
+    SharedWeights,
+    find_reference,
+    held_reference,
+    read_adapter_config,
+)
 from ltrain_train.processes import Children, RunLock
 from ltrain_train.runs import Plan
 
@@ -56,9 +62,17 @@ class PolicyLearner:
         """Move the model of the process, as `LearnerClient.move` does."""
         self.process.client.move(to)
 
-    def export(self, directory: Path) -> None:
+    def share(self) -> SharedWeights | None:
+        """Round the policy into memory that vLLM can open, as `LearnerClient.share` does."""
+        return self._client.share()
+
+    def unshare(self) -> None:
+        """Free that memory."""
+        self._client.unshare()
+
+    def export(self, directory: Path, *, shared: bool = False) -> None:
         """Write the policy as a model directory, adapter merged."""
-        self._client.export(directory)
+        self._client.export(directory, shared=shared)
 
     def export_adapter(self, directory: Path) -> None:
         """Write the adapter as it was trained."""

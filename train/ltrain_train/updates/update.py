@@ -8,16 +8,19 @@ written. vLLM sleeps meanwhile, and wakes to load the version.
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from opentelemetry.sdk.trace import TracerProvider
 
 from ltrain_instrument import attributes
-from ltrain_train.gateway import GatewayClient
+from ltrain_instrument.errors import LtrainError
+from ltrain_train.gateway import GatewayClient, GatewayRefused, GatewayUnreachable
 from ltrain_train.learner import Objective, StepReport
-from ltrain_train.policy import Policies
+from ltrain_train.policy import Policies, SharedWeights
 from ltrain_train.processes import GpuTurn
 from ltrain_train.publishing import TrainedVersion, promote, register, registers_adapters
 from ltrain_train.runs import Phases, retry_load
@@ -123,26 +126,55 @@ class Updater:
             checkpoints: folder of the checkpoint, which is named after the new version.
             as_adapter: whether the version is an adapter, as `registers_adapters` returns.
         """
-        with self.phases.measure("train"):
-            checkpoint = checkpoints / str(self.policies.latest(self.policy) + 1)
-            self.learner.save(checkpoint)
-        with self.phases.measure("load"):
-            draft = self.policies.directory / self.policy / f".draft-{parent}"
-            if as_adapter:
-                self.learner.export_adapter(draft)
-            else:
-                self.learner.export(draft)
-        self._end_turn()
-        with self.phases.measure("load"):
-            base, digest = self.learner.base, self.recipe.digest
-            version = TrainedVersion(self.policy, parent, dataset, digest, base, checkpoint)
-            number = register(self.policies, draft, version, rollouts)
-            self.serve(number, version.origin)
-            return number
+        with self._shared(as_adapter=as_adapter) as shared:
+            with self.phases.measure("train"):
+                checkpoint = checkpoints / str(self.policies.latest(self.policy) + 1)
+                self.learner.save(checkpoint)
+            with self.phases.measure("load"):
+                draft = self.policies.directory / self.policy / f".draft-{parent}"
+                if as_adapter:
+                    self.learner.export_adapter(draft)
+                else:
+                    self.learner.export(draft, shared=shared is not None)
+            self._end_turn()
+            with self.phases.measure("load"):
+                base, digest = self.learner.base, self.recipe.digest
+                version = TrainedVersion(self.policy, parent, dataset, digest, base, checkpoint)
+                number = register(self.policies, draft, version, rollouts)
+                self.serve(number, version.origin, shared)
+                return number
 
-    def serve(self, version: int, origin: Mapping[str, str] | None = None) -> None:
-        """Make a version current."""
-        promote(self.policies, self.policy, version, self.gateway, self.tracer, origin)
+    def serve(
+        self,
+        version: int,
+        origin: Mapping[str, str] | None = None,
+        shared: SharedWeights | None = None,
+    ) -> None:
+        """Make a version current; `shared` is the memory that has its weights, too."""
+        promote(self.policies, self.policy, version, self.gateway, self.tracer, origin, shared)
+
+    @contextmanager
+    def _shared(self, *, as_adapter: bool) -> Iterator[SharedWeights | None]:
+        """Yield the memory with the new weights, from which vLLM begins to load them, if it can.
+
+        So the load runs beside the writes of the checkpoint and the version.
+        """
+        gateway = self.gateway
+        if as_adapter or gateway is None or self.recipe.serve.weights == "files":
+            yield None
+            return
+        with self.phases.measure("load"):
+            possible = retry_load(partial(gateway.shares, self.policy))
+            shared = self.learner.share() if possible else None
+            if shared is not None:
+                with suppress(GatewayUnreachable, GatewayRefused):  # the load tries it again
+                    gateway.offer(self.policy, shared)
+        try:
+            yield shared
+        finally:
+            if shared is not None:
+                with suppress(LtrainError):  # a learner that has ended has no memory left
+                    self.learner.unshare()
 
     def _begin_turn(self) -> None:
         """Let vLLM sleep, and move the learner to the GPU, if they use it in turn."""

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from ltrain_train.gateway.continuation.known_turns import KnownTurns
@@ -15,7 +16,8 @@ from ltrain_train.gateway.serving.applied_constraints import AppliedConstraints
 from ltrain_train.gateway.serving.gate import Gate
 from ltrain_train.gateway.serving.replicas import Replicas
 from ltrain_train.gateway.serving.upstream import Upstream, UpstreamAway, UpstreamFailed
-from ltrain_train.policy import Policies
+from ltrain_train.gateway.serving.weight_loader import Source, WeightLoader
+from ltrain_train.policy import Policies, SharedWeights
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,7 @@ class PolicyServer:
             on_lost: called when its weights are unknown, so that it must be started again.
         """
         self.policies, self.upstream, self.weights = policies, upstream, weights
+        self.loader = WeightLoader(upstream, log)
         self.gate = Gate()
         self.constraints = AppliedConstraints(upstream)
         self.adapters = Adapters(upstream, policies, max_adapters)
@@ -83,6 +86,7 @@ class PolicyServer:
     async def label_started(self) -> None:
         """Label the weights that a server has been started with, and load its adapters again."""
         self.constraints.forget()
+        self.loader.forget()
         with suppress(UpstreamFailed):  # without a label the next publication loads the weights
             await self.upstream.set_label(self.weights.label)
             await self.upstream.models()
@@ -110,23 +114,26 @@ class PolicyServer:
         await self.adapters.restore()
         self.lost_weights = False
 
-    async def stage(self, weights: Weights) -> None:
-        """Load weights beside those in the server, if it can, while calls run."""
-        path = self.policies.path(weights.policy, weights.version)
-        if reason := await self.upstream.stage(path):
-            self.log(f"vLLM loads new weights while calls wait, because {reason}")
+    async def stage(self, weights: Weights, shared: SharedWeights | None = None) -> None:
+        """Load weights beside those in the server, if it can, while calls run.
 
-    async def load(self, weights: Weights) -> None:
+        Args:
+            weights: the weights.
+            shared: the memory of a learner that has them, too.
+        """
+        await self.loader.stage(Source(self._path(weights), shared))
+
+    async def load(self, weights: Weights, shared: SharedWeights | None = None) -> None:
         """Load weights and adapters again, or other weights, while no call runs."""
         if weights.digest == self.weights.digest:
             await self.reload()
         else:
-            await self._replace(weights)
+            await self._replace(weights, shared)
 
-    async def _replace(self, weights: Weights) -> None:
+    async def _replace(self, weights: Weights, shared: SharedWeights | None) -> None:
         """Load other weights, while no call runs; adapters of the previous ones are removed."""
         try:
-            await self._load(weights)
+            await self._load(weights, shared)
         except UpstreamFailed as error:
             await self._return_to(self.weights, weights, error)
             raise
@@ -152,9 +159,11 @@ class PolicyServer:
                 f"v{failed.version} again when the server serves v{before.version}."
             ) from error
 
-    async def _load(self, weights: Weights) -> None:
-        path = self.policies.path(weights.policy, weights.version)
-        await self.upstream.load(path, weights.label)
+    async def _load(self, weights: Weights, shared: SharedWeights | None = None) -> None:
+        await self.loader.load(Source(self._path(weights), shared), weights.label)
+
+    def _path(self, weights: Weights) -> Path:
+        return self.policies.path(weights.policy, weights.version)
 
 
 def read_weights(policies: Policies, policy: str, version: int) -> Weights:

@@ -23,6 +23,7 @@ from ltrain_train.gateway.serving.gate import Gate
 from ltrain_train.gateway.serving.policy_server import PolicyServer, Weights, read_weights
 from ltrain_train.gateway.serving.replicas import Replica
 from ltrain_train.gateway.serving.upstream import Upstream
+from ltrain_train.policy import SharedWeights
 
 if TYPE_CHECKING:
     from ltrain_train.gateway.exchange import ModelServer
@@ -105,10 +106,22 @@ class Publication:
             return True
         return self._digest(version) == self.server.weights.digest
 
-    async def load(self, version: int, *, current: bool = True) -> float:
+    async def offer(self, shared: SharedWeights) -> None:
+        """Begin to load the weights of a version that a learner still writes, while calls run."""
+        async with self.gate.owned():
+            await self.server.loader.offer(shared)
+
+    async def load(
+        self, version: int, *, current: bool = True, shared: SharedWeights | None = None
+    ) -> float:
         """Load and serve a version, and return the seconds that calls had to wait.
 
         If it does not become `current` on disk, this gateway alone serves it, until it ends.
+
+        Args:
+            version: the version.
+            current: whether it becomes the current version on disk.
+            shared: the memory of a learner that has its weights, too.
         """
         await asyncio.to_thread(self.policies.verify, self.policy, version)
         weights = read_weights(self.policies, self.policy, version)
@@ -118,10 +131,10 @@ class Publication:
                 self._record(version, current=current)
                 return 0.0
             self._require_own_server(version, weights)
-            await self.server.stage(weights)
+            await self.server.stage(weights, shared)
             async with self.gate.closed(f"{self.policy} v{version} is being loaded"):
                 began = time.monotonic()
-                await self.server.load(weights)
+                await self.server.load(weights, shared)
                 await self._serve(version)
                 self._record(version, current=current)
             return time.monotonic() - began

@@ -6,7 +6,7 @@ router there are several replicas: it answers calls, and each replica gets every
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal
@@ -33,8 +33,6 @@ HEALTH_TIMEOUT = 5.0
 """Seconds in which a healthy server answers its health route."""
 RELOAD_TIMEOUT = 300.0
 """Seconds to read weights from disk into the server."""
-STAGE_POLL = 0.02
-"""Seconds between two questions whether the weights are loaded."""
 MAX_ANSWER_BYTES = 128 << 20
 """Maximum bytes of a server's answer; 128,000 tokens with log-probabilities take 20 MiB."""
 MIN_WRITTEN_BYTES = 1 << 20
@@ -72,6 +70,7 @@ class Upstream:
         health_path: str = "/health",
         replicas: Sequence[str] = (),
         stages: bool = False,
+        shares: bool = False,
     ) -> None:
         """Describe a server.
 
@@ -82,6 +81,7 @@ class Upstream:
             health_path: route that answers 200 while it is healthy.
             replicas: base URLs of the servers behind the router; none: `address` is the server.
             stages: whether it loads new weights beside its own (`in_vllm/staged_weights.py`).
+            shares: whether it loads those in a learner's memory (`in_vllm/shared_tensors.py`).
         """
         self.address = str(address).rstrip("/").removesuffix("/v1")
         """The address as errors show it."""
@@ -92,9 +92,7 @@ class Upstream:
         """The last result of `is_healthy`; a host's is six seconds old at most."""
         self.url, connector = _open_connector(address)
         self._health_path = health_path
-        self._stages = stages
-        self._staged: Path | None = None
-        """The weights that are ready in the server; `load` stages others first."""
+        self.stages, self.shares = stages, shares
         self.has_replicas = bool(replicas)
         """Whether several servers answer, so that each call's version must be checked."""
         self._servers = [url.rstrip("/").removesuffix("/v1") for url in replicas] or [self.url]
@@ -174,43 +172,24 @@ class Upstream:
         labels = {str(answer.get("weight_version", "unknown")) for answer in answers}
         return " and ".join(sorted(labels))
 
-    async def stage(self, weights: Path) -> str:
-        """Load weights beside those in the server, while calls run; `load` then only swaps them.
-
-        Returns:
-            why the server cannot do that with its model; '' if it can, or never does.
-        """
-        reason = ""
-        if self._stages:
-            reason = await self._call_workers("stage_weights", path=str(weights))
-            self._stages = not reason
-        if self._stages:
-            while await self._call_workers("staged") == "loading":
-                await asyncio.sleep(STAGE_POLL)
-        self._staged = weights
-        return reason
-
-    async def load(self, weights: Path, label: str) -> None:
-        """Replace the weights of a server without calls in flight, and reset its prefix cache."""
-        if self._staged != weights:
-            await self.stage(weights)
-        self._staged = None
+    @asynccontextmanager
+    async def paused(self) -> AsyncIterator[None]:
+        """Pause a server without calls in flight for the block, which replaces its weights."""
         await self._request_all("POST", "/pause?mode=wait")
         try:
-            if self._stages:
-                await self._call_workers("swap_weights")
-            else:
-                await self._call_workers("reload_weights", weights_path=str(weights))
-            await asyncio.gather(*map(self._reset_prefix_cache, self._servers))
-            await self.set_label(label)
+            yield
         finally:
             await self._request_all("POST", "/resume")
 
-    async def _call_workers(self, method: str, **arguments: str) -> str:
-        """Call a method of vLLM's workers, and return the result of the first one as text."""
+    async def reset_prefix_caches(self) -> None:
+        """Reset the prefix cache of each replica."""
+        await asyncio.gather(*map(self._reset_prefix_cache, self._servers))
+
+    async def call_workers(self, method: str, **arguments: str) -> Any:
+        """Call a method of vLLM's workers, and return the result of the first one."""
         call = {"method": method, "kwargs": arguments}
         first, *_ = await self._request_all("POST", "/collective_rpc", call)
-        return str((first.get("results") or [""])[0] or "")
+        return (first.get("results") or [None])[0]
 
     async def sleep(self) -> None:
         """Move the weights of a server without calls into the host's memory, and free its cache."""

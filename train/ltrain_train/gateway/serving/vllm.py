@@ -42,6 +42,8 @@ CPU_MAX_NUM_SEQS = 64
 """Maximum calls in one batch of a CPU, by default."""
 EXTENSION = "--worker-extension-cls"
 """The argument with a class of methods for vLLM's workers."""
+SHARED = (EXTENSION, "shared_tensors.SharedTensors")
+"""The argument with the class, in `in_vllm`, that loads weights from a learner's memory."""
 CPU_ARGUMENTS = (
     *("--block-size", "32", "--enforce-eager"),
     *(EXTENSION, "staged_weights.StagedWeights"),
@@ -116,7 +118,21 @@ class VllmOptions:
     @property
     def stages(self) -> bool:
         """Whether vLLM loads new weights beside its own while calls run."""
-        return not self.gpu and EXTENSION not in " ".join(self.extra).replace("_", "-")
+        return not self.gpu and self._has_own_extension
+
+    @property
+    def shares(self) -> bool:
+        """Whether vLLM can load weights from the memory of a learner.
+
+        It is one process with whole weights; on a GPU it has the learner's GPU, beside the learner.
+        """
+        copies = self.replicas * count_shards(self.extra)
+        same_gpu = not self.gpus and not self.sleeps
+        return copies == 1 and self._has_own_extension and (same_gpu or not self.gpu)
+
+    @property
+    def _has_own_extension(self) -> bool:
+        return EXTENSION not in " ".join(self.extra).replace("_", "-")
 
     def arguments(self) -> list[str]:
         """Return the arguments of `vllm serve`."""
@@ -139,7 +155,9 @@ class VllmOptions:
         """Return the arguments whose values differ by device."""
         calls = self.max_num_seqs or (None if self.gpu else CPU_MAX_NUM_SEQS)
         limit = ("--max-num-seqs", str(calls)) if calls else ()
-        return [*limit, *(() if self.gpu else CPU_ARGUMENTS)]
+        if self.gpu:
+            return [*limit, *(SHARED if self.shares else ())]
+        return [*limit, *CPU_ARGUMENTS]
 
     def _replica_arguments(self) -> list[str]:
         """Return the arguments for replicas, behind one server: each server has own adapters."""

@@ -72,6 +72,7 @@ class Device:
             return virtual_memory().available
         from torch import cuda
 
+        cuda.empty_cache()
         return cuda.mem_get_info()[0] * ranks
 
 

@@ -3,12 +3,14 @@
 `ltrain_train.learner.service` runs it in a process. Several ranks need a running Ray cluster.
 """
 
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import replace
 from math import isfinite
 from pathlib import Path
 from pickle import UnpicklingError
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -51,6 +53,10 @@ IDS_REFUSED = (
     '--structured-outputs-config \'{{"backend": "xgrammar"}}\'.'
 )
 
+NOT_SHARED = (
+    "The weights reach vLLM as files, because the learner cannot share its memory: {}. To avoid "
+    'this warning, set weights = "files" in [serve].'
+)
 SMALLER = (
     ', or train an adapter (train.lora_rank) with train.reference = "base", which needs no second '
     "model"
@@ -123,13 +129,38 @@ class Learner:
         """Return the log-probabilities of each row's response tokens under the current weights."""
         return [x.tolist() for x in self._log_probs(self._read_rows(samples, kind))]
 
-    def export(self, directory: Path, *, dtype: str) -> None:
+    def share(self, *, dtype: str) -> dict[str, Any] | None:
+        """Round the policy, adapter merged, into memory that vLLM on this machine can open."""
+        size = export_size(self.job.base, dtype)
+        if not self._shares or size > min(self.group.free_memory()):
+            return None
+        try:
+            [shared] = self.group.share(dtype)
+        except (RuntimeError, OSError) as error:  # of torch: CUDA's IPC depends on the system
+            self.unshare()
+            self.notes += (NOT_SHARED.format(error),)
+            return None
+        message: dict[str, Any] = shared.model_dump(mode="json")
+        return message
+
+    def unshare(self) -> None:
+        """Free that memory."""
+        if self._shares:
+            self.group.unshare()
+
+    @property
+    def _shares(self) -> bool:
+        """Whether one rank of this machine has all weights, and memory without a name."""
+        alone = self.job.ranks == 1 and self.job.ray_address is None
+        return alone and sys.platform == "linux"
+
+    def export(self, directory: Path, *, dtype: str, shared: bool = False) -> None:
         """Write the policy, adapter merged, as a model directory for transformers and vLLM."""
         with atomic_directory(
             directory, "the new version", export_size(self.job.base, dtype)
         ) as draft:
             copy_model_files(self.job.base, draft, dtype)
-            [bad, *_] = self.group.export(draft, dtype)
+            [bad, *_] = self.group.export(draft, dtype, shared)
             require_finite(bad, directory)
 
     def export_adapter(self, directory: Path) -> None:

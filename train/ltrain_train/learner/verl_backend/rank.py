@@ -4,8 +4,8 @@
 """
 
 import os
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,11 +35,12 @@ from ltrain_train.learner.heartbeat import beat_on_forward
 from ltrain_train.learner.objective import Objective
 from ltrain_train.learner.prefix_tree import SCORE_CAP, supports_packing, supports_prefix_tree
 from ltrain_train.learner.protocol import Job, Place
+from ltrain_train.learner.shared_memory import SharedMemory
 from ltrain_train.learner.verl_backend import cluster, critic_engine, rows_engine, tree_engine
 from ltrain_train.learner.verl_backend.device import current_device
 from ltrain_train.learner.verl_backend.rows_attention import ATTENTION, packed_attention
-from ltrain_train.learner.weights import write_weights
-from ltrain_train.policy import read_adapter_config, read_config
+from ltrain_train.learner.weights import DTYPES, omitted_tensors, write_weights
+from ltrain_train.policy import SharedWeights, read_adapter_config, read_config
 from ltrain_train.processes import free_port
 
 verl_decorator: Any = decorator
@@ -106,6 +107,7 @@ class RankWorker(TrainingWorker):
         self.job = job
         self.reference: TrainingWorker | None = None
         self.critic: Any = None
+        self.shared: SharedMemory | None = None
         super().__init__(_worker_config(job))
         if job.scratch is not None:
             beat_on_forward(job.scratch)
@@ -197,23 +199,51 @@ class RankWorker(TrainingWorker):
         aggressive_empty_cache(force_sync=True)
 
     @on_every_rank
-    def export(self, directory: Path, dtype: str) -> list[str]:
+    def share(self, dtype: str) -> SharedWeights:
+        """Round the weights, with a merged adapter, into memory that vLLM can open."""
+        omitted = omitted_tensors(self.job.base)
+        with self._merged() as state:
+            wanted = {name: tensor for name, tensor in state.items() if name not in omitted}
+            self.shared = SharedMemory(wanted, DTYPES[dtype])
+            self.shared.fill((name, _gather(tensor)) for name, tensor in wanted.items())
+        return self.shared.describe()
+
+    @on_every_rank
+    def unshare(self) -> None:
+        """Free the memory of `share`."""
+        if self.shared is not None:
+            self.shared.close()
+        self.shared = None
+
+    @on_every_rank
+    def export(self, directory: Path, dtype: str, shared: bool = False) -> list[str]:
         """Write the weights, with a merged adapter, as safetensors in `directory`.
 
-        Every rank gathers every tensor; only the first rank writes.
+        Every rank gathers every tensor; only the first rank writes. With `shared` the tensors are
+        those that `share` has rounded.
 
         Returns:
             the names of the tensors with a number that is not finite.
         """
+        if shared and self.shared is not None:
+            tensors = self.shared.tensors()
+            return write_weights(directory, tensors, dtype=dtype, write=True, copy=False)
+        with self._merged() as state:
+            gathered = ((name, _gather(tensor)) for name, tensor in state.items())
+            write = distributed.get_rank() == 0
+            bad = write_weights(directory, gathered, dtype=dtype, write=write)
+        distributed.barrier()
+        return bad
+
+    @contextmanager
+    def _merged(self) -> Iterator[dict[str, Any]]:
+        """Yield the tensors of the model, with a merged adapter, under Hugging Face's names."""
         engine: Any = self.engine
         module = engine.module
         lora = hasattr(module, "peft_config")
         with merged_lora_context(module, backup_adapters=True) if lora else nullcontext():
             state = normalize_peft_param_name(module.state_dict())
-            tensors = ((k, _gather(x)) for k, x in convert_weight_keys(state, module).items())
-            bad = write_weights(directory, tensors, dtype=dtype, write=distributed.get_rank() == 0)
-        distributed.barrier()
-        return bad
+            yield convert_weight_keys(state, module)
 
     @on_every_rank
     def export_adapter(self, directory: Path) -> list[str]:

@@ -12,10 +12,13 @@ it was. The second model is loaded as vLLM loads a model at its start, which pac
 
 import copy
 import os
+import traceback
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from shared_tensors import SharedTensors, digested, open_tensors  # type: ignore[import-not-found]
 from vllm.config import set_current_vllm_config
 from vllm.model_executor.layers.linear import UnquantizedLinearMethod
 from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbeddingMethod
@@ -30,26 +33,36 @@ READY, LOADING = "ready", "loading"
 """The states of the second model."""
 
 
-class StagedWeights:
+class StagedWeights(SharedTensors):  # type: ignore[misc]
     """Methods of vLLM's workers (`--worker-extension-cls`), called by /collective_rpc."""
 
     vllm_config: Any
-    model_runner: Any
     _second: "SecondModel | None" = None
 
-    def stage_weights(self, path: str) -> str:
-        """Begin to load the weights in a folder; return why this model cannot, or ''."""
+    def stage_weights(self, path: str = "", shared: str = "", digest: str = "") -> str:
+        """Begin to load weights; return why this model cannot, or ''.
+
+        Args:
+            path: folder of the weights.
+            shared: message about the weights in a learner's memory, in place of a folder.
+            digest: not empty: the digests of the tensors are wanted.
+        """
         if reason := _obstacle(self.vllm_config, self.model_runner.get_model()):
             return reason
         if self._second is None:
             self._second = SecondModel(self.vllm_config)
-        self._second.begin(path)
+        self._second.begin(Source(path, shared, bool(digest)))
         return ""
 
     def staged(self) -> str:
         """Return the state of the weights; raise the error that ended their load."""
         assert self._second is not None
         return self._second.state()
+
+    def staged_digests(self) -> dict[str, str]:
+        """Return the digests of the loaded tensors; none unless they were wanted."""
+        assert self._second is not None
+        return self._second.digests
 
     def swap_weights(self) -> None:
         """Sample with the loaded weights from now on."""
@@ -58,6 +71,17 @@ class StagedWeights:
         self.model_runner.reset_lora_state()
         self.model_runner.reset_encoder_cache()
         self.model_runner.reset_mm_cache()
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where weights are: in a folder, or in a learner's memory."""
+
+    path: str
+    shared: str
+    """The message about the memory; '': they are in the folder."""
+    digest: bool
+    """Whether the digests of the tensors are wanted."""
 
 
 class SecondModel:
@@ -73,15 +97,17 @@ class SecondModel:
             self._model = initialize_model(vllm_config=config)
         self._blank = [(layer, dict(layer._parameters)) for layer in self._model.modules()]
         self._thread = ThreadPoolExecutor(1, initializer=_use_all_cores)
-        self._path = ""
+        self.digests: dict[str, str] = {}
+        """The digests of the loaded tensors, if the source wants them."""
+        self._source: Source | None = None
         self._load: Future[None] | None = None
 
-    def begin(self, path: str) -> None:
+    def begin(self, source: Source) -> None:
         """Begin a load, unless it has begun; one of other weights ends first."""
         failed = self._load is not None and self._load.done() and self._load.exception()
-        if path != self._path or self._load is None or failed:
-            self._path = path
-            self._load = self._thread.submit(self._read, path)
+        if source != self._source or self._load is None or failed:
+            self._source = source
+            self._load = self._thread.submit(self._read_or_clear, source)
 
     def state(self) -> str:
         """Return the state of the last load."""
@@ -111,20 +137,38 @@ class SecondModel:
         self._load = None
         self._clear()
 
+    def _read_or_clear(self, source: Source) -> None:
+        try:
+            self._read(source)
+        except Exception as error:  # it is raised again, and it would keep the memory in use
+            traceback.clear_frames(error.__traceback__)
+            self._clear()
+            raise
+
     @torch.no_grad()
-    def _read(self, path: str) -> None:
-        config = self._config.model_config
-        config.model, config.model_weights, config.revision = path, "", None
+    def _read(self, source: Source) -> None:
         self._clear()
         self._allocate()
+        self.digests = {}
         expected = {name for name, _ in self._model.named_parameters()}
-        loader = get_model_loader(self._config.load_config)
-        loaded = self._model.load_weights(loader.get_all_weights(config, self._model))
+        tensors = self._open(source)
+        if source.digest:
+            tensors = digested(tensors, self.digests)
+        loaded = self._model.load_weights(tensors)
         if missing := sorted(expected - loaded):
-            raise ValueError(f"'{path}' lacks {missing[0]} and {len(missing) - 1} more weights")
+            where = f"'{source.path}'" if source.path else "the learner's memory"
+            raise ValueError(f"{where} lacks {missing[0]} and {len(missing) - 1} more weights")
         for layer, _ in self._blank:
             if hasattr(layer, "quant_method"):
                 layer.quant_method.process_weights_after_loading(layer)
+
+    def _open(self, source: Source) -> Any:
+        config = self._config.model_config
+        if source.shared:
+            return open_tensors(source.shared, torch.device("cpu"))
+        config.model, config.model_weights, config.revision = source.path, "", None
+        loader = get_model_loader(self._config.load_config)
+        return loader.get_all_weights(config, self._model)
 
     def _allocate(self) -> None:
         made: dict[int, Any] = {}  # layers may share a parameter
