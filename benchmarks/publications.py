@@ -2,7 +2,8 @@
 
 Adapters, then full weights, are published to `ltrain serve` while clients stream rollouts through
 it. Each call's log-probabilities are computed again with the version that its span names, and with
-the version before.
+the version before. Then a learner trains all weights of a model, and each of its versions reaches
+vLLM as files or from the learner's memory.
 """
 
 import argparse
@@ -24,6 +25,7 @@ import polars as pl
 import torch
 import transformers
 from benchmarks.support.call_spans import largest_difference, read_spans
+from benchmarks.support.releases import describe, releases
 from benchmarks.support.servers import gateway
 from safetensors.torch import load_file, save_file
 
@@ -281,16 +283,28 @@ def run(place: Path, *, adapters: int, swaps: int, clients: int, replicas: int) 
     return report
 
 
+def release(place: Path, model: Path, rounds: int) -> Iterator[str]:
+    """Release updates of a model from files and from memory, and yield a line for each."""
+    Policies(place / "home").register(POLICY, model)
+    with gateway(place, "--policy", POLICY) as stack:
+        yield from describe(list(releases(stack.gateway, place / "home", POLICY, rounds=rounds)))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--adapters", type=int, default=20)
     parser.add_argument("--swaps", type=int, default=5)
     parser.add_argument("--clients", type=int, default=16)
     parser.add_argument("--replicas", type=int, default=1)
-    options = parser.parse_args()
+    parser.add_argument("--model", type=Path, default=Path(".ltrain/models/smollm2"))
+    parser.add_argument("--rounds", type=int, default=6)
+    options = vars(parser.parse_args())
+    model, rounds = options.pop("model"), options.pop("rounds")
     with tempfile.TemporaryDirectory(prefix="ltrain-publications-") as folder:
-        report = run(Path(folder), **vars(options))
+        report = run(Path(folder), **options)
     print(*report.lines(), sep="\n")
+    with tempfile.TemporaryDirectory(prefix="ltrain-publications-") as folder:
+        print(*release(Path(folder), model, rounds), sep="\n")
     raise SystemExit(0 if report.met else 1)
 
 

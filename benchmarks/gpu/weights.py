@@ -1,4 +1,8 @@
-"""Yields the seconds that calls wait for new weights of a model of 1.5 billion parameters."""
+"""Yields the seconds that calls wait for new weights of a model of 1.5 billion parameters.
+
+Versions of the disk are loaded first. Then a learner trains an adapter, and its merged weights
+reach vLLM as files and from the learner's memory, in turn.
+"""
 
 import shutil
 from collections.abc import Iterator
@@ -8,11 +12,14 @@ import torch
 from benchmarks.gpu.serving import POLICY, served
 from benchmarks.gpu.stage import Check, Row
 from benchmarks.step import write_model
+from benchmarks.support.releases import releases
 
 from ltrain_train.policy import weights_size
 
 SHAPE = "qwen2.5-1.5b"
 LOADS = 3
+ROUNDS, RANK = 2, 16
+"""Versions of a learner in each of the ways, and the rank of its adapter: it fits beside vLLM."""
 SECONDS = 1.0
 """Most seconds that calls wait."""
 
@@ -27,6 +34,10 @@ def rows(check: Check, _: str) -> Iterator[Row]:
             bar = check.bar(SECONDS) if number == LOADS else None
             seconds = servers.client.load(POLICY, number)
             yield Row(f"calls waited for load {number}", seconds, "s", at_most=bar)
+        home = check.folder / "home"
+        for each in releases(servers.gateway, home, POLICY, rounds=ROUNDS, lora_rank=RANK):
+            yield Row(f"{each.way}: checkpoint to served", each.served, "s")
+            yield Row(f"{each.way}: calls waited", each.waited, "s")
 
 
 def write_large_model(check: Check) -> Path:

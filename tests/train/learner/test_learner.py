@@ -1,5 +1,8 @@
 """The learner process on a tiny model, compared with plain torch."""
 
+import hashlib
+import math
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +15,7 @@ from tests.train.learner.conftest import TRAIN
 from ltrain_train.errors import BadBase, BadCheckpoint, BadSamples
 from ltrain_train.learner.client import LearnerClient
 from ltrain_train.learner.objective import Objective
+from ltrain_train.policy import HostMemory, find_difference
 
 Rows = list[dict[str, Any]]
 Make = Callable[..., Rows]
@@ -89,6 +93,32 @@ def test_an_export_has_the_learners_weights(
         "tokenizer_config.json",
     ]
     assert not list(tmp_path.glob(".*"))
+
+
+def test_shared_weights_are_those_that_are_exported_until_they_are_freed(
+    learner: LearnerClient, tmp_path: Path, make_rows: Make, write: Write
+) -> None:
+    learner.step(write(make_rows(8)), OBJECTIVE, version=0)
+    shared = learner.share()
+    assert shared is not None and isinstance(shared.memory, HostMemory)
+    place = Path(f"/proc/{shared.memory.process}/fd/{shared.memory.descriptor}")
+    data = place.read_bytes()
+    assert os.readlink(place) == f"/memfd:ltrain-{shared.token} (deleted)"
+    learner.export(tmp_path / "shared", shared=True)
+    learner.unshare()
+    assert not place.exists()
+    learner.export(tmp_path / "own")
+    [first, second] = [
+        (tmp_path / name / "model.safetensors").read_bytes() for name in ("shared", "own")
+    ]
+    assert first == second
+    shared.require_tensors_of(tmp_path / "own")
+    digests = {}
+    for tensor in shared.tensors:
+        end = tensor.start + 4 * math.prod(tensor.shape)
+        digests[tensor.name] = hashlib.sha256(data[tensor.start : end]).hexdigest()
+    assert find_difference(digests, tmp_path / "own") is None
+    learner.unshare()  # once more does nothing
 
 
 def test_an_export_in_bf16_is_labelled_and_half_as_large(

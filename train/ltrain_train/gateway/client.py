@@ -170,7 +170,7 @@ class GatewayClient:
         """
         path, key = f"/admin/policies/{policy}/offer", sign_admin(self._secret)
         body = shared.model_dump(mode="json")
-        self._connection.request("POST", path, key, body, PUBLISH_TIMEOUT)
+        self._connection.request("POST", path, key, body)
 
     def load(
         self,

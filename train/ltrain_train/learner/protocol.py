@@ -4,6 +4,7 @@ A request is `{"do": name, ...arguments}`; its answer is `{"ok": result}` or
 `{"error": message, "kind": class}`. Answers come in the order of the requests.
 """
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Required, Self, TypedDict
@@ -79,6 +80,11 @@ class Job:
     def parts(self) -> int:
         """The parts of a batch that are computed at the same time."""
         return self.ranks // self.sequence_ranks
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether one process of this machine has all weights, and can share memory (Linux)."""
+        return self.ranks == 1 and self.ray_address is None and sys.platform == "linux"
 
     def encode(self) -> dict[str, Any]:
         """Return the job as the arguments of a `start` request."""

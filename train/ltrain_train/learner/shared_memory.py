@@ -96,18 +96,8 @@ class SharedMemory:
     def _place(self) -> HostMemory | GpuMemory:
         if self._descriptor is not None:
             return HostMemory(process=os.getpid(), descriptor=self._descriptor)
-        # the fields of `rebuild_cuda_tensor` after class, size, strides, offset, storage and dtype
         reduce: Any = reductions.reduce_tensor  # it has no types
-        fields = reduce(self._memory)[1][6:]
-        device, handle, size, offset, _, counter, counter_offset, event, event_sync = fields
-        handle, counter, event = (b64encode(each).decode() for each in (handle, counter, event))
-        return GpuMemory(
-            gpu=str(torch.cuda.get_device_properties(device).uuid),
-            handle=handle,
-            storage_size=size,
-            storage_offset=offset,
-            counter=counter,
-            counter_offset=counter_offset,
-            event=event,
-            event_sync=event_sync,
-        )
+        arguments = reduce(self._memory)[1]
+        gpu = torch.cuda.get_device_properties(arguments[6]).uuid
+        ipc = (b64encode(x).decode() if isinstance(x, bytes) else x for x in arguments[7:])
+        return GpuMemory(gpu=str(gpu), ipc=tuple(ipc))

@@ -40,18 +40,12 @@ class HostMemory(_Message):
 
 
 class GpuMemory(_Message):
-    """Memory of a GPU, by the fields with which torch rebuilds a tensor of another process."""
+    """Memory of a GPU, opened by CUDA's IPC."""
 
     gpu: str
     """The UUID of the GPU."""
-    handle: str
-    """CUDA's IPC handle in base64, as the other two texts."""
-    storage_size: int
-    storage_offset: int
-    counter: str
-    counter_offset: int
-    event: str
-    event_sync: bool
+    ipc: tuple[bool | int | str, ...]
+    """The arguments of torch's `rebuild_cuda_tensor` from `storage_handle` on; bytes are base64."""
 
 
 class SharedWeights(_Message):

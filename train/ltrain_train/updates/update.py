@@ -11,7 +11,6 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from opentelemetry.sdk.trace import TracerProvider
@@ -159,15 +158,12 @@ class Updater:
 
         So the load runs beside the writes of the checkpoint and the version.
         """
-        gateway = self.gateway
-        if as_adapter or gateway is None or self.recipe.serve.weights == "files":
-            yield None
-            return
-        with self.phases.measure("load"):
-            possible = retry_load(partial(gateway.shares, self.policy))
-            shared = self.learner.share() if possible else None
-            if shared is not None:
-                with suppress(GatewayUnreachable, GatewayRefused):  # the load tries it again
+        gateway, shared = self.gateway, None
+        if not as_adapter and gateway is not None and self.recipe.serve.weights == "auto":
+            # without an answer the files reach vLLM; nothing waits before the checkpoint is saved
+            with self.phases.measure("load"), suppress(GatewayUnreachable, GatewayRefused):
+                shared = self.learner.share() if gateway.shares(self.policy) else None
+                if shared is not None:
                     gateway.offer(self.policy, shared)
         try:
             yield shared

@@ -3,7 +3,6 @@
 `ltrain_train.learner.service` runs it in a process. Several ranks need a running Ray cluster.
 """
 
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -53,10 +52,7 @@ IDS_REFUSED = (
     '--structured-outputs-config \'{{"backend": "xgrammar"}}\'.'
 )
 
-NOT_SHARED = (
-    "The weights reach vLLM as files, because the learner cannot share its memory: {}. To avoid "
-    'this warning, set weights = "files" in [serve].'
-)
+NOT_SHARED = "The weights reach vLLM as files, because the learner's memory is not shared: {}."
 SMALLER = (
     ', or train an adapter (train.lora_rank) with train.reference = "base", which needs no second '
     "model"
@@ -131,8 +127,7 @@ class Learner:
 
     def share(self, *, dtype: str) -> dict[str, Any] | None:
         """Round the policy, adapter merged, into memory that vLLM on this machine can open."""
-        size = export_size(self.job.base, dtype)
-        if not self._shares or size > min(self.group.free_memory()):
+        if not self.job.is_alone or export_size(self.job.base, dtype) > self.group.free_memory()[0]:
             return None
         try:
             [shared] = self.group.share(dtype)
@@ -145,14 +140,7 @@ class Learner:
 
     def unshare(self) -> None:
         """Free that memory."""
-        if self._shares:
-            self.group.unshare()
-
-    @property
-    def _shares(self) -> bool:
-        """Whether one rank of this machine has all weights, and memory without a name."""
-        alone = self.job.ranks == 1 and self.job.ray_address is None
-        return alone and sys.platform == "linux"
+        self.group.unshare()
 
     def export(self, directory: Path, *, dtype: str, shared: bool = False) -> None:
         """Write the policy, adapter merged, as a model directory for transformers and vLLM."""

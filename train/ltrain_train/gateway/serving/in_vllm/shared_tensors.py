@@ -82,10 +82,7 @@ def _open_gpu_memory(place: dict[str, Any], size: int, device: torch.device) -> 
     if str(torch.cuda.get_device_properties(device).uuid) != place["gpu"]:
         raise ValueError("the learner's memory is that of another GPU")
     rebuild: Any = reductions.rebuild_cuda_tensor  # it has no types
-    memory: torch.Tensor = rebuild(
-        torch.Tensor, (size,), (1,), 0, torch.storage.TypedStorage, torch.uint8, device.index or 0,
-        b64decode(place["handle"]), place["storage_size"], place["storage_offset"], False,
-        b64decode(place["counter"]), place["counter_offset"],
-        b64decode(place["event"]), place["event_sync"],
-    )  # fmt: skip
+    layout = (torch.Tensor, (size,), (1,), 0, torch.storage.TypedStorage, torch.uint8, device.index)
+    ipc = (b64decode(each) if isinstance(each, str) else each for each in place["ipc"])
+    memory: torch.Tensor = rebuild(*layout, *ipc)
     return memory
