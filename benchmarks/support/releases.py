@@ -20,8 +20,7 @@ from ltrain_train.learner import LearnerClient, Objective
 from ltrain_train.policy import Policies, SharedWeights
 from ltrain_train.runs import Phases
 from ltrain_train.store import home_secret
-from ltrain_train.updates import PolicyLearner, Updater
-from ltrain_train.updates.learners import LearnerProcess
+from ltrain_train.updates import LearnerProcess, PolicyLearner, Updater
 from ltrain_transforms.recipe import Recipe, Train
 
 WAYS = {"from files": "files", "from memory": "auto"}

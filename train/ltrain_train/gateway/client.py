@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 from pydantic import BaseModel, Field
@@ -12,7 +12,9 @@ from ltrain_collector.access import sign_admin
 from ltrain_instrument.identity import Identity
 from ltrain_train.gateway.connection import GatewayConnection, GatewayUnreachable
 from ltrain_train.gateway.publish_choice import PublishChoice
-from ltrain_train.policy import SharedWeights
+
+if TYPE_CHECKING:
+    from ltrain_train.policy import SharedWeights
 
 PUBLISH_TIMEOUT = 900.0
 """Seconds for a publication: draining the calls in flight and loading the weights."""
@@ -161,7 +163,7 @@ class GatewayClient:
         """
         return bool(self._served(policy).get("shares"))
 
-    def offer(self, policy: str, shared: SharedWeights) -> None:
+    def offer(self, policy: str, shared: "SharedWeights") -> None:
         """Begin to load weights whose version is still being written; `load` then ends that.
 
         Raises:
@@ -178,7 +180,7 @@ class GatewayClient:
         version: int,
         *,
         current: bool = True,
-        shared: SharedWeights | None = None,
+        shared: "SharedWeights | None" = None,
     ) -> float:
         """Load a version into the policy's server, and return the seconds that calls had to wait.
 

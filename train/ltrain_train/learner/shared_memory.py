@@ -23,7 +23,7 @@ from ltrain_train.policy import GpuMemory, HostMemory, SharedTensor, SharedWeigh
 ALIGNMENT = 64
 """The start of each tensor is a multiple of it, in bytes."""
 LEARNER = token_hex(16)
-"""Tells this process from other learners."""
+"""The random name of this process, which no other learner has."""
 
 
 class Shaped(Protocol):

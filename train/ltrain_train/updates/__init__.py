@@ -6,7 +6,7 @@ from ltrain_instrument.face import open_face
 
 if TYPE_CHECKING:
     from ltrain_train.updates.data_report import DataReport, count_left_out
-    from ltrain_train.updates.learners import Learners, PolicyLearner, require_rank
+    from ltrain_train.updates.learners import LearnerProcess, Learners, PolicyLearner, require_rank
     from ltrain_train.updates.stored_traces import (
         OfflineOptions,
         OfflineRun,
