@@ -191,7 +191,11 @@ def test_the_files_are_loaded_if_the_memory_cannot_be(sharing: Any, vllm: Any) -
     sharing.client.load("policy", 1, shared=gone.message)
     assert vllm.weights == "policy/v1"
     sharing.client.load("policy", 0)
-    sharing.client.load("policy", 1, shared=missing.without("w"))
+    sharing.client.load("policy", 1, shared=Memory().message)  # of the same learner
+    assert (vllm.weights, sources(vllm)[-1]) == ("policy/v1", "files")
+    sharing.client.load("policy", 0)
+    other = missing.without("w").model_copy(update={"learner": "b"})
+    sharing.client.load("policy", 1, shared=other)
     assert (vllm.weights, sources(vllm)[-1]) == ("policy/v1", "files")
     reasons = [line for line in sharing.log_lines if line.startswith("vLLM loads new weights from")]
     assert len(reasons) == 2

@@ -1,7 +1,7 @@
 """Loads full weights into a policy server: from a version's files, or from a learner's memory.
 
 * The memory is used when the version is complete on the disk and has the same tensors. If anything
-  about it fails, the files are loaded, and one line in the log has the reason.
+  about it fails, that learner's files are loaded from then on; one line in the log has the reason.
 * The first weights that a server on a CPU reads from files, and the first from each learner's
   memory, are compared with the files by a digest of each tensor.
 """
@@ -54,6 +54,8 @@ class WeightLoader:
         """The arguments of the load that was begun beside the served weights."""
         self._staged: Source | None = None
         """The weights that are ready in the server; `load` stages others first."""
+        self._failed: set[str] = set()
+        """The learners whose memory could not be loaded; their files are."""
         self._compared: set[str] = set()
         """The origins whose first weights were equal to the files."""
 
@@ -63,8 +65,9 @@ class WeightLoader:
 
     async def offer(self, shared: SharedWeights) -> None:
         """Begin to load a learner's memory beside the served weights, if the server can."""
-        if self._stages and self._upstream.shares:
-            await self._begin(Source(Path(), shared))
+        source = Source(Path(), shared)
+        if self._stages and self._reads_memory(source):
+            await self._begin(source)
 
     async def stage(self, source: Source) -> None:
         """Load weights beside those in the server, if it can, while calls run."""
@@ -90,18 +93,24 @@ class WeightLoader:
         self, source: Source, load: Callable[[Source], Coroutine[Any, Any, None]]
     ) -> Source:
         """Load a learner's memory, or else the files, and return what was loaded."""
-        if source.shared is not None and self._upstream.shares:
+        if source.shared is not None and self._reads_memory(source):
             try:
                 source.shared.require_tensors_of(source.path)
                 await load(source)
                 return source
-            except (UpstreamAway, WeightsDiffer):
+            except WeightsDiffer:
                 raise
             except (UpstreamFailed, BadModel) as error:
+                self._failed.add(source.origin)
+                if isinstance(error, UpstreamAway):
+                    raise
                 self._log(f"vLLM loads new weights from their files: {error}")
         files = Source(source.path)
         await load(files)
         return files
+
+    def _reads_memory(self, source: Source) -> bool:
+        return self._upstream.shares and source.origin not in self._failed
 
     async def _stage(self, source: Source) -> None:
         try:
