@@ -45,7 +45,16 @@ def test_tools_that_anthropic_defines_become_functions(client: Any, vllm: Any) -
         "str_replace_editor": [*COMMANDS, "undo_edit"],
         "memory": [*COMMANDS, "delete", "rename"],
     }
-    assert "insert_text" in found["memory"]["parameters"]["properties"]
+    inserted = {name: "insert_text" in found[name]["parameters"]["properties"] for name in commands}
+    assert inserted == {
+        "str_replace_based_edit_tool": True,
+        "str_replace_editor": False,
+        "memory": True,
+    }
+    old = found["str_replace_editor"]["parameters"]["properties"]["new_str"]
+    assert old["description"] == "For str_replace and insert: the new text."
+    required = [found[name]["parameters"]["required"] for name in commands]
+    assert required == [["command", "path"], ["command", "path"], ["command"]]
     assert vllm.requests[-1]["tool_choice"]["function"] == {"name": "bash"}
 
 

@@ -1,6 +1,6 @@
 """The tools of Anthropic's messages as functions of a chat completion.
 
-A tool that Anthropic defines and the client runs gets the schema that Anthropic publishes.
+A tool that Anthropic defines and the client runs gets the parameters that Anthropic documents.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,18 +28,22 @@ EDITOR = {
     "view_range": {"type": "array", "items": LINE, "description": "For view: the lines."},
 }
 INSERTED = {"insert_text": {**TEXT, "description": "For insert: the text."}}
+INSERTED_BEFORE = {"new_str": {**TEXT, "description": "For str_replace and insert: the new text."}}
+"""The text of an insertion in the editors before July 2025."""
 MOVED = {
     "old_path": {**TEXT, "description": "For rename: the path."},
     "new_path": {**TEXT, "description": "For rename: the new path."},
 }
 
 
-def _commands(*names: str, **properties: JsonObject) -> JsonObject:
+def _commands(
+    names: tuple[str, ...], further: JsonObject, required: tuple[str, ...] = ("command", "path")
+) -> JsonObject:
     command = {**TEXT, "enum": [*names], "description": "The command to run."}
     return {
         "type": "object",
-        "properties": {"command": command, **EDITOR, **properties},
-        "required": ["command"],
+        "properties": {"command": command, **EDITOR, **further},
+        "required": [*required],
     }
 
 
@@ -51,16 +55,17 @@ BASH = {
         "restart": {"type": "boolean", "description": "Whether to restart the shell."},
     },
 }
+OLD_EDITOR = ("str_replace_editor", VIEW, _commands((*EDIT, "undo_edit"), INSERTED_BEFORE))
 CLIENT_TOOLS: dict[str, tuple[str, str, JsonObject]] = {
     "bash": ("bash", "Runs a command in a shell that stays open.", BASH),
-    "text_editor_20241022": ("str_replace_editor", VIEW, _commands(*EDIT, "undo_edit")),
-    "text_editor_20250124": ("str_replace_editor", VIEW, _commands(*EDIT, "undo_edit")),
-    "text_editor_20250429": ("str_replace_based_edit_tool", VIEW, _commands(*EDIT)),
-    "text_editor": ("str_replace_based_edit_tool", VIEW, _commands(*EDIT, **INSERTED)),
+    "text_editor_20241022": OLD_EDITOR,
+    "text_editor_20250124": OLD_EDITOR,
+    "text_editor_20250429": ("str_replace_based_edit_tool", VIEW, _commands(EDIT, INSERTED_BEFORE)),
+    "text_editor": ("str_replace_based_edit_tool", VIEW, _commands(EDIT, INSERTED)),
     "memory": (
         "memory",
         "Views, creates and edits the files of the memory.",
-        _commands(*EDIT, "delete", "rename", **INSERTED, **MOVED),
+        _commands((*EDIT, "delete", "rename"), INSERTED | MOVED, required=("command",)),
     ),
 }
 """The name, description and parameters of each tool; a name without a date stands also for all its
