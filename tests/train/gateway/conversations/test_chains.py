@@ -162,6 +162,24 @@ def test_a_sub_agent_is_below_the_tool_call_for_which_it_works() -> None:
     assert later[0] not in (first[0], other[0]) and later[2] == "main"
 
 
+def test_an_agent_that_runs_beside_its_caller_is_below_the_call_that_began_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gateway, now = Gateway(), [1e9]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    opening, delegated = [MAIN, user("go")], answer("", ("a", "Task", TASK))
+    first = gateway.send(opening, delegated)
+    gateway.send([*opening, delegated, result("a", "It is started.")], answer("fine"))
+    task = [MAIN, user("Find every call of the old function.")]
+    child = gateway.send(task, answer("found"))
+    assert child == (*first[:2], "search")
+    assert gateway.send(task, answer("found"))[2] == "main"  # the call has its agent
+    gateway.send([MAIN, user("x")], delegated)
+    gateway.send([MAIN, user("x"), delegated, result("a")], answer("fine"))
+    now[0] += 61
+    assert gateway.send(task, answer("found"))[2] == "main"
+
+
 def test_a_tool_call_in_an_answer_to_a_request_without_tools_runs_no_agent() -> None:
     gateway = Gateway()
     headers = {"session_id": "s-1"}

@@ -1,6 +1,7 @@
 """Sub-agents: a chain that begins while another chain waits for a tool call that runs an agent.
 
-1. Its first message has the text that an agent's tool call passes on, or
+1. Its first message has the text that an agent's tool call passes on, which may have its result
+   already: some agents run beside their caller, or
 2. it names the same session, and is another kind of agent with tools, or
 3. it is another kind of agent that was never seen alone, and only one call of an agent waits.
 
@@ -8,7 +9,8 @@ The tool call's span has an id before it is written, so that the calls of the su
 """
 
 import re
-from collections import OrderedDict
+import time
+from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -44,6 +46,10 @@ MAX_CALLS = 32
 """Waiting calls of one answer that are remembered."""
 MAX_WAITING = 1024
 """Chains of one owner that wait."""
+LAUNCH_S = 60.0
+"""Seconds after the result of a call within which its agent begins."""
+MAX_LAUNCHED = 64
+"""Calls of one owner whose agents have not begun at their results."""
 
 
 @dataclass(slots=True, eq=False)
@@ -61,6 +67,16 @@ class WaitingCall:
     """The beginnings of the texts among its arguments; they are never stored."""
     is_taken: bool = False
     """Whether a chain works for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A tool call with a result, whose agent has not begun."""
+
+    chain: Chain
+    call: WaitingCall
+    until: float
+    """When it is forgotten, on the monotonic clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +98,7 @@ class Delegations:
     def __init__(self, index: ChainIndex) -> None:
         self._index = index
         self._waiting: dict[bytes, OrderedDict[str, tuple[Chain, list[WaitingCall]]]] = {}
+        self._launched: dict[bytes, deque[Launch]] = {}
 
     def wait(self, chain: Chain, calls: list[WaitingCall]) -> None:
         """Note that a chain waits for calls."""
@@ -106,17 +123,37 @@ class Delegations:
             chains[chain.id] = (chain, later)
         if not chains:
             self._waiting.pop(chain.owner, None)
+        self._launch(chain, [call for call in calls if call.position <= answer])
 
     def find(self, opening: Opening) -> tuple[Chain, WaitingCall] | None:
         """Return the chain and the call for which a new chain works."""
         waiting = list(self._live(opening.owner))
-        found = next((pair for pair in waiting if _has_task(pair[1], opening.text)), None)
+        begun = [*waiting, *self._launches(opening.owner)]
+        found = next((pair for pair in begun if _has_task(pair[1], opening.text)), None)
         if found is None and opening.has_tools:
             others = [pair for pair in waiting if pair[0].family != opening.family]
             found = _only(others, opening)
         if found is not None:
             found[1].is_taken = True
         return found
+
+    def _launch(self, chain: Chain, calls: list[WaitingCall]) -> None:
+        """Note that calls of agents have results."""
+        until = time.monotonic() + LAUNCH_S
+        new = [Launch(chain, call, until) for call in calls if call.tasks and not call.is_taken]
+        if new:
+            self._launched.setdefault(chain.owner, deque(maxlen=MAX_LAUNCHED)).extend(new)
+
+    def _launches(self, owner: bytes) -> Iterator[tuple[Chain, WaitingCall]]:
+        """Yield the calls with results whose agents may begin, the latest first."""
+        launched, now = self._launched.get(owner, deque()), time.monotonic()
+        while launched and launched[0].until < now:
+            launched.popleft()
+        if not launched:
+            self._launched.pop(owner, None)
+        for each in reversed(launched):
+            if not each.call.is_taken and self._index.is_live(each.chain):
+                yield each.chain, each.call
 
     def _live(self, owner: bytes) -> Iterator[tuple[Chain, WaitingCall]]:
         """Yield the calls that wait, the latest first, those that no chain works for first."""
