@@ -104,6 +104,9 @@ FIELDS: dict[str, dict[str, tuple[str, ...]]] = {
 }
 """Attributes of the conventions by operation, and the records' attributes from which they are read;
 the first that is not empty counts."""
+ANSWER_ID = "JSONExtractString(record['response_text'], 1, 'responseId')"
+"""SQL of the response's id in the answer as Gemini's API streamed it: Gemini CLI's record names it
+nowhere else."""
 
 SESSION = ("session.id", "conversation.id")
 PROMPT = ("prompt_id", "prompt.id")
@@ -204,17 +207,18 @@ def _attributes() -> Iterator[str]:
     names = dict.fromkeys(name for fields in FIELDS.values() for name in fields)
     for name in names:
         cases = [f"operation = '{AGENT}', client"] if name == "gen_ai.agent.name" else []
+        further = (ANSWER_ID,) if name == "gen_ai.response.id" else ()
         cases += [
-            f"operation = '{operation}', {_first(fields[name])}"
+            f"operation = '{operation}', {_first(fields[name], further)}"
             for operation, fields in FIELDS.items()
             if name in fields
         ]
         yield f"'{name}', multiIf({', '.join(cases)}, '')"
 
 
-def _first(names: tuple[str, ...]) -> str:
-    """Return the SQL of the first attribute that is not empty."""
-    values = [f"record['{name}']" for name in names]
+def _first(names: tuple[str, ...], further: tuple[str, ...] = ()) -> str:
+    """Return the SQL of the first attribute, or further SQL, that is not empty."""
+    values = [*(f"record['{name}']" for name in names), *further]
     if len(values) == 1:
         return values[0]
     return f"arrayFirst(each -> each != '', [{', '.join(values)}])"

@@ -257,10 +257,10 @@ def test_a_record_in_a_native_span_describes_its_call(store: Store) -> None:
 CODEX_ROWS = [
     ("agent", "codex", "codex", "ok", None, None, None),
     ("llm", "policy", None, "ok", None, 71, 6),
-    ("tool", "exec_command", "/root", "ok", None, None, None),
+    ("tool", "exec_command", None, "ok", None, None, None),
     ("llm", "policy", None, "ok", None, 72, 7),
-    ("tool", "exec_command", "/root", "ok", None, None, None),
-    ("tool", "exec_command", "/root", "ok", None, None, None),
+    ("tool", "exec_command", None, "ok", None, None, None),
+    ("tool", "exec_command", None, "ok", None, None, None),
     ("llm", "policy", None, "ok", None, 73, 8),
 ]
 
@@ -300,6 +300,11 @@ def test_gemini_cli_records_whole_answers(store: Store) -> None:
         ("llm", "gemini-x", "gemini-cli", "ok", None, 72, 7),
     ]
     assert requesters(rows) == [0, 1, 1]
+    ids = store.query(
+        "SELECT SpanAttributes['gen_ai.response.id'] AS id FROM otel.spans "
+        "WHERE SpanName = 'gemini_cli.api_response' ORDER BY Timestamp"
+    )
+    assert ids["id"].to_list() == ["resp-0", "resp-1", "resp-2"]
     answers = [json.loads(text)[0]["parts"] for text in rows.filter(kind="llm")["output"]]
     assert [[part["type"] for part in parts] for parts in answers] == [
         ["tool_call"],

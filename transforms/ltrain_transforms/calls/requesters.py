@@ -130,7 +130,7 @@ def _only_value(arguments: Any) -> Any:
 
 def _assign(call: Call, requester: Call, request: ToolRequest) -> None:
     call.requested_by = requester.call_id
-    if _has_agent(requester) and not _has_agent(call):
+    if _has_agent(requester) and (not _has_agent(call) or _is_guessed(call)):
         call.agent = requester.agent
     if request.id or "tool_call_id" not in call.partial:
         call.partial["tool_call_id"] = request.id or ""
@@ -146,6 +146,11 @@ def _assign(call: Call, requester: Call, request: ToolRequest) -> None:
 def _has_agent(call: Call) -> bool:
     """Return whether the call's agent is known; else `agent` holds the node."""
     return call.agent is not None and call.agent != call.node
+
+
+def _is_guessed(call: Call) -> bool:
+    """Return whether only the gateway names the call's agent."""
+    return call.agent == call.partial.get("guessed_agent") and not call.partial.get("agent")
 
 
 def _previous_llm_call(call: Call, llm_calls: Iterable[Call]) -> str | None:

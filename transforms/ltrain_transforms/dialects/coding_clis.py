@@ -22,6 +22,8 @@ from ltrain_transforms.traces import (
 
 CLAUDE_CODE = "claude-code"
 """The name of its agent; a sub-agent has an id, and no name."""
+CODEX_ROOT = "/root"
+"""The agent of each tool by Codex, also of a sub-agent's tools; a model's call has no agent."""
 SPANS: dict[str, Kind] = {
     "claude_code.interaction": "agent",
     "claude_code.llm_request": "llm",
@@ -38,6 +40,8 @@ def _read(span: Span) -> Partial:
 
 def _record(span: Span) -> Partial:
     operation = span.get("gen_ai.operation.name")
+    if span.get("agent_name") == CODEX_ROOT:
+        return {"agent": None}
     if operation == "invoke_agent":
         return non_empty(input=_text(span, "prompt"))
     answer = _text(span, "response_text", "response") if operation == "chat" else None
