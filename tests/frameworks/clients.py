@@ -20,8 +20,6 @@ class Session:
 
     agent: str
     """The agent of its LLM calls."""
-    tool_agent: str | None = None
-    """The agent of its tools; None: `agent`."""
     prompts: int = 0
     """Rows of the prompt, which the client writes."""
     fails: bool = False
@@ -52,6 +50,28 @@ class Client:
     """What the policy had written before ctrl-C; None: the client does not stream."""
 
 
+@dataclass(frozen=True)
+class Delegation:
+    """A run in which an agent delegates a task to a sub-agent."""
+
+    steps: tuple[str, ...]
+    """Steps of the agent, the first of which delegates `TASK`."""
+    tool: str
+    """The name of the tool that delegates."""
+    work: str
+    """The plan of the sub-agent."""
+    calls: tuple[str, ...]
+    """The calls of the sub-agent."""
+    agent: str
+    """The name of the sub-agent."""
+    place: str | None
+    """The call around those of the sub-agent; None: its client's records name none."""
+
+
+TITLE = ("--title", "A title")
+"""opencode asks the policy for a title otherwise."""
+TASK = "Look around the folder."
+"""What a sub-agent does."""
 GOOGLE_SETTINGS = """
 {"telemetry": {"enabled": true, "target": "local", "otlpProtocol": "http",
                "otlpEndpoint": "$collector", "logPrompts": true},
@@ -82,6 +102,20 @@ OPENCODE = """
  "model": "ltrain/policy", "autoupdate": false, "share": "disabled", "permission": {"*": "allow"}}
 """
 
+AIDER = """
+model: openai/policy
+weak-model: openai/policy
+model-metadata-file: $home/models.json
+edit-format: diff
+test-cmd: cat nothing.txt
+auto-test: true
+yes-always: true
+git: false
+analytics-disable: true
+check-update: false
+show-release-notes: false
+show-model-warnings: false
+"""
 LITELLM = {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}
 """LiteLLM downloads the prices of models otherwise."""
 
@@ -99,7 +133,7 @@ CLIENTS = {
             "exec_command(cmd=cat a.txt) + exec_command(cmd=wc a.txt)",
         ),
         tools=(("exec_command",), ("exec_command",), ("exec_command", "exec_command")),
-        sessions=(Session("main", "/root", prompts=1),),
+        sessions=(Session("main", prompts=1),),
         interrupted=1,
     ),
     "qwen-code": Client(
@@ -129,13 +163,12 @@ CLIENTS = {
             "read_file(file_path=$work/a.txt) + glob(pattern=*)",
         ),
         tools=(("write_file",), ("run_shell_command",), ("read_file", "glob")),
-        # its records have no response id and its requests no session
-        sessions=(Session("main"), Session("gemini-cli", prompts=1, fails=True)),
+        sessions=(Session("gemini-cli", prompts=1, fails=True),),
         interrupted=0,
     ),
     "opencode": Client(
         # npm runs no scripts, one of which would link the program
-        command=("../opencode-linux-x64-baseline/bin/opencode", "run", "--title", "A title"),
+        command=("../opencode-linux-x64-baseline/bin/opencode", "run", *TITLE),
         files={".config/opencode/opencode.json": OPENCODE},
         variables={
             "OPENCODE_DISABLE_AUTOUPDATE": "1",
@@ -173,5 +206,57 @@ CLIENTS = {
         # it never returns the result of this command
         answer=f"bash(command=echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT && echo {DONE})",
         cut=None,
+    ),
+    "aider": Client(
+        command=("aider", "--message"),
+        files={".aider.conf.yml": AIDER, "models.json": '{"openai/policy": {"mode": "chat"}}'},
+        variables={"OPENAI_API_BASE": "$gateway/v1", "OPENAI_API_KEY": "aider", **LITELLM},
+        # a file in text, and a command of the user that fails; aider itself adds three answers
+        steps=("a.txt\n```\n<<<<<<< SEARCH\n=======\nhello\n>>>>>>> REPLACE\n```; Ok.; Ok.; Ok.",),
+        tools=((),),
+        sessions=(Session("main"),),
+        interrupted=0,
+        environment="pyclients",
+    ),
+}
+
+DELEGATIONS = {
+    "codex": Delegation(
+        # the sub-agent ends with its caller
+        steps=(f"multi_agent_v1__spawn_agent(message={TASK})", "exec_command(cmd=sleep 5)", DONE),
+        tool="multi_agent_v1__spawn_agent",
+        work="exec_command(cmd=ls); Seen.",
+        calls=("llm policy", "tool exec_command", "llm policy"),
+        agent="collab_spawn",
+        place="tool multi_agent_v1__spawn_agent",
+    ),
+    "qwen-code": Delegation(
+        # the sub-agent runs beside its caller, which gets a message when it has ended
+        steps=(
+            f"agent(description=Look, prompt={TASK}, subagent_type=general-purpose)",
+            "It is started.",
+            DONE,
+        ),
+        tool="agent",
+        work="glob(pattern=*); Seen.",
+        calls=("agent general-purpose", "llm policy", "tool glob", "llm policy"),
+        agent="general-purpose",
+        place="agent general-purpose",
+    ),
+    "gemini-cli": Delegation(
+        steps=(f"invoke_agent(agent_name=generalist, prompt={TASK})", DONE),
+        tool="invoke_agent",
+        work='glob(pattern=*); complete_task(result={"response": "Seen."})',
+        calls=("llm policy", "tool glob", "llm policy", "tool complete_task"),
+        agent="generalist",
+        place=None,
+    ),
+    "opencode": Delegation(
+        steps=(f"task(description=Look, prompt={TASK}, subagent_type=general)", DONE),
+        tool="task",
+        work="glob(pattern=*); Seen.",
+        calls=("llm policy", "tool glob", "llm policy"),
+        agent="general",
+        place="tool task",
     ),
 }

@@ -8,7 +8,8 @@ The model calls tools that are joined by `+` in one turn, and returns text as it
 starts with `!` gets a 500 on the first request. A part in `<>` after that is the model's reasoning:
 `<Two cities.> weather(city=Paris)`. A step that starts with `~` stops in the middle of its answer,
 until the client goes away. The current step follows from the turns that the model has had since the
-plan, so any number of agents may use one server.
+plan, so any number of agents may use one server. `Model.tasks` has the plan of a sub-agent, by the
+task that its first message contains.
 
 The server supports chat completions and responses, complete and streamed, completions and
 embeddings. Ids are unique. A request with `return_token_ids` gets token ids and log-probabilities
@@ -21,7 +22,7 @@ import itertools
 import json
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -43,6 +44,14 @@ class Step:
     reasoning: str = ""
     stops: bool = False
     """Whether the answer stops in the middle."""
+    is_delegated: bool = False
+    """Whether it is of a sub-agent's plan, whose prompts have one more token."""
+
+    @property
+    def usage(self) -> Json:
+        """The token counts of a chat completion."""
+        prompt = USAGE["prompt_tokens"] + self.is_delegated
+        return {**USAGE, "prompt_tokens": prompt, "total_tokens": prompt + 5}
 
 
 def parse_plan(text: str) -> list[Step]:
@@ -66,24 +75,32 @@ def _step(text: str) -> Step:
 
 def _arguments(text: str) -> str:
     pairs = (part.split("=", 1) for part in text.split(",") if "=" in part)
-    return json.dumps({name.strip(): value.strip() for name, value in pairs})
+    return json.dumps({name.strip(): _value(text.strip()) for name, text in pairs})
 
 
-def current_step(messages: list[Json]) -> Step:
+def _value(text: str) -> Any:
+    return json.loads(text) if text.startswith("{") else text
+
+
+def current_step(messages: list[Json], tasks: Mapping[str, str]) -> Step:
     """Return the current step, by the number of turns after the message with the plan."""
     steps: list[Step] = []
     turns = 0
     for message in messages:
-        plan = (
-            parse_plan(_text(message))
-            if message.get("role") in ("user", "system", "developer")
-            else []
-        )
-        if plan:
+        if plan := _plan(message, tasks):
             steps, turns = plan, 0
         elif message.get("role") == "assistant":
             turns += 1
     return steps[turns] if turns < len(steps) else Step("Done.")
+
+
+def _plan(message: Json, tasks: Mapping[str, str]) -> list[Step]:
+    if message.get("role") not in ("user", "system", "developer"):
+        return []
+    text = _text(message)
+    plans = (f"[[{plan}]]" for task, plan in tasks.items() if task in text)
+    delegated = [replace(step, is_delegated=True) for step in parse_plan(next(plans, ""))]
+    return parse_plan(text) or delegated
 
 
 def _text(message: Json) -> str:
@@ -109,13 +126,15 @@ def _messages_of_items(items: Any) -> list[Json]:
     return messages
 
 
-def _step_of_request(path: str, body: Json) -> Step | None:
+def _step_of_request(path: str, body: Json, tasks: Mapping[str, str]) -> Step | None:
     if path.endswith("/responses"):
-        return current_step(_messages_of_items(body["input"]))
+        return current_step(_messages_of_items(body["input"]), tasks)
     if path.endswith("/chat/completions"):
-        return current_step(body["messages"])
+        step = current_step(body["messages"], tasks)
+        asks_for_title = not body.get("tools") and "title generator" in _text(body["messages"][0])
+        return Step("A title") if step.calls and asks_for_title else step
     if path.endswith("/completions"):
-        return current_step([{"role": "user", "content": body["prompt"]}])
+        return current_step([{"role": "user", "content": body["prompt"]}], tasks)
     return None
 
 
@@ -147,6 +166,7 @@ class Model:
 
     port: int = 0
     model_requests: list[ReceivedRequest] = field(default_factory=list)
+    tasks: dict[str, str] = field(default_factory=dict)
     failed: set[str] = field(default_factory=set)
     _ids: Iterator[int] = field(default_factory=itertools.count)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -170,7 +190,7 @@ class Model:
                 headers = {name.lower(): value for name, value in self.headers.items()}
                 if self.path.endswith("/render"):  # vLLM's route for the sampling of a request
                     return self._send(*_json_response(_render(body)))
-                step = _step_of_request(self.path, body)
+                step = _step_of_request(self.path, body, model.tasks)
                 stops = step is not None and step.stops
                 return self._send(*model.respond(self.path, headers, body), stops=stops)
 
@@ -182,7 +202,7 @@ class Model:
                 self.send_header("Content-Length", str(len(payload)))
                 self.end_headers()
                 if stops:
-                    self.wfile.write(payload[: len(payload) // 2])
+                    self.wfile.write(_beginning(payload))
                     self.rfile.read(1)  # until the client goes away
                     self.close_connection = True
                 else:
@@ -202,7 +222,7 @@ class Model:
             self._http.server_close()
 
     def respond(self, path: str, headers: dict[str, str], body: Json) -> tuple[int, str, bytes]:
-        step = _step_of_request(path, body)
+        step = _step_of_request(path, body, self.tasks)
         status, content_type, payload = self._respond(path, body, step)
         with self._lock:
             self.model_requests.append(ReceivedRequest(path, headers, body, status == 500, step))
@@ -247,6 +267,12 @@ def _render(body: Json) -> Json:
     return {"token_ids": [1], "sampling_params": {"structured_outputs": outputs}}
 
 
+def _beginning(payload: bytes) -> bytes:
+    """Return half of a response, or the first two events of a stream."""
+    events = payload.split(b"\n\n")
+    return b"\n\n".join([*events[:2], b""]) if len(events) > 1 else payload[: len(payload) // 2]
+
+
 def _json_response(payload: Json) -> tuple[int, str, bytes]:
     return 200, "application/json", json.dumps(payload).encode()
 
@@ -270,7 +296,7 @@ def _tool_calls(step: Step, number: int) -> list[Json]:
     ]
 
 
-USAGE = {
+USAGE: Json = {
     "prompt_tokens": 7,
     "prompt_tokens_details": {"cached_tokens": 2},
     "completion_tokens": 5,
@@ -296,7 +322,7 @@ def _completion(body: Json, step: Step, number: int) -> Json:
         "created": 1,
         "model": body["model"],
         "choices": [choice],
-        "usage": USAGE,
+        "usage": step.usage,
     }
     if body.get("return_token_ids"):
         payload["prompt_token_ids"] = PROMPT_IDS
@@ -343,7 +369,7 @@ def _chunks(body: Json, step: Step, number: int) -> list[Json]:
     if body.get("return_token_ids"):
         chunks[0]["prompt_token_ids"] = PROMPT_IDS
     if (body.get("stream_options") or {}).get("include_usage"):
-        chunks.append({**head, "choices": [], "usage": USAGE})
+        chunks.append({**head, "choices": [], "usage": step.usage})
     return chunks
 
 

@@ -21,7 +21,15 @@ from string import Template
 import polars as pl
 import pytest
 from tests.fork_server import ltrain_command
-from tests.frameworks.clients import CLIENTS, DONE, Session
+from tests.frameworks.clients import (
+    CLIENTS,
+    DELEGATIONS,
+    DONE,
+    TASK,
+    TITLE,
+    Delegation,
+    Session,
+)
 from tests.frameworks.model import Model, ReceivedRequest
 from tests.up import Up, running_up, start_server
 
@@ -127,8 +135,14 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 @contextmanager
-def started(stack: Stack, name: str, folder: Path, *steps: str) -> Iterator[Run]:
-    """Start an agent with a prompt whose plan has these steps, and end it."""
+def started(
+    stack: Stack, name: str, folder: Path, *steps: str, without: tuple[str, ...] = ()
+) -> Iterator[Run]:
+    """Start an agent with a prompt whose plan has these steps, and end it.
+
+    Args:
+        without: arguments of the client that are left out.
+    """
     client, home, work = CLIENTS[name], folder / "home", folder / "work"
     environment = ROOT / f".venv-{client.environment}"
     if not environment.exists():
@@ -145,7 +159,7 @@ def started(stack: Stack, name: str, folder: Path, *steps: str) -> Iterator[Run]
         (home / path).write_text(Template(text).substitute(values))
     variables = {key: Template(text).substitute(values) for key, text in client.variables.items()}
     prompt = Template(f"Do it. [[{'; '.join(steps)}]]").substitute(values)
-    program, *arguments = client.command
+    program, *arguments = (each for each in client.command if each not in without)
     since, first = datetime.now(UTC).isoformat(), len(stack.model.model_requests)
     process = subprocess.Popen(
         [environment / PROGRAMS[client.environment] / program, *arguments, prompt],
@@ -167,12 +181,11 @@ def started(stack: Stack, name: str, folder: Path, *steps: str) -> Iterator[Run]
 
 def expected(name: str, session: Session) -> list[Row]:
     """Return the calls of a session with the whole plan."""
-    tool_agent = session.tool_agent or session.agent
     model: Row = ("llm policy", session.agent, "ok", -1)
     rows: list[Row] = [(f"agent {name}", name, "ok", -1)] * session.prompts
     for number, tools in enumerate(CLIENTS[name].tools):
         state = "error" if session.fails and number == 1 else "ok"
-        rows += [model, *((f"tool {tool}", tool_agent, state, number) for tool in tools)]
+        rows += [model, *((f"tool {tool}", session.agent, state, number) for tool in tools)]
     return [*rows, model]
 
 
@@ -215,3 +228,46 @@ def test_an_interrupted_agent_leaves_a_cancelled_call(
         *((f"tool {tool}", "ok", 0) for tool in client.tools[0]),
         ("llm policy", "cancelled", -1),
     ]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", DELEGATIONS)
+def test_a_sub_agent_has_a_name_and_a_place_in_its_callers_session(
+    stack: Stack, tmp_path: Path, name: str
+) -> None:
+    delegation = DELEGATIONS[name]
+    stack.model.tasks[TASK] = delegation.work
+    with started(stack, name, tmp_path, *delegation.steps) as run:
+        output, _ = run.process.communicate(timeout=SECONDS)
+        assert (run.process.returncode, DONE in output) == (0, True), output
+        wanted = (delegation.calls, (delegation.place,) * 2)
+        rows = run.wait(lambda rows: placed(rows, delegation) == wanted)
+        assert placed(rows, delegation) == wanted
+
+
+def placed(
+    rows: pl.DataFrame, delegation: Delegation
+) -> tuple[tuple[str, ...], tuple[str | None, ...]]:
+    """Return a sub-agent's calls in its caller's session, and the calls around its LLM calls."""
+    names = {row["call_id"]: f"{row['kind']} {row['name']}" for row in rows.to_dicts()}
+    callers = rows.filter(kind="tool", name=delegation.tool)["execution_id"]
+    own = rows.filter(pl.col("execution_id").is_in(callers.implode()), agent=delegation.agent)
+    above = own.filter(kind="llm")["parent_id"]
+    return tuple(names[each] for each in own["call_id"]), tuple(names.get(each) for each in above)
+
+
+@pytest.mark.nightly
+def test_a_call_for_a_title_is_a_utility_of_its_session(stack: Stack, tmp_path: Path) -> None:
+    client = CLIENTS["opencode"]
+    with started(stack, "opencode", tmp_path, client.steps[0], DONE, without=TITLE) as run:
+        output, _ = run.process.communicate(timeout=SECONDS)
+        assert (run.process.returncode, DONE in output) == (0, True), output
+        wanted = [
+            ("llm policy", "main", "ok", -1),
+            ("llm policy", "main", "ok", -1),
+            ("llm policy", "utility-1", "ok", -1),
+        ]
+        rows = run.wait(lambda rows: rows.filter(kind="llm").height == len(wanted))
+    assert sorted(describe(rows.filter(kind="llm"))) == wanted
+    (session,) = rows["execution_id"].unique()
+    assert session.startswith("ses_")
