@@ -137,6 +137,8 @@ AGENT_NAME = "gen_ai.agent.name"
 """The agent of a call; defined by OpenTelemetry."""
 UNTIMED = "ltrain.untimed"
 """True if the span's times are when the gateway learnt of it, not those of its work."""
+DELEGATED_BY = "ltrain.delegated_by"
+"""The id of the span of the tool call for which a sub-agent makes the call."""
 USER_NAME = "user.name"
 """Who gave feedback by hand: a user of the machine, or a key; defined by OpenTelemetry."""
 

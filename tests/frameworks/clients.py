@@ -43,9 +43,15 @@ class Client:
     """One session; two if the client's records cannot be joined with the calls."""
     interrupted: int
     """The exit code after ctrl-C."""
+    package: str
+    """Its name in the lock of its environment."""
+    api: str
+    """The route that it calls."""
     environment: str = "clients"
     answer: str = DONE
     """The last step."""
+    timed: bool = False
+    """Whether its own telemetry has the times of tools."""
     cut: str | None = "This "
     """What the policy had written before ctrl-C; None: the client does not stream."""
 
@@ -64,8 +70,8 @@ class Delegation:
     """The calls of the sub-agent."""
     agent: str
     """The name of the sub-agent."""
-    place: str | None
-    """The call around those of the sub-agent; None: its client's records name none."""
+    place: str
+    """The call around those of the sub-agent."""
 
 
 TITLE = ("--title", "A title")
@@ -135,6 +141,9 @@ CLIENTS = {
         tools=(("exec_command",), ("exec_command",), ("exec_command", "exec_command")),
         sessions=(Session("main", prompts=1),),
         interrupted=1,
+        package="@openai/codex",
+        api="/v1/responses",
+        timed=True,
     ),
     "qwen-code": Client(
         command=("qwen", "--yolo"),
@@ -152,6 +161,9 @@ CLIENTS = {
         tools=(("write_file",), ("run_shell_command",), ("read_file", "glob")),
         sessions=(Session("qwen-code", prompts=2, fails=True),),
         interrupted=-SIGINT,
+        package="@qwen-code/qwen-code",
+        api="/v1/chat/completions",
+        timed=True,
     ),
     "gemini-cli": Client(
         command=("gemini", "--skip-trust", "--yolo", "-m", "policy", "-p"),
@@ -165,6 +177,9 @@ CLIENTS = {
         tools=(("write_file",), ("run_shell_command",), ("read_file", "glob")),
         sessions=(Session("gemini-cli", prompts=1, fails=True),),
         interrupted=0,
+        package="@google/gemini-cli",
+        api="/v1beta",
+        timed=True,
     ),
     "opencode": Client(
         # npm runs no scripts, one of which would link the program
@@ -183,6 +198,8 @@ CLIENTS = {
         tools=(("write",), ("bash",), ("read", "bash")),
         sessions=(Session("main"),),
         interrupted=-SIGINT,
+        package="opencode-ai",
+        api="/v1/chat/completions",
     ),
     "mini-swe-agent": Client(
         command=("mini", "--yolo", "--exit-immediately", "--model", "openai/policy", "--task"),
@@ -202,6 +219,8 @@ CLIENTS = {
         tools=(("bash",), ("bash",), ("bash", "bash")),
         sessions=(Session("main"),),
         interrupted=1,
+        package="mini-swe-agent",
+        api="/v1/chat/completions",
         environment="pyclients",
         # it never returns the result of this command
         answer=f"bash(command=echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT && echo {DONE})",
@@ -216,6 +235,8 @@ CLIENTS = {
         tools=((),),
         sessions=(Session("main"),),
         interrupted=0,
+        package="aider-chat",
+        api="/v1/chat/completions",
         environment="pyclients",
     ),
 }
@@ -249,7 +270,7 @@ DELEGATIONS = {
         work='glob(pattern=*); complete_task(result={"response": "Seen."})',
         calls=("llm policy", "tool glob", "llm policy", "tool complete_task"),
         agent="generalist",
-        place=None,
+        place="tool invoke_agent",
     ),
     "opencode": Delegation(
         steps=(f"task(description=Look, prompt={TASK}, subagent_type=general)", DONE),

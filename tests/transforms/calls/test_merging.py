@@ -163,6 +163,29 @@ def test_an_agents_name_comes_before_that_of_the_gateway() -> None:
     assert agents == {"run": "solver", "inside": "solver", "outside": "main"}
 
 
+def test_a_tool_that_only_the_gateway_names_an_agent_for_has_that_of_its_requester() -> None:
+    asking = chat(("c1", "weather", {"city": "Rome"}), **{"gen_ai.agent.name": "gemini-cli"})
+    result = tool("result", "c1", at=(2, 2), scope="ltrain.gateway", values=RESULT)
+    found = calls(spans(span("record", asking, at=(0, 1)), result))[0]
+    assert found["agent"].to_list() == ["gemini-cli", "gemini-cli"]
+
+
+def test_a_call_that_has_no_place_is_below_the_tool_call_that_delegates_it() -> None:
+    delegated = {**IDS, "ltrain.delegated_by": "delegating"}
+    rows = [
+        tool("delegating", "c1"),
+        span("run", {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "solver"}),
+        span("inside", chat(**delegated), scope="ltrain.gateway", parent="run"),
+        span("outside", chat(**delegated), scope="ltrain.gateway"),
+        span("of_none", chat(**IDS), scope="ltrain.gateway"),
+    ]
+    found = dict(calls(spans(*rows))[0].select("call_id", "parent_id").iter_rows())
+    assert found == {
+        **{"delegating": None, "run": None, "of_none": None},
+        **{"inside": "run", "outside": "delegating"},
+    }
+
+
 def test_a_call_of_an_interrupted_client_failed_though_its_record_has_no_error() -> None:
     same = {"gen_ai.response.id": "one"}
 

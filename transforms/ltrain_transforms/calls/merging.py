@@ -161,8 +161,10 @@ def place_call(call: Call, enclosing: Mapping[str, Span], calls: Mapping[str, Ca
     ]
     outside = [one for one in ancestor_calls if one is not call]
     call.requested_by = None  # of an earlier attempt to merge these spans
-    call.parent_id = outside[0].call_id if outside else None
     merged = call.partial
+    delegating = calls.get(merged.get("delegated_by", ""))
+    above = outside[0] if outside else delegating
+    call.parent_id = above.call_id if above is not None else None
     nodes = (one.partial.get("node") or one.span.name for one in outside if one.kind == "node")
     call.node = merged.get("node") or next(nodes, None)
     agents = (one.partial.get("agent") for one in outside)

@@ -11,7 +11,10 @@ def _read(span: Span) -> Partial:
     """Return the fields of the `ltrain.*` attributes of the gateway and of captures."""
     if span.scope not in SCOPES:
         return {}
-    guess = non_empty(guessed_agent=span.get(attributes.AGENT_NAME))
+    guess = non_empty(
+        guessed_agent=span.get(attributes.AGENT_NAME),
+        delegated_by=span.get(attributes.DELEGATED_BY),
+    )
     guess["agent"] = None
     if span.get("gen_ai.operation.name") == "execute_tool":  # the other fields are as gen_ai
         return guess | non_empty(untimed=span.flag(attributes.UNTIMED) or None)

@@ -64,6 +64,9 @@ class Partial(TypedDict, total=False):
     agent: str | None
     guessed_agent: str
     """The agent's name by the gateway, of a call without a trace; another name comes first."""
+    delegated_by: str
+    """The span of the tool call for which a sub-agent works, by the gateway; a place in the agent's
+    own spans comes first."""
     node: str
     model: str
     policy: str

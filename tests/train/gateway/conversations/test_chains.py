@@ -42,7 +42,7 @@ class Gateway:
         placement.leave()
         with placement.starting():
             trace = self.conversations.ids.generate_trace_id()
-        session, agent = placement.attributes.values()
+        session, agent, *_ = placement.attributes.values()
         return trace, session, agent
 
 

@@ -101,7 +101,10 @@ class ToolSpans:
 def conversation_attributes(chain: Chain) -> Mapping[str, str]:
     """Return the attributes of all spans of a chain."""
     session = chain.conversation.session
-    return {attributes.CONVERSATION_ID: session, attributes.AGENT_NAME: chain.agent}
+    values = {attributes.CONVERSATION_ID: session, attributes.AGENT_NAME: chain.agent}
+    if chain.parent is not None:
+        values[attributes.DELEGATED_BY] = f"{chain.parent:016x}"
+    return values
 
 
 def parent_context(chain: Chain) -> Context:
