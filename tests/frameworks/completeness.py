@@ -3,7 +3,7 @@
 C1 to C7 are NeMo Gym's acceptance criteria for trajectories; the others are ltrain's. Each is
 measured by comparing a run with the requests and responses of the model server. The results are a
 row of the page, and a test fails if they differ. A second table has the ways that were trained.
-`COMPLETENESS=write make test-frameworks` rewrites the rows.
+A third one has the coding agents. `COMPLETENESS=write make test-frameworks` rewrites the rows.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.frameworks.clients import CLIENTS, DELEGATIONS, Client
 from tests.frameworks.model import PROMPT_IDS, TOKEN_IDS
 from tests.frameworks.turns import turns_of_input, turns_of_request
 
@@ -27,6 +28,14 @@ PAGE = ROOT / "docs" / "completeness.md"
 TOOLS_IN_PARALLEL = 2
 TRAINING = "its agent asks for an answer by"
 """The heading of the ways in the table of training."""
+CLIENT_CRITERIA = {
+    "tools": "each tool is a call with arguments, result and requester; aider has none",
+    "times": "each tool has its start and end, from the agent's telemetry",
+    "failures": "the agent reports that the command failed; else "
+    "[`tool_error`](recipe.md#source) finds it in the result",
+    "cut": "an interrupted call has the text until then; an agent that does not stream has none",
+}
+"""The columns of coding agents that are yes or no."""
 GRAMMARS = {"json": "JSON", "structural_tag": "structural tag"}
 """The name of each kind of grammar in the table of training."""
 Measure = Callable[["RunResult"], bool]
@@ -238,6 +247,38 @@ def check_training(
     _check_page()
 
 
+def check_clients() -> None:
+    """Compare the rows of the coding agents, as their tests check them, with those of the page."""
+    if os.environ.get("COMPLETENESS") == "write":
+        PAGE.write_text(_page(_rows(), _training_rows()))
+    _check_page()
+
+
+def _client_rows() -> Iterable[str]:
+    """Yield a row for each coding agent."""
+    yield _row(["agent", "route", *CLIENT_CRITERIA, "sub-agents"])
+    yield _row(["---"] * (len(CLIENT_CRITERIA) + 3))
+    for name, client in sorted(CLIENTS.items()):
+        has_tools = any(client.tools)
+        marks = [has_tools, client.timed, client.sessions[0].fails, client.cut is not None]
+        delegation = DELEGATIONS.get(name)
+        agents = "none"
+        if delegation is not None:
+            kind, place = delegation.place.split()
+            agents = f"`{delegation.agent}`, below the {kind} `{place}`"
+        title = f"{name} {_client_version(client)}"
+        yield _row([title, f"`{client.api}`", *("yes" if each else "no" for each in marks), agents])
+
+
+def _client_version(client: Client) -> str:
+    """Return the version that the lock of the agent's environment pins."""
+    if client.environment != "clients":
+        return _version(client.package, client.environment)
+    lock = json.loads((ROOT / "setup" / "clients" / "package-lock.json").read_text())
+    version: str = lock["packages"][f"node_modules/{client.package}"]["version"]
+    return version
+
+
 def _check_page() -> None:
     whole = _page(_rows(), _training_rows())
     assert PAGE.read_text() == whole, f"docs/completeness.md is stale: {__doc__}"
@@ -277,6 +318,19 @@ def _page(rows: Mapping[str, str], training: Mapping[tuple[str, str], str]) -> s
         _row(["framework", TRAINING, "grammar", "trains with defaults"]),
         _row(["---"] * 4),
         *(training[key] for key in sorted(training)),
+        "",
+        "## Coding agents",
+        "",
+        "Each agent ran unchanged and headless behind a [gateway](gateway.md), with [its own "
+        "telemetry](how-to/coding-clis.md) where it has any. It edited a file, ran a command that "
+        "failed, used two tools at once, was interrupted, and delegated a task to a sub-agent. All "
+        "calls have token ids, agents and one session.",
+        "",
+        _row(["column", "yes means"]),
+        _row(["---"] * 2),
+        *(_row([f"**{head}**", text]) for head, text in CLIENT_CRITERIA.items()),
+        "",
+        *_client_rows(),
     ]
     return "\n".join(lines) + "\n"
 
@@ -291,7 +345,8 @@ def _rows() -> dict[str, str]:
 
 def _training_rows() -> dict[tuple[str, str], str]:
     """Return the page's rows of trained ways by framework and way."""
-    table = PAGE.read_text().partition(f"| {TRAINING} ")[2].splitlines()[2:]
+    text = PAGE.read_text().partition("\n## Coding agents")[0]
+    table = text.partition(f"| {TRAINING} ")[2].splitlines()[2:]
     cells = {line: line.strip("| ").split(" | ") for line in table if line.startswith("| ")}
     return {(title, text): line for line, (title, text, *_) in cells.items()}
 

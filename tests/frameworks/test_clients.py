@@ -30,6 +30,7 @@ from tests.frameworks.clients import (
     Delegation,
     Session,
 )
+from tests.frameworks.completeness import check_clients
 from tests.frameworks.model import Model, ReceivedRequest
 from tests.up import Up, running_up, start_server
 
@@ -45,6 +46,7 @@ SECONDS = 120.0
 """Timeout of an agent; the slowest takes 18 of these seconds on two busy cores."""
 ARRIVE_S = 30.0
 """Timeout of spans that arrive within two seconds."""
+UNTIMED = [name for name, client in CLIENTS.items() if any(client.tools) and not client.timed]
 QUICK = ("codex", "mini-swe-agent")
 """The agents that need less than ten seconds."""
 EACH = [
@@ -179,6 +181,10 @@ def started(
         process.communicate()
 
 
+def test_the_page_has_what_these_tests_check_of_each_agent() -> None:
+    check_clients()
+
+
 def expected(name: str, session: Session) -> list[Row]:
     """Return the calls of a session with the whole plan."""
     model: Row = ("llm policy", session.agent, "ok", -1)
@@ -201,6 +207,7 @@ def test_an_agent_edits_fails_and_uses_two_tools(stack: Stack, tmp_path: Path, n
         assert sessions(rows) == wanted
         assert len(run.requests) == rows["response_token_ids"].drop_nulls().len()
         assert len(run.requests) == len(client.tools) + 1
+        assert rows.filter(kind="tool")["untimed"].any() is (name in UNTIMED)
 
 
 @pytest.mark.parametrize("name", EACH)
