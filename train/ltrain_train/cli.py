@@ -2,7 +2,7 @@
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,9 @@ from ltrain_instrument import settings
 from ltrain_instrument.allow import Allow
 from ltrain_instrument.identity import Mode, SourceMode
 from ltrain_train import eval_cli, finetune_cli, policy_cli, serve_cli, worker_cli
+
+if TYPE_CHECKING:
+    from ltrain_train.sandboxes import SandboxSettings
 
 app = typer.Typer()
 app.add_typer(policy_cli.app, name="policy")
@@ -87,6 +90,32 @@ class ProgramOptions(RewardOptions):
 
 
 @dataclass(frozen=True, slots=True)
+class SandboxOptions:
+    """The sandbox of each attempt; options have the names of a recipe's keys."""
+
+    sandbox: Annotated[
+        str | None,
+        typer.Option(
+            help="Isolate each attempt of a command: bubblewrap, docker, podman or command."
+        ),
+    ] = None
+    workspace: Annotated[
+        str | None,
+        typer.Option(
+            help="Folder whose copy each attempt gets; {id} in it is a value of the task."
+        ),
+    ] = None
+    visible: Annotated[
+        list[str] | None,
+        typer.Option(help="File or folder that attempts can read, too; repeat for more."),
+    ] = None
+    image: Annotated[str | None, typer.Option(help="Image of docker or podman.")] = None
+    sandbox_command: Annotated[
+        str | None, typer.Option(help="Command line of --sandbox command.")
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
 class WaveOptions:
     """The rollouts of `ltrain rollout`."""
 
@@ -109,6 +138,7 @@ def rollout(
     tasks: Annotated[Path, typer.Argument(help="JSONL file: one task with id and input a line.")],
     wave: WaveOptions,
     options: ProgramOptions,
+    sandbox: SandboxOptions,
     command: Annotated[
         list[str] | None,
         typer.Argument(help="After --: the agent as a command, e.g. -- python agent.py"),
@@ -140,9 +170,11 @@ def rollout(
         raise typer.BadParameter("--to names the gateway already. Remove --gateway.")
     from ltrain_train.rollout import AgentProgram, TaskRun, run_tasks
 
+    agent = None if to else agent or shlex.join(command or [])
     program = AgentProgram(
         folder=Path.cwd(),
-        agent=None if to else agent or shlex.join(command or []),
+        agent=agent,
+        sandbox=_sandbox_settings(sandbox, agent, tasks, options.reward),
         **{name: value for name, value in asdict(options).items() if value is not None},
     )
     url = to or gateway or settings.GATEWAY.read()
@@ -150,6 +182,25 @@ def rollout(
     typer.echo(summary.as_json() if as_json else summary.table())
     if not summary.succeeded:
         raise typer.Exit(1)
+
+
+def _sandbox_settings(
+    options: SandboxOptions, agent: str | None, tasks: Path, reward: str | None
+) -> "SandboxSettings | None":
+    own = {name: value for name, value in asdict(options).items() if value is not None}
+    if not own:
+        return None
+    from pydantic import ValidationError
+
+    from ltrain_train.sandboxes import SandboxSettings
+    from ltrain_transforms.recipe import Rollout
+
+    program = {"tasks": str(tasks), "agent": agent, "remote": agent is None, "reward": reward}
+    try:
+        section = Rollout.model_validate(program | own)
+    except ValidationError as error:
+        raise typer.BadParameter(error.errors()[0]["msg"].removeprefix("Value error, ")) from error
+    return SandboxSettings.from_section(section, Path.cwd())
 
 
 @app.command()

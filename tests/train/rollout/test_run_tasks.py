@@ -280,3 +280,36 @@ def _workers(home: Path) -> Iterator[str]:
         line = " ".join(process.info["cmdline"] or ())
         if (process.info["environ"] or {}).get("LTRAIN_HOME") == str(home) and "worker" in line:
             yield line
+
+
+SANDBOX = ("--sandbox", "bubblewrap", "--workspace")
+
+
+def test_a_command_runs_in_a_sandbox(tasks: Path, environ: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "code.txt").write_text("in the workspace")
+    command = ["sh", "-c", f'cat "$LTRAIN_WORKSPACE/code.txt"; ls {tmp_path}']
+    sandboxed = [tasks, *SANDBOX, tmp_path / "work", "--", *command]
+    refused = ltrain(sandboxed, environ)
+    assert (refused.returncode, refused.stdout.splitlines()[0]) == (1, "run tasks: 4 error")
+    assert f"cannot access '{tmp_path}'" in refused.stdout
+    visible = [tasks, *SANDBOX, tmp_path / "work", "--visible", tasks.parent, "--", *command]
+    assert ltrain(visible, environ).stdout.splitlines()[0] == "run tasks-2: 4 ok"
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ((*SANDBOX, "none/{id}", "--", "true"), "none/0, which is not a folder"),
+        ((*SANDBOX, "none/{gold}", "--", "true"), "{gold}, and the agent sees the keys id, domain"),
+        (("--workspace", "work", "--", "true"), "`workspace` needs a sandbox"),
+        (("--sandbox", "jail", "--", "true"), "Input should be 'bubblewrap'"),
+        ((*AGENT, "--sandbox", "bubblewrap"), "none of them can have a sandbox"),
+    ],
+)
+def test_a_sandbox_that_cannot_be_is_refused(
+    tasks: Path, environ: dict[str, str], options: Sequence[str], sentence: str
+) -> None:
+    done = ltrain([tasks, *options], environ)
+    assert done.returncode in (1, 2)
+    assert sentence in " ".join(done.stderr.replace("│", "").split())

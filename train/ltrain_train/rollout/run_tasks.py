@@ -22,6 +22,7 @@ from ltrain_train.rollout.program import AgentProgram
 from ltrain_train.rollout.runner import Runner
 from ltrain_train.rollout.runs import Run, open_run
 from ltrain_train.rollout.tasks import Task, load_tasks, tasks_digest
+from ltrain_train.rollout.trial import check_sandboxes
 from ltrain_train.store import home_secret, require_own_store
 from ltrain_train.workers import COUNTED_OUTCOMES, Outcome, RolloutResult, WaveResult
 from ltrain_transforms.ended_rollout import EndedRollout
@@ -127,6 +128,7 @@ def _run_locked(
     run = open_run(home / "runs", name, _comparable_options(options, tasks))
     log = AttemptLog(run.folder) if run.resumed else None
     finished = _find_finished(run, log)
+    check_sandboxes(options.program, tasks)
     secret = home_secret(home)
     require_own_store(home)
     with closing(GatewayClient(options.gateway, secret)) as client:
