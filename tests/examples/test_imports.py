@@ -10,6 +10,7 @@ FOLDERS = sorted({file.parent for file in EXAMPLES.glob("*/*.py")})
 EPISODES = {"ltrain_episodes"}
 """The interface that the agents and environments of two examples show."""
 IMPORTED = {
+    "code_repair/reward.py": {"ltrain"},  # run_isolated
     "environments/frozen_lake.py": EPISODES,
     "environments/tic_tac_toe.py": EPISODES,
     "self_correction/agent.py": EPISODES,

@@ -1,0 +1,6 @@
+def discounted(price, discount):
+    """
+    >>> discounted(4, 6)
+    -2
+    """
+    return min(price, discount)

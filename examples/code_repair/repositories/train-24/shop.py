@@ -1,0 +1,6 @@
+def dearest(first, second):
+    """
+    >>> dearest(8, 6)
+    8
+    """
+    return first * second

@@ -1,0 +1,6 @@
+def interest(balance, rate):
+    """
+    >>> interest(5, 6)
+    30
+    """
+    return balance - rate

@@ -1,0 +1,6 @@
+def discounted(price, discount):
+    """
+    >>> discounted(8, 5)
+    3
+    """
+    return price + discount

@@ -1,0 +1,6 @@
+def cost(price, count):
+    """
+    >>> cost(3, 2)
+    6
+    """
+    return min(price, count)

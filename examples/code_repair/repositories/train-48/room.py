@@ -1,0 +1,6 @@
+def shortest_wall(width, height):
+    """
+    >>> shortest_wall(5, 4)
+    4
+    """
+    return max(width, height)

@@ -1,0 +1,6 @@
+def interest(balance, rate):
+    """
+    >>> interest(5, 8)
+    40
+    """
+    return balance + rate

@@ -1,0 +1,6 @@
+def lowest(before, after):
+    """
+    >>> lowest(3, 8)
+    3
+    """
+    return max(before, after)

@@ -1,0 +1,6 @@
+def faster(car, train):
+    """
+    >>> faster(3, 8)
+    3
+    """
+    return car - train

@@ -1,0 +1,6 @@
+def discounted(price, discount):
+    """
+    >>> discounted(3, 6)
+    -3
+    """
+    return max(price, discount)

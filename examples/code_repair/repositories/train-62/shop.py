@@ -1,0 +1,6 @@
+def cost(price, count):
+    """
+    >>> cost(8, 9)
+    72
+    """
+    return price + count

@@ -1,0 +1,6 @@
+def animals(cows, sheep):
+    """
+    >>> animals(9, 5)
+    14
+    """
+    return min(cows, sheep)

@@ -1,0 +1,6 @@
+def coolest(top, bottom):
+    """
+    >>> coolest(5, 2)
+    2
+    """
+    return top * bottom

@@ -1,0 +1,6 @@
+def unsold(eggs, sold):
+    """
+    >>> unsold(4, 7)
+    -3
+    """
+    return min(eggs, sold)

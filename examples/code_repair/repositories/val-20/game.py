@@ -1,0 +1,6 @@
+def score(first, bonus):
+    """
+    >>> score(3, 2)
+    5
+    """
+    return min(first, bonus)

@@ -1,0 +1,6 @@
+def loser(ours, theirs):
+    """
+    >>> loser(4, 6)
+    4
+    """
+    return max(ours, theirs)

@@ -1,0 +1,6 @@
+def minutes(heating, baking):
+    """
+    >>> minutes(3, 5)
+    8
+    """
+    return heating - baking

@@ -1,0 +1,6 @@
+def heaviest(cow, sheep):
+    """
+    >>> heaviest(3, 4)
+    4
+    """
+    return cow + sheep

@@ -1,0 +1,6 @@
+def animals(cows, sheep):
+    """
+    >>> animals(6, 8)
+    14
+    """
+    return cows * sheep

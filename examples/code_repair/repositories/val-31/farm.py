@@ -1,0 +1,6 @@
+def unsold(eggs, sold):
+    """
+    >>> unsold(6, 5)
+    1
+    """
+    return eggs * sold

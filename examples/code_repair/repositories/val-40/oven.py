@@ -1,0 +1,6 @@
+def minutes(heating, baking):
+    """
+    >>> minutes(3, 2)
+    5
+    """
+    return max(heating, baking)

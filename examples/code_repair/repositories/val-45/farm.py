@@ -1,0 +1,6 @@
+def animals(cows, sheep):
+    """
+    >>> animals(5, 6)
+    11
+    """
+    return cows - sheep

@@ -1,0 +1,6 @@
+def winner(ours, theirs):
+    """
+    >>> winner(7, 5)
+    7
+    """
+    return min(ours, theirs)

@@ -1,0 +1,153 @@
+"""Write train.jsonl, val.jsonl and the repositories of their tasks: python tasks.py.
+
+A repository is one module with one function. Its doctest fails, because the function returns
+another expression than the one that its name and its doctest mean.
+"""
+
+import argparse
+import json
+import random
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+HERE = Path(__file__).parent
+TRAIN, VAL = 64, 48
+"""Repositories for training, and held-out ones."""
+CASES = 4
+"""Hidden cases of a function; none of them is its doctest."""
+EXPRESSIONS = {
+    "sum": "{a} + {b}",
+    "difference": "{a} - {b}",
+    "product": "{a} * {b}",
+    "larger": "max({a}, {b})",
+    "smaller": "min({a}, {b})",
+}
+Function = tuple[str, str, str, str]
+"""Its name, its two parameters, and the key of its expression."""
+MODULES: dict[str, Sequence[Function]] = {
+    "shop": [
+        ("total", "price", "shipping", "sum"),
+        ("discounted", "price", "discount", "difference"),
+        ("cost", "price", "count", "product"),
+        ("best_price", "ours", "theirs", "smaller"),
+        ("dearest", "first", "second", "larger"),
+    ],
+    "room": [
+        ("area", "width", "height", "product"),
+        ("both_walls", "width", "height", "sum"),
+        ("longest_wall", "width", "height", "larger"),
+        ("shortest_wall", "width", "height", "smaller"),
+        ("free_space", "width", "used", "difference"),
+    ],
+    "bank": [
+        ("deposit", "balance", "amount", "sum"),
+        ("withdraw", "balance", "amount", "difference"),
+        ("interest", "balance", "rate", "product"),
+        ("lowest", "before", "after", "smaller"),
+        ("highest", "before", "after", "larger"),
+    ],
+    "trip": [
+        ("distance", "speed", "hours", "product"),
+        ("all_days", "outward", "back", "sum"),
+        ("days_left", "days", "past", "difference"),
+        ("slower", "car", "train", "larger"),
+        ("faster", "car", "train", "smaller"),
+    ],
+}
+HELD_OUT: dict[str, Sequence[Function]] = {
+    "farm": [
+        ("animals", "cows", "sheep", "sum"),
+        ("unsold", "eggs", "sold", "difference"),
+        ("legs", "animals", "legs_each", "product"),
+        ("heaviest", "cow", "sheep", "larger"),
+        ("lightest", "cow", "sheep", "smaller"),
+    ],
+    "game": [
+        ("score", "first", "bonus", "sum"),
+        ("lead", "ours", "theirs", "difference"),
+        ("points", "hits", "value", "product"),
+        ("winner", "ours", "theirs", "larger"),
+        ("loser", "ours", "theirs", "smaller"),
+    ],
+    "oven": [
+        ("minutes", "heating", "baking", "sum"),
+        ("too_hot", "now", "wanted", "difference"),
+        ("loaves", "trays", "per_tray", "product"),
+        ("hottest", "top", "bottom", "larger"),
+        ("coolest", "top", "bottom", "smaller"),
+    ],
+}
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task as a line of the file; its repository is the folder of its name."""
+
+    id: str
+    input: str
+    module: str
+    function: str
+    cases: list[tuple[int, int]]
+    """Arguments of the hidden cases."""
+    expected: list[int]
+
+
+def tasks(side: str, count: int, seed: int = 0) -> Iterator[tuple[Task, str]]:
+    """Yield tasks and the sources of their modules; `side` is `train` or `val`."""
+    modules = MODULES if side == "train" else HELD_OUT
+    functions = [(module, *each) for module, own in modules.items() for each in own]
+    drawn = random.Random(f"{side} {seed}")
+    for number in range(count):
+        module, name, a, b, right = functions[number % len(functions)]
+        wrong = drawn.choice([each for each in EXPRESSIONS if each != right])
+        cases = _distinct_cases(drawn, right, wrong)
+        expected = [_evaluate(right, *case) for case in cases]
+        returned = EXPRESSIONS[wrong].format(a=a, b=b)
+        (x, y), shown = cases[0], expected[0]
+        source = (
+            f"def {name}({a}, {b}):\n"
+            f'    """\n    >>> {name}({x}, {y})\n    {shown}\n    """\n'
+            f"    return {returned}\n"
+        )
+        text = f"{module}.py: {name}({x}, {y}) is {_evaluate(wrong, x, y)}, should be {shown}."
+        task = Task(f"{side}-{number}", text, module, name, cases[1:], expected[1:])
+        yield task, source
+
+
+def _distinct_cases(drawn: random.Random, right: str, wrong: str) -> list[tuple[int, int]]:
+    """Return the case of the doctest, whose value tells all expressions apart, and hidden ones."""
+    while True:
+        case = drawn.randrange(2, 10), drawn.randrange(2, 10)
+        values = [_evaluate(each, *case) for each in EXPRESSIONS]
+        if len(set(values)) == len(values):
+            break
+    hidden = [(drawn.randrange(10, 99), drawn.randrange(2, 99)) for _ in range(CASES - 1)]
+    return [case, *hidden, (2, 50)]
+
+
+def _evaluate(key: str, a: int, b: int) -> int:
+    return int(eval(EXPRESSIONS[key].format(a=a, b=b)))
+
+
+def main(arguments: list[str]) -> None:
+    """Write the files and the repositories."""
+    parser = argparse.ArgumentParser(description="Write the tasks and their repositories.")
+    parser.add_argument("--out", type=Path, default=HERE, help="folder of the files")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args(arguments)
+    shutil.rmtree(options.out / "repositories", ignore_errors=True)
+    for side, count in (("train", TRAIN), ("val", VAL)):
+        lines = []
+        for task, source in tasks(side, count, options.seed):
+            folder = options.out / "repositories" / task.id
+            folder.mkdir(parents=True)
+            (folder / f"{task.module}.py").write_text(source)
+            lines.append(json.dumps(asdict(task)) + "\n")
+        (options.out / f"{side}.jsonl").write_text("".join(lines))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
