@@ -18,7 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from typing import Any
 
-from tasks import EXPRESSIONS
+from functions import EXPRESSIONS
 
 SUBMIT = " && echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 """What ends mini-swe-agent; Codex ends with a message."""
