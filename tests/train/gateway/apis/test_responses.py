@@ -261,6 +261,10 @@ def test_log_probabilities_are_included_on_request(client: Any, stream: bool) ->
             "'input.0' of the request has the type",
         ),
         (
+            {"input": [{"type": "compaction", "encrypted_content": "x"}]},
+            "'input.0' of the request is a 'compaction', which only the server that made it",
+        ),
+        (
             {"input": [{"role": "user", "content": [{"type": "input_file"}]}]},
             "a part of type 'input_file'",
         ),

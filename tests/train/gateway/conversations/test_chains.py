@@ -180,6 +180,16 @@ def test_an_agent_that_runs_beside_its_caller_is_below_the_call_that_began_it(
     assert gateway.send(task, answer("found"))[2] == "main"
 
 
+def test_a_summary_in_the_place_of_the_history_stays_in_the_session() -> None:
+    gateway, headers = Gateway(), {"session-id": "s-1"}
+    opening, called = [MAIN, user("<context/>"), user("go")], answer("", ("a", "bash", "{}"))
+    first = gateway.send(opening, called, headers=headers)
+    asking = [*opening, called, result("a"), user("Create a handoff summary.")]
+    assert gateway.send(asking, answer("It ran bash."), headers=headers, tools=[]) == first
+    shorter = [*opening, user("A summary: it ran bash.")]
+    assert gateway.send(shorter, answer("done"), headers=headers)[1:] == ("s-1", "main")
+
+
 def test_a_tool_call_in_an_answer_to_a_request_without_tools_runs_no_agent() -> None:
     gateway = Gateway()
     headers = {"session_id": "s-1"}

@@ -33,6 +33,8 @@ SERVER_ITEMS = frozenset(
     }
 )
 """Items of tools that only OpenAI's servers run; they are left out."""
+SUMMARIES = frozenset({"compaction", "compaction_summary", "context_compaction"})
+"""Items in the place of a long history, which OpenAI's servers encrypt."""
 KEPT_REASONING = "ltrain.reasoning."
 """The beginning of `encrypted_content` with reasoning of this gateway, whose text follows in
 base64. Clients that send no reasoning in clear text return it."""
@@ -88,6 +90,11 @@ class InputMessages:
         if kind == "reasoning":
             text = self._reasoning(item)
             return {"role": "assistant", "reasoning": text} if text else None
+        if kind in SUMMARIES:
+            raise bad_request(
+                f"'input.{number}' of the request is a '{kind}', which only the server that made "
+                "it can read. Send the messages that it replaces, or a summary as text."
+            )
         if kind in SERVER_ITEMS:
             self._omitted.items[kind] += 1
         elif kind != "additional_tools":  # these are among the tools
