@@ -2,8 +2,8 @@
 
 Adapters, then full weights, are published to `ltrain serve` while clients stream rollouts through
 it. Each call's log-probabilities are computed again with the version that its span names, and with
-the version before. Then a learner trains all weights of a model, and each of its versions reaches
-vLLM as files or from the learner's memory.
+the version before. Then a learner trains a model, and its merged weights reach vLLM as files and
+from the learner's memory, in turn.
 """
 
 import argparse
@@ -283,11 +283,13 @@ def run(place: Path, *, adapters: int, swaps: int, clients: int, replicas: int) 
     return report
 
 
-def release(place: Path, model: Path, rounds: int) -> Iterator[str]:
+def release(place: Path, model: Path, rounds: int, rank: int) -> Iterator[str]:
     """Release updates of a model from files and from memory, and yield a line for each."""
-    Policies(place / "home").register(POLICY, model)
+    home = place / "home"
+    Policies(home).register(POLICY, model)
     with gateway(place, "--policy", POLICY) as stack:
-        yield from describe(list(releases(stack.gateway, place / "home", POLICY, rounds=rounds)))
+        measured = releases(stack.gateway, home, POLICY, rounds=rounds, lora_rank=rank)
+        yield from describe(list(measured))
 
 
 def main() -> None:
@@ -298,13 +300,14 @@ def main() -> None:
     parser.add_argument("--replicas", type=int, default=1)
     parser.add_argument("--model", type=Path, default=Path(".ltrain/models/smollm2"))
     parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--rank", type=int, default=16, help="of the learner's adapter; 0: none")
     options = vars(parser.parse_args())
-    model, rounds = options.pop("model"), options.pop("rounds")
+    released = [options.pop(name) for name in ("model", "rounds", "rank")]
     with tempfile.TemporaryDirectory(prefix="ltrain-publications-") as folder:
         report = run(Path(folder), **options)
     print(*report.lines(), sep="\n")
     with tempfile.TemporaryDirectory(prefix="ltrain-publications-") as folder:
-        print(*release(Path(folder), model, rounds), sep="\n")
+        print(*release(Path(folder), *released), sep="\n")
     raise SystemExit(0 if report.met else 1)
 
 

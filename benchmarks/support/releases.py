@@ -105,12 +105,11 @@ def describe(measured: list[Release]) -> Iterator[str]:
     """Yield a line for each way: the medians, without the first release of each."""
     for way in WAYS:
         _, *later = [each for each in measured if each.way == way]
-        saved, served, waited = (
-            median(getattr(each, name) for each in later) for name in ("saved", "served", "waited")
-        )
+        total = median(each.saved + each.served for each in later)
+        served, waited = (median(getattr(each, x) for each in later) for x in ("served", "waited"))
         yield (
-            f"{way}: the checkpoint was saved {saved:.2f} s after the update, the version was "
-            f"served {served:.2f} s later, and calls waited {waited:.3f} s"
+            f"{way}: served {total:.2f} s after the update and {served:.2f} s after its "
+            f"checkpoint, calls waited {waited:.3f} s"
         )
 
 
