@@ -204,7 +204,10 @@ def _query_errors() -> Iterator[None]:
     try:
         yield
     except ClickHouseError as error:
-        raise QueryFailed(_first_line(error), code_of(str(error))) from error
+        code, reason = code_of(str(error)), _first_line(error)
+        if "Code: " not in reason:  # the message of the connection has the whole query in its URL
+            reason = f"The store does not answer: {_connection_error(error)}."
+        raise QueryFailed(reason, code) from error
 
 
 def _first_line(error: Exception) -> str:

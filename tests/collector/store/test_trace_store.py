@@ -1,6 +1,7 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -8,9 +9,11 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 from tests.otlp import insert_otlp, open_empty_store
+from tests.up import running_up
 
 from ltrain_collector.dsn import Server
 from ltrain_collector.errors import (
+    NO_CODE,
     NoStore,
     QueryFailed,
     StoreInUse,
@@ -246,6 +249,16 @@ def test_an_unreachable_server_is_reported() -> None:
         StoreUnreachable, match=r"127\.0\.0\.1:9 .*: Connection refused\. .*LTRAIN_STORE"
     ):
         Store.open("http://127.0.0.1:9")
+
+
+def test_a_server_that_is_gone_is_reported_without_the_query(tmp_path: Path) -> None:
+    with running_up(tmp_path / "store") as up:
+        store = Store.open(up.dsn)
+        up.stop()
+        with closing(store), pytest.raises(QueryFailed) as caught:
+            store.query("SELECT {rollout:String} AS id", {"rollout": "many ids"})
+    assert str(caught.value) == "The store does not answer: Connection refused."
+    assert caught.value.code == NO_CODE
 
 
 def test_without_an_address_it_is_the_store_of_this_machine(
