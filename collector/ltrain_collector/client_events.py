@@ -20,8 +20,9 @@ from ltrain_instrument import attributes
 CHAT, TOOL, AGENT = "chat", "execute_tool", "invoke_agent"
 """The operations of the conventions that a record may describe."""
 
-STEP = "14_log_spans"
-"""The step of a migration that creates the view."""
+CREATED, CHANGED = "14_log_spans", "15_log_span_answers"
+STEPS = (CREATED, CHANGED)
+"""The steps of a migration that create the view, and that give an older one the query of today."""
 VIEW = "otel_log_spans_mv"
 MAP = "Map(LowCardinality(String), String)"
 
@@ -114,8 +115,11 @@ ERROR_TYPE = ("error.type", "error_type")
 ERROR_MESSAGE = ("error.message", "error_message", "error")
 
 
-def step_statements() -> Iterator[str]:
-    """Yield the statements of `STEP`: new records make spans, and those that are stored do."""
+def step_statements(step: str) -> Iterator[str]:
+    """Yield the statements of one of `STEPS`: new records make spans, and stored ones do, once."""
+    if step == CHANGED:
+        yield f"ALTER TABLE otel.{VIEW} MODIFY QUERY {_spans()}"
+        return
     yield f"CREATE MATERIALIZED VIEW IF NOT EXISTS otel.{VIEW} TO otel.otel_traces AS {_spans()}"
     # a record that arrives between the two statements makes an equal span twice, which is read once
     yield f"INSERT INTO otel.otel_traces ({', '.join(COLUMNS)}) {_spans()}"

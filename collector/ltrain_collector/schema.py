@@ -67,8 +67,8 @@ def read_statements(name: str, **placeholders: str) -> Iterator[str]:
 
     Each `{placeholder}` of a file is replaced by its value.
     """
-    if name == client_events.STEP:
-        yield from client_events.step_statements()
+    if name in client_events.STEPS:
+        yield from client_events.step_statements(name)
         return
     if changes := list(promoted_columns.step_statements(name)):
         yield from changes
@@ -98,4 +98,4 @@ def _ddl(name: str) -> Traversable:
 def steps() -> tuple[str, ...]:
     """Return the names of all steps, in order."""
     table_steps = (step for table in TABLES.values() for step in table.steps)
-    return (DATABASE, *dict.fromkeys(table_steps), RENAMED_VIEWS, client_events.STEP)
+    return (DATABASE, *dict.fromkeys(table_steps), RENAMED_VIEWS, *client_events.STEPS)

@@ -4,8 +4,8 @@
 here=$PWD
 environments=$here/../..
 cd "$LTRAIN_WORKSPACE" || exit 1
-task=$(python3 -c 'import json, os; print(json.loads(os.environ["LTRAIN_TASK"])["input"])')
 unset PYTHONPATH # the agents' environments do not have the instrumentation
+task=$(python3 -IS -c 'import json, os; print(json.loads(os.environ["LTRAIN_TASK"])["input"])')
 case $1 in
 mini)
   export MSWEA_CONFIGURED=true MSWEA_SILENT_STARTUP=1 LITELLM_LOCAL_MODEL_COST_MAP=True

@@ -88,10 +88,27 @@ def test_other_records_and_those_without_a_time_make_no_span(store: Store) -> No
 
 def test_records_that_were_stored_before_get_their_spans_with_the_migration(store: Store) -> None:
     store.command(f"DROP VIEW otel.{client_events.VIEW}")
-    store.command(f"DELETE FROM otel.ltrain_migrations WHERE step = '{client_events.STEP}'")
+    store.command(f"DELETE FROM otel.ltrain_migrations WHERE step = '{client_events.CREATED}'")
     insert_otlp(store, request(TOOL), LOGS)
     assert store.query("SELECT count() FROM otel.spans").item() == 0
-    assert store.migrate().steps == (client_events.STEP,)
+    assert store.migrate().steps == (client_events.CREATED,)
     insert_otlp(store, request(TOOL), LOGS)  # sent again, it is the same span
     insert_otlp(store, request(TOOL, TIME + 1), LOGS)
     assert store.query("SELECT count() FROM otel.spans").item() == 2
+
+
+def test_a_view_of_an_older_store_gets_the_query_of_today(store: Store) -> None:
+    query = client_events._spans().replace("'responseId'", "'other'")
+    store.command(f"ALTER TABLE otel.{client_events.VIEW} MODIFY QUERY {query}")
+    store.command(f"DELETE FROM otel.ltrain_migrations WHERE step = '{client_events.CHANGED}'")
+    answer = {
+        "event.name": "gemini_cli.api_response",
+        "session.id": "s",
+        "response_text": '[{"responseId": "r1"}]',
+    }
+    ids = "SELECT SpanAttributes['gen_ai.response.id'] FROM otel.spans ORDER BY Timestamp"
+    insert_otlp(store, request(answer), LOGS)
+    assert store.query(ids).rows() == [("",)]
+    assert store.migrate().steps == (client_events.CHANGED,)
+    insert_otlp(store, request(answer, TIME + 1), LOGS)
+    assert store.query(ids).rows() == [("",), ("r1",)]

@@ -63,7 +63,7 @@ def migrate(store: Database, tables: Mapping[str, str]) -> MigrationResult:
         required += table.steps if table.key in owned else ()
     required.append(schema.RENAMED_VIEWS)
     if {TRACES.tables[0].key, LOGS.tables[0].key} <= owned:
-        required.append(client_events.STEP)
+        required += client_events.STEPS
     new = tuple(step for step in dict.fromkeys(required) if step not in applied)
     for step in new:
         for statement in schema.read_statements(step):
