@@ -23,7 +23,7 @@ from ltrain_train.store import home_secret
 from ltrain_train.updates import LearnerProcess, PolicyLearner, Updater
 from ltrain_transforms.recipe import Recipe, Train
 
-WAYS = {"from files": "files", "from memory": "auto"}
+WAYS = {"from files": "files", "from memory": "memory"}
 """The value of `serve.weights` of each way."""
 RATE = 1e-4
 """Learning rate of the updates: it changes weights by more than bf16 rounds."""

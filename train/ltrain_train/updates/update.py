@@ -17,6 +17,7 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from ltrain_instrument import attributes
 from ltrain_instrument.errors import LtrainError
+from ltrain_train import gpu
 from ltrain_train.gateway import GatewayClient, GatewayRefused, GatewayUnreachable
 from ltrain_train.learner import Objective, StepReport
 from ltrain_train.policy import Policies, SharedWeights
@@ -159,7 +160,7 @@ class Updater:
         So the load runs beside the writes of the checkpoint and the version.
         """
         gateway, shared = self.gateway, None
-        if not as_adapter and gateway is not None and self.recipe.serve.weights == "auto":
+        if not as_adapter and gateway is not None and self._wants_memory:
             # without an answer the files reach vLLM; nothing waits before the checkpoint is saved
             with self.phases.measure("load"), suppress(GatewayUnreachable, GatewayRefused):
                 shared = self.learner.share() if gateway.shares(self.policy) else None
@@ -171,6 +172,11 @@ class Updater:
             if shared is not None:
                 with suppress(LtrainError):  # a learner that has ended has no memory left
                     self.learner.unshare()
+
+    @property
+    def _wants_memory(self) -> bool:
+        way = self.recipe.serve.weights
+        return way == "memory" or (way == "auto" and gpu.is_usable())
 
     def _begin_turn(self) -> None:
         """Let vLLM sleep, and move the learner to the GPU, if they use it in turn."""

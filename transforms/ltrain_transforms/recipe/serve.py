@@ -52,9 +52,9 @@ class Serve(Section):
     publish: Publish = "auto"
     """The published form of a LoRA adapter: `adapter`, which no call waits for, or `merged`
     weights; auto: what a trial at the start shows, and merged for a vLLM on a CPU."""
-    weights: Literal["auto", "files"] = "auto"
-    """How full weights reach vLLM: auto: from the memory of a learner on the same machine, where
-    vLLM can read it, else from the version's files; files: always from them."""
+    weights: Literal["auto", "memory", "files"] = "auto"
+    """How full weights reach vLLM: files: the version's; memory: that of a learner on the same
+    machine, if vLLM can read it, else files; auto: memory on a GPU, files on a CPU."""
     max_adapters: int | None = Field(default=None, ge=1)
     """Most adapters of the policy in the policy server; unset: `train.max_staleness` and one more,
     at least 2."""
