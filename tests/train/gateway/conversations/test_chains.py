@@ -10,7 +10,12 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from ltrain_train.gateway.apis import ClientCall, RequestLimits
 from ltrain_train.gateway.apis.completions import CHAT
-from ltrain_train.gateway.conversations import Conversations, chains, open_conversations
+from ltrain_train.gateway.conversations import (
+    Conversations,
+    chains,
+    delegations,
+    open_conversations,
+)
 
 Message = dict[str, Any]
 TOOLS = ["bash", "read", "Task"]
@@ -240,6 +245,17 @@ def test_the_index_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     index = gateway.conversations._index
     assert len(index._chains) <= 9 and index._size <= 9 * 4
     assert sum(map(len, index._links.values())) == index._size
+
+
+def test_calls_of_owners_that_are_gone_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delegations, "MAX_OWNERS", 4)
+    gateway, delegated = Gateway(), answer("", ("a", "Task", TASK))
+    for number in range(20):
+        key = f"attempt {number}"
+        gateway.send([MAIN, user("go")], delegated, key=key)
+        gateway.send([MAIN, user("go"), delegated, result("a")], delegated, key=key)
+    found = gateway.conversations.delegations
+    assert (len(found._waiting), len(found._launched)) == (4, 4)
 
 
 @pytest.mark.parametrize(

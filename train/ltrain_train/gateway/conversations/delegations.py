@@ -13,7 +13,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from ltrain_train.gateway.conversations.chains import Chain, ChainIndex
 from ltrain_train.gateway.conversations.message_digests import (
@@ -23,6 +23,8 @@ from ltrain_train.gateway.conversations.message_digests import (
     digest,
     tool_calls,
 )
+
+T = TypeVar("T")
 
 AGENT_TOOLS = re.compile(
     r"^(?:.*[._-])?(?:agent|task|delegate|sub_?agent|delegate_(?:task|work|to_\w+)|new_task"
@@ -46,6 +48,8 @@ MAX_CALLS = 32
 """Waiting calls of one answer that are remembered."""
 MAX_WAITING = 1024
 """Chains of one owner that wait."""
+MAX_OWNERS = 4096
+"""Owners with such chains; an attempt that has ended leaves the calls that it never answered."""
 LAUNCH_S = 60.0
 """Seconds after the result of a call within which its agent begins."""
 MAX_LAUNCHED = 64
@@ -97,14 +101,15 @@ class Delegations:
 
     def __init__(self, index: ChainIndex) -> None:
         self._index = index
-        self._waiting: dict[bytes, OrderedDict[str, tuple[Chain, list[WaitingCall]]]] = {}
-        self._launched: dict[bytes, deque[Launch]] = {}
+        self._waiting: OrderedDict[bytes, OrderedDict[str, tuple[Chain, list[WaitingCall]]]]
+        self._waiting = OrderedDict()
+        self._launched: OrderedDict[bytes, deque[Launch]] = OrderedDict()
 
     def wait(self, chain: Chain, calls: list[WaitingCall]) -> None:
         """Note that a chain waits for calls."""
         if not calls:
             return
-        chains = self._waiting.setdefault(chain.owner, OrderedDict())
+        chains = _entry(self._waiting, chain.owner, OrderedDict())
         _, before = chains.get(chain.id, (chain, []))
         chains[chain.id] = (chain, [*before, *calls][-2 * MAX_CALLS :])
         chains.move_to_end(chain.id)
@@ -142,7 +147,7 @@ class Delegations:
         until = time.monotonic() + LAUNCH_S
         new = [Launch(chain, call, until) for call in calls if call.tasks and not call.is_taken]
         if new:
-            self._launched.setdefault(chain.owner, deque(maxlen=MAX_LAUNCHED)).extend(new)
+            _entry(self._launched, chain.owner, deque(maxlen=MAX_LAUNCHED)).extend(new)
 
     def _launches(self, owner: bytes) -> Iterator[tuple[Chain, WaitingCall]]:
         """Yield the calls with results whose agents may begin, the latest first."""
@@ -162,6 +167,15 @@ class Delegations:
             del chains[id]
         pairs = [(chain, call) for chain, calls in reversed(chains.values()) for call in calls]
         yield from sorted(pairs, key=lambda pair: pair[1].is_taken)
+
+
+def _entry(owners: OrderedDict[bytes, T], owner: bytes, default: T) -> T:
+    """Return the entry of an owner, and remove that of the owner which was used least recently."""
+    entry = owners.setdefault(owner, default)
+    owners.move_to_end(owner)
+    if len(owners) > MAX_OWNERS:
+        owners.popitem(last=False)
+    return entry
 
 
 def waiting_calls(
