@@ -32,6 +32,16 @@ TRAIN = Train(
 )
 
 
+def write_model(folder: Path, architecture: str, options: dict[str, Any]) -> None:
+    """Write a tiny random model of a class of transformers."""
+    tokens = len(write_tokenizer(folder))
+    torch.manual_seed(0)
+    config = getattr(hugging_face, f"{architecture}Config")(
+        vocab_size=tokens, **SIZES | options, initializer_range=0.1, tie_word_embeddings=False
+    )
+    hugging_face.AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+
+
 @pytest.mark.parametrize(
     ("architecture", "options", "ranks"),
     [
@@ -50,12 +60,7 @@ def test_rows_train_as_in_plain_torch(
     reference: Callable[..., dict[str, Any]],
     tmp_path: Path,
 ) -> None:
-    tokens = len(write_tokenizer(tmp_path / "model"))
-    torch.manual_seed(0)
-    config = getattr(hugging_face, f"{architecture}Config")(
-        vocab_size=tokens, **SIZES | options, initializer_range=0.1, tie_word_embeddings=False
-    )
-    hugging_face.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "model")
+    write_model(tmp_path / "model", architecture, options)
     samples = write(make_rows(12, seed=5))
     untrained = reference(tmp_path / "model", samples)
     expected = reference(tmp_path / "model", samples, steps=1, lr=1e-3)
@@ -69,3 +74,20 @@ def test_rows_train_as_in_plain_torch(
         assert row == pytest.approx(expected_row, abs=1e-5)
     assert report.metrics["loss"] == pytest.approx(expected["loss"][0], abs=1e-6)
     assert report.metrics["grad_norm"] == pytest.approx(expected["grad_norm"][0], rel=1e-4)
+
+
+def test_packed_rows_train_in_bf16(
+    make_rows: Callable[..., Rows],
+    write: Callable[[Rows], Path],
+    reference: Callable[..., dict[str, Any]],
+    tmp_path: Path,
+) -> None:
+    write_model(tmp_path / "model", "Qwen3Moe", EXPERTS)
+    samples = write(make_rows(12, seed=5))
+    expected = reference(tmp_path / "model", samples, steps=1, lr=1e-3)
+    train = TRAIN.model_copy(update={"dtype": "bf16"})
+    with LearnerClient(train, tmp_path / "model", directory=tmp_path, policy="rows") as learner:
+        report = learner.step(samples, Objective.from_train(train), version=0)
+    assert report.metrics["loss"] == pytest.approx(expected["loss"][0], abs=0.02)
+    assert report.metrics["grad_norm"] == pytest.approx(expected["grad_norm"][0], rel=0.1)
+    assert 0 < report.metrics["entropy"] < 10

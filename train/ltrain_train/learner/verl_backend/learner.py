@@ -379,7 +379,7 @@ def _is_made(metrics: Mapping[str, float]) -> bool:
 
 def _flatten(values: list[torch.Tensor]) -> NDArray[np.float32]:
     """Return the values of all rows as one array."""
-    return torch.cat(values).numpy()
+    return torch.cat(values).float().numpy()  # packed rows have entropies in bf16
 
 
 def _update_metrics(
