@@ -83,6 +83,8 @@ class Bridge:
         self._folder = folder
         self._sockets: dict[Target, Path] = {}
         self._servers: list[asyncio.Server] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        """Those that forward a connection."""
         self._lock = threading.Lock()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="bridge", daemon=True)
@@ -105,17 +107,21 @@ class Bridge:
         self._loop.close()
 
     async def _listen(self, target: Target, path: Path) -> None:
-        async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            with suppress(OSError, asyncio.CancelledError):
-                await _forward(reader, writer, target)
-            writer.close()
+        def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = self._loop.create_task(_forward(reader, writer, target))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(lambda _: writer.close())  # also of one that never began
 
         self._servers.append(await asyncio.start_unix_server(forward, path, limit=CHUNK))
 
     async def _end_tasks(self) -> None:
+        # asyncio would leave a connection open that it accepts while its server is closed
+        while accepting := asyncio.all_tasks() - self._tasks - {asyncio.current_task()}:
+            await asyncio.wait(accepting)
         for server in self._servers:
             server.close()
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -124,11 +130,12 @@ class Bridge:
 async def _forward(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, target: Target
 ) -> None:
-    to_reader, to_writer = await asyncio.open_connection(target.host, target.port, limit=CHUNK)
-    try:
-        await asyncio.gather(_pump(reader, to_writer), _pump(to_reader, writer))
-    finally:
-        to_writer.close()
+    with suppress(OSError):
+        to_reader, to_writer = await asyncio.open_connection(target.host, target.port, limit=CHUNK)
+        try:
+            await asyncio.gather(_pump(reader, to_writer), _pump(to_reader, writer))
+        finally:
+            to_writer.close()
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
