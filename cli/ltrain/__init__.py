@@ -33,20 +33,22 @@ __all__ = [
     "train",
 ]
 
-_AGENT_MODULES = dict.fromkeys(
-    ("configure", "flush", "prompt", "reward", "rollout", "task"), "ltrain_instrument"
-)
+_AGENT_MODULES = {
+    **dict.fromkeys(
+        ("configure", "flush", "prompt", "reward", "rollout", "task"), "ltrain_instrument"
+    ),
+    "run_isolated": "ltrain_train.sandboxes",
+}
+"""The modules that import nothing of a pip extra."""
 _STORE_MODULES = {
     "Dataset": "ltrain_transforms.datasets",
     "Recipe": "ltrain_transforms.recipe",
     "Store": "ltrain_collector.store",
     "build": "ltrain_transforms.datasets",
-    "run_isolated": "ltrain_train.sandboxes",
     "show": "ltrain_transforms.show",
     "train": "ltrain_train.session",
 }
-"""The modules that import packages of a pip extra: `train` those of ltrain_train, `collect` the
-others."""
+"""The modules that import packages of a pip extra: `collect`, or `train` for the last one."""
 
 
 def __getattr__(name: str) -> Any:
@@ -67,7 +69,7 @@ def __getattr__(name: str) -> Any:
         package = (error.name or "").partition(".")[0]
         if name not in _STORE_MODULES or package.startswith("ltrain"):
             raise
-        extra = "train" if module.startswith("ltrain_train") else EXTRAS.get(package, "collect")
+        extra = "train" if name == "train" else EXTRAS.get(package, "collect")
         raise MissingExtra(f"ltrain.{name}", package, extra) from error
     globals()[name] = value
     return value

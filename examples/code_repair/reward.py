@@ -7,6 +7,8 @@ from typing import Any
 
 from ltrain import run_isolated
 
+PYTHON = ("python", "-X", "pycache_prefix=/tmp", "-c")
+"""Python that ignores what the attempt compiled: it may be older than the source."""
 PROGRAM = """
 import importlib, json, sys
 module, function, cases = json.load(sys.stdin)
@@ -32,7 +34,7 @@ def is_repaired(task: Mapping[str, Any], folder: str) -> bool:
     """
     cases = json.dumps([task["module"], task["function"], task["cases"]])
     try:
-        done = run_isolated(["python", "-c", PROGRAM], folder, input=cases, timeout=10)
+        done = run_isolated([*PYTHON, PROGRAM], folder, input=cases, timeout=10)
     except subprocess.TimeoutExpired:
         return False
     return done.stdout.splitlines()[-1:] == [json.dumps(task["expected"])]

@@ -10,7 +10,7 @@ import ltrain
 from ltrain_instrument.installation import install_command
 
 STORE_NAMES = ("Dataset", "Recipe", "Store", "build", "show", "train")
-AGENT_NAMES = ("configure", "flush", "prompt", "reward", "rollout", "task")
+AGENT_NAMES = ("configure", "flush", "prompt", "reward", "rollout", "run_isolated", "task")
 NOT_INSTALLED = """
 import sys
 

@@ -225,11 +225,13 @@ def test_a_vllm_that_dies_in_a_publication_costs_no_call_and_serves_no_mixture(
     tmp_path: Path, model: Path, write_model: Any, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     dies, home, published = tmp_path / "dies", tmp_path / "home", threading.Event()
+    begun = threading.Barrier(3)
     monkeypatch.setenv("FAKE_VLLM_DIES", str(dies))
     python = program(tmp_path / "python", f'exec {sys.executable} {FAKE_VLLM} "$@"')
 
     def ask_on(served: Served) -> list[str]:
-        answers = []
+        answers = [served.ask("weights").json()["choices"][0]["message"]["content"]]
+        begun.wait()
         while not published.is_set():
             answer = served.ask("weights")
             if answer.status_code == 503:  # it was at vLLM at the death; the client repeats it
@@ -243,6 +245,7 @@ def test_a_vllm_that_dies_in_a_publication_costs_no_call_and_serves_no_mixture(
         new = write_model(tmp_path / "new", fill=1)
         policies.register_files("policy", new, parent=0, dataset="d", recipe="r")
         asking = [pool.submit(ask_on, served) for _ in range(2)]
+        begun.wait()
         dies.write_text(method)
         try:
             with pytest.raises(PolicyServerAway):
