@@ -66,8 +66,8 @@ def adapter_recipe(project: Any, judge: str) -> str:
     text = re.sub(r"lora_rank = 0\nupdates = \d+", f"lora_rank = 4\nupdates = {UPDATES}", text)
     text = text.replace("tasks_per_wave = 12", "tasks_per_wave = 4")
     text += 'kl_coefficient = 0.01\nwarmup_updates = 2\ndecay = "linear"\n'
-    serve = '[serve]\npublish = "adapter"\nmax_adapters = 2\n\n[train]'
-    text = text.replace("[train]", serve).replace("word_agent:", "service_agent:")
+    serve = '[serve]\npublish = "adapter"\nmax_adapters = 2\n'
+    text = text.replace("[serve]\n", serve).replace("word_agent:", "service_agent:")
     more = JUDGE_AND_SERVICE.format(url=judge)
     (project.folder / "adapter.toml").write_text(text + more)
     return "adapter.toml"
