@@ -136,7 +136,7 @@ def _read_header(file: Path) -> tuple[int, dict[str, Any]]:
         if size != 8 + length + end:
             raise ValueError(f"it has {size} bytes, its header says {8 + length + end}")
         if not all(isinstance(tensor["shape"], list) for tensor in header.values()):
-            raise ValueError("a shape in it is no list")
+            raise ValueError("a shape in it is not a list")
         return length, header
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadModel(f"'{file}' is not a complete safetensors file: {error}.") from error

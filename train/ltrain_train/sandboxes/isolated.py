@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryFile
 
@@ -37,16 +38,21 @@ def run_isolated(
         SandboxUnavailable: when no sandbox can be started.
         subprocess.TimeoutExpired: after the timeout.
     """
-    sandbox = Bubblewrap()
-    sandbox.check()
+    _check_sandbox()
     python = Path(sys.executable)
     readable = [*map(Path, python_paths(python)), *(Path(path).absolute() for path in visible)]
     limits = ("prlimit", f"--as={memory_mib << 20}", f"--fsize={TMP_MIB << 20}")
     with TemporaryFile("w+", errors="replace") as output:
         done = subprocess.run(
-            [*limits, *sandbox.isolate(command, Path(folder).absolute(), readable)],
+            [*limits, *Bubblewrap.isolate(command, Path(folder).absolute(), readable)],
             input=input, stdout=output, stderr=subprocess.STDOUT, text=True, timeout=timeout,
             check=False, env={"PATH": f"{python.parent}:/usr/bin:/bin", "HOME": "/tmp"},
         )  # fmt: skip
         output.seek(0)
         return subprocess.CompletedProcess(command, done.returncode, output.read())
+
+
+@cache
+def _check_sandbox() -> None:
+    """Check once that a sandbox can be started: a reward runs many commands."""
+    Bubblewrap().check()
