@@ -81,6 +81,8 @@ class Training(BaseModel):
     tokens: int = 0
     """Tokens of these rows."""
     drops: dict[str, int] = {}
+    prompts: dict[str, int] = {}
+    """Calls by their prompt under `serve.continue_tokens`, as `count_prompts` counts them."""
     alarms: tuple[str, ...] = ()
     """One sentence for each alarm, and then for each warning of the learner."""
     raised: tuple[tuple[str, str], ...] = ()

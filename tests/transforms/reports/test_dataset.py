@@ -11,6 +11,7 @@ from ltrain_collector.store import Store
 from ltrain_transforms.datasets import Dataset, build
 from ltrain_transforms.errors import NoDataset, NothingToShow
 from ltrain_transforms.recipe import Recipe
+from ltrain_transforms.reports.dataset import PROMPTS
 from ltrain_transforms.reports.difference import recipe_differences
 from ltrain_transforms.reports.report import Cell, Facts, Grid, Report
 from ltrain_transforms.show import look_up
@@ -55,6 +56,24 @@ def test_content_and_lineage(made: Dataset, recipe: Recipe, tmp_path: Path) -> N
     assert numbers["outcome of an execution"] == (2, 0, 0, 0.5, 0.5, 1, 1)
     assert numbers["trained tokens of a row"] == (2, 2, 2, 2, 2, 2, 2)
     assert numbers["advantage of a call"][1] == pytest.approx(-0.807, abs=1e-3)
+
+
+def test_calls_are_counted_by_the_reason_of_a_plain_prompt(
+    scene: Any, store: Store, recipe: Recipe, tmp_path: Path
+) -> None:
+    kinds = [(0, ""), (5, ""), (9, ""), (0, "cut")]
+    for sample in range(2):
+        rollout = scene.attempt("t1", sample)
+        rollout.dispatch()
+        for continued, reason in kinds:
+            plain = {"ltrain.not_continued": reason} if reason else {}
+            rollout.llm("write", gateway={"ltrain.continued": continued, **plain})
+        rollout.evaluate(float(sample))
+        rollout.close()
+    insert_otlp(store, scene.request())
+    made = build(store, recipe, tmp_path / "out")
+    counted = rows(look_up(str(made.path), home=tmp_path), PROMPTS)
+    assert counted == [("continued", 4), ("cut", 2), ("first call", 2)]
 
 
 def test_unknown_names_of_the_recipe_are_listed(

@@ -8,6 +8,7 @@ from tests.otlp import insert_otlp, open_empty_store
 
 from ltrain_collector.store import Store
 from ltrain_transforms.recipe import Recipe
+from ltrain_transforms.reports.dataset import PROMPTS
 from ltrain_transforms.reports.overview import RUN_COLUMNS, RunTable
 from ltrain_transforms.reports.references import GroupReference, Kind, Reference, WaveReference
 from ltrain_transforms.reports.report import Chart, Facts, Grid, Report
@@ -28,7 +29,11 @@ def shown(scene: Any, recipe_file: Path, monkeypatch: pytest.MonkeyPatch) -> Rep
     for wave in range(3):
         for sample in range(2):
             rollout = attempt(scene, wave, sample)
-            rollout.llm("write", (1, wave), (4,), gateway={"ltrain.policy.version": wave})
+            prompt: Any = {"ltrain.continued": sample}
+            if wave and not sample:
+                prompt["ltrain.not_continued"] = "unknown"
+            recorded = {"ltrain.policy.version": wave, **prompt}
+            rollout.llm("write", (1, wave), (4,), gateway=recorded)
             rollout.tool(error="boom()" if sample == 0 and wave == 1 else "")
             rollout.evaluate(0.5 * sample * wave)
             rollout.evaluate(1.0, name="speed", by="ltrain.instrument")
@@ -106,6 +111,12 @@ def test_rules_and_drops_by_wave(shown: Report) -> None:
         "groups: no_spread": ((0, 2), (1, 0), (2, 0)),
         "rewards: unheard": ((0, 2), (1, 2), (2, 2)),
     }
+
+
+def test_prompts_that_continue_by_tokens_are_counted_by_wave(shown: Report) -> None:
+    counted = grid(shown, f"{PROMPTS}, in training")
+    assert counted.columns == ("wave", "continued", "first call", "unknown")
+    assert counted.rows == ((0, 1, 1, 0), (1, 1, 0, 1), (2, 1, 0, 1))
 
 
 def test_seconds_and_metrics_come_from_the_learner_s_spans(shown: Report) -> None:

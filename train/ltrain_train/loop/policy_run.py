@@ -31,6 +31,7 @@ from ltrain_transforms.ended_rollout import EndedRollout
 from ltrain_transforms.policy_file import read_base_digests
 from ltrain_transforms.policy_lineage import Lineage
 from ltrain_transforms.recipe import Recipe
+from ltrain_transforms.reports import count_prompts
 
 NO_SIGNAL_REASONS = frozenset({"no_spread"})
 """Drop reasons with which a wave may have no row and the run continues: all rewards within each
@@ -127,6 +128,7 @@ class PolicyRun:
             changed=update is not None and update.version is not None,
             rules=rule_means(dataset.scan),
             drops=drops,
+            prompts=dict(count_prompts(dataset.scan("calls")).iter_rows()),
             figures=read_figures(dataset.scan),
             phases=self.updater.phases.pop(),
             **fields,

@@ -7,7 +7,7 @@ from ltrain_instrument.face import open_face
 if TYPE_CHECKING:
     from ltrain_transforms.reports.collector import collector_health
     from ltrain_transforms.reports.comparison import compare, read_scores
-    from ltrain_transforms.reports.dataset import dataset_report
+    from ltrain_transforms.reports.dataset import count_prompts, dataset_report
     from ltrain_transforms.reports.difference import difference_report
     from ltrain_transforms.reports.overview import RunTable, dataset_table, home_runs, policy_table
     from ltrain_transforms.reports.policy import IDENTIFIER, policy_names, policy_report

@@ -20,6 +20,7 @@ def dataset_report(dataset: Dataset, trained: Fact = ()) -> Report:
     """
     manifest: dict[str, Any] = dataset.manifest
     unknown = tuple(unknown_names(dataset))
+    prompts = tuple(count_prompts(dataset.scan("calls")).iter_rows())
     alarms = tuple(alarm_messages(manifest.get("alarms", {})))  # older datasets have no alarms
     parts = (
         Facts("Lineage", (*lineage_facts(manifest), *((("trained", trained),) if trained else ()))),
@@ -29,6 +30,7 @@ def dataset_report(dataset: Dataset, trained: Fact = ()) -> Report:
         _executions(dataset),
         Grid("Distribution", NUMBERS, tuple(_numbers(dataset))),
         Grid("Merging", ("what", "count"), tuple(_merging(dataset).items())),
+        *((Grid(PROMPTS, ("prompt", "calls"), prompts),) if prompts else ()),
         Grid("Policies", ("policy", "versions sampled"), tuple(_policies(manifest))),
         drop_counts(dataset.drops),
     )
@@ -126,6 +128,25 @@ MERGED = [
     *("prompt_ids", "response_ids", "response_mask"),
     *("call_offsets", "transition_ids", "begins"),
 ]
+
+
+PROMPTS = "Prompts under serve.continue_tokens"
+"""The title of the counts of calls by prompt."""
+
+
+def count_prompts(calls: pl.LazyFrame) -> pl.DataFrame:
+    """Count the `calls` with each `prompt` under `serve.continue_tokens`; none if it was off.
+
+    A `prompt` is `continued`, `first call` for one that repeats no answer, or the reason why it is
+    the plain one.
+    """
+    kinds = pl.when(pl.col("continued") > 0).then(pl.lit("continued"))
+    counted = (
+        calls.filter(pl.col("continued").is_not_null())
+        .group_by(prompt=kinds.otherwise(pl.col("not_continued").fill_null("first call")))
+        .agg(calls=pl.len().cast(pl.Int64))
+    )
+    return counted.sort("calls", "prompt", descending=[True, False]).collect()
 
 
 def _number(value: Any) -> float | None:

@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 
 from ltrain_transforms.reports.alarms import alarm_facts
+from ltrain_transforms.reports.dataset import PROMPTS
 from ltrain_transforms.reports.references import Kind, Reference, WaveReference
 from ltrain_transforms.reports.report import Cell, Chart, Facts, Grid, Report
 from ltrain_transforms.reports.run_state import RunState
@@ -53,6 +54,7 @@ def run_report(
     train, test, others = _split_evaluations(run_waves.evaluations)
     rules = _by_training_wave(results.rules, "rule", "mean", run_waves) if results else {}
     drops = _by_training_wave(_reasons(results), "reason", "count", run_waves) if results else {}
+    prompts = _by_training_wave(results.prompts, "prompt", "calls", run_waves) if results else {}
     durations = phase_seconds(run_waves)
     updates = run_waves.updates
     metrics = {name: _metric_means(updates, name) for name in _metric_names(updates)}
@@ -79,6 +81,7 @@ def run_report(
         *([_table("Test, mean of the rollouts", test)] if test else []),
         _table("Rules in training, mean of the rollouts", rules, "none fired, or no recipe"),
         _table("Drops in training", drops, "none, or no recipe"),
+        *([_table(f"{PROMPTS}, in training", prompts)] if prompts else []),
         _table("Seconds in training", durations),
         _table("Optimizer steps, mean of the wave's", metrics, "no training span in the store"),
     ]
@@ -219,6 +222,7 @@ def _data(
         "evaluations": run_waves.evaluations.to_dicts(),
         "rules": results.rules.to_dicts() if results else None,
         "drops": results.drops.to_dicts() if results else None,
+        "prompts": results.prompts.to_dicts() if results else None,
         "other_spans": results.other_spans if results else None,
         "alarms": [asdict(alarm) for alarm in run_waves.alarms],
         "samples": results.samples.to_dicts() if results else None,

@@ -9,12 +9,14 @@ import polars as pl
 from ltrain_collector.store import Store
 from ltrain_transforms.datasets import derive, list_manifests
 from ltrain_transforms.recipe import Recipe
+from ltrain_transforms.reports.dataset import count_prompts
 from ltrain_transforms.reports.waves import Wave
 from ltrain_transforms.source import CreditScope, Selection, read_spans
 from ltrain_transforms.tables import OTHER_SPAN
 
 RULES = pl.Schema({"rule": pl.String(), "mean": pl.Float64()})
 DROPPED = pl.Schema({"stage": pl.String(), "reason": pl.String(), "count": pl.Int64()})
+PROMPTED = pl.Schema({"prompt": pl.String(), "calls": pl.Int64()})
 SAMPLED = pl.Schema({"samples": pl.Int64(), "tokens": pl.Int64()})
 
 
@@ -26,6 +28,8 @@ class RecipeResults:
     """`mode`, `wave`, `stage`, `reason`, `count`."""
     other_spans: int
     """Number of spans that describe no call, such as those of transports."""
+    prompts: pl.DataFrame
+    """`mode`, `wave`, `prompt`, `calls`: under `serve.continue_tokens`."""
     samples: pl.DataFrame
     """`mode`, `wave`, and the counts of `samples` and of trained `tokens`."""
 
@@ -80,6 +84,7 @@ class _WaveResults:
     def __init__(self) -> None:
         self._rules: list[pl.DataFrame] = []
         self._drops: list[pl.DataFrame] = []
+        self._prompts: list[pl.DataFrame] = []
         self._samples: list[pl.DataFrame] = []
         self._other_spans = 0
 
@@ -97,12 +102,14 @@ class _WaveResults:
         is_drop = pl.col("reason") != OTHER_SPAN
         self._other_spans += drops.filter(~is_drop).height
         self._drops.append(_count_drops(drops.filter(is_drop)).select(*place, pl.all()))
+        self._prompts.append(count_prompts(scan("calls")).select(*place, pl.all()))
         self._samples.append(_count_samples(scan("samples")).select(*place, pl.all()))
 
     def finish(self) -> RecipeResults:
         """Return the results."""
         rules, drops = _concat(self._rules, RULES), _concat(self._drops, DROPPED)
-        return RecipeResults(rules, drops, self._other_spans, _concat(self._samples, SAMPLED))
+        prompts, samples = _concat(self._prompts, PROMPTED), _concat(self._samples, SAMPLED)
+        return RecipeResults(rules, drops, self._other_spans, prompts, samples)
 
 
 def _lazy_reader(tables: dict[str, pl.DataFrame]) -> Scan:

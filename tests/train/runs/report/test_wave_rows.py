@@ -77,6 +77,14 @@ def test_undone_steps_and_alarms_are_notes() -> None:
     assert list(wave_notes(TRAINED)) == []
 
 
+def test_calls_that_did_not_continue_by_tokens_are_a_note() -> None:
+    assert list(wave_notes(changed(TRAINED, prompts={"continued": 9, "first call": 1}))) == []
+    prompts = {"continued": 36, "unknown": 4, "first call": 3, "cut": 1}
+    assert list(wave_notes(changed(TRAINED, prompts=prompts))) == [
+        "  not continued by tokens: 4 unknown, 1 cut, of 44 calls"
+    ]
+
+
 def test_a_held_out_score_always_shows_its_rollouts_by_outcome_and_the_temperature() -> None:
     wave = changed(
         VALIDATION,

@@ -9,6 +9,8 @@ from ltrain_transforms.recipe import Recipe
 EQUAL_REWARDS = frozenset({"no_spread", "superseded"})
 """Drop reasons of a wave in which all rewards within each group are equal."""
 
+NOT_PLAIN = ("continued", "first call")
+"""Prompts under `serve.continue_tokens` that need no reason."""
 TIMES = {"gen": ("generate",), "data": ("settle", "build"), "train": ("train",), "load": ("load",)}
 """The phases whose seconds each column adds up."""
 SWAP = {"swap": ("swap",)}
@@ -81,7 +83,10 @@ class WaveRows:
 
 
 def wave_notes(wave: Wave) -> Iterator[str]:
-    """Yield what a score is the mean of, why a wave has no new version, and its alarms."""
+    """Yield what a score is the mean of, why a wave has no new version, and its alarms.
+
+    Under `serve.continue_tokens` a note counts the calls with the plain prompt by reason.
+    """
     if wave.mode != "train":
         yield f"  {_describe_score(wave)}"
     if wave.mode == "train" and wave.published is None:
@@ -89,6 +94,10 @@ def wave_notes(wave: Wave) -> Iterator[str]:
             yield f"  no new version: {quantity(wave.undone, 'optimizer step')} undone"
         else:
             yield f"  nothing to learn: {_why_nothing(wave)}"
+    if plain := {name: n for name, n in wave.prompts.items() if name not in NOT_PLAIN}:
+        reasons = ", ".join(f"{count} {name}" for name, count in plain.items())
+        calls = quantity(sum(wave.prompts.values()), "call")
+        yield f"  not continued by tokens: {reasons}, of {calls}"
     yield from (f"  alarm: {sentence}" for sentence in wave.alarms)
 
 
