@@ -138,6 +138,14 @@ def embedding_usage(tables: Tables) -> None:
     ]
 
 
+def chained_parallel_tools(tables: Tables) -> None:
+    tools = tables["calls"].filter(kind="tool")
+    assert _rows(tools, "arguments", "status", "requested_by") == [
+        ('{"city": "Rome"}', "ok", "2" * 16),
+        ('{"city": "Oslo"}', "error", "2" * 16),
+    ]
+
+
 def doubled(sessions: int) -> Callable[[Tables], None]:
     """Check agents that call the model, a tool and the model; each LLM call has two spans."""
 
@@ -173,6 +181,7 @@ CHECKS: dict[str, Callable[[Tables], None]] = {
     "dspy_tool": dspy_tool,
     "repeated_result": repeated_result,
     "embedding_usage": embedding_usage,
+    "chained_parallel_tools": chained_parallel_tools,
     "doubled_traces": doubled_sessions,
     "doubled_stream": doubled(1),
     "doubled_threads": doubled(5),

@@ -132,6 +132,57 @@ def tool(name: str, id: str = "", **more: Any) -> Row:
     return span(name, {key: value for key, value in values.items() if value}, **more)
 
 
+@pytest.mark.parametrize("scopes", [("one", "one"), ("one", "other"), ("other", "one")])
+@pytest.mark.parametrize("order", [slice(None), slice(None, None, -1)])
+def test_tool_calls_with_ids_of_their_own_are_apart_in_any_nesting(
+    scopes: tuple[str, str], order: slice
+) -> None:
+    batch = tool("batch", at=(0, 9), scope="a-framework")
+    rome = tool("rome", "c1", parent="batch", at=(1, 8), scope=scopes[0])
+    again = tool("again", "c2", parent="rome", at=(2, 7), scope=scopes[1])
+    assert merged(*[rome, again][order]) == [["again"], ["rome"]]
+    # a span around both, without an id, is one of them
+    beside = again | {"parent_id": "batch"}
+    assert len(merged(*[batch, rome, again][order])) == 2
+    assert len(merged(*[batch, rome, beside][order])) == 2
+
+
+def data(city: str, result: str) -> dict[str, str]:
+    """Return the attributes of a tool with these data."""
+    values = {"city": city}
+    return {"gen_ai.tool.call.arguments": json.dumps(values), "gen_ai.tool.call.result": result}
+
+
+@pytest.mark.parametrize(
+    ("scope", "inner", "apart"),
+    [
+        ("one", data("Rome", "sunny"), False),
+        ("one", data("Oslo", "snow"), True),
+        ("other", data("Rome", "sunny"), False),
+        ("other", data("Oslo", "sunny"), False),  # written in another way
+        ("other", data("Oslo", "snow"), True),
+    ],
+)
+def test_tools_without_ids_are_one_call_if_their_data_agree(
+    scope: str, inner: dict[str, str], apart: bool
+) -> None:
+    outer = tool("outer", at=(0, 9), scope="one", values=data("Rome", "sunny"))
+    nested = tool("nested", parent="outer", at=(1, 8), scope=scope, values=inner)
+    assert (len(merged(outer, nested)) == 2) is apart
+
+
+@pytest.mark.parametrize("parent", ["outer", None])
+def test_equal_answers_to_two_requests_are_two_calls(parent: str | None) -> None:
+    def answered(name: str, question: str, **more: Any) -> Row:
+        ids = {"gen_ai.response.id": f"of-{name}"}
+        return span(name, chat(("c1", "Order", {}), **prompt(question), **ids), **more)
+
+    outer = answered("outer", "route", at=(0, 9))
+    for question, apart in (("order a pen", True), ("route", False)):
+        inner = answered("inner", question, parent=parent, at=(1, 8), scope="other")
+        assert (len(merged(outer, inner)) == 2) is apart
+
+
 RESULT = {"ltrain.untimed": "true", "gen_ai.agent.name": "main"}
 
 

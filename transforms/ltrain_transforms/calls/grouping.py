@@ -1,18 +1,19 @@
 """Group the spans of one execution that describe the same call. Two spans do, if (SEMCONV):
 
 1. One is an LLM ancestor of the other, without an agent, node or tool between, and response ids,
-   outputs or inputs agree, or cannot be compared; tools likewise, by their names, and agents of
-   the same name from two instrumentations. A log record of a tool also describes the spans with its
-   call id, or without one with its name and arguments, and so does the gateway's span of its
-   result. Or:
+   outputs or inputs agree, or cannot be compared; tools likewise, by their names, and by their ids
+   or else their data; and agents of the same name from two instrumentations. A log record of a tool
+   also describes the spans with its call id, or without one with its name and arguments, and so
+   does the gateway's span of its result. Or:
 2. They share a response id, overlap in time, and do not contradict each other's output. Or:
 3. One is a log record without a response id, the other the gateway's, they overlap in time, and
    their token counts are equal (or both failed); of several pairs, in the order of time. Or:
 4. One contains the other in time within one process, their outputs are equal (or both failed), and
    no other span of the outer one's instrumentation contains it.
 
-Each span of the gateway with token ids is a call of its own, whatever spans enclose it. An LLM span
-around several calls is none of them (see `containers`).
+Two ids of a tool call are two calls, in any nesting. Each span of the gateway with token ids is a
+call of its own, whatever spans enclose it. An LLM span around several calls is none of them (see
+`containers`).
 """
 
 from collections import Counter, defaultdict
@@ -62,6 +63,11 @@ class _Groups:
     def __init__(self, described: Sequence[Call]) -> None:
         self.by_id = {one.span.span_id: one for one in described}
         self._parent = {span_id: span_id for span_id in self.by_id}
+        self._tool_call_id = {
+            span_id: id
+            for span_id, one in self.by_id.items()
+            if one.partial["kind"] == "tool" and (id := one.partial.get("tool_call_id"))
+        }
 
     def root(self, span_id: str) -> str:
         while self._parent[span_id] != span_id:
@@ -69,8 +75,15 @@ class _Groups:
             span_id = self._parent[span_id]
         return span_id
 
-    def join(self, one: Call, other: Call) -> None:
-        self._parent[self.root(one.span.span_id)] = self.root(other.span.span_id)
+    def join(self, one: Call, other: Call) -> bool:
+        """Join the groups of two spans; return False if they have different ids of a tool call."""
+        inner, outer = self.root(one.span.span_id), self.root(other.span.span_id)
+        ids = {self._tool_call_id[root] for root in (inner, outer) if root in self._tool_call_id}
+        if len(ids) > 1:
+            return False
+        self._parent[inner] = outer
+        self._tool_call_id.update(dict.fromkeys([outer], *ids) if ids else {})
+        return True
 
     def together(self, one: Call, other: Call) -> bool:
         return self.root(one.span.span_id) == self.root(other.span.span_id)
@@ -144,7 +157,7 @@ def _agree(one: Partial, other: Partial) -> bool:
 
     Outputs that differ are no evidence by themselves: see `merging.compare_captures`.
     """
-    if have_same_output(one, other):
+    if _have_same_answer(one, other):
         return True  # the inputs, which are longer, need not be parsed
     others = [
         (one.get("response_id"), other.get("response_id")),
@@ -154,7 +167,23 @@ def _agree(one: Partial, other: Partial) -> bool:
     return any(known) or not known
 
 
+def _have_same_answer(one: Partial, other: Partial) -> bool:
+    """Return whether the outputs are equal, and not of two requests with response ids of their own.
+
+    A proxy may write its own response id, so equal outputs with different ids can be one call.
+    """
+    ids = one.get("response_id"), other.get("response_id")
+    if not have_same_output(one, other):
+        return False
+    inputs = (last_input(one), last_input(other)) if all(ids) and ids[0] != ids[1] else (None, None)
+    return None in inputs or inputs[0] == inputs[1]
+
+
 def _same_tool(inner: Call, outer: Call) -> bool:
+    """Return whether the spans name one tool, with equal data if a span has no call id."""
+    has_ids = all(one.partial.get("tool_call_id") for one in (inner, outer))
+    if not has_ids and _have_other_data(inner, outer):
+        return False
     one, other = inner.partial.get("name"), outer.partial.get("name")
     if one is None or other is None or one == other:
         return True
@@ -162,6 +191,19 @@ def _same_tool(inner: Call, outer: Call) -> bool:
         return True  # the record was written in the tool's span; it may have an alias of the name
     # frameworks put the MCP server's name before the tool's
     return inner.span.get("mcp.method.name") is not None and other.endswith(one)
+
+
+def _have_other_data(inner: Call, outer: Call) -> bool:
+    """Return whether neither the arguments nor the results of two spans of tools are equal.
+
+    Instrumentations differ in how they write arguments, so of two of them the results tell, too.
+    """
+    one, other = inner.partial, outer.partial
+    if "arguments" not in one or "arguments" not in other or _arguments(one) == _arguments(other):
+        return False
+    if "output" in one and "output" in other:
+        return one["output"] != other["output"]
+    return inner.span.scope == outer.span.scope
 
 
 def _join_by_response_id(llm: Sequence[Call], groups: _Groups) -> None:
@@ -224,10 +266,9 @@ def _join_each(
             tool
             for key in keys(report)
             for tool in by_key[key]
-            if tool.span.span_id not in joined and fits(report, tool)
+            if tool.span.span_id not in joined and fits(report, tool) and groups.join(report, tool)
         )
         if (first := next(same, None)) is not None:
-            groups.join(report, first)
             joined.add(first.span.span_id)
 
 
@@ -237,9 +278,8 @@ def _is_record(record: Call, tool: Call) -> bool:
 
 
 def _is_result(result: Call, tool: Call) -> bool:
-    """Return whether a result may be that of a tool's span: it began before, and the ids agree."""
-    ids = {one.partial.get("tool_call_id") for one in (tool, result)} - {None}
-    return tool.span.start <= result.span.end and len(ids) < 2 and _same_tool(result, tool)
+    """Return whether a result may be that of a tool's span, which began before."""
+    return tool.span.start <= result.span.end and _same_tool(result, tool)
 
 
 def _record_keys(record: Call) -> list[Hashable]:
@@ -249,10 +289,13 @@ def _record_keys(record: Call) -> list[Hashable]:
 
 def _tool_keys(tool: Call) -> list[Hashable]:
     """Return the call id of a tool, if it has one, and its name with its arguments."""
-    arguments = requesters.comparable(parse_json(tool.partial.get("arguments")))
-    keys: list[Hashable] = [(tool.partial.get("name"), arguments)]
+    keys: list[Hashable] = [(tool.partial.get("name"), _arguments(tool.partial))]
     id = tool.partial.get("tool_call_id")
     return [id, *keys] if id else keys
+
+
+def _arguments(tool: Partial) -> Hashable:
+    return requesters.comparable(parse_json(tool.get("arguments")))
 
 
 def _usage(partial: Partial) -> Hashable | None:
@@ -294,4 +337,4 @@ def _equal(inner: Call, outer: Call) -> bool:
     partials = inner.partial, outer.partial
     failed = all(partial.get("status") == "error" for partial in partials)
     without = failed and not any(map(comparable_output, partials))
-    return without or have_same_output(*partials)
+    return without or _have_same_answer(*partials)
