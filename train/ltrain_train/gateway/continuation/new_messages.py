@@ -8,6 +8,10 @@ its thinking. So vLLM renders the new messages after a question and a stand-in f
   answer, and the ids after it are those of the new messages.
 
 The plain prompt of the whole chat must end with the same ids.
+
+The library `renderers`, which has such a function, is not used: it renders in the gateway, which
+has no tokenizer; it knows templates by the name of a published model, and neither those of Mistral,
+Gemma 3, SmolLM and Phi nor a changed one; and for Qwen3 it does not continue after a new question.
 """
 
 import asyncio
@@ -81,7 +85,7 @@ async def _render(upstream: Upstream, body: dict[str, Any]) -> list[int]:
 def _stand_in(earlier: Message, text: str, new: Sequence[Message]) -> list[Message]:
     """Return a chat whose answer has the tools of an answer, and this text."""
     calls = [_with_arguments(each, text) for each in tool_calls(earlier)]
-    content = text if text_of(earlier) or not calls else ""
+    content = text if text_of(earlier) or not calls else earlier.get("content")
     answer = {"role": "assistant", "content": content, **({"tool_calls": calls} if calls else {})}
     return [{"role": "user", "content": TEXT}, answer, *new]
 
