@@ -64,6 +64,7 @@ def run_checks(environ: Mapping[str, str], timeout: float = 1.0) -> list[Finding
         ("health", partial(doctor_collector.health, timeout)),
         ("store", partial(store, timeout)),
         ("doubled", partial(doubled, timeout)),
+        ("dialects", partial(dialects, timeout)),
         ("gateway", partial(gateway, timeout)),
         ("vllm", vllm),
         ("sandbox", sandbox),
@@ -233,6 +234,14 @@ def doubled(timeout: float) -> Finding | None:
     if not isinstance(address, dsn.Server):
         return None
     return doctor_collector.doubled_calls(address, timeout)
+
+
+def dialects(timeout: float) -> Finding | None:
+    """Check whether stored spans look like calls that ltrain cannot read, as `doubled` does."""
+    address = dsn.parse_dsn(STORE.read() or "http://127.0.0.1:8123")
+    if not isinstance(address, dsn.Server):
+        return None
+    return doctor_collector.unknown_calls(address, timeout)
 
 
 def gateway(timeout: float) -> Finding:

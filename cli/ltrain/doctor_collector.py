@@ -164,6 +164,29 @@ def doubled_calls(server: dsn.Server, timeout: float) -> Finding | None:
     return Finding("doubled", State.NOTE, problem, fix)
 
 
+def unknown_calls(server: dsn.Server, timeout: float) -> Finding | None:
+    """Check whether newest spans look like calls that no dialect reads; None if there are none."""
+    try:
+        from ltrain_transforms.calls import unknown_spans
+    except ModuleNotFoundError:  # an agent's environment
+        return None
+    recent = f"(SELECT * FROM otel.spans ORDER BY Timestamp DESC LIMIT {CHECKED_SPANS})"
+    query = f"{unknown_spans(recent)} LIMIT 1 FORMAT TabSeparated"
+    headers = {"X-ClickHouse-User": server.user, "X-ClickHouse-Key": server.password}
+    try:
+        status, answer = fetch(f"{server}/", timeout, query, headers)
+    except (OSError, HTTPException):
+        return None  # the check `store` reports this
+    text = answer.decode(errors="replace").strip("\n")
+    if status != 200 or not text:
+        return None
+    scope, version, count, names = text.split("\t")
+    spans = f"{quantity(int(count), 'span')} of the scope '{scope}' {version}".rstrip()
+    problem = f"{spans} look like calls by {names}, and no dialect reads them"
+    fix = "Declare how they are read: [[source.dialect]] in the recipe, docs/dialects.md."
+    return Finding("dialects", State.NOTE, problem, fix)
+
+
 def sends_tools(server: dsn.Server, policy: str, timeout: float) -> bool:
     """Return whether a stored call of a policy names tools; False if the store does not answer."""
     query = (

@@ -137,6 +137,29 @@ def test_doubled_instrumentation_is_a_note(tmp_path: Path, up: StartUp) -> None:
     assert "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS" in found["fix"]
 
 
+def test_spans_that_look_like_calls_of_an_unknown_instrumentation_are_a_note(
+    tmp_path: Path, up: StartUp
+) -> None:
+    otlp, sql = up()
+    store = f"http://127.0.0.1:{sql}"
+    assert "dialects" not in doctor(tmp_path, otlp, store)
+    request = ExportTraceServiceRequest()
+    scoped = request.resource_spans.add().scope_spans.add()
+    scoped.scope.name, scoped.scope.version = "acme.tracing", "2.1"
+    times = {"start_time_unix_nano": time.time_ns(), "end_time_unix_nano": time.time_ns()}
+    span = scoped.spans.add(name="ask", trace_id=bytes(15) + b"1", span_id=bytes(7) + b"1", **times)
+    for name in ("acme.prompt", "acme.completion"):
+        span.attributes.add(key=name).value.string_value = "hi"
+    assert post(otlp, request.SerializeToString()).status == 200
+    found = doctor(tmp_path, otlp, store)["dialects"]
+    assert found["state"] == "note"
+    assert found["detail"] == (
+        "1 span of the scope 'acme.tracing' 2.1 look like calls by acme.completion, acme.prompt, "
+        "and no dialect reads them"
+    )
+    assert "[[source.dialect]]" in found["fix"]
+
+
 def test_a_policy_that_does_not_see_the_tools_of_its_calls_is_a_note(
     tmp_path: Path, up: StartUp
 ) -> None:

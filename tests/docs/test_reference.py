@@ -74,7 +74,8 @@ def test_every_recipe_key_is_documented_with_its_meaning() -> None:
 def keys_below(section: type[BaseModel], name: str) -> list[str]:
     """Return the keys of a section's key, itself if it is no section; a section may be absent."""
     annotation = section.model_fields[name].annotation
-    [inner, *others] = [x for x in get_args(annotation) or (annotation,) if x is not type(None)]
+    choices = get_args(annotation) or (annotation,)
+    [inner, *others] = [each for each in choices if each not in (type(None), ...)]
     if others:
         return [name]
     if not (isinstance(inner, type) and issubclass(inner, BaseModel)):

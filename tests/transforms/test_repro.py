@@ -19,6 +19,8 @@ REPRO = Path(__file__).parent.parent / "repro"
 MESSAGE = [{"role": "user", "parts": [{"type": "text", "content": "weather?"}]}]
 ANSWER = [{"role": "assistant", "parts": [{"type": "text", "content": "sunny"}]}]
 
+UNKNOWN = "it looks like a call, and no dialect reads {} of the scope 'acme.tracing'"
+
 Tables = dict[str, pl.DataFrame]
 
 
@@ -146,6 +148,33 @@ def chained_parallel_tools(tables: Tables) -> None:
     ]
 
 
+def unknown_dialect(tables: Tables) -> None:
+    assert tables["calls"].is_empty()
+    drops = tables["drops"].filter(pl.col("stage") == "spans")
+    assert drops.sort("id").select(pl.col("id").str.head(1), "reason", "detail").rows() == [
+        ("1", "not_a_call", "it describes no call: transport, or a process's own span"),
+        (
+            "2",
+            "unknown_dialect",
+            UNKNOWN.format("acme.kind, acme.request, acme.response, acme.usage"),
+        ),
+        ("3", "unknown_dialect", UNKNOWN.format("acme.args, acme.kind, acme.result")),
+        ("4", "not_a_call", "it describes no call: transport, or a process's own span"),
+    ]
+
+
+def declared_dialect(tables: Tables) -> None:
+    columns = ("kind", "name", "agent", "requested_by", "input_tokens", "finish_reason")
+    assert _rows(tables["calls"], *columns) == [
+        ("agent", "guide", "guide", None, None, None),
+        ("llm", "m", "guide", None, 9, "tool_calls"),
+        ("tool", "get_weather", "guide", "2" * 16, None, None),
+    ]
+    [prompt] = tables["calls"]["input"].filter(tables["calls"]["kind"] == "llm")
+    assert json.loads(prompt) == MESSAGE
+    assert "unknown_dialect" not in tables["drops"]["reason"]
+
+
 def doubled(sessions: int) -> Callable[[Tables], None]:
     """Check agents that call the model, a tool and the model; each LLM call has two spans."""
 
@@ -182,6 +211,8 @@ CHECKS: dict[str, Callable[[Tables], None]] = {
     "repeated_result": repeated_result,
     "embedding_usage": embedding_usage,
     "chained_parallel_tools": chained_parallel_tools,
+    "unknown_dialect": unknown_dialect,
+    "declared_dialect": declared_dialect,
     "doubled_traces": doubled_sessions,
     "doubled_stream": doubled(1),
     "doubled_threads": doubled(5),

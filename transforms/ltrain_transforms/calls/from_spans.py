@@ -19,6 +19,7 @@ from ltrain_transforms.calls.merging import (
 )
 from ltrain_transforms.calls.span_errors import DropRow
 from ltrain_transforms.calls.tokens import id_choices, id_lists, logprob_choices, to_lists
+from ltrain_transforms.calls.unknown_dialects import unknown_attributes
 from ltrain_transforms.dialects import Tokens, describe
 from ltrain_transforms.recipe import failed_results
 from ltrain_transforms.tables import CALLS, CellSource, columns_from
@@ -106,6 +107,8 @@ def _rows(spans: Iterable[Span], dropped: list[DropRow]) -> Iterable[tuple[Any, 
             dropped += [span_errors.dialect_drop(span.span_id, *failure) for failure in failures]
         elif failures:
             dropped.append(_drop(span, "unreadable", failures[-1][1]))
+        elif unknown := unknown_attributes(span):
+            dropped.append(span_errors.unknown_drop(span, unknown))
     # without the spans that close a cycle, every path of ancestors ends
     enclosing = {name: span for name, span in by_id.items() if name not in cyclic}
     return _merge_readable(enclosing, described, dropped)

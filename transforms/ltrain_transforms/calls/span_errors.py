@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import polars as pl
 
 from ltrain_transforms.calls import membership
+from ltrain_transforms.calls.unknown_dialects import SHOWN_NAMES
 from ltrain_transforms.tables import DROPS
 from ltrain_transforms.traces import MAX_ATTRIBUTE_CHARS, Span, error_text
 
@@ -17,6 +18,7 @@ SPAN_REASONS = {
     "backwards": "it ends before it starts",
     "cyclic_parents": "it is its own ancestor",
     "unreadable": "no reader makes a call of it",
+    "unknown_dialect": "it looks like a call, and no dialect reads {} of the scope '{}'",
 }
 """Reasons for whole spans, stage `spans`; the id is `span:execution`."""
 
@@ -46,6 +48,13 @@ def span_drop(
         SPAN_REASONS[reason] if error is None else f"{SPAN_REASONS[reason]}: {error_text(error)}"
     )
     return "spans", f"{span_id}:{execution}" if execution else span_id, reason, sentence
+
+
+def unknown_drop(span: Span, names: Sequence[str]) -> DropRow:
+    """Return the drop of a span that looks like a call by these attributes."""
+    shown = ", ".join(names[:SHOWN_NAMES]) + (", …" if len(names) > SHOWN_NAMES else "")
+    sentence = SPAN_REASONS["unknown_dialect"].format(shown, span.scope)
+    return "spans", f"{span.span_id}:{span.execution_id}", "unknown_dialect", sentence
 
 
 def dialect_drop(span_id: str, dialect: str, error: Exception) -> DropRow:

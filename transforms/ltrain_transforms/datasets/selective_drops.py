@@ -19,7 +19,7 @@ AGENT_CAUSED = (
     *("redacted", "truncated", "multimodal", "no_tokens", "several_choices", "no_logprobs"),
     *("undelivered", "constrained", "filtered", "greedy", "no_version", "too_long", "no_calls"),
     *("not_json", "token_count", "unreadable", "untrusted_tokens", "without_key"),
-    *("cyclic_parents", "duplicate_span", "too_large", "backwards"),
+    *("cyclic_parents", "duplicate_span", "too_large", "backwards", "unknown_dialect"),
 )
 """Reasons of drops that an agent can cause by what it does, sends or writes."""
 

@@ -25,6 +25,15 @@ KINDS: dict[str, Kind] = {
     "vector_db_retrieve": "retrieval",
 }
 
+KIND_OPERATIONS: dict[Kind, str] = {
+    "llm": "chat",
+    "tool": "execute_tool",
+    "retrieval": "retrieval",
+    "embedding": "embeddings",
+    "agent": "invoke_agent",
+}
+"""The operation that names each kind, in `gen_ai.operation.name`."""
+
 
 MERGED_TOOLS = "(merged tools)"
 """google-adk's name of a span that repeats the results of parallel tools; it is not a call."""

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from ltrain_instrument.identity import SourceMode
+from ltrain_transforms.recipe.dialect import DeclaredDialect
 from ltrain_transforms.recipe.failed_results import failed_results
 from ltrain_transforms.recipe.section import Section
 
@@ -36,6 +37,10 @@ class Source(Section):
     """Tools failed whose result matches one of these: regular expressions, or the framework or the
     coding client that wrote it (`codex`, `crewai`, `dspy`, `gemini-cli`, `haystack`, `langchain`,
     `llama-index`, `mini-swe-agent`, `openai-agents`; Qwen Code's are those of `gemini-cli`)."""
+
+    dialect: tuple[DeclaredDialect, ...] = ()
+    """How spans of an instrumentation of your own are read as calls; of several that fit a span
+    the first counts."""
 
     trust: tuple[TrustedSender, ...] = ()
     """More senders whose spans may be a runner's or a gateway's: `import` (files), `ingest` (an

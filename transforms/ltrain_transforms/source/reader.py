@@ -18,6 +18,7 @@ from ltrain_instrument.identity import HELD_OUT_MODES
 from ltrain_transforms.calls import resolve_spans
 from ltrain_transforms.recipe import Source
 from ltrain_transforms.source.call_keys import CALL_KEYS_SQL, PROCESS_SQL
+from ltrain_transforms.source.declared_dialects import read_declared
 from ltrain_transforms.source.log_records import attach_logs
 from ltrain_transforms.tables import SPANS
 from ltrain_transforms.traces import sender_roles
@@ -110,7 +111,7 @@ def read_spans(
     trust = sender_roles.trusted_senders(source.trust)
     is_call = pl.col("call_keys").list.len() > 0
     keys = rows.filter(is_call).select("trace_id", "span_id", "call_keys")
-    spans, unresolved = resolve_spans(_typed(rows, trust), source.execution, keys)
+    spans, unresolved = resolve_spans(_typed(rows, source, trust), source.execution, keys)
     spans, unresolved_logs = attach_logs(store, spans, trust)
     return spans, pl.concat([unresolved, unresolved_logs])
 
@@ -131,7 +132,7 @@ def read_first_spans(
     )
     rows = store.query(f"{sql} {QUERY_SETTINGS}", params)
     trust = sender_roles.trusted_senders(source.trust)
-    return resolve_spans(_typed(rows, trust), source.execution)[0]
+    return resolve_spans(_typed(rows, source, trust), source.execution)[0]
 
 
 def read_spans_state(store: Store, source: Source, selection: Selection) -> tuple[int, str]:
@@ -341,8 +342,11 @@ NUMERIC_COLUMNS = (
 """Columns that are numbers in the attributes; null where the text is not a number that fits."""
 
 
-def _typed(rows: pl.DataFrame, trust: Sequence[str]) -> pl.DataFrame:
-    """Cast ClickHouse's columns to the types of `SPANS`; an empty string becomes null."""
+def _typed(rows: pl.DataFrame, source: Source, trust: Sequence[str]) -> pl.DataFrame:
+    """Cast ClickHouse's columns to the types of `SPANS`; an empty string becomes null.
+
+    The spans that `source.dialect` describes have its attributes.
+    """
     filled = rows.with_columns(pl.col(pl.String).replace("", None)).with_columns(
         *(pl.col(name).cast(SPANS.schema[name], strict=False) for name in NUMERIC_COLUMNS),
         execution_id=pl.lit(None, pl.String),
@@ -350,4 +354,5 @@ def _typed(rows: pl.DataFrame, trust: Sequence[str]) -> pl.DataFrame:
         scope=pl.col("scope").fill_null(""),
         name=pl.col("name").fill_null(""),
     )
-    return SPANS.select(sender_roles.with_roles(filled, trust).lazy()).collect()
+    spans = SPANS.select(sender_roles.with_roles(filled, trust).lazy()).collect()
+    return read_declared(spans, source.dialect)
