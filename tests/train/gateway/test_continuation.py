@@ -104,6 +104,23 @@ def test_the_client_may_write_the_arguments_of_tools_anew(stage: Any) -> None:
     assert prompt(second) == [*whole(first), BREAK, *turn, *turn, START, ROLES["assistant"]]
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("api", "field"), [("messages", "messages"), ("responses", "input")])
+def test_the_other_apis_continue_too(stage: Any, api: str, field: str, stream: bool) -> None:
+    def ask(history: list[Body], count: int) -> Body:
+        limit = {"max_tokens": 50} if api == "messages" else {}
+        body = {"model": "policy", field: history, "stream": stream, **limit}
+        answer = stage.post(f"/v1/{api}", body, key=stage.key(allow=(Allow.TEMPLATE,)))
+        assert answer.status_code == 200, answer.text
+        attributes: Body = stage.wait_spans(count)[-1]["attributes"]
+        return attributes
+
+    first = ask([question()], 1)
+    second = ask([question(), repeat_answer(first), NEXT], 2)
+    new = [BREAK, START, ROLES["user"], *ids_of(NEXT["content"]), END, BREAK, START]
+    assert prompt(second) == [*whole(first), *new, ROLES["assistant"]]
+
+
 def test_a_call_that_is_sent_again_continues_the_same_turn(stage: Any) -> None:
     first = chat(stage, question())
     again = (question(), repeat_answer(first), question(f"w8 {ANSWER}"))
