@@ -1,12 +1,13 @@
 """A proxy that records requests and responses byte for byte."""
 
 import http.client
+import json
 import socket
 import threading
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,26 @@ class Recorder:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+
+def read_response(answer: bytes) -> list[tuple[Any, list[int], list[float]]]:
+    """Return the prompt ids, token ids and log-probabilities of each choice in vLLM's response."""
+    if not answer.startswith(b"data:"):
+        chunks = [json.loads(answer)]
+    else:
+        events = [line[6:] for line in answer.decode().split("\n\n") if line]
+        chunks = [json.loads(event) for event in events if event != "[DONE]"]
+    # a chat reports the prompt's ids in the response, a completion in its choices
+    parts = [*chunks, *(choice for chunk in chunks for choice in chunk["choices"])]
+    prompt = next(part["prompt_token_ids"] for part in parts if part.get("prompt_token_ids"))
+    choices: dict[int, tuple[Any, list[int], list[float]]] = {}
+    for choice in (choice for chunk in chunks for choice in chunk["choices"]):
+        _, ids, logprobs = choices.setdefault(choice["index"], (prompt, [], []))
+        ids += choice.get("token_ids") or []
+        reported = choice["logprobs"] or {}
+        content = reported.get("content") or []
+        logprobs += reported.get("token_logprobs") or [token["logprob"] for token in content]
+    return [choices[index] for index in sorted(choices)]
 
 
 def _handler(recorder: Recorder, upstream: Path) -> type[BaseHTTPRequestHandler]:

@@ -58,26 +58,6 @@ def floats(text: str) -> list[float]:
     return list(struct.unpack(f"<{len(packed) // 4}f", packed))
 
 
-def read_response(answer: bytes) -> list[tuple[Any, list[int], list[float]]]:
-    """Return the prompt ids, token ids and log-probabilities of each choice in vLLM's response."""
-    if not answer.startswith(b"data:"):
-        chunks = [json.loads(answer)]
-    else:
-        events = [line[6:] for line in answer.decode().split("\n\n") if line]
-        chunks = [json.loads(event) for event in events if event != "[DONE]"]
-    # a chat reports the prompt's ids in the response, a completion in its choices
-    parts = [*chunks, *(choice for chunk in chunks for choice in chunk["choices"])]
-    prompt = next(part["prompt_token_ids"] for part in parts if part.get("prompt_token_ids"))
-    choices: dict[int, tuple[Any, list[int], list[float]]] = {}
-    for choice in (choice for chunk in chunks for choice in chunk["choices"]):
-        _, ids, logprobs = choices.setdefault(choice["index"], (prompt, [], []))
-        ids += choice.get("token_ids") or []
-        reported = choice["logprobs"] or {}
-        content = reported.get("content") or []
-        logprobs += reported.get("token_logprobs") or [token["logprob"] for token in content]
-    return [choices[index] for index in sorted(choices)]
-
-
 def read_prompt(request: bytes) -> str:
     body = json.loads(request)
     return str(body["prompt"] if "prompt" in body else body["messages"][0]["content"])
@@ -113,7 +93,7 @@ def request_of(api: str, content: str, number: int) -> tuple[str, dict[str, Any]
 
 @pytest.mark.parametrize("api", ["chat/completions", "completions", "responses", "messages"])
 def test_ids_and_logprobs_are_what_vllm_answered_byte_for_byte(
-    stage: Any, recorder: Any, api: str
+    stage: Any, recorder: Any, load: Any, api: str
 ) -> None:
     before = len(stage.spans()), len(recorder.recorded_calls)
     key = stage.key(sampling={"temperature": 0.9}, allow=(Allow.CHOICES,))
@@ -130,6 +110,7 @@ def test_ids_and_logprobs_are_what_vllm_answered_byte_for_byte(
     while len(calls) < 12 and time.monotonic() < until:  # the proxy records after it has answered
         time.sleep(0.02)
         calls = [each for each in recorder.recorded_calls[before[1] :] if each.path in CALLS]
+    read_response = load("recorder").read_response
     responses = {read_prompt(call.request): call.answer for call in calls}
     spans = [span for span in stage.spans()[before[0] :] if span["scope"] == "ltrain.gateway"]
     assert len(spans) == len(responses) == 12
