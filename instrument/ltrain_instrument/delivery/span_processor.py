@@ -3,9 +3,11 @@
 import logging
 import math
 import os
+import struct
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
 from uuid import uuid4
@@ -150,10 +152,10 @@ def _batch_delay() -> float:
 _RESOURCE_SPANS, _SCOPE_SPANS, _SPANS = 1, 2, 2
 """Field numbers of the resource groups of a request, of their scope groups, and of those groups'
 spans."""
-_ATTRIBUTES = 9
-"""Field number of a span's attributes."""
-_LARGE = 64 << 10
-"""Characters of a text that protobuf does not get: it would copy it five times."""
+_ATTRIBUTE, _VALUE = b"\x4a", b"\x12"
+"""The tags of a span's attribute, and of the value in it."""
+_BYTES = [bytes((value,)) for value in range(256)]
+_DOUBLE = struct.Struct("<d")
 _MAX_CACHED = 256
 """Number of pairs of resource and scope that are cached; a process has a few dozen."""
 
@@ -211,38 +213,57 @@ def _encode_span_publicly(span: ReadableSpan) -> Any:
 _encode_span: Callable[[Any], Any] = getattr(trace_encoder, "_encode_span", _encode_span_publicly)
 
 
-class _Shortened:
-    """A span without its large texts."""
+class _WithoutScalars:
+    """A span with those attributes only that are sequences or mappings."""
 
-    def __init__(self, span: ReadableSpan, texts: Mapping[str, str]) -> None:
-        self._span = span
-        attributes = span.attributes or {}
-        self.attributes = {name: attributes[name] for name in attributes if name not in texts}
+    def __init__(self, span: ReadableSpan, attributes: Mapping[str, Any]) -> None:
+        self._span, self.attributes = span, attributes
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._span, name)
 
 
 def _serialize(span: ReadableSpan) -> list[bytes]:
-    """Return a span as parts of a message; its large texts are parts of their own."""
-    texts: dict[str, str] = {
-        name: value
-        for name, value in (span.attributes or {}).items()
-        if isinstance(value, str) and len(value) > _LARGE
-    }
-    parts = [_encode_span(_Shortened(span, texts) if texts else span).SerializeToString()]
-    for name, text in texts.items():
-        value = _field(2, _field(1, [text.encode(errors="replace")]))
-        parts += _field(_ATTRIBUTES, [*_field(1, [name.encode()]), *value])
-    return parts
+    """Return a span as parts of a message; its attributes are parts of their own.
+
+    OpenTelemetry's encoder takes four times as long for them, and protobuf copies a large text five
+    times.
+    """
+    parts: list[bytes] = []
+    others: dict[str, Any] = {}
+    attributes: Mapping[str, Any] = span.attributes or {}
+    for name, value in attributes.items():
+        text = value.encode(errors="replace") if isinstance(value, str) else b""
+        head = b"\x0a" + _varint(len(text)) if isinstance(value, str) else _number(value)
+        if head is None:
+            others[name] = value
+            continue
+        key, size = _key(name), _varint(len(head) + len(text))
+        length = _varint(len(key) + 1 + len(size) + len(head) + len(text))
+        parts += (b"".join((_ATTRIBUTE, length, key, _VALUE, size, head)), text)
+    return [_encode_span(_WithoutScalars(span, others)).SerializeToString(), *parts]
+
+
+@lru_cache(maxsize=1024)
+def _key(name: str) -> bytes:
+    return b"".join(_field(1, [name.encode(errors="replace")]))
+
+
+def _number(value: Any) -> bytes | None:
+    """Return a number of 64 bits as an AnyValue; None for any other value."""
+    if value is True or value is False:
+        return b"\x10\x01" if value else b"\x10\x00"
+    if type(value) is int and -(2**63) <= value < 2**63:
+        return b"\x18" + _varint(value & 2**64 - 1)
+    return b"\x21" + _DOUBLE.pack(value) if type(value) is float else None
 
 
 def _field(number: int, parts: Sequence[bytes]) -> list[bytes]:
     """Return the parts of a message as those of a length-delimited field of another message."""
-    head = bytearray((number << 3 | 2,))
-    length = sum(map(len, parts))
-    while length > 0x7F:
-        head.append(length & 0x7F | 0x80)
-        length >>= 7
-    head.append(length)
-    return [bytes(head), *parts]
+    return [_BYTES[number << 3 | 2], _varint(sum(map(len, parts))), *parts]
+
+
+def _varint(number: int) -> bytes:
+    if number < 0x80:
+        return _BYTES[number]
+    return _BYTES[number & 0x7F | 0x80] + _varint(number >> 7)

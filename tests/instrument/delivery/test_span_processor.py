@@ -46,18 +46,27 @@ def test_a_request_of_one_span_equals_opentelemetrys_encoding() -> None:
         assert encoded == encode_spans([span])
 
 
-@pytest.mark.parametrize("size", [1, 64 << 10, (64 << 10) + 1, 3_000_000])
-def test_large_texts_are_encoded_as_opentelemetry_encodes_them(size: int) -> None:
+@pytest.mark.parametrize("size", [0, 1, 127, 128, 64 << 10, 3_000_000])
+def test_attributes_are_encoded_as_opentelemetry_encodes_them(size: int) -> None:
     memory = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(memory))
     span = provider.get_tracer("first").start_span("large", links=[])
     span.add_event("event", {"text": "x" * size})
-    span.set_attributes({"n": 1, "ids": ["x" * size], "w": "w" * size, "e": "\u00e9" * size})
+    span.set_attributes({"n": size, "ids": ["x" * size], "w": "w" * size, "e": "\u00e9" * size})
+    span.set_attributes({"yes": True, "no": False, "\u00e9": -size, "f": -1.5, "inf": float("inf")})
+    span.set_attributes({"least": -(2**63), "most": 2**63 - 1, "x" * 200: 0, "numbers": [1, size]})
     span.end()
     (ended,) = memory.get_finished_spans()
     encoded = ExportTraceServiceRequest.FromString(SpanEncoder().encode_request(ended))
-    assert encoded == encode_spans([ended])
+    assert in_order(encoded) == in_order(encode_spans([ended]))
+
+
+def in_order(request: ExportTraceServiceRequest) -> ExportTraceServiceRequest:
+    """Return a request of one span whose attributes are in the order of their names."""
+    attributes = request.resource_spans[0].scope_spans[0].spans[0].attributes
+    attributes.sort(key=lambda each: each.key)
+    return request
 
 
 def test_a_large_text_that_is_not_unicode_is_encoded() -> None:
