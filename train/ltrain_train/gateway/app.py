@@ -150,7 +150,7 @@ class Gateway:
 
     async def call(self, api: Api, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a call of the model, streamed or complete."""
-        headers = Headers(scope=scope)
+        headers = dict(Headers(scope=scope).items())
         claims = self._authorize(scope, headers)
         attempt = self._attempt(claims)
         if claims is not None:
@@ -171,17 +171,18 @@ class Gateway:
         held: HeldRequest,
         claims: AttemptKey | None,
         attempt: AttemptCalls,
-        headers: Headers,
+        headers: Mapping[str, str],
         send: Send,
     ) -> Exchange:
         """Return the exchange of a request, whose span has begun."""
         self._tools.apply(client_call, attempt)
         server = self._find_server(client_call.body["model"], claims, attempt)
-        start = partial(self._start, client_call, claims, attempt, server, headers, send)
+        context = _remote_context(headers)
+        start = partial(self._start, client_call, claims, attempt, server, headers, context, send)
         exchange = await held.run(start)
         if claims is not None:
             self.attempts.require_open(claims)  # a close may have come meanwhile
-        attempt.context = attempt.context or _remote_context(headers)
+        attempt.context = attempt.context or context
         return exchange
 
     def _attempt(self, claims: AttemptKey | None) -> AttemptCalls:
@@ -196,14 +197,14 @@ class Gateway:
         claims: AttemptKey | None,
         attempt: AttemptCalls,
         server: ModelServer,
-        headers: Headers,
+        headers: Mapping[str, str],
+        context: Context,
         send: Send,
     ) -> Exchange:
         """Start the span of a call, and return its exchange; safe in another thread."""
         request = server.request(client_call, claims)
         body = _encode(request.body)
         known = attempt.identity.attributes() | client_call.attributes
-        context = _remote_context(headers)
         placement = None
         if self._conversations is not None:
             placement = self._conversations.place(
@@ -216,20 +217,10 @@ class Gateway:
                 values = {**known, **placement.attributes}
                 span = CallSpan(self._tracer, context, SpanKind.SERVER, request, values)
         server.describe(span.span)
-        answer = client_call.answer(request)
-        call = Call(
-            request,
-            body,
-            claims,
-            span,
-            attempt,
-            send,
-            answer,
-            self.recording,
-            self.requests,
-            placement,
+        answer, shared = client_call.answer(request), (self.recording, self.requests)
+        return server.exchange(
+            Call(request, body, claims, span, attempt, send, answer, *shared, placement)
         )
-        return server.exchange(call)
 
     def _find_server(
         self, model: str, claims: AttemptKey | None, attempt: AttemptCalls
@@ -311,14 +302,14 @@ class Gateway:
             status,
         )
 
-    def _authorize(self, scope: Scope, headers: Headers) -> AttemptKey | None:
+    def _authorize(self, scope: Scope, headers: Mapping[str, str]) -> AttemptKey | None:
         """Check the key of a call, and return its claims; None for a call of production."""
         if "rollout" in scope["path_params"]:
             return self._claims(scope, headers)
         admit_production(self._store_keys, headers)
         return None
 
-    def _claims(self, scope: Scope, headers: Headers) -> AttemptKey:
+    def _claims(self, scope: Scope, headers: Mapping[str, str]) -> AttemptKey:
         claims = self._keys.verify_attempt(call_key(headers))
         identity, path = claims.identity, scope["path_params"]
         if (identity.rollout, identity.attempt) != (path["rollout"], path["attempt"]):

@@ -15,6 +15,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from ltrain_train.gateway.conversations.chain_log import NameLine
@@ -133,12 +134,18 @@ class AgentNames:
 
 def find_kind(body: Mapping[str, Any], messages: Sequence[Message]) -> Kind:
     """Return the kind of a request's agent."""
-    tools = _tool_names(body.get("tools"))
+    tools = tool_names(body)
     system = text_of(messages[0])[:TASK_HEAD] if messages[0]["role"] in SYSTEM_ROLES else ""
     task = _task(body, system, messages) if not tools else b""
-    head = _NUMBER.sub("0", DATE.sub("", " ".join(system[:HEAD].split())))
-    family = digest(head.encode(errors="surrogatepass"), b"tools" if tools else b"", task)
-    return Kind(family, tools, bool(task))
+    return Kind(_family(system[:HEAD], bool(tools), task), tools, bool(task))
+
+
+def tool_names(body: Mapping[str, Any]) -> frozenset[str]:
+    """Return the names of the tools that a request's client runs."""
+    functions = (each.get("function") for each in body.get("tools") or () if isinstance(each, dict))
+    names = (each.get("name") for each in functions if isinstance(each, dict))
+    found = [name for name in names if isinstance(name, str)]
+    return frozenset(found[:MAX_TOOLS])
 
 
 def marked_agent(headers: Mapping[str, str]) -> str:
@@ -150,6 +157,12 @@ def marked_agent(headers: Mapping[str, str]) -> str:
 def client_program(headers: Mapping[str, str]) -> bytes:
     """Return the name of the client's program, without its version."""
     return headers.get("user-agent", "").partition("/")[0].strip().lower()[:64].encode()
+
+
+@lru_cache(maxsize=1024)  # each call of an agent has the same one
+def _family(system: str, has_tools: bool, task: bytes) -> bytes:
+    head = _NUMBER.sub("0", DATE.sub("", " ".join(system.split())))
+    return digest(head.encode(errors="surrogatepass"), b"tools" if has_tools else b"", task)
 
 
 def _task(body: Mapping[str, Any], system: str, messages: Sequence[Message]) -> bytes:
@@ -166,11 +179,4 @@ def _task(body: Mapping[str, Any], system: str, messages: Sequence[Message]) -> 
 
 def _has_task(text: str) -> bool:
     folded = text.casefold()
-    return any(word in folded for word in TASK_WORDS) and TASKS.search(text) is not None
-
-
-def _tool_names(tools: Any) -> frozenset[str]:
-    functions = (each.get("function") for each in tools or () if isinstance(each, dict))
-    names = (each.get("name") for each in functions if isinstance(each, dict))
-    found = [name for name in names if isinstance(name, str)]
-    return frozenset(found[:MAX_TOOLS])
+    return any(map(folded.__contains__, TASK_WORDS)) and TASKS.search(text) is not None

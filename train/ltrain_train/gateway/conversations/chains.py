@@ -6,10 +6,10 @@ calls, the sizes of all messages and the length of the history decide; else the 
 call has continued yet. A call that continues an earlier link of a chain is a fork of it.
 """
 
-import secrets
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from random import getrandbits
 
 from ltrain_train.gateway.conversations.message_digests import (
     Message,
@@ -54,7 +54,7 @@ class Chain:
     """The span of the tool call for which it works; None for the agent of a user."""
     active: float = 0.0
     """Seconds since the epoch of its latest call."""
-    id: str = field(default_factory=lambda: secrets.token_hex(8))
+    id: str = field(default_factory=lambda: f"{getrandbits(64):016x}")
     began: float = 0.0
     keys: deque[bytes] = field(default_factory=deque)
     """The keys of its links, the oldest first."""

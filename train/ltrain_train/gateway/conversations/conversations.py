@@ -77,7 +77,7 @@ class Placement:
         with self._conversations.lock:
             for history, message in zip(histories, messages, strict=True):
                 self._link(history, ids_of_calls(message))
-                if self._request.kind.tools:  # without tools the client runs none
+                if self._request.has_tools:
                     calls = waiting_calls(self._chain, history, message, self._position)
                     self._conversations.delegations.wait(self._chain, calls)
 
@@ -152,10 +152,10 @@ class Conversations:
     def add(self, key: bytes, link: Link) -> None:
         """Add a link, and write it to the file; the lock is held."""
         now, chain = time.time(), link.chain
-        lines = [] if chain.keys else [_chain_line(chain)]
-        self._index.add(key, link, now)
         if self._log is not None:
-            self._log.append(*lines, _link_line(key, link, now))
+            begun = [] if chain.keys else [_chain_line(chain)]
+            self._log.append(*begun, _link_line(key, link, now))
+        self._index.add(key, link, now)
 
     def close(self) -> None:
         """Close the file."""
@@ -186,18 +186,13 @@ class Conversations:
     def _begin(self, request: ChatRequest, now: float) -> Chain:
         """Return a new chain."""
         agents, kind = self._names.client(request.client), request.kind
-        opening = Opening(
-            owner=request.owner,
-            family=kind.family,
-            client_session=request.session,
-            has_tools=bool(kind.tools),
-            is_new_family=kind.family not in agents.names,
-            text=request.text,
-        )
+        is_new_family = kind.family not in agents.names
         chain = Chain(
             new_conversation(), request.owner, request.mark, kind.family, request.session, began=now
         )
-        found = None if kind.is_utility else self.delegations.find(opening)
+        found = None
+        if not (kind.is_utility or self.delegations.is_empty(request.owner)):
+            found = self.delegations.find(_opening(request, is_new_family))
         if found is not None:
             above, waiting = found
             chain.conversation, chain.parent = above.conversation, waiting.span
@@ -205,7 +200,7 @@ class Conversations:
             return chain
         chain.agent = chain.agent or agents.name(kind)
         self._begin_in_session(chain, request, now)
-        if opening.is_new_family and self._log is not None:
+        if is_new_family and self._log is not None:
             self._log.append(*self._names.lines_of(request.client))
         return chain
 
@@ -236,6 +231,17 @@ class Conversations:
                 self._names.restore(line)
             else:
                 self._sessions.restore(line)
+
+
+def _opening(request: ChatRequest, is_new_family: bool) -> Opening:
+    return Opening(
+        owner=request.owner,
+        family=request.kind.family,
+        client_session=request.session,
+        has_tools=request.has_tools,
+        is_new_family=is_new_family,
+        text=request.text,
+    )
 
 
 def _chain_line(chain: Chain) -> ChainLine:

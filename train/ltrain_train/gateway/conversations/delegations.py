@@ -130,6 +130,10 @@ class Delegations:
             self._waiting.pop(chain.owner, None)
         self._launch(chain, [call for call in calls if call.position <= answer])
 
+    def is_empty(self, owner: bytes) -> bool:
+        """Return whether no call of an owner waits for an agent."""
+        return owner not in self._waiting and owner not in self._launched
+
     def find(self, opening: Opening) -> tuple[Chain, WaitingCall] | None:
         """Return the chain and the call for which a new chain works."""
         waiting = list(self._live(opening.owner))

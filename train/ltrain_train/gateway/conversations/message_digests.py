@@ -37,11 +37,8 @@ _THINKING = re.compile(r"\A\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)
 
 def digest(*parts: bytes) -> bytes:
     """Return the digest of parts, each with its length."""
-    state = blake2b(digest_size=DIGEST_SIZE)
-    for part in parts:
-        state.update(len(part).to_bytes(4, "little"))
-        state.update(part)
-    return state.digest()
+    sized = [piece for part in parts for piece in (len(part).to_bytes(4, "little"), part)]
+    return blake2b(b"".join(sized), digest_size=DIGEST_SIZE).digest()
 
 
 def answer_digest(message: Message) -> bytes:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from ltrain_instrument.identity import Identity
@@ -12,6 +12,7 @@ from ltrain_train.gateway.conversations.agent_names import (
     client_program,
     find_kind,
     marked_agent,
+    tool_names,
 )
 from ltrain_train.gateway.conversations.client_sessions import ClientSession, find_session
 from ltrain_train.gateway.conversations.message_digests import (
@@ -40,8 +41,8 @@ class ChatRequest:
     requested: Mapping[str, Any]
     """The request as the client sent it."""
     headers: Mapping[str, str]
-    identity: Mapping[str, str | int]
-    """The attributes of the spans of its attempt, or of production."""
+    identity: Identity
+    """Its attempt, or production."""
 
     @cached_property
     def session(self) -> bytes:
@@ -54,10 +55,15 @@ class ChatRequest:
         spoken = (each for each in self.messages if each["role"] not in SYSTEM_ROLES)
         return opening_digest(next(spoken, self.messages[0]))
 
-    @property
+    @cached_property
     def last(self) -> bytes:
         """The digest that an equal request has."""
         return digest(b"unanswered", self.kind.family, opening_digest(self.messages[-1]))
+
+    @property
+    def has_tools(self) -> bool:
+        """Whether its client runs tools."""
+        return bool(tool_names(self.body))
 
     @cached_property
     def kind(self) -> Kind:
@@ -93,16 +99,21 @@ def read_request(
         key: that of the call, whether it was required or not.
         fields: further headers and fields with a session.
     """
-    requested, names = call.requested or call.body, dict(headers)
+    requested = call.requested or call.body
     return ChatRequest(
-        digest((key or "").encode(errors="surrogatepass")),
-        find_session(names, requested, fields),
+        _owner(key or ""),
+        find_session(headers, requested, fields),
         call.body["messages"],
         call.body,
         requested,
-        names,
-        identity.attributes(),
+        headers,
+        identity,
     )
+
+
+@lru_cache(maxsize=1024)  # each call of a client has the same one
+def _owner(key: str) -> bytes:
+    return digest(key.encode(errors="surrogatepass"))
 
 
 def first_text(messages: Sequence[Message]) -> str:

@@ -6,10 +6,10 @@ another one of the same kind of agent began. Chains that begin later are convers
 then. Of a bucket (`prompt_cache_key`) each kind of agent has one chain.
 """
 
-import secrets
 import time
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from random import getrandbits
 
 from ltrain_instrument.attributes import CONVERSATION_PREFIX
 from ltrain_train.gateway.conversations.chain_log import SessionLine
@@ -135,5 +135,5 @@ class Sessions:
 
 def new_conversation(session: str | None = None) -> Conversation:
     """Return a conversation with a new trace, and with a new session unless it is named."""
-    session = session or f"{CONVERSATION_PREFIX}{secrets.token_hex(8)}"
-    return Conversation(secrets.randbits(127) + 1, session)
+    session = session or f"{CONVERSATION_PREFIX}{getrandbits(64):016x}"
+    return Conversation(getrandbits(127) + 1, session)

@@ -71,18 +71,18 @@ class ToolSpans:
         Returns:
             the number of spans.
         """
-        chain, failed, written = link.chain, None, 0
-        known = {**request.identity, **conversation_attributes(chain)}
-        for result in _results(link, request.messages[answer:]):
-            if result.span in self._written:
-                continue
-            failed = failed_calls(request.requested) if failed is None else failed
-            self._end(self._start(chain, result, failed, known).end)
+        results = _results(link, request.messages[answer:])
+        new = {each.span: each for each in results if each.span not in self._written}
+        if not new:
+            return 0
+        failed = failed_calls(request.requested)
+        known = {**request.identity.attributes(), **conversation_attributes(link.chain)}
+        for result in new.values():
+            self._end(self._start(link.chain, result, failed, known).end)
             self._written[result.span] = None
-            written += 1
         while len(self._written) > MAX_WRITTEN:
             self._written.popitem(last=False)
-        return written
+        return len(new)
 
     def _start(
         self, chain: Chain, result: ToolResult, failed: frozenset[str], known: Attributes
