@@ -143,12 +143,7 @@ class Stage:
 
     def spans(self) -> list[dict[str, Any]]:
         """Return the spans on disk, oldest first."""
-        spans = []
-        for body in self.otlp_requests():
-            for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
-                for scope in resource.scope_spans:
-                    spans += [_read_span(span, scope.scope.name) for span in scope.spans]
-        return sorted(spans, key=lambda span: span["end"])
+        return spans_on_disk(self.home)
 
     def wait_spans(self, count: int, seconds: float = 5.0) -> list[dict[str, Any]]:
         """Return the spans on disk as soon as there are `count`, or after `seconds`."""
@@ -159,13 +154,7 @@ class Stage:
 
     def otlp_requests(self) -> list[bytes]:
         """Return the export requests on disk, oldest first."""
-        bodies = []
-        for file in sorted(
-            (self.home / "services" / "spool").glob("*.otlp"), key=lambda each: each.stat().st_mtime
-        ):
-            with file.open("rb") as opened:
-                bodies += [bytes(record.request) for record in RecordReader(opened.fileno())]
-        return bodies
+        return requests_on_disk(self.home)
 
     @contextlib.contextmanager
     def running(self) -> Iterator["Stage"]:
@@ -277,6 +266,26 @@ def before_vllm(
             stage.continues = continues
             with stage.running():
                 yield stage, recorder
+
+
+def spans_on_disk(home: Path) -> list[dict[str, Any]]:
+    """Return the spans in a home's spool, oldest first."""
+    spans = []
+    for body in requests_on_disk(home):
+        for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
+            for scope in resource.scope_spans:
+                spans += [_read_span(span, scope.scope.name) for span in scope.spans]
+    return sorted(spans, key=lambda span: span["end"])
+
+
+def requests_on_disk(home: Path) -> list[bytes]:
+    """Return the export requests in a home's spool, oldest first."""
+    bodies = []
+    files = (home / "services" / "spool").glob("*.otlp")
+    for file in sorted(files, key=lambda each: each.stat().st_mtime):
+        with file.open("rb") as opened:
+            bodies += [bytes(record.request) for record in RecordReader(opened.fileno())]
+    return bodies
 
 
 def _read_span(span: ProtoSpan, scope: str) -> dict[str, Any]:

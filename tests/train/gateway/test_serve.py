@@ -19,6 +19,7 @@ import httpx
 import pytest
 from tests.fake_vllm import FakeVllm
 from tests.fork_server import kill, ltrain_command
+from tests.train.gateway.stage import spans_on_disk
 
 from ltrain_collector.access import AttemptKey, Keys, Role
 from ltrain_instrument.clock import Deadline
@@ -490,6 +491,42 @@ def test_a_policy_continues_with_its_current_version(
         assert ready.endswith(", policy policy v1, 4,096 tokens of prompt and response at most")
         assert served.lines[0].startswith("ltrain: policy policy continues with v1;")
         assert vllm.weights == "policy/v1"
+
+
+def test_the_conversation_of_an_attempt_goes_on_after_its_gateway_was_killed(
+    tmp_path: Path, model: Path, vllm: Any
+) -> None:
+    home = tmp_path / "home"
+    identity = Identity(run="r", task="t", rollout="a", attempt=1, mode="train")
+    claims = AttemptKey(identity=identity, policy="policy", expires=Deadline.after(600))
+    tools = [{"type": "function", "function": {"name": "weather", "parameters": {}}}]
+
+    def ask(served: Served, messages: list[dict[str, Any]]) -> dict[str, Any]:
+        body = {"model": "policy", "messages": messages, "tools": tools}
+        key = claims.sign(home_secret(home))
+        url = f"{served.url}/rollout/a/attempt/1/v1/chat/completions"
+        headers = {"authorization": f"Bearer {key}"}
+        answer = httpx.post(url, json=body, headers=headers, timeout=WAIT, trust_env=False)
+        message: dict[str, Any] = answer.json()["choices"][0]["message"]
+        return {"role": "assistant", **message}
+
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "call w1"}]
+    command = (str(model), "--upstream", vllm.url)
+    with serving(home, Path("none"), *command) as served:  # which kills it at the end
+        messages.append(ask(served, messages))
+        file = home / "gateway" / "attempts" / "conversations.jsonl"
+        until = time.monotonic() + WAIT
+        while not (file.exists() and b'"link"' in file.read_bytes()):
+            assert time.monotonic() < until
+            time.sleep(0.02)
+    for call in messages[1]["tool_calls"]:
+        messages.append({"role": "tool", "tool_call_id": call["id"], "content": "sunny"})
+    with serving(home, Path("none"), *command) as served:
+        ask(served, messages)
+    spans = spans_on_disk(home)
+    names = ["chat policy", "execute_tool weather", "execute_tool weather", "chat policy"]
+    assert [span["name"] for span in spans] == names
+    assert len({span["trace"] for span in spans}) == 1
 
 
 def test_a_wrong_model_directory(tmp_path: Path, python: Path) -> None:

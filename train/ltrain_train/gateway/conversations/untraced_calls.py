@@ -1,7 +1,7 @@
 """The calls that come without a trace: those of production, and those of attempts.
 
-The conversations of production go on after a restart of the gateway. Those of attempts are kept in
-memory only: they end with their attempts, and there are many.
+Both go on after a restart of the gateway. Attempts have files and limits of their own: there are
+many, and their calls would otherwise push the conversations of production out.
 """
 
 from collections.abc import Mapping
@@ -52,6 +52,7 @@ class UntracedCalls:
     def close(self) -> None:
         """Write the rest of what the next process needs."""
         self.production.close()
+        self._attempts.close()
 
 
 def open_conversations(
@@ -62,7 +63,7 @@ def open_conversations(
     Args:
         provider: gets an id generator, for tracers that it returns later too.
         end: ends a span that must be written.
-        folder: where those of production are kept; None: in memory only.
+        folder: where they are kept; None: in memory only.
     """
     if CONVERSATIONS.read() is JoinCalls.OFF:
         return None
@@ -72,6 +73,6 @@ def open_conversations(
         Conversations(
             tracer, ids, end, idle=idle, folder=each, session_fields=SESSION_FIELDS.read()
         )
-        for each in (folder, None)
+        for each in (folder, folder and folder / "attempts")
     )
     return UntracedCalls(production, attempts)
