@@ -10,7 +10,8 @@ with 400 and vLLM's sentence on too many tokens;
 `vary` adds its index to the tokens of each of `n` choices. A chat's `think` adds reasoning and
 `call` two tool calls; `cut` ends an answer at its length, and `matched` where that text was
 sampled. A model `NAME@N` is an adapter of that name, and version N of `weights`; without the
-adapter it is unknown. As a program it takes vLLM's arguments.
+adapter it is unknown. The id of a chat is the number of its messages. As a program it takes vLLM's
+arguments.
 
 Its GPU is a lock on the file FAKE_GPU, which it holds while it is awake. It fails if another
 process holds the lock, and refuses to answer or to load anything while it sleeps.
@@ -454,7 +455,8 @@ def _words(body: dict[str, Any]) -> list[str]:
 def _head(body: dict[str, Any], chunk: str = "") -> dict[str, Any]:
     head, kind = ("chatcmpl", "chat.completion") if _is_chat(body) else ("cmpl", "text_completion")
     kind += chunk if _is_chat(body) else ""
-    return {"id": f"{head}-1", "object": kind, "created": 1, "model": body["model"]}
+    number = len(body.get("messages", "1"))
+    return {"id": f"{head}-{number}", "object": kind, "created": 1, "model": body["model"]}
 
 
 def _tokens(words: list[str]) -> list[int]:

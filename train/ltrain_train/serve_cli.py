@@ -93,6 +93,14 @@ def serve(
             "the policy read and sampled there; the chat template renders only the new messages.",
         ),
     ] = False,
+    responses_state: Annotated[
+        bool,
+        typer.Option(
+            "--responses-state",
+            help="Keep the responses of /v1/responses for an hour, at most 256 MiB of memory, so "
+            "that a request can name one as its previous_response_id.",
+        ),
+    ] = False,
     dtype: Annotated[
         str,
         typer.Option(help="auto, bfloat16, float32 or float16; auto: what this machine runs fast."),
@@ -161,6 +169,7 @@ def serve(
             unsupported_tools=unsupported_tools,
             routes=tuple(route or ()),
             continue_tokens=continue_tokens,
+            responses_state=responses_state,
         ),
         lambda line: typer.echo(f"ltrain: {line}"),
     )

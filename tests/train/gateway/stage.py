@@ -75,6 +75,8 @@ class Stage:
         """Whether the policy server reads a learner's memory; set before `running`."""
         self.continues = False
         """Whether calls continue earlier ones by token ids; set before `running`."""
+        self.keeps_responses = False
+        """Whether clients may continue responses by their ids; set before `running`."""
         self.turn: GpuTurn | None = None
         """The lock of the GPU that vLLM shares with a learner; set before `running`."""
         self._upstream = upstream
@@ -205,6 +207,7 @@ class Stage:
             tools=self.tools,
             turns=self._turns(),
             folder=self.home / "gateway",
+            keeps_responses=self.keeps_responses,
         )
         app = StopGuard(gateway.app())
         config = uvicorn.Config(app, lifespan="off", log_level="error", ws="none")

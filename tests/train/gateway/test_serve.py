@@ -736,6 +736,17 @@ def test_vllm_gets_the_gpus_of_the_option(tmp_path: Path, model: Path) -> None:
     assert "RuntimeError: GPUs 2,3" in refusal(home, python, str(model), "--gpus", "2,3")
 
 
+def test_responses_are_kept_if_the_recipe_says_so(tmp_path: Path, model: Path, vllm: Any) -> None:
+    section = Serve(upstream=vllm.url, responses_state=True)
+    options = section.arguments(tmp_path, "bfloat16", Train())
+    with serving(tmp_path / "home", "none", str(model), *options) as served:
+        for previous in (None, "resp_1"):
+            body = {"model": "policy", "input": "w1", "previous_response_id": previous}
+            url = f"{served.url}/v1/responses"
+            assert httpx.post(url, json=body, timeout=WAIT, trust_env=False).is_success
+    assert [len(body["messages"]) for body in vllm.requests[-2:]] == [1, 3]
+
+
 def test_prompts_continue_by_tokens_if_the_recipe_says_so(
     tmp_path: Path, model: Path, vllm: Any
 ) -> None:

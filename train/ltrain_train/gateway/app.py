@@ -23,31 +23,30 @@ from starlette.types import Receive, Scope, Send
 from ltrain_collector.access import AttemptKey, Keys
 from ltrain_collector.http import RefusalCounts
 from ltrain_instrument import attributes
-from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.identity import Identity
-from ltrain_instrument.machine import REMEDIES
 from ltrain_instrument.tokens import CallSpan
 from ltrain_train.gateway.admin_routes import AdminRoutes
 from ltrain_train.gateway.apis import (
     APIS,
     COUNTS,
-    PATHS,
+    RESPONSES,
     Api,
     ClientCall,
     Count,
     RequestLimits,
     bad_request,
     count_tokens,
-    error_body,
 )
 from ltrain_train.gateway.attempts import AttemptCalls, AttemptRegistry
 from ltrain_train.gateway.conversations import open_conversations
 from ltrain_train.gateway.errors import Refused, json_response
 from ltrain_train.gateway.exchange import Call, Exchange, ModelServer, Recording
+from ltrain_train.gateway.kept_responses import ResponsesState
 from ltrain_train.gateway.keys import BadKey, Keyring, admit_production, call_key
 from ltrain_train.gateway.lease_routes import LeaseRoutes
 from ltrain_train.gateway.policy_exchange import PolicyModel
 from ltrain_train.gateway.publish_choice import PublishChoice
+from ltrain_train.gateway.refusals import EXCEPTION_HANDLERS
 from ltrain_train.gateway.request_pool import (
     PRODUCTION_BYTES,
     HeldRequest,
@@ -58,9 +57,7 @@ from ltrain_train.gateway.routes import Routes
 from ltrain_train.gateway.serving.publication import Publication
 from ltrain_train.gateway.serving.served_policies import ServedPolicies
 from ltrain_train.gateway.serving.turns import VllmTurns
-from ltrain_train.gateway.serving.upstream import UpstreamAway, UpstreamFailed
 from ltrain_train.gateway.tool_rules import ToolRules
-from ltrain_train.policy import BadModel, UnknownVersion
 
 ROLLOUT = "/rollout/{rollout}/attempt/{attempt:int}"
 
@@ -83,6 +80,7 @@ class Gateway:
         publish_choice: PublishChoice | None = None,
         turns: VllmTurns | None = None,
         folder: Path | None = None,
+        keeps_responses: bool = False,
     ) -> None:
         """Prepare the routes.
 
@@ -97,9 +95,11 @@ class Gateway:
             publish_choice: what a learner should publish of adapters; None: merged weights.
             turns: those of vLLM on a GPU that it shares with a learner; None: it never sleeps.
             folder: where conversations are kept for the next process; None: nowhere.
+            keeps_responses: whether clients may continue responses by their ids.
         """
-        self.recording = Recording()
-        self.requests = RequestPool(RequestLimits.from_settings())
+        self.recording, limits = Recording(), RequestLimits.from_settings()
+        self.requests = RequestPool(limits)
+        self._responses = ResponsesState(limits, self._owner) if keeps_responses else None
         self._production = RequestShare(PRODUCTION_BYTES, rest=0.0)
         self._store_keys, self._tools = store_keys, tools or ToolRules()
         self._routes = routes or Routes()
@@ -132,13 +132,7 @@ class Gateway:
                 *self._admin.routes(),
                 *LeaseRoutes(self._keys).routes(),
             ],
-            exception_handlers={
-                Refused: _refusal_response,
-                LtrainError: _user_error,
-                OSError: _system_error,
-                404: _no_route,
-                405: _no_route,
-            },
+            exception_handlers=EXCEPTION_HANDLERS,
         )
 
     def _model_routes(self) -> Iterator[Route]:
@@ -147,6 +141,7 @@ class Gateway:
             yield from (Route(prefix + path, count, methods=["POST"]) for path, count in counts)
             for api in APIS:
                 yield Route(f"{prefix}{api.path}", _ModelEndpoint(self, api), methods=["POST"])
+            yield from self._responses.routes(prefix) if self._responses else ()
 
     async def call(self, api: Api, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a call of the model, streamed or complete."""
@@ -157,8 +152,11 @@ class Gateway:
             await attempt.requests.slow_down()
         try:
             with await self.requests.read(Request(scope, receive), attempt.requests) as held:
-                limits, model = self.requests.limits, scope["path_params"].get("model", "")
-                call = await held.parse(partial(api.parse, limits=limits, model=model))
+                if self._responses and api is RESPONSES:
+                    call = await self._responses.parse(held, _owner_of(claims, headers))
+                else:
+                    limits, model = self.requests.limits, scope["path_params"].get("model", "")
+                    call = await held.parse(partial(api.parse, limits=limits, model=model))
                 exchange = await self._begin(call, held, claims, attempt, headers, send)
                 await exchange.run(receive)
         except Refused as refused:
@@ -309,6 +307,13 @@ class Gateway:
         admit_production(self._store_keys, headers)
         return None
 
+    def _owner(self, scope: Scope, headers: Mapping[str, str]) -> str:
+        """Check the key of a request, and return whose responses it may name."""
+        claims = self._authorize(scope, headers)
+        if claims is not None:
+            self.attempts.require_open(claims)
+        return _owner_of(claims, headers)
+
     def _claims(self, scope: Scope, headers: Mapping[str, str]) -> AttemptKey:
         claims = self._keys.verify_attempt(call_key(headers))
         identity, path = claims.identity, scope["path_params"]
@@ -343,49 +348,13 @@ def _encode(body: dict[str, Any]) -> bytes:
         ) from error
 
 
+def _owner_of(claims: AttemptKey | None, headers: Mapping[str, str]) -> str:
+    """Return the attempt of a request, else its key."""
+    if claims is None:
+        return f"key {call_key(headers)}"
+    return f"attempt {claims.identity.rollout}.{claims.identity.attempt}"
+
+
 def _remote_context(headers: Mapping[str, str]) -> Context:
     """Return the trace context of a request's traceparent header."""
     return _propagator.extract(headers, context=Context())
-
-
-STATUS_OF: dict[type[Exception], HTTPStatus] = {
-    BadKey: HTTPStatus.UNAUTHORIZED,
-    UnknownVersion: HTTPStatus.NOT_FOUND,
-    BadModel: HTTPStatus.UNPROCESSABLE_ENTITY,
-    UpstreamAway: HTTPStatus.SERVICE_UNAVAILABLE,
-    UpstreamFailed: HTTPStatus.BAD_GATEWAY,
-}
-
-
-def _refusal_response(request: Request, error: Exception) -> Response:
-    status = error.status if isinstance(error, Refused) else HTTPStatus.INTERNAL_SERVER_ERROR
-    body = error.body if isinstance(error, Refused) else b""
-    body = error_body(request.url.path, status, body)
-    again = error.retry_after if isinstance(error, Refused) else None
-    headers = {"retry-after": str(again)} if again else None
-    return Response(body, status, headers, media_type="application/json")
-
-
-def _user_error(request: Request, error: Exception) -> Response:
-    status = STATUS_OF.get(type(error), HTTPStatus.INTERNAL_SERVER_ERROR)
-    return _refusal_response(request, Refused(status, str(error)))
-
-
-def _system_error(request: Request, error: Exception) -> Response:
-    """Answer that the machine lacks files or room at the moment; any other error is raised."""
-    if not isinstance(error, OSError) or error.errno not in REMEDIES:
-        raise error
-    return _refusal_response(
-        request,
-        Refused(
-            HTTPStatus.SERVICE_UNAVAILABLE, f"The gateway cannot answer at the moment: {error}."
-        ),
-    )
-
-
-def _no_route(request: Request, error: Exception) -> Response:
-    sentence = (
-        f"The gateway has no {request.method} {request.url.path}. It answers POST {PATHS} and GET "
-        "/v1/models, and all of them under /rollout/<rollout>/attempt/<n>."
-    )
-    return _refusal_response(request, Refused(HTTPStatus.NOT_FOUND, sentence))

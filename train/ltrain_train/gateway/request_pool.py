@@ -129,9 +129,7 @@ class RequestPool:
         announced = request.headers.get("content-length", "")
         size = int(announced) if announced.isdecimal() else self.limits.size
         self.limits.require_size(size)
-        if not self._fits(share, size):
-            await self._wait(share, size)
-        self.count(share, size)
+        await self.admit(share, size)
         try:
             body = await self._receive(request, size)
         except BaseException:
@@ -139,6 +137,16 @@ class RequestPool:
             raise
         self.count(share, len(body) - size)
         return HeldRequest(self, share, body)
+
+    async def admit(self, share: RequestShare, size: int) -> None:
+        """Count bytes in memory as soon as they fit.
+
+        Raises:
+            Refused: 503 when other requests do not end in time.
+        """
+        if not self._fits(share, size):
+            await self._wait(share, size)
+        self.count(share, size)
 
     async def run(self, share: RequestShare, function: Callable[[], T]) -> T:
         """Return the result of a function, which the thread runs at its turn.
@@ -213,7 +221,11 @@ class HeldRequest:
     """The body of a request, which counts as memory of its attempt until the block ends."""
 
     def __init__(self, pool: RequestPool, share: RequestShare, body: bytes) -> None:
-        self._pool, self._share, self._size = pool, share, len(body)
+        self._pool, self._share = pool, share
+        self._set(body)
+
+    def _set(self, body: bytes) -> None:
+        self._size = len(body)
         self.body = body
         """The bytes; removed once they are parsed."""
         self._inline = len(body) <= INLINE_BYTES and body.count(b"{") <= INLINE_OBJECTS
@@ -223,6 +235,13 @@ class HeldRequest:
 
     def __exit__(self, *error: object) -> None:
         self._pool.count(self._share, -self._size)
+
+    async def replace(self, body: bytes) -> None:
+        """Replace the body by a longer one, as soon as that fits into memory."""
+        self._pool.count(self._share, -self._size)
+        self._size = 0
+        await self._pool.admit(self._share, len(body))
+        self._set(body)
 
     async def parse(self, function: Callable[[bytes], T]) -> T:
         """Return the result of a function of the body, which is removed."""

@@ -115,6 +115,8 @@ class ServeOptions:
     """Other models as `MODEL=URL`, or as the JSON object of a route."""
     continue_tokens: bool = False
     """Whether a call of an attempt continues an earlier one by its token ids."""
+    responses_state: bool = False
+    """Whether responses are kept, so that clients continue them by their ids."""
 
 
 def serve(options: ServeOptions, log: Callable[[str], None]) -> None:
@@ -195,6 +197,7 @@ class GatewayServer:
                 folder=options.home / "gateway",
                 publish_choice=await self._choose_artifact(hosts),
                 turns=self._turns,
+                keeps_responses=options.responses_state,
             )
             stack.callback(gateway.stop)
             await self._serve(gateway, hosts, listening)
@@ -202,9 +205,8 @@ class GatewayServer:
     async def _open_collection(self, stack: AsyncExitStack) -> CollectionPublication:
         """Return the policy of a server that is not managed."""
         [policy] = self._options.policies
-        upstream = Upstream(
-            self._upstreams[policy], policy, key=self._key, health_path="/v1/models"
-        )
+        address = self._upstreams[policy]
+        upstream = Upstream(address, policy, key=self._key, health_path="/v1/models")
         stack.push_async_callback(upstream.close)
         collection = await open_collection(upstream)
         self._log(collection.notice)
@@ -310,8 +312,7 @@ class GatewayServer:
         await answering
         for watch in watching:
             watch.cancel()  # vLLM is stopped next, which must not count as a death
-        if watching:
-            await asyncio.wait(watching)
+        await asyncio.gather(*watching, return_exceptions=True)
         await asyncio.to_thread(self._children.stop)  # this also ends a restart in progress
         for watch in failed:
             watch.result()
@@ -332,8 +333,7 @@ def _describe(gateway: Gateway, listening: socket.socket, options: ServeOptions)
     limit = gateway.policies.default.upstream.max_model_len
     tokens = f", {limit:,} tokens of prompt and response at most" if limit else ""
     scheme = "https" if options.tls else "http"
-    where = f"{scheme}://{listener_address(listening)}"
-    return f"gateway ready at {where}/v1, {policies}{tokens}"
+    return f"gateway ready at {scheme}://{listener_address(listening)}/v1, {policies}{tokens}"
 
 
 class _UvicornServer(WaitingServer):

@@ -65,6 +65,9 @@ class Serve(Section):
     """Whether a call that continues an earlier one of its attempt begins with the ids that the
     policy read and sampled there, thinking included; the chat template renders only the new
     messages."""
+    responses_state: bool = False
+    """Whether the gateway keeps the responses of `/v1/responses` for an hour, at most 256 MiB of
+    memory, so that a request can name one as its `previous_response_id`."""
     route: tuple[Route, ...] = ()
     """Other models that agents call."""
     vllm: tuple[str, ...] = ()
@@ -110,6 +113,7 @@ class Serve(Section):
             *self._adapter_arguments(train),
             *(("--unsupported-tools", "refuse") if self.unsupported_tools == "refuse" else ()),
             *(("--continue-tokens",) if self.continue_tokens else ()),
+            *(("--responses-state",) if self.responses_state else ()),
             *(option for route in self.route for option in ("--route", route.as_text())),
             *("--", *vllm, *self.vllm),
         ]

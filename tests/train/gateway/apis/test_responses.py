@@ -244,7 +244,7 @@ def test_log_probabilities_are_included_on_request(client: Any, stream: bool) ->
     [
         (
             {"input": "w3", "previous_response_id": "resp_1"},
-            "'previous_response_id' is refused: the gateway keeps nothing",
+            "'previous_response_id' is refused: the gateway keeps no responses",
         ),
         (
             {"input": "w3", "conversation": "c"},

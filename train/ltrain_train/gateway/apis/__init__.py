@@ -19,5 +19,7 @@ if TYPE_CHECKING:
     )
     from ltrain_train.gateway.apis.request_limits import RequestLimits
     from ltrain_train.gateway.apis.response_fields import error_message, error_sentence, parse_error
+    from ltrain_train.gateway.apis.responses import RESPONSES
+    from ltrain_train.gateway.apis.responses_answer import ResponsesAnswer
 
 open_face(__name__)

@@ -226,14 +226,27 @@ RESPONSE_RULES = (
         "it becomes a field of the chat completion, which has its own treatment",
     ),
     FieldRule(
-        "store service_tier safety_identifier moderation access_programs prompt_cache_key "
+        "service_tier safety_identifier moderation access_programs prompt_cache_key "
         "prompt_cache_options prompt_cache_retention max_tool_calls image context_management "
         "truncation stream_options client_metadata",
         Treatment.PASSED_ON,
         "it concerns OpenAI's servers and has no effect",
     ),
     FieldRule(
-        "previous_response_id conversation prompt background",
+        "store",
+        Treatment.PASSED_ON,
+        "with serve.responses_state, the gateway does not keep a response if it is false; else it "
+        "has no effect",
+    ),
+    FieldRule(
+        "previous_response_id",
+        Treatment.REFUSED,
+        "the gateway keeps no responses. Send the whole input, or set serve.responses_state "
+        "(`ltrain serve --responses-state`)",
+        everywhere=True,
+    ),
+    FieldRule(
+        "conversation prompt background",
         Treatment.REFUSED,
         NOT_KEPT,
         everywhere=True,

@@ -1,6 +1,6 @@
 """`/v1/responses`, converted to chat completions: their prompts and tokens are what is trained.
 
-The gateway keeps no responses, so a request has its whole input.
+A request has its whole input here: see `kept_responses`.
 """
 
 from collections.abc import Iterator, Mapping

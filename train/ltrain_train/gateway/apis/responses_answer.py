@@ -1,6 +1,6 @@
 """A chat completion as a response of OpenAI's Responses API, complete or as a stream of events."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
@@ -55,6 +55,16 @@ class ResponsesAnswer(ConvertedAnswer):
         self._calls: dict[int, _OpenCall] = {}
         """The calls by their index in the chat."""
         self._events = 0
+        self.state: Mapping[str, Any] = {"previous_response_id": None, "store": False}
+        """The fields about what the gateway keeps."""
+        self.keep: Callable[[bytes], object] = len
+        """Is called with the whole response."""
+
+    def complete(self, body: bytes) -> tuple[dict[str, Any], bytes]:
+        """Return the chat completion, and the response."""
+        chat, response = super().complete(body)
+        self.keep(response)
+        return chat, response
 
     def begin(self, chat: Mapping[str, Any]) -> Iterator[bytes]:
         """Yield the events with the empty response."""
@@ -101,7 +111,9 @@ class ResponsesAnswer(ConvertedAnswer):
 
     def finish(self) -> Iterator[bytes]:
         """Yield the event with the whole response."""
-        yield self._event(f"response.{self._status}", response=self.whole())
+        whole = self.whole()
+        self.keep(orjson.dumps(whole))
+        yield self._event(f"response.{self._status}", response=whole)
 
     def whole(self) -> dict[str, Any]:
         """Return the response."""
@@ -122,9 +134,8 @@ class ResponsesAnswer(ConvertedAnswer):
             "tool_choice": requested.get("tool_choice") or "auto",
             "parallel_tool_calls": requested.get("parallel_tool_calls") is not False,
             "metadata": requested.get("metadata") or {},
-            "previous_response_id": None,
+            **self.state,
             "background": False,
-            "store": False,
             "truncation": "disabled",
         }
 
