@@ -85,6 +85,17 @@ def slow(seconds: float) -> Play:
     return play
 
 
+def inside(attributes: dict[str, object], **more: Any) -> Play:
+    """Play a tool that returns normally, with a span inside."""
+
+    def play(it: Any) -> None:
+        it.llm()
+        it.tool()
+        it.emit("GET", "http-client", attributes, parent=it.spans[-2].span, **more)
+
+    return play
+
+
 QUERY, OTHER = {"arguments": '{"query": "a"}'}, {"arguments": '{"query": "b"}'}
 PROGRESS = tools({"result": '{"progress": 0.25}'}, {"result": '{"progress": 0.75}'})
 
@@ -105,12 +116,23 @@ CASES: dict[str, tuple[Play, float | list[float], Play]] = {
     "sub-agent-failed": (agents("", "boom()"), -0.3, agents("boom()", "")),
     "call-slow": (slow(20), -0.10001, slow(9)),
     "token-cost": (says("a", **{"gen_ai.usage.output_tokens": 100}), -0.005, says("a")),
+    "signal": (inside({"http.request.method": "GET"}, error="refused"), -0.1, inside({})),
+    "http-failed": (inside({"http.response.status_code": 500}), -0.1,
+                    inside({"http.response.status_code": 404})),
+    "grpc-failed": (inside({"rpc.grpc.status_code": 14}), -0.1,
+                    inside({"rpc.grpc.status_code": 0})),
+    "database-failed": (inside({"db.system": "sqlite", "error.type": "Locked"}), -0.1,
+                        inside({"db.system.name": "sqlite"})),
+    "exception": (inside({}, events=[("exception", {"exception.type": "E"})]), -0.1,
+                  inside({}, events=[("cache.miss", {})])),
+    "command-failed": (inside({"process.exit.code": 2}), -0.1, inside({"process.exit.code": 0})),
+    "request-retried": (inside({"http.request.resend_count": 1}), -0.05, inside({})),
     "progress": (PROGRESS, [0.25, 0.5, -0.75], tools({"result": "no json"})),
 }  # fmt: skip
 """The trace on which a rule fires, its value there, and a trace on which it must not fire."""
 
-OTHERS = {"completion-time", "latency", "evaluator", "judge"}
-"""Rules with their own tests below."""
+OTHERS = {"completion-time", "latency", "evaluator", "judge", "log-error"}
+"""Rules with their own tests: below, and of log records in `rewards/test_signals.py`."""
 
 
 def judged(path: Path, name: str, more: str = "") -> Recipe:
@@ -139,6 +161,8 @@ def test_the_rules_in_the_docs_load(tmp_path: Path) -> None:
     path.write_text('[[policy]]\nname = "sql"\n' + examples("toml")[0])
     names = [reward.name for reward in Recipe.load(path).reward]
     assert names == ["tool-failed", "sql-only", "empty-result"]
+    path.write_text('[[policy]]\nname = "sql"\n' + examples("toml")[1])
+    assert [reward.name for reward in Recipe.load(path).reward] == ["payment-refused"]
 
 
 def test_the_function_in_the_docs_is_a_rule() -> None:
@@ -226,6 +250,7 @@ def test_ready_rules_on_a_capture_of_real_agents(store: Store) -> None:
     recipe = Recipe.model_validate({"policy": [{"name": "any"}], "reward": rules})
     report = report_rules(store, recipe, Selection()).rules
     assert {row.rule: (row.fired, round(row.total, 3)) for row in report if row.fired} == {
+        "exception": (2, -0.2),
         "format-json": (1, -0.5),
         "format-regex": (1, -0.5),
         "result-ignored": (1, -0.1),

@@ -16,7 +16,14 @@ from ltrain_transforms.calls import STATE_COLUMNS, calls, executions, idle_cutof
 from ltrain_transforms.credit import credit_inputs, outcome_advantages, select_groups, transitions
 from ltrain_transforms.policy_lineage import OUTDATED
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.rewards import apply_gates, is_judged, outcomes, read_evaluations, rewards
+from ltrain_transforms.rewards import (
+    apply_gates,
+    is_judged,
+    outcomes,
+    read_evaluations,
+    rewards,
+    rule_inputs,
+)
 from ltrain_transforms.samples import samples
 from ltrain_transforms.source import (
     DEFAULT_SCOPE,
@@ -116,7 +123,8 @@ def trace_executions(
     """
     parsed = parse_spans(spans, recipe, newest)
     call_rows, execution_rows = parsed.calls, parsed.executions
-    reward_rows, uncredited = rewards(recipe, call_rows, execution_rows, parsed.evaluations)
+    inputs = rule_inputs(recipe, spans, call_rows, execution_rows, parsed.evaluations)
+    reward_rows, uncredited = rewards(recipe, inputs)
     unused = _unused_spans(spans, parsed)
     digests = _state_digests(recipe, parsed)
     digested = call_rows.join(digests, "call_id", "left", maintain_order="left")

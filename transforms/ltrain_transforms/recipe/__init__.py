@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         PythonReward,
         Reward,
         RolloutReward,
+        SignalReward,
         SqlReward,
     )
     from ltrain_transforms.recipe.rollout import Rollout, SandboxLimits

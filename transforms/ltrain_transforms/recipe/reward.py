@@ -35,6 +35,9 @@ class Credited(StrEnum):
     """The whole execution."""
 
 
+RuleInput = Literal["llm", "tool", "retrieval", "embedding", "agent", "node", "signal", "rollout"]
+
+
 class Reward(Section):
     """An evaluation by name, an SQL rule over calls or executions, or a Python rule."""
 
@@ -46,8 +49,9 @@ class Reward(Section):
     """Name of an evaluation; the reward is its value."""
     from_: Literal["runner", "person", "agent", "any"] = Field(default="runner", alias="from")
     """Who may write the evaluation; `any`: where a runner did, its value alone counts."""
-    on: Literal["llm", "tool", "retrieval", "embedding", "agent", "node", "rollout"] | None = None
-    """The kind of call that a rule is evaluated on; `rollout`: the execution, with its group."""
+    on: RuleInput | None = None
+    """The kind of call that a rule is evaluated on; `signal`: the other spans, events and log
+    records of a call; `rollout`: the execution, with its group."""
     when: str = "true"
     """SQL predicate over the columns of `calls` or `executions`, and derived columns."""
     value: str | None = None
@@ -230,7 +234,7 @@ class CallReward(SqlReward):
 
     @classmethod
     def claims(cls, keys: Mapping[str, Any]) -> bool:
-        return super().claims(keys) and keys.get("on") != "rollout"
+        return super().claims(keys) and keys.get("on") not in ("signal", "rollout")
 
     def _check_potential(self) -> None:
         if self.credit_to == Credited.ROLLOUT:
@@ -240,6 +244,22 @@ class CallReward(SqlReward):
                 f"Rule '{self.name}': a gate or a bound would break the sum of a potential's "
                 "differences. Remove gate, min and max; bound `value` itself if needed."
             )
+
+
+class SignalReward(SqlReward):
+    """`on = "signal"`: reads the spans, events and log records in a call, once for each call."""
+
+    @classmethod
+    def claims(cls, keys: Mapping[str, Any]) -> bool:
+        return keys.get("on") == "signal"
+
+    def _check(self) -> None:
+        super()._check()
+        if self.schema_ is not None:
+            raise BadRule(f"Rule '{self.name}': a signal has no answer or result. Remove schema.")
+
+    def _input_columns(self) -> "pl.Schema":
+        return tables.SIGNALS.schema
 
 
 class RolloutReward(SqlReward):
@@ -273,6 +293,7 @@ class PythonReward(Reward):
 REWARD_KINDS: dict[str, type[Reward]] = {
     "evaluation": EvaluationReward,
     "calls": CallReward,
+    "signal": SignalReward,
     "rollout": RolloutReward,
     "python": PythonReward,
 }

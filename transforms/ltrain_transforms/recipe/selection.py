@@ -38,6 +38,8 @@ class Source(Section):
     coding client that wrote it (`codex`, `crewai`, `dspy`, `gemini-cli`, `haystack`, `langchain`,
     `llama-index`, `mini-swe-agent`, `openai-agents`; Qwen Code's are those of `gemini-cli`)."""
 
+    logs: Literal["error", "warn", "info", "debug"] | None = None
+    """Least severity of the log records that rules on signals read; unset: none."""
     dialect: tuple[DeclaredDialect, ...] = ()
     """How spans of an instrumentation of your own are read as calls; of several that fit a span
     the first counts."""

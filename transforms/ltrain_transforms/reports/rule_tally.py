@@ -58,7 +58,8 @@ class RuleStatistics:
     def add(self, spans: pl.DataFrame, newest: int | None) -> None:
         """Add `SPANS` of whole executions; `newest` as in `parse_spans`."""
         parsed = parse_spans(spans, self.recipe, newest)
-        inputs = rule_inputs(self.recipe, parsed.calls, parsed.executions, parsed.evaluations)
+        frames = spans, parsed.calls, parsed.executions, parsed.evaluations
+        inputs = rule_inputs(self.recipe, *frames)
         contributions = execution_contributions(self.recipe, inputs)
         rewards, _ = split_contributions(contributions)
         own = contributions.filter(pl.col("reason").ne_missing("unheard"))
@@ -68,6 +69,7 @@ class RuleStatistics:
         outcome_rows = rewards.filter(pl.col("call_id").is_null())
         self.outcome_rows = pl.concat([self.outcome_rows, outcome_rows.select(OUTCOME_COLUMNS)])
         self.kinds.update(parsed.calls["kind"])
+        self.kinds["signal"] += inputs.signals.height
         self.evaluations.update(parsed.evaluations.select("name", "source").iter_rows())
         self.fired |= set(own["rule"])
         self._count_nulls(inputs)

@@ -15,6 +15,7 @@ from ltrain_transforms.rewards.kinds import rules_of
 from ltrain_transforms.rewards.rule import CONTRIBUTIONS, Reads, RuleInputs
 from ltrain_transforms.rewards.rule_contributions import REASONS as RULE_REASONS
 from ltrain_transforms.rewards.rule_contributions import discount_factor, sql_inputs
+from ltrain_transforms.rewards.signals import read_signals
 from ltrain_transforms.source import concat_table, has_withheld_spans
 from ltrain_transforms.tables import DROPS, REWARDS
 
@@ -30,14 +31,11 @@ REASONS = {
 }
 
 
-def rewards(
-    recipe: Recipe, calls: pl.DataFrame, executions: pl.DataFrame, evaluations: pl.DataFrame
-) -> tuple[pl.DataFrame, pl.DataFrame]:
+def rewards(recipe: Recipe, inputs: RuleInputs) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the `REWARDS` of single executions, and the other contributions as `DROPS`.
 
     Rules over executions and gates are left to `apply_gates`.
     """
-    inputs = rule_inputs(recipe, calls, executions, evaluations)
     return split_contributions(execution_contributions(recipe, inputs))
 
 
@@ -58,14 +56,23 @@ def apply_gates(
 
 
 def rule_inputs(
-    recipe: Recipe, calls: pl.DataFrame, executions: pl.DataFrame, evaluations: pl.DataFrame
+    recipe: Recipe,
+    spans: pl.DataFrame,
+    calls: pl.DataFrame,
+    executions: pl.DataFrame,
+    evaluations: pl.DataFrame,
 ) -> RuleInputs:
-    """Return what rewards read of single executions."""
+    """Return what rewards read of single executions.
+
+    Args:
+        spans: their `SPANS`, for rules on signals.
+    """
     over_calls = rules_of(recipe, Reads.CALLS)
     return RuleInputs(
         executions=executions,
         calls=calls,
         sql_calls=sql_inputs(recipe, calls) if over_calls else calls,
+        signals=read_signals(recipe, spans, calls),
         evaluations=evaluations,
         discount=discount_factor(recipe.credit.process),
     )

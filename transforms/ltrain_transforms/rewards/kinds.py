@@ -13,6 +13,7 @@ from ltrain_transforms.recipe import (
     Recipe,
     Reward,
     RolloutReward,
+    SignalReward,
 )
 from ltrain_transforms.rewards.rule import (
     CONTRIBUTIONS,
@@ -23,6 +24,7 @@ from ltrain_transforms.rewards.rule import (
     TraceCounts,
 )
 from ltrain_transforms.rewards.rule_contributions import (
+    credit_matches,
     invalid_value,
     rule_contributions,
     run_sql,
@@ -106,6 +108,39 @@ class CallRule(Rule):
 
 
 @dataclass(frozen=True, slots=True)
+class SignalRule(Rule):
+    """An SQL rule over signals; of several in a call that match the first counts."""
+
+    reward: SignalReward
+    reads: ClassVar[Reads] = Reads.CALLS
+
+    def contribute(self, inputs: RuleInputs) -> pl.DataFrame:
+        rule, signals = self.reward, inputs.signals
+        rows = signals.with_columns(**sql.json_path_columns(rule.name, signals.schema, rule.let))
+        matches = sql.evaluate_rule(rows, rule.bound(rule.when), rule.bound(str(rule.value)))
+        first = matches.unique(["execution_id", "call_id"], keep="first", maintain_order=True)
+        found = first.select("execution_id", "call_id", "value", "evidence")
+        credited = found.join(inputs.sql_calls, ["execution_id", "call_id"], "left")
+        results = credit_matches(rule, credited, inputs.sql_calls)
+        return rule_contributions(rule, results, inputs.discount)
+
+    def looks_at(self) -> str:
+        return "signal"
+
+    def count_inputs(self, counts: TraceCounts) -> int:
+        return counts.kinds["signal"]
+
+    def why_silent(self, counts: TraceCounts) -> str:
+        inputs = self.count_inputs(counts)
+        if inputs == 0:
+            return "the traces have only spans of calls; log records are read with [source] logs"
+        return counts.null_predicates[self.reward.name].explain(inputs, "signals")
+
+    def add_nulls(self, inputs: RuleInputs, nulls: NullPredicates) -> None:
+        nulls.add(self.reward, inputs.signals)
+
+
+@dataclass(frozen=True, slots=True)
 class RolloutRule(Rule):
     """An SQL rule over executions with `group_stats`."""
 
@@ -165,6 +200,7 @@ class PythonRule(Rule):
 KINDS: dict[type[Reward], Callable[[Any], Rule]] = {
     EvaluationReward: EvaluationRule,
     CallReward: CallRule,
+    SignalReward: SignalRule,
     RolloutReward: RolloutRule,
     PythonReward: PythonRule,
 }

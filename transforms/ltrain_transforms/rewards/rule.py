@@ -14,7 +14,7 @@ import polars as pl
 
 from ltrain_transforms.recipe import Reward
 from ltrain_transforms.rules import add_schema_match, sql
-from ltrain_transforms.tables import CALLS, EVALUATIONS
+from ltrain_transforms.tables import CALLS, EVALUATIONS, SIGNALS
 
 CONTRIBUTIONS = pl.Schema(
     {
@@ -52,6 +52,7 @@ class RuleInputs:
     calls: pl.DataFrame = field(default_factory=CALLS.empty)
     sql_calls: pl.DataFrame = field(default_factory=pl.DataFrame)
     """`sql_inputs` of the calls."""
+    signals: pl.DataFrame = field(default_factory=SIGNALS.empty)
     evaluations: pl.DataFrame = field(default_factory=EVALUATIONS.empty)
     discount: float = 1.0
     """gamma a turn, for a potential."""

@@ -126,11 +126,19 @@ def run_sql(rule: CallReward, calls: pl.DataFrame) -> pl.DataFrame:
         rows = add_schema_match(rows, rule.schema_)
     rows = rows.with_columns(**sql.json_path_columns(rule.name, rows.schema, rule.let))
     matches = sql.evaluate_rule(rows, rule.bound(rule.when), rule.bound(str(rule.value)))
+    return credit_matches(rule, matches.with_columns(evidence="call_id"), calls)
+
+
+def credit_matches(rule: Reward, matches: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """Return the results of a rule, which credit a call of `calls` or the execution.
+
+    Args:
+        matches: rows of `calls` with `value` and `evidence`.
+    """
     turns = calls.select("execution_id", credited="call_id", credited_turn="turn")
     credits_execution = rule.credit_to == Credited.ROLLOUT
     return (
         matches.with_columns(
-            evidence=pl.col("call_id"),
             credited=CREDITED_CALL[rule.credit_to],
             error=pl.lit(None, pl.String),
         )

@@ -1,6 +1,7 @@
 """Attach the log records of the store to the spans that contain them: messages, evaluations.
 
-Only OpenTelemetry's gen_ai events are read, of the executions of the given spans. A record whose
+Only OpenTelemetry's gen_ai events are read, and with `source.logs` the records of a severity, of
+the executions of the given spans. A record whose
 span is missing is attached to the first span of its execution, with `in_span` false.
 """
 
@@ -15,28 +16,38 @@ from ltrain_transforms.calls import resolve_logs
 from ltrain_transforms.tables import DROPS, LOGS
 from ltrain_transforms.traces import TRUSTED, with_roles
 
+SEVERITIES = {"debug": 5, "info": 9, "warn": 13, "error": 17}
+"""The least severity number of each level, of OpenTelemetry's logs data model."""
+NO_SEVERITY = 255
+"""Above the severity of any record."""
+
 _NAME = "if(EventName != '', EventName, LogAttributes['event.name'])"
 _SELECT = f"""SELECT
     RolloutId AS rollout_id, toString(Attempt) AS attempt, TraceId AS trace_id, SpanId AS span_id,
     toUnixTimestamp64Nano(Timestamp) AS time, ScopeName AS scope,
     toString(Sender) AS sender, {_NAME} AS name, Body AS body,
-    toJSONString(LogAttributes) AS attributes
+    toJSONString(LogAttributes) AS attributes, toInt32(SeverityNumber) AS severity
 FROM otel.logs
-WHERE startsWith({_NAME}, 'gen_ai.')
+WHERE (startsWith({_NAME}, 'gen_ai.') OR SeverityNumber >= {{severity:UInt8}})
     AND (RolloutId IN {{rollouts:Array(String)}}
         OR RolloutId = '' AND TraceId IN {{traces:Array(String)}})
 ORDER BY time, trace_id, span_id, name, body, attributes"""
 
 
 def attach_logs(
-    store: Store, spans: pl.DataFrame, trust: Sequence[str] = TRUSTED
+    store: Store,
+    spans: pl.DataFrame,
+    trust: Sequence[str] = TRUSTED,
+    severity: str | None = None,
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Fill `logs` of resolved `SPANS`; return them, and the unresolved records as `DROPS`.
 
     Args:
         trust: the senders whose records may be a runner's.
+        severity: `source.logs`.
     """
-    if spans.is_empty() or (records := _query_records(store, spans)).is_empty():
+    least = SEVERITIES.get(severity or "", NO_SEVERITY)
+    if spans.is_empty() or (records := _query_records(store, spans, least)).is_empty():
         return spans, DROPS.empty()
     resolved, unresolved = resolve_logs(_typed(records, trust), spans)
     return spans.drop("logs").join(
@@ -47,8 +58,9 @@ def attach_logs(
     ).select(spans.columns), unresolved
 
 
-def _query_records(store: Store, spans: pl.DataFrame) -> pl.DataFrame:
+def _query_records(store: Store, spans: pl.DataFrame, severity: int) -> pl.DataFrame:
     params = {
+        "severity": severity,
         "rollouts": spans["rollout_id"].drop_nulls().unique().to_list(),
         "traces": spans["trace_id"].unique().to_list(),
     }
@@ -84,7 +96,8 @@ def _log_cells(records: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
         if not in_span:
             span = (row["first_trace"], row["first_span"])
         fields = [row[name] for name in ("name", "body", "attributes", "time", "role")]
-        cells.setdefault((row["execution_id"], *span), []).append([*fields, in_span])
+        fields += [in_span, row["severity"]]
+        cells.setdefault((row["execution_id"], *span), []).append(fields)
     rows = [(*ids, orjson.dumps(logs).decode()) for ids, logs in cells.items()]
     schema = {**dict.fromkeys(key, pl.String()), "logs": pl.String()}
     return pl.DataFrame(rows, schema, orient="row")

@@ -112,7 +112,7 @@ def read_spans(
     is_call = pl.col("call_keys").list.len() > 0
     keys = rows.filter(is_call).select("trace_id", "span_id", "call_keys")
     spans, unresolved = resolve_spans(_typed(rows, source, trust), source.execution, keys)
-    spans, unresolved_logs = attach_logs(store, spans, trust)
+    spans, unresolved_logs = attach_logs(store, spans, trust, source.logs)
     return spans, pl.concat([unresolved, unresolved_logs])
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         GROUP_STATS,
         REWARDS,
         RULE_COLUMNS,
+        SIGNALS,
     )
     from ltrain_transforms.tables.samples import DROPS, OTHER_SPAN, SAMPLES, TRANSITIONS
     from ltrain_transforms.tables.spans import LOGS, SPANS

@@ -36,8 +36,35 @@ REWARDS = Table(
 )
 
 
-DERIVED_COLUMNS = Table(
+SIGNALS = Table(
     "signals",
+    "One span, event of a span or log record of an agent that is not a call, and its call.",
+    (
+        EXECUTION,
+        Column("call_id", STRING, "The nearest call that encloses it, or null."),
+        Column("kind", STRING, "The kind of that call."),
+        Column("call_name", STRING, "The name of that call: of a tool, its own."),
+        Column("call_status", STRING, "The status of that call: ok or error."),
+        Column("record", STRING, "Where it is: span, event or log."),
+        Column("name", STRING, "The name of the span or the event; of a log record its event."),
+        Column("scope", STRING, "The instrumentation that made the span."),
+        Column("failed", FLAG, "Whether the span has an error status; null for a log record."),
+        Column("message", STRING, "Status message, exception's message, or the record's body."),
+        Column("severity", pl.Int32(), "Severity number of a log record: 13 is WARN, 17 ERROR."),
+        Column("seconds", FLOAT, "Duration of a span, in seconds."),
+        Column("error_type", STRING, "`error.type`, or `exception.type`."),
+        Column("http_status", pl.Int32(), "`http.response.status_code`."),
+        Column("grpc_status", pl.Int32(), "`rpc.grpc.status_code`; 0 is OK."),
+        Column("db_status", STRING, "`db.response.status_code`."),
+        Column("exit_code", pl.Int32(), "`process.exit.code`."),
+        Column("attributes", STRING, "Its attributes, a JSON object of strings."),
+        Column("evidence", STRING, "The span that it is, or is in."),
+    ),
+)
+
+
+DERIVED_COLUMNS = Table(
+    "derived",
     "One call; each column is computed only if a rule uses it.",
     (
         Column("answer", STRING, "The text of an LLM call, without tool requests; else null."),

@@ -55,7 +55,7 @@ SPANS = Table(
             "logs",
             STRING,
             "Its log records, a JSON list of [name, body, attributes, time, role, whether it was "
-            "written in this span], or null.",
+            "written in this span, severity], or null.",
         ),
     ),
 )
@@ -80,5 +80,6 @@ LOGS = Table(
         Column("name", STRING, "Its event name."),
         Column("body", STRING, "Its body: text, or JSON."),
         Column("attributes", STRING, "Its attributes, a JSON object of strings."),
+        Column("severity", pl.Int32(), "Its severity number; 0 is unknown."),
     ),
 )

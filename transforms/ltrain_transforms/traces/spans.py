@@ -30,6 +30,8 @@ class Log(NamedTuple):
     """Who wrote it: one of `roles.Role`."""
     in_span: bool
     """Whether it was written in this span; else only in its execution."""
+    severity: int = 0
+    """The severity number; 0: unknown."""
 
 
 class Span(NamedTuple):

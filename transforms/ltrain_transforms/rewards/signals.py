@@ -1,0 +1,179 @@
+"""Spans -> signals: the spans, events and log records of an agent in the calls that enclose them.
+
+A tool that returns normally may have had an HTTP 500, a database error or an exception inside. Such
+a record is placed at the nearest call at or above its span. A log record of no span is placed at
+the tool call that ran then, if there is one only. What ltrain's own processes write, and the
+messages of calls, are no signals.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+import orjson
+import polars as pl
+
+from ltrain_transforms.recipe import Recipe, SignalReward
+from ltrain_transforms.rules import sql
+from ltrain_transforms.tables import SIGNALS
+from ltrain_transforms.tables.spans import ATTRIBUTES
+from ltrain_transforms.traces import Role, Span, iter_spans
+
+MAX_DEPTH = 100
+"""Spans above a span that are searched for a call."""
+MESSAGES = "gen_ai."
+"""The beginning of the names of events that hold the messages of a call."""
+READ_FROM: Mapping[str, tuple[str, ...]] = {
+    "error_type": ("error.type", "exception.type"),
+    "http_status": ("http.response.status_code", "http.status_code"),
+    "grpc_status": ("rpc.grpc.status_code",),
+    "db_status": ("db.response.status_code",),
+    "exit_code": ("process.exit.code",),
+}
+"""The attributes of each column, of OpenTelemetry's conventions for errors, HTTP, RPC, databases
+and processes; the older name is last."""
+RECORD = pl.Schema(
+    {
+        "execution_id": pl.String(),
+        "call_id": pl.String(),
+        "record": pl.String(),
+        "name": pl.String(),
+        "scope": pl.String(),
+        "failed": pl.Boolean(),
+        "message": pl.String(),
+        "severity": pl.Int32(),
+        "seconds": pl.Float64(),
+        "time": pl.Int64(),
+        "attributes": ATTRIBUTES,
+        "evidence": pl.String(),
+    }
+)
+"""A signal before its attributes are read; `time` is its end, in nanoseconds since the epoch."""
+SPAN = ("execution_id", "span_id")
+
+
+def read_signals(recipe: Recipe, spans: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """Return the `SIGNALS` of whole executions, in order of time; none if no rule reads them.
+
+    A column that no rule names is null.
+    """
+    rules = [reward for reward in recipe.reward if isinstance(reward, SignalReward)]
+    if not rules or spans.is_empty():
+        return SIGNALS.empty()
+    own = spans.filter(pl.col("role") == Role.AGENT)
+    placed = own.join(_nearest_calls(spans, calls), SPAN, "left", maintain_order="left")
+    records = pl.concat([_span_records(placed, calls), _other_records(placed, calls)])
+    described = calls.select(
+        "execution_id", "call_id", "kind", call_name="name", call_status="status"
+    )
+    found = records.sort("execution_id", "time", maintain_order=True).join(
+        described, ["execution_id", "call_id"], "left", maintain_order="left"
+    )
+    return SIGNALS.select(_with_columns(found, _named_columns(rules)).lazy()).collect()
+
+
+def _nearest_calls(spans: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """Return `SPAN` and `call_id`: the call of each span, else the nearest one above it."""
+    of_calls = calls.select("execution_id", "call_id", at="source_spans").explode("at")
+    parents = spans.select("execution_id", "parent_id", at="span_id").unique(["execution_id", "at"])
+    searched = spans.select(*SPAN, at="span_id").unique(SPAN, maintain_order=True)
+    found = []
+    for _ in range(MAX_DEPTH):
+        step = searched.join(of_calls, ["execution_id", "at"], "left")
+        found.append(step.filter(pl.col("call_id").is_not_null()).select(*SPAN, "call_id"))
+        open_ = step.filter(pl.col("call_id").is_null()).join(parents, ["execution_id", "at"])
+        searched = open_.select(*SPAN, at="parent_id").filter(pl.col("at").is_not_null())
+        if searched.is_empty():
+            break
+    return pl.concat(found)
+
+
+def _span_records(placed: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """Return `RECORD` of the spans in a call that are none of its own spans."""
+    of_calls = calls.select("execution_id", span_id="source_spans").explode("span_id")
+    others = placed.join(of_calls, SPAN, "anti", maintain_order="left")
+    return others.filter(pl.col("call_id").is_not_null()).select(
+        *("execution_id", "call_id"),
+        pl.lit("span").alias("record"),
+        *("name", "scope"),
+        (pl.col("status") == "Error").alias("failed"),
+        "message",
+        pl.lit(None, pl.Int32).alias("severity"),
+        ((pl.col("end") - pl.col("start")) * 1e-9).alias("seconds"),
+        pl.col("end").alias("time"),
+        "attributes",
+        pl.col("span_id").alias("evidence"),
+    )
+
+
+def _other_records(placed: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """Return `RECORD` of events and log records."""
+    with_any = placed.filter((pl.col("events") != "[]") | pl.col("logs").is_not_null())
+    running = _Running(calls)
+    call_ids = with_any["call_id"].to_list()
+    rows = [
+        row
+        for span, call_id in zip(iter_spans(with_any), call_ids, strict=True)
+        for row in (*_event_rows(span, call_id), *_log_rows(span, call_id, running))
+    ]
+    return pl.DataFrame(rows, RECORD, orient="row")
+
+
+def _event_rows(span: Span, call_id: str | None) -> Iterator[tuple[Any, ...]]:
+    for name, values in span.events if call_id is not None else ():
+        if not name.startswith(MESSAGES):
+            message = values.get("exception.message")
+            yield (
+                *(span.execution_id, call_id, "event", name, span.scope, span.failed),
+                *(message, None, None, span.end, dict(values), span.span_id),
+            )
+
+
+def _log_rows(span: Span, call_id: str | None, running: "_Running") -> Iterator[tuple[Any, ...]]:
+    for log in span.logs:
+        if log.name.startswith(MESSAGES) or log.role != Role.AGENT:
+            continue
+        place = call_id if log.in_span else running.at(span.execution_id, log.time)
+        evidence = span.span_id if log.in_span else place or span.span_id
+        yield (
+            *(span.execution_id, place, "log", log.name, span.scope, None),
+            *(log.body, log.severity, None, log.time, dict(log.attributes), evidence),
+        )
+
+
+class _Running:
+    """The tool calls of executions, by time."""
+
+    def __init__(self, calls: pl.DataFrame) -> None:
+        tools = calls.filter((pl.col("kind") == "tool") & ~pl.col("untimed"))
+        columns = ("execution_id", "call_id", "start", "end")
+        self._calls: dict[str, list[tuple[str, int, int]]] = {}
+        for execution, *call in tools.select(columns).iter_rows():
+            self._calls.setdefault(execution, []).append((call[0], call[1], call[2]))
+
+    def at(self, execution: str, time: int) -> str | None:
+        """Return the only call that runs at a time."""
+        own = self._calls.get(execution, [])
+        found = [call for call, start, end in own if start <= time <= end]
+        return found[0] if len(found) == 1 else None
+
+
+def _named_columns(rules: Collection[SignalReward]) -> set[str]:
+    texts = (rule.bound(text) for rule in rules for text in (rule.when, str(rule.value)))
+    paths = {path.split(":", 1)[0] for rule in rules for path in rule.let.values()}
+    return sql.column_names(*texts) | paths
+
+
+def _with_columns(records: pl.DataFrame, named: Collection[str]) -> pl.DataFrame:
+    """Add the columns that rules name and that are read from the attributes."""
+    values = {
+        name: pl.coalesce(pl.col("attributes").map.get(each) for each in READ_FROM[name])
+        if name in named
+        else pl.lit(None, pl.String)
+        for name in READ_FROM
+    }
+    typed = {name: value.cast(SIGNALS.schema[name], strict=False) for name, value in values.items()}
+    texts = [
+        orjson.dumps(each).decode() if "attributes" in named else None
+        for each in records["attributes"].to_list()
+    ]
+    return records.with_columns(**typed).with_columns(attributes=pl.Series(texts, dtype=pl.String))
