@@ -251,9 +251,15 @@ def rules(
     ] = None,
     mode: ModeOption = None,
     wave: Annotated[int | None, typer.Option(min=0, help="Only this wave.")] = None,
+    suggest: Annotated[
+        bool,
+        typer.Option("--suggest", help="Suggest rules: signals of good and of bad outcomes."),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Report what each reward of a recipe gives on stored traces, and why some give nothing.
+
+    With --suggest: what else the traces record that separates good outcomes from bad ones.
 
     Example: ltrain rules ltrain.toml --run demo --wave 3
     """
@@ -265,15 +271,25 @@ def rules(
     from ltrain_collector.store import Store
     from ltrain_transforms.datasets import show_progress
     from ltrain_transforms.recipe import Recipe
-    from ltrain_transforms.reports import render_report, report_rules
+    from ltrain_transforms.reports import (
+        render_report,
+        render_suggestions,
+        report_rules,
+        suggest_rules,
+    )
     from ltrain_transforms.source import Selection
 
     loaded = Recipe.load(recipe)
     loaded = loaded if mode is None else loaded.with_mode(mode)
     selection = Selection.of_source(loaded.source, run=run, wave=wave)
     with Store.open(store, create=False) as opened, show_progress(trace="batches") as progress:
-        report = report_rules(opened, loaded, selection, progress=progress)
+        if suggest:
+            found = suggest_rules(opened, loaded, selection, progress=progress)
+            content, printed = asdict(found), render_suggestions(found)
+        else:
+            report = report_rules(opened, loaded, selection, progress=progress)
+            content, printed = asdict(report), render_report(report)
     if as_json:
-        typer.echo(json.dumps(asdict(report), indent=2))
+        typer.echo(json.dumps(content, indent=2))
     else:
-        Console().print(render_report(report))
+        Console().print(printed)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         format_cell,
         join_names,
     )
+    from ltrain_transforms.reports.rule_suggestions import render_suggestions, suggest_rules
     from ltrain_transforms.reports.rules_comparison import rules_comparison
     from ltrain_transforms.reports.rules_report import render_report, report_rules
     from ltrain_transforms.reports.run import run_report
