@@ -9,7 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.rewards import read_evaluations, rewards, rule_inputs, rules_of
+from ltrain_transforms.rewards import (
+    RuleInputs,
+    read_evaluations,
+    rewards,
+    rule_inputs,
+    rules_of,
+)
 from ltrain_transforms.rewards.rule_contributions import sql_inputs
 from ltrain_transforms.tables import CALLS, EVALUATIONS, EXECUTIONS, SPANS
 
@@ -47,10 +53,14 @@ def rule_of(**keys: Any) -> dict[str, Any]:
     return {"name": "r", "on": "tool", "value": "1", **keys}
 
 
+def inputs_of(recipe: Recipe, calls: pl.DataFrame) -> RuleInputs:
+    return rule_inputs(recipe, SPANS.empty(), calls, EXECUTIONS.empty(), EVALUATIONS.empty())
+
+
 def contributions_of(recipe: Recipe, of: pl.DataFrame) -> pl.DataFrame:
     """Return the contributions of a recipe's only rule."""
     (rule,) = rules_of(recipe)
-    return rule.contribute(rule_inputs(recipe, of, EXECUTIONS.empty(), EVALUATIONS.empty()))
+    return rule.contribute(inputs_of(recipe, of))
 
 
 PHI = rule_of(
@@ -190,12 +200,14 @@ def test_batches_and_order_change_no_contribution(
         for row in played([(kind, phi)])
     ]
     trace = calls(*rows)
-    none = (EXECUTIONS.empty(), EVALUATIONS.empty())
-    whole = rewards(EVERY_KIND, trace, *none)
+    whole = rewards(EVERY_KIND, inputs_of(EVERY_KIND, trace))
     mixed = list(range(trace.height))
     order.shuffle(mixed)
     inside = pl.col("execution_id").is_in(sorted(cut))
-    parts = [rewards(EVERY_KIND, trace[mixed].filter(part), *none) for part in (inside, ~inside)]
+    parts = [
+        rewards(EVERY_KIND, inputs_of(EVERY_KIND, trace[mixed].filter(part)))
+        for part in (inside, ~inside)
+    ]
     for at in (0, 1):
         together = pl.concat([part[at] for part in parts])
         assert sorted(together.rows(), key=repr) == sorted(whole[at].rows(), key=repr)
