@@ -3,7 +3,8 @@
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -14,6 +15,7 @@ from ltrain_collector import schema
 from ltrain_collector.access import UNLIMITED, Sender
 from ltrain_collector.errors import BadRequest, OtlpError
 from ltrain_collector.signals import SIGNALS, TRACES, Block, Rows, Signal, origin, otlp_json
+from ltrain_collector.sources import reader_of
 from ltrain_collector.store import Store
 from ltrain_collector.transfer import lightning
 from ltrain_collector.transfer.documents import Document, read_documents
@@ -188,11 +190,34 @@ def _batches(
 def _read_with_progress(path: Path, on_progress: Callable[[Progress], None]) -> Iterator[Document]:
     size, reported = path.stat().st_size, 0
     on_progress(Progress(path, 0, size))
-    for document in read_documents(path):
+    for document in _as_otlp(path, read_documents(path)):
         yield document
         if document.read >= reported + PROGRESS_BYTES:
             reported = document.read
             on_progress(Progress(path, reported, size))
+
+
+def _as_otlp(path: Path, documents: Iterator[Document]) -> Iterator[Document]:
+    """Yield the documents; the records of another program's file become requests of OTLP."""
+    first = next(documents, None)
+    reader_type = first and reader_of(first.json)
+    if first is None or not reader_type:
+        yield from documents if first is None else chain([first], documents)
+        return
+    reader = reader_type(path.stat().st_mtime_ns)
+    last = first
+    for last in chain([first], documents):
+        if last.fault:
+            yield last
+            continue
+        try:
+            for request in reader.add(last.json):
+                yield replace(last, json=request)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            kind = reader_type.written_by.partition(":")[0]
+            yield replace(last, fault=f"it is no record of {kind} that ltrain knows: {error!r}")
+    for request in reader.end():
+        yield replace(last, json=request, fault="")
 
 
 def _encode(document: Document, counts: ImportCounts, trusted: bool) -> Rows:
