@@ -23,6 +23,7 @@ OWN: dict[str, dict[str, Any]] = {
         "credit_to": "requester",
         "potential": True,
     },
+    "signal": {"on": "signal", "when": "http_status >= 500", "value": "-1", "max": 0.0},
     "rollout": {"on": "rollout", "value": "-wall", "gate": "reward > 0.5", "weight": 0.5},
     "python": {"python": "mine", "params": {"share": 0.5}, "min": -1.0, "credit_to": "rollout"},
 }

@@ -95,7 +95,7 @@ class Suggestion:
 
 @dataclass(frozen=True, slots=True)
 class Suggestions:
-    """The best candidates, and what they were chosen from."""
+    """The best candidates, with the counts of all that was compared."""
 
     found: list[Suggestion]
     candidates: int

@@ -48,6 +48,7 @@ class RuleStatistics:
     )
     kinds: Counter[str] = field(default_factory=Counter)
     """Count of calls by kind."""
+    signals: int = 0
     evaluations: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Count of evaluations by name and source."""
     fired: set[str] = field(default_factory=set)
@@ -69,7 +70,7 @@ class RuleStatistics:
         outcome_rows = rewards.filter(pl.col("call_id").is_null())
         self.outcome_rows = pl.concat([self.outcome_rows, outcome_rows.select(OUTCOME_COLUMNS)])
         self.kinds.update(parsed.calls["kind"])
-        self.kinds["signal"] += inputs.signals.height
+        self.signals += inputs.signals.height
         self.evaluations.update(parsed.evaluations.select("name", "source").iter_rows())
         self.fired |= set(own["rule"])
         self._count_nulls(inputs)

@@ -102,7 +102,11 @@ def report_rules(
 def _report(statistics: RuleStatistics) -> RulesReport:
     executions, sums = statistics.finish()
     counts = TraceCounts(
-        executions, statistics.kinds, statistics.evaluations, statistics.null_predicates
+        executions,
+        statistics.kinds,
+        statistics.signals,
+        statistics.evaluations,
+        statistics.null_predicates,
     )
     rows = [_row(rule, counts, sums) for rule in rules_of(statistics.recipe)]
     return RulesReport(rows, executions.height, executions["reward"].count())

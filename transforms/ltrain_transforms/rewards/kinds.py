@@ -128,7 +128,7 @@ class SignalRule(Rule):
         return "signal"
 
     def count_inputs(self, counts: TraceCounts) -> int:
-        return counts.kinds["signal"]
+        return counts.signals
 
     def why_silent(self, counts: TraceCounts) -> str:
         inputs = self.count_inputs(counts)

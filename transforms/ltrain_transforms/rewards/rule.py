@@ -94,6 +94,8 @@ class TraceCounts:
     """With the columns of `GROUP_STATS`."""
     kinds: Counter[str]
     """Count of calls by kind."""
+    signals: int
+    """Count of signals, if a rule reads them."""
     evaluations: Counter[tuple[str, str]]
     """Count of evaluations by name and source."""
     null_predicates: dict[str, NullPredicates]

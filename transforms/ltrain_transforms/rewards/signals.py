@@ -14,8 +14,7 @@ import polars as pl
 
 from ltrain_transforms.recipe import Recipe, SignalReward
 from ltrain_transforms.rules import sql
-from ltrain_transforms.tables import SIGNALS
-from ltrain_transforms.tables.spans import ATTRIBUTES
+from ltrain_transforms.tables import SIGNALS, SPANS
 from ltrain_transforms.traces import Role, Span, iter_spans
 
 MAX_DEPTH = 100
@@ -43,7 +42,7 @@ RECORD = pl.Schema(
         "severity": pl.Int32(),
         "seconds": pl.Float64(),
         "time": pl.Int64(),
-        "attributes": ATTRIBUTES,
+        "attributes": SPANS.schema["attributes"],
         "evidence": pl.String(),
     }
 )
