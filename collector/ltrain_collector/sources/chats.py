@@ -13,8 +13,10 @@ from typing import Any, ClassVar
 from ltrain_collector.sources.conversation import (
     Conversation,
     Message,
+    ModelCall,
     Part,
     Request,
+    ToolCall,
     as_text,
     request_part,
     result_message,
@@ -58,15 +60,30 @@ class ChatFile:
             message = _message(raw)
             if message["role"] == "assistant":
                 model = str(raw.get("model") or record.get("model") or "unknown")
-                yield talk.call(f"call {number}", (time, time), model, history, message["parts"])
+                yield talk.call(
+                    ModelCall(
+                        name=f"call {number}",
+                        times=(time, time),
+                        model=model,
+                        prompt=history,
+                        answer=message["parts"],
+                    )
+                )
                 for part in message["parts"]:
                     if part["type"] == "tool_call":
                         names[part["id"]] = (part["name"], as_text(part["arguments"]))
             elif message["role"] == "tool":
                 [part] = message["parts"]
                 tool, arguments = names.get(part["id"], (str(raw.get("name") or "unknown"), ""))
-                call_id = part["id"] or f"message {number}"
-                yield talk.tool(call_id, (time, time), tool, arguments, as_text(part["response"]))
+                yield talk.tool(
+                    ToolCall(
+                        id=part["id"] or f"message {number}",
+                        times=(time, time),
+                        name=tool,
+                        arguments=arguments,
+                        result=as_text(part["response"]),
+                    )
+                )
             history = [*history, message]
         yield from (talk.evaluation(name, value) for name, value in _scores(record))
         yield from talk.end()

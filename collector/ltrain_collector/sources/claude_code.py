@@ -11,8 +11,10 @@ from typing import Any, ClassVar
 from ltrain_collector.sources.conversation import (
     Conversation,
     Message,
+    ModelCall,
     Part,
     Request,
+    ToolCall,
     as_text,
     nanoseconds,
     request_part,
@@ -22,6 +24,9 @@ from ltrain_collector.sources.conversation import (
 
 KINDS = frozenset({"user", "assistant", "system", "summary", "file-history-snapshot"})
 SUB_AGENT = "sub-agent"
+CACHED = "cache_read_input_tokens"
+SHOWN = 200
+"""Characters of a failed tool's result in the span's status."""
 
 
 class ClaudeCodeSession:
@@ -80,15 +85,16 @@ class ClaudeCodeSession:
     ) -> Request:
         call_id = block["tool_use_id"]
         name, arguments, start = self._requests.pop(call_id, ("unknown", "", time))
-        return self._talk(record).tool(
-            call_id,
-            (start, time),
-            name,
-            arguments,
-            result,
-            error=result[:200] or "the tool failed" if block.get("is_error") else "",
+        call = ToolCall(
+            id=call_id,
+            times=(start, time),
+            name=name,
+            arguments=arguments,
+            result=result,
+            error=result[:SHOWN] or "the tool failed" if block.get("is_error") else "",
             agent=_agent(record),
         )
+        return self._talk(record).tool(call)
 
     def _finish(self) -> Iterator[Request]:
         """Yield the model call whose answer is complete."""
@@ -100,12 +106,12 @@ class ClaudeCodeSession:
         end = nanoseconds(last["timestamp"])
         message, usage = last["message"], last["message"].get("usage") or {}
         failed = any(record.get("isApiErrorMessage") for record in self._answer)
-        yield self._talk(first).call(
-            f"call {message['id']}",
-            (min(self._times.get(before, end), end), end),
-            message.get("model") or "unknown",
-            self._history(before),
-            parts,
+        call = ModelCall(
+            name=f"call {message['id']}",
+            times=(min(self._times.get(before, end), end), end),
+            model=message.get("model") or "unknown",
+            prompt=self._history(before),
+            answer=parts,
             usage={
                 "input": _sum(usage, "input_tokens", "cache_creation_input_tokens", CACHED),
                 "output": usage.get("output_tokens"),
@@ -116,6 +122,7 @@ class ClaudeCodeSession:
             error=parts[0].get("content", "the call failed") if failed and parts else "",
             agent=_agent(first),
         )
+        yield self._talk(first).call(call)
         for part in parts:
             if part["type"] == "tool_call":
                 self._requests[part["id"]] = (part["name"], as_text(part["arguments"]), end)
@@ -147,9 +154,6 @@ class ClaudeCodeSession:
             version = record.get("version") or ""
             self._talks[session] = Conversation("claude-code", session, version)
         return self._talks[session]
-
-
-CACHED = "cache_read_input_tokens"
 
 
 def _sum(usage: dict[str, Any], *names: str) -> int | None:

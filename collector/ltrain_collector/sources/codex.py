@@ -8,13 +8,16 @@ between two inputs; its tokens are in a `token_usage_record`, or in older files 
 import json
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from ltrain_collector.sources.conversation import (
     Conversation,
     Message,
+    ModelCall,
     Part,
     Request,
+    ToolCall,
     as_text,
     nanoseconds,
     request_part,
@@ -48,7 +51,7 @@ class CodexSession:
         self._number = 0
         self._usage: dict[str, int | None] = {}
         self._response_id = ""
-        self._held: dict[str, Any] | None = None
+        self._held: ModelCall | None = None
         """The last model call: its tokens may still come."""
         self._requests: dict[str, tuple[str, str, int]] = {}
         """Name, arguments and time of each requested tool, by its call id."""
@@ -73,7 +76,7 @@ class CodexSession:
                 yield from self._item(payload, time)
             case "token_usage_record":
                 self._response_id = payload.get("response_id") or ""
-                self._take_usage(payload["usage"])
+                self._usage = _counts(payload["usage"])
                 yield from self._finish()
             case "event_msg":
                 self._event(payload)
@@ -114,7 +117,11 @@ class CodexSession:
         self._read(time, result_message(call_id, result))
         name, arguments, start = self._requests.pop(call_id, ("unknown", "", time))
         failure = self._failed.pop(call_id, "") or _older_failure(output)
-        yield self._talk.tool(call_id, (start, time), name, arguments, result, error=failure)
+        times = (start, time)
+        call = ToolCall(
+            id=call_id, times=times, name=name, arguments=arguments, result=result, error=failure
+        )
+        yield self._talk.tool(call)
 
     def _write(self, time: int, *parts: Part) -> None:
         """Add parts of the model's answer."""
@@ -132,30 +139,22 @@ class CodexSession:
             return
         yield from self._release()
         self._number += 1
-        self._held = {
-            "name": f"call {self._number}",
-            "times": (min(self._asked, self._answered), self._answered),
-            "model": self._model,
-            "prompt": [*self._history],
-            "answer": self._answer,
-            "usage": self._usage,
-            "response_id": self._response_id,
-        }
+        self._held = ModelCall(
+            name=f"call {self._number}",
+            times=(min(self._asked, self._answered), self._answered),
+            model=self._model,
+            prompt=[*self._history],
+            answer=self._answer,
+            usage=self._usage,
+            response_id=self._response_id,
+        )
         self._history.append({"role": "assistant", "parts": self._answer})
         self._answer, self._usage, self._response_id = [], {}, ""
 
     def _release(self) -> Iterator[Request]:
         if self._held is not None:
-            yield self._talk.call(**self._held)
+            yield self._talk.call(self._held)
         self._held = None
-
-    def _take_usage(self, usage: dict[str, Any]) -> None:
-        self._usage = {
-            "input": usage.get("input_tokens"),
-            "output": usage.get("output_tokens"),
-            "cached": usage.get("cached_input_tokens"),
-            "reasoning": usage.get("reasoning_output_tokens"),
-        }
 
     def _event(self, event: dict[str, Any]) -> None:
         item = event.get("item") or event
@@ -165,9 +164,17 @@ class CodexSession:
         usage = (event.get("info") or {}).get("last_token_usage")
         if event.get("type") == "token_count" and usage:
             held = self._held if not self._answer else None
-            if held is not None and not held["usage"]:
-                self._take_usage(usage)
-                held["usage"], self._usage = self._usage, {}
+            if held is not None and not held.usage:
+                self._held = replace(held, usage=_counts(usage))
+
+
+def _counts(usage: dict[str, Any]) -> dict[str, int | None]:
+    return {
+        "input": usage.get("input_tokens"),
+        "output": usage.get("output_tokens"),
+        "cached": usage.get("cached_input_tokens"),
+        "reasoning": usage.get("reasoning_output_tokens"),
+    }
 
 
 def _texts(content: Any) -> list[str]:

@@ -5,6 +5,7 @@ Ids are digests of what a file names, so that records which are imported again a
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import md5
 from typing import Any
@@ -25,6 +26,43 @@ USAGE = {
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCall:
+    """A call of a model."""
+
+    name: str
+    """Its name in the session."""
+    times: tuple[int, int]
+    """Start and end, in nanoseconds since the epoch."""
+    model: str
+    prompt: Sequence[Message]
+    answer: Sequence[Part]
+    usage: Mapping[str, int | None] = field(default_factory=dict)
+    """Counts of tokens by the names of `USAGE`."""
+    response_id: str = ""
+    finish_reason: str = ""
+    error: str = ""
+    """The message of a failure."""
+    agent: str = ""
+    """The agent's name; '' for the client's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """A call of a tool."""
+
+    id: str
+    times: tuple[int, int]
+    """Start and end, in nanoseconds since the epoch."""
+    name: str
+    arguments: str
+    result: str
+    error: str = ""
+    """The message of a failure."""
+    agent: str = ""
+    """The agent's name; '' for the client's."""
+
+
 class Conversation:
     """Makes the spans of one session of an agent."""
 
@@ -38,62 +76,36 @@ class Conversation:
         """Return the id of the span of what has this name in the session."""
         return md5(f"{self._trace} {name}".encode()).hexdigest()[:16]
 
-    def call(
-        self,
-        name: str,
-        times: tuple[int, int],
-        model: str,
-        prompt: Sequence[Message],
-        answer: Sequence[Part],
-        *,
-        usage: Mapping[str, int | None] | None = None,
-        response_id: str = "",
-        finish_reason: str = "",
-        error: str = "",
-        agent: str = "",
-    ) -> Request:
-        """Return the span of a model call.
-
-        Args:
-            name: the call's name in the session.
-            times: start and end, in nanoseconds since the epoch.
-            usage: counts of tokens by the names of `USAGE`.
-            error: the message of a failure.
-        """
-        message = {"role": "assistant", "parts": answer, "finish_reason": finish_reason}
-        counts = usage or {}
+    def call(self, call: ModelCall) -> Request:
+        """Return the span of a model call."""
+        reason = call.finish_reason
+        message = {"role": "assistant", "parts": call.answer, "finish_reason": reason}
         attributes = {
             "gen_ai.operation.name": "chat",
-            "gen_ai.request.model": model,
-            "gen_ai.response.id": response_id,
-            "gen_ai.response.finish_reasons": [finish_reason] if finish_reason else None,
-            "gen_ai.input.messages": json.dumps(prompt, ensure_ascii=False),
+            "gen_ai.agent.name": call.agent or self._client,
+            "gen_ai.request.model": call.model,
+            "gen_ai.response.id": call.response_id,
+            "gen_ai.response.finish_reasons": [reason] if reason else None,
+            "gen_ai.input.messages": json.dumps(call.prompt, ensure_ascii=False),
             "gen_ai.output.messages": json.dumps([message], ensure_ascii=False),
-            **{USAGE[key]: count for key, count in counts.items()},
+            **{USAGE[key]: count for key, count in call.usage.items()},
         }
-        return self._request(f"chat {model}", self.span_id(name), times, attributes, error, agent)
+        span_id = self.span_id(call.name)
+        return self._request(f"chat {call.model}", span_id, call.times, attributes, call.error)
 
-    def tool(
-        self,
-        call_id: str,
-        times: tuple[int, int],
-        name: str,
-        arguments: str,
-        result: str,
-        *,
-        error: str = "",
-        agent: str = "",
-    ) -> Request:
+    def tool(self, call: ToolCall) -> Request:
         """Return the span of a tool call."""
         attributes = {
             "gen_ai.operation.name": "execute_tool",
-            "gen_ai.tool.name": name,
-            "gen_ai.tool.call.id": call_id,
-            "gen_ai.tool.call.arguments": arguments,
-            "gen_ai.tool.call.result": result,
+            "gen_ai.agent.name": call.agent or self._client,
+            "gen_ai.tool.name": call.name,
+            "gen_ai.tool.call.id": call.id,
+            "gen_ai.tool.call.arguments": call.arguments,
+            "gen_ai.tool.call.result": call.result,
         }
-        span_id = self.span_id(f"tool {call_id}")
-        return self._request(f"execute_tool {name}", span_id, times, attributes, error, agent)
+        span_id = self.span_id(f"tool {call.id}")
+        name = f"execute_tool {call.name}"
+        return self._request(name, span_id, call.times, attributes, call.error)
 
     def evaluation(self, name: str, value: float) -> Request:
         """Return the span of a score of the whole conversation."""
@@ -109,7 +121,10 @@ class Conversation:
     def end(self) -> Iterator[Request]:
         """Yield the span of the agent, if it has called a model or a tool."""
         if self._last:
-            attributes = {"gen_ai.operation.name": "invoke_agent"}
+            attributes = {
+                "gen_ai.operation.name": "invoke_agent",
+                "gen_ai.agent.name": self._client,
+            }
             times = (self._first, self._last)
             name = f"invoke_agent {self._client}"
             yield self._request(name, self._root, times, attributes)
@@ -121,15 +136,10 @@ class Conversation:
         times: tuple[int, int],
         attributes: Mapping[str, Any],
         error: str = "",
-        agent: str = "",
     ) -> Request:
         start, end = times[0], max(times)
         self._first = min(self._first or start, start)
         self._last = max(self._last, end)
-        place = {
-            "gen_ai.agent.name": agent or self._client,
-            "gen_ai.conversation.id": self._session,
-        }
         span = {
             "traceId": self._trace,
             "spanId": span_id,
@@ -138,7 +148,9 @@ class Conversation:
             "kind": 1,
             "startTimeUnixNano": str(start),
             "endTimeUnixNano": str(end),
-            "attributes": encode_attributes({**place, **attributes}),
+            "attributes": encode_attributes(
+                {"gen_ai.conversation.id": self._session, **attributes}
+            ),
             "status": {"code": ERROR, "message": error} if error else {"code": OK},
         }
         resource = {"service.name": self._client, "service.version": self._version}
