@@ -1,6 +1,7 @@
 """Every row of the tables of a rollout is in its tree once, with any trace."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -9,7 +10,7 @@ from rich.console import Console
 from ltrain_transforms.datasets import derive
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.show import print_shown
-from ltrain_transforms.show.rollout import RolloutTables, explain_scores
+from ltrain_transforms.show.rollout import RolloutTables, explain_evidence
 from ltrain_transforms.show.tree import RolloutTree, build_tree
 from ltrain_transforms.tables import CALLS, TABLES
 
@@ -84,7 +85,23 @@ def test_an_explanation_is_that_of_the_only_score_in_the_evidence(
     event = ("gen_ai.evaluation.result", {"gen_ai.evaluation.explanation": "no"})
     rollout.emit("ambiguous", "judge", {}, events=[event, event])
     rollout.close()
-    assert explain_scores(read_back(scene)) == {one: "score 0.5: it is polite"}
+    spans = read_back(scene)
+    explained = explain_evidence(spans, derive(spans, recipe).tables)
+    assert explained == {one: "score 0.5: it is polite"}
+
+
+def test_the_evidence_of_a_rule_on_signals_is_named(
+    scene: Any, read_back: Any, recipe_file: Path
+) -> None:
+    rollout = scene.attempt("t1", 0)
+    rollout.llm()
+    client = rollout.emit("GET", "http", {}, parent=rollout.tool(), error="refused")
+    rollout.tool(error="boom()")
+    rule = '\n[[reward]]\nname = "inside"\non = "signal"\nwhen = "failed"\nvalue = "-1"\n'
+    recipe_file.write_text(recipe_file.read_text() + rule)
+    spans = read_back(scene)
+    tables = derive(spans, Recipe.load(recipe_file)).tables
+    assert explain_evidence(spans, tables) == {client: "GET: refused"}
 
 
 def test_trained_tokens_are_listed_by_call_and_row(

@@ -62,7 +62,7 @@ class RolloutTables:
     kind: str = "rollout"
     """The kind of the id: a rollout, a trace or a session."""
     explanations: Mapping[str, str] = field(default_factory=dict)
-    """Score and explanation of evaluations, as text for the reader, by the evidence of rewards."""
+    """Text for the reader on the evidence of rewards, by its id: see `explain_evidence`."""
     extent: Extent = Extent.CREDIT
 
 
@@ -161,16 +161,25 @@ def read_rollout(
     ids = own["execution_id"]
     own_spans = spans.filter(pl.col("execution_id").is_in(ids.implode()))["span_id"]
     tables = own_tables(derived.tables, ids, own_spans, unresolved)
-    explanations = explain_scores(spans)
+    explanations = explain_evidence(spans, tables)
     return RolloutTables(place.rollout, tables, outcomes, recipe_label, explanations=explanations)
 
 
-def explain_scores(spans: pl.DataFrame) -> dict[str, str]:
-    """Return score and explanation of evaluations in `SPANS`, by the evidence of their rewards."""
-    return {
+def explain_evidence(spans: pl.DataFrame, tables: Mapping[str, pl.DataFrame]) -> dict[str, str]:
+    """Return text for the reader on the evidence of rewards.
+
+    That is score and explanation of an evaluation, and the name of a span that is not a call's.
+    """
+    of_calls = tables["calls"]["source_spans"].explode().drop_nulls()
+    of_rules = tables["rewards"].filter(pl.col("source") == "rule")["evidence"]
+    named = spans.filter(
+        pl.col("span_id").is_in(of_rules.implode()), ~pl.col("span_id").is_in(of_calls.implode())
+    ).select("span_id", pl.concat_str("name", "message", separator=": ", ignore_nulls=True))
+    scores = {
         evidence: f"score {score.value}: {score.explanation}"
         for evidence, score in explained_scores(spans).items()
     }
+    return dict(named.iter_rows()) | scores
 
 
 def select_group(store: Store, source: Source, place: RolloutPlace) -> Selection:

@@ -8,7 +8,7 @@ from ltrain_collector.store import Store, quote_literal
 from ltrain_instrument.identity import HELD_OUT_MODES
 from ltrain_transforms.datasets import derive
 from ltrain_transforms.recipe import Recipe, Source
-from ltrain_transforms.show.rollout import RolloutTables, explain_scores, own_tables
+from ltrain_transforms.show.rollout import RolloutTables, explain_evidence, own_tables
 from ltrain_transforms.source import CreditScope, Selection, read_spans
 
 TrafficKind = Literal["trace", "session"]
@@ -67,5 +67,5 @@ def read_traffic(
     own_spans = spans.filter(pl.col("execution_id").is_in(ids.implode()))["span_id"]
     tables = own_tables(derived.tables, ids, own_spans, unresolved)
     outcomes = derived.outcomes.filter(pl.col("execution_id").is_in(ids.implode()))
-    explanations = explain_scores(spans)
+    explanations = explain_evidence(spans, tables)
     return RolloutTables(identifier, tables, outcomes, recipe_label, kind, explanations)

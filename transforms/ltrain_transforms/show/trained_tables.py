@@ -16,7 +16,7 @@ from ltrain_transforms.show.rollout import (
     Extent,
     RolloutPlace,
     RolloutTables,
-    explain_scores,
+    explain_evidence,
     own_tables,
 )
 from ltrain_transforms.source import Selection, read_spans
@@ -98,7 +98,7 @@ def read_trained(
         tables,
         scores,
         dataset.label,
-        explanations=explain_scores(spans),
+        explanations=explain_evidence(spans, tables),
         extent=Extent.TRAINED,
     )
 

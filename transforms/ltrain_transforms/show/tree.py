@@ -35,7 +35,7 @@ class RewardEntry:
     evidence: str
     """The call or span that is the reward's evidence, as text for the reader."""
     explanation: str = ""
-    """The score of an evaluation and its explanation; '' if it has none."""
+    """The score of an evaluation with its explanation, or the name of a span; '' if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
