@@ -17,7 +17,7 @@ from ltrain_transforms.recipe import Source
 from ltrain_transforms.rewards import read_evaluations
 from ltrain_transforms.source import Selection, read_spans
 
-FIXTURES = Path(__file__).parents[2] / "fixtures"
+DATA = Path(__file__).parent / "data"
 COLUMNS = ("kind", "name", "agent", "status", "input_tokens", "output_tokens", "requested_by")
 
 
@@ -47,7 +47,7 @@ def parts(text: str) -> list[tuple[str, list[str]]]:
 
 
 def test_a_session_of_codex(store: Store) -> None:
-    counts = imported(store, FIXTURES / "codex__session-0.171.0.jsonl")
+    counts = imported(store, DATA / "codex__session-0.171.0.jsonl")
     assert (counts.records, counts.stored, counts.unreadable) == (6, 6, 0)
     frame = found(store)
     assert rows(frame) == [
@@ -109,7 +109,7 @@ def test_older_files_of_codex_have_tokens_and_exit_codes_elsewhere(
 
 
 def test_a_session_of_claude_code(store: Store) -> None:
-    counts = imported(store, FIXTURES / "claude_code__session.jsonl")
+    counts = imported(store, DATA / "claude_code__session.jsonl")
     assert (counts.records, counts.unreadable) == (7, 0)
     frame = found(store)
     assert rows(frame) == [
@@ -129,7 +129,7 @@ def test_a_session_of_claude_code(store: Store) -> None:
 
 
 def test_chats_are_conversations_with_their_scores(store: Store) -> None:
-    assert imported(store, FIXTURES / "chats.jsonl").unreadable == 0
+    assert imported(store, DATA / "chats.jsonl").unreadable == 0
     frame = found(store).sort("execution_id", "seq")
     of_a = frame.filter(execution_id="a")
     assert rows(of_a) == [
@@ -150,7 +150,7 @@ def test_chats_are_conversations_with_their_scores(store: Store) -> None:
 
 @pytest.mark.parametrize("name", ["codex__session-0.171.0", "claude_code__session", "chats"])
 def test_a_file_that_grows_is_stored_once(store: Store, tmp_path: Path, name: str) -> None:
-    source, grown = FIXTURES / f"{name}.jsonl", tmp_path / "grown.jsonl"
+    source, grown = DATA / f"{name}.jsonl", tmp_path / "grown.jsonl"
     lines = source.read_text().splitlines(keepends=True)
     grown.write_text("".join(lines[: len(lines) // 2]))
     shutil.copystat(source, grown)
@@ -165,7 +165,7 @@ def test_a_file_that_grows_is_stored_once(store: Store, tmp_path: Path, name: st
 
 def test_a_damaged_record_is_named_and_the_others_are_stored(store: Store, tmp_path: Path) -> None:
     path = tmp_path / "session.jsonl"
-    lines = (FIXTURES / "codex__session-0.171.0.jsonl").read_text().splitlines(keepends=True)
+    lines = (DATA / "codex__session-0.171.0.jsonl").read_text().splitlines(keepends=True)
     path.write_text("".join([*lines[:8], '{"timestamp": "x", "type": "y"}\n', *lines[8:], '{"ti']))
     counts = imported(store, path)
     assert (counts.stored, counts.unreadable) == (6, 2)
