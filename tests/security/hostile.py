@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 from random import Random
 from typing import Any
 
@@ -28,8 +28,8 @@ MODULES = [
     evaluations,
     attributes,
     *(
-        import_module(f"{dialects.__name__}.{found.name}")
-        for found in iter_modules(dialects.__path__)
+        import_module(found.name)
+        for found in walk_packages(dialects.__path__, f"{dialects.__name__}.")
     ),
 ]
 """Modules whose string literals may be names of attributes."""

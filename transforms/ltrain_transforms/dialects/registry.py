@@ -15,22 +15,19 @@ from functools import lru_cache
 
 from ltrain_instrument import attributes
 from ltrain_transforms.dialects import (
-    agentlightning,
-    agentops,
     coding_clis,
     crewai,
     dspy,
     events,
     gateway,
     gen_ai,
-    langfuse,
-    langsmith,
     llama_index,
     openinference,
     traceloop,
     vercel,
 )
 from ltrain_transforms.dialects.partial import Dialect, Partial
+from ltrain_transforms.dialects.platforms import agentlightning, agentops, langfuse, langsmith
 from ltrain_transforms.traces import FAILURES, Role, Span
 
 # later dialects override earlier ones; the gateway overrides all of them
