@@ -148,6 +148,20 @@ def chained_parallel_tools(tables: Tables) -> None:
     ]
 
 
+def mlflow(tables: Tables) -> None:
+    columns = ("kind", "name", "agent", "requested_by", "input_tokens", "output_tokens")
+    assert _rows(tables["calls"], *columns) == [
+        ("agent", "agent", "agent", None, None, None),
+        ("llm", "m", "agent", None, 9, 7),
+        ("tool", "get_weather", "agent", "2" * 16, None, None),
+        ("llm", "m", "agent", None, 20, 4),
+    ]
+    [_, first, tool, second] = tables["calls"].sort("seq").to_dicts()
+    assert json.loads(first["input"]) == MESSAGE
+    assert json.loads(second["output"])[0]["parts"] == [{"type": "text", "content": "72 degrees."}]
+    assert (tool["arguments"], tool["result"]) == ('{"city": "Paris"}', '{"temp": 72}')
+
+
 def unknown_dialect(tables: Tables) -> None:
     assert tables["calls"].is_empty()
     drops = tables["drops"].filter(pl.col("stage") == "spans")
@@ -211,6 +225,7 @@ CHECKS: dict[str, Callable[[Tables], None]] = {
     "repeated_result": repeated_result,
     "embedding_usage": embedding_usage,
     "chained_parallel_tools": chained_parallel_tools,
+    "mlflow": mlflow,
     "unknown_dialect": unknown_dialect,
     "declared_dialect": declared_dialect,
     "doubled_traces": doubled_sessions,

@@ -19,8 +19,10 @@ REPRO = Path(__file__).parents[2] / "repro"
     "attributes",
     [
         {"acme.prompt": "hi", "acme.completion": "ho"},
-        {"lmnr.span.type": "LLM", "lmnr.span.input": "[]"},
-        {"mlflow.spanType": '"CHAT_MODEL"', "mlflow.spanInputs": "{}"},
+        {"in_house.span.type": "LLM", "in_house.span.input": "[]"},
+        {"in_house.spanType": '"CHAT_MODEL"', "in_house.spanInputs": "{}"},
+        {"acme.prompt": "hi", "acme.completion": "ho", "opik.span_id": "1"},
+        {"prompt": "hi", "model": "m", "logfire.msg_template": "ask"},
         {"in_house.tool_name": "w", "in_house.args": "{}", "in_house.tool": "w"},
         {"llmModel": "m", "llm.usage": "3"},
     ],
@@ -57,7 +59,7 @@ def test_the_store_finds_the_same_spans(tmp_path: Path) -> None:
 
 def test_no_span_of_a_known_instrumentation_is_unknown(tmp_path: Path) -> None:
     with open_empty_store(tmp_path / "store") as store:
-        files = sorted((REPRO.parent / "fixtures").glob("*.otlp.json"))
+        files = sorted((REPRO.parent / "fixtures").rglob("*.otlp.json"))
         import_files(store, files, lambda progress: None)
         assert store.query("SELECT count() AS n FROM otel.spans")["n"].item() > 300
         assert store.query(unknown_spans("otel.spans")).rows() == []

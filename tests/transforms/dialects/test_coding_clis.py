@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 from tests.otlp import emptied, insert_otlp, open_empty_store
+from tests.transforms.made import texts
 
 from ltrain_collector.signals import LOGS, TRACES, Signal, otlp_json
 from ltrain_collector.store import Store
@@ -23,6 +24,8 @@ CONVERSATION = "qwen-code__0.15.10-conversations"
 GEMINI = "gemini-cli__0.61.0"
 CLAUDE = "claude-code__documented"
 """Made from its documentation, not captured."""
+CLAUDE_SPANS = "claude-code__2.1.197"
+"""Detailed traces (`ENABLE_BETA_TRACING_DETAILED`) of a scripted API; its prompts are cut."""
 
 Document = dict[str, Any]
 
@@ -342,7 +345,7 @@ def test_a_record_of_claude_code_and_its_span_are_one_row(store: Store) -> None:
     agents, others = rows.filter(kind="agent"), rows.filter(pl.col("kind") != "agent")
     assert agents["input"].to_list() == ["Change a.py so that hello is 2"] * 2
     assert others.select(SHORT).rows() == CLAUDE_ROWS[1:]
-    assert others["source_spans"].list.len().to_list() == [3, 2, 2, 1, 2, 2]
+    assert others["source_spans"].list.len().to_list() == [3, 3, 3, 1, 2, 2]
 
 
 def test_an_execution_of_records_has_the_times_of_its_calls(store: Store) -> None:
@@ -351,3 +354,30 @@ def test_an_execution_of_records_has_the_times_of_its_calls(store: Store) -> Non
     [execution] = executions(spans, calls(spans)[0]).to_dicts()
     assert (execution["llm_calls"], execution["tool_calls"]) == (4, 4)
     assert execution["start"] < execution["end"]
+
+
+def test_spans_of_claude_code_alone(store: Store) -> None:
+    """The span of a tool's execution knows whether it failed; a tool may start before its answer
+    has ended."""
+    insert(store, traces_of(CLAUDE_SPANS), TRACES)
+    rows = read(store)
+    assert rows.select(SHORT).rows() == [
+        ("agent", "claude-code", "claude-code", "ok", None, None, None),
+        ("llm", "claude-policy", "claude-code", "ok", None, 71, 6),
+        ("tool", "Bash", "claude-code", "ok", None, None, None),
+        ("llm", "claude-policy", "claude-code", "ok", None, 72, 7),
+        ("tool", "Bash", "claude-code", "error", None, None, None),
+        ("llm", "claude-policy", "claude-code", "ok", None, 73, 8),
+    ]
+    assert requesters(rows) == [0, 1]
+    tools, last = rows.filter(kind="tool"), rows.row(-1, named=True)
+    assert tools.select("tool_call_id", "arguments", "result").rows() == [
+        ("toolu_1", '{"command":"echo sunny in Paris","description":"Look up"}', "sunny in Paris"),
+        ("toolu_2", '{"command":"cat atlantis.txt","description":"Look up"}', None),
+    ]
+    assert rows["input"][0] == "weather in Paris?"
+    assert (texts(last["output"]), last["finish_reason"], last["cached_tokens"]) == (
+        [("assistant", "It is sunny in Paris.")],
+        "end_turn",
+        4,
+    )

@@ -13,6 +13,8 @@ from typing import Any
 from ltrain_transforms.calls.call import Call
 from ltrain_transforms.traces import ToolRequest, parse_json, tool_requests
 
+TOOL_REASONS = ("tool_use", "tool_calls")
+"""Finish reasons of an answer with tool requests, by Anthropic and OpenAI."""
 RecordedRequest = tuple[Call, ToolRequest]
 """A request, and the LLM call that made it."""
 
@@ -155,7 +157,16 @@ def _is_guessed(call: Call) -> bool:
 
 def _previous_llm_call(call: Call, llm_calls: Iterable[Call]) -> str | None:
     """Return the last LLM call that ended before the tool, of the tool's agent if there is one."""
-    ended = [one for one in llm_calls if one.span.end <= call.span.start]
+    ended = [one for one in llm_calls if one.span.end <= call.span.start or _asked(one, call)]
     own = [one for one in ended if one.agent == call.agent]
     last = max(own or ended, key=lambda one: one.span.end, default=None)
     return None if last is None else last.call_id
+
+
+def _asked(llm_call: Call, tool: Call) -> bool:
+    """Return whether the answer ended with tool requests while the tool ran.
+
+    Claude Code starts a tool before the answer that requests it has ended.
+    """
+    overlaps = llm_call.span.start < tool.span.start < llm_call.span.end <= tool.span.end
+    return overlaps and llm_call.partial.get("finish_reason") in TOOL_REASONS

@@ -9,12 +9,14 @@ import re
 from ltrain_transforms.dialects import BY_PRECEDENCE
 from ltrain_transforms.traces import Role, Span
 
+COMMON = ("\nerror.type", "\nserver.address", "\nopik.", "\nlogfire.msg_template")
+"""Beginnings of attributes of a dialect that spans of any kind have."""
 KNOWN = "^(?:{})".format(
     "|".join(
         prefix.removeprefix("\n").replace(".", "[.]")
         for dialect in BY_PRECEDENCE
         for prefix in dialect.prefixes
-        if prefix not in ("\nerror.type", "\nserver.address")  # spans of any kind have these
+        if prefix not in COMMON
     )
 )
 """Attributes that a dialect reads. These patterns are of RE2, for Python and ClickHouse."""

@@ -1,7 +1,8 @@
 """Convert messages of SDKs and frameworks to messages of the gen_ai conventions.
 
-Supported are OpenAI's requests, responses and messages, LangChain's serialised messages, the
-content parts of Anthropic, Bedrock and the AI SDK, and plain text. Anything else yields no message.
+Supported are OpenAI's requests, responses and messages, also those of its Responses API,
+LangChain's serialised messages, the content parts of Anthropic, Bedrock and the AI SDK, and plain
+text. Anything else yields no message.
 """
 
 from collections.abc import Iterator
@@ -19,7 +20,10 @@ from ltrain_transforms.traces import (
 
 ROLES = {"human": "user", "ai": "assistant", "chat": "user", "developer": "system"}
 """LangChain's names of roles and OpenAI's newer one, with their names here."""
-MESSAGE_KEYS = ("messages", "choices", "generations", "message", "prompts", "kwargs", "data")
+MESSAGE_KEYS = (
+    *("messages", "choices", "generations", "message", "prompts", "kwargs", "data"),
+    *("output", "input"),
+)
 """Keys of requests, responses and envelopes that hold messages, in order of preference."""
 
 
@@ -44,6 +48,11 @@ def _messages_of_object(value: dict[str, Any], role: str) -> Iterator[Fields]:
     if isinstance(value.get("parts"), list):
         yield value
         return
+    if value.get("type") in ITEMS:
+        yield _item(value)
+        return
+    if value.get("input") and isinstance(value.get("instructions"), str):
+        yield new_message("system", [text_part(value["instructions"])])
     role = _role(value) or role
     if "content" in value or value.get("tool_calls"):
         parts = list(_parts(value))
@@ -54,6 +63,18 @@ def _messages_of_object(value: dict[str, Any], role: str) -> Iterator[Fields]:
     for message in iter_messages(inner, role):
         reason = value.get("finish_reason")
         yield {**message, "finish_reason": reason} if reason else message
+
+
+ITEMS = ("function_call", "function_call_output")
+"""Items of the Responses API that are not messages: a tool request, and its result."""
+
+
+def _item(item: dict[str, Any]) -> Fields:
+    id = item.get("call_id")
+    if item["type"] == "function_call":
+        request = request_part(id, item.get("name"), item.get("arguments"))
+        return new_message("assistant", [request])
+    return new_message("tool", [result_part(str(id or ""), item.get("output"))])
 
 
 def _role(message: dict[str, Any]) -> str | None:

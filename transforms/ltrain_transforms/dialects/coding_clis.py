@@ -28,8 +28,10 @@ SPANS: dict[str, Kind] = {
     "claude_code.interaction": "agent",
     "claude_code.llm_request": "llm",
     "claude_code.tool": "tool",
+    "claude_code.tool.execution": "tool",
 }
-"""Claude Code's spans that are calls; its others are steps of these."""
+"""Claude Code's spans that are calls; its others are steps of these. A tool is two spans, and the
+inner one knows whether it failed."""
 REDACTED = "<REDACTED>"
 
 
@@ -77,7 +79,8 @@ def _claude_code(span: Span) -> Partial:
         return partial | non_empty(
             name=span.get("tool_name"),
             tool_call_id=span.get("tool_use_id"),
-            arguments=span.get("full_command", "file_path"),
+            arguments=_after_heading(span, "tool_input") or span.get("full_command", "file_path"),
+            output=_tool_output(span),
         )
     if kind == "llm":
         return (
@@ -90,9 +93,28 @@ def _claude_code(span: Span) -> Partial:
                 cached_tokens=span.integer("cache_read_tokens"),
                 response_id=span.get("request_id"),
                 finish_reason=span.get("stop_reason"),
+                output_messages=_answer(span),
+                excerpt="response.model_output" in span.attributes or None,
             )
         )
     return {}
+
+
+def _answer(span: Span) -> AttributeMessages | None:
+    text = _text(span, "response.model_output")
+    messages = [new_message("assistant", [text_part(text)])] if text else []
+    return AttributeMessages.from_list("response.model_output", messages)
+
+
+def _tool_output(span: Span) -> str | None:
+    """Return a tool's output: of the event `tool.output`, else of the detailed traces."""
+    outputs = (values.get("output") for name, values in span.events if name == "tool.output")
+    return next((text for text in outputs if text), None) or _after_heading(span, "new_context")
+
+
+def _after_heading(span: Span, name: str) -> str | None:
+    """Return a text of the detailed traces without its first line, `[TOOL INPUT: Bash]`."""
+    return (span.get(name) or "").partition("\n")[2] or None
 
 
 def _text(span: Span, *names: str) -> str | None:

@@ -79,7 +79,7 @@ def llm_fields(span: Span) -> Partial:
     """Return the fields of an LLM call, whichever dialect knows that the span is one."""
     output = attribute_messages(span, "gen_ai.output.messages")
     return non_empty(
-        input_messages=attribute_messages(span, "gen_ai.input.messages", _instructions(span)),
+        input_messages=attribute_messages(span, "gen_ai.input.messages", instructions(span)),
         output_messages=output,
         params=request_parameters(span),
         tools=span.get("gen_ai.tool.definitions"),
@@ -128,7 +128,8 @@ def attribute_messages(
     return AttributeMessages(name, raw, system or [])
 
 
-def _instructions(span: Span) -> list[Fields]:
+def instructions(span: Span) -> list[Fields]:
+    """Return the system's instructions as a message."""
     parts = span.json("gen_ai.system_instructions")
     return [new_message("system", parts)] if isinstance(parts, list) and parts else []
 

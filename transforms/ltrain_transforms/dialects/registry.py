@@ -3,8 +3,9 @@
 A span may have the attributes of several dialects. They override each other in this order:
 
 1. ltrain's own attributes;
-2. writers that use OpenTelemetry's names in their own way: LangSmith, the AI SDK, AgentOps;
-3. OpenTelemetry's gen_ai, OpenInference, traceloop, Langfuse;
+2. writers that use OpenTelemetry's names in their own way: LangSmith, the AI SDK, AgentOps,
+   Laminar, Logfire, Weave, OpenLIT;
+3. OpenTelemetry's gen_ai, OpenInference, traceloop, Langfuse, MLflow, Braintrust, Opik;
 4. log records and events of the span.
 
 A new dialect is a module with its record, and its place in `DIALECTS`.
@@ -27,11 +28,26 @@ from ltrain_transforms.dialects import (
     vercel,
 )
 from ltrain_transforms.dialects.partial import Dialect, Partial
-from ltrain_transforms.dialects.platforms import agentlightning, agentops, langfuse, langsmith
+from ltrain_transforms.dialects.platforms import (
+    agentlightning,
+    agentops,
+    braintrust,
+    laminar,
+    langfuse,
+    langsmith,
+    logfire,
+    mlflow,
+    openlit,
+    opik,
+    weave,
+)
 from ltrain_transforms.traces import FAILURES, Role, Span
 
 # later dialects override earlier ones; the gateway overrides all of them
 DIALECTS = (
+    opik.DIALECT,
+    braintrust.DIALECT,
+    mlflow.DIALECT,
     langfuse.DIALECT,
     traceloop.DIALECT,
     openinference.DIALECT,
@@ -39,6 +55,10 @@ DIALECTS = (
     dspy.DIALECT,
     llama_index.DIALECT,
     gen_ai.DIALECT,
+    openlit.DIALECT,
+    weave.DIALECT,
+    logfire.DIALECT,
+    laminar.DIALECT,
     coding_clis.DIALECT,
     agentops.DIALECT,
     vercel.DIALECT,

@@ -31,6 +31,13 @@ def _unwrap(text: str) -> str:
     return str(payload["input_str"])
 
 
+def unwrap_call(text: str | None) -> str | None:
+    """Return the keyword arguments of `{"args": [], "kwargs": {...}}`, else the text unchanged."""
+    call: Any = parse_json(text)
+    is_call = isinstance(call, dict) and call.keys() == {"args", "kwargs"}
+    return json.dumps(call["kwargs"], ensure_ascii=False) if is_call and not call["args"] else text
+
+
 STATUS_SCOPES = (
     "gcp.vertex.agent",
     "openinference.instrumentation.google_adk",

@@ -242,3 +242,191 @@ def test_agent_lightning() -> None:
     assert texts(first["output"]) == [("assistant", "sun")]
     assert second["prompt_token_ids"] is None
     assert drops.select("id", "reason").rows() == [("without:prompt_token_ids", "no_logprobs")]
+
+
+def test_braintrust() -> None:
+    """braintrust-sdk-go: `trace/contrib/openai`, `mcp`; flattened values are those of .NET."""
+    at = "braintrust."
+    arguments = '{"city": "Paris"}'
+    call = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": arguments}}
+    choice = {"role": "assistant", "content": None, "tool_calls": [call]}
+    chat = {
+        at + "span_attributes": '{"type": "llm"}',
+        at + "input_json": json.dumps(QUESTION),
+        at + "output_json": json.dumps([{"finish_reason": "tool_calls", "message": choice}]),
+        at + "metadata": '{"model": "m", "provider": "openai", "temperature": 0.2, "id": "r1"}',
+        at + "metrics": '{"prompt_tokens": 12, "completion_tokens": 7, "prompt_cached_tokens": 4, '
+        '"completion_reasoning_tokens": 2}',
+    }
+    tool = {
+        at + "span_attributes": '{"type": "tool"}',
+        at + "metadata": '{"name": "weather", "provider": "mcp"}',
+        at + "input_json": json.dumps({"name": "weather", "arguments": {"city": "Paris"}}),
+        at + "output_json": '"sunny"',
+    }
+    flat = {
+        at + "span_attributes.type": "llm",
+        at + "input": json.dumps(QUESTION),
+        at + "output": '{"role": "assistant", "content": "Sun."}',
+        at + "metadata.model": "m",
+        at + "metrics.prompt_tokens": "20",
+        at + "metrics.completion_tokens": "3",
+    }
+    embedding = {
+        at + "span_attributes": '{"type": "llm"}',
+        at + "output_json": '{"embedding_length": 3}',
+        at + "metadata": '{"model": "e"}',
+        at + "metrics": '{"prompt_tokens": 5}',
+    }
+    task = {at + "span_attributes": '{"type": "task", "name": "guide"}', at + "input_json": '"hi"'}
+    score = {at + "span_attributes": '{"type": "score"}', at + "output_json": '{"x": 1}'}
+    node, first, tooled, second, embedded = rows(
+        span("task", task, at=(0, 20)),
+        span("Chat Completion", chat, parent="task", at=(1, 3)),
+        span("mcp.tools.call [weather]", tool, parent="task", at=(4, 5), status="Error"),
+        span("chat", flat, parent="task", at=(6, 8)),
+        span("embed", embedding, parent="task", at=(9, 10)),
+        span("score", score, parent="task", at=(11, 12)),
+    )
+    assert (node["kind"], node["input"]) == ("node", "hi")
+    assert (texts(first["input"]), texts(first["output"])) == (ASKED, [("assistant", "weather")])
+    counts = ("input_tokens", "output_tokens", "reasoning_tokens", "cached_tokens")
+    assert [first[name] for name in counts] == [12, 7, 2, 4]
+    assert (first["name"], first["finish_reason"], first["temperature"]) == ("m", "tool_calls", 0.2)
+    assert [tooled[name] for name in ("name", "arguments", "result", "status")] == [
+        *("weather", arguments, "sunny", "error")
+    ]
+    assert (tooled["requested_by"], tooled["tool_call_id"]) == (first["call_id"], "c1")
+    assert texts(second["output"]) == [("assistant", "Sun.")]
+    assert [second[name] for name in counts] == [20, 3, None, None]
+    assert (embedded["kind"], embedded["name"], embedded["input_tokens"]) == ("embedding", "e", 5)
+
+
+def test_weaves_own_names() -> None:
+    """weave: `trace_server/agents/semconv.py`."""
+    at = "weave."
+    agent = {at + "operation.name": "invoke_agent", at + "agent.name": "guide"}
+    chat = {
+        at + "operation.name": "chat",
+        at + "request.model": "m",
+        at + "request.temperature": "0.2",
+        at + "system_instructions": '[{"type": "text", "content": "Be terse."}]',
+        at + "input.messages": json.dumps(QUESTION[1:]),
+        at + "output.messages": '[{"role": "assistant", "content": "Sun."}]',
+        at + "usage.input_tokens": "12",
+        at + "usage.output_tokens": "7",
+        at + "response.finish_reasons": '["stop"]',
+    }
+    tool = {
+        at + "operation.name": "execute_tool",
+        at + "tool.name": "weather",
+        at + "tool.call.id": "c1",
+        at + "tool.call.arguments": '{"city": "Paris"}',
+        at + "error.type": "LookupError",
+    }
+    agented, llm, tooled, node = rows(
+        span("invoke_agent guide", agent, at=(0, 9)),
+        span("chat m", chat, parent="invoke_agent guide", at=(1, 3)),
+        span("execute_tool weather", tool, parent="invoke_agent guide", at=(4, 5)),
+        span("step", {at + "span.kind": "chain"}, parent="invoke_agent guide", at=(6, 7)),
+    )
+    assert (agented["kind"], agented["name"], node["kind"]) == ("agent", "guide", "node")
+    assert (texts(llm["input"]), texts(llm["output"])) == (ASKED, [("assistant", "Sun.")])
+    assert (llm["temperature"], llm["input_tokens"], llm["output_tokens"]) == (0.2, 12, 7)
+    assert (llm["name"], llm["finish_reason"], llm["agent"]) == ("m", "stop", "guide")
+    assert (tooled["name"], tooled["arguments"]) == ("weather", '{"city": "Paris"}')
+    assert (tooled["tool_call_id"], tooled["error_type"]) == ("c1", "LookupError")
+
+
+REQUEST = {"instructions": "Be terse.", "input": "weather in Paris?", "model": "m"}
+ITEM = {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": "{}"}
+RESPONSE = {
+    "id": "resp_1",
+    "object": "response",
+    "output": [{"type": "reasoning", "summary": []}, ITEM],
+    "usage": {"input_tokens": 12, "output_tokens": 7, "output_tokens_details": {"reasoning": 2}},
+}
+AGAIN = [
+    {"role": "user", "content": "weather in Paris?"},
+    ITEM,
+    {"type": "function_call_output", "call_id": "c1", "output": "sunny"},
+]
+
+
+def test_the_responses_api() -> None:
+    """mlflow 3: `mlflow/openai/autolog.py` writes whole requests and responses."""
+    kind = {"mlflow.spanType": '"CHAT_MODEL"'}
+    first, second = rows(
+        span(
+            "Responses",
+            {**kind, "mlflow.spanInputs": json.dumps(REQUEST)}
+            | {"mlflow.spanOutputs": json.dumps(RESPONSE)},
+        ),
+        span("Responses_2", {**kind, "mlflow.spanInputs": json.dumps({"input": AGAIN})}, at=(2, 3)),
+    )
+    assert (texts(first["input"]), texts(first["output"])) == (ASKED, [("assistant", "weather")])
+    assert [first[name] for name in ("input_tokens", "output_tokens", "reasoning_tokens")] == [
+        *(12, 7, 2)
+    ]
+    assert texts(second["input"]) == [
+        *(("user", "weather in Paris?"), ("assistant", "weather"), ("tool", "sunny"))
+    ]
+
+
+def test_logfire_and_the_responses_api() -> None:
+    """logfire 5: `integrations/openai_agents.py`, `get_response_span_events`."""
+    call = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
+    events = [
+        {"event.name": "gen_ai.system.message", "content": "Be terse.", "role": "system"},
+        {"event.name": "gen_ai.user.message", "content": "weather in Paris?", "role": "user"},
+        {
+            "event.name": "gen_ai.choice",
+            "index": 0,
+            "message": {"role": "assistant", "tool_calls": [call]},
+        },
+    ]
+    response = {
+        "logfire.msg_template": "Responses API with {gen_ai.request.model!r}",
+        "gen_ai.request.model": "m",
+        "gen_ai.usage.input_tokens": "12",
+        "events": json.dumps(events),
+    }
+    hand_off = {
+        "logfire.msg_template": "Handoff: {from_agent} → {to_agent}",
+        "to_agent": "clerk",
+    }
+    scope = "logfire.openai_agents"
+    llm, tool = rows(
+        span("response", response, scope=scope),
+        span("handoff", hand_off, at=(2, 3), scope=scope),
+    )
+    assert (texts(llm["input"]), texts(llm["output"])) == (ASKED, [("assistant", "weather")])
+    assert (llm["name"], llm["input_tokens"]) == ("m", 12)
+    assert (tool["kind"], tool["requested_by"], tool["result"]) == ("tool", "response", "clerk")
+
+
+def test_opiks_input_and_output() -> None:
+    """opik: `GeneralMappingRules.java`; without them a span is no call."""
+    chat = {"gen_ai.operation.name": "chat", "opik.tags": "t", "input": json.dumps(QUESTION)}
+    llm, node = rows(
+        span("chat", {**chat, "output": "Sun."}),
+        span("step", {"opik.metadata.a": "1", "input": "hi"}, at=(2, 3)),
+        span("other", {"opik.span_id": "1"}, at=(4, 5)),
+    )
+    assert (texts(llm["input"]), texts(llm["output"])) == (ASKED, [("assistant", "Sun.")])
+    assert (node["kind"], node["input"]) == ("node", "hi")
+
+
+def test_laminars_functions_that_call_a_model() -> None:
+    """lmnr 0.8: `@observe(span_type="LLM")` has no attributes of the conventions."""
+    at = "lmnr.span."
+    observed = {
+        at + "type": "CACHED",
+        at + "original_type": "LLM",
+        at + "input": json.dumps({"messages": QUESTION}),
+        at + "output": '"Sun."',
+    }
+    (llm,) = rows(
+        span("ask", observed), span("e", {at + "type": "EVALUATOR", at + "input": "1"}, at=(2, 3))
+    )
+    assert (texts(llm["input"]), texts(llm["output"])) == (ASKED, [("assistant", "Sun.")])

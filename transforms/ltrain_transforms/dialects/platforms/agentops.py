@@ -5,14 +5,11 @@ Decorators write `agentops.<kind>.input`, earlier 0.4 releases `agentops.entity.
 flattened, `gen_ai.prompt.N.*`, as in older traceloop releases.
 """
 
-import json
-from typing import Any
-
 from ltrain_transforms.dialects import gen_ai
 from ltrain_transforms.dialects.attribute_messages import flattened_messages
 from ltrain_transforms.dialects.partial import Dialect, Kind, Partial, non_empty
-from ltrain_transforms.dialects.tool_payloads import parse_tool_result
-from ltrain_transforms.traces import Span, parse_json
+from ltrain_transforms.dialects.tool_payloads import parse_tool_result, unwrap_call
+from ltrain_transforms.traces import Span
 
 KINDS: dict[str, Kind] = {
     "llm": "llm",
@@ -46,7 +43,7 @@ def _read(span: Span) -> Partial:
     if kind == "tool":
         fields = non_empty(
             name=span.get("tool.name") or name,
-            arguments=_arguments(span.get("tool.parameters") or input_text),
+            arguments=unwrap_call(span.get("tool.parameters") or input_text),
             tool_call_id=span.get("tool.call.id"),
         )
         failed = non_empty(status="error" if span.get("tool.status") == "failed" else None)
@@ -73,13 +70,6 @@ def _llm(span: Span) -> Partial:
         input_tokens=span.integer("gen_ai.usage.prompt_tokens"),
         output_tokens=span.integer("gen_ai.usage.completion_tokens"),
     )
-
-
-def _arguments(text: str | None) -> str | None:
-    """Return the keyword arguments of `{"args": [], "kwargs": {...}}`, else `text`."""
-    call: Any = parse_json(text)
-    is_call = isinstance(call, dict) and call.keys() == {"args", "kwargs"}
-    return json.dumps(call["kwargs"]) if is_call and not call["args"] else text
 
 
 DIALECT = Dialect(
