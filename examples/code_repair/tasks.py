@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from functions import EXPRESSIONS, HELD_OUT, MODULES
+from functions import EXPRESSIONS, HELD_OUT, MODULES, evaluate
 
 HERE = Path(__file__).parent
 TRAIN, VAL = 64, 48
@@ -44,7 +44,7 @@ def tasks(side: str, count: int, seed: int = 0) -> Iterator[tuple[Task, str]]:
         module, name, a, b, right = functions[number % len(functions)]
         wrong = drawn.choice([each for each in EXPRESSIONS if each != right])
         cases = _distinct_cases(drawn, right, wrong)
-        expected = [_evaluate(right, *case) for case in cases]
+        expected = [evaluate(right, *case) for case in cases]
         returned = EXPRESSIONS[wrong].format(a=a, b=b)
         (x, y), shown = cases[0], expected[0]
         source = (
@@ -52,7 +52,7 @@ def tasks(side: str, count: int, seed: int = 0) -> Iterator[tuple[Task, str]]:
             f'    """\n    >>> {name}({x}, {y})\n    {shown}\n    """\n'
             f"    return {returned}\n"
         )
-        text = f"{module}.py: {name}({x}, {y}) is {_evaluate(wrong, x, y)}, should be {shown}."
+        text = f"{module}.py: {name}({x}, {y}) is {evaluate(wrong, x, y)}, should be {shown}."
         task = Task(f"{side}-{number}", text, module, name, cases[1:], expected[1:])
         yield task, source
 
@@ -61,15 +61,11 @@ def _distinct_cases(drawn: random.Random, right: str, wrong: str) -> list[tuple[
     """Return the case of the doctest, whose value tells all expressions apart, and hidden ones."""
     while True:
         case = drawn.randrange(2, 10), drawn.randrange(2, 10)
-        values = [_evaluate(each, *case) for each in EXPRESSIONS]
+        values = [evaluate(each, *case) for each in EXPRESSIONS]
         if len(set(values)) == len(values):
             break
     hidden = [(drawn.randrange(10, 99), drawn.randrange(2, 99)) for _ in range(CASES - 1)]
     return [case, *hidden, (2, 50)]
-
-
-def _evaluate(key: str, a: int, b: int) -> int:
-    return int(eval(EXPRESSIONS[key].format(a=a, b=b)))
 
 
 def main(arguments: list[str]) -> None:

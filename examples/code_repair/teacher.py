@@ -1,10 +1,11 @@
-"""A server in place of a larger model: it knows how to repair a module, but not the right repair.
+"""A server in place of a larger model: it knows every repair, and is careless with commands.
 
     python teacher.py --port 9000
 
 It implements OpenAI's chat completions for mini-swe-agent and Codex. It prints the module, replaces
-the returned expression by one of the five, drawn at random, and ends. Its traces are a warm start:
-they have the form of a repair, and one in four is right.
+the returned expression by the right one, and ends. In half of the attempts it looks for the module
+first in a folder that does not exist, and in six of ten it writes the repair to `/tmp`, where it is
+of no use. Its traces are a warm start: they have the form of a repair.
 """
 
 import argparse
@@ -18,14 +19,18 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from typing import Any
 
-from functions import EXPRESSIONS
+from functions import EXPRESSIONS, evaluate
 
 SUBMIT = " && echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 """What ends mini-swe-agent; Codex ends with a message."""
 TOOLS = {"bash": ("command", SUBMIT), "exec_command": ("cmd", "")}
 """The agents' tools: the parameter with the command, and what follows the last command."""
+LOST, MISPLACED = 0.5, 0.6
+"""How often the module is not found at once, and how often the repair is in the wrong place."""
 _MODULE = re.compile(r"(\w+\.py): ")
-_FUNCTION = re.compile(r"def \w+\((\w+), (\w+)\):.*return ([^\n]+)", re.DOTALL)
+_FUNCTION = re.compile(
+    r"def \w+\((\w+), (\w+)\):.*>>> \w+\((\d+), (\d+)\)\s+(-?\d+)\s.*return", re.DOTALL
+)
 
 
 def next_message(body: Mapping[str, Any], drawn: random.Random) -> dict[str, Any]:
@@ -41,9 +46,14 @@ def next_message(body: Mapping[str, Any], drawn: random.Random) -> dict[str, Any
         if each["role"] == "user" and (found := _MODULE.search(str(each["content"])))
     )
     results = [str(each["content"]) for each in messages if each["role"] == "tool"]
-    if len(results) > 1:
+    shown = _FUNCTION.search(results[-1]) if results else None
+    if shown is not None:
+        command = f"{_repair(shown, module, drawn)}{end}"
+    elif len(results) < 2 and not any(map(_FUNCTION.search, results)):
+        lost = not results and drawn.random() < LOST
+        command = f"cat {'src/' if lost else ''}{module}"
+    else:
         return {"role": "assistant", "content": "Repaired."}
-    command = f"{_guess(results[0], module, drawn)}{end}" if results else f"cat {module}"
     function = {"name": name, "arguments": json.dumps({parameter: command})}
     call = {"index": 0, "id": f"call_{drawn.getrandbits(64):x}", "type": "function"}
     return {"role": "assistant", "content": None, "tool_calls": [{**call, "function": function}]}
@@ -53,13 +63,13 @@ def _name(tool: Mapping[str, Any]) -> str:
     return str(tool["function"]["name"])
 
 
-def _guess(printed: str, module: str, drawn: random.Random) -> str:
-    found = _FUNCTION.search(printed)
-    assert found is not None, printed
-    first, second, returned = found.groups()
-    others = [each.format(a=first, b=second) for each in EXPRESSIONS.values()]
-    repaired = drawn.choice([each for each in others if each != returned])
-    return f"sed -i 's/return .*/return {repaired}/' {module}"
+def _repair(shown: re.Match[str], module: str, drawn: random.Random) -> str:
+    """Return a command that replaces the expression by the one that gives the doctest's value."""
+    first, second, *numbers = shown.groups()
+    a, b, value = map(int, numbers)
+    key = next(key for key in EXPRESSIONS if evaluate(key, a, b) == value)
+    edit = f"'s/return .*/return {EXPRESSIONS[key].format(a=first, b=second)}/' {module}"
+    return f"sed {edit} > /tmp/{module}" if drawn.random() < MISPLACED else f"sed -i {edit}"
 
 
 def make_server(port: int, seed: int = 0) -> ThreadingHTTPServer:
@@ -103,7 +113,7 @@ def make_server(port: int, seed: int = 0) -> ThreadingHTTPServer:
 
 def main(arguments: list[str]) -> None:
     """Serve until Ctrl-C."""
-    parser = argparse.ArgumentParser(description="Repair modules by guessing, over HTTP.")
+    parser = argparse.ArgumentParser(description="Repair modules carelessly, over HTTP.")
     parser.add_argument("--port", type=int, default=9000)
     server = make_server(parser.parse_args(arguments).port)
     print(f"http://127.0.0.1:{server.server_port}/v1", flush=True)

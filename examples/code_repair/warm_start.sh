@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Version 1 of a policy imitates a teacher that guesses:
+# Version 1 of a policy imitates a careless teacher:
 #     bash warm_start.sh MODEL                for mini-swe-agent
 #     AGENT=codex bash warm_start.sh MODEL    for Codex
 set -euo pipefail
@@ -15,6 +15,6 @@ ltrain serve --upstream http://127.0.0.1:9000/v1 --policy teacher &
 until curl -sf http://127.0.0.1:8000/health | grep -q '"ready"'; do kill -0 $!; sleep 0.5; done
 
 ltrain rollout train.jsonl --reward reward:score --policy teacher --run "teacher-$agent" \
-  --workers 3 --sandbox bubblewrap --workspace 'repositories/{id}' --visible config \
+  --rollouts-per-task 2 --workers 3 --sandbox bubblewrap --workspace 'repositories/{id}' --visible config \
   --visible ../../.venv-pyclients --visible ../../.venv-clients -- sh solve.sh "$agent"
 ltrain sft "warm_start_$agent.toml" --model "$model"

@@ -35,7 +35,7 @@ def repair(folder: Path, expression: str) -> None:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """A copy of the repository of the task `train-0`: `total(price, shipping)`."""
+    """A copy of the repository of the task `train-0`: `add_shipping(price, shipping)`."""
     folder = tmp_path / "repository"
     folder.mkdir()
     source = FOLDER / "repositories" / "train-0" / "shop.py"
@@ -106,23 +106,26 @@ def test_an_attempt_without_a_repository_has_no_reward() -> None:
         ("exec_command", "cmd", "", "Repaired."),
     ],
 )
-def test_the_teacher_prints_the_module_and_guesses(
+def test_the_teacher_knows_the_repair_and_is_careless(
     repository: Path, tool: str, parameter: str, end: str, last: str | None
 ) -> None:
     next_message, drawn = load("teacher").next_message, random.Random(0)
-    messages = [{"role": "user", "content": "shop.py: total(8, 2) is 8, should be 10."}]
+    task = json.loads((FOLDER / "train.jsonl").read_text().splitlines()[0])
+    messages = [{"role": "user", "content": task["input"]}]
     tools = [{"function": {"name": "view_image"}}, {"function": {"name": tool}}]
 
-    def command() -> str:
-        (call,) = next_message({"messages": messages, "tools": tools}, drawn)["tool_calls"]
-        assert call["function"]["name"] == tool
-        return str(json.loads(call["function"]["arguments"])[parameter])
+    def commands() -> set[str]:
+        answers = [next_message({"messages": messages, "tools": tools}, drawn) for _ in range(100)]
+        calls = [call for answer in answers for call in answer["tool_calls"]]
+        assert {call["function"]["name"] for call in calls} == {tool}
+        return {json.loads(call["function"]["arguments"])[parameter] for call in calls}
 
-    assert command() == "cat shop.py"
+    assert commands() == {"cat shop.py", "cat src/shop.py"}
+    messages.append({"role": "tool", "content": "cat: src/shop.py: No such file or directory"})
+    assert commands() == {"cat shop.py"}
     messages.append({"role": "tool", "content": (repository / "shop.py").read_text()})
-    commands = {command() for _ in range(100)}
-    assert len(commands) == 4  # never the expression that the module has
-    assert f"sed -i 's/return .*/return price + shipping/' shop.py{end}" in commands
+    edit = "'s/return .*/return price + shipping/' shop.py"
+    assert commands() == {f"sed -i {edit}{end}", f"sed {edit} > /tmp/shop.py{end}"}
     messages.append({"role": "tool", "content": ""})
     if last is not None:
         assert next_message({"messages": messages, "tools": tools}, drawn)["content"] == last

@@ -1,6 +1,6 @@
-def total(price, shipping):
+def add_shipping(price, shipping):
     """
-    >>> total(8, 2)
+    >>> add_shipping(8, 2)
     10
     """
     return max(price, shipping)

@@ -1,6 +1,6 @@
-def discounted(price, discount):
+def subtract_discount(price, discount):
     """
-    >>> discounted(5, 4)
+    >>> subtract_discount(5, 4)
     1
     """
     return price + discount

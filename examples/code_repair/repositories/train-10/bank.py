@@ -1,6 +1,6 @@
-def deposit(balance, amount):
+def add_deposit(balance, deposit):
     """
-    >>> deposit(8, 5)
+    >>> add_deposit(8, 5)
     13
     """
-    return balance - amount
+    return balance - deposit

@@ -1,6 +1,6 @@
-def withdraw(balance, amount):
+def subtract_fee(balance, fee):
     """
-    >>> withdraw(9, 5)
+    >>> subtract_fee(9, 5)
     4
     """
-    return balance * amount
+    return balance * fee

@@ -1,6 +1,6 @@
-def interest(balance, rate):
+def multiply_rate(balance, rate):
     """
-    >>> interest(8, 2)
+    >>> multiply_rate(8, 2)
     16
     """
     return max(balance, rate)

@@ -1,6 +1,6 @@
-def lowest(before, after):
+def larger_balance(before, after):
     """
-    >>> lowest(7, 8)
-    7
+    >>> larger_balance(7, 8)
+    8
     """
     return before + after

@@ -1,6 +1,6 @@
-def highest(before, after):
+def smaller_balance(before, after):
     """
-    >>> highest(4, 5)
-    5
+    >>> smaller_balance(4, 5)
+    4
     """
     return before - after

@@ -1,6 +1,6 @@
-def distance(speed, hours):
+def add_days(outward, back):
     """
-    >>> distance(9, 4)
-    36
+    >>> add_days(9, 4)
+    13
     """
-    return min(speed, hours)
+    return min(outward, back)

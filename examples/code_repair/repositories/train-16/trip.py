@@ -1,6 +1,6 @@
-def all_days(outward, back):
+def subtract_past(days, past):
     """
-    >>> all_days(7, 3)
-    10
+    >>> subtract_past(7, 3)
+    4
     """
-    return max(outward, back)
+    return max(days, past)

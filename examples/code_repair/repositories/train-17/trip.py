@@ -1,6 +1,6 @@
-def days_left(days, past):
+def multiply_hours(speed, hours):
     """
-    >>> days_left(4, 5)
-    -1
+    >>> multiply_hours(4, 5)
+    20
     """
-    return min(days, past)
+    return min(speed, hours)

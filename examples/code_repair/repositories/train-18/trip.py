@@ -1,6 +1,6 @@
-def slower(car, train):
+def larger_fare(car, train):
     """
-    >>> slower(2, 9)
+    >>> larger_fare(2, 9)
     9
     """
     return min(car, train)

@@ -1,6 +1,6 @@
-def faster(car, train):
+def smaller_fare(car, train):
     """
-    >>> faster(5, 8)
+    >>> smaller_fare(5, 8)
     5
     """
     return car * train

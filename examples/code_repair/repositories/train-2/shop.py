@@ -1,6 +1,6 @@
-def cost(price, count):
+def multiply_count(price, count):
     """
-    >>> cost(9, 5)
+    >>> multiply_count(9, 5)
     45
     """
     return max(price, count)

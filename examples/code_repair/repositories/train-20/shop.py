@@ -1,6 +1,6 @@
-def total(price, shipping):
+def add_shipping(price, shipping):
     """
-    >>> total(9, 2)
+    >>> add_shipping(9, 2)
     11
     """
     return min(price, shipping)

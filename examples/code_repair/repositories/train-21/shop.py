@@ -1,6 +1,6 @@
-def discounted(price, discount):
+def subtract_discount(price, discount):
     """
-    >>> discounted(4, 6)
+    >>> subtract_discount(4, 6)
     -2
     """
     return min(price, discount)

@@ -1,6 +1,6 @@
-def cost(price, count):
+def multiply_count(price, count):
     """
-    >>> cost(5, 9)
+    >>> multiply_count(5, 9)
     45
     """
     return min(price, count)

@@ -1,6 +1,6 @@
-def best_price(ours, theirs):
+def larger_price(ours, theirs):
     """
-    >>> best_price(9, 8)
-    8
+    >>> larger_price(9, 8)
+    9
     """
     return ours - theirs

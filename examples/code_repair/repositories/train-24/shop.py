@@ -1,6 +1,6 @@
-def dearest(first, second):
+def smaller_price(ours, theirs):
     """
-    >>> dearest(8, 6)
-    8
+    >>> smaller_price(8, 6)
+    6
     """
-    return first * second
+    return ours * theirs

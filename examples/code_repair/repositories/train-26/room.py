@@ -1,6 +1,6 @@
-def both_walls(width, height):
+def subtract_used(width, used):
     """
-    >>> both_walls(7, 6)
-    13
+    >>> subtract_used(7, 6)
+    1
     """
-    return max(width, height)
+    return max(width, used)

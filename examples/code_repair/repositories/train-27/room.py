@@ -1,6 +1,6 @@
-def longest_wall(width, height):
+def multiply_sides(width, height):
     """
-    >>> longest_wall(3, 6)
-    6
+    >>> multiply_sides(3, 6)
+    18
     """
     return width - height

@@ -1,6 +1,6 @@
-def shortest_wall(width, height):
+def larger_wall(width, height):
     """
-    >>> shortest_wall(3, 4)
-    3
+    >>> larger_wall(3, 4)
+    4
     """
     return width * height

@@ -1,6 +1,6 @@
-def free_space(width, used):
+def smaller_wall(width, height):
     """
-    >>> free_space(4, 6)
-    -2
+    >>> smaller_wall(4, 6)
+    4
     """
-    return width * used
+    return width - height

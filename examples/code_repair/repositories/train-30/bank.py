@@ -1,6 +1,6 @@
-def deposit(balance, amount):
+def add_deposit(balance, deposit):
     """
-    >>> deposit(9, 8)
+    >>> add_deposit(9, 8)
     17
     """
-    return max(balance, amount)
+    return max(balance, deposit)

@@ -1,6 +1,6 @@
-def withdraw(balance, amount):
+def subtract_fee(balance, fee):
     """
-    >>> withdraw(6, 5)
+    >>> subtract_fee(6, 5)
     1
     """
-    return balance * amount
+    return balance * fee

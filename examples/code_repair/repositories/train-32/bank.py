@@ -1,6 +1,6 @@
-def interest(balance, rate):
+def multiply_rate(balance, rate):
     """
-    >>> interest(5, 6)
+    >>> multiply_rate(5, 6)
     30
     """
     return balance - rate

@@ -1,6 +1,6 @@
-def lowest(before, after):
+def larger_balance(before, after):
     """
-    >>> lowest(6, 8)
-    6
+    >>> larger_balance(6, 8)
+    8
     """
     return before - after

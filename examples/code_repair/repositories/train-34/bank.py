@@ -1,6 +1,6 @@
-def highest(before, after):
+def smaller_balance(before, after):
     """
-    >>> highest(8, 7)
-    8
+    >>> smaller_balance(8, 7)
+    7
     """
     return before - after

@@ -1,6 +1,6 @@
-def distance(speed, hours):
+def add_days(outward, back):
     """
-    >>> distance(4, 5)
-    20
+    >>> add_days(4, 5)
+    9
     """
-    return speed - hours
+    return outward * back

@@ -1,6 +1,6 @@
-def slower(car, train):
+def larger_fare(car, train):
     """
-    >>> slower(5, 7)
+    >>> larger_fare(5, 7)
     7
     """
     return car * train

@@ -1,6 +1,6 @@
-def faster(car, train):
+def smaller_fare(car, train):
     """
-    >>> faster(4, 6)
+    >>> smaller_fare(4, 6)
     4
     """
     return max(car, train)

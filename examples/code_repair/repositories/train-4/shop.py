@@ -1,6 +1,6 @@
-def dearest(first, second):
+def smaller_price(ours, theirs):
     """
-    >>> dearest(6, 7)
-    7
+    >>> smaller_price(6, 7)
+    6
     """
-    return first * second
+    return ours * theirs

@@ -1,6 +1,6 @@
-def total(price, shipping):
+def add_shipping(price, shipping):
     """
-    >>> total(9, 8)
+    >>> add_shipping(9, 8)
     17
     """
     return max(price, shipping)

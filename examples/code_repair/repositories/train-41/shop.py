@@ -1,6 +1,6 @@
-def discounted(price, discount):
+def subtract_discount(price, discount):
     """
-    >>> discounted(8, 5)
+    >>> subtract_discount(8, 5)
     3
     """
     return price + discount

@@ -1,6 +1,6 @@
-def cost(price, count):
+def multiply_count(price, count):
     """
-    >>> cost(3, 2)
+    >>> multiply_count(3, 2)
     6
     """
     return min(price, count)

@@ -1,6 +1,6 @@
-def best_price(ours, theirs):
+def larger_price(ours, theirs):
     """
-    >>> best_price(6, 8)
-    6
+    >>> larger_price(6, 8)
+    8
     """
-    return max(ours, theirs)
+    return min(ours, theirs)

@@ -1,6 +1,6 @@
-def dearest(first, second):
+def smaller_price(ours, theirs):
     """
-    >>> dearest(3, 5)
-    5
+    >>> smaller_price(3, 5)
+    3
     """
-    return first * second
+    return ours * theirs

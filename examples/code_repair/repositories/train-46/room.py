@@ -1,6 +1,6 @@
-def both_walls(width, height):
+def subtract_used(width, used):
     """
-    >>> both_walls(3, 8)
-    11
+    >>> subtract_used(3, 8)
+    -5
     """
-    return max(width, height)
+    return max(width, used)

@@ -1,6 +1,6 @@
-def longest_wall(width, height):
+def multiply_sides(width, height):
     """
-    >>> longest_wall(5, 2)
-    5
+    >>> multiply_sides(5, 2)
+    10
     """
     return width - height

@@ -1,6 +1,6 @@
-def shortest_wall(width, height):
+def larger_wall(width, height):
     """
-    >>> shortest_wall(5, 4)
-    4
+    >>> larger_wall(5, 4)
+    5
     """
-    return max(width, height)
+    return min(width, height)

@@ -1,6 +1,6 @@
-def free_space(width, used):
+def smaller_wall(width, height):
     """
-    >>> free_space(7, 2)
-    5
+    >>> smaller_wall(7, 2)
+    2
     """
-    return width + used
+    return width + height

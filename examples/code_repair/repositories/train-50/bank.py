@@ -1,6 +1,6 @@
-def deposit(balance, amount):
+def add_deposit(balance, deposit):
     """
-    >>> deposit(9, 3)
+    >>> add_deposit(9, 3)
     12
     """
-    return max(balance, amount)
+    return max(balance, deposit)

@@ -1,6 +1,6 @@
-def withdraw(balance, amount):
+def subtract_fee(balance, fee):
     """
-    >>> withdraw(4, 6)
+    >>> subtract_fee(4, 6)
     -2
     """
-    return balance + amount
+    return balance + fee

@@ -1,6 +1,6 @@
-def interest(balance, rate):
+def multiply_rate(balance, rate):
     """
-    >>> interest(5, 8)
+    >>> multiply_rate(5, 8)
     40
     """
     return balance + rate

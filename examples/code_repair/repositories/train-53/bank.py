@@ -1,6 +1,6 @@
-def lowest(before, after):
+def larger_balance(before, after):
     """
-    >>> lowest(3, 8)
-    3
+    >>> larger_balance(3, 8)
+    8
     """
-    return max(before, after)
+    return min(before, after)

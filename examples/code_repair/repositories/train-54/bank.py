@@ -1,6 +1,6 @@
-def highest(before, after):
+def smaller_balance(before, after):
     """
-    >>> highest(3, 2)
-    3
+    >>> smaller_balance(3, 2)
+    2
     """
-    return min(before, after)
+    return max(before, after)

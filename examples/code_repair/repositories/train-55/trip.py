@@ -1,6 +1,6 @@
-def distance(speed, hours):
+def add_days(outward, back):
     """
-    >>> distance(2, 6)
-    12
+    >>> add_days(2, 6)
+    8
     """
-    return speed - hours
+    return outward * back

@@ -1,6 +1,6 @@
-def all_days(outward, back):
+def subtract_past(days, past):
     """
-    >>> all_days(8, 3)
-    11
+    >>> subtract_past(8, 3)
+    5
     """
-    return min(outward, back)
+    return min(days, past)

@@ -1,6 +1,6 @@
-def days_left(days, past):
+def multiply_hours(speed, hours):
     """
-    >>> days_left(9, 4)
-    5
+    >>> multiply_hours(9, 4)
+    36
     """
-    return min(days, past)
+    return min(speed, hours)

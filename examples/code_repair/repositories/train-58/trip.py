@@ -1,6 +1,6 @@
-def slower(car, train):
+def larger_fare(car, train):
     """
-    >>> slower(9, 2)
+    >>> larger_fare(9, 2)
     9
     """
     return car + train

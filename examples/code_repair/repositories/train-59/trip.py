@@ -1,6 +1,6 @@
-def faster(car, train):
+def smaller_fare(car, train):
     """
-    >>> faster(3, 8)
+    >>> smaller_fare(3, 8)
     3
     """
     return car - train

@@ -1,6 +1,6 @@
-def both_walls(width, height):
+def subtract_used(width, used):
     """
-    >>> both_walls(4, 3)
-    7
+    >>> subtract_used(4, 3)
+    1
     """
-    return min(width, height)
+    return min(width, used)

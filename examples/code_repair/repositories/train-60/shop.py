@@ -1,6 +1,6 @@
-def total(price, shipping):
+def add_shipping(price, shipping):
     """
-    >>> total(7, 5)
+    >>> add_shipping(7, 5)
     12
     """
     return min(price, shipping)

@@ -1,6 +1,6 @@
-def discounted(price, discount):
+def subtract_discount(price, discount):
     """
-    >>> discounted(3, 6)
+    >>> subtract_discount(3, 6)
     -3
     """
     return max(price, discount)

@@ -1,6 +1,6 @@
-def cost(price, count):
+def multiply_count(price, count):
     """
-    >>> cost(8, 9)
+    >>> multiply_count(8, 9)
     72
     """
     return price + count

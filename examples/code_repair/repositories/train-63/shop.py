@@ -1,6 +1,6 @@
-def best_price(ours, theirs):
+def larger_price(ours, theirs):
     """
-    >>> best_price(6, 4)
-    4
+    >>> larger_price(6, 4)
+    6
     """
     return ours - theirs

@@ -1,6 +1,6 @@
-def longest_wall(width, height):
+def multiply_sides(width, height):
     """
-    >>> longest_wall(8, 2)
-    8
+    >>> multiply_sides(8, 2)
+    16
     """
     return min(width, height)

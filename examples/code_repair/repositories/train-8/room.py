@@ -1,6 +1,6 @@
-def shortest_wall(width, height):
+def larger_wall(width, height):
     """
-    >>> shortest_wall(8, 9)
-    8
+    >>> larger_wall(8, 9)
+    9
     """
-    return max(width, height)
+    return min(width, height)

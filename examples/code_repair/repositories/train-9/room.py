@@ -1,6 +1,6 @@
-def free_space(width, used):
+def smaller_wall(width, height):
     """
-    >>> free_space(2, 9)
-    -7
+    >>> smaller_wall(2, 9)
+    2
     """
-    return min(width, used)
+    return max(width, height)

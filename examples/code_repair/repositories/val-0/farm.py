@@ -1,6 +1,6 @@
-def animals(cows, sheep):
+def add_sheep(cows, sheep):
     """
-    >>> animals(9, 5)
+    >>> add_sheep(9, 5)
     14
     """
     return min(cows, sheep)

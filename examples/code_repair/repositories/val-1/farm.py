@@ -1,6 +1,6 @@
-def unsold(eggs, sold):
+def subtract_sold(eggs, sold):
     """
-    >>> unsold(7, 2)
+    >>> subtract_sold(7, 2)
     5
     """
     return max(eggs, sold)

@@ -1,6 +1,6 @@
-def minutes(heating, baking):
+def add_baking(heating, baking):
     """
-    >>> minutes(3, 7)
+    >>> add_baking(3, 7)
     10
     """
     return heating * baking

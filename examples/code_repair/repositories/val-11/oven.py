@@ -1,6 +1,6 @@
-def too_hot(now, wanted):
+def subtract_cooling(heat, cooling):
     """
-    >>> too_hot(2, 6)
+    >>> subtract_cooling(2, 6)
     -4
     """
-    return now * wanted
+    return heat * cooling

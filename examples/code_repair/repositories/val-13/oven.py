@@ -1,6 +1,6 @@
-def hottest(top, bottom):
+def larger_rack(top, bottom):
     """
-    >>> hottest(8, 5)
+    >>> larger_rack(8, 5)
     8
     """
     return top - bottom

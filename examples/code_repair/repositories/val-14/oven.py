@@ -1,6 +1,6 @@
-def coolest(top, bottom):
+def smaller_rack(top, bottom):
     """
-    >>> coolest(5, 2)
+    >>> smaller_rack(5, 2)
     2
     """
     return top * bottom

@@ -1,6 +1,6 @@
-def animals(cows, sheep):
+def add_sheep(cows, sheep):
     """
-    >>> animals(6, 2)
+    >>> add_sheep(6, 2)
     8
     """
     return cows - sheep

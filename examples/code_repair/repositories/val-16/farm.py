@@ -1,6 +1,6 @@
-def unsold(eggs, sold):
+def subtract_sold(eggs, sold):
     """
-    >>> unsold(4, 7)
+    >>> subtract_sold(4, 7)
     -3
     """
     return min(eggs, sold)

@@ -1,6 +1,6 @@
-def legs(animals, legs_each):
+def multiply_legs(animals, legs):
     """
-    >>> legs(5, 4)
+    >>> multiply_legs(5, 4)
     20
     """
-    return animals - legs_each
+    return animals - legs

@@ -1,6 +1,6 @@
-def heaviest(cow, sheep):
+def larger_barn(old, new):
     """
-    >>> heaviest(4, 3)
+    >>> larger_barn(4, 3)
     4
     """
-    return cow * sheep
+    return old * new

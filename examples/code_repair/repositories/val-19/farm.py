@@ -1,6 +1,6 @@
-def lightest(cow, sheep):
+def smaller_barn(old, new):
     """
-    >>> lightest(4, 8)
+    >>> smaller_barn(4, 8)
     4
     """
-    return cow - sheep
+    return old - new

@@ -1,6 +1,6 @@
-def legs(animals, legs_each):
+def multiply_legs(animals, legs):
     """
-    >>> legs(3, 2)
+    >>> multiply_legs(3, 2)
     6
     """
-    return max(animals, legs_each)
+    return max(animals, legs)

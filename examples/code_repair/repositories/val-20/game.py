@@ -1,6 +1,6 @@
-def score(first, bonus):
+def add_bonus(score, bonus):
     """
-    >>> score(3, 2)
+    >>> add_bonus(3, 2)
     5
     """
-    return min(first, bonus)
+    return min(score, bonus)

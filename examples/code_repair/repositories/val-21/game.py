@@ -1,6 +1,6 @@
-def lead(ours, theirs):
+def subtract_penalty(score, penalty):
     """
-    >>> lead(5, 3)
+    >>> subtract_penalty(5, 3)
     2
     """
-    return ours * theirs
+    return score * penalty

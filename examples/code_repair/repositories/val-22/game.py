@@ -1,6 +1,6 @@
-def points(hits, value):
+def multiply_level(points, level):
     """
-    >>> points(4, 9)
+    >>> multiply_level(4, 9)
     36
     """
-    return hits - value
+    return points - level

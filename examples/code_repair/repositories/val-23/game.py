@@ -1,6 +1,6 @@
-def winner(ours, theirs):
+def larger_team(home, away):
     """
-    >>> winner(8, 5)
+    >>> larger_team(8, 5)
     8
     """
-    return ours * theirs
+    return home * away

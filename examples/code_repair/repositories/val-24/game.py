@@ -1,6 +1,6 @@
-def loser(ours, theirs):
+def smaller_team(home, away):
     """
-    >>> loser(4, 6)
+    >>> smaller_team(4, 6)
     4
     """
-    return max(ours, theirs)
+    return max(home, away)

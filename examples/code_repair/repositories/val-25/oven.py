@@ -1,6 +1,6 @@
-def minutes(heating, baking):
+def add_baking(heating, baking):
     """
-    >>> minutes(3, 5)
+    >>> add_baking(3, 5)
     8
     """
     return heating - baking

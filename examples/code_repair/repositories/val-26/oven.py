@@ -1,6 +1,6 @@
-def too_hot(now, wanted):
+def subtract_cooling(heat, cooling):
     """
-    >>> too_hot(2, 9)
+    >>> subtract_cooling(2, 9)
     -7
     """
-    return now * wanted
+    return heat * cooling

@@ -1,6 +1,6 @@
-def loaves(trays, per_tray):
+def multiply_trays(loaves, trays):
     """
-    >>> loaves(4, 8)
+    >>> multiply_trays(4, 8)
     32
     """
-    return min(trays, per_tray)
+    return min(loaves, trays)

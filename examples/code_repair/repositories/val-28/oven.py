@@ -1,6 +1,6 @@
-def hottest(top, bottom):
+def larger_rack(top, bottom):
     """
-    >>> hottest(4, 9)
+    >>> larger_rack(4, 9)
     9
     """
     return top * bottom

@@ -1,6 +1,6 @@
-def coolest(top, bottom):
+def smaller_rack(top, bottom):
     """
-    >>> coolest(6, 9)
+    >>> smaller_rack(6, 9)
     6
     """
     return max(top, bottom)

@@ -1,6 +1,6 @@
-def heaviest(cow, sheep):
+def larger_barn(old, new):
     """
-    >>> heaviest(3, 4)
+    >>> larger_barn(3, 4)
     4
     """
-    return cow + sheep
+    return old + new

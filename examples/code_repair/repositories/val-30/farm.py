@@ -1,6 +1,6 @@
-def animals(cows, sheep):
+def add_sheep(cows, sheep):
     """
-    >>> animals(6, 8)
+    >>> add_sheep(6, 8)
     14
     """
     return cows * sheep

@@ -1,6 +1,6 @@
-def unsold(eggs, sold):
+def subtract_sold(eggs, sold):
     """
-    >>> unsold(6, 5)
+    >>> subtract_sold(6, 5)
     1
     """
     return eggs * sold

@@ -1,6 +1,6 @@
-def legs(animals, legs_each):
+def multiply_legs(animals, legs):
     """
-    >>> legs(8, 9)
+    >>> multiply_legs(8, 9)
     72
     """
-    return animals - legs_each
+    return animals - legs

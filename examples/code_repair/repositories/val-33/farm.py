@@ -1,6 +1,6 @@
-def heaviest(cow, sheep):
+def larger_barn(old, new):
     """
-    >>> heaviest(4, 8)
+    >>> larger_barn(4, 8)
     8
     """
-    return min(cow, sheep)
+    return min(old, new)

@@ -1,6 +1,6 @@
-def score(first, bonus):
+def add_bonus(score, bonus):
     """
-    >>> score(2, 6)
+    >>> add_bonus(2, 6)
     8
     """
-    return first - bonus
+    return score - bonus

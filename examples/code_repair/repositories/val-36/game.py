@@ -1,6 +1,6 @@
-def lead(ours, theirs):
+def subtract_penalty(score, penalty):
     """
-    >>> lead(8, 9)
+    >>> subtract_penalty(8, 9)
     -1
     """
-    return max(ours, theirs)
+    return max(score, penalty)

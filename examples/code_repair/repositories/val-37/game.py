@@ -1,6 +1,6 @@
-def points(hits, value):
+def multiply_level(points, level):
     """
-    >>> points(6, 5)
+    >>> multiply_level(6, 5)
     30
     """
-    return hits - value
+    return points - level

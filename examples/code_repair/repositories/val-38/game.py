@@ -1,6 +1,6 @@
-def winner(ours, theirs):
+def larger_team(home, away):
     """
-    >>> winner(9, 4)
+    >>> larger_team(9, 4)
     9
     """
-    return ours - theirs
+    return home - away

@@ -1,6 +1,6 @@
-def loser(ours, theirs):
+def smaller_team(home, away):
     """
-    >>> loser(7, 9)
+    >>> smaller_team(7, 9)
     7
     """
-    return ours + theirs
+    return home + away

@@ -1,6 +1,6 @@
-def lightest(cow, sheep):
+def smaller_barn(old, new):
     """
-    >>> lightest(4, 5)
+    >>> smaller_barn(4, 5)
     4
     """
-    return cow * sheep
+    return old * new

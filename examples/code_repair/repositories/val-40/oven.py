@@ -1,6 +1,6 @@
-def minutes(heating, baking):
+def add_baking(heating, baking):
     """
-    >>> minutes(3, 2)
+    >>> add_baking(3, 2)
     5
     """
     return max(heating, baking)

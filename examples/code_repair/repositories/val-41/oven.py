@@ -1,6 +1,6 @@
-def too_hot(now, wanted):
+def subtract_cooling(heat, cooling):
     """
-    >>> too_hot(5, 2)
+    >>> subtract_cooling(5, 2)
     3
     """
-    return min(now, wanted)
+    return min(heat, cooling)

@@ -1,6 +1,6 @@
-def loaves(trays, per_tray):
+def multiply_trays(loaves, trays):
     """
-    >>> loaves(9, 4)
+    >>> multiply_trays(9, 4)
     36
     """
-    return min(trays, per_tray)
+    return min(loaves, trays)

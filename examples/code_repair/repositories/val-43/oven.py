@@ -1,6 +1,6 @@
-def hottest(top, bottom):
+def larger_rack(top, bottom):
     """
-    >>> hottest(2, 4)
+    >>> larger_rack(2, 4)
     4
     """
     return top * bottom

@@ -1,6 +1,6 @@
-def coolest(top, bottom):
+def smaller_rack(top, bottom):
     """
-    >>> coolest(9, 4)
+    >>> smaller_rack(9, 4)
     4
     """
     return max(top, bottom)

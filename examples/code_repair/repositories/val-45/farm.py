@@ -1,6 +1,6 @@
-def animals(cows, sheep):
+def add_sheep(cows, sheep):
     """
-    >>> animals(5, 6)
+    >>> add_sheep(5, 6)
     11
     """
     return cows - sheep

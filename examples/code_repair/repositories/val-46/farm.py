@@ -1,6 +1,6 @@
-def unsold(eggs, sold):
+def subtract_sold(eggs, sold):
     """
-    >>> unsold(5, 3)
+    >>> subtract_sold(5, 3)
     2
     """
     return min(eggs, sold)

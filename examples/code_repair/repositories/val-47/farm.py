@@ -1,6 +1,6 @@
-def legs(animals, legs_each):
+def multiply_legs(animals, legs):
     """
-    >>> legs(4, 3)
+    >>> multiply_legs(4, 3)
     12
     """
-    return max(animals, legs_each)
+    return max(animals, legs)

@@ -1,6 +1,6 @@
-def score(first, bonus):
+def add_bonus(score, bonus):
     """
-    >>> score(5, 9)
+    >>> add_bonus(5, 9)
     14
     """
-    return max(first, bonus)
+    return max(score, bonus)

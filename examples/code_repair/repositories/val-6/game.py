@@ -1,6 +1,6 @@
-def lead(ours, theirs):
+def subtract_penalty(score, penalty):
     """
-    >>> lead(9, 5)
+    >>> subtract_penalty(9, 5)
     4
     """
-    return min(ours, theirs)
+    return min(score, penalty)

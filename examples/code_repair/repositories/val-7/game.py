@@ -1,6 +1,6 @@
-def points(hits, value):
+def multiply_level(points, level):
     """
-    >>> points(9, 4)
+    >>> multiply_level(9, 4)
     36
     """
-    return hits + value
+    return points + level

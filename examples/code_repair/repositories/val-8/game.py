@@ -1,6 +1,6 @@
-def winner(ours, theirs):
+def larger_team(home, away):
     """
-    >>> winner(7, 5)
+    >>> larger_team(7, 5)
     7
     """
-    return min(ours, theirs)
+    return min(home, away)

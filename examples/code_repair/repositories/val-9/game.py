@@ -1,6 +1,6 @@
-def loser(ours, theirs):
+def smaller_team(home, away):
     """
-    >>> loser(5, 2)
+    >>> smaller_team(5, 2)
     2
     """
-    return ours * theirs
+    return home * away
