@@ -13,6 +13,7 @@ from ltrain.cli import app
 from ltrain_collector.signals import SIGNALS
 from ltrain_instrument import attributes
 from ltrain_instrument.settings import SETTINGS
+from ltrain_transforms import tables
 from ltrain_transforms.calls import membership, span_errors
 from ltrain_transforms.dialects import BY_PRECEDENCE
 from ltrain_transforms.estimators import ESTIMATORS, STEP_ESTIMATORS, Estimator
@@ -62,6 +63,13 @@ def test_every_command_is_documented_with_an_example() -> None:
 def test_every_column_is_documented(table: Table) -> None:
     text = (DOCS / "tables.md").read_text().split(f"## {table.name}\n")[1].split("\n## ")[0]
     assert all(f"| `{column.name}` |" in text for column in table.columns)
+
+
+def test_every_column_of_signals_is_in_the_page_of_rules() -> None:
+    text = (DOCS / "rules.md").read_text()
+    section = text[text.index("## Rules over signals") : text.index("## Rules over executions")]
+    columns = [column.name for column in tables.SIGNALS.columns if column.name != "execution_id"]
+    assert [name for name in columns if f"`{name}`" not in section] == []
 
 
 def test_every_recipe_key_is_documented_with_its_meaning() -> None:
