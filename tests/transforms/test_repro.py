@@ -162,6 +162,16 @@ def mlflow(tables: Tables) -> None:
     assert (tool["arguments"], tool["result"]) == ('{"city": "Paris"}', '{"temp": 72}')
 
 
+def nested_http_500(tables: Tables) -> None:
+    assert _rows(tables["calls"], "kind", "status") == [
+        ("agent", "ok"),
+        ("llm", "ok"),
+        ("tool", "ok"),
+    ]
+    rewards = tables["rewards"].select("call_id", "rule", "value", "evidence")
+    assert rewards.rows() == [("2" * 16, "http-failed", -0.1, "4" * 16)]
+
+
 def unknown_dialect(tables: Tables) -> None:
     assert tables["calls"].is_empty()
     drops = tables["drops"].filter(pl.col("stage") == "spans")
@@ -226,6 +236,7 @@ CHECKS: dict[str, Callable[[Tables], None]] = {
     "embedding_usage": embedding_usage,
     "chained_parallel_tools": chained_parallel_tools,
     "mlflow": mlflow,
+    "nested_http_500": nested_http_500,
     "unknown_dialect": unknown_dialect,
     "declared_dialect": declared_dialect,
     "doubled_traces": doubled_sessions,
