@@ -39,8 +39,8 @@ def import_(
     Imported records have the sender `import`, which recipes do not trust by default.
 
     The command reads files of the Collector's file exporter (OTLP in JSON or protobuf, with gzip,
-    zstd or no compression, also rotated files), session files of Codex and Claude Code, chats in
-    JSONL, and spans that agent-lightning 0.3 dumped as JSON.
+    zstd or no compression, also rotated files), exports of Langfuse and LangSmith, session files of
+    Codex and Claude Code, chats in JSONL, and spans that agent-lightning 0.3 dumped as JSON.
     It reports unreadable records with file and line, exits with status 1, and stores the others.
 
     Example: ltrain import traces/ --store http://127.0.0.1:8123

@@ -1,4 +1,4 @@
-"""Records of other programs as OTLP: files of coding agents' sessions, and of chats."""
+"""Records of other programs as OTLP: exports of platforms, sessions of coding agents, chats."""
 
 from typing import TYPE_CHECKING
 

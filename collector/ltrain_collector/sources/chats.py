@@ -15,13 +15,12 @@ from ltrain_collector.sources.conversation import (
     Message,
     ModelCall,
     Part,
-    Request,
     ToolCall,
-    as_text,
     request_part,
     result_message,
     text_part,
 )
+from ltrain_collector.sources.spans import Request, as_text
 
 ROLES = {
     "human": "user", "gpt": "assistant", "chatgpt": "assistant", "bot": "assistant",

@@ -13,14 +13,12 @@ from ltrain_collector.sources.conversation import (
     Message,
     ModelCall,
     Part,
-    Request,
     ToolCall,
-    as_text,
-    nanoseconds,
     request_part,
     result_message,
     text_part,
 )
+from ltrain_collector.sources.spans import Request, as_text, nanoseconds
 
 KINDS = frozenset({"user", "assistant", "system", "summary", "file-history-snapshot"})
 SUB_AGENT = "sub-agent"

@@ -16,14 +16,12 @@ from ltrain_collector.sources.conversation import (
     Message,
     ModelCall,
     Part,
-    Request,
     ToolCall,
-    as_text,
-    nanoseconds,
     request_part,
     result_message,
     text_part,
 )
+from ltrain_collector.sources.spans import Request, as_text, nanoseconds
 
 KINDS = frozenset(
     {

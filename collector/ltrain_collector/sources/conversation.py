@@ -6,18 +6,15 @@ Ids are digests of what a file names, so that records which are imported again a
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from hashlib import md5
 from typing import Any
+
+from ltrain_collector.sources import spans
+from ltrain_collector.sources.spans import Request, SpanRecord
 
 Part = dict[str, Any]
 Message = dict[str, Any]
 """`{"role", "parts"}`, as in `gen_ai.input.messages`."""
-Request = dict[str, Any]
-"""An OTLP request for traces, as JSON."""
-
-OK, ERROR = 1, 2
-"""Codes of a span's status."""
 USAGE = {
     "input": "gen_ai.usage.input_tokens",
     "output": "gen_ai.usage.output_tokens",
@@ -109,14 +106,7 @@ class Conversation:
 
     def evaluation(self, name: str, value: float) -> Request:
         """Return the span of a score of the whole conversation."""
-        attributes = {
-            "gen_ai.evaluation.name": name,
-            "gen_ai.evaluation.score.value": value,
-            "ltrain.reward.scope": "rollout",
-        }
-        times = (self._last, self._last)
-        span_id = self.span_id(f"evaluation {name}")
-        return self._request("gen_ai.evaluation.result", span_id, times, attributes)
+        return spans.evaluation(self._client, (self._trace, ""), name, value, self._last)
 
     def end(self) -> Iterator[Request]:
         """Yield the span of the agent, if it has called a model or a tool."""
@@ -137,50 +127,18 @@ class Conversation:
         attributes: Mapping[str, Any],
         error: str = "",
     ) -> Request:
-        start, end = times[0], max(times)
-        self._first = min(self._first or start, start)
-        self._last = max(self._last, end)
-        span = {
-            "traceId": self._trace,
-            "spanId": span_id,
-            "parentSpanId": "" if span_id == self._root else self._root,
-            "name": name,
-            "kind": 1,
-            "startTimeUnixNano": str(start),
-            "endTimeUnixNano": str(end),
-            "attributes": encode_attributes(
-                {"gen_ai.conversation.id": self._session, **attributes}
-            ),
-            "status": {"code": ERROR, "message": error} if error else {"code": OK},
-        }
-        resource = {"service.name": self._client, "service.version": self._version}
-        scope = {"name": f"ltrain.import.{self._client}"}
-        return {
-            "resourceSpans": [
-                {
-                    "resource": {"attributes": encode_attributes(resource)},
-                    "scopeSpans": [{"scope": scope, "spans": [span]}],
-                }
-            ]
-        }
-
-
-def encode_attributes(values: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return attributes as OTLP's JSON has them, without empty ones."""
-    present = {key: value for key, value in values.items() if value not in (None, "", [])}
-    return [{"key": key, "value": _encode(value)} for key, value in present.items()]
-
-
-def _encode(value: Any) -> dict[str, Any]:
-    if isinstance(value, bool):
-        return {"boolValue": value}
-    if isinstance(value, int):
-        return {"intValue": str(value)}
-    if isinstance(value, float):
-        return {"doubleValue": value}
-    if isinstance(value, list):
-        return {"arrayValue": {"values": [_encode(each) for each in value]}}
-    return {"stringValue": str(value)}
+        self._first = min(self._first or times[0], times[0])
+        self._last = max(self._last, *times)
+        span = SpanRecord(
+            trace_id=self._trace,
+            span_id=span_id,
+            parent_id="" if span_id == self._root else self._root,
+            name=name,
+            times=times,
+            attributes={"gen_ai.conversation.id": self._session, **attributes},
+            error=error,
+        )
+        return spans.request(self._client, span, self._version)
 
 
 def text_part(text: str) -> Part:
@@ -196,13 +154,3 @@ def result_message(call_id: str, result: Any) -> Message:
     """Return the message with the result of a tool."""
     part = {"type": "tool_call_response", "id": call_id, "response": result}
     return {"role": "tool", "parts": [part]}
-
-
-def as_text(value: Any) -> str:
-    """Return a value as text: itself, or JSON."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def nanoseconds(time: str) -> int:
-    """Return a time of ISO 8601 in nanoseconds since the epoch."""
-    return round(datetime.fromisoformat(time).timestamp() * 1e6) * 1000

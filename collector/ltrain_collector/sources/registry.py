@@ -9,6 +9,8 @@ from typing import Any, ClassVar, Protocol
 from ltrain_collector.sources.chats import ChatFile
 from ltrain_collector.sources.claude_code import ClaudeCodeSession
 from ltrain_collector.sources.codex import CodexSession
+from ltrain_collector.sources.langfuse import LangfuseExport
+from ltrain_collector.sources.langsmith import LangSmithRuns
 
 Record = dict[str, Any]
 
@@ -41,7 +43,13 @@ class FileReader(Protocol):
         ...
 
 
-READERS: tuple[type[FileReader], ...] = (CodexSession, ClaudeCodeSession, ChatFile)
+READERS: tuple[type[FileReader], ...] = (
+    CodexSession,
+    ClaudeCodeSession,
+    LangSmithRuns,
+    LangfuseExport,
+    ChatFile,
+)
 
 
 def reader_of(record: object) -> type[FileReader] | None:
