@@ -104,13 +104,13 @@ def test_every_fixture_is_imported_and_exported(folder: Store, tmp_path: Path) -
         path for path in list_files(FIXTURES) if "logs" not in path.name and ".sql" not in path.name
     ]
     counts = imported(folder, *files)
-    assert (counts.records, counts.stored, counts.unreadable) == (846, 846, 0)
+    assert (counts.records, counts.stored, counts.unreadable) == (957, 957, 0)
     before = folder.query(ROWS)
-    assert before.height == 846
+    assert before.height == 957
     for form in FORMATS:
         (tmp_path / form).write_bytes(exported(folder, form))
         folder.command("TRUNCATE TABLE otel.otel_traces")
-        assert imported(folder, tmp_path / form).stored == 846
+        assert imported(folder, tmp_path / form).stored == 957
         assert_frame_equal(folder.query(ROWS), before)
 
 
