@@ -11,13 +11,14 @@ SHORT = 100
 LONGEST = 400
 """Lines that the user and its new part have at most."""
 FAMILIES = (
+    "ltrain_collector.sources.",
     "ltrain_train.gateway.apis.",
     "ltrain_transforms.dialects.",
     "ltrain_transforms.estimators.",
     "ltrain_transforms.exports.",
     "ltrain_ui.pages.",
 )
-"""Folders with a module for each API, dialect, estimator, format or page."""
+"""Folders with a module for each source, API, dialect, estimator, format or page."""
 APART = {
     "ltrain_collector.transfer.lightning": "the format of another project",
     "ltrain_train.sandboxes.cgroup": "an interface of the kernel with two versions",
