@@ -148,7 +148,7 @@ def list_files(path: Path) -> list[Path]:
         what = "is empty" if path.is_dir() else "does not exist"
         raise BadRequest(
             f"{path} {what}. Name a file of OTLP (JSON or protobuf, with gzip, zstd or no "
-            "compression), or a folder of files."
+            "compression) or another one that `ltrain import --help` lists, or a folder of files."
         )
     return files
 
@@ -250,7 +250,9 @@ def _parse_document(document: Document) -> tuple[Signal, Any]:
         if isinstance(document.json, dict) and key in document.json:
             return signal, otlp_json.message_from_json(document.json, signal.request)
     keys = ", ".join(list(document.json)[:3]) if isinstance(document.json, dict) else "no object"
-    raise BadRequest(f"it has none of the keys {', '.join(SIGNAL_KEYS)}, but {keys}")
+    wanted = ", ".join(SIGNAL_KEYS)
+    others = "`ltrain import --help` lists the other files that are read"
+    raise BadRequest(f"it has none of the keys {wanted}, but {keys}; {others}")
 
 
 def _parse_protobuf(body: bytes) -> tuple[Signal, Any]:

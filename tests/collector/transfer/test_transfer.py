@@ -173,7 +173,7 @@ def test_what_is_not_stored_is_counted_with_its_reason_and_place(
     assert counts.rejected == {"trace_id must have 16 bytes and span_id 8, not all of them 0": 1}
     found = [place.split(": ")[0].removeprefix(f"{tmp_path}/f.json:") for place in counts.places]
     assert found == ["3", "4", "5", "6"]
-    assert counts.places[1].endswith("resourceLogs, resourceMetrics, but else")
+    assert "resourceLogs, resourceMetrics, but else; `ltrain import --help`" in counts.places[1]
 
 
 def test_the_commands(folder: Store, tmp_path: Path) -> None:
