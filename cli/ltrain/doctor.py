@@ -63,8 +63,8 @@ def run_checks(environ: Mapping[str, str], timeout: float = 1.0) -> list[Finding
         ("collector", partial(collector, timeout)),
         ("health", partial(doctor_collector.health, timeout)),
         ("store", partial(store, timeout)),
-        ("doubled", partial(doubled, timeout)),
-        ("dialects", partial(dialects, timeout)),
+        ("doubled", partial(on_server, doctor_collector.doubled_calls, timeout)),
+        ("dialects", partial(on_server, doctor_collector.unknown_calls, timeout)),
         ("gateway", partial(gateway, timeout)),
         ("vllm", vllm),
         ("sandbox", sandbox),
@@ -228,20 +228,12 @@ def store(timeout: float) -> Finding:
     return Finding("store", State.NOTE, f"there is none in {address.path}", fix)
 
 
-def doubled(timeout: float) -> Finding | None:
-    """Check whether stored traces show doubled instrumentation; a folder is not opened for it."""
+def on_server(
+    check: Callable[[dsn.Server, float], Finding | None], timeout: float
+) -> Finding | None:
+    """Check the traces of a store that is a server; a folder is not opened for it."""
     address = dsn.parse_dsn(STORE.read() or "http://127.0.0.1:8123")
-    if not isinstance(address, dsn.Server):
-        return None
-    return doctor_collector.doubled_calls(address, timeout)
-
-
-def dialects(timeout: float) -> Finding | None:
-    """Check whether stored spans look like calls that ltrain cannot read, as `doubled` does."""
-    address = dsn.parse_dsn(STORE.read() or "http://127.0.0.1:8123")
-    if not isinstance(address, dsn.Server):
-        return None
-    return doctor_collector.unknown_calls(address, timeout)
+    return check(address, timeout) if isinstance(address, dsn.Server) else None
 
 
 def gateway(timeout: float) -> Finding:

@@ -139,12 +139,9 @@ def doubled_calls(server: dsn.Server, timeout: float) -> Finding | None:
         "SELECT count(), arrayStringConcat(arraySort(groupUniqArrayArray(scopes)), ' and ') "
         f"FROM ({related_traces(f'FROM ({recent})', by_id=True)}) FORMAT TabSeparated"
     )
-    headers = {"X-ClickHouse-User": server.user, "X-ClickHouse-Key": server.password}
-    try:
-        status, answer = fetch(f"{server}/", timeout, query, headers)
-    except (OSError, HTTPException):
-        return None  # the check `store` reports this
-    text = answer.decode(errors="replace").strip()
+    if (answered := _query(server, timeout, query)) is None:
+        return None
+    status, text = answered
     if status != 200:
         problem = f"calls that were recorded twice were not searched: {text.splitlines()[0][:200]}"
         return Finding("doubled", State.NOTE, problem, "Run `ltrain doctor` again later.")
@@ -172,15 +169,10 @@ def unknown_calls(server: dsn.Server, timeout: float) -> Finding | None:
         return None
     recent = f"(SELECT * FROM otel.spans ORDER BY Timestamp DESC LIMIT {CHECKED_SPANS})"
     query = f"{unknown_spans(recent)} LIMIT 1 FORMAT TabSeparated"
-    headers = {"X-ClickHouse-User": server.user, "X-ClickHouse-Key": server.password}
-    try:
-        status, answer = fetch(f"{server}/", timeout, query, headers)
-    except (OSError, HTTPException):
-        return None  # the check `store` reports this
-    text = answer.decode(errors="replace").strip("\n")
-    if status != 200 or not text:
+    answered = _query(server, timeout, query)
+    if answered is None or answered[0] != 200 or not answered[1]:
         return None
-    scope, version, count, names = text.split("\t")
+    scope, version, count, names = answered[1].split("\t")
     spans = f"{quantity(int(count), 'span')} of the scope '{scope}' {version}".rstrip()
     problem = f"{spans} look like calls by {names}, and no dialect reads them"
     fix = "Declare how they are read: [[source.dialect]] in the recipe, docs/dialects.md."
@@ -194,13 +186,19 @@ def sends_tools(server: dsn.Server, policy: str, timeout: float) -> bool:
         "AND PolicyName = {policy:String} "
         "AND SpanAttributes['gen_ai.tool.definitions'] != '' LIMIT 1"
     )
+    answered = _query(server, timeout, query, policy=policy)
+    return answered is not None and answered[0] == 200 and bool(answered[1])
+
+
+def _query(server: dsn.Server, timeout: float, sql: str, **params: str) -> tuple[int, str] | None:
+    """Return status and text of a query; None without a connection, which `store` reports."""
     headers = {"X-ClickHouse-User": server.user, "X-ClickHouse-Key": server.password}
+    named = urlencode({f"param_{name}": value for name, value in params.items()})
     try:
-        url = f"{server}/?{urlencode({'param_policy': policy})}"
-        status, answer = fetch(url, timeout, query, headers)
+        status, answer = fetch(f"{server}/?{named}", timeout, sql, headers)
     except (OSError, HTTPException):
-        return False  # the check `store` reports this
-    return status == 200 and bool(answer.strip())
+        return None
+    return status, answer.decode(errors="replace").strip("\n")
 
 
 def fetch(
