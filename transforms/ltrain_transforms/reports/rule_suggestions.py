@@ -22,6 +22,7 @@ from ltrain_collector.store import Store
 from ltrain_instrument.quantity import quantity
 from ltrain_transforms.datasets import Progress, ignore_progress, parse_spans
 from ltrain_transforms.recipe import CallReward, EvaluationReward, Recipe, Reward, SignalReward
+from ltrain_transforms.reports.rule_tally import read_batches
 from ltrain_transforms.rewards import (
     execution_contributions,
     outcomes,
@@ -29,15 +30,7 @@ from ltrain_transforms.rewards import (
     split_contributions,
 )
 from ltrain_transforms.rules import library
-from ltrain_transforms.source import (
-    SPANS_PER_BATCH,
-    Selection,
-    empty_selection,
-    explain_query_errors,
-    plan_batches,
-    read_spans,
-    watermark,
-)
+from ltrain_transforms.source import SPANS_PER_BATCH, Selection, empty_selection
 
 FEWEST = 4
 """Executions with a signal, and without it, that each half needs."""
@@ -117,18 +110,11 @@ def suggest_rules(
         NothingToBuild: when the recipe's source selects no execution.
     """
     probe = _with_candidates(recipe)
-    with explain_query_errors(store, recipe.source, selection):
-        _, newest = watermark(store, recipe.source, selection)
-        batches = plan_batches(store, recipe.source, selection, spans_a_batch)
-    judged, present = [], []
-    for done, batch in enumerate(batches, 1):
-        spans, _ = read_spans(store, recipe.source, selection, batch)
-        own = _of_batch(probe, spans, newest)
-        judged.append(own[0])
-        present.append(own[1])
-        progress("trace", done, len(batches))
-    if not judged:
+    batches = read_batches(store, recipe, selection, spans_a_batch, progress)
+    pairs = [_of_batch(probe, *batch) for batch in batches]
+    if not pairs:
         raise empty_selection(store, recipe.source, selection)
+    judged, present = zip(*pairs, strict=True)
     executions, counted = pl.concat(judged), pl.concat(present).unique()
     scored = executions.filter(pl.col("reward").is_not_null())
     found = sorted(_compare(scored, counted), key=lambda each: -each[0])

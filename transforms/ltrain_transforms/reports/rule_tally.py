@@ -1,11 +1,13 @@
 """Sums of what rules give on batches of executions, in few enough columns to keep all of them."""
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import polars as pl
 
-from ltrain_transforms.datasets import parse_spans
+from ltrain_collector.store import Store
+from ltrain_transforms.datasets import Progress, parse_spans
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.rewards import (
     CONTRIBUTIONS,
@@ -18,6 +20,13 @@ from ltrain_transforms.rewards import (
     rules_of,
     split_contributions,
     with_group_stats,
+)
+from ltrain_transforms.source import (
+    Selection,
+    explain_query_errors,
+    plan_batches,
+    read_spans,
+    watermark,
 )
 from ltrain_transforms.tables import EXECUTIONS
 
@@ -94,6 +103,23 @@ class RuleStatistics:
         passed = mark_gated(gates, sums.filter(counts), executions).select(SUMS.names())
         every = pl.concat([passed, sums.filter(~counts)])
         return executions, every.sort("execution_id", maintain_order=True)
+
+
+def read_batches(
+    store: Store,
+    recipe: Recipe,
+    selection: Selection,
+    spans_a_batch: int,
+    progress: Progress,
+) -> Iterator[tuple[pl.DataFrame, int | None]]:
+    """Yield the `SPANS` of each batch, and the end of the newest of all selected spans."""
+    with explain_query_errors(store, recipe.source, selection):
+        _, newest = watermark(store, recipe.source, selection)
+        batches = plan_batches(store, recipe.source, selection, spans_a_batch)
+    for done, batch in enumerate(batches, 1):
+        spans, _ = read_spans(store, recipe.source, selection, batch)
+        yield spans, newest
+        progress("trace", done, len(batches))
 
 
 def sum_contributions(contributions: pl.DataFrame) -> pl.DataFrame:

@@ -15,17 +15,9 @@ from ltrain_collector.store import Store
 from ltrain_instrument.quantity import quantity
 from ltrain_transforms.datasets import Progress, ignore_progress
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.reports.rule_tally import RuleStatistics
+from ltrain_transforms.reports.rule_tally import RuleStatistics, read_batches
 from ltrain_transforms.rewards import Rule, TraceCounts, rules_of
-from ltrain_transforms.source import (
-    SPANS_PER_BATCH,
-    Selection,
-    empty_selection,
-    explain_query_errors,
-    plan_batches,
-    read_spans,
-    watermark,
-)
+from ltrain_transforms.source import SPANS_PER_BATCH, Selection, empty_selection
 
 EXAMPLES = 3
 """Rollouts that are listed for each rule: those with the largest sums by absolute value."""
@@ -86,14 +78,9 @@ def report_rules(
     Raises:
         NothingToBuild: when the recipe's source selects no execution.
     """
-    with explain_query_errors(store, recipe.source, selection):
-        _, newest = watermark(store, recipe.source, selection)
-        batches = plan_batches(store, recipe.source, selection, spans_a_batch)
     statistics = RuleStatistics(recipe)
-    for done, batch in enumerate(batches, 1):
-        spans, _ = read_spans(store, recipe.source, selection, batch)
+    for spans, newest in read_batches(store, recipe, selection, spans_a_batch, progress):
         statistics.add(spans, newest)
-        progress("trace", done, len(batches))
     if statistics.executions.is_empty():
         raise empty_selection(store, recipe.source, selection)
     return _report(statistics)

@@ -7,6 +7,8 @@ that sum, so the optimal policy stays the same (Ng, Harada, Russell, ICML 1999; 
 AAMAS 2017). A step is an LLM call; gamma is that of the process returns.
 """
 
+from collections.abc import Collection
+
 import polars as pl
 
 from ltrain_instrument.feedback import MAX_SCORE
@@ -47,7 +49,7 @@ def sql_inputs(recipe: Recipe, calls: pl.DataFrame) -> pl.DataFrame:
     (the number of LLM calls so far) and `last_turn` (that of the last trained call).
     """
     rules = [reward for reward in recipe.reward if isinstance(reward, CallReward)]
-    named: set[str] = set().union(*map(_named_columns, rules))
+    named = named_columns(rules).intersection(RULE_COLUMNS)
     needed = {column for name in named for column in INPUTS.get(name, (name,))}
     columns = [name for name in CALLS.schema if name in {*KEYS, "requested_by", *needed}]
     within = "execution_id"
@@ -66,11 +68,11 @@ def sql_inputs(recipe: Recipe, calls: pl.DataFrame) -> pl.DataFrame:
     return add_derived_columns(ordered, named)
 
 
-def _named_columns(rule: CallReward) -> set[str]:
-    """Return the columns of `calls` and the derived columns that a rule's SQL names."""
-    columns = sql.column_names(rule.bound(rule.when), rule.bound(str(rule.value)))
-    sources = {path.split(":", 1)[0] for path in rule.let.values()}
-    return {name for name in columns | sources if name in RULE_COLUMNS}
+def named_columns(rules: Collection[Reward]) -> set[str]:
+    """Return the columns that the SQL of rules names, and the names of `let`."""
+    texts = (rule.bound(text) for rule in rules for text in (rule.when, str(rule.value)))
+    sources = {path.split(":", 1)[0] for rule in rules for path in rule.let.values()}
+    return sql.column_names(*texts) | sources
 
 
 def rule_contributions(rule: Reward, results: pl.DataFrame, discount: float) -> pl.DataFrame:

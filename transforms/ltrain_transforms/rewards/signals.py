@@ -13,7 +13,7 @@ import orjson
 import polars as pl
 
 from ltrain_transforms.recipe import Recipe, SignalReward
-from ltrain_transforms.rules import sql
+from ltrain_transforms.rewards.rule_contributions import named_columns
 from ltrain_transforms.tables import SIGNALS, SPANS
 from ltrain_transforms.traces import Role, Span, iter_spans
 
@@ -67,7 +67,7 @@ def read_signals(recipe: Recipe, spans: pl.DataFrame, calls: pl.DataFrame) -> pl
     found = records.sort("execution_id", "time", maintain_order=True).join(
         described, ["execution_id", "call_id"], "left", maintain_order="left"
     )
-    return SIGNALS.select(_with_columns(found, _named_columns(rules)).lazy()).collect()
+    return SIGNALS.select(_with_columns(found, named_columns(rules)).lazy()).collect()
 
 
 def _nearest_calls(spans: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
@@ -154,12 +154,6 @@ class _Running:
         own = self._calls.get(execution, [])
         found = [call for call, start, end in own if start <= time <= end]
         return found[0] if len(found) == 1 else None
-
-
-def _named_columns(rules: Collection[SignalReward]) -> set[str]:
-    texts = (rule.bound(text) for rule in rules for text in (rule.when, str(rule.value)))
-    paths = {path.split(":", 1)[0] for rule in rules for path in rule.let.values()}
-    return sql.column_names(*texts) | paths
 
 
 def _with_columns(records: pl.DataFrame, named: Collection[str]) -> pl.DataFrame:

@@ -1,8 +1,8 @@
 """Attach the log records of the store to the spans that contain them: messages, evaluations.
 
-Only OpenTelemetry's gen_ai events are read, and with `source.logs` the records of a severity, of
-the executions of the given spans. A record whose
-span is missing is attached to the first span of its execution, with `in_span` false.
+Only OpenTelemetry's gen_ai events are read, and with `source.logs` the records of a severity and
+above, of the executions of the given spans. A record whose span is missing is attached to the first
+span of its execution, with `in_span` false.
 """
 
 from collections.abc import Sequence
