@@ -174,7 +174,7 @@ def unknown_calls(server: dsn.Server, timeout: float) -> Finding | None:
         return None
     scope, version, count, names = answered[1].split("\t")
     spans = f"{quantity(int(count), 'span')} of the scope '{scope}' {version}".rstrip()
-    problem = f"{spans} look like calls by {names}, and no dialect reads them"
+    problem = f"no dialect reads {spans}, with attributes of a call: {names}"
     fix = "Declare how they are read: [[source.dialect]] in the recipe, docs/dialects.md."
     return Finding("dialects", State.NOTE, problem, fix)
 

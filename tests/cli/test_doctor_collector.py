@@ -154,8 +154,8 @@ def test_spans_that_look_like_calls_of_an_unknown_instrumentation_are_a_note(
     found = doctor(tmp_path, otlp, store)["dialects"]
     assert found["state"] == "note"
     assert found["detail"] == (
-        "1 span of the scope 'acme.tracing' 2.1 look like calls by acme.completion, acme.prompt, "
-        "and no dialect reads them"
+        "no dialect reads 1 span of the scope 'acme.tracing' 2.1, with attributes of a call: "
+        "acme.completion, acme.prompt"
     )
     assert "[[source.dialect]]" in found["fix"]
 

@@ -232,7 +232,8 @@ def render_suggestions(report: Suggestions) -> RenderableType:
     )
     if not report.found:
         needed = (
-            f"No signal is in {2 * FEWEST} judged executions and absent in {2 * FEWEST}, by halves."
+            f"No signal can be compared: each half of the judged executions needs {FEWEST} with it "
+            f"and {FEWEST} without it."
         )
         return Group(head, Text(needed, "yellow"))
     table = Grid(box=None, padding=(0, 1, 0, 0))
