@@ -9,7 +9,7 @@ from tests.otlp import open_empty_store
 from tests.transforms.made import span, spans
 
 from ltrain_collector.transfer.importing import import_files
-from ltrain_transforms.calls import unknown_attributes, unknown_spans
+from ltrain_transforms.calls import calls, unknown_attributes, unknown_spans
 from ltrain_transforms.traces import iter_spans
 
 REPRO = Path(__file__).parents[2] / "repro"
@@ -55,6 +55,13 @@ def test_the_store_finds_the_same_spans(tmp_path: Path) -> None:
     names = "acme.args, acme.kind, acme.request, acme.response, acme.result, acme.usage"
     assert found.rows() == [("acme.tracing", "2.1", 2, names)]
     assert found.schema["spans"] == pl.UInt64
+
+
+def test_another_span_of_a_known_scope_is_not_unknown() -> None:
+    unknown = span("inner", {"tool.name": "w", "tool.use_id": "k"}, scope="a-client")
+    assert calls(spans(unknown))[1]["reason"].to_list() == ["unknown_dialect"]
+    known = span("call", {"gen_ai.operation.name": "chat"}, scope="a-client")
+    assert calls(spans(unknown, known))[1].is_empty()
 
 
 def test_no_span_of_a_known_instrumentation_is_unknown(tmp_path: Path) -> None:

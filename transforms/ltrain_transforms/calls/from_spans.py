@@ -96,7 +96,7 @@ def _rows(spans: Iterable[Span], dropped: list[DropRow]) -> Iterable[tuple[Any, 
     by_id, duplicates = span_errors.unique_spans(spans)
     dropped += [_drop(span, "duplicate_span") for span in duplicates]
     cyclic = span_errors.cyclic_spans(by_id)
-    described = []
+    described, unknown = [], []
     for span in by_id.values():
         if (reason := span_errors.span_error(span, cyclic)) is not None:
             dropped.append(_drop(span, reason))
@@ -107,8 +107,10 @@ def _rows(spans: Iterable[Span], dropped: list[DropRow]) -> Iterable[tuple[Any, 
             dropped += [span_errors.dialect_drop(span.span_id, *failure) for failure in failures]
         elif failures:
             dropped.append(_drop(span, "unreadable", failures[-1][1]))
-        elif unknown := unknown_attributes(span):
-            dropped.append(span_errors.unknown_drop(span, unknown))
+        elif names := unknown_attributes(span):
+            unknown.append((span, names))
+    known = {one.span.scope for one in described}  # a writer whose calls are read is known
+    dropped += [span_errors.unknown_drop(*each) for each in unknown if each[0].scope not in known]
     # without the spans that close a cycle, every path of ancestors ends
     enclosing = {name: span for name, span in by_id.items() if name not in cyclic}
     return _merge_readable(enclosing, described, dropped)

@@ -1,7 +1,8 @@
 """Spans that look like calls of a model or a tool, and that no dialect reads.
 
 Such a span has an attribute of a model or a tool, and another one that a call has. Attributes of
-OpenTelemetry's other conventions do not count: a queue has messages, too.
+OpenTelemetry's other conventions do not count: a queue has messages, too. If a dialect reads other
+spans of the scope, its writer is known, and the span describes no call.
 """
 
 import re
@@ -65,6 +66,7 @@ def unknown_spans(spans: str) -> str:
     Args:
         spans: the SQL of a query that selects spans, or a table of them.
     """
+    known = f"arrayExists(name -> match(name, '{KNOWN}'), mapKeys(SpanAttributes))"
     kinds = ", ".join(f"'{kind}'" for kind in KINDS)
     value = "lower(trim(BOTH '\"' FROM toString(SpanAttributes[name])))"
     return (
@@ -75,7 +77,7 @@ def unknown_spans(spans: str) -> str:
         f"arrayFilter(name -> match(name, '{TELLING}') OR (match(name, '{KIND}') AND {value} IN "
         f"({kinds})), own) AS telling, arrayDistinct(arrayConcat(telling, "
         f"arrayFilter(name -> match(name, '{CONTENT}'), own))) AS found FROM {spans} "
-        f"WHERE NOT arrayExists(name -> match(name, '{KNOWN}'), mapKeys(SpanAttributes)) "
+        f"WHERE NOT {known} AND ScopeName NOT IN (SELECT ScopeName FROM {spans} WHERE {known}) "
         "AND NOT startsWith(ScopeName, 'ltrain.') AND notEmpty(telling) AND length(found) > 1) "
         "GROUP BY scope, version ORDER BY spans DESC, scope, version"
     )
