@@ -93,9 +93,26 @@ def health_faults(answer: dict[str, Any]) -> Iterator[Fault]:
         problem = f"only {disk['free'] / GIBIBYTE:.2f} GiB of the store's disk are free"
         fix = "Remove old traces with `ltrain store prune --older-than DAYS`, or use a larger disk."
         yield state, problem, fix
+    for name, target in answer.get("forward", {}).items():
+        yield from _target_faults(name, target)
     if answer["version"] != version("ltrain"):
         problem = f"it is ltrain {answer['version']}, this is {version('ltrain')}"
         yield State.NOTE, problem, f"Where the older one is: {upgrade_advice()}"
+
+
+def _target_faults(name: str, target: dict[str, Any]) -> Iterator[Fault]:
+    """Yield the faults of one target of `ltrain up --forward`."""
+    log = "The log of `ltrain up` has the reasons."
+    if target["away"]:
+        waiting = f"{target['waiting_bytes'] / (1 << 20):.1f} MiB wait"
+        yield State.FAULT, f"the target '{name}' does not accept requests, {waiting}", log
+    if target["missing"]:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in target["missing"].items())
+        fix = f"{log} Raise LTRAIN_FORWARD_LIMIT for longer outages."
+        yield State.FAULT, f"requests that the target '{name}' misses: {reasons}", fix
+    if target["rejected"]:
+        rejected = quantity(target["rejected"], "record")
+        yield State.NOTE, f"the target '{name}' rejected {rejected}", log
 
 
 def store(server: dsn.Server, timeout: float) -> Finding | None:

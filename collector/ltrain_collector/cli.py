@@ -52,6 +52,14 @@ def up(
             min=0, max=65535, help="Port of SQL, ClickHouse's HTTP interface; default: 8123."
         ),
     ] = None,
+    forward: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[NAME=]URL",
+            help="Send accepted requests to this OTLP endpoint, too, with the headers of "
+            "LTRAIN_FORWARD_NAME_HEADERS or LTRAIN_FORWARD_HEADERS; can be repeated.",
+        ),
+    ] = None,
 ) -> None:
     """Start the collector and the trace store on this machine, until ctrl-C.
 
@@ -61,11 +69,13 @@ def up(
 
     Example: ltrain up --port-base 9000
     """
+    from ltrain_collector.forward import parse_targets
     from ltrain_collector.server import Ports, serve
 
+    targets = parse_targets(forward or [])
     ports = Ports.choose(port_base, otlp=otlp_port, grpc=grpc_port, sql=http_port)
     folder = directory or HOME.read() / "store"
-    serve(folder, ports, server.host, server.tls, server.hosts)
+    serve(folder, ports, server.host, server.tls, server.hosts, targets)
 
 
 @app.command()

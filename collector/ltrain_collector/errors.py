@@ -60,6 +60,10 @@ class BadTls(LtrainError, ValueError):
     """The files are not a valid certificate and key."""
 
 
+class BadTarget(LtrainError, ValueError):
+    """A target of `ltrain up --forward` that is invalid."""
+
+
 class OpenToAll(LtrainError, PermissionError):
     """Other machines could reach a server, and no key is needed."""
 

@@ -6,6 +6,7 @@ endpoint, which the parts of ltrain share. `docs/settings.md` is generated from 
 
 import logging
 import os
+import re
 from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -171,8 +172,31 @@ WORKER_KEY = Setting(
     "",
     "Key with which `ltrain worker` takes attempts from a gateway; `ltrain worker-key` prints one.",
 )
+FORWARD_LIMIT = Setting(
+    "LTRAIN_FORWARD_LIMIT",
+    parse_positive,
+    "1024",
+    "Maximum size in MiB of what waits on disk for one target of `ltrain up --forward`, for each "
+    "signal. Requests beyond it are stored, and the target misses them.",
+)
+FORWARD_HEADERS = Setting(
+    "LTRAIN_FORWARD_HEADERS",
+    str,
+    "",
+    "Headers of the requests to `ltrain up --forward URL`: name=value pairs, separated by commas. "
+    "The headers of `--forward NAME=URL` are in `LTRAIN_FORWARD_NAME_HEADERS`.",
+)
+_FORWARD_HEADERS = re.compile(r"LTRAIN_FORWARD_(?:\w+_)?HEADERS")
+
+
+def secret_variables(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """Return the variables with secrets, which only ltrain's own processes get."""
+    forward = (name for name in environ if _FORWARD_HEADERS.fullmatch(name))
+    return (*SECRETS, *forward)
+
+
 SECRETS = (*(STORE.name, STORE_SECRET.name, OLD_GATEWAY_SECRET, REWARD_KEY.name), WORKER_KEY.name)
-"""Variables that hold a secret or a key that can read: only ltrain's own processes get them."""
+"""Variables that hold a secret or a key that can read, besides those of targets' headers."""
 ALLOW_HOSTS = Setting(
     "LTRAIN_ALLOW_HOSTS",
     parse_names,
@@ -297,6 +321,8 @@ SETTINGS: tuple[Setting[Any], ...] = (
     STORE_SECRET,
     REWARD_KEY,
     WORKER_KEY,
+    FORWARD_LIMIT,
+    FORWARD_HEADERS,
     ALLOW_HOSTS,
     REQUEST_LIMIT,
     REQUEST_ITEMS,

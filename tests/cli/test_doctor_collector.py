@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,28 @@ def test_refused_requests_are_a_fault(tmp_path: Path, up: StartUp) -> None:
     assert health["state"] == "fault"
     assert health["detail"].startswith("requests refused in the last five minutes: 2 malformed")
     assert "are lost: fix their sender" in health["fix"]
+
+
+def test_a_target_that_misses_requests_is_a_fault() -> None:
+    answer = {
+        "recent": {"refused": {}, "rejected": 0, "failures": 0, "lag": 0},
+        "disk": {"size": 1 << 40, "free": 1 << 40},
+        "version": version("ltrain"),
+        "forward": {
+            "langfuse": {
+                "away": True,
+                "waiting_bytes": 3 << 20,
+                "missing": {"full": 2, "refused": 1},
+                "rejected": 1,
+            },
+            "phoenix": {"away": False, "waiting_bytes": 9, "missing": {}, "rejected": 0},
+        },
+    }
+    assert [(state, problem) for state, problem, _ in health_faults(answer)] == [
+        (State.FAULT, "the target 'langfuse' does not accept requests, 3.0 MiB wait"),
+        (State.FAULT, "requests that the target 'langfuse' misses: 2 full, 1 refused"),
+        (State.NOTE, "the target 'langfuse' rejected 1 record"),
+    ]
 
 
 def test_a_missing_or_wrong_key_is_a_fault(tmp_path: Path, up: StartUp) -> None:

@@ -9,6 +9,8 @@ SECRETS = {
     "LTRAIN_STORE": "http://any:lt_admin@127.0.0.1:8123",
     "LTRAIN_STORE_SECRET": "the store's secret of 32 characters",
     "LTRAIN_GATEWAY_SECRET": "the gateway's secret of 32 characters",
+    "LTRAIN_FORWARD_HEADERS": "authorization=Basic%20a",
+    "LTRAIN_FORWARD_LANGFUSE_HEADERS": "authorization=Basic%20b",
 }
 
 

@@ -29,7 +29,7 @@ from ltrain_collector.server import Ports, serve
         pytest.param("import ltrain_train.workers.worker", 36, id="worker"),
         pytest.param("from ltrain_transforms.recipe import Recipe", 35, id="recipe"),
         pytest.param(SQL, 63, id="ltrain sql"),
-        pytest.param(UP, 109, id="ltrain up"),
+        pytest.param(UP, 126, id="ltrain up"),
     ],
 )
 def test_an_import_loads_few_modules(code: str, bound: int) -> None:

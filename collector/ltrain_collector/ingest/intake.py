@@ -18,6 +18,7 @@ from opentelemetry.metrics import Meter
 from ltrain_collector import schema
 from ltrain_collector.access import Grant
 from ltrain_collector.errors import OtlpError
+from ltrain_collector.forward import Tee
 from ltrain_collector.http import MAX_REQUEST_BYTES, MemoryBudget, RequestBuffer, inflate
 from ltrain_collector.ingest.budgets import Budget, Budgets, RefusalLog
 from ltrain_collector.ingest.commit import WINDOW, GroupCommit, RecentRequests
@@ -52,14 +53,18 @@ class Intake:
         window: float = WINDOW,
         limit: int = MAX_REQUEST_BYTES,
         budgets: Budgets | None = None,
+        tee: Tee | None = None,
     ) -> None:
-        """Store into `engine`; by default, senders have the budgets of the environment.
+        """Store into `engine`, then append to `tee`.
+
+        By default, senders have the budgets of the environment.
 
         Raises:
             BadSetting: one of them is invalid.
         """
         self._engine = engine
         self._budgets = budgets or Budgets.from_environment(engine.directory)
+        self._tee = tee if tee is not None and tee.is_open else None
         self.budget = MemoryBudget(limit)
         self.instruments = IngestInstruments(meter)
         self._commits = {
@@ -91,10 +96,13 @@ class Intake:
         self._start()
         sender = self._budgets.of(grant)
         large = buffer.size * (8 if as_json or encoding else 1) > LARGE_BODY_BYTES
-        work = partial(_encode, signal, buffer, encoding, as_json, grant, sender)
+        keep = self._tee is not None
+        work = partial(_encode, signal, buffer, encoding, as_json, grant, sender, keep)
         decoder = self._decoders[large]
         rows, digest = await asyncio.get_running_loop().run_in_executor(decoder, work)
         await self._commit(rows)
+        if self._tee is not None and rows.request:
+            await self._tee.append(signal, rows.request)
         repeated = self._recent_requests.add(digest)
         self.instruments.count_stored(signal, rows, repeated, buffer.age)
         return signal.make_response(rows)
@@ -167,6 +175,7 @@ def _encode(
     as_json: bool,
     grant: Grant | None,
     sender: Budget | None,
+    keep: bool,
 ) -> tuple[Rows, int]:
     body = buffer.body()
     limit = MAX_JSON_BYTES if as_json else MAX_BODY_BYTES
@@ -174,12 +183,12 @@ def _encode(
     if plain is not body:
         buffer.resize(len(body) + len(plain))
     if sender is None:
-        rows = signal.encode_body(plain, as_json, grant)
+        rows = signal.encode_body(plain, as_json, grant, keep_request=keep)
     else:
         sender.require(len(plain))
-        rows = signal.encode_body(plain, as_json, grant, sender.limits.shape)
+        rows = signal.encode_body(plain, as_json, grant, sender.limits.shape, keep)
         sender.charge(max(rows.size, len(plain)), rows.count + rows.rejected)
-    buffer.resize(rows.size)
+    buffer.resize(rows.size + len(rows.request))
     return rows, hash((signal.name, body))
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from prometheus_client.samples import Sample
 
+from ltrain_collector.forward import Tee
 from ltrain_collector.ingest import SECONDS_BOUNDS
 from ltrain_collector.metrics.monitor import Monitor
 from ltrain_collector.signals import SIGNALS
@@ -29,8 +30,9 @@ RECENT = {
 class Health:
     """The report of `/health`."""
 
-    def __init__(self, monitor: Monitor) -> None:
+    def __init__(self, monitor: Monitor, tee: Tee | None = None) -> None:
         self.monitor = monitor
+        self._tee = tee
         self._snapshots = deque([{name: Counter[str]() for name in RECENT}], maxlen=MAX_SNAPSHOTS)
 
     def take_snapshot(self) -> None:
@@ -38,7 +40,7 @@ class Health:
         self._snapshots.append(_snapshot(self.monitor.metrics.samples()))
 
     def report(self) -> dict[str, Any]:
-        """Return counters since the start and of the last minutes, disk space and version."""
+        """Return counters since the start and of the last minutes, disk, targets and version."""
         samples = self.monitor.metrics.samples()
         requests = _sum_by("signal", samples, "requests_total")
         accepted = _sum_by("signal", samples, "accepted_total")
@@ -63,6 +65,7 @@ class Health:
             "waiting_bytes": _sum_by("", samples, "waiting_bytes").total(),
             "recent": self._recent(samples),
             "disk": {"size": disk.size, "free": disk.free, "reserve": disk.reserve},
+            "forward": self._tee.report() if self._tee is not None else {},
         }
 
     def _recent(self, samples: list[Sample]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -22,6 +22,7 @@ from starlette.types import Receive, Scope, Send
 
 from ltrain_collector.access import Keys, secret_file, store_secret
 from ltrain_collector.errors import OpenToAll
+from ltrain_collector.forward import Target, Tee, forward_folder, require_others
 from ltrain_collector.http import (
     BrowserGuard,
     Descriptors,
@@ -155,15 +156,18 @@ def serve(
     host: str = HOST,
     tls: Tls | None = None,
     allow_hosts: Iterable[str] = (),
+    targets: Sequence[Target] = (),
 ) -> None:
     """Serve `directory` until SIGTERM or SIGINT.
 
     Args:
         allow_hosts: accepted values of `Host`, in addition to this machine's names and `host`.
+        targets: endpoints that get the accepted requests, too.
 
     Raises:
         BadKeys: the store's file of keys is damaged.
         BadSetting: a limit of queries or of senders is invalid.
+        BadTarget: a target is this collector, or its headers are invalid.
         BadTls: the files of `tls` are not a certificate with its key.
         OpenToAll: other machines could reach the store, and it has no keys.
         PortTaken: another process listens on a port.
@@ -185,6 +189,9 @@ def serve(
         bind_port(host, ports.otlp, "--otlp-port", ONE_SERVER) as otlp,
         bind_port(host, ports.sql, "--http-port", ONE_SERVER) as sql,
     ):
+        # not the sockets: uvicorn closes them before it finishes the open requests
+        otlp_port, sql_port = otlp.getsockname()[1], sql.getsockname()[1]
+        require_others(targets, (otlp_port, sql_port, ports.grpc))
         os.environ.pop(OTEL_SDK_DISABLED, None)  # it is meant for agents; the collector counts
         metrics = OwnMetrics()
         engine = Engine(directory.absolute())
@@ -193,29 +200,29 @@ def serve(
             _make_secret(directory.absolute())
             store = Store(EmbeddedBackend(engine), str(directory))
             store.migrate()
-            intake = Intake(engine, metrics.meter, budgets=budgets)
-            health = Health(Monitor(metrics, intake, engine, directory.absolute(), refusals))
-            # not the sockets: uvicorn closes them before it finishes the open requests
-            otlp_port = otlp.getsockname()[1]
-            apps = _Apps(otlp_port, Receiver(intake, keys, health, store), clickhouse_http)
-            app = BrowserGuard(apps, (host, *allow_hosts), refusals)
-            config = server_config(app, tls, refusals, SHUTDOWN_SECONDS, loop="uvloop")
-            _ignore_repeated_signals()
-            receiver = GrpcReceiver(intake, keys, refusals)
-            calls = Descriptors.measure().served // 4
-            grpc = partial(make_server, receiver, host, ports.grpc, tls, calls)
-            with ExitStack() as announcement:
+            with Tee(forward_folder(directory.absolute()), targets, metrics.meter) as tee:
+                intake = Intake(engine, metrics.meter, budgets=budgets, tee=tee)
+                monitor = Monitor(metrics, intake, engine, directory.absolute(), refusals)
+                health = Health(monitor, tee)
+                apps = _Apps(otlp_port, Receiver(intake, keys, health, store), clickhouse_http)
+                app = BrowserGuard(apps, (host, *allow_hosts), refusals)
+                config = server_config(app, tls, refusals, SHUTDOWN_SECONDS, loop="uvloop")
+                _ignore_repeated_signals()
+                receiver = GrpcReceiver(intake, keys, refusals)
+                calls = Descriptors.measure().served // 4
+                grpc = partial(make_server, receiver, host, ports.grpc, tls, calls)
+                with ExitStack() as announcement:
 
-                def announce(grpc_port: int) -> None:
-                    where = _addresses(otlp, sql, grpc_port, tls, allow_hosts)
-                    where.update(ports.reserved)
-                    where[addresses.FOLDER_OF_STORE] = str(directory.absolute())
-                    announcement.enter_context(addresses.announce(HOME.read(), "up", where))
-                    print(_ready_line(directory, otlp, sql, grpc_port, tls), flush=True)
+                    def announce(grpc_port: int) -> None:
+                        where = _addresses(otlp, sql, grpc_port, tls, allow_hosts)
+                        where.update(ports.reserved)
+                        where[addresses.FOLDER_OF_STORE] = str(directory.absolute())
+                        announcement.enter_context(addresses.announce(HOME.read(), "up", where))
+                        print(_ready_line(directory, otlp, sql, grpc_port, tls), flush=True)
 
-                _Server(config, grpc, announce, SelfMetrics(health), clickhouse_http).run(
-                    sockets=[otlp, sql]
-                )
+                    _Server(config, grpc, announce, SelfMetrics(health), clickhouse_http).run(
+                        sockets=[otlp, sql]
+                    )
         finally:
             clickhouse_http.close()
             engine.close()

@@ -36,6 +36,12 @@ def set_sender(request: Message, sender: Sender, *, replace: bool = True) -> Non
         attributes.append(attribute)
 
 
+def remove_resource_sender(request: Message) -> None:
+    """Remove what `set_sender` has set."""
+    for owner in _resources(request):
+        _remove_from(owner.resource.attributes)
+
+
 def remove_sender(request: Message) -> None:
     """Remove the attribute from all of a request: resources, scopes, records, events, links."""
     for field, value in request.ListFields():

@@ -1,13 +1,14 @@
 """A signal of OTLP, as ingest, import, export, backup and prune use it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
 from ltrain_collector.access import UNLIMITED, Grant, IngestPolicy, Sender, Shape
 from ltrain_collector.errors import Malformed, TooLarge
@@ -107,21 +108,28 @@ class Signal:
         as_json: bool = False,
         grant: Grant | None = None,
         shape: Shape | None = None,
+        keep_request: bool = False,
     ) -> Rows:
         """Return the rows of a serialized request, with its sender.
 
         Args:
             grant: what the client's key allows; None: the request has no key.
             shape: the largest record that is stored.
+            keep_request: whether to return the stored records as a request, too.
 
         Raises:
             BadRequest: the bytes are not such a request, or it has too many rows.
         """
         message = self._parse(body, as_json)
-        if as_json or origin.SENDER_BYTES in body:  # JSON can escape the name
+        can_name_sender = as_json or origin.SENDER_BYTES in body  # JSON can escape the name
+        if can_name_sender:
             origin.remove_sender(message)
         origin.set_sender(message, Sender.NONE if grant is None else grant.sender)
-        return self.encode(message, IngestPolicy(grant, shape))
+        rows = self.encode(message, IngestPolicy(grant, shape))
+        if not (keep_request and rows.blocks):
+            return rows
+        is_changed = can_name_sender or rows.rejected or (grant is not None and grant.bound)
+        return replace(rows, request=stored_request(message) if is_changed else body)
 
     def encode_local(self, message: Message) -> Rows:
         """Return the rows of a request of this process; the sender is `local` if it names none.
@@ -159,6 +167,36 @@ class Signal:
                 f"A body of {len(body)} bytes is not an OTLP {self.request.DESCRIPTOR.name} in "
                 "protobuf (for JSON, send Content-Type: application/json)."
             ) from error
+
+
+FIELDS = (
+    *("resource_spans", "scope_spans", "spans"),
+    *("resource_logs", "scope_logs", "log_records"),
+    *("resource_metrics", "scope_metrics", "metrics", "data_points"),
+)
+"""The fields on the way from a request to its records."""
+
+
+def stored_request(request: Any) -> bytes:
+    """Return an encoded request without its rejected records, which are empty, and its sender."""
+    origin.remove_resource_sender(request)
+    _remove_empty(request)
+    return bytes(request.SerializeToString())
+
+
+def _remove_empty(owner: Any) -> bool:
+    """Remove the empty records below a message; return whether any record is left."""
+    if isinstance(owner, Metric):
+        owner = getattr(owner, owner.WhichOneof("data") or "gauge")
+    field = next((name for name in FIELDS if name in owner.DESCRIPTOR.fields_by_name), "")
+    if not field:
+        return bool(owner.ByteSize())
+    members = getattr(owner, field)
+    left = [each for each in members if _remove_empty(each)]
+    if len(left) < len(members):
+        del members[:]
+        members.extend(left)
+    return bool(left)
 
 
 MAX_MESSAGES = 1 << 21

@@ -33,6 +33,8 @@ class Rows:
     """Non-empty blocks by table."""
     rejected: int = 0
     reason: str = ""
+    request: bytes = b""
+    """The records with rows as a serialized request, if it was wanted."""
 
     @property
     def count(self) -> int:
@@ -70,10 +72,11 @@ class RowWriter:
         return "time_unix_nano is more than a year ahead" if time_unix_nano >= self.latest else ""
 
     def accept(self, record: Any, error: str) -> bool:
-        """Set the key's identity on `record`, or count it as rejected; return validity."""
+        """Set the key's identity on a valid record, or count and clear it; return validity."""
         if error:
             self._rejected += 1
             self._reasons.add(error)
+            record.Clear()
         else:
             self.policy.attach_identity(record)
         return not error

@@ -5,10 +5,14 @@ from typing import TYPE_CHECKING
 from ltrain_instrument.face import open_face
 
 if TYPE_CHECKING:
+    from ltrain_instrument.delivery.disk_quota import folder_size
     from ltrain_instrument.delivery.otlp_client import (
         Authorization,
+        Destination,
         Sender,
+        SendResult,
         SendStatus,
+        parse_headers,
         seconds_of_retry_after,
         traces_url,
     )

@@ -29,7 +29,7 @@ class DiskQuota:
     def reserve(self, size: int) -> None:
         """Reserve `size` bytes."""
         if size > self._reserved and time.monotonic() >= self._measure_after:
-            free = self._limit - _folder_size(self._directory)
+            free = self._limit - folder_size(self._directory)
             self._reserved = min(max(RESERVATION, size), free)
             if size > self._reserved:
                 self._measure_after = time.monotonic() + REMEASURE_SECONDS
@@ -38,7 +38,8 @@ class DiskQuota:
         self._reserved -= size
 
 
-def _folder_size(directory: Path) -> int:
+def folder_size(directory: Path) -> int:
+    """Return the bytes of the files of a folder, without its subfolders."""
     total = 0
     with contextlib.suppress(OSError), os.scandir(directory) as entries:
         for entry in entries:

@@ -4,15 +4,20 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from ltrain_instrument.delivery.frames import Record
-from ltrain_instrument.delivery.otlp_client import Sender, SendResult, SendStatus, WarnOnce
+from ltrain_instrument.delivery.otlp_client import (
+    Destination,
+    Sender,
+    SendResult,
+    SendStatus,
+    WarnOnce,
+)
 from ltrain_instrument.delivery.segment import Quarantine
 
 MAX_BATCH_BYTES = 8 << 20
 """Bytes of one merged request: half of the 16 MiB that collectors accept."""
-MAX_PAUSE = 1.0
-"""Maximum seconds between two attempts while the collector is unreachable."""
 MAX_PAUSE_FOR_REMEDY = 10.0
-"""The same while it answers with an error that a user must fix."""
+"""Maximum seconds between two attempts while the collector answers with an error that a user must
+fix."""
 MAX_RETRY_AFTER = 60.0
 """Maximum seconds of a collector's `Retry-After`; the budget of a minute is full again by then."""
 
@@ -48,6 +53,7 @@ class Forwarder:
         sender: Sender,
         refused: Quarantine,
         warn: WarnOnce,
+        destination: Destination,
         *,
         record_result: Callable[[SendResult], None],
         pause: Callable[[float], bool],
@@ -55,6 +61,8 @@ class Forwarder:
         self._sender = sender
         self._refused_folder = refused
         self._warn = warn
+        self._max_pause = destination.max_pause
+        self._records = destination.records.capitalize()
         self._record_result = record_result
         self._pause = pause
         self.refused = 0
@@ -90,7 +98,7 @@ class Forwarder:
         if result.status is SendStatus.REFUSED:
             self._store_refused(records[0], result)
         elif result.reason:
-            self._warn(f"Spans were refused: {result.reason}.", "collector")
+            self._warn(f"{self._records} were refused: {result.reason}.", "collector")
         if mark:
             pending.mark_sent(records)
         return True
@@ -104,8 +112,7 @@ class Forwarder:
             wait = max(pause, min(result.retry_after, MAX_RETRY_AFTER))
             if result.status is not SendStatus.RETRY or not self._pause(wait):
                 return result
-            max_pause = MAX_PAUSE_FOR_REMEDY if result.remedy else MAX_PAUSE
-            pause = min(2 * pause, max_pause)
+            pause = min(2 * pause, MAX_PAUSE_FOR_REMEDY if result.remedy else self._max_pause)
 
     def _store_refused(self, record: Record, result: SendResult) -> None:
         self.refused += 1
@@ -114,10 +121,12 @@ class Forwarder:
             self._refused_folder.write_request(record.request)
         except OSError as error:  # the folder is full, or a file has its name
             self.dropped += 1
-            self._warn(f"Spans were refused and dropped: {result.reason}. {error}", "dropped")
+            self._warn(
+                f"{self._records} were refused and dropped: {result.reason}. {error}", "dropped"
+            )
             return
         self._warn(
-            f"Spans were refused: {result.reason}. They are in {folder}; "
+            f"{self._records} were refused: {result.reason}. They are in {folder}; "
             f"move the files to {folder.parent} to send them again.",
             "collector",
         )

@@ -1,4 +1,4 @@
-"""Posts OTLP requests to a collector over a persistent connection and returns each result."""
+"""Posts OTLP requests to a destination over a persistent connection and returns each result."""
 
 import gzip
 import http.client
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
@@ -56,19 +57,19 @@ class SendResult:
     """The change that the user must make before a request can succeed; '' if waiting is enough."""
     retry_after: float = 0.0
     """Seconds after which the collector wants the request again; 0 if it names none."""
+    rejected: int = 0
+    """Records that an accepted request lost: OTLP's partial success."""
 
 
 _PROTOBUF, _HTML = "application/x-protobuf", "text/html"
+
+MAX_PAUSE = 1.0
+"""Maximum seconds between two attempts while a collector is unreachable."""
 
 _REFUSED_STATUSES = (400, 413, 422)
 """Statuses about the request itself; all others are about the endpoint, which a user can fix."""
 _KEY_HEADERS = ("authorization", "x-clickhouse-key")
 """Headers that hold a key, in lower case."""
-_KEY_REMEDY = "Set OTEL_EXPORTER_OTLP_HEADERS to its key, e.g. authorization=Bearer%20KEY."
-_CERTIFICATE_REMEDY = "Set OTEL_EXPORTER_OTLP_CERTIFICATE to the certificate file of its authority."
-_ENDPOINT_REMEDY = (
-    "Set OTEL_EXPORTER_OTLP_ENDPOINT to a collector's URL, e.g. http://127.0.0.1:4318."
-)
 
 
 def traces_url(endpoint: str | None = None) -> str:
@@ -96,12 +97,65 @@ def _is_compressed(host: str) -> bool:
     return compression != "none" if compression else not is_loopback(host)
 
 
-def _headers() -> dict[str, str]:
-    text = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_HEADERS") or os.environ.get(
-        "OTEL_EXPORTER_OTLP_HEADERS", ""
+def _environment_headers() -> dict[str, str]:
+    return parse_headers(
+        os.environ.get("OTEL_EXPORTER_OTLP_TRACES_HEADERS")
+        or os.environ.get("OTEL_EXPORTER_OTLP_HEADERS", "")
     )
+
+
+def _environment_certificate() -> str | None:
+    return os.environ.get("OTEL_EXPORTER_OTLP_CERTIFICATE")
+
+
+def parse_headers(text: str) -> dict[str, str]:
+    """Return the headers of a text in OpenTelemetry's form, `name=value,name=value`."""
     pairs = (item.split("=", 1) for item in text.split(",") if "=" in item)
     return {name.strip(): unquote(value.strip()) for name, value in pairs}
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """A server that gets requests; the default one is the collector of an agent's process."""
+
+    locate: Callable[[str | None], str] = traces_url
+    """Returns the exact URL before each connection, from the base URL of a spool."""
+    headers: Callable[[], dict[str, str]] = _environment_headers
+    certificate: Callable[[], str | None] = _environment_certificate
+    """Returns the file with the certificate of the server's authority; None: the system's."""
+    response: type[Any] = ExportTraceServiceResponse
+    """The message of a successful answer."""
+    records: str = "spans"
+    """The plural of one record."""
+    rejected_field: str = "rejected_spans"
+    """The field of a partial success that counts records."""
+    key_remedy: str = "Set OTEL_EXPORTER_OTLP_HEADERS to its key, e.g. authorization=Bearer%20KEY."
+    certificate_remedy: str = (
+        "Set OTEL_EXPORTER_OTLP_CERTIFICATE to the certificate file of its authority."
+    )
+    endpoint_remedy: str = (
+        "Set OTEL_EXPORTER_OTLP_ENDPOINT to a collector's URL, e.g. http://127.0.0.1:4318."
+    )
+    max_pause: float = MAX_PAUSE
+    """Maximum seconds between two attempts while the server is unreachable."""
+    observe: Callable[[SendResult], None] | None = None
+    """Gets each result, in the thread that sends; None: what a user must fix is logged once."""
+
+    def partial_success(self, body: bytes) -> SendResult:
+        """Return the result of an accepted request, with the number of records that it lost."""
+        try:
+            partial_success = self.response.FromString(body).partial_success
+        except ValueError:  # protobuf's DecodeError: a proxy's own page, not an OTLP response
+            return SendResult(SendStatus.ACCEPTED)
+        if not (rejected := getattr(partial_success, self.rejected_field)):
+            return SendResult(SendStatus.ACCEPTED)
+        counted = quantity(rejected, self.records.removesuffix("s"))
+        reason = f"{counted} rejected: {partial_success.error_message}"
+        return SendResult(SendStatus.ACCEPTED, reason, rejected=rejected)
+
+
+COLLECTOR = Destination()
+"""The collector of an agent's process, with the headers and the certificate of OpenTelemetry."""
 
 
 def _error_message(content_type: str, body: bytes) -> str:
@@ -116,42 +170,13 @@ def _error_message(content_type: str, body: bytes) -> str:
     return body[:200].decode(errors="replace").strip()
 
 
-def _partial_success(body: bytes) -> str:
-    """Return what a successful response rejects (OTLP's partial success)."""
-    if not body:
-        return ""
-    try:
-        partial = ExportTraceServiceResponse.FromString(body).partial_success
-    except ValueError:  # protobuf's DecodeError: a proxy's own page, not an OTLP response
-        return ""
-    if not partial.rejected_spans:
-        return ""
-    return f"{quantity(partial.rejected_spans, 'span')} rejected: {partial.error_message}"
-
-
 def seconds_of_retry_after(text: str | None) -> float:
     """Return the seconds of a `Retry-After` header; 0 if it is absent or a date."""
     return float(text) if text and text.isdecimal() else 0.0
 
 
-def _result_of_response(
-    url: str, status: int, content_type: str, body: bytes, retry_after: float
-) -> SendResult:
-    """Return the result of a response; an HTML page never comes from a collector."""
-    if status < 300 and content_type != _HTML:
-        return SendResult(SendStatus.ACCEPTED, _partial_success(body))
-    reason = f"{url} answered {status} {_error_message(content_type, body).rstrip('.')}".strip()
-    if status in _REFUSED_STATUSES:
-        return SendResult(SendStatus.REFUSED, reason)
-    if status in (401, 403, 407):
-        return SendResult(SendStatus.RETRY, reason, _KEY_REMEDY)
-    is_temporary = status >= 500 or status in (408, 425, 429)
-    remedy = "" if is_temporary else _ENDPOINT_REMEDY
-    return SendResult(SendStatus.RETRY, reason, remedy, retry_after)
-
-
 class Sender:
-    """A client of one collector; for one thread at a time."""
+    """A client of one destination; for one thread at a time."""
 
     def __init__(
         self,
@@ -159,12 +184,14 @@ class Sender:
         *,
         timeout: float,
         authorization: Authorization | None = None,
+        destination: Destination = COLLECTOR,
     ) -> None:
         """Prepare a client; `locate` returns the URL before each connection."""
         self._locate = locate
         self._timeout = timeout
+        self._destination = destination
         self._set_url()
-        self._headers = {"Content-Type": _PROTOBUF, **_headers()}
+        self._headers = {"Content-Type": _PROTOBUF, **destination.headers()}
         self._authorization = authorization
         self._falls_back = bool(
             authorization
@@ -190,7 +217,7 @@ class Sender:
         """
         authorize = time.monotonic() >= self._fallback_until
         result = self._post(request, authorize=authorize)
-        if authorize and self._falls_back and result.remedy == _KEY_REMEDY:
+        if authorize and self._falls_back and result.remedy == self._destination.key_remedy:
             refusal, result = result.reason, self._post(request, authorize=False)
             if result.status is SendStatus.ACCEPTED:
                 self._fallback_until = time.monotonic() + FALLBACK_SECONDS
@@ -214,13 +241,12 @@ class Sender:
             return SendResult(SendStatus.RETRY, f"{self.url}: {error}")
         except ssl.SSLCertVerificationError as error:
             self.close()
-            return SendResult(
-                SendStatus.RETRY, f"{self.url}: {error.verify_message}", _CERTIFICATE_REMEDY
-            )
+            reason = f"{self.url}: {error.verify_message}"
+            return SendResult(SendStatus.RETRY, reason, self._destination.certificate_remedy)
         except ValueError as error:  # an invalid port or header; the header may be a secret
             self.close()
             reason = f"{self.url} or its headers cannot be used ({type(error).__name__})"
-            return SendResult(SendStatus.RETRY, reason, _ENDPOINT_REMEDY)
+            return SendResult(SendStatus.RETRY, reason, self._destination.endpoint_remedy)
         except (OSError, http.client.HTTPException) as error:
             self.close()
             if not reused:
@@ -238,7 +264,23 @@ class Sender:
         with connection.getresponse() as response:
             content_type, body = response.headers.get_content_type(), response.read()
             wait = seconds_of_retry_after(response.headers.get("Retry-After"))
-            return _result_of_response(self.url, response.status, content_type, body, wait)
+            return self._result(response.status, content_type, body, wait)
+
+    def _result(
+        self, status: int, content_type: str, body: bytes, retry_after: float
+    ) -> SendResult:
+        """Return the result of a response; an HTML page never comes from a collector."""
+        if status < 300 and content_type != _HTML:
+            return self._destination.partial_success(body)
+        message = _error_message(content_type, body).rstrip(".")
+        reason = f"{self.url} answered {status} {message}".strip()
+        if status in _REFUSED_STATUSES:
+            return SendResult(SendStatus.REFUSED, reason)
+        if status in (401, 403, 407):
+            return SendResult(SendStatus.RETRY, reason, self._destination.key_remedy)
+        is_temporary = status >= 500 or status in (408, 425, 429)
+        remedy = "" if is_temporary else self._destination.endpoint_remedy
+        return SendResult(SendStatus.RETRY, reason, remedy, retry_after)
 
     def _request_headers(self, *, authorize: bool) -> dict[str, str]:
         header = self._authorization.header() if self._authorization and authorize else None
@@ -254,8 +296,7 @@ class Sender:
         connect_timeout = min(CONNECT_TIMEOUT, self._timeout)
         connection: http.client.HTTPConnection
         if self._split_url.scheme == "https":
-            certificate = os.environ.get("OTEL_EXPORTER_OTLP_CERTIFICATE")
-            tls = ssl.create_default_context(cafile=certificate)
+            tls = ssl.create_default_context(cafile=self._destination.certificate())
             connection = http.client.HTTPSConnection(
                 host, port, timeout=connect_timeout, context=tls
             )

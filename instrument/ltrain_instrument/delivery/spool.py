@@ -24,12 +24,13 @@ from ltrain_instrument.delivery.forwarding import Forwarder, PendingRequests
 from ltrain_instrument.delivery.frames import Record, batch_records
 from ltrain_instrument.delivery.orphans import OrphanSegments
 from ltrain_instrument.delivery.otlp_client import (
+    COLLECTOR,
     Authorization,
+    Destination,
     Sender,
     SendResult,
     SendStatus,
     WarnOnce,
-    traces_url,
 )
 from ltrain_instrument.delivery.segment import SUFFIX, Quarantine, Segment
 
@@ -92,7 +93,7 @@ NO_ANSWER_SECONDS = 1.0
 
 
 class Spool:
-    """Accepts serialised OTLP trace requests and sends them from a thread of its own."""
+    """Accepts serialised OTLP requests of one signal and sends them from a thread of its own."""
 
     def __init__(
         self,
@@ -104,6 +105,7 @@ class Spool:
         rescan_interval: float = RESCAN_INTERVAL,
         memory_limit: int = 0,
         authorization: Authorization | None = None,
+        destination: Destination = COLLECTOR,
     ) -> None:
         """Open the folder.
 
@@ -118,12 +120,18 @@ class Spool:
         self._warn = WarnOnce()
         damaged = Quarantine(directory / "damaged", limit)
         self._orphans = OrphanSegments(directory, damaged, self._warn)
-        locate = partial(traces_url, endpoint)
-        self._sender = Sender(locate, timeout=30.0, authorization=authorization)
+        self._destination = destination
+        self._sender = Sender(
+            partial(destination.locate, endpoint),
+            timeout=30.0,
+            authorization=authorization,
+            destination=destination,
+        )
         self._forwarder = Forwarder(
             self._sender,
             Quarantine(directory / "refused", limit),
             self._warn,
+            destination,
             record_result=self.record_result,
             pause=self._pause,
         )
@@ -201,7 +209,7 @@ class Spool:
         return self._orphans.damaged
 
     def append(self, request: bytes) -> None:
-        """Write one serialised ExportTraceServiceRequest to disk, else hold it in memory.
+        """Write one serialised request to disk, else hold it in memory.
 
         Raises:
             SpoolFull: when the folder has reached its limit, and memory too.
@@ -342,7 +350,9 @@ class Spool:
 
     def record_result(self, result: SendResult) -> None:
         """Record whether the collector is reachable, and why not; warn of what a user must fix."""
-        if result.remedy:
+        if self._destination.observe:
+            self._destination.observe(result)
+        elif result.remedy:
             text = f"{result.reason}. Spans wait in {self.directory}. {result.remedy}"
             self._warn(text, "collector")
         with self._changed:

@@ -168,5 +168,5 @@ def _auto_instrumentation_folders(path: str | None) -> list[str]:
 def _inherited_settings() -> dict[str, str]:
     prefixes = ("OTEL_", "LTRAIN_", "TRACELOOP_", "OPENINFERENCE_")
     inherited = {name: value for name, value in os.environ.items() if name.startswith(prefixes)}
-    excluded = {*settings.SECRETS, *VARIABLES}
+    excluded = {*settings.secret_variables(), *VARIABLES}
     return {name: value for name, value in inherited.items() if name not in excluded}

@@ -93,7 +93,7 @@ def test_a_page_in_a_browser_may_not(up: Any) -> None:
 def test_every_metric_is_in_the_docs(
     start: Callable[..., Any], request_of: Callable[..., bytes], tmp_path: Path
 ) -> None:
-    up = start(tmp_path / "store")
+    up = start(tmp_path / "store", 0, 0, "--forward", "http://127.0.0.1:9")
     assert post(up.otlp, request_of((1, 1))).status == 200
     assert post(up.otlp, b"\xff").status == 400
     # a function that reaches the network is denied

@@ -5,8 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
-from ltrain_collector.signals import SIGNALS, TABLES, Table
+from ltrain_collector.signals import METRICS, SIGNALS, TABLES, Table
 from ltrain_collector.store import Store
 
 ROOT = Path(__file__).parents[3]
@@ -111,3 +112,27 @@ def test_a_signal_has_the_names_of_otlp() -> None:
     assert keys["traces"] == ("resourceSpans", "spans")
     assert keys["logs"] == ("resourceLogs", "log records")
     assert keys["metrics"] == ("resourceMetrics", "data points")
+
+
+def test_the_stored_part_of_a_request_is_kept() -> None:
+    request = ExportMetricsServiceRequest()
+    for name in ("kept", "ltrain_collector_forged"):
+        metric = request.resource_metrics.add().scope_metrics.add().metrics.add(name=name)
+        for time_unix_nano in (1, 1 << 63):  # the second is far in the future
+            metric.gauge.data_points.add(time_unix_nano=time_unix_nano, as_int=7)
+    rows = METRICS.encode_body(request.SerializeToString(), keep_request=True)
+    assert (rows.count, rows.rejected) == (1, 3)
+    [kept] = ExportMetricsServiceRequest.FromString(rows.request).resource_metrics
+    assert list(kept.resource.attributes) == []
+    [metric] = kept.scope_metrics[0].metrics
+    assert (metric.name, [one.time_unix_nano for one in metric.gauge.data_points]) == ("kept", [1])
+
+
+def test_a_request_without_a_change_is_kept_as_it_is() -> None:
+    request = ExportMetricsServiceRequest()
+    metric = request.resource_metrics.add().scope_metrics.add().metrics.add(name="kept")
+    metric.gauge.data_points.add(time_unix_nano=1, as_int=7)
+    body = request.SerializeToString()
+    assert METRICS.encode_body(body, keep_request=True).request is body
+    assert METRICS.encode_body(body).request == b""
+    assert METRICS.encode_body(b"", keep_request=True).request == b""

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from ltrain_instrument.settings import SECRETS
+from ltrain_instrument.settings import secret_variables
 from ltrain_train.attempt_services.instance import Instance, ServiceFailed
 from ltrain_train.processes import Children, free_port
 from ltrain_train.workers import agent_environment
@@ -87,7 +87,7 @@ class ServicePool:
             secrets: variables that services do not get, besides ltrain's own.
             keep_open: descriptors of the run's lock, open until the services have ended.
         """
-        hidden = dict.fromkeys([*SECRETS, *OTLP_HEADERS, *secrets, "LTRAIN_HOME"])
+        hidden = dict.fromkeys([*secret_variables(), *OTLP_HEADERS, *secrets, "LTRAIN_HOME"])
         self._children = Children(keep_open)
         self._lock = threading.Lock()
         self._failure: ServiceFailed | None = None

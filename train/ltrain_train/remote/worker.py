@@ -22,7 +22,7 @@ from pathlib import Path
 from ltrain_instrument.delivery import send_leftover_spans
 from ltrain_instrument.identity import Identity
 from ltrain_instrument.prompts import read_prompts
-from ltrain_instrument.settings import SECRETS, SPOOL
+from ltrain_instrument.settings import SPOOL, secret_variables
 from ltrain_train.gateway import GatewayRefused, GatewayUnreachable
 from ltrain_train.leases import (
     MAX_SLOTS,
@@ -246,7 +246,7 @@ class LeaseWorker:
         options = self._options
         processes = AgentProcesses(
             agent=options.agent, folder=options.folder, workers=options.workers,
-            environ=agent_environment(options.home, dict.fromkeys(SECRETS)),
+            environ=agent_environment(options.home, dict.fromkeys(secret_variables())),
             logs=options.home / "logs" / "rollouts", concurrency=options.concurrency,
         )  # fmt: skip
         return open_executor(processes, self._on_end)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from ltrain_instrument.allow import Allow, ConstrainedCalls
-from ltrain_instrument.settings import SECRETS
+from ltrain_instrument.settings import secret_variables
 from ltrain_train.gateway import OUTAGE_TIMEOUT
 from ltrain_train.rollout.rewards import REWARD_CONCURRENCY, REWARD_TIMEOUT
 from ltrain_train.sandboxes import SandboxSettings
@@ -114,5 +114,5 @@ class AgentProgram:
 
     def environment(self, home: Path, python: Path) -> dict[str, str | None]:
         """Return the variables of the agent's processes; None removes one."""
-        hidden = dict.fromkeys([*SECRETS, *self.secrets])
+        hidden = dict.fromkeys([*secret_variables(), *self.secrets])
         return agent_environment(home, {**hidden, **self.environ}, python)

@@ -15,7 +15,7 @@ from typing import Any
 
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
-from ltrain_instrument.settings import SECRETS
+from ltrain_instrument.settings import secret_variables
 from ltrain_train.processes import ChildDied, Children, Command
 from ltrain_train.rollout.rewards import source
 from ltrain_train.rollout.rewards.limits import RewardLimits
@@ -93,7 +93,7 @@ class RewardCommand:
             shell = ["/bin/sh", "-c", _SHELL_SCRIPT, "sh"]
             command = Command(
                 argv=[*shell, str(judged), str(printed), self._command],
-                env={**dict.fromkeys(SECRETS), **environ},
+                env={**dict.fromkeys(secret_variables()), **environ},
                 log=folder / "log",
                 cwd=self._folder,
                 grace=KILL_GRACE,
