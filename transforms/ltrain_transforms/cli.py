@@ -68,12 +68,14 @@ def build(
     from ltrain_transforms.datasets import dataset_folder, open_workers, show_progress
     from ltrain_transforms.policy_file import read_base_digests
     from ltrain_transforms.recipe import Recipe
+    from ltrain_transforms.rendering import find_served
     from ltrain_transforms.reports import dataset_report
     from ltrain_transforms.show import print_shown
 
     loaded = Recipe.load(recipe).select_policy(policy)
     name = run or loaded.source.run or recipe.stem
     folder = out or dataset_folder(HOME.read(), name, mode or loaded.source.mode, wave, policy)
+    policies = HOME.read() / "policies"
     count = workers or len(os.sched_getaffinity(0))
     with (
         Store.open(store, create=False) as opened,
@@ -87,7 +89,8 @@ def build(
             run=run,
             mode=mode,
             wave=wave,
-            base=read_base_digests(HOME.read() / "policies" / loaded.trained[0].name),
+            base=read_base_digests(policies / loaded.trained[0].name),
+            served=find_served(loaded, policies, recipe.parent),
             update=update,
             replace=replace,
             workers=opened_workers,

@@ -4,6 +4,7 @@
 format.
 """
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import suppress
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
+from ltrain_instrument.files import write_file
 from ltrain_transforms.artifacts import Artifact
 from ltrain_transforms.errors import BadPolicyFile
 from ltrain_transforms.file_digests import FileDigest, read_sealed
@@ -21,6 +23,8 @@ from ltrain_transforms.file_digests import FileDigest, read_sealed
 POLICY_MANIFEST = "policy.json"
 LEDGER = "rollouts.parquet"
 """The rollouts that trained a version, beside its `policy.json`: see `policy_lineage`."""
+PROMOTIONS = "promotions.jsonl"
+"""A line for each time at which another version of a policy became current."""
 REMOVED = "removed"
 """Folder of a policy with what is kept of removed versions, which are parents of others."""
 BASE_FILES = {
@@ -92,6 +96,41 @@ def read_base_digests(folder: Path) -> dict[str, str]:
         manifest = read_sealed(folder / "v0" / POLICY_MANIFEST)
         return PolicyVersion.model_validate(manifest).base_digests()
     return {}
+
+
+def read_promotions(folder: Path) -> list[tuple[int, int]]:
+    """Return when versions of the policy in `folder` became current, in Unix ns, oldest first.
+
+    Without a record, each version became current when it was created.
+
+    Raises:
+        BadPolicyFile: when the record, or a `policy.json`, cannot be read.
+    """
+    record = folder / PROMOTIONS
+    if record.exists():
+        return sorted(_read_promotion(record, line) for line in record.read_text().splitlines())
+    paths = [*folder.glob(f"v*/{POLICY_MANIFEST}"), *folder.glob(f"{REMOVED}/v*/{POLICY_MANIFEST}")]
+    versions = map(read_version, paths)
+    return sorted((int(each.created * 1e9), each.version) for each in versions)
+
+
+def _read_promotion(record: Path, line: str) -> tuple[int, int]:
+    try:
+        fields = json.loads(line)
+        return int(fields["at"]), int(fields["version"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadPolicyFile(
+            f"{record} has a line that is not a promotion: {line!r}. Remove the line."
+        ) from error
+
+
+def write_promotion(folder: Path, at: int, version: int) -> None:
+    """Record that a version became current at a time, in Unix ns, unless it was current before."""
+    promotions = read_promotions(folder)
+    if not promotions or promotions[-1][1] != version:
+        promotions.append((at, version))
+    lines = (json.dumps({"at": time, "version": number}) for time, number in promotions)
+    write_file(folder / PROMOTIONS, "".join(f"{line}\n" for line in lines))
 
 
 def read_lineage(folder: Path, number: int) -> Iterator[PolicyVersion | int]:

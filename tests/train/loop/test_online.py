@@ -155,6 +155,7 @@ def start_run(
             store=store,
             updater=cast(Any, each),
             home=tmp_path,
+            folder=tmp_path,
             show=lambda text: None,
             version=journal.of(each.policy).latest,
         )

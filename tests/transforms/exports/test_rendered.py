@@ -16,8 +16,9 @@ from tokenizers import Tokenizer
 
 from ltrain_transforms.datasets import Dataset
 from ltrain_transforms.exports import ExportOptions
-from ltrain_transforms.exports.rendered import BadTokenizer, export_rendered
+from ltrain_transforms.exports.rendered import export_rendered
 from ltrain_transforms.exports.verl import export_verl
+from ltrain_transforms.rendering import BadTokenizer
 from ltrain_transforms.tables import SAMPLES
 
 Built = Callable[..., Dataset]

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from tests.transforms.talk import Talk, message, recipe
 
+from ltrain_transforms import rendering
 from ltrain_transforms.samples.row_filters import REASONS
 
 CASES: dict[str, dict[str, Any]] = {
@@ -29,7 +30,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 def test_every_reason_has_a_case() -> None:
-    assert CASES.keys() == REASONS.keys()
+    assert CASES.keys() | rendering.REASONS.keys() == REASONS.keys()
 
 
 @pytest.mark.parametrize("reason", CASES)

@@ -21,17 +21,11 @@ from ltrain_train.finetune.report import (
 )
 from ltrain_train.finetune.source import CONSUMED, HELD_OUT, TRAINED, OfflineSource, divide
 from ltrain_train.updates import run_folder
-from ltrain_transforms.exports import (
-    ExportOptions,
-    export_dataset,
-    load_tokenizer,
-    read_rollouts,
-    render_answer,
-)
+from ltrain_transforms import rendering
+from ltrain_transforms.exports import ExportOptions, export_dataset, read_rollouts
 
 REASONS = {
-    "not_rendered": "the chat template refuses its messages, or does not render its answer after "
-    "its prompt",
+    "not_rendered": rendering.REASONS["not_rendered"],
     "too_long": "a prompt and its answer have more tokens than filter.max_tokens, "
     "serve.max_model_len or the model allows",
 }
@@ -108,7 +102,7 @@ def select_pairs(source: OfflineSource) -> DpoPairs:
 
 def _tokenize(source: OfflineSource, file: Path, lineage: list[list[str]]) -> pl.DataFrame:
     """Return `PAIRS` of the lines of a preference export."""
-    tokenizer = load_tokenizer(source.weights, source.chat_template)
+    tokenizer = rendering.load_tokenizer(source.weights, source.chat_template)
     limits = (source.plan.recipe.filter.max_tokens, source.context)
     longest = min(each for each in limits if each is not None)
     with file.open() as lines:
@@ -122,7 +116,7 @@ def _tokenize(source: OfflineSource, file: Path, lineage: list[list[str]]) -> pl
 def _pair_tokens(tokenizer: Any, line: dict[str, Any], longest: int) -> tuple[Any, ...]:
     """Return the reason why a pair is left out, or None, and its tokens."""
     rendered = [
-        render_answer(tokenizer, line["prompt"], line[role][0], line.get("tools", []))
+        rendering.render_answer(tokenizer, line["prompt"], line[role][0], line.get("tools", []))
         for role in ("chosen", "rejected")
     ]
     found = [each for each in rendered if each is not None]

@@ -31,6 +31,7 @@ from ltrain_transforms.ended_rollout import EndedRollout
 from ltrain_transforms.policy_file import read_base_digests
 from ltrain_transforms.policy_lineage import Lineage
 from ltrain_transforms.recipe import Recipe
+from ltrain_transforms.rendering import find_served
 from ltrain_transforms.reports import count_prompts
 
 NO_SIGNAL_REASONS = frozenset({"no_spread"})
@@ -55,6 +56,8 @@ class PolicyRun:
     store: Store
     updater: Updater
     home: Path
+    folder: Path
+    """Folder of the recipe's files."""
     show: Callable[[str], None]
     """Shows what the run does right now."""
     version: int
@@ -173,10 +176,12 @@ class PolicyRun:
         run = self.journal.run
         of_several = self.name if len(self.journal.policies) > 1 else None
         out = dataset_folder(self.home, run, "train", number, of_several)
-        base = read_base_digests(self.updater.policies.directory / self.name)
+        policies = self.updater.policies.directory
+        base = read_base_digests(policies / self.name)
+        served = find_served(self.recipe, policies, self.folder)
         # the journal lacks this wave, so a dataset that is there is of an update to be repeated
         options: dict[str, Any] = {"run": run, "base": base, "mode": "train", "replace": True}
-        options |= self._selection(number)
+        options |= {"served": served, **self._selection(number)}
         with self.updater.phases.measure("build"):
             lineage = self._lineage()
             dataset = retry_store(

@@ -138,8 +138,9 @@ def run_online(
         for each in plans:
             learner = learners.of(each.policy)
             updater = Updater(each.recipe, policies, learner, gateway, provider, Phases(), turn)
+            own = (journal, store, updater, plan.home, plan.folder)
             version = _serve_version(journal.of(each.policy), policies, gateway)
-            runs.append(PolicyRun(journal, store, updater, plan.home, progress.show, version))
+            runs.append(PolicyRun(*own, progress.show, version))
         waves = environment.waves(plan.recipe, journal, rollout.rollouts_per_task)
         rewards = {each.policy: each.recipe.reward for each in plans}
         generation = Generation(

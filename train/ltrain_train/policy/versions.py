@@ -3,6 +3,7 @@
 * A version is complete or absent: its directory, with `policy.json` in it, is renamed into place.
 * Version numbers increase by one and are never reused.
 * `current` is the version that every server has loaded; it changes by an atomic rename.
+* `promotions.jsonl` has the times at which versions became current.
 * A gateway holds a shared flock on the `policy.json` of the version that it serves, and a run on
   that of its reference, which keeps the version from being removed.
 * A removed version leaves its `policy.json` and its ledger in `removed/v<N>/`, for the lineage of
@@ -264,6 +265,7 @@ class Policies:
             UnknownVersion: when the version does not exist.
         """
         self.path(name, version)
+        policy_file.write_promotion(self._folder(name), time.time_ns(), version)
         write_file(self._folder(name) / "current", f"{version}\n")
 
     def hold(self, name: str, version: int) -> int:

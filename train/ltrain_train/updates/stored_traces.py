@@ -26,6 +26,7 @@ from ltrain_transforms.datasets import MANIFEST, Dataset, build, dataset_folder
 from ltrain_transforms.errors import NoDataset
 from ltrain_transforms.policy_file import read_base_digests, versions_trained_on
 from ltrain_transforms.policy_lineage import Lineage
+from ltrain_transforms.rendering import find_served
 
 JUDGING = ("reward", "credit", "filter")
 """The sections of a recipe that decide what is in the rows of a dataset."""
@@ -158,6 +159,7 @@ def build_dataset(
         plan.recipe,
         out,
         base=read_base_digests(policies / plan.policy),
+        served=find_served(plan.recipe, policies, plan.folder, plan.models()),
         lineage=lineage,
         replace=replace or not _is_used(out, policies),
         **selection,

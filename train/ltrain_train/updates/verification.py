@@ -27,6 +27,7 @@ from ltrain_transforms.policy_file import (
     read_version,
 )
 from ltrain_transforms.recipe import Recipe
+from ltrain_transforms.rendering import ServedPolicy
 
 SELECTED = ("run", "wave", "groups", "since", "ended_before")
 """The parameters of a dataset's query that are arguments of its build."""
@@ -173,6 +174,10 @@ def _build_again(
         recipe.model_copy(update={"source": source}),
         out,
         base=manifest["base"],
+        served=[
+            ServedPolicy.from_manifest(name, policies.path(name, 0), fields)
+            for name, fields in manifest.get("served", {}).items()
+        ],
         lineage=None if trained is None else read_lineage_of(policies, version, trained),
         **selection,
     )

@@ -6,7 +6,9 @@ Each row depends on the calls of its own execution alone.
 import polars as pl
 
 from ltrain_transforms.recipe import Peers, Recipe
+from ltrain_transforms.rendering import sampled_version
 from ltrain_transforms.source import DEFAULT_SCOPE, CreditScope, trained_policy
+from ltrain_transforms.tables import taken_choice
 
 CREDIT_INPUTS = pl.Schema(
     {
@@ -55,6 +57,7 @@ def credit_inputs(
             sampled_tokens=_sampled_tokens(),
             state_digest=state,
         )
+        .with_columns(policy_version=sampled_version(scope.served))
     )
     of_parts = ("part", "part_role", "parent_agent")
     names = [name for name in (*CREDIT_INPUTS, "parent_id") if name not in of_parts]
@@ -64,8 +67,7 @@ def credit_inputs(
 
 def _sampled_tokens() -> pl.Expr:
     """Count the sampled tokens, or else take the reported usage."""
-    tokens = pl.col("response_token_ids").list
-    sampled = tokens.get(pl.col("choice").fill_null(0), null_on_oob=True).list.len()
+    sampled = taken_choice("response_token_ids").list.len()
     return pl.coalesce(sampled, pl.col("output_tokens").clip(0, MAX_TOKENS))
 
 

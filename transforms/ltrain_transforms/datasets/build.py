@@ -20,6 +20,7 @@ from ltrain_transforms.datasets.manifest import MANIFEST, SCHEMA_VERSION, Manife
 from ltrain_transforms.datasets.workers import LocalWorker, Workers
 from ltrain_transforms.policy_lineage import Lineage
 from ltrain_transforms.recipe import Recipe
+from ltrain_transforms.rendering import ServedPolicy
 from ltrain_transforms.source import (
     SPANS_PER_BATCH,
     CreditScope,
@@ -59,6 +60,7 @@ def build(
     lineage: Lineage | None = None,
     ended_before: int | None = None,
     since: str | None = None,
+    served: Sequence[ServedPolicy] = (),
     update: bool = False,
     replace: bool = False,
     workers: Workers | None = None,
@@ -80,6 +82,7 @@ def build(
         ended_before: Unix time in ns until which all executions of a group must have ended to get
             credit; None: whenever.
         since: replaces the recipe's `source.since`.
+        served: the policies whose calls without token ids are rendered (`find_served`).
         update: keep the waves of the dataset in `out` and add the waves closed since. The whole
             dataset is built again when its recipe, query or stored waves have changed.
         replace: whether any other dataset in `out` is replaced, too.
@@ -96,7 +99,7 @@ def build(
     chosen = None if groups is None else tuple(groups)
     selection = Selection.of_source(recipe.source, run=run, wave=wave, groups=chosen, since=since)
     named_modes = () if selection.mode is None else (selection.mode,)
-    scope = CreditScope(named_modes, lineage, ended_before)
+    scope = CreditScope(named_modes, lineage, ended_before, tuple(served))
     request = BuildRequest(store, recipe, selection, dict(base or {}), scope)
     build_plan = _plan(request, out, update, spans_a_batch)
     with open_draft(out) as folder:
@@ -137,6 +140,7 @@ class BuildRequest:
             "recipe_digest": self.recipe.digest,
             "base": self.base,
             "trained": {} if lineage is None else {lineage.policy: lineage.version},
+            "served": {policy.name: policy.describe() for policy in self.scope.served},
         }
 
 
@@ -168,6 +172,7 @@ class _Build:
     digests: Counter[str] = field(default_factory=Counter)
     drops: Counter[str] = field(default_factory=Counter)
     savings: Counter[str] = field(default_factory=Counter)
+    token_sources: Counter[str] = field(default_factory=Counter)
     mismatches: int = 0
     task_files: set[str] = field(default_factory=set)
     rewards: set[str] = field(default_factory=set)
@@ -186,6 +191,7 @@ class _Build:
         self.drops.update(manifest["drops"])
         self.drops[OTHER_SPAN] += manifest.get("other_spans", 0)  # older manifests have it in drops
         self.savings.update(manifest["savings"])
+        self.token_sources.update(manifest["token_sources"])
         self.mismatches = manifest["capture_mismatch"]
         self.task_files.update(manifest["task_files"])
         self.rewards.update(manifest["rewards"])
@@ -230,12 +236,13 @@ class _Build:
             self.drops.update(drops["reason"])
 
     def build_rows(self) -> None:
-        recipe = self.request.recipe
-        jobs = (phases.RowsJob(self.folder, recipe, number) for number in self.numbers)
+        recipe, served = self.request.recipe, self.request.scope.served
+        jobs = (phases.RowsJob(self.folder, recipe, number, served) for number in self.numbers)
         for done, summary in enumerate(self.workers.map(phases.build_rows, jobs), 1):
             self._add(summary.parts)
             self.drops += summary.drops
             self.savings += summary.savings
+            self.token_sources += summary.token_sources
             self.progress("rows", done, len(self.plan.batches))
 
     def _add(self, parts: Sequence[Part]) -> None:
@@ -259,6 +266,7 @@ class _Build:
             other_spans=self.drops[OTHER_SPAN],
             alarms=self._alarms(),
             savings=dict(sorted(self.savings.items())),
+            token_sources=dict(sorted(self.token_sources.items())),
             capture_mismatch=self.mismatches,
             files=self.folder.describe(),
         )

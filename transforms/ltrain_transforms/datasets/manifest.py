@@ -8,8 +8,8 @@ import polars as pl
 from ltrain_transforms.file_digests import FileDigest, seal
 
 MANIFEST = "manifest.json"
-SCHEMA_VERSION = 4
-"""Changes with the columns of the tables: `ltrain build --update` extends no other version."""
+SCHEMA_VERSION = 5
+"""Changes with the tables and the manifest: `ltrain build --update` extends no other version."""
 
 KEYS: dict[str, tuple[str, ...]] = {
     "calls": ("execution_id", "call_id"),
@@ -44,6 +44,9 @@ class Manifest:
     """Digests of the trained policy's base: `model`, `tokenizer`, `template`; empty if unknown."""
     trained: dict[str, int]
     """By policy: the version for which outdated executions were left out; empty: for none."""
+    served: dict[str, dict[str, Any]]
+    """By policy whose calls without token ids are rendered: the chat template (null: that of the
+    `base`), and the names and times by which calls were of a version."""
     policy_versions: dict[str, list[int]]
     waves: dict[str, dict[str, Any]]
     """By `<run>/<mode>/<wave>`: count of spans, when the last one arrived, and if it is closed."""
@@ -59,6 +62,8 @@ class Manifest:
     """By wave as in `waves`: one sentence for each drop reason that correlates with low reward."""
     savings: dict[str, int]
     """The prompt tokens that merging saved, and the counts of why rows begin."""
+    token_sources: dict[str, int]
+    """Rows by their `tokens`: as sampled, or rendered by a chat template."""
     capture_mismatch: int
     """Calls of which two instruments recorded different responses."""
     files: dict[str, FileDigest]

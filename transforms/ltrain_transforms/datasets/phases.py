@@ -19,6 +19,7 @@ from ltrain_transforms.datasets.manifest import policy_versions
 from ltrain_transforms.datasets.pipeline import assign_credit, trace_executions
 from ltrain_transforms.estimators import Reach, outcome_estimator
 from ltrain_transforms.recipe import Recipe, Source
+from ltrain_transforms.rendering import READ, ServedPolicy
 from ltrain_transforms.samples import COLUMNS, count_savings, samples
 from ltrain_transforms.source import (
     CreditScope,
@@ -177,6 +178,8 @@ class RowsJob:
     folder: Draft
     recipe: Recipe
     number: int
+    served: tuple[ServedPolicy, ...]
+    """The policies whose calls without token ids are rendered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +190,8 @@ class RowsSummary:
     drops: Counter[str]
     """Count by reason."""
     savings: Counter[str]
+    token_sources: Counter[str]
+    """Rows by the column `tokens`."""
 
 
 def build_rows(job: RowsJob) -> RowsSummary:
@@ -198,9 +203,10 @@ def build_rows(job: RowsJob) -> RowsSummary:
     )
     rewards = _read_rounds(folder.table_folder(f"work/gated_rewards/{number}"), REWARDS.empty())
     trained = transitions.filter("trained").drop("trained")
-    calls = folder.read_file("calls", number, list(COLUMNS))
+    columns = {*COLUMNS, *(READ if job.served else ())}
+    calls = folder.read_file("calls", number, sorted(columns))
     executions = folder.read_file("work/executions", number)
-    rows, unusable = samples(job.recipe, trained, calls, executions)
+    rows, unusable = samples(job.recipe, trained, calls, executions, job.served)
     drops = concat_table(DROPS, folder.read_file("work/drops", number), unusable)
     parts = [
         folder.write_table("rewards", number, rewards),
@@ -208,7 +214,9 @@ def build_rows(job: RowsJob) -> RowsSummary:
         folder.write_table("samples", number, rows),
         folder.write_table("drops", number, drops),
     ]
-    return RowsSummary(parts, Counter(drops["reason"]), Counter(count_savings(rows)))
+    return RowsSummary(
+        parts, Counter(drops["reason"]), Counter(count_savings(rows)), Counter(rows["tokens"])
+    )
 
 
 def _read_rounds(folder: Path, empty: pl.DataFrame) -> pl.DataFrame:

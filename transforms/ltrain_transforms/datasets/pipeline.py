@@ -183,7 +183,7 @@ def derive(
     trace = trace_executions(spans, recipe, newest, scope)
     credit = assign_credit(trace.steps, trace.executions, trace.rewards, recipe, scope)
     trained = credit.transitions.filter(pl.col("execution_id").is_in(credit.trained_ids.implode()))
-    rows, unusable = samples(recipe, trained, trace.calls, trace.executions)
+    rows, unusable = samples(recipe, trained, trace.calls, trace.executions, scope.served)
     drops = concat_table(DROPS, trace.drops, credit.drops, unusable)
     frames = (
         *(trace.calls, trace.executions, trace.states, credit.rewards),

@@ -18,6 +18,7 @@ from ltrain_transforms.alarms import drops_by_execution
 AGENT_CAUSED = (
     *("redacted", "truncated", "multimodal", "no_tokens", "several_choices", "no_logprobs"),
     *("undelivered", "constrained", "filtered", "greedy", "no_version", "too_long", "no_calls"),
+    *("other_model", "cut", "not_rendered", "not_reversible", "other_tokens"),
     *("not_json", "token_count", "unreadable", "untrusted_tokens", "without_key"),
     *("cyclic_parents", "duplicate_span", "too_large", "backwards", "unknown_dialect"),
 )

@@ -7,7 +7,6 @@ from ltrain_instrument.face import open_face
 if TYPE_CHECKING:
     from ltrain_transforms.exports.conversion import BadExport, ExportOptions
     from ltrain_transforms.exports.formats import FORMATS, REASONS, export_dataset
-    from ltrain_transforms.exports.rendered import load_tokenizer, render_answer
     from ltrain_transforms.exports.rollouts import read_rollouts
 
 open_face(__name__)

@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from ltrain_transforms.exports.chat import ChatMessage, NotText, to_chat
+from ltrain_transforms.rendering import ChatMessage, NotText, read_tools, to_chat
 from ltrain_transforms.source import to_drops
 from ltrain_transforms.traces import (
     ComparableHistory,
@@ -19,7 +19,6 @@ from ltrain_transforms.traces import (
     Message,
     comparable_history,
     continues,
-    parse_json,
     read_message,
     read_messages,
 )
@@ -93,7 +92,7 @@ def _join(
 ) -> None:
     """Add a call to the longest conversation that it continues, or start a new conversation."""
     history = comparable_history(prompt, thinking=True)
-    tools = _tools(call["tools"])
+    tools = read_tools(call["tools"])
     continued = (
         conversation
         for conversation in conversations
@@ -107,18 +106,3 @@ def _join(
     longest.answers[len(longest.messages)] = call["call_id"]
     longest.messages.append(read_message({**answer.fields, "role": "assistant"}))
     longest.history = history + comparable_history([answer], thinking=True)
-
-
-def _tools(text: str | None) -> list[Fields]:
-    definitions = parse_json(text)
-    offered = definitions if isinstance(definitions, list) else []
-    return [_tool(tool) for tool in offered if isinstance(tool, dict)]
-
-
-def _tool(definition: Fields) -> Fields:
-    """Return a tool in OpenAI's format; the OpenTelemetry format has no nested `function`."""
-    if isinstance(definition.get("function"), dict):
-        return definition
-    names = ("name", "description", "parameters")
-    function = {name: definition[name] for name in names if definition.get(name) is not None}
-    return {"type": "function", "function": function}

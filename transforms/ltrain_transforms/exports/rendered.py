@@ -9,14 +9,12 @@ the tokens of a call that a gateway recorded are kept; `tokens` is `sampled` if 
 from collections.abc import Iterator
 from io import BytesIO
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from ltrain_instrument.errors import LtrainError
+from ltrain_transforms import rendering
 from ltrain_transforms.datasets import Dataset, DatasetBatch
-from ltrain_transforms.exports.chat import ChatMessage
 from ltrain_transforms.exports.conversations import Conversation
 from ltrain_transforms.exports.conversion import ExportOptions, ExportResult, ParquetRows
 from ltrain_transforms.exports.conversion_files import ExportJob, Piece, lineage
@@ -29,31 +27,20 @@ from ltrain_transforms.exports.rollouts import (
     select_best,
 )
 from ltrain_transforms.recipe import Recipe
-from ltrain_transforms.samples import samples, taken_choice
+from ltrain_transforms.samples import samples
 from ltrain_transforms.source import to_drops
-from ltrain_transforms.tables import CALLS, SAMPLES
-from ltrain_transforms.traces import Fields
+from ltrain_transforms.tables import CALLS, SAMPLES, taken_choice
 
-REASONS = {
-    "not_rendered": "the chat template refuses its messages, or does not render its answer after "
-    "its prompt"
-}
+REASONS = {"not_rendered": rendering.REASONS["not_rendered"]}
 
 OF_SAMPLING = ("constrained", "filtered", "greedy", "no_version", "untrusted_tokens", "without_key")
 """The reasons of `row_filters` that say how a call was sampled: only an RL loss depends on them."""
-
-TokenPair = tuple[list[int], list[int]]
-"""The token ids of a prompt and of its response."""
-
-
-class BadTokenizer(LtrainError, ValueError):
-    """A folder that holds no tokenizer with a chat template."""
 
 
 def export_rendered(job: ExportJob) -> ExportResult:
     """Export the rows of the best rollouts."""
     options = job.options
-    tokenizer = load_tokenizer(options.tokenizer, options.chat_template)
+    tokenizer = rendering.load_tokenizer(options.tokenizer, options.chat_template)
     recipe = _recipe(job.dataset, options)
     recorded = _is_recorded(options)
     rollouts = select_best(read_rollouts(job.dataset), options)
@@ -112,85 +99,22 @@ def _rows(
     rows, unusable = samples(recipe, transitions, calls, batch.table("executions"))
     sampled = pl.element().is_in(kept["call_id"].implode())
     all_sampled = pl.col("transition_ids").list.eval(sampled).list.all()
-    source = pl.when(all_sampled).then(pl.lit("sampled")).otherwise(pl.lit("rendered"))
+    source = pl.when(all_sampled).then(pl.lit("sampled")).otherwise(pl.lit(rendering.RENDERED))
     rendered_rows = rows.with_columns(tokens=source)
     not_rendered = to_drops(STAGE, left_out, "id", REASONS)
     return rendered_rows, not_rendered, unusable.with_columns(stage=pl.lit(STAGE))
 
 
-def load_tokenizer(folder: Path | None, chat_template: str | None = None) -> Any:
-    """Load a tokenizer.
-
-    Args:
-        chat_template: the text that replaces its chat template.
-
-    Raises:
-        BadTokenizer: when the folder has no tokenizer, or the tokenizer has no chat template.
-    """
-    from transformers import AutoTokenizer
-
-    if folder is None or not folder.is_dir():
-        problem = "No tokenizer is named" if folder is None else f"{folder} is not a folder"
-        raise BadTokenizer(f"{problem}. Pass the folder of a tokenizer: --tokenizer DIR.")
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError) as error:
-        raise BadTokenizer(
-            f"{folder} holds no tokenizer: {error}. Pass the folder of one: --tokenizer DIR."
-        ) from error
-    tokenizer.chat_template = chat_template or tokenizer.chat_template
-    if not tokenizer.chat_template:
-        raise BadTokenizer(
-            f"The tokenizer in {folder} has no chat template. Choose the tokenizer of a chat "
-            "model, or add chat_template.jinja to the folder."
-        )
-    return tokenizer
-
-
-def _tokenize(conversation: Conversation, tokenizer: Any) -> Iterator[tuple[str, TokenPair | None]]:
+def _tokenize(
+    conversation: Conversation, tokenizer: Any
+) -> Iterator[tuple[str, rendering.TokenPair | None]]:
     """Yield the call and the tokens of each sampled response; None if it cannot be rendered."""
     for index, call in conversation.answers.items():
         prompt, answer = conversation.prompt(index), conversation.answer(index)
-        yield call, render_answer(tokenizer, prompt, answer, conversation.tools)
+        yield call, rendering.render_answer(tokenizer, prompt, answer, conversation.tools)
 
 
-def render_answer(
-    tokenizer: Any, prompt: list[ChatMessage], answer: ChatMessage, tools: list[Fields]
-) -> TokenPair | None:
-    """Return the tokens of a prompt and of its answer; None if the template does not render them.
-
-    The tokens of both together must begin with those of the prompt.
-    """
-    try:
-        before = _render(tokenizer, prompt, tools, generation_prompt=True)
-        both = _render(tokenizer, [*prompt, answer], tools, generation_prompt=False)
-    # broad: a template raises jinja's errors on messages that it does not allow, and anything
-    # on fields of other types; each such call is the drop `not_rendered`
-    except Exception:
-        return None
-    after = _cut_after_eos(both[len(before) :], tokenizer.eos_token_id)
-    return (before, after) if both[: len(before)] == before and after else None
-
-
-def _render(
-    tokenizer: Any, messages: list[ChatMessage], tools: list[Fields], *, generation_prompt: bool
-) -> list[int]:
-    ids: list[int] = tokenizer.apply_chat_template(
-        messages,
-        tools=tools or None,
-        add_generation_prompt=generation_prompt,
-        tokenize=True,
-        return_dict=False,
-    )
-    return ids
-
-
-def _cut_after_eos(answer: list[int], eos: int | None) -> list[int]:
-    """Remove what the template writes after the end of a response, which no model samples."""
-    return answer[: answer.index(eos) + 1] if eos in answer else answer
-
-
-def _with_tokens(calls: pl.DataFrame, tokens: dict[str, TokenPair]) -> pl.DataFrame:
+def _with_tokens(calls: pl.DataFrame, tokens: dict[str, rendering.TokenPair]) -> pl.DataFrame:
     """Return the calls with rendered tokens, and with defaults for columns about sampling."""
     columns = {
         "call_id": list(tokens),

@@ -4,7 +4,6 @@ A line is `{"messages": [...]}`, with `tools` if any were offered. If a conversa
 assistant messages, those that the policy sampled have `weight` 1, the others 0.
 """
 
-from ltrain_transforms.exports.chat import ChatMessage, to_chat
 from ltrain_transforms.exports.conversations import Conversation
 from ltrain_transforms.exports.conversion import ExportResult, JsonLines, Line, encode_line
 from ltrain_transforms.exports.conversion_files import ExportJob, Piece, lineage
@@ -14,6 +13,7 @@ from ltrain_transforms.exports.rollouts import (
     read_rollouts,
     select_best,
 )
+from ltrain_transforms.rendering import ChatMessage, to_chat
 
 
 def export_sft(job: ExportJob) -> ExportResult:

@@ -10,10 +10,10 @@ from typing import Any
 import polars as pl
 
 from ltrain_transforms.datasets import DatasetBatch
-from ltrain_transforms.exports.chat import NotText, to_chat
 from ltrain_transforms.exports.conversion import ExportResult, JsonLines, encode_line
 from ltrain_transforms.exports.conversion_files import ExportJob, TaskRows, lineage
 from ltrain_transforms.exports.rollouts import STAGE, TASK_COLUMNS, read_task
+from ltrain_transforms.rendering import NotText, to_chat
 from ltrain_transforms.source import to_drops
 from ltrain_transforms.traces import parse_json, read_messages
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import polars as pl
 
-from ltrain_transforms.exports.chat import ChatMessage
 from ltrain_transforms.exports.conversations import Conversation
 from ltrain_transforms.exports.conversion import ROWS, ExportResult, ParquetRows
 from ltrain_transforms.exports.conversion_files import ExportJob, TaskRows, lineage
@@ -24,6 +23,7 @@ from ltrain_transforms.exports.rollouts import (
     read_rollouts,
     read_task,
 )
+from ltrain_transforms.rendering import ChatMessage
 from ltrain_transforms.source import to_drops
 from ltrain_transforms.traces import to_text
 

@@ -1,6 +1,6 @@
 """Which policies are trained, and on which calls."""
 
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -46,9 +46,14 @@ class Policy(Section):
     `source.mode` or `--mode` is `val`. No policy is trained on mode `test`."""
     where: str | None = None
     """SQL predicate over the columns of `calls`; other calls are environment."""
-    token_source: Literal["gateway", "capture"] = "gateway"
+    token_source: Literal["gateway", "capture", "rendered"] = "gateway"
     """Which token ids are trained: only those that the gateway recorded, or also those that the
-    agent's own process recorded (`ltrain.capture`, agent-lightning) and could forge."""
+    agent's own process recorded (`ltrain.capture`, agent-lightning) and could forge. rendered:
+    calls without ids too, whose texts [the chat template renders](samples.md#rendered-rows)."""
+    served_as: dict[str, Annotated[int, Field(ge=0)]] = Field(default={})
+    """Names under which other servers serve the policy, with the version of each, such as
+    `{ "support-prod" = 3 }`, for calls that are rendered. The policy's name is the version that was
+    current at the time, and `NAME@3` version 3."""
     sampling: dict[str, float] = Field(default={"temperature": 1.0})
     """Sampling settings that the gateway sets on each of its calls in mode `train`; those that cut
     or shift the distribution (`top_p`, `top_k`, `min_p`, `min_tokens`, penalties) are refused."""
@@ -85,6 +90,15 @@ class Policy(Section):
             if name in RUN_KEYS:
                 raise ValueError(f"`{name}` is a key of the whole run. Set it in [train].")
         return train
+
+    @model_validator(mode="after")
+    def _served_names(self) -> Self:
+        if self.served_as and self.token_source != "rendered":
+            raise ValueError(
+                "`served_as` names the versions of calls that are rendered, and token_source is "
+                f"'{self.token_source}'. Set token_source = \"rendered\", or remove `served_as`."
+            )
+        return self
 
     @property
     def narrows(self) -> tuple[object, ...]:

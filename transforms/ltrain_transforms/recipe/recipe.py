@@ -286,10 +286,13 @@ class Recipe(Section):
     def digest(self) -> str:
         """Hash of the keys and values, without budgets and independent of formatting."""
         budgets = Train.budgets()
-        exclude: dict[str, Any] = {"train": budgets, "policy": {"__all__": {"train": budgets}}}
+        of_policies: dict[str, Any] = {"train": budgets}
+        if not any(policy.served_as for policy in self.policy):
+            of_policies["served_as"] = True  # of a recipe that another version has read
+        exclude: dict[str, Any] = {"train": budgets, "policy": {"__all__": of_policies}}
         exclude["watch"] = True
         if self.prompt is None:
-            exclude["prompt"] = True  # of a recipe that another version has read
+            exclude["prompt"] = True  # the same
         if self.rollout is not None and self.rollout.sandbox is None:
             exclude["rollout"] = set(SANDBOX_KEYS)  # the same
         content = self.model_dump_json(by_alias=True, exclude=exclude)

@@ -29,6 +29,7 @@ def dataset_report(dataset: Dataset, trained: Fact = ()) -> Report:
         Grid("Rows", ("table", "rows"), tuple(_rows(dataset))),
         _executions(dataset),
         Grid("Distribution", NUMBERS, tuple(_numbers(dataset))),
+        Grid("Tokens", ("rows", "count"), tuple(manifest.get("token_sources", {}).items())),
         Grid("Merging", ("what", "count"), tuple(_merging(dataset).items())),
         *((Grid(PROMPTS, ("prompt", "calls"), prompts),) if prompts else ()),
         Grid("Policies", ("policy", "versions sampled"), tuple(_policies(manifest))),
@@ -64,6 +65,13 @@ def lineage_facts(manifest: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "recipe", str(manifest["recipe_digest"])
     yield "task files", join_names(manifest["task_files"])
     yield "reward functions", join_names(manifest["rewards"])
+    for name, served in manifest.get("served", {}).items():
+        template = "serve.chat_template" if served["chat_template"] else "the model's template"
+        yield (
+            "rendered",
+            f"calls of {name} without token ids, by {template}: their tokens may be "
+            "others than those that were sampled (docs/samples.md#rendered-rows)",
+        )
     yield "base", join_names([f"{k} {v[:16]}" for k, v in manifest["base"].items()])
 
 

@@ -8,7 +8,6 @@ if TYPE_CHECKING:
     from ltrain_transforms.samples import row_filters, split_reasons
     from ltrain_transforms.samples.from_transitions import COLUMNS, count_savings, samples
     from ltrain_transforms.samples.ragged import Ragged
-    from ltrain_transforms.samples.row_filters import taken_choice
     from ltrain_transforms.samples.rows import Turns, merge_turns
     from ltrain_transforms.samples.split_reasons import SplitReason
 

@@ -4,6 +4,7 @@ A transition without usable tokens, or in a row that is too long, is a drop; the
 advantage. Tokens stay in Arrow buffers throughout, so that a call costs a few microseconds.
 """
 
+from collections.abc import Sequence
 from hashlib import sha256
 from itertools import pairwise
 
@@ -11,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from ltrain_transforms.recipe import Recipe
+from ltrain_transforms.rendering import RENDERED, ServedPolicy, render_calls
 from ltrain_transforms.samples import responses
 from ltrain_transforms.samples.ragged import Ragged
 from ltrain_transforms.samples.responses import Layout
@@ -19,12 +21,11 @@ from ltrain_transforms.samples.row_filters import (
     UNCHOSEN,
     drop_reason,
     filter_inputs,
-    taken_choice,
 )
 from ltrain_transforms.samples.rows import Merges, Turns, merge_turns
 from ltrain_transforms.samples.split_reasons import split_reasons
 from ltrain_transforms.source import concat_table, to_drops
-from ltrain_transforms.tables import DROPS, SAMPLES
+from ltrain_transforms.tables import DROPS, SAMPLES, taken_choice
 
 COLUMNS = (
     *("execution_id", "call_id", "input", "output", "params", "temperature"),
@@ -38,9 +39,18 @@ LANE = ("execution_id", "policy")
 
 
 def samples(
-    recipe: Recipe, transitions: pl.DataFrame, calls: pl.DataFrame, executions: pl.DataFrame
+    recipe: Recipe,
+    transitions: pl.DataFrame,
+    calls: pl.DataFrame,
+    executions: pl.DataFrame,
+    served: Sequence[ServedPolicy] = (),
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the `SAMPLES` of the transitions of `executions`, and the dropped calls as `DROPS`."""
+    """Return the `SAMPLES` of the transitions of `executions`, and the dropped calls as `DROPS`.
+
+    Args:
+        served: the policies whose calls without token ids are rendered.
+    """
+    calls = render_calls(calls, transitions, served)
     marked = (
         transitions.join(executions.select("execution_id", "rollout_id", "mode"), "execution_id")
         .join(filter_inputs(calls), ["execution_id", "call_id"])
@@ -130,7 +140,7 @@ def _rows(
     columns = {
         **{name: openers[name] for name in (*LANE, "rollout_id", "group_id")},
         "sample_id": sample_ids,
-        "tokens": pl.repeat("sampled", len(openers), dtype=pl.String, eager=True),
+        "tokens": _token_sources(calls["token_source"].gather(ordered["index"]), layout),
         "prompt_ids": calls["prompt_token_ids"].gather(openers["index"]),
         **responses.token_columns(turns, merges, layout, logprobs, credit),
         "temperature": openers["temperature"].fill_null(1.0),
@@ -145,6 +155,14 @@ def _rows(
         **split_reasons(turns, merges, messages),
     }
     return SAMPLES.select(pl.LazyFrame(columns)).collect()
+
+
+def _token_sources(of_calls: pl.Series, layout: Layout) -> pl.Series:
+    """Return for each row `rendered` if one of its calls is, else `sampled`."""
+    rendered = _to_lists(of_calls.eq_missing(RENDERED), layout)
+    return pl.select(
+        pl.when(rendered.list.any()).then(pl.lit(RENDERED)).otherwise(pl.lit("sampled"))
+    ).to_series()
 
 
 def _to_lists(values: pl.Series, layout: Layout) -> pl.Series:

@@ -5,7 +5,9 @@ They run after credit and change no advantage.
 
 import polars as pl
 
+from ltrain_transforms import rendering
 from ltrain_transforms.recipe import NEUTRAL, Recipe
+from ltrain_transforms.tables import taken_choice
 
 REASONS = {
     "without_key": "the gateway recorded it without the attempt's key, so it did not impose the "
@@ -16,6 +18,7 @@ REASONS = {
     "redacted": "content was removed from it",
     "truncated": "its span was ended by a flush when its process left, not by its owner",
     "multimodal": "its input holds images, audio or files, which a row of token ids cannot hold",
+    **rendering.REASONS,
     "no_tokens": "its token ids are missing, cut short, or disagree with their counts; agents that "
     "call the gateway (`ltrain serve`) have them unless its --upstream reports none "
     "(`ltrain.unavailable` on the span); `ltrain convert` does not need them",
@@ -54,8 +57,7 @@ def filter_inputs(calls: pl.DataFrame) -> pl.DataFrame:
         "call_id",
         *("input", "temperature", "constrained", "constraint"),
         *("delivered", "redacted", "truncated"),
-        "token_source",
-        "choice",
+        *("token_source", "choice", "unrendered"),
         index=pl.int_range(pl.len()),
         filtered=_is_filtered(),
         prompt_tokens=pl.col("prompt_token_ids").list.len(),
@@ -64,11 +66,6 @@ def filter_inputs(calls: pl.DataFrame) -> pl.DataFrame:
         logprobs=token_logprobs.list.len(),
         finite_logprobs=token_logprobs.list.sum().is_finite(),
     )
-
-
-def taken_choice(column: str) -> pl.Expr:
-    """Return the choice that the agent used: the only one, or the column `choice`."""
-    return pl.col(column).list.get(pl.col("choice").fill_null(0), null_on_oob=True)
 
 
 def _is_filtered() -> pl.Expr:
@@ -95,13 +92,16 @@ def drop_reason(recipe: Recipe) -> pl.Expr:
     refuses = recipe.train.constrained == "refused"
     source, allows_capture = pl.col("token_source"), pl.col("policy").is_in(capturing)
     prompt, response = pl.col("prompt_tokens"), pl.col("response_tokens")
+    unrendered = pl.col("unrendered")
     tests = {
         "without_key": (source == "traffic") & (pl.col("mode") == "train"),
         "untrusted_tokens": (source == "capture") & ~allows_capture,
         "redacted": pl.col("redacted"),
         "truncated": pl.col("truncated"),
         "multimodal": pl.col("input").str.contains(MULTIMODAL),
-        "no_tokens": (prompt.fill_null(0) == 0) | (response.fill_null(0) == 0),
+        **dict.fromkeys(rendering.REASONS, pl.lit(False)),
+        "no_tokens": ((prompt.fill_null(0) == 0) | (response.fill_null(0) == 0))
+        & unrendered.is_null(),
         "several_choices": (pl.col("choices") != 1) & pl.col("choice").is_null(),
         "no_logprobs": ~pl.col("finite_logprobs").fill_null(False)
         | (pl.col("logprobs") != response),
@@ -113,5 +113,7 @@ def drop_reason(recipe: Recipe) -> pl.Expr:
         "too_long": (prompt + response > rule.max_tokens) & (rule.too_long == "call"),
     }
     return pl.coalesce(
-        pl.when(test).then(pl.lit(name)) for name, test in tests.items() if name not in rule.allow
+        pl.when(test | (unrendered == name)).then(pl.lit(name))
+        for name, test in tests.items()
+        if name not in rule.allow
     )

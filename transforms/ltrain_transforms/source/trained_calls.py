@@ -12,6 +12,7 @@ import polars as pl
 from ltrain_instrument.identity import HELD_OUT_MODES
 from ltrain_transforms import policy_lineage
 from ltrain_transforms.recipe import Filter, Policy
+from ltrain_transforms.rendering import ServedPolicy
 from ltrain_transforms.rules import sql
 from ltrain_transforms.tables import DROPS, Table
 
@@ -48,6 +49,8 @@ class CreditScope:
     ended_before: int | None = None
     """Unix time in ns: all executions of a group must have ended before it, so that late rewards
     have arrived. None: no such time."""
+    served: tuple[ServedPolicy, ...] = ()
+    """The policies whose calls without token ids are rendered."""
 
 
 DEFAULT_SCOPE = CreditScope()

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING
 from ltrain_instrument.face import open_face
 
 if TYPE_CHECKING:
-    from ltrain_transforms.tables.calls import CALLS, STATES, CallColumn, CellSource, columns_from
+    from ltrain_transforms.tables.calls import (
+        CALLS,
+        STATES,
+        CallColumn,
+        CellSource,
+        columns_from,
+        lacks_token_ids,
+        taken_choice,
+    )
     from ltrain_transforms.tables.column import STRING, Column, Table, typed_rows
     from ltrain_transforms.tables.executions import EXECUTION_CONTENTS, EXECUTIONS
     from ltrain_transforms.tables.registry import TABLES

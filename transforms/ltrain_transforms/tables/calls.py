@@ -249,6 +249,17 @@ def columns_from(source: CellSource) -> tuple[CallColumn, ...]:
     return tuple(column for column in CALL_COLUMNS if column.source == source)
 
 
+def taken_choice(column: str) -> pl.Expr:
+    """Return the choice that the agent used: the only one, or the column `choice`."""
+    return pl.col(column).list.get(pl.col("choice").fill_null(0), null_on_oob=True)
+
+
+def lacks_token_ids() -> pl.Expr:
+    """Return whether a call has no token ids of its prompt, or none of its answer."""
+    prompt, answer = pl.col("prompt_token_ids"), taken_choice("response_token_ids")
+    return (prompt.list.len().fill_null(0) == 0) | (answer.list.len().fill_null(0) == 0)
+
+
 STATES = Table(
     "states",
     "One write of a semantic variable.",

@@ -22,7 +22,11 @@ SAMPLES = Table(
         Column("rollout_id", STRING, "The rollout."),
         Column("group_id", STRING, "The group."),
         Column("policy", STRING, "The trained policy."),
-        Column("tokens", STRING, "sampled (as the server reported them) or rendered (SFT only)."),
+        Column(
+            "tokens",
+            STRING,
+            "sampled (as the server reported them), or rendered: of a call, or of all.",
+        ),
         Column("prompt_ids", IDS, "Context before the first trained token."),
         Column("response_ids", IDS, "Sampled tokens, and the tokens between the calls."),
         Column("response_mask", pl.List(pl.UInt8()), "1 where the token was sampled."),

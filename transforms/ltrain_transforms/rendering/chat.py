@@ -1,4 +1,4 @@
-"""Messages in the format of OpenAI's chat API, from the format of traces."""
+"""Messages and tools in the format of OpenAI's chat API, from the format of traces."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -7,10 +7,12 @@ from ltrain_transforms.traces import (
     REQUEST,
     TEXT,
     THINKING,
+    Fields,
     Message,
     MessagePart,
     ToolRequest,
     ToolResult,
+    parse_json,
     to_text,
 )
 
@@ -63,3 +65,19 @@ def _call(request: ToolRequest) -> ChatMessage:
     text = arguments if isinstance(arguments, str) else to_text(arguments or {})
     function = {"name": request.name, "arguments": text}
     return {"id": request.id, "type": "function", "function": function}
+
+
+def read_tools(text: str | None) -> list[Fields]:
+    """Return the tools of a request, in the format of OpenAI's API."""
+    definitions = parse_json(text)
+    offered = definitions if isinstance(definitions, list) else []
+    return [_tool(tool) for tool in offered if isinstance(tool, dict)]
+
+
+def _tool(definition: Fields) -> Fields:
+    """Return a tool in OpenAI's format; the OpenTelemetry format has no nested `function`."""
+    if isinstance(definition.get("function"), dict):
+        return definition
+    names = ("name", "description", "parameters")
+    function = {name: definition[name] for name in names if definition.get(name) is not None}
+    return {"type": "function", "function": function}
