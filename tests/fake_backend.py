@@ -27,6 +27,7 @@ from ltrain_train.learner.checkpoint import RECORD_FILE, fingerprint, make_recor
 from ltrain_train.learner.objective import Objective
 from ltrain_train.learner.protocol import Job, Place, StepReport
 from ltrain_train.learner.samples import Kind
+from ltrain_train.policy import Reference
 from ltrain_transforms.policy_lineage import rollout_name
 
 GPU = os.environ.get("FAKE_GPU")
@@ -91,7 +92,13 @@ class FakeTrainer:
             raise RuntimeError("the model is not in the GPU's memory")
 
     def step(
-        self, samples: Path, objective: Objective, *, version: int, dataset: str
+        self,
+        samples: Path,
+        objective: Objective,
+        *,
+        version: int,
+        dataset: str,
+        versions: Mapping[int, Reference],
     ) -> StepReport:
         self._require_gpu()
         rows = pl.scan_parquet(samples).select(rollout_name()).collect().to_series()

@@ -11,7 +11,13 @@ from typing import Self
 
 import polars as pl
 
-from ltrain_transforms.policy_file import LEDGER, PolicyVersion, find_version, read_lineage
+from ltrain_transforms.policy_file import (
+    LEDGER,
+    PolicyVersion,
+    find_version,
+    has_version,
+    read_lineage,
+)
 
 LEDGER_SCHEMA = pl.Schema({"rollout": pl.String()})
 """Columns of a ledger: the id of a rollout, or of an execution without one."""
@@ -38,6 +44,8 @@ class Lineage:
     """The version, its parent, and further ancestors: the index is the distance along `parent`."""
     ledgers: tuple[tuple[int, Path], ...] = ()
     """The versions that have a ledger, and the ledgers."""
+    removed: tuple[int, ...] = ()
+    """The versions whose weights were removed."""
 
     @property
     def version(self) -> int:
@@ -59,7 +67,8 @@ class Lineage:
         found = ((each, find_version(folder, each)) for each in versions)
         ledgers = [(each, path / LEDGER) for each, path in found if path is not None]
         existing = [] if again else [(each, path) for each, path in ledgers if path.is_file()]
-        return cls(folder.name, tuple(versions), tuple(existing))
+        removed = tuple(each for each in versions if not has_version(folder, each))
+        return cls(folder.name, tuple(versions), tuple(existing), removed)
 
     def consumed(self, rollouts: pl.Series) -> pl.DataFrame:
         """Return `rollout` and `version` of those of `rollouts` that trained the lineage.

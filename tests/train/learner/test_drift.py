@@ -15,17 +15,18 @@ from ltrain_transforms.tables import SAMPLES
 OBJECTIVE = Objective.from_train(Train())
 ROWS = pl.DataFrame(
     {
-        "response_ids": [[5, 6, 7], [5], [5], [5]],
-        "response_mask": [[1, 0, 1], [1], [1], [1]],
-        "rollout_logprobs": [[-1.0, 0.0, -2.0], [-1.0], [-1.0], [-1.0]],
-        "call_versions": [[3, 3], [2], [2, 3], [None]],
+        "tokens": [*["sampled"] * 4, "rendered"],
+        "response_ids": [[5, 6, 7], [5], [5], [5], [5]],
+        "response_mask": [[1, 0, 1], [1], [1], [1], [1]],
+        "rollout_logprobs": [[-1.0, 0.0, -2.0], [-1.0], [-1.0], [-1.0], [0.0]],
+        "call_versions": [[3, 3], [2], [2, 3], [None], [3]],
     },
     schema_overrides={
         name: SAMPLES.schema[name]
         for name in ("response_ids", "response_mask", "rollout_logprobs", "call_versions")
     },
 )
-LOG_PROBS = np.array([-0.9, -9.0, -2.6, -9.0, -9.0, -9.0])
+LOG_PROBS = np.array([-0.9, -9.0, -2.6, -9.0, -9.0, -9.0, -9.0])
 
 
 def test_the_drift_is_that_of_the_tokens_that_the_version_sampled() -> None:

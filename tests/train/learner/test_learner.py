@@ -189,7 +189,10 @@ def test_a_row_longer_than_a_micro_batch_is_trained(
 
 
 BAD_ROWS: dict[str, tuple[dict[str, Any], str]] = {
-    "rendered": ({"tokens": "rendered"}, "its tokens are rendered, not sampled"),
+    "rendered": (
+        {"tokens": "rendered", "call_versions": [9]},
+        "its tokens are rendered, not sampled",
+    ),
     "prompt": ({"prompt_ids": []}, "it has no prompt"),
     "ragged": ({"response_mask": [1] * 20}, "must be as long as response_ids"),
     "greedy": ({"temperature": 0.0}, "temperature must be above 0"),

@@ -121,6 +121,7 @@ def test_rendered_rows_train_by_cross_entropy(
     learner: LearnerClient, tmp_path: Path, samples: Path, expected: dict[str, dict[str, Any]]
 ) -> None:
     unused = {"rollout_logprobs": None, "advantages": None, "temperature": None}
+    unused |= {"call_versions": None}
     rows = [row | unused | {"tokens": "rendered"} for row in pl.read_parquet(samples).to_dicts()]
     rendered = write_rows(rows, tmp_path)
     with pytest.raises(BadSamples, match="its tokens are rendered, not sampled"):

@@ -111,6 +111,7 @@ def test_production_traffic_is_trained_by_default(tmp_path: Path) -> None:
         "calls": {"all": 5, "trained": 4, "left_out": {"greedy": 1}},
         "llm_calls": 6,
         "rows": 4,
+        "rendered_rows": 0,
         "tokens": 8,
         "row_tokens": 20,
         "computed_tokens": 4,

@@ -16,7 +16,8 @@ from tests.transforms.datasets.test_lineage import add_group, write_version
 
 from ltrain_collector.store import Store
 from ltrain_train.errors import NothingToTrain
-from ltrain_train.updates.training_rows import select_rows
+from ltrain_train.updates.training_report import make_report
+from ltrain_train.updates.training_rows import find_rows, select_rows
 from ltrain_transforms.datasets import Dataset, build
 from ltrain_transforms.policy_lineage import Lineage
 from ltrain_transforms.recipe import Recipe
@@ -103,3 +104,27 @@ def test_the_learner_reads_only_the_rows_of_its_policy(
     rows = select_rows(dataset, lineage, 4)
     assert rows.path == tmp_path / "wave.sql.parquet"
     assert pl.read_parquet(rows.path)["policy"].to_list() == ["sql"] * 4
+
+
+def test_rendered_rows_of_a_version_without_weights_are_left_out_by_name(
+    groups: list[list[str]], store: Store, recipe: Recipe, tmp_path: Path
+) -> None:
+    dataset = build(store, recipe, tmp_path / "wave")
+    for file in (dataset.path / "samples").iterdir():
+        rows = pl.read_parquet(file)
+        rows.with_columns(tokens=pl.lit("rendered")).write_parquet(file)
+    folder = write_versions(tmp_path, [])
+    (folder / "removed").mkdir()
+    (folder / "v0").rename(folder / "removed" / "v0")
+    selected = select_rows(dataset, Lineage.read(folder, 2), 4)
+    assert len(selected.rollouts) == 11
+    assert (selected.versions, selected.left_out.reasons) == ((), {"no_weights": 1})
+    [sentence] = selected.left_out.sentences()
+    assert sentence.startswith("1 of 12 rollouts are left out: their tokens are rendered, and the")
+    (folder / "removed" / "v0").rename(folder / "v0")
+    complete = select_rows(dataset, Lineage.read(folder, 2), 4)
+    assert (complete.versions, len(complete.rollouts)) == ((0,), 12)
+    report = make_report(
+        find_rows(dataset, Lineage.read(folder, 2), 4), 2, recipe.train, shared=True
+    )
+    assert (report.rendered_rows, report.rows) == (report.rows, report.rendered_rows)

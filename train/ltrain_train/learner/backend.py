@@ -4,6 +4,7 @@ A backend is a folder whose face has the functions of `Backend`; importing the f
 torch nor the library. A further backend is such a folder and a line in `BACKENDS`.
 """
 
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -14,6 +15,7 @@ from ltrain_instrument import settings
 from ltrain_train.learner.objective import Objective
 from ltrain_train.learner.protocol import Job, Place, StepReport
 from ltrain_train.learner.samples import Kind
+from ltrain_train.policy import Reference
 
 BACKENDS = {"verl": "ltrain_train.learner.verl_backend"}
 """The module of each backend by name."""
@@ -23,9 +25,18 @@ class Trainer(Protocol):
     """One policy in training. Each method answers the request of its name."""
 
     def step(
-        self, samples: Path, objective: Objective, *, version: int, dataset: str
+        self,
+        samples: Path,
+        objective: Objective,
+        *,
+        version: int,
+        dataset: str,
+        versions: Mapping[int, Reference],
     ) -> StepReport:
         """Make one update from the rows in `samples`, up to `steps_per_wave` optimizer steps.
+
+        Rendered rows get log-probabilities of the version that answered each call: the learner's
+        own `version`, or one of `versions`, by their weights.
 
         Raises:
             BadSamples: when the rows cannot be trained on; then no step has been made.

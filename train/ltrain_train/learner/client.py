@@ -23,7 +23,7 @@ from ltrain_train.learner.backend import find_backend
 from ltrain_train.learner.checkpoint import check_fit
 from ltrain_train.learner.heartbeat import ProgressClock
 from ltrain_train.learner.objective import Objective
-from ltrain_train.learner.protocol import Job, JobSettings, Place, StepReport
+from ltrain_train.learner.protocol import VERSIONS, Job, JobSettings, Place, StepReport
 from ltrain_train.learner.samples import Kind
 from ltrain_train.policy import Reference, SharedWeights
 from ltrain_train.processes import Child, Children, Command, JsonChild, scratch_path
@@ -137,7 +137,13 @@ class LearnerClient(ExitStack):
             self._has_answer(POLL)
 
     def step(
-        self, samples: Path, objective: Objective, *, version: int, dataset: str = ""
+        self,
+        samples: Path,
+        objective: Objective,
+        *,
+        version: int,
+        dataset: str = "",
+        versions: Mapping[int, Reference] | None = None,
     ) -> StepReport:
         """Make one update from the rows in `samples`.
 
@@ -146,12 +152,18 @@ class LearnerClient(ExitStack):
             objective: the loss and the optimizer settings.
             version: the policy version that the weights are, with which drift is measured.
             dataset: id of the dataset, for spans.
+            versions: the weights of other versions that answered calls of rendered rows.
 
         Raises:
             BadSamples: when the rows cannot be trained on.
         """
         answer = self._request(
-            "step", samples=samples, objective=objective.encode(), version=version, dataset=dataset
+            "step",
+            samples=samples,
+            objective=objective.encode(),
+            version=version,
+            dataset=dataset,
+            versions=VERSIONS.dump_python(dict(versions or {}), mode="json"),
         )
         return StepReport(**(answer | {"warnings": tuple(answer["warnings"])}))
 

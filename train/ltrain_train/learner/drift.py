@@ -49,12 +49,13 @@ class Drift:
 def measure_drift(
     rows: pl.DataFrame, log_probs: NDArray[np.floating], *, version: int, outlier: float
 ) -> Drift:
-    """Return the drift over the rows in which `version`, the learner's, sampled every call.
+    """Return the drift over the sampled rows in which `version`, the learner's, sampled every call.
 
     `log_probs` are the learner's, of all response tokens, row after row.
     """
     is_version = pl.element().eq_missing(version)
     is_own = rows["call_versions"].list.eval(is_version).list.all().fill_null(False)
+    is_own &= rows["tokens"] == "sampled"  # the others have no log-probabilities of a server
     of_token = np.repeat(is_own.to_numpy(), rows["response_ids"].list.len().to_numpy())
     trained = of_token & (flat_values(rows, "response_mask") > 0)
     server = flat_values(rows, "rollout_logprobs").astype(np.float64)

@@ -110,6 +110,10 @@ decode_job = JOBS.validate_python
 """Return the job of a `start` request's arguments."""
 
 
+VERSIONS = TypeAdapter(dict[int, Reference])
+"""The weights of versions, an argument of a `step` request."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepReport:
     """The result of one update: up to `steps_per_wave` optimizer steps over one samples file."""

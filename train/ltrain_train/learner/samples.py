@@ -5,7 +5,7 @@
 * Every row is in exactly one optimizer step, with its whole group.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from ltrain_instrument.quantity import quantity
 from ltrain_train.errors import BadSamples
 from ltrain_train.learner.prefix_tree import Packs, pack_rows
+from ltrain_transforms.rendering import RENDERED
 from ltrain_transforms.tables import SAMPLES
 
 COLUMNS = (
@@ -44,7 +45,12 @@ PER_TOKEN = ("response_mask", "rollout_logprobs", "advantages", "loss_weight")
 
 
 def read_rows(
-    path: Path, *, vocab_size: int, kind: Kind = "rl", critic: bool = False
+    path: Path,
+    *,
+    vocab_size: int,
+    kind: Kind = "rl",
+    critic: bool = False,
+    versions: Collection[int] = (),
 ) -> pl.DataFrame:
     """Read and check the rows of a samples table.
 
@@ -54,6 +60,7 @@ def read_rows(
         kind: the loss of the rows. `sft` needs no sampled tokens; the columns that it does
             not read get neutral values.
         critic: also read the columns of a critic.
+        versions: the versions whose weights can compute the log-probabilities of rendered rows.
 
     Raises:
         BadSamples: when the table cannot be read, or the loss cannot use a row.
@@ -70,7 +77,7 @@ def read_rows(
         )
     unconstrained = pl.lit(None, pl.String).repeat_by(pl.col("call_offsets").list.len())
     frame = frame.with_columns(pl.coalesce("call_constraints", unconstrained))
-    _check_frame(frame, path, vocab_size)
+    _check_frame(frame, path, vocab_size, versions)
     return frame
 
 
@@ -171,7 +178,9 @@ def _read_frame(path: Path, columns: tuple[str, ...]) -> pl.DataFrame:
         ) from error
 
 
-def _check_frame(frame: pl.DataFrame, path: Path, vocab_size: int) -> None:
+def _check_frame(
+    frame: pl.DataFrame, path: Path, vocab_size: int, versions: Collection[int]
+) -> None:
     """Raise `BadSamples` for the first row that the loss cannot use."""
     length, calls = pl.col("response_ids").list.len(), pl.col("call_offsets").list.len()
     per_token: tuple[str, ...] = PER_TOKEN
@@ -189,9 +198,10 @@ def _check_frame(frame: pl.DataFrame, path: Path, vocab_size: int) -> None:
     temperature = pl.col("temperature")
     checks = (
         (
-            pl.col("tokens") != "sampled",
+            (pl.col("tokens") != "sampled") & ~_has_versions(versions),
             "its tokens are rendered, not sampled: an RL loss needs the server's token "
-            "ids and log-probabilities. Run the tasks with the policy",
+            "ids and log-probabilities, or the weights of the version that answered. Run the tasks "
+            "with the policy",
         ),
         (pl.col("prompt_ids").list.len() == 0, "it has no prompt"),
         (length == 0, "it has no response"),
@@ -217,6 +227,13 @@ def _check_frame(frame: pl.DataFrame, path: Path, vocab_size: int) -> None:
                 f" and {quantity(bad_rows.height - 1, 'more row')}" if bad_rows.height > 1 else ""
             )
             raise BadSamples(f"{path}, sample {bad_rows['sample_id'][0]}{more}: {reason}.")
+
+
+def _has_versions(versions: Collection[int]) -> pl.Expr:
+    """Return whether a row is rendered, and one of `versions` answered each of its calls."""
+    is_known = pl.element().is_in(list(versions)).fill_null(False)
+    known = pl.col("call_versions").list.eval(is_known).list.all()
+    return (pl.col("tokens") == RENDERED) & known.fill_null(False)
 
 
 def _all_elements(names: Iterable[str], holds: pl.Expr) -> pl.Expr:

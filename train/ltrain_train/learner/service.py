@@ -22,7 +22,7 @@ from ltrain_train.errors import LearnerFailed
 from ltrain_train.learner.backend import Trainer, find_backend
 from ltrain_train.learner.checkpoint import check_base, check_fit
 from ltrain_train.learner.objective import decode_objective
-from ltrain_train.learner.protocol import Job, StepReport, decode_job
+from ltrain_train.learner.protocol import VERSIONS, Job, StepReport, decode_job
 from ltrain_train.processes import JsonPipes
 
 REQUESTS = (
@@ -77,6 +77,7 @@ class LearnerService:
                 arguments[key] = Path(arguments[key])
         if name == "step":
             arguments["objective"] = decode_objective(arguments["objective"])
+            arguments["versions"] = VERSIONS.validate_python(arguments["versions"])
         result = getattr(self.trainer, name)(**arguments)
         return asdict(result) if isinstance(result, StepReport) else result
 

@@ -27,7 +27,12 @@ if TYPE_CHECKING:
     from ltrain_train.policy.constraint import Constraint
     from ltrain_train.policy.manifest import LINEAGE_FILES
     from ltrain_train.policy.prompts import current_prompts, read_prompt_version, register_prompt
-    from ltrain_train.policy.reference import Reference, find_reference, held_reference
+    from ltrain_train.policy.reference import (
+        Reference,
+        find_reference,
+        find_weights,
+        held_reference,
+    )
     from ltrain_train.policy.shared_weights import (
         Digests,
         GpuMemory,

@@ -45,14 +45,25 @@ def find_reference(policies: Policies, train: Train, policy: str, base: int) -> 
     if not train.kl_coefficient or (version is None and train.lora_rank):
         return None
     name, number = version or (policy, base)
-    path, artifact = policies.verify(name, number), policies.read_version(name, number).artifact
-    weights, trained = policies.weights_path(name, number), policies.path(policy, base)
-    if artifact == "prompt" or read_shapes(weights) != read_shapes(trained):
+    artifact = policies.read_version(name, number).artifact
+    found, trained = find_weights(policies, name, number), policies.path(policy, base)
+    if artifact == "prompt" or read_shapes(found.weights) != read_shapes(trained):
         raise BadRun(
             f"train.reference = '{train.reference}' has not the tensors of v{base} of '{policy}'. "
             "Name a version of the same model."
         )
-    return Reference(weights, path if artifact == "adapter" else None)
+    return found
+
+
+def find_weights(policies: Policies, name: str, number: int) -> Reference:
+    """Return the weights of a version, undamaged.
+
+    Raises:
+        BadModel: when it is damaged.
+        UnknownVersion: when it does not exist.
+    """
+    path, artifact = policies.verify(name, number), policies.read_version(name, number).artifact
+    return Reference(policies.weights_path(name, number), path if artifact == "adapter" else None)
 
 
 @contextmanager

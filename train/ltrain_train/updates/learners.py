@@ -11,6 +11,7 @@ from ltrain_train.errors import BadCheckpoint, BadRun
 from ltrain_train.learner import Job, Kind, LearnerClient, Objective, Place, StepReport
 from ltrain_train.policy import (
     Policies,
+    Reference,
     SharedWeights,
     find_reference,
     held_reference,
@@ -44,10 +45,18 @@ class PolicyLearner:
     """The policy's last checkpoint; None: it starts from the base."""
 
     def step(
-        self, samples: Path, objective: Objective, *, version: int, dataset: str = ""
+        self,
+        samples: Path,
+        objective: Objective,
+        *,
+        version: int,
+        dataset: str = "",
+        versions: Mapping[int, Reference] | None = None,
     ) -> StepReport:
         """Make one update, as `LearnerClient.step` does."""
-        return self._client.step(samples, objective, version=version, dataset=dataset)
+        return self._client.step(
+            samples, objective, version=version, dataset=dataset, versions=versions
+        )
 
     def log_probs(self, samples: Path, kind: Kind = "rl") -> list[list[float]]:
         """Return the log-probabilities of each row's response tokens under the current weights."""

@@ -83,7 +83,8 @@ def _retrain(
         client.job = replace(client.job, home=None)
         client.log = client.log.with_name("learner-verify.log")
         with client as learner:
-            learner.step(rows.path, objective, version=parent, dataset=dataset.id)
+            weights = rows.find_weights(policies)
+            learner.step(rows.path, objective, version=parent, dataset=dataset.id, versions=weights)
             if version.artifact == "adapter":
                 learner.export_adapter(out)
             else:

@@ -15,10 +15,16 @@ from ltrain_instrument.quantity import quantity
 from ltrain_train.errors import NothingToTrain
 from ltrain_train.learner import pack_step, split_into_steps
 from ltrain_train.updates.data_report import DataReport, count_left_out
-from ltrain_train.updates.training_rows import GROUP, IN_OUTDATED_GROUP, RowSelection
+from ltrain_train.updates.training_rows import (
+    GROUP,
+    IN_OUTDATED_GROUP,
+    NO_WEIGHTS,
+    RowSelection,
+)
 from ltrain_transforms.estimators import ESTIMATORS
 from ltrain_transforms.policy_lineage import REASONS as OUTDATED_REASONS
 from ltrain_transforms.recipe import PRODUCTION_ESTIMATOR, Train
+from ltrain_transforms.rendering import RENDERED
 
 OTHER_POLICY = "other_policy"
 """The reason of an execution whose rows are all of policies that are not trained."""
@@ -26,7 +32,7 @@ NO_LLM_CALL = "no_llm_call"
 """The reason of an execution without an LLM call, such as a request that only reads a page."""
 
 COLUMNS = (
-    *("execution_id", "transition_ids", "response_mask"),
+    *("execution_id", "transition_ids", "response_mask", "tokens"),
     *("prompt_ids", "response_ids", "temperature", "group_id", "rollout_id", "sample_id"),
 )
 """The columns of the rows that the report reads."""
@@ -77,6 +83,8 @@ class TrainingReport(DataReport):
     llm_calls: int
     """LLM calls of all executions."""
     rows: int
+    rendered_rows: int
+    """The rows with a call whose tokens the chat template rendered."""
     tokens: int
     """Sampled tokens in the rows."""
     row_tokens: int
@@ -97,9 +105,20 @@ class TrainingReport(DataReport):
             "no reward": f"{self.without_reward} of {self.executions.all} executions",
             "calls": f"{self.calls}",
             "rows": f"{self.rows} with {self.tokens} tokens to train on",
+            **self._rendered(),
             "computed": f"{self.computed_tokens} of {self.row_tokens} tokens go through the model",
             "estimator": f"{self.estimator}, for mode {self.mode}",
         }
+
+    def _rendered(self) -> dict[str, str]:
+        """Return the fact about rendered rows; empty without any."""
+        if not self.rendered_rows:
+            return {}
+        fact = (
+            f"{self.rendered_rows} of {self.rows} rows, whose tokens may be others than those that "
+            "were sampled"
+        )
+        return {"rendered": fact}
 
 
 def make_report(
@@ -134,6 +153,7 @@ def make_report(
         calls=_balance(_call_reasons(selection, rows)),
         llm_calls=int(executions["llm_calls"].sum()),
         rows=rows.height,
+        rendered_rows=rows.filter(tokens=RENDERED).height,
         tokens=int(rows["response_mask"].list.sum().cast(pl.Int64).sum()),
         row_tokens=sum(int(rows[name].list.len().sum()) for name in ("prompt_ids", "response_ids")),
         computed_tokens=_count_computed(rows, train, shared),
@@ -164,11 +184,13 @@ def _execution_reasons(
     ).select(execution_id="id", at_build="reason")
     outdated = selection.outdated.rename({"reason": "outdated"})
     in_group = transitions.filter(GROUP.is_in(selection.groups.implode()))["execution_id"]
+    no_weights = selection.scan_without_weights().select("execution_id").collect().to_series()
     reason = pl.coalesce(
         pl.when(llm_calls=0).then(pl.lit(NO_LLM_CALL)),
         "at_build",
         "outdated",
         pl.when(pl.col("execution_id").is_in(in_group.implode())).then(pl.lit(IN_OUTDATED_GROUP)),
+        pl.when(pl.col("execution_id").is_in(no_weights.implode())).then(pl.lit(NO_WEIGHTS)),
         "of_calls",
         pl.lit(OTHER_POLICY),
     )
@@ -205,7 +227,9 @@ def _call_reasons(selection: RowSelection, rows: pl.DataFrame) -> pl.DataFrame:
     dropped = _dropped_calls(selection).select("call_id", "reason")
     calls = rows.select(call_id="transition_ids").explode("call_id").drop_nulls()
     trained = calls.with_columns(reason=pl.lit(None, pl.String))
-    return pl.concat([trained, dropped.join(calls, "call_id", "anti")])
+    without_weights = selection.scan_without_weights().select(call_id="transition_ids").collect()
+    removed = without_weights.explode("call_id").with_columns(reason=pl.lit(NO_WEIGHTS))
+    return pl.concat([trained, removed, dropped.join(calls, "call_id", "anti")])
 
 
 def _summarize(
@@ -229,7 +253,8 @@ def _count_without_reward(
 
 _WITHOUT_TOKENS = (
     "in {some} the calls have no token ids that the model's server recorded, and texts cannot be "
-    "trained on. Send the agent's requests to the gateway (`ltrain serve`), or convert these "
+    "trained on. Send the agent's requests to the gateway (`ltrain serve`); if the model is the "
+    "policy's own, render the texts: token_source = 'rendered' in [[policy]]; or convert these "
     "traces for another trainer: `ltrain convert {folder} --to sft --out sft.jsonl`"
 )
 
@@ -266,7 +291,7 @@ def _sentences(report: TrainingReport, selection: RowSelection) -> Iterator[str]
     """Yield a sentence for each reason, the commonest first."""
     yield from selection.left_out.sentences()
     for reason, count in report.executions.left_out.items():
-        if reason not in (*OUTDATED_REASONS, IN_OUTDATED_GROUP):
+        if reason not in (*OUTDATED_REASONS, IN_OUTDATED_GROUP, NO_WEIGHTS):
             some = f"{count} of {report.executions.all} executions"
             sentence = f"{_explain(report, reason, some)}."
             yield sentence[0].upper() + sentence[1:]

@@ -5,18 +5,23 @@ other dataset is already assigned, so a group with an outdated rollout is left o
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import polars as pl
 
 from ltrain_train.errors import NothingToTrain
+from ltrain_train.policy import Policies, Reference, find_weights
 from ltrain_transforms.datasets import Dataset
 from ltrain_transforms.policy_lineage import REASONS, Lineage, rollout_name
+from ltrain_transforms.rendering import RENDERED
 
 IN_OUTDATED_GROUP = "outdated_group"
 """The reason of a rollout that is left out only because of another one of its group."""
+
+NO_WEIGHTS = "no_weights"
+"""The reason of a rendered row of a version whose weights were removed."""
 
 GROUP = pl.coalesce("group_id", "execution_id")
 
@@ -44,6 +49,8 @@ class LeftOut:
             "stale": "they are stale. Raise train.max_staleness, or run new rollouts",
             IN_OUTDATED_GROUP: "another rollout of their group is, and the dataset's advantages "
             "compare them",
+            NO_WEIGHTS: "their tokens are rendered, and the weights of the version that answered, "
+            "which compute their log-probabilities, were removed. Raise train.keep_versions",
         }
         for reason, explanation in explanations.items():
             if count := self.reasons.get(reason):
@@ -60,13 +67,28 @@ class RowSelection:
     """`OUTDATED`: the executions of the dataset's rows that are outdated for the version."""
     groups: pl.Series
     """Their groups, which are left out."""
+    removed: tuple[int, ...]
+    """The versions of the lineage whose weights were removed: their rendered rows are left out."""
     left_out: LeftOut
 
     def scan(self) -> pl.LazyFrame:
         """Return the rows, which are read when the frame is collected."""
+        return self._scan_kept().filter(~_has_version(self.removed))
+
+    def scan_without_weights(self) -> pl.LazyFrame:
+        """Return the rows that are left out because their version has no weights."""
+        return self._scan_kept().filter(_has_version(self.removed))
+
+    def _scan_kept(self) -> pl.LazyFrame:
         own = pl.col("policy") == self.policy
         kept = ~GROUP.is_in(self.groups.implode())
         return self.dataset.scan("samples").filter(own, kept)
+
+
+def _has_version(versions: Collection[int]) -> pl.Expr:
+    """Return whether a row is rendered, and one of `versions` answered one of its calls."""
+    answered = pl.col("call_versions").list.eval(pl.element().is_in(list(versions))).list.any()
+    return (pl.col("tokens") == RENDERED) & answered.fill_null(False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +103,17 @@ class TrainingRows:
     staleness: Mapping[str, float]
     """`staleness_mean` and `staleness_max` over their calls: steps along `parent` from the trained
     version to the one that sampled the call."""
+    versions: tuple[int, ...] = ()
+    """The versions besides the trained one that answered calls of rendered rows."""
+
+    def find_weights(self, policies: Policies) -> dict[int, Reference]:
+        """Return the weights of `versions`.
+
+        Raises:
+            BadModel: when they are damaged.
+        """
+        policy = self.left_out.policy
+        return {version: find_weights(policies, policy, version) for version in self.versions}
 
 
 def find_rows(dataset: Dataset, lineage: Lineage, max_staleness: int) -> RowSelection:
@@ -90,7 +123,10 @@ def find_rows(dataset: Dataset, lineage: Lineage, max_staleness: int) -> RowSele
     outdated = lineage.outdated(compared, transitions, max_staleness)
     groups = _groups_of(outdated, transitions)
     left_out = _count_left_out(dataset, lineage, outdated, groups, transitions, executions)
-    return RowSelection(dataset, lineage.policy, outdated, groups, left_out)
+    selection = RowSelection(dataset, lineage.policy, outdated, groups, lineage.removed, left_out)
+    executions = selection.scan_without_weights().select("execution_id").unique().collect()
+    reasons = Counter(left_out.reasons) + Counter({NO_WEIGHTS: executions.height})
+    return replace(selection, left_out=replace(left_out, reasons=reasons))
 
 
 def select_rows(dataset: Dataset, lineage: Lineage, max_staleness: int) -> TrainingRows:
@@ -107,8 +143,16 @@ def select_rows(dataset: Dataset, lineage: Lineage, max_staleness: int) -> Train
     if len(names) != dataset.counts["samples"]:
         samples = dataset.path.with_name(f"{dataset.path.name}.{lineage.policy}.parquet")
         rows.collect().write_parquet(samples, compression="zstd")
-    staleness = _measure_staleness(rows, lineage)
-    return TrainingRows(samples, tuple(names.unique().sort()), selection.left_out, staleness)
+    rollouts, staleness = tuple(names.unique().sort()), _measure_staleness(rows, lineage)
+    versions = _rendered_versions(rows, lineage.version)
+    return TrainingRows(samples, rollouts, selection.left_out, staleness, versions)
+
+
+def _rendered_versions(rows: pl.LazyFrame, trained: int) -> tuple[int, ...]:
+    """Return the versions besides the trained one that answered calls of rendered rows."""
+    calls = rows.filter(tokens=RENDERED).select(version=pl.col("call_versions").explode())
+    versions = calls.filter(pl.col("version") != trained).unique().collect().to_series()
+    return tuple(versions.sort())
 
 
 def _measure_staleness(rows: pl.LazyFrame, lineage: Lineage) -> dict[str, float]:

@@ -91,9 +91,12 @@ class Updater:
         with self.phases.measure("train"):
             rows = select_rows(dataset, lineage, self.recipe.train.max_staleness)
             objective = Objective.from_train(self.recipe.train, number)
+            versions = rows.find_weights(self.policies)
         self._begin_turn()
         with self.phases.measure("train"):
-            step = self.learner.step(rows.path, objective, version=version, dataset=dataset.id)
+            step = self.learner.step(
+                rows.path, objective, version=version, dataset=dataset.id, versions=versions
+            )
             report = replace(step, metrics={**step.metrics, **rows.staleness})
             for warning in report.warnings:
                 _logger.warning("ltrain: dataset %s: %s", dataset.id, warning)

@@ -4,17 +4,15 @@
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
+from functools import partial
 from math import isfinite
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
-import numpy as np
 import polars as pl
-import torch
-from numpy.typing import NDArray
 from opentelemetry.trace import Tracer
 
 from ltrain_instrument import attributes
@@ -24,8 +22,9 @@ from ltrain_train.learner.drift import check_drift, measure_drift
 from ltrain_train.learner.objective import Objective
 from ltrain_train.learner.protocol import Job, Place, StepReport
 from ltrain_train.learner.samples import Kind, read_rows, split_into_steps
-from ltrain_train.learner.verl_backend import batch, comparison, engine, loss
+from ltrain_train.learner.verl_backend import batch, comparison, engine, loss, rendered_rows
 from ltrain_train.learner.verl_backend.critic_training import CriticTraining
+from ltrain_train.learner.verl_backend.inference import Inference, flatten
 from ltrain_train.learner.verl_backend.placement import Placement
 from ltrain_train.learner.verl_backend.rank import batch_tokens, shares_prefixes
 from ltrain_train.learner.weights import (
@@ -34,9 +33,8 @@ from ltrain_train.learner.weights import (
     export_size,
     read_vocab_size,
     require_finite,
-    require_memory,
 )
-from ltrain_train.policy import adapter_size, checkpoint_size, reference_size
+from ltrain_train.policy import Reference, adapter_size, checkpoint_size
 
 STEPS_UNDONE = (
     "{} of {} optimizer steps were undone, because their gradient was not finite. Look for extreme "
@@ -53,10 +51,6 @@ IDS_REFUSED = (
 )
 
 NOT_SHARED = "The weights reach vLLM as files, because the learner's memory is not shared: {}."
-SMALLER = (
-    ', or train an adapter (train.lora_rank) with train.reference = "base", which needs no second '
-    "model"
-)
 
 
 class Learner:
@@ -71,11 +65,9 @@ class Learner:
         """The checkpoint that was written or loaded last."""
         self.group = engine.make_worker_group(job, placement)
         self.group.set_loss_fn(loss.objective_loss)
+        self.inference = Inference(job, self.group, self._make_batch)
         if job.reference is not None:
-            weights = job.reference.weights
-            free = min(self.group.free_memory())
-            require_memory(f"The reference {weights}", reference_size(weights), free, SMALLER)
-            self.group.load_reference()
+            self.inference.load(job.reference, f"The reference {job.reference.weights}")
         self.critic = CriticTraining(job, self.group, self._make_batch) if job.critic else None
         self.notes: tuple[str, ...] = ()
         """Warnings for the report of the next update."""
@@ -83,7 +75,13 @@ class Learner:
             self.load(job.checkpoint)
 
     def step(
-        self, samples: Path, objective: Objective, *, version: int, dataset: str
+        self,
+        samples: Path,
+        objective: Objective,
+        *,
+        version: int,
+        dataset: str,
+        versions: Mapping[int, Reference],
     ) -> StepReport:
         """Make one update: train on every row once, in `steps_per_wave` optimizer steps.
 
@@ -94,9 +92,12 @@ class Learner:
         """
         began = time.monotonic()
         critic = self._critic_of(objective)
-        rows = self._read_rows(samples, objective.kind, critic=critic is not None)
+        known = (version, *versions)
+        rows = self._read_rows(samples, objective.kind, critic=critic is not None, versions=known)
         steps_rows = self._split_rows(rows, objective.steps_per_wave, samples)
-        compared, measured, warnings = self._compare_policies(steps_rows, objective, version)
+        compared, measured, warnings = self._compare_policies(
+            steps_rows, objective, version, versions
+        )
         span_attributes: dict[str, str | int] = {
             attributes.POLICY_NAME: self.job.policy,
             attributes.POLICY_VERSION: version,
@@ -123,7 +124,7 @@ class Learner:
 
     def log_probs(self, samples: Path, kind: Kind = "rl") -> list[list[float]]:
         """Return the log-probabilities of each row's response tokens under the current weights."""
-        return [x.tolist() for x in self._log_probs(self._read_rows(samples, kind))]
+        return [x.tolist() for x in self.inference.log_probs(self._read_rows(samples, kind))]
 
     def share(self, *, dtype: str) -> dict[str, Any] | None:
         """Round the policy, adapter merged, into memory that vLLM on this machine can open."""
@@ -230,7 +231,7 @@ class Learner:
         lengths = rows["prompt_ids"].list.len() + rows["response_ids"].list.len()
         fitting = (lengths.cum_sum() <= self.job.tokens_per_micro_batch).to_list().count(True)
         some = rows.head(max(1, fitting))
-        is_finite = all(bool(x.isfinite().all()) for x in self._log_probs(some))
+        is_finite = all(bool(x.isfinite().all()) for x in self.inference.log_probs(some))
         return is_finite and (self.critic is None or self.critic.predicts_finite(some))
 
     def _return_to(self, checkpoint: Path | None) -> None:
@@ -278,7 +279,11 @@ class Learner:
         return metrics | {"computed_tokens": step_batch.computed_tokens}
 
     def _compare_policies(
-        self, steps_rows: list[pl.DataFrame], objective: Objective, version: int
+        self,
+        steps_rows: list[pl.DataFrame],
+        objective: Objective,
+        version: int,
+        versions: Mapping[int, Reference],
     ) -> tuple[list[pl.DataFrame], dict[str, float], tuple[str, ...]]:
         """Compare the policy with the server and the reference before anything is trained.
 
@@ -290,12 +295,17 @@ class Learner:
         if objective.kind == "sft":
             return steps_rows, metrics, ()
         rows = pl.concat(steps_rows)
-        old, entropy = map(_flatten, self._infer(rows, "log_probs", "entropy"))
+        old, entropy = map(flatten, self.inference.values(rows, "log_probs", "entropy"))
         drift = measure_drift(rows, old, version=version, outlier=objective.drift_outlier)
         warning = check_drift(drift, objective, version)
         metrics |= drift.metrics() | {"entropy": batch.weighted_mean(rows, entropy)}
+        infer = partial(self.inference.of_version, versions)
+        rows, rendered_metrics, notes = rendered_rows.score_rendered(
+            rows, old, entropy, infer, version=version, limit=objective.drift_limit
+        )
+        metrics |= rendered_metrics
         if objective.kl_coefficient:
-            reference = _flatten(self._infer_reference(rows))
+            reference = flatten(self.inference.of_reference(rows))
             rows, kl_metrics = comparison.apply_reference(rows, old, reference, objective)
             metrics |= kl_metrics
         if (critic := self._critic_of(objective)) is not None:
@@ -305,38 +315,7 @@ class Learner:
         rows, rejection_metrics = comparison.apply_rejection(rows, old, objective)
         metrics |= correction_metrics | rejection_metrics
         kept, rejected = comparison.keep_weighted(rows, steps_rows, objective)
-        return kept, metrics, tuple(filter(None, (warning, rejected)))
-
-    def _log_probs(self, rows: pl.DataFrame) -> list[torch.Tensor]:
-        [log_probs] = self._infer(rows, "log_probs")
-        return log_probs
-
-    def _infer(
-        self, rows: pl.DataFrame, *names: str, adapter: bool = True, reference: bool = False
-    ) -> list[list[torch.Tensor]]:
-        """Return `log_probs` or `entropy` of each row's response tokens, under the current weights.
-
-        Without `adapter` the model is used without its adapter; with `reference` the reference that
-        was loaded takes its place.
-        """
-        step_batch = self._make_batch(rows)
-        data = engine.as_inference_batch(
-            step_batch.data, entropy="entropy" in names, adapter=adapter
-        )
-        infer = self.group.infer_reference if reference else self.group.infer_batch
-        answer = infer(data).get()
-        return [batch.response_values(answer, name, step_batch) for name in names]
-
-    def _infer_reference(self, rows: pl.DataFrame) -> list[torch.Tensor]:
-        """Return the log-probabilities of each row's response tokens under the reference."""
-        is_loaded = self.job.reference is not None
-        if not is_loaded and not self.job.lora_rank:
-            raise BadBase(
-                "train.kl_coefficient needs a reference, and this learner trains all weights and "
-                "has loaded none. Name the directory of one when the learner is started."
-            )
-        [log_probs] = self._infer(rows, "log_probs", adapter=is_loaded, reference=is_loaded)
-        return log_probs
+        return kept, metrics, tuple(filter(None, (warning, *notes, rejected)))
 
     def _critic_of(self, objective: Objective) -> CriticTraining | None:
         """Return the critic that computes the advantages of an objective, if one does."""
@@ -353,8 +332,17 @@ class Learner:
         notes, self.notes = self.notes, ()
         return notes
 
-    def _read_rows(self, samples: Path, kind: Kind = "rl", *, critic: bool = False) -> pl.DataFrame:
-        rows = read_rows(samples, vocab_size=self.vocab_size, kind=kind, critic=critic)
+    def _read_rows(
+        self,
+        samples: Path,
+        kind: Kind = "rl",
+        *,
+        critic: bool = False,
+        versions: Collection[int] = (),
+    ) -> pl.DataFrame:
+        rows = read_rows(
+            samples, vocab_size=self.vocab_size, kind=kind, critic=critic, versions=versions
+        )
         rows, refused = batch.leave_out_refused(rows, self.job.base)
         if refused:
             self.notes += (
@@ -375,11 +363,6 @@ def _is_made(metrics: Mapping[str, float]) -> bool:
     """Return whether the gradients of an optimizer step are finite, so that the engine made it."""
     norms = (metrics[name] for name in ("grad_norm", "critic_grad_norm") if name in metrics)
     return all(map(isfinite, norms))
-
-
-def _flatten(values: list[torch.Tensor]) -> NDArray[np.float32]:
-    """Return the values of all rows as one array."""
-    return torch.cat(values).float().numpy()  # packed rows have entropies in bf16
 
 
 def _update_metrics(

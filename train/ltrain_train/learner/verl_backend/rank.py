@@ -40,7 +40,7 @@ from ltrain_train.learner.verl_backend import cluster, critic_engine, rows_engin
 from ltrain_train.learner.verl_backend.device import current_device
 from ltrain_train.learner.verl_backend.rows_attention import ATTENTION, packed_attention
 from ltrain_train.learner.weights import DTYPES, omitted_tensors, write_weights
-from ltrain_train.policy import SharedWeights, read_adapter_config, read_config
+from ltrain_train.policy import Reference, SharedWeights, read_adapter_config, read_config
 from ltrain_train.processes import free_port
 
 verl_decorator: Any = decorator
@@ -134,10 +134,11 @@ class RankWorker(TrainingWorker):
         return current_device().free_memory(self.job.ranks)
 
     @on_every_rank
-    def load_reference(self) -> None:
-        """Load the job's reference beside the trained model."""
-        reference = self.job.reference
+    def load_reference(self, reference: Reference | None) -> None:
+        """Load a model beside the trained one, in place of the one before; None frees that."""
+        self.reference = None  # freed first, because three models may not fit into memory
         if reference is None:
+            aggressive_empty_cache(force_sync=True)
             return
         rank = read_adapter_config(reference.adapter).r if reference.adapter is not None else 0
         job = replace(self.job, base=reference.weights, adapter=reference.adapter, lora_rank=rank)
