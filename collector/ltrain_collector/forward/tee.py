@@ -132,9 +132,10 @@ class _Queue:
         self.posts[result.status] += 1
         self.rejected += result.rejected
         if self.is_away and not was_away:
+            reason = f"{result.reason}. {result.remedy}".strip()
             logger.warning(
-                "ltrain: %s wait for the target '%s' of --forward in %s: %s. %s",
-                *(self.signal.noun, self.target.name, self._folder, result.reason, result.remedy),
+                "ltrain: %s wait for the target '%s' of --forward in %s: %s",
+                *(self.signal.noun, self.target.name, self._folder, reason),
             )
         elif was_away and not self.is_away:
             logger.warning("ltrain: the target '%s' of --forward answers again.", self.target.name)
