@@ -65,6 +65,11 @@ NOT_RUN = (
         "runs until ctrl-C, on fixed ports",
         "tests/security/test_ingest_budget.py",
     ),
+    NotRun(
+        "HF_TOKEN=hf_... ltrain push",
+        "uploads to a hub",
+        "tests/transforms/exports/test_hub.py",
+    ),
     NotRun("ltrain ui", "runs until ctrl-C, on a fixed port", "tests/ui/conftest.py"),
     NotRun(
         "LTRAIN_STORE=http://127.0.0.1:64008 ltrain ui",

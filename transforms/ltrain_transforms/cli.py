@@ -200,24 +200,36 @@ def init(
 @app.command()
 def convert(
     dataset: Annotated[Path, typer.Argument(help="The folder of a dataset.")],
-    to: Annotated[str, typer.Option(help="tasks, sft, preferences, rendered or verl.")],
-    out: Annotated[Path, typer.Option(help="A .jsonl file; for rendered, verl: .parquet.")],
+    to: Annotated[
+        str,
+        typer.Option(
+            help="tasks, sft, openai, trl, preferences, sharegpt, atif, hf, rendered or verl."
+        ),
+    ],
+    out: Annotated[
+        Path, typer.Option(help="A .jsonl file; for rendered, verl: .parquet; for hf a folder.")
+    ],
     policy: Annotated[
         str | None, typer.Option(help="Only the calls of this policy; default: of every policy.")
     ] = None,
     min_outcome: Annotated[
-        float | None, typer.Option("--min", help="sft, rendered: the minimum outcome of a rollout.")
+        float | None,
+        typer.Option("--min", help="Formats of conversations: the minimum outcome of a rollout."),
     ] = None,
     best: Annotated[
-        int | None, typer.Option(min=1, help="sft, rendered: the best N rollouts of each group.")
+        int | None,
+        typer.Option(min=1, help="Formats of conversations: the best N rollouts of each group."),
     ] = None,
     pairs: Annotated[int, typer.Option(min=1, help="preferences: at most N per group.")] = 1,
     tokenizer: Annotated[
         Path | None, typer.Option(help="rendered: a folder with a tokenizer and a chat template.")
     ] = None,
+    license: Annotated[
+        str | None, typer.Option(help="hf: the licence in the card, e.g. cc-by-4.0.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Convert a dataset to tasks, chats, preference pairs, rendered rows or the prompts of verl.
+    """Convert a dataset to the format of another program, or to a folder for a hub.
 
     Example: ltrain convert .ltrain/datasets/demo/train --to sft --min 1 --out best.jsonl
     """
@@ -227,7 +239,7 @@ def convert(
     from ltrain_transforms.errors import writing_output
     from ltrain_transforms.exports import ExportOptions, export_dataset
 
-    options = ExportOptions(policy, min_outcome, best, pairs, tokenizer)
+    options = ExportOptions(policy, min_outcome, best, pairs, tokenizer, license=license)
     with (
         writing_output(f"The {to} file", out),
         show_progress(read="batches", pairs="groups", write="pieces") as progress,
@@ -243,6 +255,25 @@ def convert(
     for reason, count in manifest["drops"].items():
         typer.echo(f"left out: {count} {reason}")
     typer.echo(f"{out}.manifest.json lists what each row was made from.")
+
+
+@app.command()
+def push(
+    folder: Annotated[Path, typer.Argument(help="A folder of `ltrain convert --to hf`.")],
+    repository: Annotated[str, typer.Argument(help="The repository on the hub: OWNER/NAME.")],
+    public: Annotated[
+        bool, typer.Option("--public", help="Everybody may read it; default: only its owner.")
+    ] = False,
+) -> None:
+    """Push a converted dataset to the Hugging Face Hub, with the token of HF_TOKEN.
+
+    HF_ENDPOINT names another hub. Traces hold what users wrote: read the rows before you push.
+
+    Example: ltrain push best-chats my-team/best-chats
+    """
+    from ltrain_transforms.exports import push_folder
+
+    typer.echo(push_folder(folder, repository, public=public))
 
 
 @app.command()

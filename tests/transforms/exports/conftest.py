@@ -15,7 +15,12 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from ltrain_collector.store import Store
 from ltrain_transforms.datasets import Dataset, build
-from ltrain_transforms.exports.conversion import ExportOptions, ExportResult, JsonLines
+from ltrain_transforms.exports.conversion import (
+    ExportOptions,
+    ExportResult,
+    JsonLines,
+    ParquetRows,
+)
 from ltrain_transforms.exports.conversion_files import ExportJob
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.source import SPANS_PER_BATCH
@@ -48,6 +53,7 @@ def converted(
         if isinstance(result.rows, JsonLines):
             rows: Any = [json.loads(line) for line in b"".join(result.rows.rows).splitlines()]
         else:
+            assert isinstance(result.rows, ParquetRows)
             rows = pl.concat([pl.DataFrame(), *result.rows.rows], how="diagonal")
         return Exported(rows, result.lineage, result.drops)
 

@@ -87,7 +87,8 @@ def test_every_format_is_written_and_read(dataset: Dataset, tmp_path: Path) -> N
         assert len(loaded["train"]) == rows, name
     export_dataset(dataset, "verl", ExportOptions(), tmp_path / "verl.parquet")
     assert_readable(tmp_path / "verl.parquet", tmp_path, 1)
-    assert FORMATS.keys() == {"tasks", "sft", "preferences", "verl", "rendered"}
+    others = {"openai", "trl", "sharegpt", "atif", "hf"}  # test_conversation_rows.py reads these
+    assert FORMATS.keys() == {"tasks", "sft", "preferences", "verl", "rendered", *others}
 
 
 def assert_readable(path: Path, tmp_path: Path, rows: int) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import polars as pl
 import pyarrow as pa
@@ -43,6 +43,8 @@ class ExportOptions:
     """Whether a call of `policy` whose tokens a gateway recorded keeps them."""
     max_tokens: int | None = None
     """The maximum number of tokens of a row, beside the recipe's `filter.max_tokens`."""
+    license: str | None = None
+    """The licence that the card of a folder for a hub names, such as `cc-by-4.0`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +83,18 @@ def _arrow(rows: pl.DataFrame) -> pa.Table:
     return rows.rechunk().to_arrow(compat_level=pl.CompatLevel.oldest())
 
 
+class ExportedRows(Protocol):
+    """The rows of an export, which are written once."""
+
+    def write(self, path: Path) -> None:
+        """Write the rows to a file, or to a folder that does not exist yet."""
+
+
 @dataclass(frozen=True, slots=True)
 class ExportResult:
     """The rows of an export, and the drops: together they account for the whole dataset."""
 
-    rows: JsonLines | ParquetRows
+    rows: ExportedRows
     lineage: list[list[str]]
     """For each row the ids of its executions or calls."""
     drops: pl.DataFrame

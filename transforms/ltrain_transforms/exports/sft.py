@@ -4,34 +4,24 @@ A line is `{"messages": [...]}`, with `tools` if any were offered. If a conversa
 assistant messages, those that the policy sampled have `weight` 1, the others 0.
 """
 
+from ltrain_transforms.exports.conversation_rows import Facts, Rows, export_conversations
 from ltrain_transforms.exports.conversations import Conversation
-from ltrain_transforms.exports.conversion import ExportResult, JsonLines, Line, encode_line
-from ltrain_transforms.exports.conversion_files import ExportJob, Piece, lineage
-from ltrain_transforms.exports.rollouts import (
-    ExportDrops,
-    read_conversations,
-    read_rollouts,
-    select_best,
-)
+from ltrain_transforms.exports.conversion import ExportResult, Line
+from ltrain_transforms.exports.conversion_files import ExportJob
 from ltrain_transforms.rendering import ChatMessage, to_chat
 
 
 def export_sft(job: ExportJob) -> ExportResult:
     """Export the conversations of the best rollouts."""
-    rollouts = select_best(read_rollouts(job.dataset), job.options)
-    drops, pieces = ExportDrops(rollouts), []
-    for batch in job.batches():
-        conversations = read_conversations(batch, rollouts, job.options.policy)
-        drops.add_batch(conversations)
-        for execution, own in conversations.by_execution.items():
-            rows = b"".join(encode_line(_line(conversation)) for conversation in own)
-            answers = [list(conversation.answers.values()) for conversation in own]
-            pieces.append(Piece(execution, job.store(rows), answers))
-    pieces.sort()
-    return ExportResult(JsonLines(job.load_pieces(pieces)), lineage(pieces), drops.drops())
+    return export_conversations(job, _rows).result()
 
 
-def _line(conversation: Conversation) -> Line:
+def _rows(conversation: Conversation, _: Facts) -> Rows:
+    yield chat_line(conversation), list(conversation.answers.values())
+
+
+def chat_line(conversation: Conversation) -> Line:
+    """Return a conversation with the weights of its answers."""
     messages = [
         _with_weight(converted, 1 if index in conversation.answers else 0)
         for index, message in enumerate(conversation.messages)
