@@ -261,6 +261,14 @@ class BadTime(LtrainError, ValueError):
     """A time that is not ISO 8601."""
 
 
+class BadSource(LtrainError, ValueError):
+    """A source of an import that is invalid."""
+
+
+class SourceFailed(LtrainError, RuntimeError):
+    """A server from which an import reads refuses, or does not answer."""
+
+
 class BadFormat(LtrainError, ValueError):
     """An output format that is unknown or cannot be written to this target."""
 

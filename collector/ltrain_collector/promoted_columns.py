@@ -75,6 +75,8 @@ REPORT_STEP = "11_reports"
 """The step that adds what reports read of every span; attributes take ten times as long to read."""
 LIST_STEP = "12_lists"
 """The step that adds what lists and totals read, whichever instrumentation names it."""
+PLATFORM_STEP = "14_platforms"
+"""The step after which kinds and sessions of MLflow, Laminar, Opik and Weave count."""
 
 SESSION_NAMES = (
     "session.id",
@@ -84,8 +86,24 @@ SESSION_NAMES = (
     "langsmith.metadata.session_id",
     "langsmith.metadata.thread_id",
     "ai.telemetry.metadata.sessionId",
+    "lmnr.association.properties.session_id",
+    "thread_id",
 )
 """Attributes of several instrumentations that name a session, the strongest first."""
+
+KIND_NAMES = (
+    "llm.request.type",
+    "openinference.span.kind",
+    "langsmith.span.kind",
+    "langfuse.observation.type",
+    "agentops.span.kind",
+    "traceloop.span.kind",
+    "ai.operationId",
+    "mlflow.spanType",
+    "lmnr.span.type",
+    "weave.span.kind",
+)
+"""Attributes of several instrumentations that name the kind of a span, the strongest first."""
 
 PROMOTED = (
     PromotedColumn(
@@ -234,22 +252,14 @@ PROMOTED = (
         type=ID,
         doc="The session, or the conversation.",
         record=SESSION_NAMES,
-        since=LIST_STEP,
+        since=PLATFORM_STEP,
     ),
     PromotedColumn(
         name="GenAiKind",
         type=WORD,
         doc="What an instrumentation calls the span, such as LLM, TOOL or chat.",
-        record=(
-            "llm.request.type",
-            "openinference.span.kind",
-            "langsmith.span.kind",
-            "langfuse.observation.type",
-            "agentops.span.kind",
-            "traceloop.span.kind",
-            "ai.operationId",
-        ),
-        since=REPORT_STEP,
+        record=KIND_NAMES,
+        since=PLATFORM_STEP,
     ),
     PromotedColumn(
         name="Outcome",
@@ -311,9 +321,10 @@ IDENTITY_ATTRIBUTES = {
 }
 """The identity attribute by each attribute from which readers take an identity."""
 
-_KIND = "lower(extract(toString(GenAiKind), '[^.]+$'))"
-"""The last part of a dotted kind: doGenerate of ai.generateText.doGenerate."""
-_LLM_KINDS = "('llm', 'generation', 'dogenerate', 'dostream', 'chat', 'completion')"
+_KIND = "lower(extract(toString(GenAiKind), '([^.\"]+)\"?$'))"
+"""The last part of a dotted kind, without the quotes of JSON: doGenerate of
+ai.generateText.doGenerate."""
+_LLM_KINDS = "('llm', 'generation', 'dogenerate', 'dostream', 'chat', 'completion', 'chat_model')"
 LLM_SQL = f"(GenAiOp IN ('chat', 'text_completion', 'generate_content') OR {_KIND} IN {_LLM_KINDS})"
 """SQL condition: the span is a model's call."""
 TOOL_SQL = f"(GenAiOp = 'execute_tool' OR {_KIND} IN ('tool', 'toolcall'))"

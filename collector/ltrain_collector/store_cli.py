@@ -24,7 +24,9 @@ Json = Annotated[bool, typer.Option("--json", help="Write JSON instead of lines.
 
 @app.command("import")
 def import_(
-    path: Annotated[Path, typer.Argument(help="A file, or a folder of files.")],
+    source: Annotated[
+        str, typer.Argument(help="A file, a folder of files, or a project of a server.")
+    ],
     store: Where = None,
     as_json: Json = False,
     trusted: Annotated[
@@ -33,21 +35,40 @@ def import_(
             "--trusted", help="Keep the senders in the files: for exports of your own store."
         ),
     ] = False,
+    since: Annotated[
+        str | None,
+        typer.Option(help="Of a server: only traces from this time on, ISO 8601 or days (7d)."),
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option(help="Of a server: only traces that began before this time.")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Of a server: so many traces, the newest ones.")
+    ] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Count what the source has, and store nothing."),
+    ] = False,
 ) -> None:
-    """Store the telemetry in files; records that are imported again are stored once.
+    """Store the telemetry in files or on a server; what is imported again is stored once.
 
     Imported records have the sender `import`, which recipes do not trust by default.
 
     The command reads files of the Collector's file exporter (OTLP in JSON or protobuf, with gzip,
     zstd or no compression, also rotated files), exports of Langfuse and LangSmith, session files of
     Codex and Claude Code, chats in JSONL, and spans that agent-lightning 0.3 dumped as JSON.
-    It reports unreadable records with file and line, exits with status 1, and stores the others.
+    It reports unreadable records with their place, exits with status 1, and stores the others.
 
-    Example: ltrain import traces/ --store http://127.0.0.1:8123
+    A server is phoenix://HOST:PORT/PROJECT. This machine is asked over http, another one over https
+    unless it is phoenix+http://. Keys come from PHOENIX_API_KEY. An import that was stopped goes on
+    when it is started again with the same options.
+
+    Example: ltrain import phoenix://127.0.0.1:6006/default --since 7d
     """
-    from ltrain_collector.transfer import run_import
+    from ltrain_collector.transfer import ImportOptions, run_import
 
-    if not run_import(path, store, as_json, trusted):
+    options = ImportOptions(since, until, limit, dry_run, trusted)
+    if not run_import(source, store, options, as_json):
         raise typer.Exit(1)
 
 

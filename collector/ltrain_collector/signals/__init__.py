@@ -16,5 +16,6 @@ if TYPE_CHECKING:
     from ltrain_collector.signals.traces import TRACES, encode_traces
     from ltrain_collector.signals.values import Row
     from ltrain_collector.signals.writer import Block, Rows
+    from ltrain_collector.signals.values import value_text
 
 open_face(__name__)

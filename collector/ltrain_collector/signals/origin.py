@@ -11,7 +11,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
 from ltrain_collector.access import Sender
 from ltrain_collector.signals.values import value_text
-from ltrain_instrument.attributes import SENDER
+from ltrain_instrument.attributes import IMPORT_SOURCE, SENDER
 
 SENDER_BYTES = SENDER.encode()
 """The bytes of the attribute's name in a serialized request."""
@@ -40,6 +40,12 @@ def remove_resource_sender(request: Message) -> None:
     """Remove what `set_sender` has set."""
     for owner in _resources(request):
         _remove_from(owner.resource.attributes)
+
+
+def set_source(request: Message, source: str) -> None:
+    """Set the server from which records were imported on every resource of an OTLP request."""
+    for owner in _resources(request):
+        owner.resource.attributes.add(key=IMPORT_SOURCE).value.string_value = source
 
 
 def remove_sender(request: Message) -> None:

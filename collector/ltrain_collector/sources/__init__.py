@@ -6,5 +6,6 @@ from ltrain_instrument.face import open_face
 
 if TYPE_CHECKING:
     from ltrain_collector.sources.registry import FileReader, reader_of
+    from ltrain_collector.sources.spans import nanoseconds
 
 open_face(__name__)

@@ -10,7 +10,7 @@ from hashlib import md5
 from typing import Any
 
 from ltrain_collector.sources import spans
-from ltrain_collector.sources.spans import Request, SpanRecord
+from ltrain_collector.sources.spans import Request, Score, SpanRecord
 
 Part = dict[str, Any]
 Message = dict[str, Any]
@@ -106,7 +106,8 @@ class Conversation:
 
     def evaluation(self, name: str, value: float) -> Request:
         """Return the span of a score of the whole conversation."""
-        return spans.evaluation(self._client, (self._trace, ""), name, value, self._last)
+        score = Score(trace_id=self._trace, name=name, value=value, time=self._last)
+        return spans.evaluation(self._client, score)
 
     def end(self) -> Iterator[Request]:
         """Yield the span of the agent, if it has called a model or a tool."""

@@ -9,9 +9,18 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from ltrain_collector.sources import spans
-from ltrain_collector.sources.spans import Request, SpanRecord, as_text, hex_id, nanoseconds
+from ltrain_collector.sources.spans import (
+    Request,
+    Score,
+    SpanRecord,
+    as_text,
+    hex_id,
+    nanoseconds,
+)
 
 SERVICE = "langfuse"
+AUTHORS = {"ANNOTATION": "human", "EVAL": "llm", "API": "code"}
+"""The kinds of authors by the `source` of a score."""
 PREFIX = "langfuse.observation."
 TYPES = frozenset(
     {
@@ -33,15 +42,15 @@ class LangfuseExport:
     def reads(cls, record: dict[str, Any]) -> bool:
         keys = _camel(record).keys()
         is_trace = {"id", "timestamp", "userId", "sessionId"} <= keys
-        is_score = {"traceId", "name", "value", "dataType"} <= keys
+        is_score = {"name", "value", "dataType"} <= keys
         return _is_observation(_camel(record)) or is_trace or is_score
 
     def add(self, record: dict[str, Any]) -> Iterator[Request]:
         own = _camel(record)
         if _is_observation(own):
             yield _observation(own)
-        elif "traceId" in own:
-            yield from _score(own)
+        elif "dataType" in own or "traceId" in own:
+            yield _score(own)
         else:
             yield _trace(own)
             place = {"traceId": own["id"], "timestamp": own["timestamp"]}
@@ -49,7 +58,7 @@ class LangfuseExport:
             for observation in filter(_is_object, own.get("observations") or ()):
                 yield _observation(place | _camel(observation))
             for score in filter(_is_object, own.get("scores") or ()):
-                yield from _score(place | _camel(score))
+                yield _score(place | _camel(score))
 
     def end(self) -> Iterator[Request]:
         yield from ()
@@ -121,11 +130,21 @@ def _trace(own: dict[str, Any]) -> Request:
     return spans.request(SERVICE, span)
 
 
-def _score(own: dict[str, Any]) -> Iterator[Request]:
-    value, time = own.get("value"), own.get("timestamp") or own.get("createdAt")
-    if isinstance(value, int | float) and time:
-        observation = own.get("observationId")
-        judged = hex_id(observation, 16) if observation else ""
-        place = (hex_id(own["traceId"], 32), judged)
-        note = own.get("comment") or ""
-        yield spans.evaluation(SERVICE, place, own["name"], float(value), nanoseconds(time), note)
+def _score(own: dict[str, Any]) -> Request:
+    value, observation = own.get("value"), own.get("observationId")
+    trace, session = own.get("traceId"), own.get("sessionId")
+    if not trace and not session:
+        raise ValueError("a score that names no trace and no session")
+    score = Score(
+        trace_id=hex_id(trace, 32) if trace else "",
+        session="" if trace else session,
+        judged=hex_id(observation, 16) if observation else "",
+        name=own["name"],
+        value=float(value) if isinstance(value, int | float) else None,
+        label=own.get("stringValue") or (value if isinstance(value, str) else ""),
+        time=nanoseconds(own.get("timestamp") or own["createdAt"]),
+        note=own.get("comment") or "",
+        author=AUTHORS.get(own.get("source") or "", ""),
+        id=own.get("id") or "",
+    )
+    return spans.evaluation(SERVICE, score)

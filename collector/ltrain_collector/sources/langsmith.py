@@ -9,7 +9,14 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from ltrain_collector.sources import spans
-from ltrain_collector.sources.spans import Request, SpanRecord, as_text, hex_id, nanoseconds
+from ltrain_collector.sources.spans import (
+    Request,
+    Score,
+    SpanRecord,
+    as_text,
+    hex_id,
+    nanoseconds,
+)
 
 SERVICE = "langsmith"
 SESSION = ("session_id", "thread_id", "conversation_id")
@@ -46,7 +53,10 @@ class LangSmithRuns:
         judged = span_id if parent else ""
         for name, statistics in (record.get("feedback_stats") or {}).items():
             if isinstance(value := statistics.get("avg"), int | float):
-                yield spans.evaluation(SERVICE, (trace_id, judged), name, float(value), end)
+                score = Score(
+                    trace_id=trace_id, judged=judged, name=name, value=float(value), time=end
+                )
+                yield spans.evaluation(SERVICE, score)
 
     def end(self) -> Iterator[Request]:
         yield from ()

@@ -2,11 +2,13 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import md5
 from typing import Any
+
+from ltrain_instrument.attributes import EVALUATION_AUTHOR
 
 Request = dict[str, Any]
 """An OTLP request for traces, as JSON."""
@@ -14,6 +16,18 @@ Request = dict[str, Any]
 OK, ERROR = 1, 2
 """Codes of a span's status."""
 EVALUATION = "gen_ai.evaluation.result"
+UNITS = ((1e11, 1_000_000_000), (1e14, 1_000_000), (1e17, 1000))
+"""Below each limit, a number is a time in units of so many nanoseconds: until the year 5000."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An event of a span, such as an exception."""
+
+    name: str
+    time: int
+    """Nanoseconds since the epoch."""
+    attributes: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +43,29 @@ class SpanRecord:
     attributes: Mapping[str, Any]
     error: str = ""
     """The message of a failure."""
+    events: Sequence[Event] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """A score, an annotation or a human's label of an execution or a span."""
+
+    trace_id: str = ""
+    session: str = ""
+    """The id of the judged session, without a trace."""
+    judged: str = ""
+    """The id of the judged span; '' for the whole execution."""
+    name: str
+    value: float | None
+    """None for one that is only a label or a note."""
+    time: int
+    """Nanoseconds since the epoch."""
+    label: str = ""
+    note: str = ""
+    author: str = ""
+    """The kind of who wrote it: human, llm or code."""
+    id: str = ""
+    """Its id at its platform: scores of one name with several ids are several."""
 
 
 def request(service: str, span: SpanRecord, version: str = "") -> Request:
@@ -42,6 +79,14 @@ def request(service: str, span: SpanRecord, version: str = "") -> Request:
         "startTimeUnixNano": str(span.times[0]),
         "endTimeUnixNano": str(max(span.times)),
         "attributes": _attributes(span.attributes),
+        "events": [
+            {
+                "name": event.name,
+                "timeUnixNano": str(event.time),
+                "attributes": _attributes(event.attributes),
+            }
+            for event in span.events
+        ],
         "status": {"code": ERROR, "message": span.error} if span.error else {"code": OK},
     }
     resource = {"service.name": service, "service.version": version}
@@ -53,26 +98,28 @@ def request(service: str, span: SpanRecord, version: str = "") -> Request:
     }
 
 
-def evaluation(
-    service: str, place: tuple[str, str], name: str, value: float, time: int, note: str = ""
-) -> Request:
+def evaluation(service: str, score: Score) -> Request:
     """Return the span of a score.
 
-    Args:
-        place: the trace, and the judged span in it, or '' for the whole execution.
+    That of a span with a model, tool or retrieval judges this call; that of another span, such as
+    an agent's, judges the execution.
     """
-    trace_id, judged = place
+    trace_id = score.trace_id or hex_id(f"session {score.session}", 32)
+    place = " ".join(filter(None, (trace_id, score.judged, score.name, score.id)))
     span = SpanRecord(
         trace_id=trace_id,
-        span_id=hex_id(f"{trace_id} {judged} {name}", 16),
-        parent_id=judged,
+        span_id=hex_id(f"evaluation {place}", 16),
+        parent_id=score.judged,
         name=EVALUATION,
-        times=(time, time),
+        times=(score.time, score.time),
         attributes={
-            "gen_ai.evaluation.name": name,
-            "gen_ai.evaluation.score.value": value,
-            "gen_ai.evaluation.explanation": note,
-            "ltrain.reward.scope": "call" if judged else "rollout",
+            "gen_ai.evaluation.name": score.name,
+            "gen_ai.evaluation.score.value": score.value,
+            "gen_ai.evaluation.score.label": score.label,
+            "gen_ai.evaluation.explanation": score.note,
+            EVALUATION_AUTHOR: score.author.lower(),
+            "gen_ai.conversation.id": score.session,
+            "ltrain.reward.scope": "" if score.judged else "rollout",
         },
     )
     return request(service, span)
@@ -92,8 +139,16 @@ def as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def nanoseconds(time: str) -> int:
-    """Return a time of ISO 8601, in UTC if it names no zone, in nanoseconds since the epoch."""
+def nanoseconds(time: str | float) -> int:
+    """Return a time in nanoseconds since the epoch.
+
+    Args:
+        time: ISO 8601, in UTC if it names no zone; or a number since the epoch, in seconds, milli-,
+            micro- or nanoseconds, which its size tells.
+    """
+    if isinstance(time, int | float):
+        unit = next((unit for limit, unit in UNITS if abs(time) < limit), 1)
+        return int(time) * unit if isinstance(time, int) else round(time * unit)
     parsed = datetime.fromisoformat(time)
     aware = parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
     return round(aware.timestamp() * 1e6) * 1000

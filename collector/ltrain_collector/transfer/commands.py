@@ -1,4 +1,4 @@
-"""Run `ltrain import` and `ltrain export`, with their progress and reports."""
+"""Run `ltrain export`: the records of a store as OTLP, in a file or on standard output."""
 
 import gzip
 import shlex
@@ -12,69 +12,16 @@ from typing import IO, Any
 import orjson
 import polars as pl
 from backports import zstd
-from rich.console import Console
 
 from ltrain_collector import schema
 from ltrain_collector.errors import BadFormat, NothingToExport
-from ltrain_collector.query_output import format_report
 from ltrain_collector.signals import SIGNALS, TRACES, Signal, otlp_json
 from ltrain_collector.store import Store, rollout_stream
-from ltrain_collector.transfer.importing import (
-    MAX_PLACES,
-    ImportCounts,
-    Progress,
-    import_files,
-    list_files,
-)
 
 SIGNAL_NAMES = {signal.name: signal for signal in SIGNALS}
 INVALID_IDS = "their ids are not 32 and 16 hexadecimal digits"
 MAX_RUNS = 10
 """Number of runs that the message of an empty export lists, the newest first."""
-
-
-def run_import(path: Path, dsn: str | None, as_json: bool, trusted: bool = False) -> bool:
-    """Import files and print a report; return whether all records could be read."""
-    paths = list_files(path)
-    console = Console(stderr=True)
-    with Store.open(dsn) as store, console.status("") as shown:
-        store.migrate()
-        report = {each: number for number, each in enumerate(paths, 1)}
-
-        def on_progress(now: Progress) -> None:
-            where = f"{now.read >> 20} of {now.size >> 20} MiB" if now.size else "a pipe"
-            shown.update(f"{now.path}, {report[now.path]} of {len(paths)} files: {where}")
-
-        counts = import_files(store, paths, on_progress, trusted)
-    print(format_report(_report(counts, as_json), as_json), flush=True)
-    if not as_json:
-        print(*_new_sentences(counts), sep="\n", end="\n" if counts.stored else "", flush=True)
-    return not counts.unreadable
-
-
-def _new_sentences(counts: ImportCounts) -> Iterator[str]:
-    for noun, rows in counts.stored_rows.items():
-        new = counts.new_rows[noun]
-        rest = f"; {rows - new} were stored already" if new < rows else ""
-        yield f"{new} of {rows} {noun} are new{rest}."
-
-
-def _report(counts: ImportCounts, as_json: bool) -> dict[str, object]:
-    report: dict[str, object] = {
-        "files": counts.files,
-        "records": counts.records,
-        "stored": counts.stored,
-        "rejected": counts.records - counts.stored,
-        "unreadable": counts.unreadable,
-    }
-    if as_json:
-        report["new"] = dict(counts.new_rows)
-    if counts.rejected:
-        report["why_rejected"] = dict(counts.rejected)
-    if counts.places:
-        more = [f"… and {counts.unreadable - MAX_PLACES} more"] * (counts.unreadable > MAX_PLACES)
-        report["where_unreadable"] = counts.places + more
-    return report
 
 
 def export_records(

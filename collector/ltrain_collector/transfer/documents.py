@@ -55,6 +55,8 @@ class Document:
     fault: str = ""
     read: int = 0
     """Bytes of the (compressed) file that have been read."""
+    source: str = ""
+    """The server and project that has it; '' for a file."""
 
 
 def read_documents(path: Path) -> Iterator[Document]:

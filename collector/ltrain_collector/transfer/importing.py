@@ -1,7 +1,7 @@
 """Import files of telemetry into the store, and count what cannot be stored, by reason."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -164,27 +164,37 @@ def import_files(
     """
     counts = ImportCounts()
     with Staging(store) as staging:
-        for batch in _batches(paths, on_progress, counts, trusted):
-            _insert(store, staging, batch, counts)
+        store_documents(store, staging, file_documents(paths, on_progress, counts), counts, trusted)
     return counts
 
 
-def _batches(
-    paths: list[Path], on_progress: Callable[[Progress], None], counts: ImportCounts, trusted: bool
-) -> Iterator[Batch]:
-    """Yield the encoded rows of all files in batches of a little more than `BATCH_BYTES`."""
-    pending, size = defaultdict[str, list[Block]](list), 0
+def file_documents(
+    paths: list[Path], on_progress: Callable[[Progress], None], counts: ImportCounts
+) -> Iterator[Document]:
+    """Yield the documents of files, those of other programs as OTLP."""
     for path in paths:
         counts.files += 1
-        for document in _read_with_progress(path, on_progress):
-            rows = _encode(document, counts, trusted)
-            for table, block in rows.blocks.items():
-                pending[table].append(block)
-            size += rows.size
-            if size > BATCH_BYTES:
-                yield pending
-                pending, size = defaultdict(list), 0
-    yield pending
+        yield from _read_with_progress(path, on_progress)
+
+
+def store_documents(
+    store: Store,
+    staging: Staging,
+    documents: Iterable[Document],
+    counts: ImportCounts,
+    trusted: bool = False,
+) -> None:
+    """Store the records of documents, in batches of a little more than `BATCH_BYTES`."""
+    pending, size = defaultdict[str, list[Block]](list), 0
+    for document in documents:
+        rows = _encode(document, counts, trusted)
+        for table, block in rows.blocks.items():
+            pending[table].append(block)
+        size += rows.size
+        if size > BATCH_BYTES:
+            _insert(store, staging, pending, counts)
+            pending, size = defaultdict(list), 0
+    _insert(store, staging, pending, counts)
 
 
 def _read_with_progress(path: Path, on_progress: Callable[[Progress], None]) -> Iterator[Document]:
@@ -224,10 +234,12 @@ def _encode(document: Document, counts: ImportCounts, trusted: bool) -> Rows:
     try:
         if document.fault:
             raise BadRequest(document.fault)
-        signal, message = _parse_document(document)
+        signal, message = parse_document(document)
         if not trusted:
             origin.remove_sender(message)
         origin.set_sender(message, Sender.IMPORT, replace=not trusted)
+        if document.source:
+            origin.set_source(message, document.source)
         rows = signal.encode(message, UNLIMITED)
     except (BadRequest, OtlpError) as error:
         counts.add_unreadable(document.place, str(error))
@@ -241,7 +253,12 @@ def _encode(document: Document, counts: ImportCounts, trusted: bool) -> Rows:
     return rows
 
 
-def _parse_document(document: Document) -> tuple[Signal, Any]:
+def parse_document(document: Document) -> tuple[Signal, Any]:
+    """Return the signal and the OTLP request of a document.
+
+    Raises:
+        BadRequest, OtlpError: it is no OTLP.
+    """
     if document.json is None:
         return _parse_protobuf(document.protobuf)
     if lightning.is_span(document.json):
