@@ -1,11 +1,12 @@
-"""Create the environments from their lock files: `.venv`, `.venv-vllm`, and eight others.
+"""Create the environments from their lock files: `.venv`, `.venv-vllm`, and nine others.
 
 Run `python3.11 -m setup.environments [--device DEVICE] [NAME ...]` in the root of the repository.
 The default is main and vllm; `trl` holds TRL, for `ltrain dpo`; `examples` holds the agents of
 examples that cannot be in main; `site` holds the generator of the site; `frameworks`, `openai2` and
 `otel144` hold the agent frameworks of tests/frameworks, `clients` its coding agents that are npm's
-packages, and `pyclients` those in Python. With the device `cuda`, main and vllm have the packages
-for an NVIDIA GPU; the default is the device of the environments that exist, or `cpu`.
+packages, `pyclients` those in Python, and `platforms` the servers from which traces are imported.
+With the device `cuda`, main and vllm have the packages for an NVIDIA GPU; the default is the device
+of the environments that exist, or `cpu`.
 
 The command may be interrupted at any time and run again: it adds what is missing. A complete
 environment has a stamp with the digest of its inputs, so a second run only reads a few files. A
@@ -130,6 +131,14 @@ PYCLIENTS = Environment(
     ROOT / "setup" / "pyclients.lock",
     0.7,
     1.0,
+    has_ltrain=False,
+)
+PLATFORMS = Environment(
+    "platforms",
+    ROOT / ".venv-platforms",
+    ROOT / "setup" / "platforms.lock",
+    1.6,
+    2.1,
     has_ltrain=False,
 )
 TRL = Environment(
@@ -362,7 +371,7 @@ def choose(names: Sequence[str], device: str | None) -> list[Environment]:
         choices = ", ".join(DEVICES)
         raise SetupFailed(f"Unknown device '{device}'. Choose from: {choices}.")
     models = DEVICES[device]
-    others = (TRL, EXAMPLES, SITE, FRAMEWORKS, OPENAI2, OTEL144, CLIENTS, PYCLIENTS)
+    others = (TRL, EXAMPLES, SITE, FRAMEWORKS, OPENAI2, OTEL144, CLIENTS, PYCLIENTS, PLATFORMS)
     by_name = {each.name: each for each in (*models, *others)}
     if unknown := set(names) - by_name.keys():
         choices = ", ".join(by_name)

@@ -39,7 +39,7 @@ FRAMEWORKS = ROOT / "tests" / "frameworks"
 EXAMPLES = ROOT / "tests" / "examples"
 ALWAYS = "frameworks"
 """The environment whose agents run on every change; it is small."""
-OTHERS = ("openai2", "otel144", "clients", "pyclients")
+OTHERS = ("openai2", "otel144", "clients", "pyclients", "platforms")
 EXAMPLE = "calculator"
 """The example that is tested and trained on every change."""
 SHARED_BY_FRAMEWORKS = re.compile(
@@ -60,6 +60,9 @@ CLIENTS = "clients"
 NEEDED_BY_CLIENTS = re.compile(
     r"train/ltrain_train/gateway/(apis|conversations)/|collector/ltrain_collector/client_events\."
 )
+PLATFORMS = "platform_servers"
+"""The test that imports from servers of platforms."""
+NEEDED_BY_PLATFORMS = re.compile(r"collector/ltrain_collector/sources/(servers/|spans\.)")
 SHARED_BY_EXAMPLES = re.compile(
     r"tests/examples/(conftest|example_module|sampling_agent)\.py"
     r"|transforms/ltrain_transforms/(dialects|calls|states)/"
@@ -114,6 +117,7 @@ class Selection:
             or file in {f"setup/{each}.lock" for each in environments}
             or (name == TRAINING and NEEDED_BY_TRAINING.match(file))
             or (name == CLIENTS and NEEDED_BY_CLIENTS.match(file))
+            or (name == PLATFORMS and NEEDED_BY_PLATFORMS.match(file))
             for file in self.files
         )
 

@@ -269,6 +269,10 @@ class SourceFailed(LtrainError, RuntimeError):
     """A server from which an import reads refuses, or does not answer."""
 
 
+class NotThere(SourceFailed):
+    """A server has no such list, as one of another version."""
+
+
 class BadFormat(LtrainError, ValueError):
     """An output format that is unknown or cannot be written to this target."""
 

@@ -55,13 +55,15 @@ def import_(
     Imported records have the sender `import`, which recipes do not trust by default.
 
     The command reads files of the Collector's file exporter (OTLP in JSON or protobuf, with gzip,
-    zstd or no compression, also rotated files), exports of Langfuse and LangSmith, session files of
-    Codex and Claude Code, chats in JSONL, and spans that agent-lightning 0.3 dumped as JSON.
-    It reports unreadable records with their place, exits with status 1, and stores the others.
+    zstd or no compression, also rotated files), exports of Langfuse, LangSmith, Jaeger and Tempo,
+    session files of Codex and Claude Code, chats in JSONL, and spans that agent-lightning 0.3
+    dumped as JSON. It reports unreadable records with their place, exits with status 1, and stores
+    the others.
 
-    A server is phoenix://HOST:PORT/PROJECT. This machine is asked over http, another one over https
-    unless it is phoenix+http://. Keys come from PHOENIX_API_KEY. An import that was stopped goes on
-    when it is started again with the same options.
+    A server is PLATFORM://HOST:PORT/PROJECT, of phoenix, mlflow, langfuse, langsmith, jaeger, tempo
+    or clickhouse. This machine is asked over http, another one over https unless it is
+    PLATFORM+http://. Keys come from the platform's own environment variables, such as
+    PHOENIX_API_KEY. An import that was stopped goes on when it is started again.
 
     Example: ltrain import phoenix://127.0.0.1:6006/default --since 7d
     """

@@ -144,6 +144,7 @@ def test_the_bug_form_asks_for_the_report_of_the_doctor() -> None:
             ".venv-otel144",
             ".venv-clients",
             ".venv-pyclients",
+            ".venv-platforms",
         ),
         ".ltrain",
     ],

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from ltrain_collector.signals.registry import SIGNALS, TABLES
     from ltrain_collector.signals.signal import Retention, Signal, Table
     from ltrain_collector.signals.traces import TRACES, encode_traces
-    from ltrain_collector.signals.values import Row
+    from ltrain_collector.signals.values import Row, value_text
     from ltrain_collector.signals.writer import Block, Rows
-    from ltrain_collector.signals.values import value_text
 
 open_face(__name__)

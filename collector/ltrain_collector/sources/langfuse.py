@@ -105,6 +105,8 @@ def _observation(own: dict[str, Any]) -> Request:
             f"{PREFIX}model.name": own.get("model") or own.get("providedModelName"),
             f"{PREFIX}model.parameters": as_text(own.get("modelParameters")),
             f"{PREFIX}usage_details": as_text(own.get("usageDetails") or own.get("usage")),
+            "gen_ai.conversation.id": own.get("sessionId"),
+            "user.id": own.get("userId"),
         },
         error=(own.get("statusMessage") or "error") if failed else "",
     )
@@ -131,13 +133,14 @@ def _trace(own: dict[str, Any]) -> Request:
 
 
 def _score(own: dict[str, Any]) -> Request:
-    value, observation = own.get("value"), own.get("observationId")
-    trace, session = own.get("traceId"), own.get("sessionId")
+    value, subject = own.get("value"), own.get("subject") or {}
+    named = {f"{subject['kind']}Id": subject["id"], **subject} if subject else own
+    trace, observation, session = map(named.get, ("traceId", "observationId", "sessionId"))
     if not trace and not session:
         raise ValueError("a score that names no trace and no session")
     score = Score(
         trace_id=hex_id(trace, 32) if trace else "",
-        session="" if trace else session,
+        session="" if trace else str(session),
         judged=hex_id(observation, 16) if observation else "",
         name=own["name"],
         value=float(value) if isinstance(value, int | float) else None,

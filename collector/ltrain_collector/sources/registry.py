@@ -9,8 +9,10 @@ from typing import Any, ClassVar, Protocol
 from ltrain_collector.sources.chats import ChatFile
 from ltrain_collector.sources.claude_code import ClaudeCodeSession
 from ltrain_collector.sources.codex import CodexSession
+from ltrain_collector.sources.jaeger import JaegerTraces
 from ltrain_collector.sources.langfuse import LangfuseExport
 from ltrain_collector.sources.langsmith import LangSmithRuns
+from ltrain_collector.sources.tempo import TempoTrace
 
 Record = dict[str, Any]
 
@@ -48,6 +50,8 @@ READERS: tuple[type[FileReader], ...] = (
     ClaudeCodeSession,
     LangSmithRuns,
     LangfuseExport,
+    JaegerTraces,
+    TempoTrace,
     ChatFile,
 )
 

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import md5
 from typing import Any
@@ -44,6 +44,10 @@ class SpanRecord:
     error: str = ""
     """The message of a failure."""
     events: Sequence[Event] = ()
+    scope: str = ""
+    """The instrumentation; '' for ltrain's import."""
+    resource: Mapping[str, Any] = field(default_factory=dict)
+    """Attributes of the resource beside the service's name and version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,8 +93,8 @@ def request(service: str, span: SpanRecord, version: str = "") -> Request:
         ],
         "status": {"code": ERROR, "message": span.error} if span.error else {"code": OK},
     }
-    resource = {"service.name": service, "service.version": version}
-    scoped = {"scope": {"name": f"ltrain.import.{service}"}, "spans": [encoded]}
+    resource = {**span.resource, "service.name": service, "service.version": version}
+    scoped = {"scope": {"name": span.scope or f"ltrain.import.{service}"}, "spans": [encoded]}
     return {
         "resourceSpans": [
             {"resource": {"attributes": _attributes(resource)}, "scopeSpans": [scoped]}

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         Parameters,
         is_streamable,
         stream_result,
+        to_rows,
     )
     from ltrain_collector.store.migration import program_version
     from ltrain_collector.store.trace_store import Store

@@ -120,3 +120,14 @@ def _in_utc(dtype: pa.DataType) -> pa.DataType:
     if pa.types.is_list(dtype):
         return pa.list_(dtype.value_field.with_type(_in_utc(dtype.value_type)))
     return dtype
+
+
+def to_rows(frame: pl.DataFrame) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a table of telemetry; times are nanoseconds since the epoch."""
+    times = [name for name, kind in frame.schema.items() if kind == pl.Datetime]
+    lists = [name for name, kind in frame.schema.items() if kind == pl.List(pl.Datetime)]
+    typed = frame.with_columns(
+        *(pl.col(name).dt.timestamp("ns") for name in times),
+        *(pl.col(name).list.eval(pl.element().dt.timestamp("ns")) for name in lists),
+    )
+    return typed.iter_rows(named=True)

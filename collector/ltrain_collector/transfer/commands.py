@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import IO, Any
 
 import orjson
-import polars as pl
 from backports import zstd
 
 from ltrain_collector import schema
 from ltrain_collector.errors import BadFormat, NothingToExport
 from ltrain_collector.signals import SIGNALS, TRACES, Signal, otlp_json
-from ltrain_collector.store import Store, rollout_stream
+from ltrain_collector.store import Store, rollout_stream, to_rows
 
 SIGNAL_NAMES = {signal.name: signal for signal in SIGNALS}
 INVALID_IDS = "their ids are not 32 and 16 hexadecimal digits"
@@ -182,16 +181,6 @@ def export_batches(
             if table.order
             else rollout_stream.stream_rollouts(store, columns, condition, params)
         )
-        rows = (row for frame in frames for row in _rows(frame))
+        rows = (row for frame in frames for row in to_rows(frame))
         while batch := list(islice(rows, BATCH_RECORDS)):
             yield len(batch), table.to_request(batch)
-
-
-def _rows(frame: pl.DataFrame) -> Iterator[dict[str, Any]]:
-    times = [name for name, kind in frame.schema.items() if kind == pl.Datetime]
-    lists = [name for name, kind in frame.schema.items() if kind == pl.List(pl.Datetime)]
-    typed = frame.with_columns(
-        *(pl.col(name).dt.timestamp("ns") for name in times),
-        *(pl.col(name).list.eval(pl.element().dt.timestamp("ns")) for name in lists),
-    )
-    return typed.iter_rows(named=True)

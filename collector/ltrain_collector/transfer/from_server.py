@@ -9,7 +9,7 @@ from typing import Self
 
 import orjson
 
-from ltrain_collector.sources.servers import Page, Server, Window
+from ltrain_collector.sources import Page, Server, Window
 from ltrain_collector.store import Store
 from ltrain_collector.transfer.documents import Document
 from ltrain_collector.transfer.importing import ImportCounts, Staging, store_documents
@@ -31,7 +31,7 @@ class Cursor:
 
     @classmethod
     def of(cls, source: str, window: Window, store: Store) -> Self:
-        """Return the place of an earlier import of the same traces into the same store, or start."""
+        """Return where an earlier import of the same traces into the same store ended, or start."""
         which = (source, window.since, window.until, window.limit, store.name)
         name = sha256(repr(which).encode()).hexdigest()[:16]
         file = HOME.read() / "imports" / f"{name}.json"
@@ -50,11 +50,6 @@ class Cursor:
         self.file.parent.mkdir(parents=True, exist_ok=True)
         kept = {"until": self.until, "cursor": self.cursor, "traces": self.traces}
         write_file(self.file, orjson.dumps(kept))
-
-    def rest_of(self, window: Window) -> Window:
-        """Return the part of a window that is not stored yet."""
-        limit = None if window.limit is None else window.limit - self.traces
-        return replace(window, until=self.until, limit=limit)
 
 
 def import_server(
@@ -79,7 +74,8 @@ def import_server(
     counts, place = ImportCounts(), Cursor.of(source, window, store)
     before = place.traces
     with Staging(store) as staging:
-        for page in server.pages(place.rest_of(window), place.cursor):
+        window = replace(window, until=place.until)
+        for page in server.pages(window, place.cursor, place.traces):
             store_documents(store, staging, page_documents(page, source), counts)
             place.move(page)
             on_progress(place.traces)

@@ -11,8 +11,7 @@ from rich.console import Console
 from ltrain_collector.admin import days_ago
 from ltrain_collector.errors import BadSource, BadTime
 from ltrain_collector.query_output import format_report
-from ltrain_collector.sources import nanoseconds
-from ltrain_collector.sources.servers import Window, is_address, open_server
+from ltrain_collector.sources import Window, is_address, nanoseconds, open_server
 from ltrain_collector.store import Store
 from ltrain_collector.transfer.from_server import import_server, page_documents
 from ltrain_collector.transfer.importing import (
@@ -108,13 +107,15 @@ def _import_server(
     return counts, {"traces": traces, **resumed}
 
 
-def _survey(source: str, options: ImportOptions, console: Console) -> tuple[dict[str, object], bool]:
+def _survey(
+    source: str, options: ImportOptions, console: Console
+) -> tuple[dict[str, object], bool]:
     """Return the report of a dry run, and whether all records could be read."""
     survey, counts = Survey(), ImportCounts()
     with console.status(source):
         if is_address(source):
             address, server = open_server(source)
-            for page in server.pages(options.window, ""):
+            for page in server.pages(options.window):
                 survey.add(page_documents(page, str(address)), counts)
         else:
             paths = list_files(Path(source))

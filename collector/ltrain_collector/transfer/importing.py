@@ -257,7 +257,7 @@ def parse_document(document: Document) -> tuple[Signal, Any]:
     """Return the signal and the OTLP request of a document.
 
     Raises:
-        BadRequest, OtlpError: it is no OTLP.
+        BadRequest, OtlpError: it is not OTLP.
     """
     if document.json is None:
         return _parse_protobuf(document.protobuf)

@@ -1,4 +1,4 @@
-"""What `ltrain import --dry-run` counts: traces, kinds of spans, token ids, scores."""
+"""The counts of `ltrain import --dry-run`: traces, kinds of spans, token ids, scores."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from ltrain_collector.transfer.documents import Document
 from ltrain_collector.transfer.importing import ImportCounts, parse_document
 from ltrain_instrument import attributes
 
-OPERATION = "gen_ai.operation.name"
+KINDS = ("gen_ai.operation.name", *KIND_NAMES)
 SCORED = (
     *("annotations.", "trace.annotations.", "session.annotations."),
     *("evaluations.", "trace.evaluations.", "session.evaluations.", "agentlightning.reward."),
@@ -71,7 +71,7 @@ class Survey:
             return
         scores = {name.split(".")[0] for name in values if name.startswith(SCORED)}
         self._scores.update(scores)
-        kind = next((values[name] for name in (OPERATION, *KIND_NAMES) if values.get(name)), "other")
+        kind = next((values[name] for name in KINDS if values.get(name)), "other")
         self._kinds[kind.strip('"').lower()] += 1
         if agent := values.get(attributes.AGENT_NAME):
             self._agents[agent] += 1

@@ -27,14 +27,14 @@ class Address:
         """Parse an address; a server on this machine has http, another one https.
 
         Raises:
-            BadSource: it has user and password, or a port that is no number.
+            BadSource: it has a user or password, or a port that is not a number.
         """
         match = SCHEME.match(text)
         assert match is not None, "checked by is_address"
         kind, scheme = match.groups()
         try:
             parts = urlsplit(f"//{text[match.end() :]}")
-            host, port, *_ = parts.hostname or "", parts.port
+            host, _ = parts.hostname or "", parts.port
         except ValueError as error:
             raise BadSource(f"'{text}' is no address: {error}.") from error
         if parts.username or parts.password:

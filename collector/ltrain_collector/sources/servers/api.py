@@ -6,13 +6,15 @@ from typing import Any
 
 import requests
 from requests.adapters import HTTPAdapter
+from tenacity import retry, retry_if_exception_type, stop_after_attempt
 from urllib3.util import Retry
 
-from ltrain_collector.errors import SourceFailed
+from ltrain_collector.errors import NotThere, SourceFailed
 from ltrain_collector.sources.servers.address import Address
 
-ATTEMPTS, FIRST_WAIT, LONGEST_WAIT = 8, 0.5, 60
-"""Tries of a request, and the seconds between them: each wait is twice the one before."""
+ATTEMPTS, CONNECTIONS, FIRST_WAIT, LONGEST_WAIT = 8, 3, 0.5, 60
+"""Tries of a request to a busy server, and to one that breaks the connection, and the seconds
+between them: each wait is twice the one before."""
 BUSY = (
     HTTPStatus.TOO_MANY_REQUESTS,
     HTTPStatus.BAD_GATEWAY,
@@ -39,6 +41,8 @@ class Api:
         self._session = requests.Session()
         waits = Retry(
             ATTEMPTS,
+            connect=CONNECTIONS,
+            read=CONNECTIONS,
             backoff_factor=FIRST_WAIT,
             backoff_max=LONGEST_WAIT,
             status_forcelist=BUSY,
@@ -60,7 +64,8 @@ class Api:
         """Return the JSON of an answer; a value None is not sent, a list is sent as several.
 
         Raises:
-            SourceFailed: the server cannot be reached, refuses, or answers in another form.
+            NotThere: it has no such path.
+            SourceFailed: it cannot be reached, refuses, or answers in another form.
         """
         return self._request("GET", path, query, None)
 
@@ -77,16 +82,15 @@ class Api:
     ) -> Any:
         url = f"{self._root}/{path}"
         try:
-            answer = self._session.request(
-                method, url, params=query, json=body, timeout=SECONDS, allow_redirects=False
-            )
+            answer = self._send(method, url, query, body)
         except requests.RequestException as error:
             raise SourceFailed(
                 f"{self._name} does not answer: {_reason(error)}. Check the address, and start the "
                 "same import again: it goes on with the page where it stopped."
             ) from error
-        if not answer.ok or answer.is_redirect:
-            raise SourceFailed(self._refusal(answer, url))
+        if answer.status_code >= HTTPStatus.MULTIPLE_CHOICES:
+            absent = answer.status_code == HTTPStatus.NOT_FOUND
+            raise (NotThere if absent else SourceFailed)(self._refusal(answer, url))
         try:
             return answer.json()
         except ValueError as error:
@@ -95,9 +99,22 @@ class Api:
                 "API? A path before the project is part of the server's address."
             ) from error
 
+    @retry(
+        retry=retry_if_exception_type(requests.exceptions.ChunkedEncodingError),
+        stop=stop_after_attempt(CONNECTIONS),
+        reraise=True,
+    )
+    def _send(
+        self, method: str, url: str, query: Mapping[str, Any], body: Mapping[str, Any] | None
+    ) -> requests.Response:
+        """Return a whole answer; one that ends early is asked for again."""
+        return self._session.request(
+            method, url, params=query, json=body, timeout=SECONDS, allow_redirects=False
+        )
+
     def _refusal(self, answer: requests.Response, url: str) -> str:
-        said = " ".join(answer.text[:SHOWN].split())
-        refusal = f"{url} answers {answer.status_code} {answer.reason}: {said!r}."
+        shown = " ".join(answer.text[:SHOWN].split())
+        refusal = f"{url} answers {answer.status_code} {answer.reason}: {shown!r}."
         match answer.status_code:
             case HTTPStatus.UNAUTHORIZED | HTTPStatus.FORBIDDEN:
                 return f"{refusal} Set {' and '.join(self._keys)} to keys of this project."

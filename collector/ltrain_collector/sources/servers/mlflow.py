@@ -10,15 +10,19 @@ from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
+from ltrain_collector.promoted_columns import KIND_NAMES
 from ltrain_collector.sources import spans
 from ltrain_collector.sources.servers.address import Address
 from ltrain_collector.sources.servers.api import Api
 from ltrain_collector.sources.servers.page import Page, Window
-from ltrain_collector.sources.spans import Event, Request, Score, SpanRecord, as_text, nanoseconds
+from ltrain_collector.sources.spans import Event, Request, Score, SpanRecord, nanoseconds
 
 TRACES, PROJECTS = 100, 1000
 """Traces and experiments of an answer."""
 ERROR = "STATUS_CODE_ERROR"
+OWN = "mlflow."
+KINDS = ("gen_ai.operation.name", *(name for name in KIND_NAMES if not name.startswith(OWN)))
+"""Attributes of other instrumentations, whose spans MLflow translates: its own are left out."""
 SESSION, USER = "mlflow.trace.session", "mlflow.trace.user"
 AUTHORS = {"HUMAN": "human", "LLM_JUDGE": "llm", "AI_JUDGE": "llm", "CODE": "code"}
 """The kinds of authors by the type of an assessment's source."""
@@ -46,7 +50,7 @@ class MlflowServer:
     def projects(self) -> list[str]:
         return list(self._experiments())
 
-    def pages(self, window: Window, cursor: str) -> Iterator[Page]:
+    def pages(self, window: Window, cursor: str = "", read: int = 0) -> Iterator[Page]:
         location = {"experiment_id": self._experiments()[self._project]}
         times = {">=": window.since, "<": window.until}
         question = {
@@ -58,7 +62,7 @@ class MlflowServer:
                 if time is not None
             ),
         }
-        left = window.limit
+        left = window.rest(read)
         while True:
             most = TRACES if left is None else min(TRACES, left)
             more = {"max_results": most, "page_token": cursor}
@@ -88,7 +92,9 @@ class MlflowServer:
         answer = self._api.get("3.0/mlflow/traces/batchGet", trace_ids=list(infos))
         read = {each["trace_info"]["trace_id"]: each for each in answer.get("traces") or ()}
         for name, info in infos.items():
-            page.add(f"trace {name}", self._trace, {"spans": (), **read.get(name, {}), "info": info})
+            page.add(
+                f"trace {name}", self._trace, {"spans": (), **read.get(name, {}), "info": info}
+            )
         return page
 
     def _trace(self, trace: dict[str, Any]) -> Iterator[Request]:
@@ -103,9 +109,9 @@ class MlflowServer:
         for span in trace["spans"]:
             yield spans.request(self._project, _span(span, shared))
         trace_id = _hex(trace["spans"][0]["trace_id"])
-        for given in info.get("assessments") or ():
-            if "feedback" in given and given.get("valid", True):
-                yield spans.evaluation(self._project, _score(given, trace_id))
+        for assessment in info.get("assessments") or ():
+            if "feedback" in assessment and assessment.get("valid", True):
+                yield spans.evaluation(self._project, _score(assessment, trace_id))
 
 
 def _span(span: dict[str, Any], shared: Mapping[str, Any]) -> SpanRecord:
@@ -127,45 +133,50 @@ def _span(span: dict[str, Any], shared: Mapping[str, Any]) -> SpanRecord:
 
 def _attributes(owner: dict[str, Any]) -> dict[str, Any]:
     """Return the attributes as MLflow exports them: its own are JSON."""
-    values = {each["key"]: _plain(each.get("value") or {}) for each in owner["attributes"]}
-    return {
-        name: json.dumps(value, ensure_ascii=False)
-        if name.startswith("mlflow.")
-        else as_text(value)
-        if isinstance(value, dict)
-        else value
-        for name, value in values.items()
+    values = {
+        each["key"]: _plain(each.get("value") or {}) for each in owner.get("attributes") or ()
     }
+    translated = any(values.get(name) for name in KINDS)
+    return {
+        name: json.dumps(value, ensure_ascii=False) if _is_json(name, value) else value
+        for name, value in values.items()
+        if not (translated and name.startswith(OWN))
+    }
+
+
+def _is_json(name: str, value: Any) -> bool:
+    """Return whether an attribute was JSON: MLflow's own, and objects, also in lists."""
+    parts = value if isinstance(value, list) else [value]
+    return name.startswith(OWN) or any(isinstance(each, dict | list) for each in parts)
 
 
 def _plain(value: dict[str, Any]) -> Any:
     """Return an OTLP value as JSON has it."""
-    [(kind, content)] = value.items() or [("", None)]
-    match kind:
-        case "array_value":
-            return list(map(_plain, content.get("values") or ()))
-        case "kvlist_value":
+    match value:
+        case {"array_value": content}:
+            return [_plain(each) for each in content.get("values") or ()]
+        case {"kvlist_value": content}:
             pairs = content.get("values") or ()
             return {pair["key"]: _plain(pair.get("value") or {}) for pair in pairs}
-    return content
+    return next(iter(value.values()), None)
 
 
-def _hex(given: str) -> str:
-    return b64decode(given).hex()
+def _hex(assessment: str) -> str:
+    return b64decode(assessment).hex()
 
 
-def _score(given: dict[str, Any], trace_id: str) -> Score:
-    value = given["feedback"].get("value")
+def _score(assessment: dict[str, Any], trace_id: str) -> Score:
+    value = assessment["feedback"].get("value")
     word = value if isinstance(value, str) else ""
     number = float(value) if isinstance(value, int | float) else WORDS.get(word.lower())
     return Score(
         trace_id=trace_id,
-        judged=given.get("span_id") or "",
-        name=given["assessment_name"],
+        judged=assessment.get("span_id") or "",
+        name=assessment["assessment_name"],
         value=number,
-        time=nanoseconds(given["last_update_time"]),
+        time=nanoseconds(assessment["last_update_time"]),
         label=word,
-        note=given.get("rationale") or "",
-        author=AUTHORS.get(given["source"]["source_type"], ""),
-        id=given["assessment_id"],
+        note=assessment.get("rationale") or "",
+        author=AUTHORS.get(assessment["source"]["source_type"], ""),
+        id=assessment["assessment_id"],
     )

@@ -1,4 +1,4 @@
-"""What a server's module yields: pages of records, each with the cursor of the next one."""
+"""Pages of records, which each server's module yields, each with the cursor of the next one."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -23,6 +23,10 @@ class Window:
     """Only those that began before."""
     limit: int | None = None
     """So many traces, the newest ones."""
+
+    def rest(self, read: int) -> int | None:
+        """Return how many traces are left after so many; None without a limit."""
+        return None if self.limit is None else self.limit - read
 
 
 @dataclass(slots=True)
@@ -58,8 +62,11 @@ class Server(Protocol):
         """Return the names of its projects."""
         ...
 
-    def pages(self, window: Window, cursor: str) -> Iterator[Page]:
+    def pages(self, window: Window, cursor: str = "", read: int = 0) -> Iterator[Page]:
         """Yield the pages from a cursor on; '' begins.
+
+        Args:
+            read: how many traces the pages before the cursor had.
 
         Raises:
             SourceFailed: the server cannot be reached, refuses, or answers in another form.

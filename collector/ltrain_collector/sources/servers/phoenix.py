@@ -41,8 +41,8 @@ class PhoenixServer:
     def projects(self) -> list[str]:
         return [each["name"] for each in self._all("projects")]
 
-    def pages(self, window: Window, cursor: str) -> Iterator[Page]:
-        left = window.limit
+    def pages(self, window: Window, cursor: str = "", read: int = 0) -> Iterator[Page]:
+        left = window.rest(read)
         while True:
             answer = self._api.get(
                 self._path("traces"),
@@ -91,19 +91,19 @@ class PhoenixServer:
         )
         yield spans.request(self._project, record)
 
-    def _annotation(self, given: dict[str, Any]) -> Iterator[Request]:
-        result = given["result"] or {}
+    def _annotation(self, annotation: dict[str, Any]) -> Iterator[Request]:
+        result = annotation["result"] or {}
         score = Score(
-            trace_id=hex_id(given["trace_id"], 32) if "trace_id" in given else "",
-            session=given.get("session_id") or "",
-            judged=hex_id(given["span_id"], 16) if "span_id" in given else "",
-            name=given["name"],
+            trace_id=hex_id(annotation["trace_id"], 32) if "trace_id" in annotation else "",
+            session=annotation.get("session_id") or "",
+            judged=hex_id(annotation["span_id"], 16) if "span_id" in annotation else "",
+            name=annotation["name"],
             value=result.get("score"),
-            time=nanoseconds(given["updated_at"]),
+            time=nanoseconds(annotation["updated_at"]),
             label=result.get("label") or "",
             note=result.get("explanation") or "",
-            author=given["annotator_kind"],
-            id=given["id"],
+            author=annotation["annotator_kind"],
+            id=annotation["id"],
         )
         yield spans.evaluation(self._project, score)
 

@@ -7,11 +7,24 @@ from difflib import get_close_matches
 
 from ltrain_collector.errors import BadSource
 from ltrain_collector.sources.servers.address import Address
+from ltrain_collector.sources.servers.clickhouse import ClickHouseServer
+from ltrain_collector.sources.servers.jaeger import JaegerServer
+from ltrain_collector.sources.servers.langfuse import LangfuseServer
+from ltrain_collector.sources.servers.langsmith import LangSmithServer
 from ltrain_collector.sources.servers.mlflow import MlflowServer
 from ltrain_collector.sources.servers.page import Server
 from ltrain_collector.sources.servers.phoenix import PhoenixServer
+from ltrain_collector.sources.servers.tempo import TempoServer
 
-SERVERS: dict[str, type[Server]] = {"mlflow": MlflowServer, "phoenix": PhoenixServer}
+SERVERS: dict[str, type[Server]] = {
+    "clickhouse": ClickHouseServer,
+    "jaeger": JaegerServer,
+    "langfuse": LangfuseServer,
+    "langsmith": LangSmithServer,
+    "mlflow": MlflowServer,
+    "phoenix": PhoenixServer,
+    "tempo": TempoServer,
+}
 SHOWN = 20
 """Projects that an error lists."""
 

@@ -1,0 +1,190 @@
+"""Traces of four frameworks on a real Phoenix and MLflow: imported, they equal the originals.
+
+The spans are captures of the frameworks' own instrumentations, with new ids in each copy.
+"""
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+from urllib.request import Request, urlopen
+
+import polars as pl
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from tests.otlp import open_empty_store
+
+from ltrain_collector.signals import otlp_json
+from ltrain_collector.sources import Window, open_server
+from ltrain_collector.store import Store
+from ltrain_collector.transfer.from_server import import_server
+from ltrain_collector.transfer.importing import import_files
+from ltrain_train.processes import free_port
+from ltrain_transforms.calls import calls
+from ltrain_transforms.recipe import Source
+from ltrain_transforms.source import Selection, read_spans
+
+ROOT = Path(__file__).parents[2]
+PROGRAMS = ROOT / ".venv-platforms" / "bin"
+ENVIRONMENT = "platforms"
+CAPTURES = (
+    "langgraph__openinference-0.1.80-genai",
+    "openai-agents__openinference-2.6.0-genai",
+    "pydantic-ai__builtin-2.68.0",
+    "openai__otel-genai-openai-1.3b0",
+)
+COPIES = 26
+"""So that there are more than 500 traces."""
+START_S, ARRIVAL_S = 180, 180
+COMPARED = (
+    *("call_id", "execution_id", "kind", "name", "agent", "status", "model", "input", "output"),
+    *("arguments", "tool_call_id", "tools", "input_tokens", "output_tokens", "requested_by"),
+)
+
+
+@contextmanager
+def running(command: list[str], health: str, environment: Mapping[str, str]) -> Iterator[None]:
+    process = subprocess.Popen(command, env={**os.environ, **environment})
+    try:
+        deadline = time.monotonic() + START_S
+        while not _answers(health):
+            assert process.poll() is None and time.monotonic() < deadline, command
+            time.sleep(0.5)
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urlopen(url, timeout=5):
+            return True
+    except (URLError, OSError):
+        return False
+
+
+def post(url: str, body: bytes, **headers: str) -> bytes:
+    names = {name.replace("_", "-"): value for name, value in headers.items()}
+    with urlopen(Request(url, body, names), timeout=60) as answer:
+        return bytes(answer.read())
+
+
+def copies(capture: str) -> Iterator[ExportTraceServiceRequest]:
+    document = json.loads((ROOT / "tests/fixtures" / f"{capture}.otlp.json").read_text())
+    for number in range(COPIES):
+        request = otlp_json.message_from_json(document, ExportTraceServiceRequest)
+        for resource in request.resource_spans:
+            for scope in resource.scope_spans:
+                for span in scope.spans:
+                    span.trace_id = bytes([number]) + span.trace_id[1:]
+                    span.span_id = bytes([number]) + span.span_id[1:]
+                    if span.parent_span_id:
+                        span.parent_span_id = bytes([number]) + span.parent_span_id[1:]
+        yield request
+
+
+@pytest.fixture(scope="module")
+def requests() -> list[ExportTraceServiceRequest]:
+    return [request for capture in CAPTURES for request in copies(capture)]
+
+
+def found(store: Store) -> list[dict[str, Any]]:
+    spans, _ = read_spans(store, Source(execution="trace"), Selection())
+    frame = calls(spans)[0].select(COMPARED).sort("call_id")
+    # Phoenix adds the model's name as the output of an embedding
+    output = pl.when(pl.col("kind") != "embedding").then("output")
+    rows = frame.with_columns(output=output).to_dicts()
+    return [{name: _plain(value) for name, value in row.items()} for row in rows]
+
+
+def _plain(value: Any) -> Any:
+    """Return JSON in a text as what it is: MLflow writes it with other spaces."""
+    try:
+        return json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
+@pytest.fixture(scope="module")
+def direct(
+    requests: list[ExportTraceServiceRequest], tmp_path_factory: pytest.TempPathFactory
+) -> list[dict[str, Any]]:
+    """The calls of the same spans in a store of their own."""
+    folder = tmp_path_factory.mktemp("direct")
+    lines = (json.dumps(otlp_json.message_to_json(request)) + "\n" for request in requests)
+    (folder / "spans.jsonl").write_text("".join(lines))
+    with open_empty_store(folder / "store") as store:
+        import_files(store, [folder / "spans.jsonl"], lambda _: None)
+        return found(store)
+
+
+def check(tmp_path: Path, source: str, direct: list[dict[str, Any]]) -> None:
+    with open_empty_store(tmp_path / "store") as store:
+        address, server = open_server(source)
+        counts, traces, _ = import_server(store, str(address), server, Window(), lambda _: None)
+        assert counts.places == []
+        assert traces > 500
+        assert found(store) == direct
+
+
+def wait_for(arrived: Callable[[], int], spans: int) -> None:
+    deadline = time.monotonic() + ARRIVAL_S
+    while arrived() < spans:
+        assert time.monotonic() < deadline
+        time.sleep(1)
+
+
+def test_phoenix(
+    tmp_path: Path, requests: list[ExportTraceServiceRequest], direct: list[dict[str, Any]]
+) -> None:
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    environment = {
+        "PHOENIX_WORKING_DIR": str(tmp_path),
+        "PHOENIX_HOST": "127.0.0.1",
+        "PHOENIX_PORT": str(port),
+        "PHOENIX_GRPC_PORT": str(free_port()),
+        "PHOENIX_TELEMETRY_ENABLED": "false",
+    }
+    with running([str(PROGRAMS / "phoenix"), "serve"], f"{url}/healthz", environment):
+        for request in requests:
+            body = request.SerializeToString()
+            post(f"{url}/v1/traces", body, content_type="application/x-protobuf")
+
+        def arrived() -> int:
+            query = b'{"query": "{ projects { edges { node { recordCount } } } }"}'
+            answer = json.loads(post(f"{url}/graphql", query, content_type="application/json"))
+            edges = answer["data"]["projects"]["edges"]
+            return sum(edge["node"]["recordCount"] for edge in edges)
+
+        wait_for(arrived, sum(map(_count, requests)))
+        check(tmp_path, f"phoenix://127.0.0.1:{port}/default", direct)
+
+
+def test_mlflow(
+    tmp_path: Path, requests: list[ExportTraceServiceRequest], direct: list[dict[str, Any]]
+) -> None:
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    database = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    command = [str(PROGRAMS / "mlflow"), "server", "--port", str(port), "--workers", "1"]
+    path = {"PATH": f"{PROGRAMS}:{os.environ['PATH']}"}
+    with running([*command, "--backend-store-uri", database], f"{url}/health", path):
+        for request in requests:
+            post(
+                f"{url}/v1/traces",
+                request.SerializeToString(),
+                content_type="application/x-protobuf",
+                x_mlflow_experiment_id="0",
+            )
+        check(tmp_path, f"mlflow://127.0.0.1:{port}/Default", direct)
+
+
+def _count(request: ExportTraceServiceRequest) -> int:
+    return sum(len(s.spans) for r in request.resource_spans for s in r.scope_spans)
