@@ -8,10 +8,7 @@ from ltrain_collector.sources.jaeger import JaegerTraces
 from ltrain_collector.sources.servers.address import Address
 from ltrain_collector.sources.servers.api import Api
 from ltrain_collector.sources.servers.page import Page, Window
-from ltrain_collector.sources.servers.slices import slices
-
-TRACES = 200
-"""Traces of an answer."""
+from ltrain_collector.sources.servers.slices import TRACES, slices
 
 
 class JaegerServer:
@@ -30,7 +27,7 @@ class JaegerServer:
         return list(self._api.get("services")["data"] or ())
 
     def pages(self, window: Window, cursor: str = "", read: int = 0) -> Iterator[Page]:
-        yield from slices(window, cursor, read, TRACES, self._traces, self._fill)
+        yield from slices(window, cursor, read, self._traces, self._fill)
 
     def _traces(self, start: int, end: int) -> list[dict[str, Any]]:
         times = {"start": start // 1000, "end": (end - 1) // 1000}

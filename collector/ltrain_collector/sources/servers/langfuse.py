@@ -13,11 +13,8 @@ from ltrain_collector.errors import NotThere
 from ltrain_collector.sources.langfuse import LangfuseExport
 from ltrain_collector.sources.servers.address import Address
 from ltrain_collector.sources.servers.api import Api
-from ltrain_collector.sources.servers.page import Page, Window, iso
+from ltrain_collector.sources.servers.page import ENTRIES, Page, Window, iso
 from ltrain_collector.sources.spans import nanoseconds
-
-ENTRIES = 100
-"""Entries of an answer; more are refused for scores."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,10 @@ from ltrain_collector.sources import spans
 from ltrain_collector.sources.langsmith import SERVICE, LangSmithRuns
 from ltrain_collector.sources.servers.address import Address
 from ltrain_collector.sources.servers.api import Api
-from ltrain_collector.sources.servers.page import Page, Window, iso
+from ltrain_collector.sources.servers.page import ENTRIES, Page, Window, iso
 from ltrain_collector.sources.spans import Request, Score, hex_id, nanoseconds
 
 OWN = "https://api.smith.langchain.com"
-ENTRIES = 100
-"""Runs and feedback of an answer."""
 FIELDS = (
     *("id", "trace_id", "parent_run_id", "name", "run_type", "start_time", "end_time", "error"),
     *("inputs", "outputs", "extra", "prompt_tokens", "completion_tokens"),

@@ -27,7 +27,7 @@ SESSION, USER = "mlflow.trace.session", "mlflow.trace.user"
 AUTHORS = {"HUMAN": "human", "LLM_JUDGE": "llm", "AI_JUDGE": "llm", "CODE": "code"}
 """The kinds of authors by the type of an assessment's source."""
 WORDS = {"yes": 1.0, "no": 0.0, "true": 1.0, "false": 0.0, "pass": 1.0, "fail": 0.0}
-"""The values of words that MLflow's judges answer with."""
+"""The values of words in the answers of MLflow's judges."""
 
 
 class MlflowServer:

@@ -8,6 +8,8 @@ from typing import Any, ClassVar, Protocol
 from ltrain_collector.sources.servers.address import Address
 from ltrain_collector.sources.spans import Request
 
+ENTRIES = 100
+"""Entries of an answer; Langfuse refuses more."""
 EPOCH = datetime.fromtimestamp(0, UTC)
 UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
 """Errors of a record that has another form than its platform documents."""

@@ -25,7 +25,7 @@ SERVERS: dict[str, type[Server]] = {
     "phoenix": PhoenixServer,
     "tempo": TempoServer,
 }
-SHOWN = 20
+LISTED = 20
 """Projects that an error lists."""
 
 
@@ -46,7 +46,7 @@ def open_server(source: str) -> tuple[Address, Server]:
     projects = server.projects()
     if address.project not in projects:
         named = f"has no project '{address.project}'" if address.project else "is no project"
-        listed = ", ".join(projects[:SHOWN]) + ", …" * (len(projects) > SHOWN)
+        listed = ", ".join(projects[:LISTED]) + ", …" * (len(projects) > LISTED)
         raise BadSource(
             f"{source} {named}. Write {SERVERS[address.kind].example.rpartition('/')[0]}/PROJECT "
             f"with one of its projects: {listed or 'it has none'}."

@@ -9,6 +9,8 @@ from ltrain_collector.sources.servers.page import Page, Window, iso
 HOUR, SHORTEST = 3_600_000_000_000, 1_000_000_000
 LONGEST = 24 * HOUR
 """Nanoseconds of the first slice, of the shortest one, and of the longest one."""
+TRACES = 200
+"""Traces that a server is asked for at once."""
 DEFAULT = 7 * LONGEST
 """The time before `until` that is read without a `since`."""
 
@@ -20,11 +22,10 @@ def slices(
     window: Window,
     cursor: str,
     read: int,
-    most: int,
     traces: List,
     fill: Callable[[Page, Any], None],
 ) -> Iterator[Page]:
-    """Yield a page for each slice with traces; a slice that may have more than `most` is halved.
+    """Yield a page for each slice with traces; a slice that may have more than `TRACES` is halved.
 
     Args:
         cursor: end and length of the next slice, in nanoseconds; '' at the end of the window.
@@ -36,7 +37,7 @@ def slices(
     while end > begin:
         start = max(begin, end - length)
         found = traces(start, end)
-        if len(found) >= most and end - start > SHORTEST:
+        if len(found) >= TRACES and end - start > SHORTEST:
             length = max(SHORTEST, (end - start) // 2)
             continue
         found = found[: window.rest(read)]
@@ -45,8 +46,8 @@ def slices(
         page = Page("" if done else f"{end} {length}", len(found))
         for trace in found:
             fill(page, trace)
-        if len(found) >= most:
-            fault = f"{most} traces began in one second: the server lists no more of them"
+        if len(found) >= TRACES:
+            fault = f"{TRACES} traces began in one second: the server lists no more of them"
             page.records.append((iso(start) or "", None, fault))
         yield page
         if done:

@@ -7,11 +7,9 @@ from typing import Any, ClassVar
 from ltrain_collector.sources.servers.address import Address
 from ltrain_collector.sources.servers.api import Api
 from ltrain_collector.sources.servers.page import Page, Window
-from ltrain_collector.sources.servers.slices import slices
+from ltrain_collector.sources.servers.slices import TRACES, slices
 from ltrain_collector.sources.tempo import TempoTrace
 
-TRACES = 200
-"""Traces of an answer."""
 SECOND = 1_000_000_000
 
 
@@ -35,7 +33,7 @@ class TempoServer:
         return [each["value"] for each in answer.get("tagValues") or ()]
 
     def pages(self, window: Window, cursor: str = "", read: int = 0) -> Iterator[Page]:
-        yield from slices(window, cursor, read, TRACES, self._traces, self._fill)
+        yield from slices(window, cursor, read, self._traces, self._fill)
 
     def _traces(self, start: int, end: int) -> list[dict[str, Any]]:
         name = self._service.replace("\\", "\\\\").replace('"', '\\"')
