@@ -10,6 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 from statistics import median
+from typing import Self
 from urllib.request import urlopen
 
 from benchmarks.ingest import AGENTS, LTRAIN, Load
@@ -19,7 +20,7 @@ from benchmarks.support.process_cost import idle_cpu_seconds
 from ltrain_collector.access import sign_owner, store_secret
 from ltrain_collector.store import Store
 
-RUNS = 3
+RUNS = 5
 LOAD = Load("small", requests=3000, spans=8, clients=16, minimum=4_000)
 OUTAGE = 60.0
 """Seconds for which the target is away."""
@@ -35,6 +36,12 @@ class Collector:
         self.folder, self._more = folder, more
         self.otlp = self.sql = 0
         self.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
     def start(self) -> None:
         ports = ["--otlp-port", str(self.otlp), "--grpc-port", "0", "--http-port", str(self.sql)]
@@ -72,45 +79,41 @@ class Collector:
 
 def cpu_ms(place: Path, file: Path, forwards: bool) -> float:
     """Return the CPU milliseconds of the collector for one request."""
-    target = Collector(Path(tempfile.mkdtemp(dir=place)))
-    more = ("--forward", f"copy={target.url}") if forwards else ()
-    up = Collector(Path(tempfile.mkdtemp(dir=place)), *more)
-    process = f"/proc/{up.process.pid}"
-    before = idle_cpu_seconds(process)
-    client = (sys.executable, AGENTS / "exporting.py", up.url, file, LOAD.clients, 0)
-    subprocess.run([*map(str, client)], check=True, stdout=subprocess.DEVNULL)
-    if forwards:
-        up.wait_for_target()
-    seconds = idle_cpu_seconds(process) - before
-    up.stop()
-    target.stop()
+    own, other = (Path(tempfile.mkdtemp(dir=place)) for _ in range(2))
+    with Collector(other) as target:
+        more = ("--forward", f"copy={target.url}") if forwards else ()
+        with Collector(own, *more) as up:
+            process = f"/proc/{up.process.pid}"
+            before = idle_cpu_seconds(process)
+            client = (sys.executable, AGENTS / "exporting.py", up.url, file, LOAD.clients, 0)
+            subprocess.run([*map(str, client)], check=True, stdout=subprocess.DEVNULL)
+            if forwards:
+                up.wait_for_target()
+            seconds = idle_cpu_seconds(process) - before
     return seconds / LOAD.requests * 1000
 
 
 def outage(place: Path, seconds: float) -> dict[str, int]:
     """Write while the target is away and the collector is killed; return the lost records."""
-    target = Collector(place / "target")
-    up = Collector(place / "own", "--forward", f"copy={target.url}")
-    soak = Soak(up.otlp, "", up.process.pid)
-    threads = [soak.make_thread(write(soak, name, place)) for place, name in enumerate(SIGNALS)]
-    for thread in threads:
-        thread.start()
-    target.stop(signal.SIGKILL)
-    for _ in range(KILLS):
-        time.sleep(seconds / KILLS)
-        up.stop(signal.SIGKILL)
-        up.start()
-    target.start()
-    soak.ended.set()
-    for thread in threads:
-        thread.join()
-    start = time.monotonic()
-    up.wait_for_target()
-    drained = time.monotonic() - start
-    with Store.open(target.dsn) as store:
-        _, doubled, there = count_records(store, soak.stored)
-    up.stop()
-    target.stop()
+    with (
+        Collector(place / "target") as target,
+        Collector(place / "own", "--forward", f"copy={target.url}") as up,
+    ):
+        soak = Soak(up.otlp, "", up.process.pid)
+        threads = [soak.make_thread(write(soak, each, at)) for at, each in enumerate(SIGNALS)]
+        for thread in threads:
+            thread.start()
+        try:
+            _interrupt(target, up, seconds)
+        finally:
+            soak.ended.set()
+            for thread in threads:
+                thread.join()
+        start = time.monotonic()
+        up.wait_for_target()
+        drained = time.monotonic() - start
+        with Store.open(target.dsn) as store:
+            _, doubled, there = count_records(store, soak.stored)
     acknowledged = RECORDS * sum(map(len, soak.stored.values()))
     return {
         "acknowledged": acknowledged,
@@ -119,6 +122,16 @@ def outage(place: Path, seconds: float) -> dict[str, int]:
         "errors": len(soak.errors),
         "drained_s": round(drained),
     }
+
+
+def _interrupt(target: Collector, up: Collector, seconds: float) -> None:
+    """Keep the target away for some seconds, and kill the collector in that time."""
+    target.stop(signal.SIGKILL)
+    for _ in range(KILLS):
+        time.sleep(seconds / KILLS)
+        up.stop(signal.SIGKILL)
+        up.start()
+    target.start()
 
 
 def main() -> None:
@@ -130,8 +143,8 @@ def main() -> None:
         file = place / "requests.bin"
         size = (str(LOAD.requests), str(LOAD.spans))
         subprocess.run([sys.executable, str(AGENTS / "talking.py"), str(file), *size], check=True)
-        without = median(cpu_ms(place, file, False) for _ in range(RUNS))
-        with_target = median(cpu_ms(place, file, True) for _ in range(RUNS))
+        runs = [[cpu_ms(place, file, forwards) for forwards in (False, True)] for _ in range(RUNS)]
+        without, with_target = map(median, zip(*runs, strict=True))
         found = outage(place, arguments.seconds)
     summary = {
         "name": "forward",
@@ -140,6 +153,7 @@ def main() -> None:
         "the peer is the collector without one",
         "peer": round(without, 2),
         "ratio": round(with_target / without, 2),
+        "runs": [[round(value, 2) for value in run] for run in runs],
         "outage_s": arguments.seconds,
         "kills": KILLS,
         **found,

@@ -1,4 +1,4 @@
-"""The commands `ltrain up`, `ltrain sql`, `ltrain reward` and `ltrain key`."""
+"""The commands `ltrain up`, `ltrain sql` and `ltrain key`."""
 
 import sys
 from pathlib import Path
@@ -118,43 +118,6 @@ def sql(
     text = file.read_text() if file else sys.stdin.read() if query == "-" else str(query)
     with ignore_closed_pipe():
         write_result(text, store, "json" if json else form, out, parse_parameters(param or []))
-
-
-@app.command()
-def reward(
-    identifier: Annotated[
-        str,
-        typer.Argument(
-            metavar="ID",
-            help="The beginning of the id of a rollout, a trace or a session; or KIND:ID.",
-        ),
-    ],
-    value: Annotated[
-        float | None,
-        typer.Argument(help="The reward, e.g. 1 for thumbs up; without it, --comment is a note."),
-    ] = None,
-    name: Annotated[
-        str, typer.Option(help="The name that the recipe's `evaluation` names.")
-    ] = "reward",
-    comment: Annotated[str | None, typer.Option(help="The reason, one sentence.")] = None,
-    withdraw: Annotated[
-        bool, typer.Option("--withdraw", help="Withdraw the feedback of this name.")
-    ] = False,
-    store: Annotated[
-        str | None, typer.Option(help="chdb:///dir or http://host:8123; default: LTRAIN_STORE.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Write JSON instead of lines.")] = False,
-) -> None:
-    """Record a reward for an execution that has ended: feedback by hand.
-
-    A later reward of the same name takes the place of an earlier one. A recipe reads it with
-    from = "person".
-
-    Example: ltrain reward 3f2a 1 --name thumbs --comment "solved at once"
-    """
-    from ltrain_collector.feedback import record_reward
-
-    record_reward(identifier, value, name, comment, store, as_json, withdraw=withdraw)
 
 
 @key.command("make")

@@ -18,6 +18,8 @@ import polars as pl
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from tests.otlp import open_empty_store
+from tests.transforms.conftest import Scene
+from tests.up import running_up
 
 from ltrain_collector.signals import otlp_json
 from ltrain_collector.sources import Window, open_server
@@ -25,6 +27,7 @@ from ltrain_collector.store import Store
 from ltrain_collector.transfer.from_server import import_server
 from ltrain_collector.transfer.importing import import_files
 from ltrain_train.processes import free_port
+from ltrain_transforms.annotations import push_annotations
 from ltrain_transforms.calls import calls
 from ltrain_transforms.recipe import Source
 from ltrain_transforms.source import Selection, read_spans
@@ -72,6 +75,11 @@ def _answers(url: str) -> bool:
 def post(url: str, body: bytes, **headers: str) -> bytes:
     names = {name.replace("_", "-"): value for name, value in headers.items()}
     with urlopen(Request(url, body, names), timeout=60) as answer:
+        return bytes(answer.read())
+
+
+def get(url: str) -> bytes:
+    with urlopen(url, timeout=60) as answer:
         return bytes(answer.read())
 
 
@@ -140,19 +148,27 @@ def wait_for(arrived: Callable[[], int], spans: int) -> None:
         time.sleep(1)
 
 
-def test_phoenix(
-    tmp_path: Path, requests: list[ExportTraceServiceRequest], direct: list[dict[str, Any]]
-) -> None:
+@contextmanager
+def running_phoenix(folder: Path) -> Iterator[int]:
+    """Run Phoenix with its data in a folder; yield its port."""
     port = free_port()
-    url = f"http://127.0.0.1:{port}"
     environment = {
-        "PHOENIX_WORKING_DIR": str(tmp_path),
+        "PHOENIX_WORKING_DIR": str(folder),
         "PHOENIX_HOST": "127.0.0.1",
         "PHOENIX_PORT": str(port),
         "PHOENIX_GRPC_PORT": str(free_port()),
         "PHOENIX_TELEMETRY_ENABLED": "false",
     }
-    with running([str(PROGRAMS / "phoenix"), "serve"], f"{url}/healthz", environment):
+    health = f"http://127.0.0.1:{port}/healthz"
+    with running([str(PROGRAMS / "phoenix"), "serve"], health, environment):
+        yield port
+
+
+def test_phoenix(
+    tmp_path: Path, requests: list[ExportTraceServiceRequest], direct: list[dict[str, Any]]
+) -> None:
+    with running_phoenix(tmp_path) as port:
+        url = f"http://127.0.0.1:{port}"
         for request in requests:
             body = request.SerializeToString()
             post(f"{url}/v1/traces", body, content_type="application/x-protobuf")
@@ -165,6 +181,35 @@ def test_phoenix(
 
         wait_for(arrived, sum(map(_count, requests)))
         check(tmp_path, f"phoenix://127.0.0.1:{port}/default", direct)
+
+
+def test_phoenix_gets_forwarded_traces_and_their_rewards(tmp_path: Path) -> None:
+    scene = Scene()
+    attempt = scene.attempt()
+    call = attempt.llm()
+    attempt.evaluate(0.5, "polite", scope="call", parent=call, explanation="It greets.")
+    attempt.evaluate(1.0)
+    attempt.close()
+    with running_phoenix(tmp_path) as port:
+        address = f"http://127.0.0.1:{port}"
+        store = tmp_path / "home" / "store"
+        with running_up(store, "--forward", f"phoenix={address}") as up:
+            url = f"{up.endpoint}/v1/traces"
+            post(url, scene.request(), content_type="application/x-protobuf")
+
+            def pushed() -> int:
+                return push_annotations(f"phoenix://127.0.0.1:{port}", up.dsn, None, None)[0]
+
+            wait_for(pushed, 2)
+            assert pushed() == 2
+        project = f"{address}/v1/projects/default"
+        spans = f"{project}/span_annotations?span_ids={call}"
+        traces = f"{project}/trace_annotations?trace_ids={attempt.trace}"
+        found = [each for url in (spans, traces) for each in json.loads(get(url))["data"]]
+    assert [(each["name"], each["result"]["score"]) for each in found] == [
+        ("polite", 0.5),
+        ("reward", 1.0),
+    ]
 
 
 def test_mlflow(

@@ -13,12 +13,13 @@ LONGEST = 400
 FAMILIES = (
     "ltrain_collector.sources.",
     "ltrain_train.gateway.apis.",
+    "ltrain_transforms.annotations.",
     "ltrain_transforms.dialects.",
     "ltrain_transforms.estimators.",
     "ltrain_transforms.exports.",
     "ltrain_ui.pages.",
 )
-"""Folders with a module for each source, API, dialect, estimator, format or page."""
+"""Folders with a module for each source, API, platform, dialect, estimator, format or page."""
 APART = {
     "ltrain_collector.transfer.from_server": "another kind of source, as importing is of files",
     "ltrain_collector.transfer.lightning": "the format of another project",

@@ -28,7 +28,7 @@ from ltrain_collector.server import Ports, serve
         pytest.param("import ltrain_train.gateway.client", 20, id="gateway client"),
         pytest.param("import ltrain_train.workers.worker", 36, id="worker"),
         pytest.param("from ltrain_transforms.recipe import Recipe", 35, id="recipe"),
-        pytest.param(SQL, 63, id="ltrain sql"),
+        pytest.param(SQL, 70, id="ltrain sql"),
         pytest.param(UP, 126, id="ltrain up"),
     ],
 )

@@ -9,8 +9,10 @@ import typer
 from ltrain_instrument.identity import SourceMode, TrainableMode
 from ltrain_instrument.quantity import quantity
 from ltrain_instrument.settings import HOME
+from ltrain_transforms import reward_cli
 
 app = typer.Typer()
+app.add_typer(reward_cli.app)
 
 StoreOption = Annotated[
     str | None,

@@ -6,7 +6,15 @@ from ltrain_instrument.face import open_face
 
 if TYPE_CHECKING:
     from ltrain_collector.sources.registry import FileReader, reader_of
-    from ltrain_collector.sources.servers import Page, Server, Window, is_address, open_server
+    from ltrain_collector.sources.servers import (
+        Address,
+        Api,
+        Page,
+        Server,
+        Window,
+        is_address,
+        open_server,
+    )
     from ltrain_collector.sources.spans import nanoseconds
 
 open_face(__name__)

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 from ltrain_instrument.face import open_face
 
 if TYPE_CHECKING:
-    from ltrain_collector.sources.servers.address import is_address
+    from ltrain_collector.sources.servers.address import Address, is_address
+    from ltrain_collector.sources.servers.api import Api
     from ltrain_collector.sources.servers.page import Page, Server, Window
     from ltrain_collector.sources.servers.registry import open_server
 

@@ -86,7 +86,7 @@ class Api:
         except requests.RequestException as error:
             raise SourceFailed(
                 f"{self._name} does not answer: {_reason(error)}. Check the address, and start the "
-                "same import again: it goes on with the page where it stopped."
+                "same command again: an import goes on with the page where it stopped."
             ) from error
         if answer.status_code >= HTTPStatus.MULTIPLE_CHOICES:
             absent = answer.status_code == HTTPStatus.NOT_FOUND
@@ -122,8 +122,8 @@ class Api:
                 return f"{refusal} Check the address, and the version of the server."
             case HTTPStatus.TOO_MANY_REQUESTS:
                 return (
-                    f"{refusal} {ATTEMPTS} tries were too many for it. Start the same import again "
-                    "later: it goes on with the page where it stopped."
+                    f"{refusal} {ATTEMPTS} tries were too many for it. Start the same command "
+                    "again later: an import goes on with the page where it stopped."
                 )
         return refusal
 

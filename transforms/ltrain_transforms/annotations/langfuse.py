@@ -1,0 +1,41 @@
+"""Langfuse: scores of observations and traces, which their `id` updates."""
+
+import os
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from ltrain_collector.sources import Address, Api
+from ltrain_transforms.annotations.annotation import Annotation
+
+NOTE = "note"
+"""The category of an annotation that has neither a value nor a label."""
+
+
+class LangfuseScores:
+    """The scores of the project of the keys."""
+
+    keys: ClassVar[tuple[str, ...]] = ("LANGFUSE_PUBLIC_KEY", "LANGFUSE_SECRET_KEY")
+
+    def __init__(self, address: Address) -> None:
+        self._api = Api(address, "/api/public", self.keys)
+        self._api.authorize(*(os.environ.get(key, "") for key in self.keys))
+
+    def push(self, annotations: Sequence[Annotation]) -> int:
+        """Push annotations; Langfuse keeps those whose trace arrives later, so none is unknown."""
+        for each in annotations:
+            self._api.post("scores", _body(each))
+        return 0
+
+
+def _body(annotation: Annotation) -> dict[str, Any]:
+    is_number = annotation.value is not None
+    body = {
+        "id": annotation.id,
+        "traceId": annotation.trace,
+        "observationId": annotation.span or None,
+        "name": annotation.name,
+        "value": annotation.value if is_number else annotation.label or NOTE,
+        "dataType": "NUMERIC" if is_number else "CATEGORICAL",
+        "comment": annotation.explanation or None,
+    }
+    return {name: value for name, value in body.items() if value is not None}
