@@ -116,8 +116,12 @@ def test_a_call_whose_tokens_are_not_known_is_a_drop(
     ("cells", "reason"),
     [
         ({"params": json.dumps({"stop_sequences": ["\n"]})}, "cut"),
+        ({"params": json.dumps({"stop_sequences": ["\n"]}), "output_tokens": 1}, None),
+        ({"params": json.dumps({"stop_sequences": ["\n"]}), "output_tokens": 3}, "cut"),
         ({"params": json.dumps({"stop_sequences": []})}, None),
         ({"finish_reason": "stop", "output_tokens": 2}, None),
+        ({"finish_reason": "length", "output_tokens": 1}, None),
+        ({"finish_reason": "length", "output_tokens": 2}, "cut"),
         ({"input_tokens": 3}, "other_tokens"),
         ({"output": None}, "no_tokens"),
         ({"redacted": True, "finish_reason": "length"}, "redacted"),
@@ -131,6 +135,23 @@ def test_what_the_trace_says_of_sampling_counts(
     say(talk, message("assistant", "2"), **cells)
     _, drops = rows_of(talk, tokenizer)
     assert drops["reason"].to_list() == ([] if reason is None else [reason])
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        {"finish_reason": "length", "output_tokens": 1},
+        {"params": json.dumps({"stop": "\n"}), "finish_reason": "stop", "output_tokens": 2},
+    ],
+    ids=["limit", "stop sequence"],
+)
+def test_an_answer_that_may_have_no_end_is_rendered_without_one(
+    cells: dict[str, Any], tokenizer: Path
+) -> None:
+    talk = Talk()
+    say(talk, message("assistant", "2"), **cells)
+    rows, _ = rows_of(talk, tokenizer)
+    assert decode(tokenizer, rows["response_ids"].to_list()[0]) == "2"
 
 
 def test_arguments_as_the_template_writes_them_are_rendered(

@@ -24,8 +24,9 @@ RENDERED = "rendered"
 REASONS = {
     "other_model": "it has no token ids, and the model that it names is not the policy, so no "
     "version of the policy sampled it; name the model in served_as of [[policy]] if it is",
-    "cut": "it has no token ids, and ended at a limit of tokens or a stop sequence: the policy did "
-    "not sample the end that the chat template writes",
+    "cut": "it ended at a limit of tokens, or may have ended at a stop sequence, so the policy may "
+    "not have sampled the end that the chat template writes; and the server's count of tokens is "
+    "missing, or another one than that of its text",
     "not_rendered": "the chat template refuses its messages, or does not render its answer after "
     "its prompt",
     "not_reversible": "the rendered answer has not its text, thinking or arguments as they were "
@@ -36,8 +37,9 @@ REASONS = {
 """Why a call without token ids is not rendered."""
 
 CUT = ("length", "max_tokens", "model_length", "incomplete")
+"""Reasons with which an answer has no end."""
 STOPS = ("stop", "stop_sequences")
-"""Parameters that end an answer before the policy samples its end."""
+"""Parameters with which an answer may have ended at a text that it does not have."""
 
 READ = (
     *("input", "output", "tools", "choice", "params", "finish_reason"),
@@ -105,8 +107,6 @@ def _render(
         return "other_model"
     if len(answers) > 1 and call["choice"] is None:
         return "several_choices"
-    if _is_cut(call):
-        return "cut"
     try:
         messages = to_chat(prompt)
         [answer] = to_chat([read_message({**answers[call["choice"] or 0].fields, **ANSWERED})])
@@ -114,7 +114,18 @@ def _render(
         return "multimodal"
     tokenizer = _open_tokenizer(policy.tokenizer, policy.chat_template)
     pair = render_answer(tokenizer, messages, answer, read_tools(call["tools"]))
-    return "not_rendered" if pair is None else _fault(call, answer, pair, tokenizer) or pair
+    if pair is None:
+        return "not_rendered"
+    if call["input_tokens"] not in (None, len(pair[0])):
+        return "other_tokens"
+    counts = _possible_counts(call)
+    if counts is not None:
+        pair = _without_end(pair, tokenizer.eos_token_id)
+        if call["output_tokens"] not in (len(pair[1]) + end for end in counts):
+            return "cut"
+    elif call["output_tokens"] not in (None, len(pair[1])):
+        return "other_tokens"
+    return pair if _is_reversible(answer, pair, tokenizer) else "not_reversible"
 
 
 ANSWERED = {"role": "assistant"}
@@ -125,22 +136,26 @@ def _open_tokenizer(folder: Path, chat_template: str | None) -> Any:
     return load_tokenizer(folder, chat_template)
 
 
-def _is_cut(call: Mapping[str, Any]) -> bool:
-    """Return whether an answer ended before the policy sampled its end, or may have."""
+def _possible_counts(call: Mapping[str, Any]) -> tuple[int, ...] | None:
+    """Return how many tokens an answer may have after its text; None: its end, and no others.
+
+    At a limit it has none. With stop sequences it has none, the end, or a stop sequence of a token.
+    """
     parameters = parse_json(call["params"])
-    stops = isinstance(parameters, dict) and any(parameters.get(name) for name in STOPS)
-    return stops or (call["finish_reason"] or "").lower() in CUT
+    if isinstance(parameters, dict) and any(parameters.get(name) for name in STOPS):
+        return (0, 1)
+    return (0,) if (call["finish_reason"] or "").lower() in CUT else None
 
 
-def _fault(
-    call: Mapping[str, Any], answer: ChatMessage, pair: TokenPair, tokenizer: Any
-) -> str | None:
-    """Return why rendered tokens are not those that were sampled; None if nothing shows it."""
-    counted = (call["input_tokens"], call["output_tokens"])
-    if any(count not in (None, len(ids)) for count, ids in zip(counted, pair, strict=True)):
-        return "other_tokens"
+def _without_end(pair: TokenPair, eos: int | None) -> TokenPair:
+    prompt, answer = pair
+    return prompt, answer[:-1] if answer[-1] == eos else answer
+
+
+def _is_reversible(answer: ChatMessage, pair: TokenPair, tokenizer: Any) -> bool:
+    """Return whether the tokens of an answer have its text, as it was recorded."""
     text = tokenizer.decode(pair[1], skip_special_tokens=False, clean_up_tokenization_spaces=False)
-    return None if all(part in text for part in _texts(answer)) else "not_reversible"
+    return all(part in text for part in _texts(answer))
 
 
 def _texts(answer: ChatMessage) -> Iterator[str]:
