@@ -16,7 +16,7 @@ from ltrain_transforms.rendering.chat import ChatMessage, NotText, read_tools, t
 from ltrain_transforms.rendering.served_policy import ServedPolicy
 from ltrain_transforms.rendering.template import TokenPair, load_tokenizer, render_answer
 from ltrain_transforms.tables import CALLS, lacks_token_ids
-from ltrain_transforms.traces import Message, parse_json, read_message, read_messages
+from ltrain_transforms.traces import Fields, Message, parse_json, read_message, read_messages
 
 RENDERED = "rendered"
 """The `token_source` of a call that was rendered, and `tokens` of a row with such a call."""
@@ -38,12 +38,18 @@ REASONS = {
 
 CUT = ("length", "max_tokens", "model_length", "incomplete")
 """Reasons with which an answer has no end."""
+MASKS = (
+    *("guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs"),
+    *("response_format", "tool_choice"),
+)
+"""Parameters by which a server samples from a part of the ids only, apart from `UNMASKED`."""
+UNMASKED = (None, "auto", "none", "text", {"type": "text"}, {"type": "auto"})
 STOPS = ("stop", "stop_sequences")
 """Parameters with which an answer may have ended at a text that it does not have."""
 
 READ = (
     *("input", "output", "tools", "choice", "params", "finish_reason"),
-    *("input_tokens", "output_tokens"),
+    *("input_tokens", "output_tokens", "constrained"),
 )
 """The columns of a call that is rendered, beside its tokens."""
 KEY = ["execution_id", "call_id"]
@@ -107,6 +113,9 @@ def _render(
         return "other_model"
     if len(answers) > 1 and call["choice"] is None:
         return "several_choices"
+    parameters = _parameters(call["params"])
+    if not call["constrained"] and any(parameters.get(name) not in UNMASKED for name in MASKS):
+        return "constrained"
     try:
         messages = to_chat(prompt)
         [answer] = to_chat([read_message({**answers[call["choice"] or 0].fields, **ANSWERED})])
@@ -118,7 +127,7 @@ def _render(
         return "not_rendered"
     if call["input_tokens"] not in (None, len(pair[0])):
         return "other_tokens"
-    counts = _possible_counts(call)
+    counts = _possible_counts(parameters, call["finish_reason"])
     if counts is not None:
         pair = _without_end(pair, tokenizer.eos_token_id)
         if call["output_tokens"] not in (len(pair[1]) + end for end in counts):
@@ -136,15 +145,22 @@ def _open_tokenizer(folder: Path, chat_template: str | None) -> Any:
     return load_tokenizer(folder, chat_template)
 
 
-def _possible_counts(call: Mapping[str, Any]) -> tuple[int, ...] | None:
+def _parameters(text: str | None) -> Fields:
+    """Return the parameters of a request, those of its `extra_body` among them."""
+    parsed = parse_json(text)
+    parameters = parsed if isinstance(parsed, dict) else {}
+    extra = parameters.get("extra_body")
+    return {**parameters, **extra} if isinstance(extra, dict) else parameters
+
+
+def _possible_counts(parameters: Fields, finish_reason: str | None) -> tuple[int, ...] | None:
     """Return how many tokens an answer may have after its text; None: its end, and no others.
 
     At a limit it has none. With stop sequences it has none, the end, or a stop sequence of a token.
     """
-    parameters = parse_json(call["params"])
-    if isinstance(parameters, dict) and any(parameters.get(name) for name in STOPS):
+    if any(parameters.get(name) for name in STOPS):
         return (0, 1)
-    return (0,) if (call["finish_reason"] or "").lower() in CUT else None
+    return (0,) if (finish_reason or "").lower() in CUT else None
 
 
 def _without_end(pair: TokenPair, eos: int | None) -> TokenPair:

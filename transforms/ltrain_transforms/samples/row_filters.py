@@ -92,16 +92,13 @@ def drop_reason(recipe: Recipe) -> pl.Expr:
     refuses = recipe.train.constrained == "refused"
     source, allows_capture = pl.col("token_source"), pl.col("policy").is_in(capturing)
     prompt, response = pl.col("prompt_tokens"), pl.col("response_tokens")
-    unrendered = pl.col("unrendered")
     tests = {
         "without_key": (source == "traffic") & (pl.col("mode") == "train"),
         "untrusted_tokens": (source == "capture") & ~allows_capture,
         "redacted": pl.col("redacted"),
         "truncated": pl.col("truncated"),
         "multimodal": pl.col("input").str.contains(MULTIMODAL),
-        **dict.fromkeys(rendering.REASONS, pl.lit(False)),
-        "no_tokens": ((prompt.fill_null(0) == 0) | (response.fill_null(0) == 0))
-        & unrendered.is_null(),
+        "no_tokens": (prompt.fill_null(0) == 0) | (response.fill_null(0) == 0),
         "several_choices": (pl.col("choices") != 1) & pl.col("choice").is_null(),
         "no_logprobs": ~pl.col("finite_logprobs").fill_null(False)
         | (pl.col("logprobs") != response),
@@ -112,8 +109,9 @@ def drop_reason(recipe: Recipe) -> pl.Expr:
         "no_version": pl.col("policy_version").is_null(),
         "too_long": (prompt + response > rule.max_tokens) & (rule.too_long == "call"),
     }
+    names = {"no_tokens": pl.coalesce("unrendered", pl.lit("no_tokens"))}
     return pl.coalesce(
-        pl.when(test | (unrendered == name)).then(pl.lit(name))
+        pl.when(test).then(names.get(name, pl.lit(name)))
         for name, test in tests.items()
         if name not in rule.allow
     )
