@@ -55,10 +55,11 @@ def import_(
     Imported records have the sender `import`, which recipes do not trust by default.
 
     The command reads files of the Collector's file exporter (OTLP in JSON or protobuf, with gzip,
-    zstd or no compression, also rotated files), exports of Langfuse, LangSmith, Jaeger and Tempo,
-    session files of Codex and Claude Code, chats in JSONL, and spans that agent-lightning 0.3
-    dumped as JSON. It reports unreadable records with their place, exits with status 1, and stores
-    the others.
+    zstd or no compression, also rotated files), exports of Langfuse, LangSmith, Braintrust, Weave,
+    Opik, Jaeger and Tempo, session files of Codex and Claude Code, trajectories in ATIF, chats and
+    saved rollouts, and spans that agent-lightning 0.3 dumped, in JSON or JSONL, many also in
+    parquet, Arrow or CSV. It reports unreadable records with their place, exits with status 1, and
+    stores the others.
 
     A server is PLATFORM://HOST:PORT/PROJECT, of phoenix, mlflow, langfuse, langsmith, jaeger, tempo
     or clickhouse. This machine is asked over http, another one over https unless it is

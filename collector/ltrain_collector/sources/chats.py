@@ -1,8 +1,9 @@
-"""Chats in JSONL: a conversation a line, as OpenAI's fine-tuning files and ShareGPT have it.
+"""Chats: a conversation a record, as fine-tuning files, data sets and saved rollouts have it.
 
-Each answer of the assistant is a model call that read the messages before it. A number `reward` or
-`score`, and each number of `scores`, is an evaluation. Such a file has no times: those of a chat
-are its `created` (Unix seconds) or else the file's, with a millisecond between two calls.
+Each answer of the assistant is a model call that read the messages before it; one in a `prompt` is
+not a call. A number `reward` or `score`, and each one in `scores` or `metrics`, is an evaluation.
+Such a file has no times: those of a chat are its `created` (Unix seconds) or else the file's, with
+a millisecond between two calls.
 """
 
 import json
@@ -20,14 +21,13 @@ from ltrain_collector.sources.conversation import (
     result_message,
     text_part,
 )
-from ltrain_collector.sources.spans import Request, as_text
+from ltrain_collector.sources.spans import MILLISECOND, Request, as_text
 
 ROLES = {
     "human": "user", "gpt": "assistant", "chatgpt": "assistant", "bot": "assistant",
     "developer": "system", "observation": "tool", "function_call": "assistant",
 }  # fmt: skip
 """ShareGPT's names of roles, and a newer one of OpenAI."""
-MILLISECOND = 1_000_000
 SCORES = ("reward", "score")
 
 
@@ -35,8 +35,9 @@ class ChatFile:
     """Reads one file."""
 
     written_by: ClassVar[str] = (
-        "chats in JSONL: OpenAI's `{messages: [{role, content}]}`, ShareGPT's "
-        "`{conversations: [{from, value}]}`"
+        "chats: OpenAI's `{messages: [{role, content}]}`, ShareGPT's `{conversations: [{from, "
+        "value}]}`, `{prompt, completion}` of TRL and verifiers, rLLM's `{steps: "
+        "[{chat_completions}]}`"
     )
 
     def __init__(self, modified: int) -> None:
@@ -44,7 +45,7 @@ class ChatFile:
 
     @classmethod
     def reads(cls, record: dict[str, Any]) -> bool:
-        messages = _raw_messages(record)
+        messages = [*_read_before(record), *_raw_messages(record)]
         return bool(messages) and all(isinstance(each, dict) for each in messages)
 
     def add(self, record: dict[str, Any]) -> Iterator[Request]:
@@ -52,7 +53,7 @@ class ChatFile:
         talk = Conversation("chat", name)
         created = record.get("created")
         time = int(created * 1e9) if isinstance(created, int | float) else self._modified
-        history: list[Message] = []
+        history = list(map(_message, _read_before(record)))
         names: dict[str, tuple[str, str]] = {}
         for number, raw in enumerate(_raw_messages(record)):
             time += MILLISECOND
@@ -92,8 +93,26 @@ class ChatFile:
 
 
 def _raw_messages(record: Mapping[str, Any]) -> list[Any]:
-    found = record.get("messages", record.get("conversations"))
+    steps = record.get("steps")
+    if isinstance(steps, list) and steps and isinstance(steps[-1], dict):
+        found = steps[-1].get("chat_completions")
+    elif "prompt" in record:
+        found = _as_messages(record.get("completion"), "assistant")
+    else:
+        found = record.get("messages", record.get("conversations"))
     return found if isinstance(found, list) else []
+
+
+def _read_before(record: Mapping[str, Any]) -> list[Any]:
+    """Return the messages of a prompt, whose answers are not calls."""
+    has_completion = "prompt" in record and "completion" in record
+    return _as_messages(record["prompt"], "user") if has_completion else []
+
+
+def _as_messages(value: Any, role: str) -> list[Any]:
+    if isinstance(value, str):
+        return [{"role": role, "content": value}]
+    return value if isinstance(value, list) else []
 
 
 def _message(raw: dict[str, Any]) -> Message:
@@ -123,7 +142,9 @@ def _arguments(function: dict[str, Any]) -> Any:
 
 
 def _scores(record: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    named = {name: record.get(name) for name in SCORES} | dict(record.get("scores") or {})
+    named = {name: record.get(name) for name in SCORES}
+    for several in ("scores", "metrics"):
+        named |= dict(record.get(several) or {})
     for name, value in named.items():
         if isinstance(value, int | float):  # true and false are 1 and 0
             yield name, float(value)

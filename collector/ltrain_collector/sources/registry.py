@@ -6,13 +6,17 @@ A new source is a module with a class of the protocol `FileReader`, and its plac
 from collections.abc import Iterator
 from typing import Any, ClassVar, Protocol
 
+from ltrain_collector.sources.atif import AtifTrajectory
+from ltrain_collector.sources.braintrust import BraintrustLogs
 from ltrain_collector.sources.chats import ChatFile
 from ltrain_collector.sources.claude_code import ClaudeCodeSession
 from ltrain_collector.sources.codex import CodexSession
 from ltrain_collector.sources.jaeger import JaegerTraces
 from ltrain_collector.sources.langfuse import LangfuseExport
 from ltrain_collector.sources.langsmith import LangSmithRuns
+from ltrain_collector.sources.opik import OpikExport
 from ltrain_collector.sources.tempo import TempoTrace
+from ltrain_collector.sources.weave import WeaveCalls
 
 Record = dict[str, Any]
 
@@ -50,6 +54,10 @@ READERS: tuple[type[FileReader], ...] = (
     ClaudeCodeSession,
     LangSmithRuns,
     LangfuseExport,
+    BraintrustLogs,
+    WeaveCalls,
+    OpikExport,
+    AtifTrajectory,
     JaegerTraces,
     TempoTrace,
     ChatFile,

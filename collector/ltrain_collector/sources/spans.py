@@ -16,6 +16,8 @@ Request = dict[str, Any]
 OK, ERROR = 1, 2
 """Codes of a span's status."""
 EVALUATION = "gen_ai.evaluation.result"
+MILLISECOND = 1_000_000
+"""Nanoseconds between two records of a file without times."""
 UNITS = ((1e11, 1_000_000_000), (1e14, 1_000_000), (1e17, 1000))
 """Below each limit, a number is a time in units of so many nanoseconds: until the year 5000."""
 

@@ -8,6 +8,7 @@ from ltrain_collector.sources.spans import Request
 
 IDS = {"traceId": 32, "spanId": 16, "parentSpanId": 16}
 """Fields with ids, and their hexadecimal digits."""
+RESOURCES = {"batches", "resourceSpans"}
 OLD_SCOPES, OLD_SCOPE = "instrumentationLibrarySpans", "instrumentationLibrary"
 
 
@@ -21,7 +22,8 @@ class TempoTrace:
 
     @classmethod
     def reads(cls, record: dict[str, Any]) -> bool:
-        return isinstance(record.get("batches"), list) or isinstance(record.get("trace"), dict)
+        trace = record.get("trace")
+        return "batches" in record or (isinstance(trace, dict) and bool(trace.keys() & RESOURCES))
 
     def add(self, record: dict[str, Any]) -> Iterator[Request]:
         trace = record.get("trace") or record

@@ -19,6 +19,7 @@ import orjson
 from backports import zstd
 
 from ltrain_collector.errors import BadRequest
+from ltrain_collector.transfer import tables
 
 MAX_DOCUMENT_BYTES = 64 << 20
 """Size limit of one document, as of the Collector's own requests. JSON takes up to twenty times its
@@ -61,6 +62,9 @@ class Document:
 
 def read_documents(path: Path) -> Iterator[Document]:
     """Yield the documents of a file; an unreadable one has a `fault`."""
+    if path.suffix in tables.READERS:
+        yield from _rows(path)
+        return
     try:
         with path.open("rb") as raw, _decompressed(raw) as file:
             head = file.peek(64)  # type: ignore[attr-defined]
@@ -71,6 +75,16 @@ def read_documents(path: Path) -> Iterator[Document]:
         yield Document(str(path), fault=f"it is truncated or damaged: {error}")
     except BadRequest as error:
         yield Document(str(path), fault=str(error))
+
+
+def _rows(path: Path) -> Iterator[Document]:
+    """Yield the rows of a table."""
+    size, number = path.stat().st_size, 0
+    try:
+        for number, row in enumerate(tables.READERS[path.suffix](path), 1):
+            yield Document(f"{path}, row {number}", json=row)
+    except (OSError, ValueError) as error:  # pyarrow's errors are one of them
+        yield Document(f"{path}, row {number + 1}", fault=f"it is damaged: {error}", read=size)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from ltrain_collector.errors import BadRequest, OtlpError
 from ltrain_collector.signals import SIGNALS, TRACES, Block, Rows, Signal, origin, otlp_json
 from ltrain_collector.sources import reader_of
 from ltrain_collector.store import Store
-from ltrain_collector.transfer import lightning
+from ltrain_collector.transfer import lightning, tables
 from ltrain_collector.transfer.documents import Document, read_documents
 
 PREFIX = "import_"
@@ -144,6 +144,8 @@ def list_files(path: Path) -> list[Path]:
         for each in path.rglob("*")
         if each.is_file() and not any(part.startswith(".") for part in each.relative_to(path).parts)
     )
+    if any(each.suffix in tables.READERS for each in files):
+        files = [each for each in files if each.name not in tables.DESCRIPTIONS]
     if not files:
         what = "is empty" if path.is_dir() else "does not exist"
         raise BadRequest(
