@@ -1,4 +1,4 @@
-"""The commands `ltrain import`, `ltrain export`, `ltrain traces` and `ltrain store`."""
+"""The commands `ltrain import`, `ltrain export` and `ltrain store`."""
 
 import sys
 from pathlib import Path
@@ -104,28 +104,6 @@ def export(
 
     with ignore_closed_pipe():
         export_records(out, store, run, rollout, where, form, signal)
-
-
-@app.command()
-def traces(
-    store: Where = None,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="The number of lines.")] = 20,
-    run: Annotated[str | None, typer.Option(help="Only this run.")] = None,
-    mode: Annotated[
-        str | None, typer.Option(help="Only this mode: train, val, test or prod.")
-    ] = None,
-    since: Annotated[str | None, typer.Option(help="Only from this time on, ISO 8601.")] = None,
-    errors: Annotated[bool, typer.Option("--errors", help="Only with a failed span.")] = False,
-    every: Annotated[bool, typer.Option("--all", help="Also those without an LLM call.")] = False,
-    as_json: Json = False,
-) -> None:
-    """List the stored rollouts and traces, the newest first, and their totals.
-
-    Example: ltrain traces --errors --since 2026-01-31
-    """
-    from ltrain_collector.admin import TraceFilter, list_traces
-
-    list_traces(store, TraceFilter(run, mode, since, errors, every), limit, as_json)
 
 
 @store_app.command()

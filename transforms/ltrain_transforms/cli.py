@@ -105,6 +105,67 @@ def build(
 
 
 @app.command()
+def traces(
+    store: StoreOption = None,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="The number of lines.")] = 20,
+    run: Annotated[str | None, typer.Option(help="Only this run.")] = None,
+    mode: Annotated[
+        SourceMode | None, typer.Option(help="Only this mode: train, val, test or prod.")
+    ] = None,
+    since: Annotated[str | None, typer.Option(help="Only from this time on, ISO 8601.")] = None,
+    errors: Annotated[bool, typer.Option("--errors", help="Only with a failed span.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Also those without an LLM call.")] = False,
+    report: Annotated[
+        bool,
+        typer.Option(
+            "--report",
+            help="Report on all of one mode: agents, tools, rewards, what can train.",
+        ),
+    ] = False,
+    html: Annotated[
+        Path | None,
+        typer.Option(help="Write the report as one page to this file.", dir_okay=False),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the stored rollouts and traces, the newest first, and their totals; or report on them.
+
+    The report counts executions by agent and tool, failed and repeated calls, tokens and durations,
+    rewards, what each ready rule would say, and what could be trained. It reads one mode: --mode,
+    else the one with the most traces.
+
+    Example: ltrain traces --errors --since 2026-01-31
+    """
+    import json
+
+    from rich.console import Console
+
+    if not report and html is None:
+        from ltrain_collector.admin import TraceFilter, list_traces
+
+        list_traces(store, TraceFilter(run, mode, since, errors, every), limit, as_json)
+        return
+    if errors or every:
+        raise typer.BadParameter("--errors and --all are for the list. Remove them for a report.")
+    from ltrain_collector.store import Store
+    from ltrain_transforms.datasets import show_progress
+    from ltrain_transforms.reports import traffic_report
+    from ltrain_transforms.show import print_shown, write_page
+    from ltrain_transforms.source import traffic_source
+
+    with Store.open(store, create=False) as opened, show_progress(trace="batches") as progress:
+        source = traffic_source(opened, run=run, mode=mode, since=since)
+        found = traffic_report(opened, source, progress=progress)
+    if html is not None:
+        write_page(found, html)
+        typer.echo(f"{found.title}: {html}")
+    elif as_json:
+        typer.echo(json.dumps(found.data, indent=2, default=str))
+    else:
+        print_shown(found, Console())
+
+
+@app.command()
 def show(
     identifier: Annotated[
         str,

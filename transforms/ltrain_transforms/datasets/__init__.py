@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ltrain_transforms.datasets.interrupt import interrupt_handler
     from ltrain_transforms.datasets.location import dataset_folder, list_datasets, list_manifests
     from ltrain_transforms.datasets.manifest import KEYS, MANIFEST, SCHEMA_VERSION, count_reasons
-    from ltrain_transforms.datasets.pipeline import derive, parse_spans
+    from ltrain_transforms.datasets.pipeline import ParsedSpans, derive, parse_spans
     from ltrain_transforms.datasets.progress import show_progress
     from ltrain_transforms.datasets.selective_drops import alarm_messages, alarms_by_wave
     from ltrain_transforms.datasets.workers import open_workers

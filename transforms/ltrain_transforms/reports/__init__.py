@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         run_watermark,
     )
     from ltrain_transforms.reports.task import task_report
+    from ltrain_transforms.reports.traffic import traffic_report
     from ltrain_transforms.reports.wave import wave_report
     from ltrain_transforms.reports.wave_rewards import apply_recipe, read_results
     from ltrain_transforms.reports.waves import query_waves

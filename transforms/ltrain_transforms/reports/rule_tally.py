@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import polars as pl
 
 from ltrain_collector.store import Store
-from ltrain_transforms.datasets import Progress, parse_spans
+from ltrain_transforms.datasets import ParsedSpans, Progress, parse_spans
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.rewards import (
     CONTRIBUTIONS,
@@ -65,8 +65,12 @@ class RuleStatistics:
     null_predicates: dict[str, NullPredicates] = field(default_factory=dict)
     """By name of a rule, until the rule makes its first contribution."""
 
-    def add(self, spans: pl.DataFrame, newest: int | None) -> None:
-        """Add `SPANS` of whole executions; `newest` as in `parse_spans`."""
+    def add(self, spans: pl.DataFrame, newest: int | None) -> ParsedSpans:
+        """Add `SPANS` of whole executions, and return their content.
+
+        Args:
+            newest: as in `parse_spans`.
+        """
         parsed = parse_spans(spans, self.recipe, newest)
         frames = spans, parsed.calls, parsed.executions, parsed.evaluations
         inputs = rule_inputs(self.recipe, *frames)
@@ -83,6 +87,7 @@ class RuleStatistics:
         self.evaluations.update(parsed.evaluations.select("name", "source").iter_rows())
         self.fired |= set(own["rule"])
         self._count_nulls(inputs)
+        return parsed
 
     def _count_nulls(self, inputs: RuleInputs) -> None:
         """Count null predicates of the rules that have not made a contribution."""

@@ -83,10 +83,11 @@ def report_rules(
         statistics.add(spans, newest)
     if statistics.executions.is_empty():
         raise empty_selection(store, recipe.source, selection)
-    return _report(statistics)
+    return report_statistics(statistics)[1]
 
 
-def _report(statistics: RuleStatistics) -> RulesReport:
+def report_statistics(statistics: RuleStatistics) -> tuple[pl.DataFrame, RulesReport]:
+    """Return the executions with `GROUP_STATS`, and the report on the rewards."""
     executions, sums = statistics.finish()
     counts = TraceCounts(
         executions,
@@ -96,7 +97,7 @@ def _report(statistics: RuleStatistics) -> RulesReport:
         statistics.null_predicates,
     )
     rows = [_row(rule, counts, sums) for rule in rules_of(statistics.recipe)]
-    return RulesReport(rows, executions.height, executions["reward"].count())
+    return executions, RulesReport(rows, executions.height, executions["reward"].count())
 
 
 def _row(rule: Rule, counts: TraceCounts, sums: pl.DataFrame) -> RuleRow:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         spans_query,
         watermark,
     )
+    from ltrain_transforms.source.traffic import execution_unit, traffic_source
     from ltrain_transforms.source.trained_calls import (
         AGENT_OUTCOMES,
         DEFAULT_SCOPE,

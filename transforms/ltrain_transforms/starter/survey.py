@@ -15,7 +15,7 @@ from ltrain_instrument.identity import TrainableMode
 from ltrain_transforms.calls import calls
 from ltrain_transforms.recipe import Source, failed_results
 from ltrain_transforms.rewards import read_evaluations
-from ltrain_transforms.source import Selection, read_spans
+from ltrain_transforms.source import Selection, execution_unit, read_spans
 from ltrain_transforms.starter.conversations import Conversations, hold_out, read_conversations
 from ltrain_transforms.starter.program import Program, find_program
 from ltrain_transforms.traces import Role, has_thinking, read_messages, sender_roles
@@ -95,7 +95,7 @@ def take_survey(store: Store, run: str | None = None, mode: TrainableMode | None
     if run is None and mode in (None, "train"):
         run = _newest_run(store)
     mode = mode or ("train" if run is not None else "prod")
-    execution = _execution(store, run)
+    execution = execution_unit(store, run)
     empty = Survey(mode=mode, run=run, execution=execution)
     condition = _condition(run, mode)
     since = _since(store, *condition)
@@ -171,26 +171,6 @@ def _newest_run(store: Store) -> str | None:
         "GROUP BY run ORDER BY max(Timestamp) DESC LIMIT 1"
     )
     return str(rows["run"][0]) if rows.height else None
-
-
-def _execution(store: Store, run: str | None) -> Literal["rollout", "session", "trace"]:
-    """Return the unit that is rewarded: production requests have no rollout, and feedback of a
-    conversation has no trace. Calls that were joined by content are traces of one conversation.
-    """
-    if run is not None:
-        return "rollout"
-    judged = f"SpanName = '{attributes.SPAN_EVALUATION}'"
-    sql = (
-        f"SELECT countIf(RolloutId != '' AND NOT {judged}) AS rollouts, "
-        f"countIf(NOT {judged}) AS spans, "
-        f"countIf({judged} AND SessionId != '') AS judged_sessions, "
-        f"countIf(startsWith(SessionId, '{attributes.CONVERSATION_PREFIX}')) AS joined_calls "
-        "FROM otel.spans"
-    )
-    row = store.query(f"{sql} WHERE {MODE_SQL} = 'prod'").row(0, named=True)
-    if row["judged_sessions"] or row["joined_calls"]:
-        return "session"
-    return "rollout" if row["rollouts"] and row["rollouts"] == row["spans"] else "trace"
 
 
 def _check_run(store: Store, run: str | None) -> None:
