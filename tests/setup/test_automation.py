@@ -130,25 +130,14 @@ def test_the_bug_form_asks_for_the_report_of_the_doctor() -> None:
     assert {"command", "expected", "actual", "version", "doctor"} == fields.keys()
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *(
-            ".venv",
-            ".venv-vllm",
-            ".venv-trl",
-            ".venv-examples",
-            ".venv-site",
-            ".venv-frameworks",
-            ".venv-openai2",
-            ".venv-otel144",
-            ".venv-clients",
-            ".venv-pyclients",
-            ".venv-platforms",
-        ),
-        ".ltrain",
-    ],
+GENERATED = (
+    *(".venv", ".venv-vllm", ".venv-trl", ".venv-examples", ".venv-site", ".venv-frameworks"),
+    *(".venv-openai2", ".venv-otel144", ".venv-clients", ".venv-pyclients", ".venv-platforms"),
+    ".ltrain",
 )
+
+
+@pytest.mark.parametrize("name", GENERATED)
 def test_links_to_generated_folders_are_ignored(name: str, tmp_path: Path) -> None:
     repository = tmp_path / "clone"
     subprocess.run(["git", "init", "-q", str(repository)], check=True)
@@ -157,3 +146,8 @@ def test_links_to_generated_folders_are_ignored(name: str, tmp_path: Path) -> No
     command = ["git", "-C", str(repository), "status", "--porcelain"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout == "?? .gitignore\n"
+
+
+def test_no_file_of_a_generated_folder_is_in_the_repository() -> None:
+    command = ["git", "-C", str(ROOT), "ls-files", "--", *GENERATED]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == ""
