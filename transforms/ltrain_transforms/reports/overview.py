@@ -19,11 +19,16 @@ from ltrain_transforms.policy_file import (
     read_version,
 )
 from ltrain_transforms.reports.alarms import count_alarms
-from ltrain_transforms.reports.changes import Change, latest_changes
 from ltrain_transforms.reports.policy import current_version, policy_names
 from ltrain_transforms.reports.references import Kind, Reference
 from ltrain_transforms.reports.report import Cell, Grid, format_cell, join_names
-from ltrain_transforms.reports.run_state import dropped_share, list_runs, run_state
+from ltrain_transforms.reports.run_state import (
+    Change,
+    dropped_share,
+    latest_changes,
+    list_runs,
+    run_state,
+)
 from ltrain_transforms.reports.waves import (
     counting_rollouts,
     mean_scores,

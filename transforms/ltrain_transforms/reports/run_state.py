@@ -20,7 +20,6 @@ from ltrain_instrument.files import is_held, path_component
 from ltrain_instrument.quantity import quantity
 from ltrain_transforms.datasets import Dataset
 from ltrain_transforms.errors import NoDataset
-from ltrain_transforms.reports.changes import run_change
 from ltrain_transforms.run_events import (
     JOURNAL,
     AnyEvent,
@@ -35,6 +34,20 @@ from ltrain_transforms.run_events import (
 
 ROLLOUTS_ONLY = "run.json"
 """The file of a run of `ltrain rollout`, in the folder of the run."""
+
+CHANGED_SPANS = """
+SELECT toString(RunId) AS run, toInt64(count()) AS spans,
+    toUnixTimestamp64Nano(max(Timestamp)) AS latest,
+    toUnixTimestamp64Milli(max(IngestedAt)) AS arrived
+FROM otel.spans WHERE {where} GROUP BY run ORDER BY latest DESC, run LIMIT {{limit:UInt32}}
+"""
+CHANGED_EVALUATIONS = """
+SELECT toString(run) AS run, toInt64(count()) AS evaluations
+FROM otel.evaluations WHERE {where} GROUP BY run
+"""
+
+Change = tuple[int, ...]
+"""Differs after spans or evaluations of the run have arrived; empty without a span."""
 
 
 class RunStatus(StrEnum):
@@ -157,3 +170,30 @@ def _count_updates(started: Started, events: Sequence[AnyEvent]) -> int:
         if isinstance(event, Published) or (isinstance(event, Trained) and not event.changed):
             ended[event.policy] = ended.get(event.policy, 0) + 1
     return min(ended.values(), default=0)
+
+
+def latest_changes(store: Store, limit: int) -> dict[str, Change]:
+    """Return the change of each run, for so many runs with the newest spans; the newest first."""
+    return _changes(store, "RunId != ''", "true", {"limit": limit})
+
+
+def run_change(store: Store, run: str) -> Change:
+    """Return the change of a run."""
+    judged = "run IN ('', {run:String})"
+    return _changes(store, "RunId = {run:String}", judged, {"run": run, "limit": 1}).get(run, ())
+
+
+def _changes(
+    store: Store, spans: str, evaluations: str, parameters: dict[str, object]
+) -> dict[str, Change]:
+    """Return the changes of the runs whose spans and evaluations fulfil the conditions.
+
+    Feedback may name no run, so it changes every one.
+    """
+    judged = dict(
+        store.query(CHANGED_EVALUATIONS.format(where=evaluations), parameters).iter_rows()
+    )
+    return {
+        run: (*numbers, judged.get(run, 0), judged.get("", 0))
+        for run, *numbers in store.query(CHANGED_SPANS.format(where=spans), parameters).iter_rows()
+    }

@@ -31,7 +31,7 @@ EVALUATIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What the report counts."""
+    """The frames that the report counts."""
 
     calls: pl.DataFrame
     """A few columns of each call, see `_narrow`."""
