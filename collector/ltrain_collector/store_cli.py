@@ -61,9 +61,9 @@ def import_(
     parquet, Arrow or CSV. It reports unreadable records with their place, exits with status 1, and
     stores the others.
 
-    A server is PLATFORM://HOST:PORT/PROJECT, of phoenix, mlflow, langfuse, langsmith, jaeger, tempo
-    or clickhouse. This machine is asked over http, another one over https unless it is
-    PLATFORM+http://. Keys come from the platform's own environment variables, such as
+    A server is PLATFORM://HOST:PORT/PROJECT, of phoenix, mlflow, langfuse, langsmith, logfire,
+    jaeger, tempo or clickhouse. This machine is asked over http, another one over https unless it
+    is PLATFORM+http://. Keys come from the platform's own environment variables, such as
     PHOENIX_API_KEY. An import that was stopped goes on when it is started again.
 
     Example: ltrain import phoenix://127.0.0.1:6006/default --since 7d

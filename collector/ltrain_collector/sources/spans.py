@@ -173,6 +173,6 @@ def _encode(value: Any) -> dict[str, Any]:
         return {"intValue": str(value)}
     if isinstance(value, float):
         return {"doubleValue": value}
-    if isinstance(value, list):
+    if isinstance(value, list) and not any(isinstance(each, dict | list) for each in value):
         return {"arrayValue": {"values": [_encode(each) for each in value]}}
-    return {"stringValue": str(value)}
+    return {"stringValue": as_text(value)}

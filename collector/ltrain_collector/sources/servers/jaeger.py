@@ -29,10 +29,11 @@ class JaegerServer:
     def pages(self, window: Window, cursor: str = "", read: int = 0) -> Iterator[Page]:
         yield from slices(window, cursor, read, self._traces, self._fill)
 
-    def _traces(self, start: int, end: int) -> list[dict[str, Any]]:
+    def _traces(self, start: int, end: int) -> tuple[list[dict[str, Any]], bool]:
         times = {"start": start // 1000, "end": (end - 1) // 1000}
         answer = self._api.get("traces", service=self._service, limit=TRACES, **times)
-        return list(answer["data"] or ())
+        found = list(answer["data"] or ())
+        return found, len(found) < TRACES
 
     def _fill(self, page: Page, trace: dict[str, Any]) -> None:
         page.add(f"trace {trace['traceID']}", self._reader.add, trace)

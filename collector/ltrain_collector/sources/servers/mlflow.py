@@ -138,16 +138,10 @@ def _attributes(owner: dict[str, Any]) -> dict[str, Any]:
     }
     translated = any(values.get(name) for name in KINDS)
     return {
-        name: json.dumps(value, ensure_ascii=False) if _is_json(name, value) else value
+        name: json.dumps(value, ensure_ascii=False) if name.startswith(OWN) else value
         for name, value in values.items()
         if not (translated and name.startswith(OWN))
     }
-
-
-def _is_json(name: str, value: Any) -> bool:
-    """Return whether an attribute was JSON: MLflow's own, and objects, also in lists."""
-    parts = value if isinstance(value, list) else [value]
-    return name.startswith(OWN) or any(isinstance(each, dict | list) for each in parts)
 
 
 def _plain(value: dict[str, Any]) -> Any:

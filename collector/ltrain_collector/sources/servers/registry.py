@@ -11,6 +11,7 @@ from ltrain_collector.sources.servers.clickhouse import ClickHouseServer
 from ltrain_collector.sources.servers.jaeger import JaegerServer
 from ltrain_collector.sources.servers.langfuse import LangfuseServer
 from ltrain_collector.sources.servers.langsmith import LangSmithServer
+from ltrain_collector.sources.servers.logfire import LogfireServer
 from ltrain_collector.sources.servers.mlflow import MlflowServer
 from ltrain_collector.sources.servers.page import Server
 from ltrain_collector.sources.servers.phoenix import PhoenixServer
@@ -21,6 +22,7 @@ SERVERS: dict[str, type[Server]] = {
     "jaeger": JaegerServer,
     "langfuse": LangfuseServer,
     "langsmith": LangSmithServer,
+    "logfire": LogfireServer,
     "mlflow": MlflowServer,
     "phoenix": PhoenixServer,
     "tempo": TempoServer,

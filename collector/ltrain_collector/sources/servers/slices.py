@@ -14,8 +14,9 @@ TRACES = 200
 DEFAULT = 7 * LONGEST
 """The time before `until` that is read without a `since`."""
 
-List = Callable[[int, int], list[Any]]
-"""Returns the traces of a time, from its start to before its end, in nanoseconds."""
+List = Callable[[int, int], tuple[list[Any], bool]]
+"""Returns the traces of a time, from its start to before its end, in nanoseconds, and whether these
+are all."""
 
 
 def slices(
@@ -25,7 +26,7 @@ def slices(
     traces: List,
     fill: Callable[[Page, Any], None],
 ) -> Iterator[Page]:
-    """Yield a page for each slice with traces; a slice that may have more than `TRACES` is halved.
+    """Yield a page for each slice with traces; a slice that may have more is halved.
 
     Args:
         cursor: end and length of the next slice, in nanoseconds; '' at the end of the window.
@@ -36,8 +37,8 @@ def slices(
     end, length = map(int, cursor.split()) if cursor else (until, HOUR)
     while end > begin:
         start = max(begin, end - length)
-        found = traces(start, end)
-        if len(found) >= TRACES and end - start > SHORTEST:
+        found, complete = traces(start, end)
+        if not complete and end - start > SHORTEST:
             length = max(SHORTEST, (end - start) // 2)
             continue
         found = found[: window.rest(read)]
@@ -46,8 +47,8 @@ def slices(
         page = Page("" if done else f"{end} {length}", len(found))
         for trace in found:
             fill(page, trace)
-        if len(found) >= TRACES:
-            fault = f"{TRACES} traces began in one second: the server lists no more of them"
+        if not complete:
+            fault = f"{len(found)} traces began in one second: the server lists no more of them"
             page.records.append((iso(start) or "", None, fault))
         yield page
         if done:

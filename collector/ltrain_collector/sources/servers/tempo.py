@@ -35,7 +35,7 @@ class TempoServer:
     def pages(self, window: Window, cursor: str = "", read: int = 0) -> Iterator[Page]:
         yield from slices(window, cursor, read, self._traces, self._fill)
 
-    def _traces(self, start: int, end: int) -> list[dict[str, Any]]:
+    def _traces(self, start: int, end: int) -> tuple[list[dict[str, Any]], bool]:
         name = self._service.replace("\\", "\\\\").replace('"', '\\"')
         answer = self._api.get(
             "search",
@@ -44,7 +44,8 @@ class TempoServer:
             start=start // SECOND,
             end=-(-end // SECOND),
         )
-        return list(answer.get("traces") or ())
+        found = list(answer.get("traces") or ())
+        return found, len(found) < TRACES
 
     def _fill(self, page: Page, trace: dict[str, Any]) -> None:
         trace_id = trace["traceID"].zfill(32)

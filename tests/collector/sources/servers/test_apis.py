@@ -1,7 +1,10 @@
 """Servers of Langfuse, LangSmith, Jaeger and Tempo, in the forms of their published APIs."""
 
+import json
+import re
 from base64 import b64encode
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +26,7 @@ from ltrain_collector.errors import BadSource, SourceFailed
 from ltrain_collector.sources import Window, open_server
 from ltrain_collector.store import Store
 from ltrain_collector.transfer.from_server import import_server
-from ltrain_collector.transfer.importing import ImportCounts
+from ltrain_collector.transfer.importing import ImportCounts, import_files
 
 SECOND = 1_000_000_000
 START = 1_772_618_400 * SECOND
@@ -268,6 +271,107 @@ def test_more_traces_in_a_second_than_an_answer_holds(store: Store) -> None:
         counts, _, _ = import_server(store, str(address), server, WEEK, lambda _: None)
     assert counts.unreadable == 1
     assert counts.places[0].endswith("traces began in one second: the server lists no more of them")
+
+
+LOGFIRE = Path("tests/fixtures/platforms/openai-agents__logfire-5.4.0.otlp.json")
+
+
+def logfire_rows() -> list[dict[str, Any]]:
+    """Return a capture as rows of `records`, in which JSON is a value."""
+    rows = []
+    for resource in json.loads(LOGFIRE.read_text())["resourceSpans"]:
+        for scope in resource["scopeSpans"]:
+            for one in scope["spans"]:
+                values = {each["key"]: plain(each["value"]) for each in one["attributes"]}
+                rows.append(
+                    {
+                        "trace_id": one["traceId"],
+                        "span_id": one["spanId"],
+                        "parent_span_id": one.get("parentSpanId") or None,
+                        "span_name": one["name"],
+                        "start_timestamp": moment(one["startTimeUnixNano"]),
+                        "end_timestamp": moment(one["endTimeUnixNano"]),
+                        "attributes": values,
+                        "otel_status_code": status(one),
+                        "otel_status_message": one["status"].get("message"),
+                        "otel_events": [
+                            {
+                                "event_name": event["name"],
+                                "event_timestamp": moment(event["timeUnixNano"]),
+                                "attributes": {
+                                    each["key"]: plain(each["value"])
+                                    for each in event.get("attributes", [])
+                                },
+                            }
+                            for event in one.get("events", [])
+                        ],
+                        "otel_scope_name": scope["scope"]["name"],
+                        "service_name": "agent",
+                    }
+                )
+    return rows
+
+
+def status(span: dict[str, Any]) -> str:
+    code = span["status"].get("code", 0)
+    return "ERROR" if code in (2, "STATUS_CODE_ERROR") else "UNSET"
+
+
+def moment(nanoseconds: str) -> str:
+    return datetime.fromtimestamp(int(nanoseconds) // 1000 / 1e6, UTC).isoformat()
+
+
+def plain(value: dict[str, Any]) -> Any:
+    [(kind, content)] = value.items()
+    if kind == "arrayValue":
+        return [plain(each) for each in content.get("values", [])]
+    if kind == "intValue":
+        return int(content)
+    if kind == "stringValue" and content[:1] in ("{", "["):
+        return json.loads(content)
+    return content
+
+
+def test_logfire(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import_files(store, [LOGFIRE], lambda _: None)
+    expected = comparable(store)
+    store.command("TRUNCATE TABLE otel.otel_traces")
+    monkeypatch.setenv("LOGFIRE_READ_TOKEN", "pylf_v1_eu_abc")
+    records = logfire_rows()
+    newest = max(each["start_timestamp"] for each in records)
+    until = int(datetime.fromisoformat(newest).timestamp() + 3600) * SECOND
+
+    def answer(request: Request) -> Any:
+        assert request.headers["Authorization"] == "pylf_v1_eu_abc"
+        if request.path == "v1/read-token-info":
+            return {"organization_name": "o", "project_name": "weather"}
+        first, last = re.findall(r"start_timestamp >?<?=? '([^']*)'", request.body["sql"])
+        inside = {
+            each["trace_id"]
+            for each in records
+            if each["parent_span_id"] is None and first <= each["start_timestamp"] < last
+        }
+        return {"data": [each for each in records if each["trace_id"] in inside], "schema": {}}
+
+    with serving(answer, "/") as served:
+        source = f"logfire://127.0.0.1:{served.port}/weather"
+        counts, _ = imported(store, source, Window(until - 48 * 3600 * SECOND, until))
+        assert counts.stored == len(records)
+        assert comparable(store) == expected
+
+
+def comparable(store: Store) -> list[dict[str, Any]]:
+    """Return the calls without times, and JSON as its value."""
+    frame = found(store)[0].sort("start", "call_id")
+    kept = frame.drop("start", "end", "gap").to_dicts()
+    return [{name: parsed(value) for name, value in row.items()} for row in kept]
+
+
+def parsed(value: Any) -> Any:
+    try:
+        return json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
 
 
 @pytest.fixture
