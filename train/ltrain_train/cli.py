@@ -11,6 +11,7 @@ from ltrain_instrument import settings
 from ltrain_instrument.allow import Allow
 from ltrain_instrument.identity import Mode, SourceMode
 from ltrain_train import eval_cli, finetune_cli, policy_cli, serve_cli, worker_cli
+from ltrain_train.named_store import FROM_CLICKHOUSE, OptionalSource, named_store
 
 if TYPE_CHECKING:
     from ltrain_train.sandboxes import SandboxSettings
@@ -260,12 +261,18 @@ def score(
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command(cls=OptionalSource)
 def run(
     recipe: Annotated[Path, typer.Argument(help="The recipe.")] = Path("ltrain.toml"),
     from_clickhouse: Annotated[
-        bool, typer.Option("--from-clickhouse", help="Train on the stored traces (the default).")
-    ] = False,
+        str | None,
+        typer.Option(
+            FROM_CLICKHOUSE,
+            metavar="[URL]",
+            help="Train on the stored traces (the default); with a URL on those of any ClickHouse, "
+            "clickhouse://HOST/DATABASE with the tables of OpenTelemetry's exporter.",
+        ),
+    ] = None,
     from_dataset: Annotated[
         Path | None, typer.Option(help="Train once on this dataset of `ltrain build` instead.")
     ] = None,
@@ -338,7 +345,7 @@ def run(
     from ltrain_train.runs import make_plan
     from ltrain_train.updates import OfflineOptions
 
-    if from_clickhouse and from_dataset:
+    if from_clickhouse is not None and from_dataset:
         raise typer.BadParameter(
             "--from-clickhouse and --from-dataset exclude each other. Use one of them."
         )
@@ -365,6 +372,8 @@ def run(
         seed=seed,
     )
     online = plan.recipe.rollout is not None and not (offline or from_dataset)
+    if from_clickhouse:
+        store = named_store(from_clickhouse, store, online=online)
     if ui and not online:
         raise typer.BadParameter(
             "--ui serves pages during an online run. Remove it, and run `ltrain ui` beside."

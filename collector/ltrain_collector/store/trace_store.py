@@ -17,6 +17,7 @@ import pyarrow as pa
 from ltrain_collector import schema
 from ltrain_collector.dsn import PORT, Folder, Server, parse_dsn
 from ltrain_collector.errors import (
+    ACCESS_DENIED,
     RESTORE_HINT,
     DamagedData,
     NoStore,
@@ -54,6 +55,13 @@ class Backend(Protocol):
     def insert(self, table: str, rows: pa.Table) -> int: ...
     def insert_raw(self, into: str, form: str, payload: bytes) -> int: ...
     def close(self) -> None: ...
+
+
+SPANS_VIEW = (
+    "SELECT create_table_query AS text FROM system.tables "
+    "WHERE database = 'otel' AND name = 'spans'"
+)
+EXPORTERS = "SELECT database FROM system.tables WHERE name = 'otel_traces' ORDER BY database"
 
 
 class Store(AbstractContextManager["Store"]):
@@ -185,6 +193,39 @@ class Store(AbstractContextManager["Store"]):
             BadTable: a named table does not exist.
         """
         return migrate(self, {**({"traces": traces} if traces else {}), **tables})
+
+    def read_exporter_tables(self) -> None:
+        """Let the views read the tables of OpenTelemetry's exporter in the address's database.
+
+        A folder, and a database that is ltrain's, are only migrated.
+
+        Raises:
+            NoStore: the database has no table of the exporter.
+            NotMigrated: the user may not create the views.
+        """
+        found = self.query(EXPORTERS)["database"].to_list()
+        database = self.server.database if self.server else "otel"
+        if database == "default" and database not in found:
+            database = "otel"
+        if self.server and database not in found:
+            raise NoStore(
+                f"{self.name} has no table otel_traces in the database '{database}'. Databases "
+                f"with one: {', '.join(found) or 'none'}. Name one, as in clickhouse://HOST/otel."
+            )
+        views = "".join(self.query(SPANS_VIEW)["text"])
+        if f"{database}.otel_traces" in views.replace("`", "") and not self._is_outdated():
+            return
+        try:
+            self.migrate(None if database == "otel" else f"{database}.otel_traces")
+        except QueryFailed as error:
+            if error.code != ACCESS_DENIED:
+                raise
+            raise NotMigrated(
+                f"{self.name}: ltrain reads these tables through views in the database otel, which "
+                f"this user may not create: {error} Allow it, or copy the traces into a store of "
+                f"your own with `ltrain import clickhouse://HOST/{database}`.",
+                error.code,
+            ) from error
 
     @contextmanager
     def _error_hints(self) -> Iterator[None]:
