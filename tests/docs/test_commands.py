@@ -70,6 +70,9 @@ NOT_RUN = (
         "uploads to a hub",
         "tests/transforms/exports/test_hub.py",
     ),
+    NotRun("ltrain reward --push", "needs a server", "tests/transforms/annotations/test_push.py"),
+    NotRun("ltrain push", "uploads to a hub", "tests/transforms/exports/test_hub.py"),
+    NotRun("AGENT=codex make bench-example", "trains", "Makefile"),
     NotRun("ltrain ui", "runs until ctrl-C, on a fixed port", "tests/ui/conftest.py"),
     NotRun(
         "LTRAIN_STORE=http://127.0.0.1:64008 ltrain ui",
@@ -121,6 +124,29 @@ NOT_RUN = (
         'ltrain sql "SELECT count() FROM otel.spans" $',
         "needs the ClickHouse of Compose",
         "tests/otel_config/test_clickhouse.py",
+    ),
+    NotRun(
+        "ltrain import phoenix://",
+        "needs a server",
+        "tests/collector/sources/servers/test_recorded.py",
+    ),
+    NotRun(
+        "ltrain import mlflow://",
+        "needs a server",
+        "tests/collector/sources/servers/test_recorded.py",
+    ),
+    NotRun(
+        "ltrain import langfuse://",
+        "needs a server",
+        "tests/collector/sources/servers/test_apis.py",
+    ),
+    NotRun(
+        "ltrain import langsmith://",
+        "needs a server",
+        "tests/collector/sources/servers/test_apis.py",
+    ),
+    NotRun(
+        "ltrain import logfire://", "needs a server", "tests/collector/sources/servers/test_apis.py"
     ),
     NotRun("aws s3", "needs an account", "tests/collector/transfer/test_transfer.py"),
     NotRun("ltrain store migrate", "needs ClickHouse", "tests/collector/admin/test_maintenance.py"),
