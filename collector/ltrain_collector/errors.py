@@ -269,6 +269,10 @@ class SourceFailed(LtrainError, RuntimeError):
     """A server from which an import reads refuses, or does not answer."""
 
 
+class TooMuchAtOnce(SourceFailed):
+    """An answer of a server that is too large for the memory."""
+
+
 class NotThere(SourceFailed):
     """A server has no such list, as one of another version."""
 

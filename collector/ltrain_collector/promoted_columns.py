@@ -75,7 +75,7 @@ REPORT_STEP = "11_reports"
 """The step that adds what reports read of every span; attributes take ten times as long to read."""
 LIST_STEP = "12_lists"
 """The step that adds what lists and totals read, whichever instrumentation names it."""
-PLATFORM_STEP = "14_platforms"
+PLATFORM_STEP = "16_platforms"
 """The step after which kinds and sessions of MLflow, Laminar, Opik and Weave count."""
 
 SESSION_NAMES = (

@@ -1,15 +1,17 @@
 """Requests to a platform's HTTP API: retries, rate limits, and errors that say what to do."""
 
+import sys
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
+import orjson
 import requests
 from requests.adapters import HTTPAdapter
 from tenacity import retry, retry_if_exception_type, stop_after_attempt
 from urllib3.util import Retry
 
-from ltrain_collector.errors import NotThere, SourceFailed
+from ltrain_collector.errors import NotThere, SourceFailed, TooMuchAtOnce
 from ltrain_collector.sources.servers.address import Address
 
 ATTEMPTS, CONNECTIONS, FIRST_WAIT, LONGEST_WAIT = 8, 3, 0.5, 60
@@ -24,6 +26,10 @@ BUSY = (
 """Answers after which a request is sent again, at the time of their `Retry-After`."""
 SECONDS = (10, 120)
 """Limits of a connection's start and of the wait for bytes."""
+MAX_BYTES, CHUNK_BYTES = 256 << 20, 1 << 20
+"""Size of an answer above which fewer entries are asked for, and of a part of it."""
+LIMITS = ("limit", "max_results")
+"""Names of the number of entries in queries."""
 SHOWN = 300
 """Characters of a refusal in an error."""
 
@@ -38,7 +44,7 @@ class Api:
             keys: the environment variables with its keys, for errors.
         """
         self._root, self._name, self._keys = address.url + prefix, address.url, keys
-        self._session = requests.Session()
+        self._session, self._limits = requests.Session(), dict[str, int]()
         waits = Retry(
             ATTEMPTS,
             connect=CONNECTIONS,
@@ -65,37 +71,58 @@ class Api:
 
         Raises:
             NotThere: it has no such path.
+            TooMuchAtOnce: the answer is larger than `MAX_BYTES`.
             SourceFailed: it cannot be reached, refuses, or answers in another form.
         """
-        return self._request("GET", path, query, None)
+        return self._request("GET", path, query)
 
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
         """Return the JSON of the answer to JSON.
 
         Raises:
+            TooMuchAtOnce, SourceFailed: as `get`.
+        """
+        return self._request("POST", path, body)
+
+    def page(self, path: str, values: Mapping[str, Any], *, method: str = "GET") -> Any:
+        """Return a page of a list, which says where the next one begins.
+
+        Args:
+            values: the query, or the body of a POST. Its limit is halved for this and all later
+                pages of the path while the answer is larger than `MAX_BYTES`.
+
+        Raises:
+            TooMuchAtOnce: one entry is larger.
             SourceFailed: as `get`.
         """
-        return self._request("POST", path, {}, body)
+        name = next(each for each in LIMITS if each in values)
+        while True:
+            limit = min(self._limits.get(path, sys.maxsize), values[name])
+            try:
+                return self._request(method, path, {**values, name: limit})
+            except TooMuchAtOnce:
+                if limit == 1:
+                    raise
+                self._limits[path] = limit // 2
 
-    def _request(
-        self, method: str, path: str, query: Mapping[str, Any], body: Mapping[str, Any] | None
-    ) -> Any:
+    def _request(self, method: str, path: str, values: Mapping[str, Any]) -> Any:
         url = f"{self._root}/{path}"
         try:
-            answer = self._send(method, url, query, body)
+            answer, content = self._send(method, url, values)
         except requests.RequestException as error:
             raise SourceFailed(
                 f"{self._name} does not answer: {_reason(error)}. Check the address, and start the "
-                "same command again: an import goes on with the page where it stopped."
+                "same import again: it goes on with the page where it stopped."
             ) from error
+        text = content[:SHOWN].decode(errors="replace")
         if answer.status_code >= HTTPStatus.MULTIPLE_CHOICES:
             absent = answer.status_code == HTTPStatus.NOT_FOUND
-            raise (NotThere if absent else SourceFailed)(self._refusal(answer, url))
+            raise (NotThere if absent else SourceFailed)(self._refusal(answer, url, text))
         try:
-            return answer.json()
+            return orjson.loads(content)
         except ValueError as error:
             raise SourceFailed(
-                f"{url} answers with no JSON but {answer.text[:SHOWN]!r}. Is it the address of the "
+                f"{url} answers with no JSON but {text!r}. Is it the address of the "
                 "API? A path before the project is part of the server's address."
             ) from error
 
@@ -105,15 +132,31 @@ class Api:
         reraise=True,
     )
     def _send(
-        self, method: str, url: str, query: Mapping[str, Any], body: Mapping[str, Any] | None
-    ) -> requests.Response:
+        self, method: str, url: str, values: Mapping[str, Any]
+    ) -> tuple[requests.Response, bytes]:
         """Return a whole answer; one that ends early is asked for again."""
-        return self._session.request(
-            method, url, params=query, json=body, timeout=SECONDS, allow_redirects=False
-        )
+        query, body = (values, None) if method == "GET" else (None, values)
+        with self._session.request(
+            method,
+            url,
+            params=query,
+            json=body,
+            timeout=SECONDS,
+            allow_redirects=False,
+            stream=True,
+        ) as answer:
+            content = bytearray()
+            for part in answer.iter_content(CHUNK_BYTES):
+                content += part
+                if len(content) > MAX_BYTES:
+                    raise TooMuchAtOnce(
+                        f"The answer of {url} is larger than {MAX_BYTES >> 20} MiB, and has one "
+                        "entry or one second of traces. Leave them out with --since and --until."
+                    )
+            return answer, bytes(content)
 
-    def _refusal(self, answer: requests.Response, url: str) -> str:
-        shown = " ".join(answer.text[:SHOWN].split())
+    def _refusal(self, answer: requests.Response, url: str, text: str) -> str:
+        shown = " ".join(text.split())
         refusal = f"{url} answers {answer.status_code} {answer.reason}: {shown!r}."
         match answer.status_code:
             case HTTPStatus.UNAUTHORIZED | HTTPStatus.FORBIDDEN:

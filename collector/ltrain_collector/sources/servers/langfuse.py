@@ -99,9 +99,8 @@ class LangfuseServer:
         by_number = one in OLD
         where = {"page": place or 1} if by_number else {"cursor": place or None}
         times = {one.begin: iso(window.since), one.end: iso(window.until)}
-        answer = self._api.get(
-            one.path, limit=ENTRIES, fields=one.fields, **where, **times, **query
-        )
+        values = {"limit": ENTRIES, "fields": one.fields, **where, **times, **query}
+        answer = self._api.page(one.path, values)
         meta = answer["meta"]
         if not by_number:
             return answer["data"], meta.get("cursor") or ""

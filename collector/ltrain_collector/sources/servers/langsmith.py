@@ -41,7 +41,8 @@ class LangSmithServer:
         if window.limit is not None:
             question = self._question(replace(window, since=self._newest(question, window)))
         while True:
-            answer = self._api.post("runs/query", question | ({"cursor": cursor} if cursor else {}))
+            place = {"cursor": cursor} if cursor else {}
+            answer = self._api.page("runs/query", question | place, method="POST")
             runs = answer.get("runs") or []
             cursor = (answer.get("cursors") or {}).get("next") or ""
             page = Page(cursor, sum(run.get("parent_run_id") is None for run in runs))

@@ -10,6 +10,7 @@ from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
+from ltrain_collector.errors import TooMuchAtOnce
 from ltrain_collector.promoted_columns import KIND_NAMES
 from ltrain_collector.sources import spans
 from ltrain_collector.sources.servers.address import Address
@@ -66,7 +67,7 @@ class MlflowServer:
         while True:
             most = TRACES if left is None else min(TRACES, left)
             more = {"max_results": most, "page_token": cursor}
-            answer = self._api.post("3.0/mlflow/traces/search", question | more)
+            answer = self._api.page("3.0/mlflow/traces/search", question | more, method="POST")
             infos = answer.get("traces") or []
             left = None if left is None else left - len(infos)
             cursor = "" if left == 0 else answer.get("next_page_token") or ""
@@ -89,13 +90,24 @@ class MlflowServer:
         page = Page(cursor, len(infos))
         if not infos:
             return page
-        answer = self._api.get("3.0/mlflow/traces/batchGet", trace_ids=list(infos))
-        read = {each["trace_info"]["trace_id"]: each for each in answer.get("traces") or ()}
+        read = {each["trace_info"]["trace_id"]: each for each in self._read(list(infos))}
         for name, info in infos.items():
             page.add(
                 f"trace {name}", self._trace, {"spans": (), **read.get(name, {}), "info": info}
             )
         return page
+
+    def _read(self, names: list[str]) -> Iterator[dict[str, Any]]:
+        """Yield traces with their spans, so many at once as an answer may have."""
+        try:
+            answer = self._api.get("3.0/mlflow/traces/batchGet", trace_ids=names)
+        except TooMuchAtOnce:
+            if len(names) == 1:
+                raise
+            for half in (names[::2], names[1::2]):
+                yield from self._read(half)
+            return
+        yield from answer.get("traces") or ()
 
     def _trace(self, trace: dict[str, Any]) -> Iterator[Request]:
         info = trace["info"]

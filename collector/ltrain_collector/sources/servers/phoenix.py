@@ -44,13 +44,13 @@ class PhoenixServer:
     def pages(self, window: Window, cursor: str = "", read: int = 0) -> Iterator[Page]:
         left = window.rest(read)
         while True:
-            answer = self._api.get(
-                self._path("traces"),
-                limit=TRACES if left is None else min(TRACES, left),
-                cursor=cursor or None,
-                start_time=iso(window.since),
-                end_time=iso(window.until),
-            )
+            query = {
+                "limit": TRACES if left is None else min(TRACES, left),
+                "cursor": cursor or None,
+                "start_time": iso(window.since),
+                "end_time": iso(window.until),
+            }
+            answer = self._api.page(self._path("traces"), query)
             traces = [trace["trace_id"] for trace in answer["data"]]
             left = None if left is None else left - len(traces)
             cursor = "" if left == 0 else answer["next_cursor"] or ""
@@ -114,7 +114,7 @@ class PhoenixServer:
         """Yield the entries of all pages of a list."""
         cursor = None
         while True:
-            answer = self._api.get(path, cursor=cursor, **query)
+            answer = self._api.page(path, {"limit": SPANS, "cursor": cursor, **query})
             yield from answer["data"]
             cursor = answer.get("next_cursor")
             if not cursor:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from time import time_ns
 from typing import Any
 
+from ltrain_collector.errors import TooMuchAtOnce
 from ltrain_collector.sources.servers.page import Page, Window, iso
 
 HOUR, SHORTEST = 3_600_000_000_000, 1_000_000_000
@@ -37,7 +38,12 @@ def slices(
     end, length = map(int, cursor.split()) if cursor else (until, HOUR)
     while end > begin:
         start = max(begin, end - length)
-        found, complete = traces(start, end)
+        try:
+            found, complete = traces(start, end)
+        except TooMuchAtOnce:
+            if end - start <= SHORTEST:
+                raise
+            complete = False
         if not complete and end - start > SHORTEST:
             length = max(SHORTEST, (end - start) // 2)
             continue

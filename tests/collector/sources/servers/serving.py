@@ -104,9 +104,11 @@ def serving(answer: Answer, prefix: str) -> Iterator[Served]:
         served.port = server.server_port
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
-        yield served
-        server.shutdown()
-        thread.join()
+        try:
+            yield served
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def recorded(name: str) -> Answer:

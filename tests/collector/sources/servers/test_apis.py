@@ -417,3 +417,41 @@ def test_what_a_server_may_answer(served: Served) -> None:
 def test_a_server_that_is_down() -> None:
     with pytest.raises(SourceFailed, match=r"does not answer: .*refused.*Check the address"):
         open_server("jaeger://127.0.0.1:1/weather")
+
+
+@pytest.mark.parametrize(("most", "traces"), [(20_000, 60), (100, 0)])
+def test_answers_that_are_too_large_are_asked_for_in_parts(
+    store: Store, monkeypatch: pytest.MonkeyPatch, most: int, traces: int
+) -> None:
+    monkeypatch.setattr("ltrain_collector.sources.servers.api.MAX_BYTES", most)
+    with serving(jaeger(60), "/api/") as served:
+        source = f"jaeger://127.0.0.1:{served.port}/weather"
+        if traces:
+            assert imported(store, source)[1] == traces
+            return
+        with pytest.raises(SourceFailed, match="traces is larger than 0 MiB"):
+            imported(store, source)
+
+
+@pytest.mark.parametrize("most", [4_000, 100])
+def test_pages_that_are_too_large_have_fewer_entries(
+    store: Store, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr("ltrain_collector.sources.servers.api.MAX_BYTES", most)
+
+    def answer(request: Request) -> Any:
+        if request.path == "runs/query":
+            at, limit = int(request.body.get("cursor") or 0), request.body["limit"]
+            runs = [
+                run(number, "chain", "agent", None) for number in range(at, min(at + limit, 40))
+            ]
+            return {"runs": runs, "cursors": {"next": str(at + limit) if at + limit < 40 else None}}
+        return [] if request.path == "feedback" else langsmith(request)
+
+    with serving(answer, "/api/") as served:
+        source = f"langsmith://127.0.0.1:{served.port}/api/weather"
+        if most == 4_000:
+            assert imported(store, source)[0].stored == 40
+            return
+        with pytest.raises(SourceFailed, match="runs/query is larger than 0 MiB"):
+            imported(store, source)
