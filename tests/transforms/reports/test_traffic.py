@@ -45,6 +45,7 @@ def execution(trace: int, question: str, score: float | None) -> Iterator[dict[s
     yield span(
         trace, 1, "agent",
         gen_ai__operation__name="invoke_agent", gen_ai__agent__name="helper", seconds=20,
+        ltrain__task__id=f"t-{question}",
     )  # fmt: skip
     yield span(
         trace, 2, "chat", 1,
@@ -111,7 +112,7 @@ def test_what_the_report_counts(path: Path) -> None:
     assert [row[:2] for row in found["What can be trained"]] == [
         ("reinforcement learning", 0),
         ("supervised fine-tuning", 3),
-        ("preferences (DPO)", 1),
+        ("preferences (DPO)", 1),  # of the task t-one, whose two executions differ
         ("tasks for rollouts", 2),
     ]
 

@@ -276,9 +276,10 @@ def _trainable(traffic: Traffic) -> Iterator[tuple[str, int, str]]:
     recorded = judged.filter("recorded").height
     yield "reinforcement learning", recorded, "judged executions with token ids"
     yield "supervised fine-tuning", whole.height, "executions with LLM calls"
-    compared = judged.group_by("task").agg(pl.col("outcome").n_unique())
-    compared = compared.filter(pl.col("outcome") > 1)
-    yield "preferences (DPO)", compared.height, "first prompts with several outcomes"
+    tasks = traffic.executions.select("execution_id", "task_id").drop_nulls()
+    compared = judged.join(tasks, "execution_id").group_by("task_id")
+    differ = compared.agg(pl.col("outcome").n_unique()).filter(pl.col("outcome") > 1)
+    yield "preferences (DPO)", differ.height, "tasks with several outcomes"
     yield "tasks for rollouts", whole["task"].n_unique(), "different first prompts"
 
 
