@@ -148,6 +148,26 @@ def chained_parallel_tools(tables: Tables) -> None:
     ]
 
 
+def judge_inside_a_call(tables: Tables) -> None:
+    calls = tables["calls"]
+    assert _rows(calls, "kind", "model") == [("agent", None), ("llm", "m"), ("llm", "judge")]
+    assert calls["capture_mismatch"].null_count() == 3
+
+
+def parallel_equal_answers(tables: Tables) -> None:
+    rows = tables["calls"].filter(kind="llm")["input"]
+    texts = [json.loads(text)[0]["parts"][0]["content"] for text in rows]
+    assert texts == ["is it raining in Rome?", "is it raining in Oslo?"]
+
+
+def agents_of_one_name(tables: Tables) -> None:
+    assert _rows(tables["calls"], "kind", "agent", "parent_id") == [
+        ("agent", "helper", None),
+        ("agent", "helper", "1" * 16),
+        ("llm", "helper", "2" * 16),
+    ]
+
+
 def mlflow(tables: Tables) -> None:
     columns = ("kind", "name", "agent", "requested_by", "input_tokens", "output_tokens")
     assert _rows(tables["calls"], *columns) == [
@@ -235,6 +255,9 @@ CHECKS: dict[str, Callable[[Tables], None]] = {
     "repeated_result": repeated_result,
     "embedding_usage": embedding_usage,
     "chained_parallel_tools": chained_parallel_tools,
+    "judge_inside_a_call": judge_inside_a_call,
+    "parallel_equal_answers": parallel_equal_answers,
+    "agents_of_one_name": agents_of_one_name,
     "mlflow": mlflow,
     "nested_http_500": nested_http_500,
     "unknown_dialect": unknown_dialect,

@@ -8,12 +8,13 @@
 2. They share a response id, overlap in time, and do not contradict each other's output. Or:
 3. One is a log record without a response id, the other the gateway's, they overlap in time, and
    their token counts are equal (or both failed); of several pairs, in the order of time. Or:
-4. One contains the other in time within one process, their outputs are equal (or both failed), and
-   no other span of the outer one's instrumentation contains it.
+4. One contains the other in time within one process, their outputs are equal and the texts at the
+   end of their prompts, too (or both failed), and no other span of the outer one's instrumentation
+   contains it.
 
-Two ids of a tool call are two calls, in any nesting. Each span of the gateway with token ids is a
-call of its own, whatever spans enclose it. An LLM span around several calls is none of them (see
-`containers`).
+Two ids of a tool call, or of an agent, are two calls, in any nesting; so are two response ids with
+different outputs, but for the gateway's. Each span of the gateway with token ids is a call of its
+own, whatever spans enclose it. An LLM span around several calls is none of them (see `containers`).
 """
 
 from collections import Counter, defaultdict
@@ -34,6 +35,7 @@ from ltrain_transforms.calls.containers import as_containers
 from ltrain_transforms.dialects import Partial
 from ltrain_transforms.traces import Role, Span, parse_json
 
+AGENT_ID = "gen_ai.agent.id"
 MAX_RUNNING = 500
 """Concurrent LLM spans that are compared; earlier ones count as not containing a later one. Without
 a bound the cost is the square of the number of spans that an agent writes."""
@@ -148,8 +150,12 @@ def _same_call(inner: Call, outer: Call) -> bool:
         return False
     if one["kind"] == "agent":
         same = one.get("agent") is not None and one.get("agent") == other.get("agent")
-        return same and inner.span.scope != outer.span.scope
-    return _agree(one, other) if one["kind"] == "llm" else _same_tool(inner, outer)
+        ids = inner.span.get(AGENT_ID), outer.span.get(AGENT_ID)
+        return same and inner.span.scope != outer.span.scope and (None in ids or ids[0] == ids[1])
+    if one["kind"] == "tool":
+        return _same_tool(inner, outer)
+    of_gateway = Role.GATEWAY in (inner.span.role, outer.span.role)
+    return _agree(one, other) and (of_gateway or not _have_other_answers(one, other))
 
 
 def _agree(one: Partial, other: Partial) -> bool:
@@ -165,6 +171,18 @@ def _agree(one: Partial, other: Partial) -> bool:
     ]
     known = [left == right for left, right in others if left is not None and right is not None]
     return any(known) or not known
+
+
+def _have_other_answers(one: Partial, other: Partial) -> bool:
+    """Return whether two spans have response ids and outputs, and both differ.
+
+    Between a client and the gateway there may be a proxy, which writes its own ids and may change
+    the output.
+    """
+    ids = one.get("response_id"), other.get("response_id")
+    outputs = comparable_output(one), comparable_output(other)
+    known = all(ids) and None not in outputs
+    return known and ids[0] != ids[1] and not have_same_output(one, other)
 
 
 def _have_same_answer(one: Partial, other: Partial) -> bool:
@@ -337,4 +355,14 @@ def _equal(inner: Call, outer: Call) -> bool:
     partials = inner.partial, outer.partial
     failed = all(partial.get("status") == "error" for partial in partials)
     without = failed and not any(map(comparable_output, partials))
-    return without or _have_same_answer(*partials)
+    return without or (_have_same_answer(*partials) and not _have_other_request(*partials))
+
+
+def _have_other_request(one: Partial, other: Partial) -> bool:
+    """Return whether two spans have prompts that end with different texts, and no common id.
+
+    Neither encloses the other, so equal answers, such as `no`, are no evidence against it.
+    """
+    ids = one.get("response_id"), other.get("response_id")
+    inputs = last_input(one), last_input(other)
+    return not (all(ids) and ids[0] == ids[1]) and None not in inputs and inputs[0] != inputs[1]
