@@ -1,10 +1,11 @@
 """Run `ltrain import`, with its progress and report."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -65,10 +66,11 @@ def run_import(source: str, dsn: str | None, options: ImportOptions, as_json: bo
         report, complete = _survey(source, options, console)
         print(format_report(report, as_json), flush=True)
         return complete
+    # before the store is opened: a wrong source is the first thing to mend
+    importing = _server_import(source) if is_address(source) else _file_import(source)
     with Store.open(dsn) as store:
         store.migrate()
-        importing = _import_server if is_address(source) else _import_files
-        counts, report = importing(store, source, options, console)
+        counts, report = importing(store, options, console)
     report |= _report(counts, as_json)
     print(format_report(report, as_json), flush=True)
     if not as_json:
@@ -76,35 +78,43 @@ def run_import(source: str, dsn: str | None, options: ImportOptions, as_json: bo
     return not counts.unreadable
 
 
-def _import_files(
-    store: Store, source: str, options: ImportOptions, console: Console
-) -> tuple[ImportCounts, dict[str, object]]:
+Import = Callable[[Store, ImportOptions, Console], tuple[ImportCounts, dict[str, object]]]
+"""Imports a source, and returns the counts and what else its report has."""
+
+
+def _file_import(source: str) -> Import:
     paths = list_files(Path(source))
-    with console.status("") as shown:
-        report = {each: number for number, each in enumerate(paths, 1)}
+    report = {each: number for number, each in enumerate(paths, 1)}
 
-        def on_progress(now: Progress) -> None:
-            where = f"{now.read >> 20} of {now.size >> 20} MiB" if now.size else "a pipe"
-            shown.update(f"{now.path}, {report[now.path]} of {len(paths)} files: {where}")
+    def run(store: Store, options: ImportOptions, console: Console) -> Any:
+        with console.status("") as shown:
 
-        counts = import_files(store, paths, on_progress, options.trusted)
-    return counts, {"files": counts.files}
+            def on_progress(now: Progress) -> None:
+                where = f"{now.read >> 20} of {now.size >> 20} MiB" if now.size else "a pipe"
+                shown.update(f"{now.path}, {report[now.path]} of {len(paths)} files: {where}")
+
+            counts = import_files(store, paths, on_progress, options.trusted)
+        return counts, {"files": counts.files}
+
+    return run
 
 
-def _import_server(
-    store: Store, source: str, options: ImportOptions, console: Console
-) -> tuple[ImportCounts, dict[str, object]]:
+def _server_import(source: str) -> Import:
     address, server = open_server(source)
-    with console.status(f"{address}") as shown:
 
-        def on_progress(traces: int) -> None:
-            shown.update(f"{address}: {traces} traces")
+    def run(store: Store, options: ImportOptions, console: Console) -> Any:
+        with console.status(f"{address}") as shown:
+            counts, traces, before = import_server(
+                store,
+                str(address),
+                server,
+                options.window,
+                lambda traces: shown.update(f"{address}: {traces} traces"),
+            )
+        resumed = {"stored_by_an_earlier_try": before} if before else {}
+        return counts, {"traces": traces, **resumed}
 
-        counts, traces, before = import_server(
-            store, str(address), server, options.window, on_progress
-        )
-    resumed = {"stored_by_an_earlier_try": before} if before else {}
-    return counts, {"traces": traces, **resumed}
+    return run
 
 
 def _survey(

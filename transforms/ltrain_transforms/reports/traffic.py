@@ -176,7 +176,7 @@ def _summary(traffic: Traffic) -> Facts:
 
 
 def _durations(seconds: pl.Series) -> str:
-    median, high = (seconds.drop_nulls().quantile(at) for at in (0.5, 0.9))
+    median, high = (seconds.drop_nulls().quantile(at, "linear") for at in (0.5, 0.9))
     return "unknown" if median is None else f"median {median:.2f} s, 90 % below {high:.2f} s"
 
 
@@ -223,7 +223,7 @@ def _tools(calls: pl.DataFrame) -> Iterator[tuple[Cell, ...]]:
             pl.col("failed").sum(),
             pl.col("failed").mean().alias("share"),
             pl.col("seconds").median().alias("median"),
-            pl.col("seconds").quantile(0.95).alias("high"),
+            pl.col("seconds").quantile(0.95, "linear").alias("high"),
             error.alias("error"),
         )
         .sort("calls", "name", descending=[True, False])
