@@ -17,21 +17,22 @@ SETTINGS index_granularity = 8192;
 
 INSERT INTO otel.ltrain_migrations (step, version, program) VALUES
 ('01_database',1,'0.1.0'),
-('02_logs',10,'0.1.0'),
-('02_metrics',12,'0.1.0'),
+('02_logs',11,'0.1.0'),
+('02_metrics',13,'0.1.0'),
 ('02_traces',2,'0.1.0'),
 ('03_trace_executions',3,'0.1.0'),
 ('04_domain',4,'0.1.0'),
-('08_sender_logs',11,'0.1.0'),
+('08_sender_logs',12,'0.1.0'),
 ('08_sender_traces',5,'0.1.0'),
-('09_renamed_views',13,'0.1.0'),
+('09_renamed_views',14,'0.1.0'),
 ('10_resource_traces',6,'0.1.0'),
-('11_reports_traces',8,'0.1.0'),
+('11_reports_traces',9,'0.1.0'),
 ('12_lists_traces',7,'0.1.0'),
-('13_parts',9,'0.1.0'),
-('14_log_spans',14,'0.1.0'),
-('15_log_span_answers',15,'0.1.0'),
-('views',15,'0.1.0');
+('13_parts',10,'0.1.0'),
+('14_log_spans',15,'0.1.0'),
+('15_log_span_answers',16,'0.1.0'),
+('16_platforms_traces',8,'0.1.0'),
+('views',16,'0.1.0');
 
 CREATE TABLE IF NOT EXISTS otel.otel_logs
 (
@@ -331,8 +332,8 @@ CREATE TABLE IF NOT EXISTS otel.otel_traces
     `OutTokens` UInt32 MATERIALIZED toUInt32OrZero(if((SpanAttributes['gen_ai.usage.output_tokens']) != '', SpanAttributes['gen_ai.usage.output_tokens'], SpanAttributes['llm.token_count.completion'])) CODEC(T64, ZSTD(1)),
     `ToolName` LowCardinality(String) MATERIALIZED multiIf((SpanAttributes['gen_ai.tool.name']) != '', SpanAttributes['gen_ai.tool.name'], (SpanAttributes['tool.name']) != '', SpanAttributes['tool.name'], (SpanAttributes['mcp.tool.name']) != '', SpanAttributes['mcp.tool.name'], SpanAttributes['ai.toolCall.name']),
     `AgentName` LowCardinality(String) MATERIALIZED multiIf((SpanAttributes['gen_ai.agent.name']) != '', SpanAttributes['gen_ai.agent.name'], (SpanAttributes['langgraph.node']) != '', SpanAttributes['langgraph.node'], (SpanAttributes['langsmith.metadata.langgraph_node']) != '', SpanAttributes['langsmith.metadata.langgraph_node'], SpanAttributes['graph.node.id']),
-    `SessionId` String MATERIALIZED multiIf((SpanAttributes['session.id']) != '', SpanAttributes['session.id'], (SpanAttributes['gen_ai.conversation.id']) != '', SpanAttributes['gen_ai.conversation.id'], (SpanAttributes['traceloop.association.properties.session_id']) != '', SpanAttributes['traceloop.association.properties.session_id'], (SpanAttributes['traceloop.association.properties.thread_id']) != '', SpanAttributes['traceloop.association.properties.thread_id'], (SpanAttributes['langsmith.metadata.session_id']) != '', SpanAttributes['langsmith.metadata.session_id'], (SpanAttributes['langsmith.metadata.thread_id']) != '', SpanAttributes['langsmith.metadata.thread_id'], SpanAttributes['ai.telemetry.metadata.sessionId']) CODEC(ZSTD(1)),
-    `GenAiKind` LowCardinality(String) MATERIALIZED multiIf((SpanAttributes['llm.request.type']) != '', SpanAttributes['llm.request.type'], (SpanAttributes['openinference.span.kind']) != '', SpanAttributes['openinference.span.kind'], (SpanAttributes['langsmith.span.kind']) != '', SpanAttributes['langsmith.span.kind'], (SpanAttributes['langfuse.observation.type']) != '', SpanAttributes['langfuse.observation.type'], (SpanAttributes['agentops.span.kind']) != '', SpanAttributes['agentops.span.kind'], (SpanAttributes['traceloop.span.kind']) != '', SpanAttributes['traceloop.span.kind'], SpanAttributes['ai.operationId']),
+    `SessionId` String MATERIALIZED multiIf((SpanAttributes['session.id']) != '', SpanAttributes['session.id'], (SpanAttributes['gen_ai.conversation.id']) != '', SpanAttributes['gen_ai.conversation.id'], (SpanAttributes['traceloop.association.properties.session_id']) != '', SpanAttributes['traceloop.association.properties.session_id'], (SpanAttributes['traceloop.association.properties.thread_id']) != '', SpanAttributes['traceloop.association.properties.thread_id'], (SpanAttributes['langsmith.metadata.session_id']) != '', SpanAttributes['langsmith.metadata.session_id'], (SpanAttributes['langsmith.metadata.thread_id']) != '', SpanAttributes['langsmith.metadata.thread_id'], (SpanAttributes['ai.telemetry.metadata.sessionId']) != '', SpanAttributes['ai.telemetry.metadata.sessionId'], (SpanAttributes['lmnr.association.properties.session_id']) != '', SpanAttributes['lmnr.association.properties.session_id'], SpanAttributes['thread_id']) CODEC(ZSTD(1)),
+    `GenAiKind` LowCardinality(String) MATERIALIZED multiIf((SpanAttributes['llm.request.type']) != '', SpanAttributes['llm.request.type'], (SpanAttributes['openinference.span.kind']) != '', SpanAttributes['openinference.span.kind'], (SpanAttributes['langsmith.span.kind']) != '', SpanAttributes['langsmith.span.kind'], (SpanAttributes['langfuse.observation.type']) != '', SpanAttributes['langfuse.observation.type'], (SpanAttributes['agentops.span.kind']) != '', SpanAttributes['agentops.span.kind'], (SpanAttributes['traceloop.span.kind']) != '', SpanAttributes['traceloop.span.kind'], (SpanAttributes['ai.operationId']) != '', SpanAttributes['ai.operationId'], (SpanAttributes['mlflow.spanType']) != '', SpanAttributes['mlflow.spanType'], (SpanAttributes['lmnr.span.type']) != '', SpanAttributes['lmnr.span.type'], SpanAttributes['weave.span.kind']),
     `Outcome` LowCardinality(String) MATERIALIZED SpanAttributes['ltrain.rollout.outcome'],
     `EvaluationName` LowCardinality(String) MATERIALIZED SpanAttributes['gen_ai.evaluation.name'],
     `EvaluationValue` String MATERIALIZED SpanAttributes['gen_ai.evaluation.score.value'] CODEC(ZSTD(1)),
@@ -365,8 +366,8 @@ ALTER TABLE otel.otel_traces
     ADD COLUMN IF NOT EXISTS `OutTokens` UInt32 MATERIALIZED toUInt32OrZero(if((SpanAttributes['gen_ai.usage.output_tokens']) != '', SpanAttributes['gen_ai.usage.output_tokens'], SpanAttributes['llm.token_count.completion'])) CODEC(T64, ZSTD(1)),
     ADD COLUMN IF NOT EXISTS `ToolName` LowCardinality(String) MATERIALIZED multiIf((SpanAttributes['gen_ai.tool.name']) != '', SpanAttributes['gen_ai.tool.name'], (SpanAttributes['tool.name']) != '', SpanAttributes['tool.name'], (SpanAttributes['mcp.tool.name']) != '', SpanAttributes['mcp.tool.name'], SpanAttributes['ai.toolCall.name']),
     ADD COLUMN IF NOT EXISTS `AgentName` LowCardinality(String) MATERIALIZED multiIf((SpanAttributes['gen_ai.agent.name']) != '', SpanAttributes['gen_ai.agent.name'], (SpanAttributes['langgraph.node']) != '', SpanAttributes['langgraph.node'], (SpanAttributes['langsmith.metadata.langgraph_node']) != '', SpanAttributes['langsmith.metadata.langgraph_node'], SpanAttributes['graph.node.id']),
-    ADD COLUMN IF NOT EXISTS `SessionId` String MATERIALIZED multiIf((SpanAttributes['session.id']) != '', SpanAttributes['session.id'], (SpanAttributes['gen_ai.conversation.id']) != '', SpanAttributes['gen_ai.conversation.id'], (SpanAttributes['traceloop.association.properties.session_id']) != '', SpanAttributes['traceloop.association.properties.session_id'], (SpanAttributes['traceloop.association.properties.thread_id']) != '', SpanAttributes['traceloop.association.properties.thread_id'], (SpanAttributes['langsmith.metadata.session_id']) != '', SpanAttributes['langsmith.metadata.session_id'], (SpanAttributes['langsmith.metadata.thread_id']) != '', SpanAttributes['langsmith.metadata.thread_id'], SpanAttributes['ai.telemetry.metadata.sessionId']) CODEC(ZSTD(1)),
-    ADD COLUMN IF NOT EXISTS `GenAiKind` LowCardinality(String) MATERIALIZED multiIf((SpanAttributes['llm.request.type']) != '', SpanAttributes['llm.request.type'], (SpanAttributes['openinference.span.kind']) != '', SpanAttributes['openinference.span.kind'], (SpanAttributes['langsmith.span.kind']) != '', SpanAttributes['langsmith.span.kind'], (SpanAttributes['langfuse.observation.type']) != '', SpanAttributes['langfuse.observation.type'], (SpanAttributes['agentops.span.kind']) != '', SpanAttributes['agentops.span.kind'], (SpanAttributes['traceloop.span.kind']) != '', SpanAttributes['traceloop.span.kind'], SpanAttributes['ai.operationId']),
+    ADD COLUMN IF NOT EXISTS `SessionId` String MATERIALIZED multiIf((SpanAttributes['session.id']) != '', SpanAttributes['session.id'], (SpanAttributes['gen_ai.conversation.id']) != '', SpanAttributes['gen_ai.conversation.id'], (SpanAttributes['traceloop.association.properties.session_id']) != '', SpanAttributes['traceloop.association.properties.session_id'], (SpanAttributes['traceloop.association.properties.thread_id']) != '', SpanAttributes['traceloop.association.properties.thread_id'], (SpanAttributes['langsmith.metadata.session_id']) != '', SpanAttributes['langsmith.metadata.session_id'], (SpanAttributes['langsmith.metadata.thread_id']) != '', SpanAttributes['langsmith.metadata.thread_id'], (SpanAttributes['ai.telemetry.metadata.sessionId']) != '', SpanAttributes['ai.telemetry.metadata.sessionId'], (SpanAttributes['lmnr.association.properties.session_id']) != '', SpanAttributes['lmnr.association.properties.session_id'], SpanAttributes['thread_id']) CODEC(ZSTD(1)),
+    ADD COLUMN IF NOT EXISTS `GenAiKind` LowCardinality(String) MATERIALIZED multiIf((SpanAttributes['llm.request.type']) != '', SpanAttributes['llm.request.type'], (SpanAttributes['openinference.span.kind']) != '', SpanAttributes['openinference.span.kind'], (SpanAttributes['langsmith.span.kind']) != '', SpanAttributes['langsmith.span.kind'], (SpanAttributes['langfuse.observation.type']) != '', SpanAttributes['langfuse.observation.type'], (SpanAttributes['agentops.span.kind']) != '', SpanAttributes['agentops.span.kind'], (SpanAttributes['traceloop.span.kind']) != '', SpanAttributes['traceloop.span.kind'], (SpanAttributes['ai.operationId']) != '', SpanAttributes['ai.operationId'], (SpanAttributes['mlflow.spanType']) != '', SpanAttributes['mlflow.spanType'], (SpanAttributes['lmnr.span.type']) != '', SpanAttributes['lmnr.span.type'], SpanAttributes['weave.span.kind']),
     ADD COLUMN IF NOT EXISTS `Outcome` LowCardinality(String) MATERIALIZED SpanAttributes['ltrain.rollout.outcome'],
     ADD COLUMN IF NOT EXISTS `EvaluationName` LowCardinality(String) MATERIALIZED SpanAttributes['gen_ai.evaluation.name'],
     ADD COLUMN IF NOT EXISTS `EvaluationValue` String MATERIALIZED SpanAttributes['gen_ai.evaluation.score.value'] CODEC(ZSTD(1)),
@@ -385,8 +386,8 @@ ALTER TABLE otel.otel_traces
     MODIFY COLUMN `OutTokens` UInt32 MATERIALIZED toUInt32OrZero(if((SpanAttributes['gen_ai.usage.output_tokens']) != '', SpanAttributes['gen_ai.usage.output_tokens'], SpanAttributes['llm.token_count.completion'])) CODEC(T64, ZSTD(1)),
     MODIFY COLUMN `ToolName` LowCardinality(String) MATERIALIZED multiIf((SpanAttributes['gen_ai.tool.name']) != '', SpanAttributes['gen_ai.tool.name'], (SpanAttributes['tool.name']) != '', SpanAttributes['tool.name'], (SpanAttributes['mcp.tool.name']) != '', SpanAttributes['mcp.tool.name'], SpanAttributes['ai.toolCall.name']),
     MODIFY COLUMN `AgentName` LowCardinality(String) MATERIALIZED multiIf((SpanAttributes['gen_ai.agent.name']) != '', SpanAttributes['gen_ai.agent.name'], (SpanAttributes['langgraph.node']) != '', SpanAttributes['langgraph.node'], (SpanAttributes['langsmith.metadata.langgraph_node']) != '', SpanAttributes['langsmith.metadata.langgraph_node'], SpanAttributes['graph.node.id']),
-    MODIFY COLUMN `SessionId` String MATERIALIZED multiIf((SpanAttributes['session.id']) != '', SpanAttributes['session.id'], (SpanAttributes['gen_ai.conversation.id']) != '', SpanAttributes['gen_ai.conversation.id'], (SpanAttributes['traceloop.association.properties.session_id']) != '', SpanAttributes['traceloop.association.properties.session_id'], (SpanAttributes['traceloop.association.properties.thread_id']) != '', SpanAttributes['traceloop.association.properties.thread_id'], (SpanAttributes['langsmith.metadata.session_id']) != '', SpanAttributes['langsmith.metadata.session_id'], (SpanAttributes['langsmith.metadata.thread_id']) != '', SpanAttributes['langsmith.metadata.thread_id'], SpanAttributes['ai.telemetry.metadata.sessionId']) CODEC(ZSTD(1)),
-    MODIFY COLUMN `GenAiKind` LowCardinality(String) MATERIALIZED multiIf((SpanAttributes['llm.request.type']) != '', SpanAttributes['llm.request.type'], (SpanAttributes['openinference.span.kind']) != '', SpanAttributes['openinference.span.kind'], (SpanAttributes['langsmith.span.kind']) != '', SpanAttributes['langsmith.span.kind'], (SpanAttributes['langfuse.observation.type']) != '', SpanAttributes['langfuse.observation.type'], (SpanAttributes['agentops.span.kind']) != '', SpanAttributes['agentops.span.kind'], (SpanAttributes['traceloop.span.kind']) != '', SpanAttributes['traceloop.span.kind'], SpanAttributes['ai.operationId']),
+    MODIFY COLUMN `SessionId` String MATERIALIZED multiIf((SpanAttributes['session.id']) != '', SpanAttributes['session.id'], (SpanAttributes['gen_ai.conversation.id']) != '', SpanAttributes['gen_ai.conversation.id'], (SpanAttributes['traceloop.association.properties.session_id']) != '', SpanAttributes['traceloop.association.properties.session_id'], (SpanAttributes['traceloop.association.properties.thread_id']) != '', SpanAttributes['traceloop.association.properties.thread_id'], (SpanAttributes['langsmith.metadata.session_id']) != '', SpanAttributes['langsmith.metadata.session_id'], (SpanAttributes['langsmith.metadata.thread_id']) != '', SpanAttributes['langsmith.metadata.thread_id'], (SpanAttributes['ai.telemetry.metadata.sessionId']) != '', SpanAttributes['ai.telemetry.metadata.sessionId'], (SpanAttributes['lmnr.association.properties.session_id']) != '', SpanAttributes['lmnr.association.properties.session_id'], SpanAttributes['thread_id']) CODEC(ZSTD(1)),
+    MODIFY COLUMN `GenAiKind` LowCardinality(String) MATERIALIZED multiIf((SpanAttributes['llm.request.type']) != '', SpanAttributes['llm.request.type'], (SpanAttributes['openinference.span.kind']) != '', SpanAttributes['openinference.span.kind'], (SpanAttributes['langsmith.span.kind']) != '', SpanAttributes['langsmith.span.kind'], (SpanAttributes['langfuse.observation.type']) != '', SpanAttributes['langfuse.observation.type'], (SpanAttributes['agentops.span.kind']) != '', SpanAttributes['agentops.span.kind'], (SpanAttributes['traceloop.span.kind']) != '', SpanAttributes['traceloop.span.kind'], (SpanAttributes['ai.operationId']) != '', SpanAttributes['ai.operationId'], (SpanAttributes['mlflow.spanType']) != '', SpanAttributes['mlflow.spanType'], (SpanAttributes['lmnr.span.type']) != '', SpanAttributes['lmnr.span.type'], SpanAttributes['weave.span.kind']),
     MODIFY COLUMN `Outcome` LowCardinality(String) MATERIALIZED SpanAttributes['ltrain.rollout.outcome'],
     MODIFY COLUMN `EvaluationName` LowCardinality(String) MATERIALIZED SpanAttributes['gen_ai.evaluation.name'],
     MODIFY COLUMN `EvaluationValue` String MATERIALIZED SpanAttributes['gen_ai.evaluation.score.value'] CODEC(ZSTD(1)),
@@ -627,7 +628,7 @@ FROM
         (event.3)['gen_ai.evaluation.score.value'],
         (event.3)['gen_ai.evaluation.score.label'],
         (event.3)['gen_ai.evaluation.explanation'],
-        multiIf(((event.3)['ltrain.reward.scope']) != '', (event.3)['ltrain.reward.scope'], (((GenAiOp IN ('chat', 'text_completion', 'generate_content')) OR (lower(extract(toString(GenAiKind), '[^.]+$')) IN ('llm', 'generation', 'dogenerate', 'dostream', 'chat', 'completion'))) OR ((GenAiOp = 'execute_tool') OR (lower(extract(toString(GenAiKind), '[^.]+$')) IN ('tool', 'toolcall'))) OR (GenAiOp IN ('retrieval', 'embeddings')) OR (lower(extract(toString(GenAiKind), '[^.]+$')) IN ('retriever', 'retrieval', 'embedding'))), 'call', ''),
+        multiIf(((event.3)['ltrain.reward.scope']) != '', (event.3)['ltrain.reward.scope'], (((GenAiOp IN ('chat', 'text_completion', 'generate_content')) OR (lower(extract(toString(GenAiKind), '([^."]+)"?$')) IN ('llm', 'generation', 'dogenerate', 'dostream', 'chat', 'completion', 'chat_model'))) OR ((GenAiOp = 'execute_tool') OR (lower(extract(toString(GenAiKind), '([^."]+)"?$')) IN ('tool', 'toolcall'))) OR (GenAiOp IN ('retrieval', 'embeddings')) OR (lower(extract(toString(GenAiKind), '([^."]+)"?$')) IN ('retriever', 'retrieval', 'embedding'))), 'call', ''),
         toString(Sender),
         ScopeName,
         TraceId,
@@ -761,7 +762,7 @@ SELECT
     TraceId AS trace,
     SpanId AS span
 FROM otel.spans
-WHERE ((GenAiOp = 'execute_tool') OR (lower(extract(toString(GenAiKind), '[^.]+$')) IN ('tool', 'toolcall')));
+WHERE ((GenAiOp = 'execute_tool') OR (lower(extract(toString(GenAiKind), '([^."]+)"?$')) IN ('tool', 'toolcall')));
 
 CREATE OR REPLACE VIEW otel.slow_tools AS
 SELECT
