@@ -9,15 +9,15 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
+from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 import polars as pl
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from tests.otlp import open_empty_store
 from tests.transforms.conftest import Scene
 from tests.up import running_up
 
@@ -73,9 +73,17 @@ def _answers(url: str) -> bool:
 
 
 def post(url: str, body: bytes, **headers: str) -> bytes:
+    """Send a request; a server without room for it is asked again."""
     names = {name.replace("_", "-"): value for name, value in headers.items()}
-    with urlopen(Request(url, body, names), timeout=60) as answer:
-        return bytes(answer.read())
+    deadline = time.monotonic() + ARRIVAL_S
+    while True:
+        try:
+            with urlopen(Request(url, body, names), timeout=60) as answer:
+                return bytes(answer.read())
+        except HTTPError as error:
+            if error.code != HTTPStatus.SERVICE_UNAVAILABLE or time.monotonic() > deadline:
+                raise
+            time.sleep(1)
 
 
 def get(url: str) -> bytes:
@@ -119,26 +127,26 @@ def _plain(value: Any) -> Any:
         return value
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def direct(
-    requests: list[ExportTraceServiceRequest], tmp_path_factory: pytest.TempPathFactory
+    store: Store, requests: list[ExportTraceServiceRequest], tmp_path: Path
 ) -> list[dict[str, Any]]:
-    """The calls of the same spans in a store of their own."""
-    folder = tmp_path_factory.mktemp("direct")
+    """The calls of the same spans, stored directly; the store is empty again."""
+    file = tmp_path / "spans.jsonl"
     lines = (json.dumps(otlp_json.message_to_json(request)) + "\n" for request in requests)
-    (folder / "spans.jsonl").write_text("".join(lines))
-    with open_empty_store(folder / "store") as store:
-        import_files(store, [folder / "spans.jsonl"], lambda _: None)
-        return found(store)
+    file.write_text("".join(lines))
+    import_files(store, [file], lambda _: None)
+    calls_of_spans = found(store)
+    store.command("TRUNCATE TABLE otel.otel_traces")
+    return calls_of_spans
 
 
-def check(tmp_path: Path, source: str, direct: list[dict[str, Any]]) -> None:
-    with open_empty_store(tmp_path / "store") as store:
-        address, server = open_server(source)
-        counts, traces, _ = import_server(store, str(address), server, Window(), lambda _: None)
-        assert counts.places == []
-        assert traces > 500
-        assert found(store) == direct
+def check(store: Store, source: str, direct: list[dict[str, Any]]) -> None:
+    address, server = open_server(source)
+    counts, traces, _ = import_server(store, str(address), server, Window(), lambda _: None)
+    assert counts.places == []
+    assert traces > 500
+    assert found(store) == direct
 
 
 def wait_for(arrived: Callable[[], int], spans: int) -> None:
@@ -165,7 +173,10 @@ def running_phoenix(folder: Path) -> Iterator[int]:
 
 
 def test_phoenix(
-    tmp_path: Path, requests: list[ExportTraceServiceRequest], direct: list[dict[str, Any]]
+    tmp_path: Path,
+    store: Store,
+    requests: list[ExportTraceServiceRequest],
+    direct: list[dict[str, Any]],
 ) -> None:
     with running_phoenix(tmp_path) as port:
         url = f"http://127.0.0.1:{port}"
@@ -180,7 +191,7 @@ def test_phoenix(
             return sum(edge["node"]["recordCount"] for edge in edges)
 
         wait_for(arrived, sum(map(_count, requests)))
-        check(tmp_path, f"phoenix://127.0.0.1:{port}/default", direct)
+        check(store, f"phoenix://127.0.0.1:{port}/default", direct)
 
 
 def test_phoenix_gets_forwarded_traces_and_their_rewards(tmp_path: Path) -> None:
@@ -213,7 +224,10 @@ def test_phoenix_gets_forwarded_traces_and_their_rewards(tmp_path: Path) -> None
 
 
 def test_mlflow(
-    tmp_path: Path, requests: list[ExportTraceServiceRequest], direct: list[dict[str, Any]]
+    tmp_path: Path,
+    store: Store,
+    requests: list[ExportTraceServiceRequest],
+    direct: list[dict[str, Any]],
 ) -> None:
     port = free_port()
     url = f"http://127.0.0.1:{port}"
@@ -228,7 +242,7 @@ def test_mlflow(
                 content_type="application/x-protobuf",
                 x_mlflow_experiment_id="0",
             )
-        check(tmp_path, f"mlflow://127.0.0.1:{port}/Default", direct)
+        check(store, f"mlflow://127.0.0.1:{port}/Default", direct)
 
 
 def _count(request: ExportTraceServiceRequest) -> int:
