@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 from ltrain_collector.sources import spans
@@ -34,7 +35,7 @@ class LangSmithServer:
         self._reader = LangSmithRuns(0)
 
     def projects(self) -> list[str]:
-        return list(self._sessions())
+        return list(self._sessions)
 
     def pages(self, window: Window, cursor: str = "", read: int = 0) -> Iterator[Page]:
         question = self._question(window)
@@ -56,8 +57,9 @@ class LangSmithServer:
             if not cursor:
                 return
 
+    @cached_property
     def _sessions(self) -> dict[str, str]:
-        """Return the ids of the projects, by name."""
+        """The ids of the projects, by name."""
         found: dict[str, str] = {}
         while True:
             some = self._api.get("sessions", limit=ENTRIES, offset=len(found))
@@ -67,7 +69,7 @@ class LangSmithServer:
 
     def _question(self, window: Window) -> dict[str, Any]:
         question: dict[str, Any] = {
-            "session": [self._sessions()[self._project]],
+            "session": [self._sessions[self._project]],
             "select": FIELDS,
             "limit": ENTRIES,
         }

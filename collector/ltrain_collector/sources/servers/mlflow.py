@@ -8,6 +8,7 @@ import json
 import os
 from base64 import b64decode
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Any, ClassVar
 
 from ltrain_collector.errors import TooMuchAtOnce
@@ -49,10 +50,10 @@ class MlflowServer:
             self._api.authorize(user, password)
 
     def projects(self) -> list[str]:
-        return list(self._experiments())
+        return list(self._experiments)
 
     def pages(self, window: Window, cursor: str = "", read: int = 0) -> Iterator[Page]:
-        location = {"experiment_id": self._experiments()[self._project]}
+        location = {"experiment_id": self._experiments[self._project]}
         times = {">=": window.since, "<": window.until}
         question = {
             "locations": [{"type": "MLFLOW_EXPERIMENT", "mlflow_experiment": location}],
@@ -75,8 +76,9 @@ class MlflowServer:
             if not cursor:
                 return
 
+    @cached_property
     def _experiments(self) -> dict[str, str]:
-        """Return the ids of the experiments, by name."""
+        """The ids of the experiments, by name."""
         found, token = dict[str, str](), ""
         while True:
             question = {"max_results": PROJECTS, "page_token": token}
