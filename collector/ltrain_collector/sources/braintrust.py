@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from ltrain_collector.sources import spans
 from ltrain_collector.sources.spans import (
+    RecordReader,
     Request,
     Score,
     SpanRecord,
@@ -20,13 +21,10 @@ from ltrain_collector.sources.spans import (
 SERVICE, PREFIX = "braintrust", "braintrust."
 
 
-class BraintrustLogs:
+class BraintrustLogs(RecordReader):
     """Reads one file."""
 
     written_by: ClassVar[str] = "Braintrust: logs in JSONL"
-
-    def __init__(self, modified: int) -> None:
-        pass
 
     @classmethod
     def reads(cls, record: dict[str, Any]) -> bool:
@@ -67,6 +65,3 @@ class BraintrustLogs:
                     time=end,
                 )
                 yield spans.evaluation(SERVICE, score)
-
-    def end(self) -> Iterator[Request]:
-        yield from ()

@@ -7,20 +7,24 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from ltrain_collector.sources import spans
-from ltrain_collector.sources.spans import Event, Request, SpanRecord, as_text, hex_id
+from ltrain_collector.sources.spans import (
+    Event,
+    RecordReader,
+    Request,
+    SpanRecord,
+    as_text,
+    hex_id,
+)
 
 PARENT = "CHILD_OF"
 STATUS, DESCRIPTION = "otel.status_code", "otel.status_description"
 SCOPE = ("otel.scope.name", "otel.library.name")
 
 
-class JaegerTraces:
+class JaegerTraces(RecordReader):
     """Reads one file."""
 
     written_by: ClassVar[str] = "Jaeger: traces in JSON"
-
-    def __init__(self, modified: int) -> None:
-        pass
 
     @classmethod
     def reads(cls, record: dict[str, Any]) -> bool:
@@ -32,9 +36,6 @@ class JaegerTraces:
         for trace in record.get("data", [record]):
             for span in trace["spans"]:
                 yield _request(span, trace["processes"][span["processID"]])
-
-    def end(self) -> Iterator[Request]:
-        yield from ()
 
 
 def _request(span: dict[str, Any], process: dict[str, Any]) -> Request:

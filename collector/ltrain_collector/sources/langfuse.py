@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from ltrain_collector.sources import spans
 from ltrain_collector.sources.spans import (
+    RecordReader,
     Request,
     Score,
     SpanRecord,
@@ -30,13 +31,10 @@ TYPES = frozenset(
 )
 
 
-class LangfuseExport:
+class LangfuseExport(RecordReader):
     """Reads one file."""
 
     written_by: ClassVar[str] = "Langfuse: exports of observations, traces and scores"
-
-    def __init__(self, modified: int) -> None:
-        pass
 
     @classmethod
     def reads(cls, record: dict[str, Any]) -> bool:
@@ -59,9 +57,6 @@ class LangfuseExport:
                 yield _observation(place | _camel(observation))
             for score in filter(_is_object, own.get("scores") or ()):
                 yield _score(place | _camel(score))
-
-    def end(self) -> Iterator[Request]:
-        yield from ()
 
 
 def _camel(record: dict[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from ltrain_collector.sources import spans
 from ltrain_collector.sources.spans import (
+    RecordReader,
     Request,
     Score,
     SpanRecord,
@@ -23,13 +24,10 @@ SESSION = ("session_id", "thread_id", "conversation_id")
 """Keys of metadata that name a conversation."""
 
 
-class LangSmithRuns:
+class LangSmithRuns(RecordReader):
     """Reads one file."""
 
     written_by: ClassVar[str] = "LangSmith: runs in JSONL"
-
-    def __init__(self, modified: int) -> None:
-        pass
 
     @classmethod
     def reads(cls, record: dict[str, Any]) -> bool:
@@ -57,9 +55,6 @@ class LangSmithRuns:
                     trace_id=trace_id, judged=judged, name=name, value=float(value), time=end
                 )
                 yield spans.evaluation(SERVICE, score)
-
-    def end(self) -> Iterator[Request]:
-        yield from ()
 
 
 def _attributes(record: dict[str, Any]) -> dict[str, Any]:

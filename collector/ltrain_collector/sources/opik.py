@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from ltrain_collector.sources import spans
 from ltrain_collector.sources.spans import (
+    RecordReader,
     Request,
     Score,
     SpanRecord,
@@ -24,13 +25,10 @@ AUTHORS = {"ui": "human", "sdk": "code", "online_scoring": "llm"}
 KEYS = {"id", "start_time", "input"}
 
 
-class OpikExport:
+class OpikExport(RecordReader):
     """Reads one file."""
 
     written_by: ClassVar[str] = "Opik: exports of traces and spans"
-
-    def __init__(self, modified: int) -> None:
-        pass
 
     @classmethod
     def reads(cls, record: dict[str, Any]) -> bool:
@@ -59,9 +57,6 @@ class OpikExport:
                 author=AUTHORS.get(rating.get("source") or "", ""),
             )
             yield spans.evaluation(SERVICE, score)
-
-    def end(self) -> Iterator[Request]:
-        yield from ()
 
 
 def _root(trace: str) -> str:

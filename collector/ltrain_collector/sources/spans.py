@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import md5
@@ -72,6 +72,16 @@ class Score:
     """The kind of who wrote it: human, llm or code."""
     id: str = ""
     """Its id at its platform: scores of one name with several ids are several."""
+
+
+class RecordReader:
+    """The part of a `FileReader` that is the same where each record is read by itself."""
+
+    def __init__(self, modified: int) -> None:
+        pass
+
+    def end(self) -> Iterator[Request]:
+        yield from ()
 
 
 def request(service: str, span: SpanRecord, version: str = "") -> Request:

@@ -4,7 +4,10 @@ from base64 import b64decode
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from ltrain_collector.sources.spans import Request
+from ltrain_collector.sources.spans import (
+    RecordReader,
+    Request,
+)
 
 IDS = {"traceId": 32, "spanId": 16, "parentSpanId": 16}
 """Fields with ids, and their hexadecimal digits."""
@@ -12,13 +15,10 @@ RESOURCES = {"batches", "resourceSpans"}
 OLD_SCOPES, OLD_SCOPE = "instrumentationLibrarySpans", "instrumentationLibrary"
 
 
-class TempoTrace:
+class TempoTrace(RecordReader):
     """Reads one file."""
 
     written_by: ClassVar[str] = "Tempo: traces in JSON"
-
-    def __init__(self, modified: int) -> None:
-        pass
 
     @classmethod
     def reads(cls, record: dict[str, Any]) -> bool:
@@ -44,9 +44,6 @@ class TempoTrace:
                     }
                 ]
             }
-
-    def end(self) -> Iterator[Request]:
-        yield from ()
 
 
 def _with_hex_ids(record: dict[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from ltrain_collector.sources import spans
 from ltrain_collector.sources.spans import (
+    RecordReader,
     Request,
     Score,
     SpanRecord,
@@ -23,13 +24,10 @@ OPERATIONS = {"llm": "chat", "tool": "execute_tool", "agent": "invoke_agent"}
 REACTIONS = {"👍": 1.0, "👎": 0.0}
 
 
-class WeaveCalls:
+class WeaveCalls(RecordReader):
     """Reads one file."""
 
     written_by: ClassVar[str] = "Weave: calls in JSONL"
-
-    def __init__(self, modified: int) -> None:
-        pass
 
     @classmethod
     def reads(cls, record: dict[str, Any]) -> bool:
@@ -63,9 +61,6 @@ class WeaveCalls:
                 id=feedback.get("id") or "",
             )
             yield spans.evaluation(SERVICE, score)
-
-    def end(self) -> Iterator[Request]:
-        yield from ()
 
 
 def _operation(name: str) -> str:
