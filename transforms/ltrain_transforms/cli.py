@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,6 +10,10 @@ from ltrain_instrument.identity import SourceMode, TrainableMode
 from ltrain_instrument.quantity import quantity
 from ltrain_instrument.settings import HOME
 from ltrain_transforms import reward_cli
+
+if TYPE_CHECKING:
+    from ltrain_transforms.reports import Report
+    from ltrain_transforms.show import RolloutTree
 
 app = typer.Typer()
 app.add_typer(reward_cli.app)
@@ -104,6 +108,23 @@ def build(
         print_shown(dataset_report(built), Console())
 
 
+def _write_shown(shown: "RolloutTree | Report", html: Path | None, *, as_json: bool) -> None:
+    """Write a page to a file, JSON, or lines for the terminal."""
+    import json
+
+    from rich.console import Console
+
+    from ltrain_transforms.show import print_shown, write_page
+
+    if html is not None:
+        write_page(shown, html)
+        typer.echo(f"{shown.title}: {html}")
+    elif as_json:
+        typer.echo(json.dumps(shown.data, indent=2, default=str))
+    else:
+        print_shown(shown, Console())
+
+
 @app.command()
 def traces(
     store: StoreOption = None,
@@ -136,9 +157,6 @@ def traces(
 
     Example: ltrain traces --errors --since 2026-01-31
     """
-    import json
-
-    from rich.console import Console
 
     if not report and html is None:
         from ltrain_collector.admin import TraceFilter, list_traces
@@ -150,19 +168,12 @@ def traces(
     from ltrain_collector.store import Store
     from ltrain_transforms.datasets import show_progress
     from ltrain_transforms.reports import traffic_report
-    from ltrain_transforms.show import print_shown, write_page
     from ltrain_transforms.source import traffic_source
 
     with Store.open(store, create=False) as opened, show_progress(trace="batches") as progress:
         source = traffic_source(opened, run=run, mode=mode, since=since)
         found = traffic_report(opened, source, progress=progress)
-    if html is not None:
-        write_page(found, html)
-        typer.echo(f"{found.title}: {html}")
-    elif as_json:
-        typer.echo(json.dumps(found.data, indent=2, default=str))
-    else:
-        print_shown(found, Console())
+    _write_shown(found, html, as_json=as_json)
 
 
 @app.command()
@@ -198,11 +209,10 @@ def show(
 
     Example: ltrain show 3f2a --html rollout.html
     """
-    import json
 
     from rich.console import Console
 
-    from ltrain_transforms.show import look_up, print_shown, write_page
+    from ltrain_transforms.show import look_up
 
     if html is not None and as_json:
         raise typer.BadParameter("--html and --json exclude each other. Choose one.")
@@ -215,13 +225,7 @@ def show(
             against=against,
             report_status=lambda what: status.update(f"reading {what}"),
         )
-    if html is not None:
-        write_page(shown, html)
-        typer.echo(f"{shown.title}: {html}")
-    elif as_json:
-        typer.echo(json.dumps(shown.data, indent=2, default=str))
-    else:
-        print_shown(shown, Console())
+    _write_shown(shown, html, as_json=as_json)
 
 
 @app.command()
