@@ -181,19 +181,16 @@ def doubled_calls(server: dsn.Server, timeout: float) -> Finding | None:
 def unknown_calls(server: dsn.Server, timeout: float) -> Finding | None:
     """Check whether newest spans look like calls that no dialect reads; None if there are none."""
     try:
-        from ltrain_transforms.calls import unknown_spans
+        from ltrain_transforms.calls import REMEDY, UnknownWriter, newest_spans, unknown_spans
     except ModuleNotFoundError:  # an agent's environment
         return None
-    recent = f"(SELECT * FROM otel.spans ORDER BY Timestamp DESC LIMIT {CHECKED_SPANS})"
-    query = f"{unknown_spans(recent)} LIMIT 1 FORMAT TabSeparated"
+    query = f"{unknown_spans(newest_spans())} LIMIT 1 FORMAT TabSeparated"
     answered = _query(server, timeout, query)
     if answered is None or answered[0] != 200 or not answered[1]:
         return None
     scope, version, count, names = answered[1].split("\t")
-    spans = f"{quantity(int(count), 'span')} of the scope '{scope}' {version}".rstrip()
-    problem = f"no dialect reads {spans}, with attributes of a call: {names}"
-    fix = "Declare how they are read: [[source.dialect]] in the recipe, docs/dialects.md."
-    return Finding("dialects", State.NOTE, problem, fix)
+    writer = UnknownWriter(scope, version, int(count), names)
+    return Finding("dialects", State.NOTE, writer.problem, f"{REMEDY.capitalize()}.")
 
 
 def sends_tools(server: dsn.Server, policy: str, timeout: float) -> bool:

@@ -177,8 +177,7 @@ def test_spans_that_look_like_calls_of_an_unknown_instrumentation_are_a_note(
     found = doctor(tmp_path, otlp, store)["dialects"]
     assert found["state"] == "note"
     assert found["detail"] == (
-        "no dialect reads 1 span of the scope 'acme.tracing' 2.1, with attributes of a call: "
-        "acme.completion, acme.prompt"
+        "no dialect reads acme.completion, acme.prompt of the scope 'acme.tracing' 2.1, in 1 span"
     )
     assert "[[source.dialect]]" in found["fix"]
 

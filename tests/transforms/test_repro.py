@@ -19,7 +19,10 @@ REPRO = Path(__file__).parent.parent / "repro"
 MESSAGE = [{"role": "user", "parts": [{"type": "text", "content": "weather?"}]}]
 ANSWER = [{"role": "assistant", "parts": [{"type": "text", "content": "sunny"}]}]
 
-UNKNOWN = "it looks like a call, and no dialect reads {} of the scope 'acme.tracing'"
+UNKNOWN = (
+    "it looks like a call, and no dialect reads {} of the scope 'acme.tracing' 2.1: "
+    "declare how with [[source.dialect]] in the recipe (docs/dialects.md)"
+)
 
 Tables = dict[str, pl.DataFrame]
 

@@ -15,11 +15,13 @@ from tests.otlp import insert_otlp, open_empty_store
 from tests.transforms.conftest import RECIPE, Attributes, Scene
 from tests.transforms.reports.test_policy import publish
 
+from ltrain_collector.transfer.importing import import_files
 from ltrain_transforms.datasets import build, dataset_folder
 from ltrain_transforms.recipe import Recipe
 
 expect.set_options(timeout=60_000)  # milliseconds: a busy machine is slow
 WAVES = 3
+REPRO = Path(__file__).parents[1] / "repro"
 EVIL = "</script><img src=x onerror=alert(1)><a href='javascript:alert(2)'>\u202etxt.exe\x07{{7*7}}"
 """A text that a page without escapes would run."""
 
@@ -72,6 +74,7 @@ def make_home(folder: Path) -> Home:
     datasets = []
     with open_empty_store(folder / ".ltrain/store") as store:
         insert_otlp(store, scene.request())
+        import_files(store, [REPRO / "unknown_dialect.json"], lambda progress: None)
         for wave in range(WAVES):
             out = dataset_folder(folder / ".ltrain", "demo", "train", wave)
             datasets.append(build(store, recipe, out, wave=wave).id)

@@ -162,6 +162,16 @@ def test_a_filter_is_a_link(page: Page) -> None:
     expect(page.get_by_label("task")).to_have_value("t2")
 
 
+def test_a_list_names_writers_that_no_dialect_reads(page: Page) -> None:
+    page.goto("/rollouts")
+    note = page.locator("p.warn")
+    expect(note).to_contain_text("of the scope 'acme.tracing' 2.1, in 2 spans: declare how with")
+    expect(note).to_contain_text("No dialect reads acme.args, acme.kind, acme.request")
+    page.goto("/rollouts?run=demo")
+    expect(page.locator("a.item")).not_to_have_count(0)
+    expect(note).to_have_count(0)
+
+
 def test_a_wrong_address_is_explained(page: Page) -> None:
     for address, sentence in {
         "/rollouts?wave=two": "wave&#39; is a number",

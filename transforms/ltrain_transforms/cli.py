@@ -157,15 +157,19 @@ def traces(
 
     Example: ltrain traces --errors --since 2026-01-31
     """
+    from ltrain_collector.store import Store
 
     if not report and html is None:
         from ltrain_collector.admin import TraceFilter, list_traces
+        from ltrain_transforms.source import unknown_writers
 
-        list_traces(store, TraceFilter(run, mode, since, errors, every), limit, as_json)
+        selection = TraceFilter(run, mode, since, errors, every)
+        with Store.open(store, create=False) as opened:
+            unread = unknown_writers(opened, selection)
+            list_traces(opened, selection, limit, as_json, unread)
         return
     if errors or every:
         raise typer.BadParameter("--errors and --all are for the list. Remove them for a report.")
-    from ltrain_collector.store import Store
     from ltrain_transforms.datasets import show_progress
     from ltrain_transforms.reports import traffic_report
     from ltrain_transforms.source import traffic_source

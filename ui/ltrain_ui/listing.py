@@ -3,7 +3,7 @@
 Filter and position are the query of the address, so every list is a link.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 from urllib.parse import parse_qsl, urlencode
@@ -12,6 +12,7 @@ from ltrain_collector.admin import Line, Position, TraceFilter, find_line, read_
 from ltrain_collector.errors import BadParameter
 from ltrain_collector.store import Store
 from ltrain_transforms.reports import Kind, Reference
+from ltrain_transforms.source import unknown_writers
 from ltrain_ui.addresses import KeyLink, address_of
 
 PAGE = 100
@@ -85,6 +86,8 @@ class ListPage:
     newer: str | None
     """The address of the page with newer ones, None on the first."""
     older: str | None
+    unread: Sequence[str] = ()
+    """Sentences on spans that no dialect reads, on the first page."""
 
 
 def read_page(store: Store, query: ListQuery) -> ListPage:
@@ -96,11 +99,12 @@ def read_page(store: Store, query: ListQuery) -> ListPage:
     more, lines = len(lines) > PAGE, lines[-PAGE:] if backwards else lines[:PAGE]
     has_newer = more if backwards else query.older_than is not None
     has_older = backwards or more
+    unread = [] if query.older_than or query.newer_than else unknown_writers(store, query.filter)
     if not lines:
-        return ListPage([], None, None)
+        return ListPage([], None, None, unread)
     newer = query.address(newer_than=_text(lines[0].position)) if has_newer else None
     older = query.address(older_than=_text(lines[-1].position)) if has_older else None
-    return ListPage(lines, newer, older)
+    return ListPage(lines, newer, older, unread)
 
 
 def neighbours(store: Store, query: ListQuery, unit: str) -> list[KeyLink]:

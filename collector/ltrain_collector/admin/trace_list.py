@@ -1,6 +1,7 @@
 """`ltrain traces`: print the rollouts and traces of a store, and their totals."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from rich.console import Console
@@ -16,21 +17,30 @@ ID_CHARACTERS = 12
 """Characters of an id in the table; `ltrain show` finds it by its beginning."""
 
 
-def list_traces(dsn: str | None, selection: TraceFilter, limit: int, as_json: bool) -> None:
-    """Print the newest rollouts and traces, their totals, and the next commands."""
-    with Store.open(dsn, create=False) as store:
-        lines, totals = read_lines(store, selection, limit), read_totals(store, selection)
+def list_traces(
+    store: Store,
+    selection: TraceFilter,
+    limit: int,
+    as_json: bool,
+    unread: Sequence[str] = (),
+) -> None:
+    """Print the newest rollouts and traces, their totals, and the next commands.
+
+    Args:
+        unread: sentences on spans that no reader knows.
+    """
+    lines, totals = read_lines(store, selection, limit), read_totals(store, selection)
     if as_json:
         traces = [asdict(line) for line in lines]
         for trace in traces:
             del trace["latest"]  # it is a position in a list of pages
-        report = {"traces": traces, "totals": asdict(totals)}
+        report = {"traces": traces, "totals": asdict(totals), "unread": list(unread)}
         print(json.dumps(report, indent=2, default=str))
         return
     if lines:
         # a trace can contain rich's markup, which must stay text
         Console(markup=False, emoji=False).print(_table(lines))
-    print("\n".join(_advice(lines, totals, selection)))
+    print("\n".join([*unread, *_advice(lines, totals, selection)]))
 
 
 def _table(lines: list[Line]) -> Table:

@@ -60,7 +60,8 @@ def filled(address: str, request_of: Callable[..., bytes]) -> str:
 def listed(
     capsys: pytest.CaptureFixture[str], address: str, **options: object
 ) -> dict[str, object]:
-    list_traces(address, TraceFilter(**options), 20, as_json=True)  # type: ignore[arg-type]
+    with Store.open(address) as store:
+        list_traces(store, TraceFilter(**options), 20, as_json=True)  # type: ignore[arg-type]
     report: dict[str, object] = json.loads(capsys.readouterr().out)
     return report
 
@@ -179,7 +180,8 @@ def test_options_select(
 
 
 def test_the_table_names_the_next_commands(filled: str, capsys: pytest.CaptureFixture[str]) -> None:
-    list_traces(filled, TraceFilter(), 1, as_json=False)
+    with Store.open(filled) as store:
+        list_traces(store, TraceFilter(), 1, as_json=False)
     printed = capsys.readouterr().out
     assert " desk " in printed and "r1" not in printed and "run" not in printed.splitlines()[0]
     assert "session" in printed.splitlines()[0]
@@ -191,10 +193,12 @@ def test_the_table_names_the_next_commands(filled: str, capsys: pytest.CaptureFi
 def test_an_empty_store_says_how_to_get_traces(
     address: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    list_traces(address, TraceFilter(), 20, as_json=False)
+    with Store.open(address) as store:
+        list_traces(store, TraceFilter(), 20, as_json=False)
     assert "No traces yet." in (printed := capsys.readouterr().out)
     assert "opentelemetry-instrument python agent.py" in printed
-    list_traces(address, TraceFilter(run="x"), 20, as_json=False)
+    with Store.open(address) as store:
+        list_traces(store, TraceFilter(run="x"), 20, as_json=False)
     assert "No trace matches these options" in capsys.readouterr().out
 
 
@@ -203,15 +207,16 @@ def test_traces_without_a_call_say_so(
 ) -> None:
     with Store.open(address) as store:
         insert_otlp(store, request_of((1, 1), name="GET /"))
-    list_traces(address, TraceFilter(), 20, as_json=False)
+    with Store.open(address) as store:
+        list_traces(store, TraceFilter(), 20, as_json=False)
     assert "1 trace, none with an LLM call (--all lists them)" in capsys.readouterr().out
     traces = listed(capsys, address, without_calls=True)["traces"]
     assert isinstance(traces, list) and [each["llm_calls"] for each in traces] == [0]
 
 
 def test_a_time_must_be_one(filled: str) -> None:
-    with pytest.raises(BadTime, match="'yesterday' is no ISO 8601 time"):
-        list_traces(filled, TraceFilter(since="yesterday"), 20, as_json=False)
+    with Store.open(filled) as store, pytest.raises(BadTime, match="'yesterday' is no ISO 8601"):
+        list_traces(store, TraceFilter(since="yesterday"), 20, as_json=False)
 
 
 def ids(lines: list[Line]) -> list[str]:

@@ -9,7 +9,7 @@ from tests.otlp import open_empty_store
 from tests.transforms.made import span, spans
 
 from ltrain_collector.transfer.importing import import_files
-from ltrain_transforms.calls import calls, unknown_attributes, unknown_spans
+from ltrain_transforms.calls import calls, newest_spans, unknown_attributes, unknown_spans
 from ltrain_transforms.traces import iter_spans
 
 REPRO = Path(__file__).parents[2] / "repro"
@@ -52,6 +52,7 @@ def test_the_store_finds_the_same_spans(tmp_path: Path) -> None:
     with open_empty_store(tmp_path / "store") as store:
         import_files(store, [REPRO / "unknown_dialect.json"], lambda progress: None)
         found = store.query(unknown_spans("otel.spans"))
+        assert store.query(unknown_spans(newest_spans())).equals(found)
     names = "acme.args, acme.kind, acme.request, acme.response, acme.result, acme.usage"
     assert found.rows() == [("acme.tracing", "2.1", 2, names)]
     assert found.schema["spans"] == pl.UInt64

@@ -132,6 +132,36 @@ def test_the_command(path: Path, tmp_path: Path) -> None:
     assert (wrong.exit_code, "--errors and --all are for the list" in wrong.output) == (2, True)
 
 
+def test_the_list_names_unknown_writers_of_the_selected_spans(path: Path) -> None:
+    arguments = ["traces", "--store", f"chdb://{path}"]
+    printed = CliRunner().invoke(app, arguments).output.splitlines()
+    sentence = (
+        "No dialect reads acme.completion, acme.prompt of the scope 'acme', in 1 span: "
+        "declare how with [[source.dialect]] in the recipe (docs/dialects.md)."
+    )
+    assert printed.count(sentence) == 1
+    listed = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).output)
+    assert listed["unread"] == [sentence]
+    others = CliRunner().invoke(app, [*arguments, "--mode", "train", "--json"])
+    assert json.loads(others.output)["unread"] == []
+
+
+def test_each_unknown_writer_is_a_row(tmp_path: Path) -> None:
+    file = tmp_path / "spans.json"
+    both = {
+        scope: [span(3, number, "guess", acme__prompt="?", acme__completion="!")]
+        for number, scope in enumerate(("acme", "other"), 1)
+    }
+    write(file, both | {"agent": [*execution(7, "one", None)]})
+    with open_empty_store(tmp_path / "store") as store:
+        import_files(store, [file], lambda _: None)
+        rows = grids(store)["Not read"]
+    assert [(row[1], str(row[2]).partition(" of the ")[2][:14]) for row in rows] == [
+        (1, "scope 'acme': "),
+        (1, "scope 'other':"),
+    ]
+
+
 def test_without_a_reward_the_next_command_is_one(tmp_path: Path) -> None:
     file = tmp_path / "spans.json"
     write(file, {"agent": [*execution(7, "one", None)]})

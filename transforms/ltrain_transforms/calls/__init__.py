@@ -11,6 +11,12 @@ if TYPE_CHECKING:
     from ltrain_transforms.calls.from_spans import STATE_COLUMNS, calls
     from ltrain_transforms.calls.membership import resolve_logs, resolve_spans
     from ltrain_transforms.calls.span_errors import DropRow
-    from ltrain_transforms.calls.unknown_dialects import unknown_attributes, unknown_spans
+    from ltrain_transforms.calls.unknown_dialects import (
+        REMEDY,
+        UnknownWriter,
+        newest_spans,
+        unknown_attributes,
+        unknown_spans,
+    )
 
 open_face(__name__)

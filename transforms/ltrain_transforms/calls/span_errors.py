@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import polars as pl
 
-from ltrain_transforms.calls import membership
-from ltrain_transforms.calls.unknown_dialects import SHOWN_NAMES
+from ltrain_transforms.calls import membership, unknown_dialects
 from ltrain_transforms.tables import DROPS
 from ltrain_transforms.traces import MAX_ATTRIBUTE_CHARS, Span, error_text
 
@@ -18,7 +17,8 @@ SPAN_REASONS = {
     "backwards": "it ends before it starts",
     "cyclic_parents": "it is its own ancestor",
     "unreadable": "no reader makes a call of it",
-    "unknown_dialect": "it looks like a call, and no dialect reads {} of the scope '{}'",
+    "unknown_dialect": f"it looks like a call, and {unknown_dialects.PROBLEM}: "
+    f"{unknown_dialects.REMEDY}",
 }
 """Reasons for whole spans, stage `spans`; the id is `span:execution`."""
 
@@ -52,8 +52,10 @@ def span_drop(
 
 def unknown_drop(span: Span, names: Sequence[str]) -> DropRow:
     """Return the drop of a span that looks like a call by these attributes."""
-    shown = ", ".join(names[:SHOWN_NAMES]) + (", …" if len(names) > SHOWN_NAMES else "")
-    sentence = SPAN_REASONS["unknown_dialect"].format(shown, span.scope)
+    most = unknown_dialects.SHOWN_NAMES
+    shown = ", ".join(names[:most]) + (", …" if len(names) > most else "")
+    writer = unknown_dialects.writer_name(span.scope, span.scope_version)
+    sentence = SPAN_REASONS["unknown_dialect"].format(shown, writer)
     return "spans", f"{span.span_id}:{span.execution_id}", "unknown_dialect", sentence
 
 

@@ -6,7 +6,9 @@ spans of the scope, its writer is known, and the span describes no call.
 """
 
 import re
+from dataclasses import dataclass
 
+from ltrain_instrument.quantity import quantity
 from ltrain_transforms.dialects import BY_PRECEDENCE
 from ltrain_transforms.traces import Role, Span
 
@@ -43,6 +45,11 @@ KINDS = (
 """Values of `KIND` of a call, in small letters."""
 SHOWN_NAMES = 6
 """Attributes that a report names."""
+PROBLEM = "no dialect reads {} of the scope {}"
+"""The sentence on spans with these attributes by a writer."""
+REMEDY = "declare how with [[source.dialect]] in the recipe (docs/dialects.md)"
+NEWEST = 10_000
+"""Spans that a list or a check searches: 1 s in a store of 800,000 spans."""
 
 
 def unknown_attributes(span: Span) -> list[str]:
@@ -60,24 +67,65 @@ def _is_kind(span: Span, name: str) -> bool:
     return re.search(KIND, name) is not None and value.strip('"').lower() in KINDS
 
 
+def writer_name(scope: str, version: str) -> str:
+    """Return an instrumentation as sentences name it."""
+    return f"'{scope}' {version}".rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownWriter:
+    """A row of `unknown_spans`."""
+
+    scope: str
+    version: str
+    spans: int
+    names: str
+
+    @property
+    def problem(self) -> str:
+        """The sentence on its spans, without what to do."""
+        writer = writer_name(self.scope, self.version)
+        return f"{PROBLEM.format(self.names, writer)}, in {quantity(self.spans, 'span')}"
+
+
+def newest_spans(where: str = "true") -> str:
+    """Return SQL for the newest spans under a condition, about `NEWEST`, for `unknown_spans`."""
+    newest = f"SELECT Timestamp AS time FROM otel.spans WHERE {where} ORDER BY time DESC"
+    return (
+        "(SELECT ScopeName, ScopeVersion, SpanAttributes FROM otel.spans "
+        f"WHERE {where} AND Timestamp >= (SELECT min(time) FROM ({newest} LIMIT {NEWEST})))"
+    )
+
+
 def unknown_spans(spans: str) -> str:
     """Return SQL for the spans of `unknown_attributes`: `scope`, `version`, `spans`, `names`.
 
     Args:
         spans: the SQL of a query that selects spans, or a table of them.
     """
-    known = f"arrayExists(name -> match(name, '{KNOWN}'), mapKeys(SpanAttributes))"
     kinds = ", ".join(f"'{kind}'" for kind in KINDS)
     value = "lower(trim(BOTH '\"' FROM toString(SpanAttributes[name])))"
+    # a program has few sets of names, so the patterns are matched with few texts
+    sets = (
+        "SELECT ScopeName AS scope, ScopeVersion AS version, mapKeys(SpanAttributes) AS every, "
+        f"arrayFilter(name -> match(name, '{KIND}') AND {value} IN ({kinds}), every) AS kinds, "
+        f"count() AS number FROM {spans} WHERE NOT startsWith(ScopeName, 'ltrain.') "
+        "GROUP BY scope, version, every, kinds"
+    )
+    found = (
+        f"SELECT *, arrayExists(name -> match(name, '{KNOWN}'), every) AS known, "
+        f"arrayFilter(name -> NOT match(name, '{OTHER}'), every) AS own, "
+        f"arrayFilter(name -> match(name, '{TELLING}') OR has(kinds, name), own) AS telling, "
+        f"arrayDistinct(arrayConcat(telling, arrayFilter(name -> match(name, '{CONTENT}'), own))) "
+        f"AS found, NOT known AND notEmpty(telling) AND length(found) > 1 AS unknown FROM ({sets})"
+    )
+    by_writer = (
+        "SELECT scope, version, sumIf(number, unknown) AS spans, "
+        "arraySort(groupUniqArrayArrayIf(found, unknown)) AS names, "
+        f"max(max(known)) OVER (PARTITION BY scope) AS read FROM ({found}) GROUP BY scope, version"
+    )
     return (
-        "SELECT ScopeName AS scope, ScopeVersion AS version, count() AS spans, "
-        "arrayStringConcat(arraySlice(arraySort(groupUniqArrayArray(found)), 1, "
-        f"{SHOWN_NAMES}), ', ') AS names FROM (SELECT ScopeName, ScopeVersion, "
-        f"arrayFilter(name -> NOT match(name, '{OTHER}'), mapKeys(SpanAttributes)) AS own, "
-        f"arrayFilter(name -> match(name, '{TELLING}') OR (match(name, '{KIND}') AND {value} IN "
-        f"({kinds})), own) AS telling, arrayDistinct(arrayConcat(telling, "
-        f"arrayFilter(name -> match(name, '{CONTENT}'), own))) AS found FROM {spans} "
-        f"WHERE NOT {known} AND ScopeName NOT IN (SELECT ScopeName FROM {spans} WHERE {known}) "
-        "AND NOT startsWith(ScopeName, 'ltrain.') AND notEmpty(telling) AND length(found) > 1) "
-        "GROUP BY scope, version ORDER BY spans DESC, scope, version"
+        f"SELECT scope, version, spans, arrayStringConcat(arraySlice(names, 1, {SHOWN_NAMES}), "
+        f"', ') AS names FROM ({by_writer}) WHERE spans > 0 AND NOT read "
+        "ORDER BY spans DESC, scope, version"
     )

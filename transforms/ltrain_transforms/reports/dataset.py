@@ -49,9 +49,18 @@ def _rows(dataset: Dataset) -> Iterator[tuple[Cell, ...]]:
 def drop_counts(rows: pl.DataFrame) -> Grid:
     """Count drops by stage and reason."""
     keys = ("stage", "reason")
-    counted = rows.group_by(keys).agg(count=pl.len(), meaning=pl.col("detail").min()).sort(keys)
+    counted = (
+        rows.group_by(*keys, of_writer())
+        .agg(count=pl.len(), meaning=pl.col("detail").min())
+        .sort(*keys, "meaning")
+    )
     columns = ("stage", "reason", "count", "meaning")
     return Grid("Drops", columns, tuple(counted.select(columns).iter_rows()))
+
+
+def of_writer() -> pl.Expr:
+    """Return the detail of a drop that names an unknown writer of spans; null for others."""
+    return pl.when(pl.col("reason") == "unknown_dialect").then("detail").alias("writer")
 
 
 def lineage_facts(manifest: dict[str, Any]) -> Iterator[tuple[str, str]]:

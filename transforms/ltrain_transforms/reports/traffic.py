@@ -13,6 +13,7 @@ from ltrain_collector.store import Store
 from ltrain_instrument.quantity import quantity
 from ltrain_transforms.datasets import ParsedSpans, Progress, ignore_progress
 from ltrain_transforms.recipe import CallReward, Policy, Recipe, Reward, SignalReward, Source
+from ltrain_transforms.reports.dataset import of_writer
 from ltrain_transforms.reports.report import Cell, Facts, Grid, Report
 from ltrain_transforms.reports.rule_tally import RuleStatistics, read_batches
 from ltrain_transforms.reports.rules_report import RulesReport, report_statistics
@@ -262,10 +263,11 @@ def _rules(report: RulesReport) -> Iterator[tuple[Cell, ...]]:
 
 
 def _unread(rows: pl.DataFrame) -> Iterator[tuple[Cell, ...]]:
-    counted = rows.group_by("reason").agg(
+    counted = rows.group_by("reason", of_writer()).agg(
         pl.col("count").sum(), pl.col("detail").sort_by("count", "detail").last()
     )
-    yield from counted.sort("count", "reason", descending=[True, False]).iter_rows()
+    ordered = counted.sort("count", "reason", "detail", descending=[True, False, False])
+    yield from ordered.select("reason", "count", "detail").iter_rows()
 
 
 def _trainable(traffic: Traffic) -> Iterator[tuple[str, int, str]]:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         to_drops,
         trained_policy,
     )
+    from ltrain_transforms.source.unknown_writers import unknown_writers
     from ltrain_transforms.source.waves import WaveStates, are_unchanged, has_late_spans, read_waves
 
 open_face(__name__)

@@ -309,7 +309,7 @@ _SELECT = f"""SELECT
     {", ".join(_promoted(promoted_columns.PROMOTED))},
     {{keys}} AS call_keys,
     TraceId AS trace_id, SpanId AS span_id, ParentSpanId AS parent_id,
-    {PROCESS_SQL} AS process, ScopeName AS scope,
+    {PROCESS_SQL} AS process, ScopeName AS scope, ScopeVersion AS scope_version,
     toString(SpanName) AS name,
     toUnixTimestamp64Nano(Timestamp) AS start, start + toInt64(Duration) AS end,
     toString(StatusCode) AS status, StatusMessage AS message,

@@ -36,6 +36,7 @@ SPANS = Table(
             "The process that ended it: `service.instance.id`, else host and `process.pid`.",
         ),
         Column("scope", STRING, "The instrumentation that made it."),
+        Column("scope_version", STRING, "The version of the instrumentation, or null."),
         Column("sender", STRING, "Who sent it, as the store recorded it, or null."),
         Column("trusted", FLAG, "Whether the recipe trusts that sender."),
         Column(

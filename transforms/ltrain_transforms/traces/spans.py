@@ -62,6 +62,7 @@ class Span(NamedTuple):
     """Who wrote it: one of `roles.Role`."""
     trusted: bool = False
     """Whether the recipe trusts its sender."""
+    scope_version: str = ""
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -99,18 +100,19 @@ class Span(NamedTuple):
 COLUMNS = (
     *("execution_id", "trace_id", "span_id", "parent_id", "process", "scope", "name"),
     *("start", "end", "status", "message", "attributes", "events", "links", "logs"),
-    *("role", "trusted"),
+    *("role", "trusted", "scope_version"),
 )
 
 
 def iter_spans(spans: pl.DataFrame) -> Iterator[Span]:
     """Yield the rows of a frame of `SPANS`."""
     for row in _rows(spans.select(COLUMNS)):
-        status, message, attributes, events, links, logs, role, trusted = row[9:]
+        status, message, attributes, events, links, logs, role, trusted, version = row[9:]
         attributes, fault = _bounded(attributes or {})
         fields = (status == "Error", message or "", attributes, events or "[]", tuple(links or ()))
         names = "\n".join(("", *attributes))
-        yield Span._make((*row[:9], *fields, names, fault, logs, role or "agent", bool(trusted)))
+        writer = role or "agent", bool(trusted), version or ""
+        yield Span._make((*row[:9], *fields, names, fault, logs, *writer))
 
 
 def _rows(frame: pl.DataFrame) -> Iterator[tuple[Any, ...]]:
