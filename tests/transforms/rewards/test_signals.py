@@ -29,7 +29,7 @@ def with_rule(path: Path, rule: str, source: str = "") -> Recipe:
 
 
 def found(spans: pl.DataFrame, recipe: Recipe) -> list[tuple[Any, ...]]:
-    signals = read_signals(recipe, spans, calls(spans)[0])
+    signals, _ = read_signals(recipe, spans, calls(spans)[0])
     return signals.select("call_id", "kind", "record", "name", "failed").rows()
 
 
@@ -98,7 +98,7 @@ def log(time: int, trace: str, span: str = "", severity: int = 17) -> bytes:
     ("logs", "expected"),
     [("error", ["severity 17"] * 2), ("warn", ["severity 13", "severity 17"] * 2), (None, [])],
 )
-def test_log_records_are_in_the_call_of_their_span_or_the_only_tool_that_runs(
+def test_log_records_are_in_the_call_of_their_span_or_the_only_one_that_runs(
     scene: Any, store: Store, recipe_file: Path, logs: str | None, expected: list[str]
 ) -> None:
     rollout = scene.attempt()
@@ -110,14 +110,14 @@ def test_log_records_are_in_the_call_of_their_span_or_the_only_tool_that_runs(
     for severity in (9, 13, 17):
         for span in (spec.span, ""):
             insert_otlp(store, log(spec.start + severity, spec.trace, span, severity), LOGS)
-    insert_otlp(store, log(spec.end + 10, spec.trace), LOGS)  # no tool runs
+    insert_otlp(store, log(spec.end + 10, spec.trace), LOGS)  # a node runs
     recipe = with_rule(recipe_file, ANY, f', logs = "{logs}"' if logs else "")
     spans, _ = read_spans(store, recipe.source, Selection())
-    signals = read_signals(recipe, spans, calls(spans)[0])
+    signals, _ = read_signals(recipe, spans, calls(spans)[0])
     inside = signals.filter(call_id=tool)
     assert sorted(inside["message"]) == sorted(expected)
     assert set(inside["evidence"]) <= {tool}
-    assert signals.filter(pl.col("call_id").is_null()).height == (logs is not None)
+    assert signals.filter(kind="node").height == (logs is not None)
     ready = with_rule(recipe_file, 'use = "log-error"\n')
     values = derive(spans, ready).tables["rewards"]["value"].to_list()
     assert values == ([-0.1] if logs else [])

@@ -220,8 +220,8 @@ class _Build:
         request, selection = self.request, self.plan.selection
         store, source = request.store, request.recipe.source
         if store.server is not None and not isinstance(self.workers, LocalWorker):
-            return phases.StoredBatch(store.server, source, selection, batch)
-        spans, unresolved = read_spans(store, source, selection, batch)
+            return phases.StoredBatch(store.server, request.recipe, selection, batch)
+        spans, unresolved = read_spans(store, source, selection, batch, request.recipe.metrics)
         return phases.SpansFile(self.folder.write_shared("work/spans", number, spans), unresolved)
 
     def credit(self) -> None:

@@ -18,7 +18,7 @@ from ltrain_transforms.datasets.draft import Draft, Part
 from ltrain_transforms.datasets.manifest import policy_versions
 from ltrain_transforms.datasets.pipeline import assign_credit, trace_executions
 from ltrain_transforms.estimators import Reach, outcome_estimator
-from ltrain_transforms.recipe import Recipe, Source
+from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.rendering import READ, ServedPolicy
 from ltrain_transforms.samples import COLUMNS, count_savings, samples
 from ltrain_transforms.source import (
@@ -57,14 +57,15 @@ class StoredBatch:
     """A batch on a server, which the worker itself reads."""
 
     server: Server
-    source: Source
+    recipe: Recipe
     selection: Selection
     batch: ExecutionBatch
 
     def read(self) -> tuple[pl.DataFrame, pl.DataFrame]:
         """Return `SPANS` and `DROPS`."""
         with Store.open(self.server) as store:
-            return read_spans(store, self.source, self.selection, self.batch)
+            recipe = self.recipe
+            return read_spans(store, recipe.source, self.selection, self.batch, recipe.metrics)
 
 
 @dataclass(frozen=True, slots=True)

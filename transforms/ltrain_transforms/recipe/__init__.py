@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         CallReward,
         Credited,
         EvaluationReward,
+        Metrics,
         PythonReward,
         Reward,
         RolloutReward,

@@ -22,7 +22,7 @@ from ltrain_transforms.recipe.finetune import Dpo, Sft
 from ltrain_transforms.recipe.judge import Judge
 from ltrain_transforms.recipe.policy import Policy
 from ltrain_transforms.recipe.prompt import CriticModel, PromptSearch
-from ltrain_transforms.recipe.reward import Reward
+from ltrain_transforms.recipe.reward import Metrics, Reward, SignalReward
 from ltrain_transforms.recipe.rollout import SANDBOX_KEYS, Rollout
 from ltrain_transforms.recipe.section import Section, first_duplicate
 from ltrain_transforms.recipe.selection import Filter, Source, Watch
@@ -90,6 +90,13 @@ class Recipe(Section):
                 "service, or rename one."
             )
         return services
+
+    @property
+    def metrics(self) -> Metrics:
+        """The metrics whose exemplars its rules on signals read."""
+        read = [reward.metrics for reward in self.reward if isinstance(reward, SignalReward)]
+        names = [name for metrics in read if metrics is not None for name in metrics]
+        return None if None in read else tuple(sorted({*names}))
 
     @model_validator(mode="after")
     def _sound_policies(self) -> Self:

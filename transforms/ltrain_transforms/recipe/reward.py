@@ -246,8 +246,13 @@ class CallReward(SqlReward):
             )
 
 
+Metrics = tuple[str, ...] | None
+"""Names of metrics; None: every metric."""
+
+
 class SignalReward(SqlReward):
-    """`on = "signal"`: reads the spans, events and log records in a call, once for each call."""
+    """`on = "signal"`: reads the spans, events, log records and exemplars of metrics in a call,
+    once for each call."""
 
     @classmethod
     def claims(cls, keys: Mapping[str, Any]) -> bool:
@@ -260,6 +265,20 @@ class SignalReward(SqlReward):
 
     def _input_columns(self) -> "pl.Schema":
         return tables.SIGNALS.schema
+
+    @property
+    def metrics(self) -> Metrics:
+        """The metrics whose exemplars it reads, if it reads exemplars: by `record`, or by `value`
+        or `unit`, which nothing else has."""
+        when = self.bound(self.when)
+        records = rules.sql.equal_texts(when, "record")
+        named = rules.sql.column_names(when, self.bound(str(self.value)))
+        if records is None:
+            reads = f"'{tables.EXEMPLAR}'" in when or not named.isdisjoint(("value", "unit"))
+        else:
+            reads = tables.EXEMPLAR in records
+        names = rules.sql.equal_texts(when, "name") if reads else frozenset[str]()
+        return None if names is None else tuple(sorted(names))
 
 
 class RolloutReward(SqlReward):

@@ -49,6 +49,11 @@ class Source(Section):
     ingest key), `none` (no key), `agent` (a bound key), "" (no sender recorded). `service`,
     `admin` and `local` are always trusted."""
 
+    def without_selection(self) -> "Source":
+        """Return how spans are read, without the selection of any."""
+        kept = {name: getattr(self, name) for name in ("logs", "dialect", "trust")}
+        return Source(**kept)
+
     @field_validator("tool_error")
     @classmethod
     def _are_patterns(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:

@@ -31,6 +31,7 @@ from ltrain_transforms.rewards import (
 )
 from ltrain_transforms.rules import library
 from ltrain_transforms.source import SPANS_PER_BATCH, Selection, empty_selection
+from ltrain_transforms.tables import EXEMPLAR
 
 FEWEST = 4
 """Executions with a signal, and without it, that each half needs."""
@@ -38,12 +39,15 @@ MOST = 10
 """Suggestions that are shown."""
 PASTED = 3
 """Suggestions whose rules are printed."""
+LIMITS = tuple(digit * 10.0**power for power in range(-3, 6) for digit in (1, 3))
+"""Values of an exemplar above which it may be a signal."""
 Z = 1.96
 """Standard errors on each side of a difference of means, for an interval of 95 %."""
 EVERY_COLUMN = SignalReward(
     name="(signals)",
     on="signal",
-    when="error_type = '' OR http_status = 0 OR grpc_status = 0 OR db_status = '' OR exit_code = 0",
+    when="error_type = '' OR http_status = 0 OR grpc_status = 0 OR db_status = '' OR exit_code = 0 "
+    "OR value = 0",
     value="0",
 )
 """A rule that names each column that candidates read."""
@@ -110,7 +114,7 @@ def suggest_rules(
         NothingToBuild: when the recipe's source selects no execution.
     """
     probe = _with_candidates(recipe)
-    batches = read_batches(store, recipe, selection, spans_a_batch, progress)
+    batches = read_batches(store, probe, selection, spans_a_batch, progress)
     pairs = [_of_batch(probe, *batch) for batch in batches]
     if not pairs:
         raise empty_selection(store, recipe.source, selection)
@@ -176,9 +180,22 @@ def _predicates(signals: pl.DataFrame) -> pl.DataFrame:
         pl.when(pl.col("exit_code") != 0).then(equal("exit_code")),
         pl.when(is_log, pl.col("severity") >= 17).then(pl.lit("severity >= 17")),
     )
+    measured = pl.col("record") == EXEMPLAR
+    above = [
+        pl.when(pl.col("value") > limit).then(pl.format("{} AND value > {}", equal("name"), limit))
+        for limit in LIMITS
+    ]
+    failed = pl.format("{} AND {}", equal("name"), equal("error_type"))
+    of_metric = [
+        pl.format(f"record = '{EXEMPLAR}' AND {{}}", each)
+        for each in (pl.when(pl.col("error_type").is_not_null()).then(failed), *above)
+    ]
     inside = signals.filter(pl.col("kind") == "tool")
-    named = inside.select("execution_id", rule=pl.lit(""), when=pl.concat_list(choices))
-    return named.explode("when").drop_nulls("when").unique()
+    named = [
+        inside.filter(of).select("execution_id", rule=pl.lit(""), when=pl.concat_list(exprs))
+        for of, exprs in ((~measured, choices), (measured, of_metric))
+    ]
+    return pl.concat(named).explode("when").drop_nulls("when").unique()
 
 
 def _compare(scored: pl.DataFrame, counted: pl.DataFrame) -> Iterator[tuple[float, Suggestion]]:

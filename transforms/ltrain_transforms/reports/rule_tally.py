@@ -58,6 +58,8 @@ class RuleStatistics:
     kinds: Counter[str] = field(default_factory=Counter)
     """Count of calls by kind."""
     signals: int = 0
+    ambiguous: int = 0
+    """Count of log records of no span that several calls may have written."""
     evaluations: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Count of evaluations by name and source."""
     fired: set[str] = field(default_factory=set)
@@ -84,6 +86,7 @@ class RuleStatistics:
         self.outcome_rows = pl.concat([self.outcome_rows, outcome_rows.select(OUTCOME_COLUMNS)])
         self.kinds.update(parsed.calls["kind"])
         self.signals += inputs.signals.height
+        self.ambiguous += inputs.ambiguous.height
         self.evaluations.update(parsed.evaluations.select("name", "source").iter_rows())
         self.fired |= set(own["rule"])
         self._count_nulls(inputs)
@@ -122,7 +125,7 @@ def read_batches(
         _, newest = watermark(store, recipe.source, selection)
         batches = plan_batches(store, recipe.source, selection, spans_a_batch)
     for done, batch in enumerate(batches, 1):
-        spans, _ = read_spans(store, recipe.source, selection, batch)
+        spans, _ = read_spans(store, recipe.source, selection, batch, recipe.metrics)
         yield spans, newest
         progress("trace", done, len(batches))
 

@@ -60,6 +60,8 @@ class RulesReport:
     """Count of all executions."""
     judged: int
     """Count of the executions that an evaluation judges."""
+    ambiguous: int = 0
+    """Count of log records of no span that several calls may have written."""
 
 
 def report_rules(
@@ -97,7 +99,8 @@ def report_statistics(statistics: RuleStatistics) -> tuple[pl.DataFrame, RulesRe
         statistics.null_predicates,
     )
     rows = [_row(rule, counts, sums) for rule in rules_of(statistics.recipe)]
-    return executions, RulesReport(rows, executions.height, executions["reward"].count())
+    judged = executions["reward"].count()
+    return executions, RulesReport(rows, executions.height, judged, statistics.ambiguous)
 
 
 def _row(rule: Rule, counts: TraceCounts, sums: pl.DataFrame) -> RuleRow:
@@ -171,6 +174,9 @@ def render_report(report: RulesReport) -> RenderableType:
     for row in report.rules:
         table.add_row(*_table_cells(row))
     notes = [note for row in report.rules for note in _row_notes(row)]
+    if report.ambiguous:
+        records = quantity(report.ambiguous, "log record")
+        notes.append(Text(f"{records} of no span credited to no call: several ran (ambiguous)"))
     legend = Text(
         "r: correlation of a rule's sum per execution with the reward of evaluations", "dim"
     )

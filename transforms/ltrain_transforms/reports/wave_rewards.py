@@ -49,9 +49,8 @@ def apply_recipe(
     results = _WaveResults()
     for mode, wave in ((each.mode, each.wave) for each in waves):
         report_status(f"{mode} wave {wave}")
-        spans, unresolved = read_spans(
-            store, recipe.source, Selection(run=run, mode=mode or None, wave=wave)
-        )
+        selection = Selection(run=run, mode=mode or None, wave=wave)
+        spans, unresolved = read_spans(store, recipe.source, selection, metrics=recipe.metrics)
         spans = spans if mode else _without_mode(spans)
         tables = derive(spans, recipe, CreditScope((mode,))).tables
         results.add(mode, wave, _lazy_reader(tables), unresolved)

@@ -15,6 +15,7 @@ from ltrain_transforms.rewards.kinds import rules_of
 from ltrain_transforms.rewards.rule import CONTRIBUTIONS, Reads, RuleInputs
 from ltrain_transforms.rewards.rule_contributions import REASONS as RULE_REASONS
 from ltrain_transforms.rewards.rule_contributions import discount_factor, sql_inputs
+from ltrain_transforms.rewards.signals import REASONS as SIGNAL_REASONS
 from ltrain_transforms.rewards.signals import read_signals
 from ltrain_transforms.source import concat_table, has_withheld_spans
 from ltrain_transforms.tables import DROPS, REWARDS
@@ -22,6 +23,7 @@ from ltrain_transforms.tables import DROPS, REWARDS
 REASONS = {
     **FAULTS,
     **RULE_REASONS,
+    **SIGNAL_REASONS,
     "unheard": "no reward of the recipe takes this evaluation from this source, or the runner's "
     "own takes its place",
     "withheld": "spans are missing that the execution's agent ended, so that it counts as failed "
@@ -36,7 +38,8 @@ def rewards(recipe: Recipe, inputs: RuleInputs) -> tuple[pl.DataFrame, pl.DataFr
 
     Rules over executions and gates are left to `apply_gates`.
     """
-    return split_contributions(execution_contributions(recipe, inputs))
+    counted, drops = split_contributions(execution_contributions(recipe, inputs))
+    return counted, concat_table(DROPS, drops, inputs.ambiguous)
 
 
 def apply_gates(
@@ -68,11 +71,13 @@ def rule_inputs(
         spans: their `SPANS`, for rules on signals.
     """
     over_calls = rules_of(recipe, Reads.CALLS)
+    signals, ambiguous = read_signals(recipe, spans, calls)
     return RuleInputs(
         executions=executions,
         calls=calls,
         sql_calls=sql_inputs(recipe, calls) if over_calls else calls,
-        signals=read_signals(recipe, spans, calls),
+        signals=signals,
+        ambiguous=ambiguous,
         evaluations=evaluations,
         discount=discount_factor(recipe.credit.process),
     )

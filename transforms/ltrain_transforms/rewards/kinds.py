@@ -30,7 +30,7 @@ from ltrain_transforms.rewards.rule_contributions import (
     run_sql,
 )
 from ltrain_transforms.rules import python_rules, sql
-from ltrain_transforms.tables import CALLS
+from ltrain_transforms.tables import CALLS, EXEMPLAR
 from ltrain_transforms.traces import Role
 
 
@@ -115,7 +115,7 @@ class SignalRule(Rule):
     reads: ClassVar[Reads] = Reads.CALLS
 
     def contribute(self, inputs: RuleInputs) -> pl.DataFrame:
-        rule, signals = self.reward, inputs.signals
+        rule, signals = self.reward, self._signals(inputs)
         rows = signals.with_columns(**sql.json_path_columns(rule.name, signals.schema, rule.let))
         matches = sql.evaluate_rule(rows, rule.bound(rule.when), rule.bound(str(rule.value)))
         first = matches.unique(["execution_id", "call_id"], keep="first", maintain_order=True)
@@ -137,7 +137,12 @@ class SignalRule(Rule):
         return counts.null_predicates[self.reward.name].explain(inputs, "signals")
 
     def add_nulls(self, inputs: RuleInputs, nulls: NullPredicates) -> None:
-        nulls.add(self.reward, inputs.signals)
+        nulls.add(self.reward, self._signals(inputs))
+
+    def _signals(self, inputs: RuleInputs) -> pl.DataFrame:
+        """Return the signals without the exemplars that other rules alone read."""
+        reads = pl.lit(self.reward.metrics != ())
+        return inputs.signals.filter(reads | (pl.col("record") != EXEMPLAR))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import polars as pl
 
 from ltrain_transforms.recipe import Reward
 from ltrain_transforms.rules import add_schema_match, sql
-from ltrain_transforms.tables import CALLS, EVALUATIONS, SIGNALS
+from ltrain_transforms.tables import CALLS, DROPS, EVALUATIONS, SIGNALS
 
 CONTRIBUTIONS = pl.Schema(
     {
@@ -53,6 +53,8 @@ class RuleInputs:
     sql_calls: pl.DataFrame = field(default_factory=pl.DataFrame)
     """`sql_inputs` of the calls."""
     signals: pl.DataFrame = field(default_factory=SIGNALS.empty)
+    ambiguous: pl.DataFrame = field(default_factory=DROPS.empty)
+    """`DROPS`: log records of no span that several calls may have written."""
     evaluations: pl.DataFrame = field(default_factory=EVALUATIONS.empty)
     discount: float = 1.0
     """gamma a turn, for a potential."""

@@ -62,6 +62,37 @@ def column_names(*texts: str) -> set[str]:
     return {name for text in texts for name in pl.sql_expr(text).meta.root_names()}
 
 
+def equal_texts(text: str, column: str) -> frozenset[str] | None:
+    """Return the texts of which one must be in `column` where a predicate is true.
+
+    None if the predicate does not say so by `=`, `IN`, `AND` and `OR`.
+    """
+    return _equal_texts(json.loads(pl.sql_expr(text).meta.serialize(format="json")), column)
+
+
+def _equal_texts(tree: Any, column: str) -> frozenset[str] | None:
+    binary = tree.get("BinaryExpr", {})
+    operands = [binary.get(side) for side in ("left", "right")]
+    if binary.get("op") in ("And", "Or"):
+        sides = [_equal_texts(side, column) for side in operands]
+        known = [side for side in sides if side is not None]
+        if binary["op"] == "Or":
+            return frozenset.union(*known) if len(known) == 2 else None
+        return frozenset.intersection(*known) if known else None
+    function = tree.get("Function", {})
+    if "IsIn" in str(function.get("function")):
+        operands = function["input"]
+    elif binary.get("op") != "Eq":
+        return None
+    literals = [each for each in operands if each != {"Column": column}]
+    if len(literals) != 1 or "Literal" not in literals[0]:
+        return None
+    literal = pl.Expr.deserialize(StringIO(json.dumps(literals[0])), format="json")
+    values = pl.select(literal).to_series()
+    several = values.explode() if values.dtype == pl.List else values
+    return frozenset(several.cast(pl.String, strict=False).drop_nulls().to_list())
+
+
 def evaluate_rule(rows: pl.DataFrame, when: str, value: str) -> pl.DataFrame:
     """Return the rows where `when` is true, with a column `value`.
 

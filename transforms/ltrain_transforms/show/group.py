@@ -10,7 +10,7 @@ from ltrain_collector.store import Store
 from ltrain_instrument.machine import visible
 from ltrain_transforms.datasets import derive
 from ltrain_transforms.errors import NothingToShow
-from ltrain_transforms.recipe import Recipe, Source
+from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.reports import GroupReference, Kind, Reference
 from ltrain_transforms.show.display_text import agent_label, call_status, output_text, shorten
 from ltrain_transforms.show.tree import Row
@@ -106,10 +106,11 @@ def read_group(store: Store, recipe: Recipe, recipe_label: str, place: GroupRefe
     Raises:
         NothingToShow: when the store has no rollout of the group.
     """
-    source = Source(trust=recipe.source.trust)
+    source = recipe.source.without_selection()
     selection = Selection(run=place.run, mode=place.mode, wave=place.wave, task=place.task)
     rollouts = list_rollouts(store, source, selection)
-    spans, _ = read_spans(store, source, Selection(run=place.run, rollouts=rollouts))
+    selection = Selection(run=place.run, rollouts=rollouts)
+    spans, _ = read_spans(store, source, selection, metrics=recipe.metrics)
     derived = derive(spans, recipe, CreditScope((place.mode,)))
     outcomes = dict(derived.outcomes.select("execution_id", "reward").iter_rows())
     executions = derived.tables["executions"].filter(pl.col("rollout_id").is_not_null()).to_dicts()

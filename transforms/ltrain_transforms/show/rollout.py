@@ -148,8 +148,9 @@ def read_rollout(
     Args:
         group: the result of `select_group`, if it is known.
     """
-    source = Source(trust=recipe.source.trust)
-    spans, unresolved = read_spans(store, source, group or select_group(store, source, place))
+    source = recipe.source.without_selection()
+    group = group or select_group(store, source, place)
+    spans, unresolved = read_spans(store, source, group, metrics=recipe.metrics)
     derived = derive(spans, recipe, CreditScope((place.mode,)))
     executions = derived.tables["executions"]
     own = executions.filter(pl.col("rollout_id") == place.rollout)

@@ -12,7 +12,7 @@ import polars as pl
 
 from ltrain_collector.store import Store
 from ltrain_instrument import attributes
-from ltrain_transforms.recipe import Recipe, Source
+from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.reports import Identifier
 from ltrain_transforms.show import subject
 from ltrain_transforms.show.rollout import (
@@ -85,7 +85,7 @@ class StoredExecution:
     def group(self, store: Store, recipe: Recipe) -> "StoredGroup":
         """Return its group; of a trace or session itself."""
         if self.place is not None:
-            source = _source(recipe)
+            source = recipe.source.without_selection()
             selection = select_group(store, source, self.place)
         else:
             source, selection = traffic_source(recipe, self._traffic, self.id), Selection()
@@ -132,7 +132,11 @@ class StoredExecution:
 
     def _read_first(self, store: Store, recipe: Recipe) -> RolloutTables:
         is_rollout = self.kind == "rollout"
-        source = _source(recipe) if is_rollout else traffic_source(recipe, self._traffic, self.id)
+        source = (
+            recipe.source.without_selection()
+            if is_rollout
+            else traffic_source(recipe, self._traffic, self.id)
+        )
         own, params = self._own()
         spans = read_first_spans(store, source, own, params, FIRST_SPANS)
         tables = parsed_tables(spans, recipe, self.id if is_rollout else None)
@@ -150,13 +154,10 @@ class StoredExecution:
 
     def _read_calls(self, store: Store, recipe: Recipe, place: RolloutPlace) -> RolloutTables:
         selection = Selection(rollouts=(self.id,), run=place.run or None)
-        spans, _ = read_spans(store, _source(recipe), selection)
+        source = recipe.source.without_selection()
+        spans, _ = read_spans(store, source, selection, metrics=recipe.metrics)
         tables = parsed_tables(spans, recipe, self.id)
         return RolloutTables(self.id, tables, _no_group(), "", self.kind, extent=Extent.CALLS)
-
-
-def _source(recipe: Recipe) -> Source:
-    return Source(trust=recipe.source.trust)
 
 
 def _no_group() -> pl.DataFrame:

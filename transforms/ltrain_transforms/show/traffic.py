@@ -53,7 +53,7 @@ def read_traffic(
 ) -> RolloutTables | None:
     """Read all tables of a trace or a session; None if no execution has this id."""
     source = traffic_source(recipe, kind, identifier)
-    spans, unresolved = read_spans(store, source, Selection())
+    spans, unresolved = read_spans(store, source, Selection(), metrics=recipe.metrics)
     recipe = recipe.model_copy(update={"source": source})
     derived = derive(spans, recipe, CreditScope(HELD_OUT_MODES))
     executions = derived.tables["executions"]

@@ -16,9 +16,10 @@ from ltrain_collector.store import Store
 from ltrain_instrument import attributes
 from ltrain_instrument.identity import HELD_OUT_MODES
 from ltrain_transforms.calls import resolve_spans
-from ltrain_transforms.recipe import Source
+from ltrain_transforms.recipe import Metrics, Source
 from ltrain_transforms.source.call_keys import CALL_KEYS_SQL, PROCESS_SQL
 from ltrain_transforms.source.declared_dialects import read_declared
+from ltrain_transforms.source.exemplars import attach_exemplars
 from ltrain_transforms.source.log_records import attach_logs
 from ltrain_transforms.tables import SPANS
 from ltrain_transforms.traces import sender_roles
@@ -103,9 +104,17 @@ class ExecutionBatch:
 
 
 def read_spans(
-    store: Store, source: Source, selection: Selection, batch: ExecutionBatch | None = None
+    store: Store,
+    source: Source,
+    selection: Selection,
+    batch: ExecutionBatch | None = None,
+    metrics: Metrics = (),
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return `SPANS` of the selected executions, or of one batch of them, and `DROPS`."""
+    """Return `SPANS` of the selected executions, or of one batch of them, and `DROPS`.
+
+    Args:
+        metrics: `recipe.metrics`, the metrics whose exemplars are read.
+    """
     sql, params = spans_query(source, selection, batch)
     rows = store.query(f"{sql} {QUERY_SETTINGS}", params)
     trust = sender_roles.trusted_senders(source.trust)
@@ -113,7 +122,8 @@ def read_spans(
     keys = rows.filter(is_call).select("trace_id", "span_id", "call_keys")
     spans, unresolved = resolve_spans(_typed(rows, source, trust), source.execution, keys)
     spans, unresolved_logs = attach_logs(store, spans, trust, source.logs)
-    return spans, pl.concat([unresolved, unresolved_logs])
+    spans, unresolved_exemplars = attach_exemplars(store, spans, metrics, trust)
+    return spans, pl.concat([unresolved, unresolved_logs, unresolved_exemplars])
 
 
 def read_first_spans(
@@ -351,6 +361,7 @@ def _typed(rows: pl.DataFrame, source: Source, trust: Sequence[str]) -> pl.DataF
         *(pl.col(name).cast(SPANS.schema[name], strict=False) for name in NUMERIC_COLUMNS),
         execution_id=pl.lit(None, pl.String),
         logs=pl.lit(None, pl.String),
+        exemplars=pl.lit(None, pl.String),
         scope=pl.col("scope").fill_null(""),
         name=pl.col("name").fill_null(""),
     )

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ltrain_transforms.tables.rewards import (
         DERIVED_COLUMNS,
         EVALUATIONS,
+        EXEMPLAR,
         GATE_COLUMNS,
         GROUP_STATS,
         REWARDS,

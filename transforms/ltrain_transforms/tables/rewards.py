@@ -36,22 +36,32 @@ REWARDS = Table(
 )
 
 
+EXEMPLAR = "exemplar"
+"""The value of `record` of an exemplar."""
+
 SIGNALS = Table(
     "signals",
-    "One span, event of a span or log record of an agent that is not a call, and its call.",
+    "One span, event of a span, log record or exemplar of an agent that is not a call, and its "
+    "call.",
     (
         EXECUTION,
         Column("call_id", STRING, "The nearest call that encloses it, or null."),
         Column("kind", STRING, "The kind of that call."),
         Column("call_name", STRING, "The name of that call: of a tool, its own."),
         Column("call_status", STRING, "The status of that call: ok or error."),
-        Column("record", STRING, "Where it is: span, event or log."),
-        Column("name", STRING, "The name of the span or the event; of a log record its event."),
-        Column("scope", STRING, "The instrumentation that made the span."),
+        Column("record", STRING, "Where it is: span, event, log or exemplar."),
+        Column(
+            "name",
+            STRING,
+            "The name of the span, the event or the metric; of a log record its event.",
+        ),
+        Column("scope", STRING, "The instrumentation that made the span, or the exemplar."),
         Column("failed", FLAG, "Whether the span has an error status; null for a log record."),
         Column("message", STRING, "Status message, exception's message, or the record's body."),
         Column("severity", pl.Int32(), "Severity number of a log record: 13 is WARN, 17 ERROR."),
         Column("seconds", FLOAT, "Duration of a span, in seconds."),
+        Column("value", FLOAT, "Value of an exemplar."),
+        Column("unit", STRING, "Unit of an exemplar's metric."),
         Column("error_type", STRING, "`error.type`, or `exception.type`."),
         Column("http_status", pl.Int32(), "`http.response.status_code`."),
         Column("grpc_status", pl.Int32(), "`rpc.grpc.status_code`; 0 is OK."),

@@ -56,7 +56,13 @@ SPANS = Table(
             "logs",
             STRING,
             "Its log records, a JSON list of [name, body, attributes, time, role, whether it was "
-            "written in this span, severity], or null.",
+            "written in this span, severity, else the spans in which it may have been], or null.",
+        ),
+        Column(
+            "exemplars",
+            STRING,
+            "Its exemplars of metrics, a JSON list of [name, value, unit, attributes, time, scope, "
+            "role], or null.",
         ),
     ),
 )
@@ -72,6 +78,8 @@ LOGS = Table(
         Column("trace_id", STRING, "The trace it was written in, or null."),
         Column("span_id", STRING, "The span it was written in, or null."),
         Column("time", INTEGER, "When it was written, else when it was observed."),
+        Column("process", STRING, "The process that wrote it, as of a span."),
+        Column("resource", STRING, "All attributes that identify its resource, a JSON list."),
         Column("scope", STRING, "The instrumentation that made it."),
         Column("sender", STRING, "Who sent it, as the store recorded it, or null."),
         Column("trusted", FLAG, "Whether the recipe trusts that sender."),

@@ -43,7 +43,14 @@ if TYPE_CHECKING:
         is_impostor,
         with_roles,
     )
-    from ltrain_transforms.traces.spans import MAX_ATTRIBUTE_CHARS, Log, Span, iter_spans
+    from ltrain_transforms.traces.spans import (
+        ELSEWHERE,
+        MAX_ATTRIBUTE_CHARS,
+        Exemplar,
+        Log,
+        Span,
+        iter_spans,
+    )
     from ltrain_transforms.traces.untrusted import (
         FAILURES,
         INTEGER_LIMIT,

@@ -1,6 +1,6 @@
 """One span as a value: its attributes as text, parsed by `untrusted` when a reader needs them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import orjson
@@ -13,6 +13,9 @@ MAX_ATTRIBUTE_CHARS = 64 << 20
 """Largest size of one span's attributes; larger ones are not read."""
 CHUNK = 256
 """Rows that are taken out of the frame at once."""
+
+ELSEWHERE = ""
+"""In the place of the spans of other executions."""
 
 Event = tuple[str, Mapping[str, str]]
 
@@ -32,6 +35,25 @@ class Log(NamedTuple):
     """Whether it was written in this span; else only in its execution."""
     severity: int = 0
     """The severity number; 0: unknown."""
+    among: Sequence[str] = ()
+    """The innermost spans in which it may have been written, if it names none; `ELSEWHERE` for
+    those of other executions."""
+
+
+class Exemplar(NamedTuple):
+    """A measurement of a metric that names its span."""
+
+    name: str
+    """The metric."""
+    value: float
+    unit: str
+    attributes: Mapping[str, str]
+    """Those of the data point, and those that a view of the metric left out."""
+    time: int
+    """Nanoseconds since the epoch."""
+    scope: str
+    role: str
+    """Who wrote it: one of `roles.Role`."""
 
 
 class Span(NamedTuple):
@@ -63,6 +85,7 @@ class Span(NamedTuple):
     trusted: bool = False
     """Whether the recipe trusts its sender."""
     scope_version: str = ""
+    exemplars_text: str | None = None
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -75,6 +98,12 @@ class Span(NamedTuple):
     def logs(self) -> list[Log]:
         """Its log records, in order of time."""
         return [_log(*fields) for fields in orjson.loads(self.logs_text or "[]")]
+
+    @property
+    def exemplars(self) -> list[Exemplar]:
+        """Its exemplars, in order of time."""
+        rows = orjson.loads(self.exemplars_text or "[]")
+        return [Exemplar._make((*row[:3], parse_json(row[3]), *row[4:])) for row in rows]
 
     def get(self, *names: str) -> str | None:
         """Return the first of these attributes that is not empty."""
@@ -100,19 +129,20 @@ class Span(NamedTuple):
 COLUMNS = (
     *("execution_id", "trace_id", "span_id", "parent_id", "process", "scope", "name"),
     *("start", "end", "status", "message", "attributes", "events", "links", "logs"),
-    *("role", "trusted", "scope_version"),
+    *("role", "trusted", "scope_version", "exemplars"),
 )
 
 
 def iter_spans(spans: pl.DataFrame) -> Iterator[Span]:
     """Yield the rows of a frame of `SPANS`."""
     for row in _rows(spans.select(COLUMNS)):
-        status, message, attributes, events, links, logs, role, trusted, version = row[9:]
+        status, message, attributes, events, links, logs, role, trusted, *rest = row[9:]
         attributes, fault = _bounded(attributes or {})
         fields = (status == "Error", message or "", attributes, events or "[]", tuple(links or ()))
         names = "\n".join(("", *attributes))
-        writer = role or "agent", bool(trusted), version or ""
-        yield Span._make((*row[:9], *fields, names, fault, logs, *writer))
+        version, exemplars = rest
+        more = role or "agent", bool(trusted), version or "", exemplars
+        yield Span._make((*row[:9], *fields, names, fault, logs, *more))
 
 
 def _rows(frame: pl.DataFrame) -> Iterator[tuple[Any, ...]]:
