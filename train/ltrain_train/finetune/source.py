@@ -126,8 +126,8 @@ def _find_weights(plan: Plan) -> Path:
 def divide(source: OfflineSource, executions: pl.Series, holdout: float) -> pl.DataFrame:
     """Return `execution_id`, `rollout` and `side` of the selected executions.
 
-    A task is held out if the hash of its id is small enough, so it is on the same side in every
-    run. An execution without a task is divided by its group, or by itself.
+    A task is held out if the hash of its key is small enough, so it is on the same side in every
+    run. An execution without a key is divided by itself.
     """
     table = source.dataset.table("executions").filter(
         pl.col("execution_id").is_in(executions.unique().implode())
@@ -135,7 +135,7 @@ def divide(source: OfflineSource, executions: pl.Series, holdout: float) -> pl.D
     named = table.select(
         "execution_id",
         rollout=rollout_name(),
-        task=pl.coalesce("task_id", "group_id", "execution_id"),
+        task=pl.coalesce("task_key", "execution_id"),
     )
     consumed = source.lineage.consumed(named["rollout"])["rollout"]
     held_out = pl.Series([_place(task) < holdout for task in named["task"]], dtype=pl.Boolean)

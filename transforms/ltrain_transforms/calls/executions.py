@@ -10,6 +10,7 @@ import polars as pl
 
 from ltrain_instrument import attributes
 from ltrain_instrument.identity import HELD_OUT_MODES
+from ltrain_transforms.calls.task_keys import request_keys
 from ltrain_transforms.tables import EXECUTION_CONTENTS, EXECUTIONS
 from ltrain_transforms.traces import Role, is_impostor
 
@@ -55,18 +56,25 @@ def executions(spans: pl.DataFrame, calls: pl.DataFrame, cutoff: int | None = No
     Args:
         cutoff: the result of `idle_cutoff`; None: traffic that nobody closes counts as finished.
     """
+    identities = _identities(spans)
+    unnamed = identities.filter(pl.col("task_id").is_null()).select("execution_id")
     joined = (
-        _identities(spans)
+        identities.join(
+            request_keys(calls.join(unnamed, "execution_id", "semi")), "execution_id", "left"
+        )
         .join(_contents(spans), "execution_id", "left", validate="1:1")
         .join(_arrivals(spans), "execution_id", "left", validate="1:1")
         .join(_call_counts(calls), "execution_id", "left", validate="1:1")
         .join(_critical_paths(calls), "execution_id", "left", validate="1:1")
     )
+    task_key = pl.coalesce("task_id", "request_key")
+    group = pl.concat_str("run_id", "mode", "wave", task_key, separator="/", ignore_nulls=True)
     # a product: for a quotient Polars has another last digit where there is one row
     wall = (pl.col("end") - pl.col("start")) * 1e-9
     counted = joined.with_columns(
         closed_by=_closed_by(cutoff),
-        group_id=pl.concat_str("run_id", "mode", "wave", "task_id", separator="/"),
+        task_key=task_key,
+        group_id=pl.when(task_key.is_not_null()).then(group),
         wall=pl.when(wall >= 0).then(wall),
         spans_expected=pl.col("spans_expected").fill_null(0),
         spans_seen=pl.col("spans_seen").fill_null(0),

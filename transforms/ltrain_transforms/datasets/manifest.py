@@ -8,7 +8,7 @@ import polars as pl
 from ltrain_transforms.file_digests import FileDigest, seal
 
 MANIFEST = "manifest.json"
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 """Changes with the tables and the manifest: `ltrain build --update` extends no other version."""
 
 KEYS: dict[str, tuple[str, ...]] = {

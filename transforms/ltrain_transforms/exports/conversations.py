@@ -6,7 +6,7 @@ client that changes an earlier response in its history, for example by removing 
 starts a new conversation: the old response belongs to the old history.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import polars as pl
@@ -50,6 +50,13 @@ class Conversation:
     def answer(self, index: int) -> ChatMessage:
         """Return the response at an index, in OpenAI's format."""
         return to_chat([self.messages[index]])[0]
+
+    def until(self, index: int) -> "Conversation":
+        """Return the conversation that ends with the response at an index."""
+        end, answers = index + 1, {index: self.answers[index]}
+        return replace(
+            self, messages=self.messages[:end], history=self.history[:end], answers=answers
+        )
 
 
 def group_calls(calls: pl.DataFrame) -> tuple[dict[str, list[Conversation]], pl.DataFrame]:

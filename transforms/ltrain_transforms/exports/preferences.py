@@ -1,17 +1,25 @@
-"""Preference pairs: the same history with the responses of a better and a worse rollout.
+"""Preference pairs: the same history with a better and a worse response.
 
-A line is `{"prompt": [...], "chosen": [...], "rejected": [...]}`, TRL's conversational format. The
-prompt is the common history of two rollouts of a group; `chosen` and `rejected` hold the first
-message in which they differ. Two rollouts that first differ in a message of a user or a tool are
-not a pair.
+A line is `{"prompt": [...], "chosen": [...], "rejected": [...]}`, TRL's conversational format.
+Pairs are made in each group of executions, and are of two kinds:
+
+- two rollouts with different outcomes: the prompt is their common history; `chosen` and `rejected`
+  hold the first message in which they differ. Two rollouts that first differ in a message of a user
+  or a tool are not a pair.
+- two answers to the same request, such as a retry within one session, of which evaluations rate one
+  better. Rules do not rate them, and an answer without an evaluation is compared with nothing.
 """
 
 import pickle
-from itertools import combinations
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from heapq import heapify, heapreplace
+from itertools import islice
 from typing import NamedTuple
 
 import polars as pl
 
+from ltrain_transforms.datasets import DatasetBatch
 from ltrain_transforms.exports.conversations import Conversation
 from ltrain_transforms.exports.conversion import ExportResult, JsonLines, Line, encode_line
 from ltrain_transforms.exports.conversion_files import ExportJob, FileRange, Piece, lineage
@@ -36,77 +44,126 @@ SAME = 1e-9
 """Two outcomes that differ by less than this are equal."""
 
 
-class RankedRollout(NamedTuple):
-    outcome: float
+class Candidate(NamedTuple):
+    score: float
+    """The outcome of a rollout, or the sum of the evaluations of an answer."""
     execution_id: str
     conversation: Conversation
-    """The first conversation of the rollout."""
+    """The first conversation of a rollout; of an answer, the conversation that ends with it."""
 
 
 class PreferencePair(NamedTuple):
-    better: RankedRollout
-    worse: RankedRollout
+    better: Candidate
+    worse: Candidate
     fork: int
     """The index of the first message in which they differ."""
 
+    @property
+    def calls(self) -> frozenset[str]:
+        return frozenset(each.conversation.answers[self.fork] for each in self[:2])
+
 
 def export_preferences(job: ExportJob) -> ExportResult:
-    """Export the pairs of each group whose outcomes differ most."""
+    """Export the pairs of each group, and of each request in it, whose scores differ most."""
     rollouts = read_rollouts(job.dataset)
     drops = ExportDrops(rollouts)
-    stored = _store_first_conversations(job, rollouts, drops)
+    stored = _store_conversations(job, rollouts, drops)
     pieces: list[Piece] = []
     unpaired: list[tuple[str, str]] = []
     groups = _groups(rollouts.selected)
-    for done, (group, ids, outcomes) in enumerate(groups.iter_rows(), 1):
+    for done, (ids, outcomes) in enumerate(groups.iter_rows(), 1):
         job.progress("pairs", done, groups.height)
-        results = zip(ids, outcomes, strict=True)
-        usable = [(outcome, execution) for execution, outcome in results if execution in stored]
-        if group is None:  # rollouts without a group, which are compared with nothing
-            unpaired += [(execution, "alone") for _, execution in usable]
-            continue
-        members = [
-            RankedRollout(outcome, execution, pickle.loads(job.load(stored[execution])))
-            for outcome, execution in usable
-        ]
-        pairs = _pairs(members)
-        selected = pairs[: job.options.pairs]
-        pieces += [_piece(job, pair) for pair in selected]
-        unpaired += _unpaired(members, pairs, selected)
+        members, answers = list[Candidate](), list[Candidate]()
+        for execution, outcome in zip(ids, outcomes, strict=True):
+            if execution in stored:
+                first, rated = pickle.loads(job.load(stored[execution]))
+                members.append(Candidate(outcome, execution, first))
+                answers += rated
+        pairs = _select_pairs([members, *_by_request(answers)], job.options.pairs)
+        pieces += [_piece(job, pair) for pair in pairs]
+        unpaired += _unpaired(members, pairs)
     reasons = pl.DataFrame(unpaired, {"id": pl.String, "reason": pl.String}, orient="row")
     all_drops = concat_table(DROPS, drops.drops(), to_drops(STAGE, reasons, "id", REASONS))
     return ExportResult(JsonLines(job.load_pieces(pieces)), lineage(pieces), all_drops)
 
 
-def _store_first_conversations(
+def _store_conversations(
     job: ExportJob, rollouts: ExportRollouts, drops: ExportDrops
 ) -> dict[str, FileRange]:
-    """Store the first conversation of each execution on disk."""
+    """Store the first conversation and the rated answers of each execution on disk."""
     stored = {}
     for batch in job.batches():
-        conversations = read_conversations(batch, rollouts, job.options.policy)
+        conversations, ratings = (
+            read_conversations(batch, rollouts, job.options.policy),
+            _read_ratings(batch),
+        )
         drops.add_batch(conversations)
         for execution, own in conversations.by_execution.items():
-            stored[execution] = job.store(pickle.dumps(own[0]))
+            content = (own[0], list(_rated_answers(own, ratings)))
+            stored[execution] = job.store(pickle.dumps(content))
     return stored
+
+
+def _read_ratings(batch: DatasetBatch) -> dict[tuple[str, str], float]:
+    """Return the sum of the evaluations of each evaluated call, by execution and call."""
+    rewards = batch.table("rewards", ("execution_id", "call_id", "source", "value"))
+    of_calls = rewards.filter(pl.col("call_id").is_not_null(), pl.col("source") != "rule")
+    sums = of_calls.group_by("execution_id", "call_id").agg(pl.col("value").sum())
+    return {(execution, call): value for execution, call, value in sums.iter_rows()}
+
+
+def _rated_answers(
+    own: Sequence[Conversation], ratings: Mapping[tuple[str, str], float]
+) -> Iterator[Candidate]:
+    """Yield the evaluated answers of an execution."""
+    for conversation in own:
+        for index, call in conversation.answers.items():
+            key = conversation.execution_id, call
+            if key in ratings:
+                yield Candidate(ratings[key], key[0], conversation.until(index))
+
+
+def _by_request(answers: Sequence[Candidate]) -> list[list[Candidate]]:
+    """Return the answers to each request."""
+    found = defaultdict[str, list[Candidate]](list)
+    for each in answers:
+        found[repr((each.conversation.history[:-1], each.conversation.tools))].append(each)
+    return list(found.values())
 
 
 def _groups(selected: pl.DataFrame) -> pl.DataFrame:
     """Return the ids and outcomes of each group, which several batches may share."""
-    by = selected.group_by("group_id", maintain_order=True)
-    return by.agg("execution_id", "outcome_reward")
+    group = pl.coalesce("group_id", "execution_id")
+    by = selected.group_by(group, maintain_order=True)
+    return by.agg("execution_id", "outcome_reward").select("execution_id", "outcome_reward")
 
 
-def _pairs(members: list[RankedRollout]) -> list[PreferencePair]:
-    """Return all pairs that differ in outcome and in a response, the largest difference first."""
-    best_first = sorted(members, key=lambda member: (-member.outcome, member.execution_id))
-    pairs = [
-        PreferencePair(better, worse, fork)
-        for better, worse in combinations(best_first, 2)
-        if better.outcome - worse.outcome > SAME
-        and (fork := _fork(better.conversation, worse.conversation)) is not None
-    ]
-    return sorted(pairs, key=lambda pair: pair.worse.outcome - pair.better.outcome)
+def _select_pairs(sets: Sequence[list[Candidate]], most: int) -> list[PreferencePair]:
+    """Return at most so many pairs of each set of candidates, and the same two answers once."""
+    selected = dict[frozenset[str], PreferencePair]()
+    for candidates in sets:
+        for pair in islice(_pairs(candidates), most):
+            selected.setdefault(pair.calls, pair)
+    return list(selected.values())
+
+
+def _pairs(candidates: list[Candidate]) -> Iterator[PreferencePair]:
+    """Yield the pairs that differ in score and in a response, the largest difference first.
+
+    A question of traffic may have thousands of answers, so the pairs are not listed.
+    """
+    best = sorted(candidates, key=lambda each: (-each.score, each.execution_id))
+    worst = sorted(candidates, key=lambda each: (each.score, each.execution_id))
+    # for each of the best, the worst candidate that it was not compared with
+    waiting = [(worst[0].score - each.score, index, 0) for index, each in enumerate(best)]
+    heapify(waiting)
+    while waiting and waiting[0][0] < -SAME:
+        _, index, place = waiting[0]
+        better, worse = best[index], worst[place]
+        if (fork := _fork(better.conversation, worse.conversation)) is not None:
+            yield PreferencePair(better, worse, fork)
+        difference = worst[place + 1].score - better.score
+        heapreplace(waiting, (difference, index, place + 1))
 
 
 def _fork(left: Conversation, right: Conversation) -> int | None:
@@ -117,23 +174,26 @@ def _fork(left: Conversation, right: Conversation) -> int | None:
 
 
 def _unpaired(
-    members: list[RankedRollout], pairs: list[PreferencePair], selected: list[PreferencePair]
-) -> list[tuple[str, str]]:
-    """Return id and reason of each member that is in no selected pair."""
-    used = {member.execution_id for pair in selected for member in (pair.better, pair.worse)}
-    paired = {member.execution_id for pair in pairs for member in (pair.better, pair.worse)}
-    outcomes = [member.outcome for member in members]
-    reasons = []
+    members: list[Candidate], selected: list[PreferencePair]
+) -> Iterator[tuple[str, str]]:
+    """Yield id and reason of each rollout that is in no selected pair."""
+    used = {each.execution_id for pair in selected for each in pair[:2]}
+    outcomes = [member.score for member in members]
     for member in members:
+        if member.execution_id in used:
+            continue
         if len(members) < 2:
             reason = "alone"
         elif max(outcomes) - min(outcomes) <= SAME:
             reason = "no_difference"
         else:
-            reason = "not_paired" if member.execution_id in paired else "no_fork"
-        if member.execution_id not in used:
-            reasons.append((member.execution_id, reason))
-    return reasons
+            reason = "not_paired" if _has_pair(member, members) else "no_fork"
+        yield member.execution_id, reason
+
+
+def _has_pair(member: Candidate, members: list[Candidate]) -> bool:
+    others = (each for each in members if abs(each.score - member.score) > SAME)
+    return any(_fork(member.conversation, each.conversation) is not None for each in others)
 
 
 def _piece(job: ExportJob, pair: PreferencePair) -> Piece:

@@ -18,7 +18,10 @@ STAGE = "exports"
 TASK_COLUMNS = ("task_input", "task_fields", "altered")
 """The columns of `executions` that `read_task` reads."""
 
-NARROW = ("execution_id", "group_id", "task_id", "run_id", "domain", "mode", *TASK_COLUMNS)
+NARROW = (
+    *("execution_id", "group_id", "task_id", "task_key", "run_id", "domain", "mode"),
+    *TASK_COLUMNS,
+)
 """The columns of `executions` that exports read."""
 
 CONVERSATION_COLUMNS = (

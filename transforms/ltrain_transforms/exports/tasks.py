@@ -21,12 +21,12 @@ REASONS = {"no_input": "neither an agent's input nor the messages of a call were
 
 
 def export_tasks(job: ExportJob) -> ExportResult:
-    """Export every task once, also of failed rollouts; each execution without a task id is one."""
+    """Export every task once, also of failed rollouts, by `task_key`, else by execution."""
     tasks = TaskRows(job)
     for batch in job.batches():
         for row in _with_inputs(batch).iter_rows(named=True):
             execution = row["execution_id"]
-            task = row["task_id"] or execution
+            task = row["task_key"] or execution
             tasks.add_execution(task, execution)
             fields = read_task(row) or {"input": _input(row["outer"], row["first"])}
             if fields["input"] is not None:
@@ -48,7 +48,7 @@ def _with_inputs(batch: DatasetBatch) -> pl.DataFrame:
         outer=pl.col("input").filter(outermost).first(),
         first=pl.col("input").filter(pl.col("kind") == "llm").first(),
     )
-    executions = batch.table("executions", ("execution_id", "task_id", "domain", *TASK_COLUMNS))
+    executions = batch.table("executions", ("execution_id", "task_key", "domain", *TASK_COLUMNS))
     return executions.sort("execution_id").join(
         inputs, "execution_id", "left", maintain_order="left"
     )

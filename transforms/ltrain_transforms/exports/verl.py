@@ -44,7 +44,7 @@ SCHEMA = pl.Schema(
 
 
 def export_verl(job: ExportJob) -> ExportResult:
-    """Export the first prompt of each task, or of each execution without a task id."""
+    """Export the first prompt of each task, or of each question without a task id."""
     rollouts = read_rollouts(job.dataset)
     tasks, drops = TaskRows(job), ExportDrops(rollouts)
     for batch in job.batches():
@@ -58,7 +58,7 @@ def export_verl(job: ExportJob) -> ExportResult:
             if prompt is None:
                 not_plain.append((execution, "not_plain"))
                 continue
-            task = row["task_id"] or execution
+            task = row["task_key"] or execution
             tasks.add_execution(task, execution)
             tasks.add_row(task, execution, json.dumps(_row(row, task, prompt)).encode())
         reasons = pl.DataFrame(not_plain, {"id": pl.String, "reason": pl.String}, orient="row")

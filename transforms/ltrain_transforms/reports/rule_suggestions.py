@@ -147,7 +147,7 @@ def _of_batch(
     names = [each.name for each in probe.reward if not isinstance(each, EvaluationReward)]
     of_rules = pl.col("rule").is_in(names)
     rewards, _ = split_contributions(contributions.filter(~of_rules))
-    groups = parsed.executions.select("execution_id", half=pl.coalesce("task_id", "execution_id"))
+    groups = parsed.executions.select("execution_id", half=pl.coalesce("task_key", "execution_id"))
     judged = outcomes(probe, rewards, parsed.executions).join(groups, "execution_id")
     fired = contributions.filter(of_rules & (pl.col("rule") != EVERY_COLUMN.name))
     by_rule = fired.select("execution_id", "rule", when=pl.lit("")).unique()

@@ -138,7 +138,6 @@ def _probe(store: Store, source: Source) -> Recipe:
 
 def _narrow(calls: pl.DataFrame) -> pl.DataFrame:
     """Return what the report reads of calls, without their content."""
-    first = pl.col("input").filter(pl.col("kind") == "llm").first().over("execution_id")
     return calls.select(
         "execution_id",
         "kind",
@@ -151,7 +150,6 @@ def _narrow(calls: pl.DataFrame) -> pl.DataFrame:
         failed=pl.col("status") == "error",
         seconds=(pl.col("end") - pl.col("start")) / 1e9,
         arguments=pl.col("arguments").hash(),
-        task=first.hash(),
         recorded=~lacks_token_ids(),
     )
 
@@ -273,16 +271,16 @@ def _unread(rows: pl.DataFrame) -> Iterator[tuple[Cell, ...]]:
 def _trainable(traffic: Traffic) -> Iterator[tuple[str, int, str]]:
     """Yield the ways of training, how much of the traffic fits each, and its unit."""
     llm = traffic.calls.filter(kind="llm")
-    whole = llm.group_by("execution_id").agg(pl.col("recorded").all(), pl.col("task").first())
+    whole = llm.group_by("execution_id").agg(pl.col("recorded").all())
     judged = whole.join(traffic.outcomes, "execution_id")
     recorded = judged.filter("recorded").height
     yield "reinforcement learning", recorded, "judged executions with token ids"
     yield "supervised fine-tuning", whole.height, "executions with LLM calls"
-    tasks = traffic.executions.select("execution_id", "task_id").drop_nulls()
-    compared = judged.join(tasks, "execution_id").group_by("task_id")
+    tasks = traffic.executions.select("execution_id", "task_key").drop_nulls()
+    compared = judged.join(tasks, "execution_id").group_by("task_key")
     differ = compared.agg(pl.col("outcome").n_unique()).filter(pl.col("outcome") > 1)
     yield "preferences (DPO)", differ.height, "tasks with several outcomes"
-    yield "tasks for rollouts", whole["task"].n_unique(), "different first prompts"
+    yield "tasks for rollouts", tasks["task_key"].n_unique(), "different tasks or first requests"
 
 
 def _next(traffic: Traffic, source: Source) -> Iterator[tuple[str, str]]:

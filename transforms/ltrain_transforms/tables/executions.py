@@ -25,6 +25,12 @@ EXECUTIONS = Table(
         Column("attempt", pl.Int32(), "Number of the attempt in their order, from 1."),
         Column("run_id", STRING, "The run."),
         Column("task_id", STRING, "The task."),
+        Column(
+            "task_key",
+            STRING,
+            "The task; where no span names one, a digest of the first request: system prompt, "
+            "messages and tools. Null where that is not recorded completely.",
+        ),
         Column("domain", STRING, "The task's domain."),
         Column("mode", STRING, "train, val, test or prod."),
         Column("wave", pl.Int32(), "The wave of the run."),
@@ -32,7 +38,8 @@ EXECUTIONS = Table(
         Column(
             "group_id",
             STRING,
-            "Run, mode, wave and task: estimators compare executions of one group.",
+            "Run, mode and wave, as far as they are known, and `task_key`: estimators and "
+            "preference pairs compare executions of one group.",
         ),
         Column("session_id", STRING, "The conversation id on its spans, or null."),
         Column("outcome", STRING, "ok, error, timeout, infra, cancelled; null while it runs."),
