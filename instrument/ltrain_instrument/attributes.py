@@ -20,6 +20,9 @@ MODE = "ltrain.mode"
 SENDER = "ltrain.sender"
 """The kind of key with which a resource's records were sent: agent, ingest, service, admin, none,
 local or import. Only the store writes it, on the resource."""
+FORWARDED_BY = "ltrain.forwarded_by"
+"""The collectors that forwarded a resource's records, separated by commas: the ids of their
+processes. Only `ltrain up --forward` writes it. A collector stores no records with its own id."""
 
 POLICY_NAME = "ltrain.policy.name"
 """Name of the policy that was sampled, published or trained."""
@@ -63,6 +66,8 @@ NOT_CONTINUED = "ltrain.not_continued"
 UNAVAILABLE = "ltrain.unavailable"
 """Fields that the server does not report, so that the call is not trained: `token_ids`, `logprobs`,
 `version`."""
+RECORDER = "ltrain.recorder"
+"""`ltrain.gateway` on the gateway's spans of calls: their scope, for platforms that keep none."""
 DELIVERED = "ltrain.delivered"
 """False if the client disconnected before the end of the response."""
 REDACTED = "ltrain.redacted"

@@ -18,7 +18,7 @@ from urllib.request import Request, urlopen
 import polars as pl
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from tests.transforms.conftest import Scene
+from tests.transforms.conftest import OPENAI, Scene
 from tests.up import running_up
 
 from ltrain_collector.signals import otlp_json
@@ -41,13 +41,18 @@ CAPTURES = (
     "pydantic-ai__builtin-2.68.0",
     "openai__otel-genai-openai-1.3b0",
 )
+SESSION = {"gen_ai.operation.name": "chat", "gen_ai.conversation.id": "chat-7"}
 COPIES = 26
 """So that there are more than 500 traces."""
 START_S, ARRIVAL_S = 180, 180
 COMPARED = (
     *("call_id", "execution_id", "kind", "name", "agent", "status", "model", "input", "output"),
     *("arguments", "tool_call_id", "tools", "input_tokens", "output_tokens", "requested_by"),
+    *("policy", "policy_version", "token_source", "prompt_token_ids", "response_token_ids"),
+    "response_logprobs",
 )
+TOKENS = 32_768
+"""Token ids of a prompt, and of its answer."""
 
 
 @contextmanager
@@ -107,11 +112,21 @@ def copies(capture: str) -> Iterator[ExportTraceServiceRequest]:
 
 @pytest.fixture(scope="module")
 def requests() -> list[ExportTraceServiceRequest]:
-    return [request for capture in CAPTURES for request in copies(capture)]
+    return [*(request for capture in CAPTURES for request in copies(capture)), recorded()]
+
+
+def recorded() -> ExportTraceServiceRequest:
+    """Return the spans of a long call that the gateway recorded, and of one without token ids."""
+    scene, ids = Scene(), range(1, TOKENS + 1)
+    attempt = scene.attempt()
+    attempt.llm(prompt=ids, response=ids, gateway={"ltrain.recorder": "ltrain.gateway"})
+    attempt.llm(ids=False, gateway={"ltrain.recorder": "ltrain.gateway"})
+    return ExportTraceServiceRequest.FromString(scene.request())
 
 
 def found(store: Store) -> list[dict[str, Any]]:
-    spans, _ = read_spans(store, Source(execution="trace"), Selection())
+    source = Source(execution="trace", trust=("import",))
+    spans, _ = read_spans(store, source, Selection())
     frame = calls(spans)[0].select(COMPARED).sort("call_id")
     # Phoenix adds the model's name as the output of an embedding
     output = pl.when(pl.col("kind") != "embedding").then("output")
@@ -200,6 +215,7 @@ def test_phoenix_gets_forwarded_traces_and_their_rewards(tmp_path: Path) -> None
     call = attempt.llm()
     attempt.evaluate(0.5, "polite", scope="call", parent=call, explanation="It greets.")
     attempt.evaluate(1.0)
+    attempt.emit("chat", OPENAI, SESSION)
     attempt.close()
     with running_phoenix(tmp_path) as port:
         address = f"http://127.0.0.1:{port}"
@@ -207,19 +223,24 @@ def test_phoenix_gets_forwarded_traces_and_their_rewards(tmp_path: Path) -> None
         with running_up(store, "--forward", f"phoenix={address}") as up:
             url = f"{up.endpoint}/v1/traces"
             post(url, scene.request(), content_type="application/x-protobuf")
+            feedback = {"session": "chat-7", "name": "thumbs", "value": 1}
+            body = json.dumps(feedback).encode()
+            post(f"{up.endpoint}/v1/feedback", body, content_type="application/json")
 
             def pushed() -> int:
                 return push_annotations(f"phoenix://127.0.0.1:{port}", up.dsn, None, None)[0]
 
-            wait_for(pushed, 2)
-            assert pushed() == 2
+            wait_for(pushed, 3)
+            assert pushed() == 3
         project = f"{address}/v1/projects/default"
         spans = f"{project}/span_annotations?span_ids={call}"
         traces = f"{project}/trace_annotations?trace_ids={attempt.trace}"
-        found = [each for url in (spans, traces) for each in json.loads(get(url))["data"]]
+        sessions = f"{project}/session_annotations?session_ids=chat-7"
+        found = [each for url in (spans, traces, sessions) for each in json.loads(get(url))["data"]]
     assert [(each["name"], each["result"]["score"]) for each in found] == [
         ("polite", 0.5),
         ("reward", 1.0),
+        ("thumbs", 1.0),
     ]
 
 

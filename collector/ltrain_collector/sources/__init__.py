@@ -8,11 +8,12 @@ if TYPE_CHECKING:
     from ltrain_collector.sources.registry import FileReader, reader_of
     from ltrain_collector.sources.servers import (
         Address,
-        Api,
         Page,
         Server,
         Window,
         is_address,
+        open_langfuse,
+        open_phoenix,
         open_server,
     )
     from ltrain_collector.sources.spans import nanoseconds

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from hashlib import md5
 from typing import Any
 
-from ltrain_instrument.attributes import EVALUATION_AUTHOR
+from ltrain_instrument import attributes as names
 
 Request = dict[str, Any]
 """An OTLP request for traces, as JSON."""
@@ -47,7 +47,7 @@ class SpanRecord:
     """The message of a failure."""
     events: Sequence[Event] = ()
     scope: str = ""
-    """The instrumentation; '' for ltrain's import."""
+    """The instrumentation; '' where the platform keeps none."""
     resource: Mapping[str, Any] = field(default_factory=dict)
     """Attributes of the resource beside the service's name and version."""
 
@@ -106,7 +106,8 @@ def request(service: str, span: SpanRecord, version: str = "") -> Request:
         "status": {"code": ERROR, "message": span.error} if span.error else {"code": OK},
     }
     resource = {**span.resource, "service.name": service, "service.version": version}
-    scoped = {"scope": {"name": span.scope or f"ltrain.import.{service}"}, "spans": [encoded]}
+    scope = span.scope or _scope(span.attributes) or f"ltrain.import.{service}"
+    scoped = {"scope": {"name": scope}, "spans": [encoded]}
     return {
         "resourceSpans": [
             {"resource": {"attributes": _attributes(resource)}, "scopeSpans": [scoped]}
@@ -133,12 +134,23 @@ def evaluation(service: str, score: Score) -> Request:
             "gen_ai.evaluation.score.value": score.value,
             "gen_ai.evaluation.score.label": score.label,
             "gen_ai.evaluation.explanation": score.note,
-            EVALUATION_AUTHOR: score.author.lower(),
+            names.EVALUATION_AUTHOR: score.author.lower(),
             "gen_ai.conversation.id": score.session,
             "ltrain.reward.scope": "" if score.judged else "rollout",
         },
     )
     return request(service, span)
+
+
+def _scope(attributes: Mapping[str, Any]) -> str:
+    """Return ltrain's scope of a span whose platform kept none; '' for other instrumentations.
+
+    Tokens without the mark of the gateway are those of a capture. Neither is a proof: readers
+    believe the sender, which is `import`.
+    """
+    if attributes.get(names.RECORDER) == names.SCOPE_GATEWAY or names.UNTIMED in attributes:
+        return names.SCOPE_GATEWAY
+    return names.SCOPE_CAPTURE if names.RESPONSE_TOKEN_IDS in attributes else ""
 
 
 def hex_id(text: str, digits: int) -> str:

@@ -90,6 +90,7 @@ def test_a_call_is_answered_and_its_span_is_complete(stage: Any, vllm: Any) -> N
         "ltrain.response_token_ids": "[3,14]",
         "ltrain.response_logprobs": packed(logprob(3), logprob(14)),
         "ltrain.response_token_count": 2,
+        "ltrain.recorder": "ltrain.gateway",
         "ltrain.delivered": True,
     }
     (sent,) = vllm.requests

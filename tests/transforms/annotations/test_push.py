@@ -22,6 +22,7 @@ from ltrain_transforms.datasets import build
 from ltrain_transforms.recipe import Recipe
 
 Record = dict[str, Any]
+IDS = ("trace_id", "span_id", "session_id")
 
 
 @dataclass
@@ -105,7 +106,9 @@ def stored(tmp_path: Path) -> Stored:
                 Feedback(rollout=first.rollout, name="thumbs", value=1, comment="Good."),
                 Feedback(trace=second.trace, name="stars", value=5),
                 Feedback(trace=second.trace, name="stars", withdrawn=True),
+                Feedback(session="chat-7", name="thumbs", value=0),
                 Feedback(session="chat-7", name="thumbs", value=1),
+                Feedback(trace="f" * 32, name="thumbs", value=1),
             )
         ):
             request = to_request([feedback], 1_790_000_000_000_000_000 + number, person="ann")
@@ -126,13 +129,13 @@ def test_phoenix_gets_evaluations_once(stored: Stored, platform: Platform) -> No
     address = f"phoenix://127.0.0.1:{platform.port}"
     lines = run("--push", address, "--store", stored.dsn)
     assert lines == [
-        f"4 annotations are on {address}.",
+        f"5 annotations are on {address}.",
         "left out: 1 no_trace",
         "left out: 1 withdrawn",
     ]
     first, second = stored.traces
     found = {
-        (each.get("trace_id") or each["span_id"], each["name"]): (
+        (next(each[name] for name in IDS if name in each), each["name"]): (
             each["annotator_kind"],
             each["result"],
             each["metadata"],
@@ -149,10 +152,12 @@ def test_phoenix_gets_evaluations_once(stored: Stored, platform: Platform) -> No
             {"score": 1.0, "explanation": "Good."},
             {"source": "person"},
         ),
+        ("chat-7", "thumbs"): ("HUMAN", {"score": 1.0}, {"source": "person"}),
     }
     run("--push", address, "--store", stored.dsn)
-    assert len(platform.kept) == 4
+    assert len(platform.kept) == 5
     assert platform.keys == {None}
+    assert not any("trace_id" in each and "session_id" in each for each in platform.kept.values())
 
 
 def test_traces_that_phoenix_does_not_have_are_counted(

@@ -59,6 +59,8 @@ from ltrain_train.gateway.serving.served_policies import ServedPolicies
 from ltrain_train.gateway.serving.turns import VllmTurns
 from ltrain_train.gateway.tool_rules import ToolRules
 
+RECORDER = {attributes.RECORDER: attributes.SCOPE_GATEWAY}
+
 ROLLOUT = "/rollout/{rollout}/attempt/{attempt:int}"
 
 _propagator = TraceContextTextMapPropagator()
@@ -202,7 +204,7 @@ class Gateway:
         """Start the span of a call, and return its exchange; safe in another thread."""
         request = server.request(client_call, claims)
         body = _encode(request.body)
-        known = attempt.identity.attributes() | client_call.attributes
+        known = attempt.identity.attributes() | client_call.attributes | RECORDER
         placement = None
         if self._conversations is not None:
             placement = self._conversations.place(

@@ -20,7 +20,8 @@ PERSON, RECIPE = "person", "recipe"
 """Sources: feedback by hand, and what a recipe computed."""
 
 NO_TRACE = "no_trace"
-"""The reason of an evaluation without another span of its trace or rollout in the store."""
+"""The reason of an evaluation of no session, without another span of its trace or rollout in the
+store."""
 
 EVALUATIONS = """
 WITH
@@ -28,24 +29,30 @@ WITH
     roots AS (
         SELECT RolloutId AS rollout, argMax(TraceId, Timestamp) AS root FROM spans
         WHERE RolloutId != '' AND ParentSpanId = '' GROUP BY rollout
+    ),
+    sessions AS (
+        SELECT TraceId AS trace, any(toString(SessionId)) AS session FROM otel.spans
+        WHERE SpanName = 'gen_ai.evaluation.result' GROUP BY trace
     )
 SELECT
     multiIf(trace IN (SELECT TraceId FROM spans), trace, rollout != '', root, '') AS target,
     if(scope = 'call', parent, '') AS call,
+    if(target = '', session, '') AS judged_session,
     name, source,
     argMax(tuple(value, label, explanation), judged) AS last
-FROM otel.evaluations LEFT JOIN roots USING rollout
+FROM otel.evaluations LEFT JOIN roots USING rollout LEFT JOIN sessions USING trace
 WHERE {run:String} = '' OR run = {run:String}
-GROUP BY target, call, name, source
-ORDER BY target, call, name, source
+GROUP BY target, judged_session, call, name, source
+ORDER BY target, judged_session, call, name, source
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """A judgement of a trace or of one of its spans."""
+    """A judgement of a session, of a trace or of one of its spans."""
 
     trace: str
+    """'' if it judges a session."""
     span: str
     """'' if it judges the whole trace."""
     name: str
@@ -54,11 +61,13 @@ class Annotation:
     value: float | None
     label: str = ""
     explanation: str = ""
+    session: str = ""
 
     @property
     def id(self) -> str:
         """The same for each annotation of one target, name and source."""
-        parts = ("ltrain", self.trace, self.span, self.name, self.source)
+        target = f"session {self.session}" if self.session else self.trace
+        parts = ("ltrain", target, self.span, self.name, self.source)
         return sha256("\x1f".join(parts).encode()).hexdigest()[:32]
 
 
@@ -71,13 +80,15 @@ def read_evaluations(store: Store, run: str) -> tuple[list[Annotation], Counter[
     annotations, left_out = list[Annotation](), Counter[str]()
     for row in store.query(EVALUATIONS, {"run": run}).iter_rows(named=True):
         value, label, explanation = _values(row["last"])
-        if not row["target"]:
+        session = row["judged_session"]
+        if not row["target"] and not session:
             left_out[NO_TRACE] += 1
         elif label == WITHDRAWN and value is None:
             left_out[WITHDRAWN] += 1
         else:
-            target = (row["target"], row["call"], row["name"], row["source"])
-            annotations.append(Annotation(*target, value, label, explanation))
+            call = "" if session else row["call"]
+            target = (row["target"], call, row["name"], row["source"])
+            annotations.append(Annotation(*target, value, label, explanation, session))
     return annotations, left_out
 
 

@@ -1,10 +1,9 @@
-"""Langfuse: scores of observations and traces, which their `id` updates."""
+"""Langfuse: scores of observations, traces and sessions, which their `id` updates."""
 
-import os
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
-from ltrain_collector.sources import Address, Api
+from ltrain_collector.sources import Address, open_langfuse
 from ltrain_transforms.annotations.annotation import Annotation
 
 NOTE = "note"
@@ -14,11 +13,8 @@ NOTE = "note"
 class LangfuseScores:
     """The scores of the project of the keys."""
 
-    keys: ClassVar[tuple[str, ...]] = ("LANGFUSE_PUBLIC_KEY", "LANGFUSE_SECRET_KEY")
-
     def __init__(self, address: Address) -> None:
-        self._api = Api(address, "/api/public", self.keys)
-        self._api.authorize(*(os.environ.get(key, "") for key in self.keys))
+        self._api = open_langfuse(address)
 
     def push(self, annotations: Sequence[Annotation]) -> int:
         """Push annotations; Langfuse keeps those whose trace arrives later, so none is unknown."""
@@ -31,7 +27,8 @@ def _body(annotation: Annotation) -> dict[str, Any]:
     is_number = annotation.value is not None
     body = {
         "id": annotation.id,
-        "traceId": annotation.trace,
+        "traceId": annotation.trace or None,
+        "sessionId": annotation.session or None,
         "observationId": annotation.span or None,
         "name": annotation.name,
         "value": annotation.value if is_number else annotation.label or NOTE,

@@ -1,11 +1,14 @@
-"""Phoenix: annotations of spans and traces, which an `identifier` updates (version 9 and later)."""
+"""Phoenix: annotations of spans, traces and sessions, which an `identifier` updates.
 
-import os
+Those of spans and traces are in version 9 and later, those of sessions in version 12 and later.
+"""
+
+from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from ltrain_collector.errors import NotThere
-from ltrain_collector.sources import Address, Api
+from ltrain_collector.sources import Address, open_phoenix
 from ltrain_transforms.annotations.annotation import PERSON, Annotation
 
 SIZE = 100
@@ -15,21 +18,20 @@ SIZE = 100
 class PhoenixAnnotations:
     """The annotations of one server."""
 
-    keys: ClassVar[tuple[str, ...]] = ("PHOENIX_API_KEY",)
-
     def __init__(self, address: Address) -> None:
-        self._api = Api(address, "/v1", self.keys)
-        if key := os.environ.get(self.keys[0]):
-            self._api.set_header("Authorization", f"Bearer {key}")
+        self._api = open_phoenix(address)
 
     def push(self, annotations: Sequence[Annotation]) -> int:
-        """Push annotations, and return how many judge a trace that the server does not have."""
-        spans = [_body(each) | {"span_id": each.span} for each in annotations if each.span]
-        traces = [_body(each) | {"trace_id": each.trace} for each in annotations if not each.span]
+        """Push annotations, and return how many judge what the server does not have."""
+        bodies = defaultdict[str, list[dict[str, Any]]](list)
+        for each in annotations:
+            ids = {"span": each.span, "session": each.session, "trace": each.trace}
+            kind, id = next((kind, id) for kind, id in ids.items() if id)
+            bodies[kind].append(_body(each) | {f"{kind}_id": id})
         return sum(
-            self._post(f"{kind}_annotations?sync=true", bodies[start : start + SIZE])
-            for kind, bodies in (("span", spans), ("trace", traces))
-            for start in range(0, len(bodies), SIZE)
+            self._post(f"{kind}_annotations?sync=true", some[start : start + SIZE])
+            for kind, some in bodies.items()
+            for start in range(0, len(some), SIZE)
         )
 
     def _post(self, path: str, bodies: list[dict[str, Any]]) -> int:

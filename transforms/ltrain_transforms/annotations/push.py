@@ -6,7 +6,7 @@ A new platform is a module with a class of the protocol `Platform`, and its plac
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 from ltrain_collector.errors import BadSource
 from ltrain_collector.sources import Address, is_address
@@ -21,14 +21,11 @@ from ltrain_transforms.annotations.phoenix import PhoenixAnnotations
 from ltrain_transforms.datasets import Dataset
 
 UNKNOWN = "unknown_there"
-"""The reason of annotations whose trace a platform does not have."""
+"""The reason of annotations whose trace or session a platform does not have."""
 
 
 class Platform(Protocol):
     """Keeps annotations of traces."""
-
-    keys: ClassVar[tuple[str, ...]]
-    """The environment variables with its keys."""
 
     def __init__(self, address: Address) -> None: ...
 

@@ -1,12 +1,13 @@
 """Langfuse: its public API of observations and scores.
 
-Version 4 has lists with cursors; earlier servers have pages by number, and list traces for their
-sessions. The keys belong to one project.
+Version 4 has lists with cursors, and no list of traces: the trace of several root observations is
+made of them. Earlier servers have pages by number, and list traces for their sessions. The keys
+belong to one project.
 """
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from ltrain_collector.errors import NotThere
@@ -40,15 +41,48 @@ OLD = (
 )
 
 
+@dataclass(slots=True)
+class _Trace:
+    """A trace, as its root observations tell of it."""
+
+    observations: int = 0
+    times: tuple[int, int] = (0, 0)
+    fields: dict[str, Any] = field(default_factory=dict)
+
+    def add(self, own: dict[str, Any]) -> None:
+        """Add a root observation."""
+        begin = nanoseconds(own["startTime"])
+        end = nanoseconds(own.get("endTime") or own["startTime"])
+        first, last = self.times if self.observations else (begin, end)
+        self.observations, self.times = self.observations + 1, (min(first, begin), max(last, end))
+        named = {"id": own["traceId"], "name": own.get("traceName")}
+        self.fields = named | {name: own.get(name) for name in ("sessionId", "userId")}
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The trace in the form of the older API."""
+        begin, end = self.times
+        return {**self.fields, "timestamp": begin, "latency": (end - begin) / 1e9}
+
+
+KEYS = ("LANGFUSE_PUBLIC_KEY", "LANGFUSE_SECRET_KEY")
+
+
+def open_langfuse(address: Address) -> Api:
+    """Return the API of a server with the keys of the environment."""
+    api = Api(address, "/api/public", KEYS)
+    api.authorize(*(os.environ.get(key, "") for key in KEYS))
+    return api
+
+
 class LangfuseServer:
     """Reads the project of the keys."""
 
-    keys: ClassVar[tuple[str, ...]] = ("LANGFUSE_PUBLIC_KEY", "LANGFUSE_SECRET_KEY")
+    keys: ClassVar[tuple[str, ...]] = KEYS
     example: ClassVar[str] = "langfuse://cloud.langfuse.com/my-project"
 
     def __init__(self, address: Address) -> None:
-        self._api = Api(address, "/api/public", self.keys)
-        self._api.authorize(*(os.environ.get(key, "") for key in self.keys))
+        self._api = open_langfuse(address)
         self._reader = LangfuseExport(0)
 
     def projects(self) -> list[str]:
@@ -58,6 +92,7 @@ class LangfuseServer:
         lists = self._lists()
         if window.limit is not None:
             window = self._newest(window, lists)
+        traces = dict[str, _Trace]()
         number, _, place = cursor.partition(" ")
         for index in range(int(number or 0), len(lists)):
             while True:
@@ -67,6 +102,13 @@ class LangfuseServer:
                 page = Page("" if done else following, _count_roots(entries, lists))
                 for entry in entries:
                     page.add(f"{lists[index].path} {entry['id']}", self._reader.add, entry)
+                    if entry.get("isRootObservation"):
+                        traces.setdefault(entry["traceId"], _Trace()).add(entry)
+                if not place:
+                    for trace in traces.values():
+                        if trace.observations > 1:
+                            page.add(f"trace {trace.fields['id']}", self._reader.add, trace.record)
+                    traces.clear()
                 yield page
                 if not place:
                     break

@@ -26,17 +26,25 @@ JSON_ATTRIBUTES = (
 ERROR, UNKNOWN = "ERROR", "UNKNOWN"
 
 
+KEYS = ("PHOENIX_API_KEY",)
+
+
+def open_phoenix(address: Address) -> Api:
+    """Return the API of a server with the key of the environment, if there is one."""
+    api = Api(address, "/v1", KEYS)
+    if key := os.environ.get(KEYS[0]):
+        api.set_header("Authorization", f"Bearer {key}")
+    return api
+
+
 class PhoenixServer:
     """Reads one project."""
 
-    keys: ClassVar[tuple[str, ...]] = ("PHOENIX_API_KEY",)
+    keys: ClassVar[tuple[str, ...]] = KEYS
     example: ClassVar[str] = "phoenix://127.0.0.1:6006/default"
 
     def __init__(self, address: Address) -> None:
-        self._api = Api(address, "/v1", self.keys)
-        self._project = address.project
-        if key := os.environ.get(self.keys[0]):
-            self._api.set_header("Authorization", f"Bearer {key}")
+        self._api, self._project = open_phoenix(address), address.project
 
     def projects(self) -> list[str]:
         return [each["name"] for each in self._all("projects")]

@@ -60,7 +60,8 @@ def langfuse(new: bool, entries: int = 1) -> Answer:
 
     new_lists = {
         "v2/observations": [
-            {**each, "sessionId": "s-1", "isRootObservation": True} for each in (GENERATION, TOOL)
+            {**each, "sessionId": "s-1", "isRootObservation": True, "traceName": "chat"}
+            for each in (GENERATION, TOOL)
         ],
         "v3/scores": [subject(score) for score in scores],
     }
@@ -89,11 +90,14 @@ def test_langfuse(store: Store, monkeypatch: pytest.MonkeyPatch, new: bool, entr
     with serving(langfuse(new, entries), "/api/public/") as served:
         counts, _ = imported(store, f"langfuse://127.0.0.1:{served.port}/weather")
         frame, scores = found(store)
-        node = () if new else (("node", "chat", "ok"),)
-        expected = [("llm", "m", "ok"), ("tool", "get_weather", "error")]
-        assert [(*row[:2], row[3]) for row in rows(frame)] == [*node, *expected]
+        expected = [("node", "chat", "ok"), ("llm", "m", "ok"), ("tool", "get_weather", "error")]
+        assert [(*row[:2], row[3]) for row in rows(frame)] == expected
         assert scores == [("", "thumbs", 1.0), ("get_weather", "useful", 0.25)]
-        assert counts.records == (5 if new else 6)
+        assert counts.records == 6
+        roots = store.query("SELECT SpanName AS name FROM otel.spans WHERE ParentSpanId = ''")
+        assert roots.filter(roots["name"] != "gen_ai.evaluation.result")["name"].to_list() == [
+            "chat"
+        ]
         assert {each.headers["Authorization"] for each in served.requests} == {"Basic cGs6c2s="}
         sessions = store.query("SELECT DISTINCT SessionId AS id FROM otel.spans WHERE id != ''")
         assert sessions["id"].to_list() == ["s-1"]
