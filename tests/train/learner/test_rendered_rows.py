@@ -75,6 +75,7 @@ def test_the_old_log_probabilities_are_those_of_the_version_of_each_call(
     assert report.metrics["rendered_rows"] == 12
     assert report.metrics["drift_tokens"] == 0
     assert (report.metrics["rendered_k3"] > 0, report.metrics["rendered_left_out"]) == (True, 0)
+    assert report.metrics["rendered_difference"] > 0
     assert report.warnings == ()
 
 
@@ -118,6 +119,7 @@ def test_text_that_the_version_would_not_sample_is_a_warning(
         learner.step(write(rendered(rows)), sft, version=0)
     expected = learner.step(write(rendered(rows)), OBJECTIVE, version=0)
     assert (expected.warnings, expected.metrics["rendered_k3"]) == ((), 0)
+    assert expected.metrics["rendered_difference"] == 0
     report = learner.step(write(rendered(make_rows(200))), OBJECTIVE, version=0)
     assert report.metrics["rendered_surprise"] > 1
     assert report.warnings[0].startswith("The texts of the rendered rows are less likely under v0")

@@ -16,6 +16,7 @@ from ltrain_transforms.datasets import Dataset, build, open_workers
 from ltrain_transforms.policy_file import PolicyVersion, read_promotions, write_promotion
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.rendering import BadTokenizer, ServedPolicy, find_served
+from ltrain_transforms.reports.dataset import lineage_facts
 
 HOUR = 3_600_000_000_000
 
@@ -84,6 +85,11 @@ def test_a_dataset_of_a_service_without_the_gateway_has_rendered_rows(
     assert not rows["advantages"].list.contains(0.0).any()
     manifest = made.manifest
     assert manifest["token_sources"] == {"rendered": 4}
+    bias = manifest["rendered"]
+    assert (bias["rows"], bias["left_out"]) == (4, {})
+    assert "make bench-rendered" in bias["measured"]
+    stated = dict(lineage_facts(manifest))["bias"]
+    assert stated.startswith("4 rendered rows, left out: none")
     assert ServedPolicy.from_manifest("helper", served.tokenizer, manifest["served"]["helper"]) == (
         ServedPolicy("helper", served.tokenizer, None, {}, served.promotions)
     )

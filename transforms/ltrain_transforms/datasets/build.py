@@ -267,9 +267,14 @@ class _Build:
             alarms=self._alarms(),
             savings=dict(sorted(self.savings.items())),
             token_sources=dict(sorted(self.token_sources.items())),
+            rendered=self._rendered(drops),
             capture_mismatch=self.mismatches,
             files=self.folder.describe(),
         )
+
+    def _rendered(self, drops: Mapping[str, int]) -> dict[str, Any]:
+        served = self.request.scope.served
+        return Manifest.state_bias(self.token_sources, drops) if served else {}
 
     def _alarms(self) -> dict[str, list[str]]:
         if not all(self.folder.table_folder(name).exists() for name in selective_drops.TABLES):

@@ -1,10 +1,12 @@
 """The manifest of a dataset: its inputs, and what it holds."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import polars as pl
 
+from ltrain_transforms import rendering
 from ltrain_transforms.file_digests import FileDigest, seal
 
 MANIFEST = "manifest.json"
@@ -64,10 +66,20 @@ class Manifest:
     """The prompt tokens that merging saved, and the counts of why rows begin."""
     token_sources: dict[str, int]
     """Rows by their `tokens`: as sampled, or rendered by a chat template."""
+    rendered: dict[str, Any]
+    """Of a recipe with `token_source = "rendered"`: the `rows`, the calls `left_out` by reason, the
+    `bias` in a sentence, and where it is `measured`; else empty."""
     capture_mismatch: int
     """Calls of which two instruments recorded different responses."""
     files: dict[str, FileDigest]
     """By path in the dataset: the size and SHA-256 of a file."""
+
+    @staticmethod
+    def state_bias(token_sources: Mapping[str, int], drops: Mapping[str, int]) -> dict[str, Any]:
+        """Return the field `rendered` of counts of rows and of drops."""
+        left_out = {name: drops[name] for name in rendering.REASONS if drops.get(name)}
+        rows = token_sources.get(rendering.RENDERED, 0)
+        return {"rows": rows, "left_out": left_out, **rendering.BIAS}
 
     def to_json(self) -> str:
         return seal(asdict(self))

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from ltrain_instrument.face import open_face
 
 if TYPE_CHECKING:
-    from ltrain_transforms.rendering.calls import READ, REASONS, RENDERED, render_calls
+    from ltrain_transforms.rendering.calls import BIAS, READ, REASONS, RENDERED, render_calls
     from ltrain_transforms.rendering.chat import ChatMessage, NotText, read_tools, to_chat
     from ltrain_transforms.rendering.served_policy import (
         ServedPolicy,

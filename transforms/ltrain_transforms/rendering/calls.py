@@ -21,6 +21,14 @@ from ltrain_transforms.traces import Fields, Message, parse_json, read_message, 
 RENDERED = "rendered"
 """The `token_source` of a call that was rendered, and `tokens` of a row with such a call."""
 
+BIAS = {
+    "bias": "the tokens of a text may be others than those that were sampled, so the gradient "
+    "differs from that of recorded rows; the log-probabilities are computed before an update",
+    "measured": "docs/performance.md, by `make bench-rendered`; of an update: its metrics "
+    "rendered_k3, rendered_difference, rendered_left_out and rendered_surprise",
+}
+"""What a dataset states of its rendered rows."""
+
 REASONS = {
     "other_model": "it has no token ids, and the model that it names is not the policy, so no "
     "version of the policy sampled it; name the model in served_as of [[policy]] if it is",

@@ -7,6 +7,7 @@ from typing import Any
 import polars as pl
 
 from ltrain_instrument.errors import UnknownName
+from ltrain_instrument.quantity import quantity
 from ltrain_transforms.datasets import KEYS, Dataset, alarm_messages
 from ltrain_transforms.reports.report import Cell, Fact, Facts, Grid, Report, join_names
 from ltrain_transforms.samples import count_savings
@@ -76,11 +77,11 @@ def lineage_facts(manifest: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "reward functions", join_names(manifest["rewards"])
     for name, served in manifest.get("served", {}).items():
         template = "serve.chat_template" if served["chat_template"] else "the model's template"
-        yield (
-            "rendered",
-            f"calls of {name} without token ids, by {template}: their tokens may be "
-            "others than those that were sampled (docs/samples.md#rendered-rows)",
-        )
+        yield "rendered", f"calls of {name} without token ids, by {template}"
+    if rendered := manifest.get("rendered"):
+        left_out = join_names([f"{n} {reason}" for reason, n in rendered["left_out"].items()])
+        rows = quantity(rendered["rows"], "rendered row")
+        yield "bias", f"{rows}, left out: {left_out}. {rendered['bias']} ({rendered['measured']})"
     yield "base", join_names([f"{k} {v[:16]}" for k, v in manifest["base"].items()])
 
 

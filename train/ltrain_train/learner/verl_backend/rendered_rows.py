@@ -65,12 +65,14 @@ def score_rendered(
     versions = np.repeat(flat_values(own, "call_versions"), call_lengths(own))
     scored = _log_probs_of_versions(own, old[is_token], versions, infer, version)
     mask = flat_values(own, "response_mask") > 0
-    far = _mean_k3(old[is_token] - scored, mask, row)
+    difference = old[is_token] - scored
+    far = _mean_k3(difference, mask, row)
     logprobs, kept = (flat_values(rows, n).copy() for n in ("rollout_logprobs", "response_mask"))
     logprobs[is_token], kept[is_token] = scored * mask, mask & (far <= limit)[row]
     metrics = {
         "rendered_rows": float(own.height),
         "rendered_k3": float(far.mean()),
+        "rendered_difference": float(np.abs(difference[mask]).mean()) if mask.any() else 0.0,
         "rendered_left_out": float((far > limit).sum()),
     }
     is_own = mask & (versions == version)
