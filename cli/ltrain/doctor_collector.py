@@ -95,6 +95,10 @@ def health_faults(answer: dict[str, Any]) -> Iterator[Fault]:
         yield state, problem, fix
     for name, target in answer.get("forward", {}).items():
         yield from _target_faults(name, target)
+    if returned := answer.get("returned"):
+        problem = f"{quantity(returned, 'request')} that it had forwarded came back"
+        fix = "Its targets forward to it: remove one --forward of the ring."
+        yield State.FAULT, problem, fix
     if answer["version"] != version("ltrain"):
         problem = f"it is ltrain {answer['version']}, this is {version('ltrain')}"
         yield State.NOTE, problem, f"Where the older one is: {upgrade_advice()}"

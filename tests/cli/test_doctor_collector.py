@@ -92,11 +92,13 @@ def test_a_target_that_misses_requests_is_a_fault() -> None:
             },
             "phoenix": {"away": False, "waiting_bytes": 9, "missing": {}, "rejected": 0},
         },
+        "returned": 3,
     }
     assert [(state, problem) for state, problem, _ in health_faults(answer)] == [
         (State.FAULT, "the target 'langfuse' does not accept requests, 3.0 MiB wait"),
         (State.FAULT, "requests that the target 'langfuse' misses: 2 full, 1 refused"),
         (State.NOTE, "the target 'langfuse' rejected 1 record"),
+        (State.FAULT, "3 requests that it had forwarded came back"),
     ]
 
 

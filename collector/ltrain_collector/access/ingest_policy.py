@@ -250,7 +250,7 @@ def _kind_of(key: str) -> str:
     if key in TOKEN_ATTRIBUTES or (
         key.startswith("ltrain.")
         and not key.startswith(names.PROMPT)
-        and key not in AGENT_ATTRIBUTES | {names.SENDER}
+        and key not in AGENT_ATTRIBUTES | {names.SENDER, names.FORWARDED_BY}
     ):
         return RESERVED
     return NAME if key in ("event.name", "name") else ""

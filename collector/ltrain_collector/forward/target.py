@@ -23,12 +23,16 @@ UNNAMED = "default"
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
+PORTS = {"http": 80, "https": 443, "grpc": None, "grpcs": None}
+"""The schemes of URLs, with the port of a URL that names none; gRPC has no port of its own."""
+GRPC = ("grpc://", "grpcs://")
+
 EXAMPLE = "e.g. --forward langfuse=https://cloud.langfuse.com/api/public/otel"
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """An OTLP endpoint; the paths of the signals are below its URL."""
+    """An OTLP endpoint: over HTTP, with the paths of the signals below its URL, or over gRPC."""
 
     name: str
     url: str
@@ -55,8 +59,17 @@ class Target:
             )
         return headers
 
+    @property
+    def is_grpc(self) -> bool:
+        return self.url.startswith(GRPC)
+
+    @property
+    def address(self) -> str:
+        """Host and port."""
+        return urlsplit(self.url).netloc
+
     def signal_url(self, signal: Signal) -> str:
-        """Return the URL to which requests of a signal are posted."""
+        """Return the URL to which requests of a signal are posted over HTTP."""
         return f"{self.url}{signal.path}"
 
 
@@ -92,14 +105,15 @@ def _check_url(name: str, url: str) -> None:
     """Raise if a URL is invalid or can hold a secret; the message does not repeat it."""
     try:
         parts = urlsplit(url)
-        is_valid = parts.scheme in ("http", "https") and bool(parts.hostname)
-        is_valid = is_valid and parts.port != 0
+        is_valid = parts.scheme in PORTS and bool(parts.hostname)
+        is_valid = is_valid and bool(PORTS[parts.scheme] if parts.port is None else parts.port)
+        is_valid = is_valid and not (url.startswith(GRPC) and parts.path.strip("/"))
     except ValueError:
         is_valid = False
     if not is_valid:
         raise BadTarget(
             f"The URL of the target '{name}' is not valid: it starts with http:// or https:// and "
-            f"a host, {EXAMPLE}."
+            f"a host, or is grpc://HOST:PORT or grpcs://HOST:PORT, {EXAMPLE}."
         )
     if parts.username is not None or parts.query or parts.fragment:
         raise BadTarget(
@@ -119,7 +133,7 @@ def require_others(targets: Iterable[Target], ports: Container[int]) -> None:
     """
     for target in targets:
         parts = urlsplit(target.url)
-        port = parts.port or {"http": 80, "https": 443}[parts.scheme]
+        port = parts.port or PORTS[parts.scheme]
         if port in ports and _is_this_machine(str(parts.hostname)):
             raise BadTarget(
                 f"The target '{target.name}', {target.url}, is this collector itself. Name another "

@@ -6,6 +6,8 @@
 * A full queue takes no more: the store goes on, and the requests that the target misses are
   counted by reason, logged, and shown in `/health`.
 * A request that the target refuses for good is moved to `refused/`, and counted.
+* Each request names the collectors that forwarded it. One that comes back is stored and sent no
+  further, logged once, and counted in `/health`.
 """
 
 import asyncio
@@ -14,11 +16,14 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
+from uuid import uuid4
 
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
+from ltrain_collector.forward.grpc_client import GrpcClient
 from ltrain_collector.forward.target import Target
 from ltrain_collector.signals import SIGNALS, Signal
 from ltrain_instrument.delivery import (
@@ -90,6 +95,7 @@ class _Queue:
                 endpoint_remedy="Restart `ltrain up` with the target's URL in --forward.",
                 max_pause=MAX_PAUSE,
                 observe=self._observe,
+                client=partial(GrpcClient, target, signal) if target.is_grpc else None,
             ),
         )
 
@@ -219,6 +225,10 @@ class Tee:
             BadTarget: the headers of a target are not in OpenTelemetry's form.
             BadSetting: the limit of the queues is invalid.
         """
+        self.id = uuid4().hex[:16]
+        """The id of this process: a copied folder never makes two collectors the same one."""
+        self.returned = 0
+        """Requests with records that this process had forwarded."""
         self._queues = [_Queue(folder, target, signal) for target in targets for signal in SIGNALS]
         self._thread = ThreadPoolExecutor(1, "ltrain-forward")
         _warn_of_leftovers(folder, targets)
@@ -240,6 +250,16 @@ class Tee:
         """Return once the request is on disk for each target, or counted as lost."""
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._thread, self._append, signal, request)
+
+    def count_returned(self, signal: Signal) -> None:
+        """Count a request with records that this process had forwarded, and log the first one."""
+        self.returned += 1
+        if self.returned == 1:
+            logger.warning(
+                "ltrain: %s that this collector had forwarded came back: its targets forward to "
+                "it. They are stored once and sent no further. Remove one --forward of the ring.",
+                signal.noun,
+            )
 
     def _append(self, signal: Signal, request: bytes) -> None:
         for queue in self._queues:

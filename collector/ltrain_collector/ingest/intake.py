@@ -96,11 +96,13 @@ class Intake:
         self._start()
         sender = self._budgets.of(grant)
         large = buffer.size * (8 if as_json or encoding else 1) > LARGE_BODY_BYTES
-        keep = self._tee is not None
-        work = partial(_encode, signal, buffer, encoding, as_json, grant, sender, keep)
+        forwarder = "" if self._tee is None else self._tee.id
+        work = partial(_encode, signal, buffer, encoding, as_json, grant, sender, forwarder)
         decoder = self._decoders[large]
         rows, digest = await asyncio.get_running_loop().run_in_executor(decoder, work)
         await self._commit(rows)
+        if self._tee is not None and rows.returned:
+            self._tee.count_returned(signal)
         if self._tee is not None and rows.request:
             await self._tee.append(signal, rows.request)
         repeated = self._recent_requests.add(digest)
@@ -175,7 +177,7 @@ def _encode(
     as_json: bool,
     grant: Grant | None,
     sender: Budget | None,
-    keep: bool,
+    forwarder: str,
 ) -> tuple[Rows, int]:
     body = buffer.body()
     limit = MAX_JSON_BYTES if as_json else MAX_BODY_BYTES
@@ -183,10 +185,10 @@ def _encode(
     if plain is not body:
         buffer.resize(len(body) + len(plain))
     if sender is None:
-        rows = signal.encode_body(plain, as_json, grant, keep_request=keep)
+        rows = signal.encode_body(plain, as_json, grant, forwarder=forwarder)
     else:
         sender.require(len(plain))
-        rows = signal.encode_body(plain, as_json, grant, sender.limits.shape, keep)
+        rows = signal.encode_body(plain, as_json, grant, sender.limits.shape, forwarder)
         sender.charge(max(rows.size, len(plain)), rows.count + rows.rejected)
     buffer.resize(rows.size + len(rows.request))
     return rows, hash((signal.name, body))

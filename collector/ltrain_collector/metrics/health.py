@@ -66,6 +66,7 @@ class Health:
             "recent": self._recent(samples),
             "disk": {"size": disk.size, "free": disk.free, "reserve": disk.reserve},
             "forward": self._tee.report() if self._tee is not None else {},
+            "returned": self._tee.returned if self._tee is not None else 0,
         }
 
     def _recent(self, samples: list[Sample]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
-"""The sender of records, stored as the attribute `ltrain.sender` of their resource.
+"""Where records come from, as attributes of their resource: their sender, and who forwarded them.
 
-Only the store sets it: an attribute of this name anywhere in a request is removed.
+Only the store sets `ltrain.sender`: an attribute of this name anywhere in a request is removed.
+Collectors that forward a request add their ids to `ltrain.forwarded_by`.
 """
 
 from collections.abc import Iterable
@@ -11,7 +12,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
 from ltrain_collector.access import Sender
 from ltrain_collector.signals.values import value_text
-from ltrain_instrument.attributes import IMPORT_SOURCE, SENDER
+from ltrain_instrument.attributes import FORWARDED_BY, IMPORT_SOURCE, SENDER
 
 SENDER_BYTES = SENDER.encode()
 """The bytes of the attribute's name in a serialized request."""
@@ -60,9 +61,37 @@ def remove_sender(request: Message) -> None:
                 remove_sender(one)
 
 
+def add_forwarder(request: Message, collector: str) -> None:
+    """Add the id of a collector to those that forwarded each resource of a request."""
+    for owner in _resources(request):
+        attributes = owner.resource.attributes
+        before = _text_of(attributes, FORWARDED_BY)
+        _remove_from(attributes, FORWARDED_BY)
+        text = f"{before},{collector}" if before else collector
+        attributes.add(key=FORWARDED_BY).value.string_value = text
+
+
+def remove_returned(request: Message, collector: str) -> bool:
+    """Remove the resources that a collector itself forwarded; return whether there is any."""
+    owners: Any = _resources(request)
+    left = [
+        owner
+        for owner in owners
+        if collector not in _text_of(owner.resource.attributes, FORWARDED_BY).split(",")
+    ]
+    if is_any := len(left) < len(owners):
+        del owners[:]
+        owners.extend(left)
+    return is_any
+
+
 def sender_of(attributes: Iterable[KeyValue]) -> str:
     """Return the sender in a resource's attributes, or ''."""
-    return next((value_text(one.value) for one in attributes if one.key == SENDER), "")
+    return _text_of(attributes, SENDER)
+
+
+def _text_of(attributes: Iterable[KeyValue], name: str) -> str:
+    return next((value_text(one.value) for one in attributes if one.key == name), "")
 
 
 def _resources(request: Any) -> Iterable[Any]:
@@ -70,6 +99,6 @@ def _resources(request: Any) -> Iterable[Any]:
     return getattr(request, request.DESCRIPTOR.fields[0].name)  # type: ignore[no-any-return]
 
 
-def _remove_from(attributes: Any) -> None:
-    for index in reversed([at for at, one in enumerate(attributes) if one.key == SENDER]):
+def _remove_from(attributes: Any, name: str = SENDER) -> None:
+    for index in reversed([at for at, one in enumerate(attributes) if one.key == name]):
         del attributes[index]

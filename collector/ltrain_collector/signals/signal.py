@@ -108,14 +108,15 @@ class Signal:
         as_json: bool = False,
         grant: Grant | None = None,
         shape: Shape | None = None,
-        keep_request: bool = False,
+        forwarder: str = "",
     ) -> Rows:
         """Return the rows of a serialized request, with its sender.
 
         Args:
             grant: what the client's key allows; None: the request has no key.
             shape: the largest record that is stored.
-            keep_request: whether to return the stored records as a request, too.
+            forwarder: the id of a collector that forwards the stored records: they are returned
+                as a request, too, without those that it forwarded before. '' forwards nothing.
 
         Raises:
             BadRequest: the bytes are not such a request, or it has too many rows.
@@ -124,12 +125,12 @@ class Signal:
         can_name_sender = as_json or origin.SENDER_BYTES in body  # JSON can escape the name
         if can_name_sender:
             origin.remove_sender(message)
+        returned = bool(forwarder) and origin.remove_returned(message, forwarder)
         origin.set_sender(message, Sender.NONE if grant is None else grant.sender)
-        rows = self.encode(message, IngestPolicy(grant, shape))
-        if not (keep_request and rows.blocks):
+        rows = replace(self.encode(message, IngestPolicy(grant, shape)), returned=returned)
+        if not (forwarder and rows.blocks):
             return rows
-        is_changed = can_name_sender or rows.rejected or (grant is not None and grant.bound)
-        return replace(rows, request=stored_request(message) if is_changed else body)
+        return replace(rows, request=_forwarded_request(message, forwarder, rows))
 
     def encode_local(self, message: Message) -> Rows:
         """Return the rows of a request of this process; the sender is `local` if it names none.
@@ -177,10 +178,12 @@ FIELDS = (
 """The fields on the way from a request to its records."""
 
 
-def stored_request(request: Any) -> bytes:
-    """Return an encoded request without its rejected records, which are empty, and its sender."""
+def _forwarded_request(request: Any, forwarder: str, rows: Rows) -> bytes:
+    """Return an encoded request with its forwarder, without rejected records and its sender."""
     origin.remove_resource_sender(request)
-    _remove_empty(request)
+    origin.add_forwarder(request, forwarder)
+    if rows.rejected:  # rejected records are empty
+        _remove_empty(request)
     return bytes(request.SerializeToString())
 
 

@@ -34,7 +34,9 @@ class Rows:
     rejected: int = 0
     reason: str = ""
     request: bytes = b""
-    """The records with rows as a serialized request, if it was wanted."""
+    """The records with rows as a serialized request, if they are forwarded."""
+    returned: bool = False
+    """Whether records were left out because this collector had forwarded them."""
 
     @property
     def count(self) -> int:

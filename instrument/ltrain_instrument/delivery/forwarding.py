@@ -5,8 +5,8 @@ from typing import Protocol
 
 from ltrain_instrument.delivery.frames import Record
 from ltrain_instrument.delivery.otlp_client import (
+    Client,
     Destination,
-    Sender,
     SendResult,
     SendStatus,
     WarnOnce,
@@ -50,7 +50,7 @@ class Forwarder:
 
     def __init__(
         self,
-        sender: Sender,
+        sender: Client,
         refused: Quarantine,
         warn: WarnOnce,
         destination: Destination,

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
@@ -114,6 +114,19 @@ def parse_headers(text: str) -> dict[str, str]:
     return {name.strip(): unquote(value.strip()) for name, value in pairs}
 
 
+class Client(Protocol):
+    """Sends the requests of a spool; for one thread at a time."""
+
+    url: str
+    """The server, for messages."""
+
+    def post(self, request: bytes) -> SendResult:
+        """Send one serialized request; never raises network errors."""
+
+    def close(self) -> None:
+        """Close the connection; the next post opens a new one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Destination:
     """A server that gets requests; the default one is the collector of an agent's process."""
@@ -140,6 +153,8 @@ class Destination:
     """Maximum seconds between two attempts while the server is unreachable."""
     observe: Callable[[SendResult], None] | None = None
     """Gets each result, in the thread that sends; None: what a user must fix is logged once."""
+    client: "Callable[[Destination], Client] | None" = None
+    """Returns a client of another protocol; None: OTLP over HTTP."""
 
     def partial_success(self, body: bytes) -> SendResult:
         """Return the result of an accepted request, with the number of records that it lost."""

@@ -26,6 +26,7 @@ from ltrain_instrument.delivery.orphans import OrphanSegments
 from ltrain_instrument.delivery.otlp_client import (
     COLLECTOR,
     Authorization,
+    Client,
     Destination,
     Sender,
     SendResult,
@@ -121,11 +122,15 @@ class Spool:
         damaged = Quarantine(directory / "damaged", limit)
         self._orphans = OrphanSegments(directory, damaged, self._warn)
         self._destination = destination
-        self._sender = Sender(
-            partial(destination.locate, endpoint),
-            timeout=30.0,
-            authorization=authorization,
-            destination=destination,
+        self._sender: Client = (
+            destination.client(destination)
+            if destination.client
+            else Sender(
+                partial(destination.locate, endpoint),
+                timeout=30.0,
+                authorization=authorization,
+                destination=destination,
+            )
         )
         self._forwarder = Forwarder(
             self._sender,

@@ -21,6 +21,8 @@ def test_targets_have_names_urls_and_variables() -> None:
     assert default.variable == "LTRAIN_FORWARD_HEADERS"
     assert langfuse.variable == "LTRAIN_FORWARD_LANGFUSE_HEADERS"
     assert langfuse.signal_url(LOGS) == "https://cloud.langfuse.com/api/public/otel/v1/logs"
+    [grpc] = parse_targets(["near=grpc://localhost:4317"])
+    assert (grpc.is_grpc, grpc.address, langfuse.is_grpc) == (True, "localhost:4317", False)
     assert two == Target("on-site-2", "http://[::1]:4318/base")
     assert two.variable == "LTRAIN_FORWARD_ON_SITE_2_HEADERS"
 
@@ -35,6 +37,8 @@ def test_targets_have_names_urls_and_variables() -> None:
         (["collector:4318"], "'collector:4318' is not a name of a target"),
         (["ftp://x"], "The URL of the target 'default' is not valid"),
         (["a=collector:4318"], "The URL of the target 'a' is not valid"),
+        (["grpc://x"], "or is grpc://HOST:PORT or grpcs://HOST:PORT"),
+        (["grpcs://x:4317/v1"], "The URL of the target 'default' is not valid"),
         (["http://x:99999"], "The URL of the target 'default' is not valid"),
         (["a=https://user:secret@x"], "Pass secrets as headers, in LTRAIN_FORWARD_A_HEADERS"),
         (["a=https://x/?key=secret"], "has a user, a password, a query or a fragment"),

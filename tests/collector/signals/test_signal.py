@@ -120,19 +120,31 @@ def test_the_stored_part_of_a_request_is_kept() -> None:
         metric = request.resource_metrics.add().scope_metrics.add().metrics.add(name=name)
         for time_unix_nano in (1, 1 << 63):  # the second is far in the future
             metric.gauge.data_points.add(time_unix_nano=time_unix_nano, as_int=7)
-    rows = METRICS.encode_body(request.SerializeToString(), keep_request=True)
+    rows = METRICS.encode_body(request.SerializeToString(), forwarder="one")
     assert (rows.count, rows.rejected) == (1, 3)
     [kept] = ExportMetricsServiceRequest.FromString(rows.request).resource_metrics
-    assert list(kept.resource.attributes) == []
+    assert [(one.key, one.value.string_value) for one in kept.resource.attributes] == [
+        ("ltrain.forwarded_by", "one")
+    ]
     [metric] = kept.scope_metrics[0].metrics
     assert (metric.name, [one.time_unix_nano for one in metric.gauge.data_points]) == ("kept", [1])
 
 
-def test_a_request_without_a_change_is_kept_as_it_is() -> None:
+def test_a_request_names_its_forwarders() -> None:
+    """Two requests that other collectors forwarded may be one, so each resource counts."""
     request = ExportMetricsServiceRequest()
-    metric = request.resource_metrics.add().scope_metrics.add().metrics.add(name="kept")
-    metric.gauge.data_points.add(time_unix_nano=1, as_int=7)
+    for before in ("", "two", "zero,one", "ones"):
+        owner = request.resource_metrics.add()
+        if before:
+            owner.resource.attributes.add(key="ltrain.forwarded_by").value.string_value = before
+        metric = owner.scope_metrics.add().metrics.add(name=before or "new")
+        metric.gauge.data_points.add(time_unix_nano=1, as_int=7)
     body = request.SerializeToString()
-    assert METRICS.encode_body(body, keep_request=True).request is body
-    assert METRICS.encode_body(body).request == b""
-    assert METRICS.encode_body(b"", keep_request=True).request == b""
+    rows = METRICS.encode_body(body, forwarder="one")
+    assert (rows.count, rows.rejected, rows.returned) == (3, 0, True)
+    sent = ExportMetricsServiceRequest.FromString(rows.request).resource_metrics
+    named = [[one.value.string_value for one in owner.resource.attributes] for owner in sent]
+    assert named == [["one"], ["two,one"], ["ones,one"]]
+    unforwarded = METRICS.encode_body(body)
+    assert (unforwarded.count, unforwarded.request, unforwarded.returned) == (4, b"", False)
+    assert METRICS.encode_body(b"", forwarder="one").request == b""
