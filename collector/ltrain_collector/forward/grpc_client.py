@@ -1,6 +1,7 @@
 """OTLP over gRPC to a target: the statuses that OTLP says to send again, and how long to wait."""
 
 import os
+import re
 from pathlib import Path
 
 import grpc
@@ -50,6 +51,9 @@ class GrpcClient:
 
     def post(self, request: bytes) -> SendResult:
         """Send one serialized request; never raises network errors."""
+        if not all(_is_metadata(*pair) for pair in self._metadata):
+            reason = f"{self.url}: its headers cannot be used as metadata"  # they may be secret
+            return SendResult(SendStatus.RETRY, reason, self._destination.key_remedy)
         try:
             self._channel = self._channel or self._open()
             export = self._channel.unary_unary(self._method)
@@ -62,9 +66,9 @@ class GrpcClient:
             return self._destination.partial_success(answer)
         except grpc.RpcError as error:
             return self._failure(error)
-        except (ValueError, OSError) as error:  # of metadata, which may be secret, or of a file
-            reason = f"{self.url} or its headers cannot be used ({type(error).__name__})"
-            return SendResult(SendStatus.RETRY, reason, self._destination.endpoint_remedy)
+        except OSError as error:
+            reason = f"{self.url}: {error.filename}: {error.strerror}"
+            return SendResult(SendStatus.RETRY, reason, self._destination.certificate_remedy)
 
     def _open(self) -> grpc.Channel:
         if not self._is_secure:
@@ -90,6 +94,12 @@ class GrpcClient:
         if self._channel is not None:
             self._channel.close()
         self._channel = None
+
+
+def _is_metadata(name: str, text: str) -> bool:
+    """Return whether gRPC sends a header; it would answer with a status as of the target."""
+    is_name = re.fullmatch(r"[a-z0-9_.-]+(?<!-bin)", name) is not None
+    return is_name and text.isascii() and text.isprintable()
 
 
 def _retry_delay(error: grpc.RpcError) -> float | None:

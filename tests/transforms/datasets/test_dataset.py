@@ -70,7 +70,7 @@ def test_a_dataset_is_a_folder_of_tables_and_a_manifest(
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert (manifest["id"], manifest["schema"], manifest["recipe_digest"]) == (
         made.id,
-        5,
+        6,
         recipe.digest,
     )
     assert (manifest["base"], manifest["policy_versions"]) == ({"model": "m1"}, {"sql": [0]})
