@@ -18,7 +18,7 @@ from urllib.request import Request, urlopen
 import polars as pl
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from tests.transforms.conftest import OPENAI, Scene
+from tests.transforms.conftest import OPENAI, Attributes, Scene
 from tests.up import running_up
 
 from ltrain_collector.signals import otlp_json
@@ -41,7 +41,7 @@ CAPTURES = (
     "pydantic-ai__builtin-2.68.0",
     "openai__otel-genai-openai-1.3b0",
 )
-SESSION = {"gen_ai.operation.name": "chat", "gen_ai.conversation.id": "chat-7"}
+SESSION: Attributes = {"gen_ai.operation.name": "chat", "gen_ai.conversation.id": "chat-7"}
 COPIES = 26
 """So that there are more than 500 traces."""
 START_S, ARRIVAL_S = 180, 180
@@ -121,7 +121,9 @@ def recorded() -> ExportTraceServiceRequest:
     attempt = scene.attempt()
     attempt.llm(prompt=ids, response=ids, gateway={"ltrain.recorder": "ltrain.gateway"})
     attempt.llm(ids=False, gateway={"ltrain.recorder": "ltrain.gateway"})
-    return ExportTraceServiceRequest.FromString(scene.request())
+    request = ExportTraceServiceRequest()
+    request.ParseFromString(scene.request())
+    return request
 
 
 def found(store: Store) -> list[dict[str, Any]]:

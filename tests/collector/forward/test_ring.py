@@ -25,7 +25,7 @@ def wait(is_reached: Callable[[], bool]) -> None:
 
 def count(dsn: str) -> tuple[int, int]:
     with Store.open(dsn) as store:
-        return store.query(STORED).row(0)  # type: ignore[return-value]
+        return store.query(STORED).row(0)
 
 
 def test_a_ring_stores_each_record_once(start: Start, tmp_path: Path) -> None:
