@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
@@ -21,6 +22,8 @@ from ltrain_instrument.quantity import quantity
 
 CONNECT_TIMEOUT = 2.0
 """Maximum seconds to connect; a running collector accepts immediately."""
+TIMEOUT = 30.0
+"""Maximum seconds of a spool's request."""
 FALLBACK_SECONDS = 60.0
 """Seconds for which the environment's key is used after another key was refused."""
 
@@ -155,6 +158,17 @@ class Destination:
     """Gets each result, in the thread that sends; None: what a user must fix is logged once."""
     client: "Callable[[Destination], Client] | None" = None
     """Returns a client of another protocol; None: OTLP over HTTP."""
+
+    def open(self, endpoint: str | None, authorization: Authorization | None) -> Client:
+        """Return a client of the server.
+
+        Args:
+            endpoint: the base URL of a spool.
+        """
+        if self.client is not None:
+            return self.client(self)
+        locate = partial(self.locate, endpoint)
+        return Sender(locate, timeout=TIMEOUT, authorization=authorization, destination=self)
 
     def partial_success(self, body: bytes) -> SendResult:
         """Return the result of an accepted request, with the number of records that it lost."""

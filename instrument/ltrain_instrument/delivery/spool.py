@@ -14,7 +14,6 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -26,9 +25,7 @@ from ltrain_instrument.delivery.orphans import OrphanSegments
 from ltrain_instrument.delivery.otlp_client import (
     COLLECTOR,
     Authorization,
-    Client,
     Destination,
-    Sender,
     SendResult,
     SendStatus,
     WarnOnce,
@@ -122,16 +119,7 @@ class Spool:
         damaged = Quarantine(directory / "damaged", limit)
         self._orphans = OrphanSegments(directory, damaged, self._warn)
         self._destination = destination
-        self._sender: Client = (
-            destination.client(destination)
-            if destination.client
-            else Sender(
-                partial(destination.locate, endpoint),
-                timeout=30.0,
-                authorization=authorization,
-                destination=destination,
-            )
-        )
+        self._sender = destination.open(endpoint, authorization)
         self._forwarder = Forwarder(
             self._sender,
             Quarantine(directory / "refused", limit),

@@ -27,7 +27,7 @@ BIAS = {
     "measured": "docs/performance.md, by `make bench-rendered`; of an update: its metrics "
     "rendered_k3, rendered_difference, rendered_left_out and rendered_surprise",
 }
-"""What a dataset states of its rendered rows."""
+"""The statement of a dataset about its rendered rows."""
 
 REASONS = {
     "other_model": "it has no token ids, and the model that it names is not the policy, so no "
