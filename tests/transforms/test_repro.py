@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from tests.otlp import open_empty_store
+from tests.otlp import emptied, open_empty_store
 
 from ltrain_collector.store import Store
 from ltrain_collector.transfer.importing import import_files
@@ -34,12 +34,11 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 
 @pytest.fixture
-def read(opened: Store) -> Callable[[str], Tables]:
+def read(opened: Store) -> Callable[[str, Path], Tables]:
     """Import a file as `ltrain import` does; one store a module, emptied each time."""
 
-    def through(name: str) -> Tables:
-        opened.command("TRUNCATE TABLE otel.otel_traces")
-        import_files(opened, [REPRO / f"{name}.json"], lambda progress: None)
+    def through(name: str, file: Path) -> Tables:
+        import_files(emptied(opened), [file], lambda progress: None)
         recipe = Recipe.load(REPRO / f"{name}.toml")
         spans, drops = read_spans(opened, recipe.source, Selection())
         assert drops.is_empty()
@@ -171,6 +170,75 @@ def agents_of_one_name(tables: Tables) -> None:
     ]
 
 
+def merged(tables: Tables, *columns: str) -> list[tuple[Any, ...]]:
+    """Return the calls by their start: the columns, and the number of their spans."""
+    ordered = tables["calls"].sort("execution_id", "start", "call_id")
+    return ordered.select(*columns, pl.col("source_spans").list.len()).rows()
+
+
+def client_record_and_span(tables: Tables) -> None:
+    columns = ("kind", "agent", "parent_id", "tool_call_id", "input_tokens")
+    assert merged(tables, *columns) == [
+        ("agent", "a", None, None, None, 1),
+        ("llm", "a", "1" * 16, None, 9, 2),
+        ("tool", "a", "1" * 16, "c1", None, 2),
+    ]
+
+
+def client_record_of_another_call(tables: Tables) -> None:
+    calls = merged(tables, "kind", "tool_call_id", "parent_id")
+    assert sorted(calls, key=str) == sorted(
+        [
+            ("agent", None, None, 1),
+            *(("llm", None, parent * 16, 1) for parent in ("1", "1", "2")),
+            *(("tool", f"c{n}", parent * 16, 1) for n, parent in enumerate(("1", "1", "3"), 1)),
+        ],
+        key=str,
+    )
+
+
+def proxy_in_its_own_trace(tables: Tables) -> None:
+    assert merged(tables, "execution_id", "call_id", "kind") == [
+        ("a" * 32, "1" * 16, "agent", 1),
+        ("a" * 32, "2" * 16, "llm", 2),
+        ("a" * 32, "3" * 16, "llm", 1),
+        ("c" * 32, "6" * 16, "llm", 1),
+    ]
+
+
+def cached_response(tables: Tables) -> None:
+    assert merged(tables, "execution_id", "call_id", "parent_id") == [
+        ("a" * 32, "1" * 16, None, 1),
+        ("a" * 32, "2" * 16, "1" * 16, 1),
+        ("c" * 32, "7" * 16, None, 1),
+        ("c" * 32, "8" * 16, "7" * 16, 1),
+        ("d" * 32, "4" * 16, None, 1),
+        ("d" * 32, "5" * 16, "4" * 16, 1),
+    ]
+
+
+def tool_in_a_linked_trace(tables: Tables) -> None:
+    tools = {"calls": tables["calls"].filter(kind="tool")}
+    assert merged(tools, "execution_id", "call_id", "tool_call_id") == [
+        ("2" * 32, "b" * 16, "k9", 1),
+        ("f" * 32, "3" * 16, "c1", 2),
+        ("f" * 32, "4" * 16, "c2", 1),
+        ("f" * 32, "5" * 16, "c3", 2),
+        ("f" * 32, "6" * 16, "c4", 2),
+    ]
+    assert tables["executions"]["execution_id"].sort().to_list() == ["2" * 32, "f" * 32]
+
+
+def tool_in_a_trace_of_its_own(tables: Tables) -> None:
+    tools = {"calls": tables["calls"].filter(kind="tool")}
+    assert merged(tools, "execution_id", "call_id", "tool_call_id", "arguments") == [
+        ("r.1", "3" * 16, "c1", '{"q": "x"}', 2),
+        ("r.1", "4" * 16, "c2", '{"q": "x"}', 1),
+        ("r.1", "b" * 16, "c2", '{"q": "z"}', 1),
+        ("r.1", "c" * 16, "c1", '{"q": "x"}', 1),
+    ]
+
+
 def mlflow(tables: Tables) -> None:
     columns = ("kind", "name", "agent", "requested_by", "input_tokens", "output_tokens")
     assert _rows(tables["calls"], *columns) == [
@@ -261,6 +329,12 @@ CHECKS: dict[str, Callable[[Tables], None]] = {
     "judge_inside_a_call": judge_inside_a_call,
     "parallel_equal_answers": parallel_equal_answers,
     "agents_of_one_name": agents_of_one_name,
+    "client_record_and_span": client_record_and_span,
+    "client_record_of_another_call": client_record_of_another_call,
+    "proxy_in_its_own_trace": proxy_in_its_own_trace,
+    "cached_response": cached_response,
+    "tool_in_a_linked_trace": tool_in_a_linked_trace,
+    "tool_in_a_trace_of_its_own": tool_in_a_trace_of_its_own,
     "mlflow": mlflow,
     "nested_http_500": nested_http_500,
     "unknown_dialect": unknown_dialect,
@@ -273,5 +347,13 @@ CHECKS: dict[str, Callable[[Tables], None]] = {
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in REPRO.glob("*.json")))
-def test_a_file_is_read_as_it_happened(name: str, read: Callable[[str], Tables]) -> None:
-    CHECKS[name](read(name))
+def test_a_file_is_read_as_it_happened(
+    name: str, read: Callable[[str, Path], Tables], tmp_path: Path
+) -> None:
+    file = REPRO / f"{name}.json"
+    CHECKS[name](read(name, file))
+    requests = file.read_text().splitlines()
+    if len(requests) > 1:  # of several senders, any may be first
+        backwards = tmp_path / file.name
+        backwards.write_text("\n".join(reversed(requests)))
+        CHECKS[name](read(name, backwards))

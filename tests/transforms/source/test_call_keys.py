@@ -18,17 +18,21 @@ from ltrain_transforms.source import Selection, plan_batches, read_spans
 from ltrain_transforms.source.call_keys import related_traces
 
 REPRO = Path(__file__).parents[2] / "repro"
-NAMES = ("doubled_traces", "doubled_stream", "doubled_threads")
+NAMES = (
+    *("doubled_traces", "doubled_stream", "doubled_threads"),
+    *("proxy_in_its_own_trace", "tool_in_a_linked_trace"),
+)
 
 
 def shuffled(name: str, folder: Path, seed: int) -> Path:
     """Write a file of one request for each span, in another order."""
-    document = json.loads((REPRO / f"{name}.json").read_text())
+    documents = map(json.loads, (REPRO / f"{name}.json").read_text().splitlines())
     singles = [
         {
             "resource": resource["resource"],
             "scopeSpans": [{"scope": scope["scope"], "spans": [one]}],
         }
+        for document in documents
         for resource in document["resourceSpans"]
         for scope in resource["scopeSpans"]
         for one in scope["spans"]
@@ -62,7 +66,7 @@ def test_neither_batches_nor_the_order_of_storage_change_a_call(
     assert counts[0] == 1 < counts[1]
     assert_frame_equal(frames[0], frames[1])
     assert_frame_equal(frames[0], frames[2])
-    assert frames[0].filter(kind="llm").height == 16
+    assert frames[0].filter(kind="llm").height == 20
 
 
 def rows_of(store: Store) -> list[tuple[list[str], list[str]]]:
@@ -84,8 +88,11 @@ def test_calls_are_related_by_process_key_and_time(store: Store, scene: Any) -> 
     model("d", "y", 0, process="q", **same)
     model("e", "x", 0, **{"gen_ai.response.id": "s"})
     model("f", "x", 0, **{"gen_ai.response.id": "s"})
+    answer = {"gen_ai.completion.0.role": "assistant", "gen_ai.completion.0.content": "yes"}
+    model("1", "x", 0, **answer)  # of two processes, and no id
+    model("2", "y", 0, process="q", **answer)
     insert_otlp(store, scene.request())
-    assert rows_of(store) == [(["a" * 32, "b" * 32], ["x", "y"])]
+    assert rows_of(store) == [(["a" * 32, "b" * 32, "d" * 32], ["x", "y"])]
 
 
 def test_calls_that_are_nested_in_their_own_traces_are_not_related(

@@ -153,7 +153,7 @@ def _same_call(inner: Call, outer: Call) -> bool:
         ids = inner.span.get(AGENT_ID), outer.span.get(AGENT_ID)
         return same and inner.span.scope != outer.span.scope and (None in ids or ids[0] == ids[1])
     if one["kind"] == "tool":
-        return _same_tool(inner, outer)
+        return is_same_tool(inner, outer)
     of_gateway = Role.GATEWAY in (inner.span.role, outer.span.role)
     return _agree(one, other) and (of_gateway or not _have_other_answers(one, other))
 
@@ -197,7 +197,7 @@ def _have_same_answer(one: Partial, other: Partial) -> bool:
     return None in inputs or inputs[0] == inputs[1]
 
 
-def _same_tool(inner: Call, outer: Call) -> bool:
+def is_same_tool(inner: Call, outer: Call) -> bool:
     """Return whether the spans name one tool, with equal data if a span has no call id."""
     has_ids = all(one.partial.get("tool_call_id") for one in (inner, outer))
     if not has_ids and _have_other_data(inner, outer):
@@ -205,10 +205,18 @@ def _same_tool(inner: Call, outer: Call) -> bool:
     one, other = inner.partial.get("name"), outer.partial.get("name")
     if one is None or other is None or one == other:
         return True
-    if LOG_EVENT in inner.span.attributes and inner.span.parent_id == outer.span.span_id:
-        return True  # the record was written in the tool's span; it may have an alias of the name
+    if LOG_EVENT in inner.span.attributes:  # it may have an alias of the name
+        written_in = inner.span.parent_id == outer.span.span_id
+        return written_in or (has_ids and _have_equal_arguments(inner, outer))
     # frameworks put the MCP server's name before the tool's
     return inner.span.get("mcp.method.name") is not None and other.endswith(one)
+
+
+def _have_equal_arguments(one: Call, other: Call) -> bool:
+    """Return whether two spans with one call id have arguments, and the same ones."""
+    equal = one.partial.get("tool_call_id") == other.partial.get("tool_call_id")
+    arguments = _arguments(one.partial)
+    return equal and bool(arguments) and arguments == _arguments(other.partial)
 
 
 def _have_other_data(inner: Call, outer: Call) -> bool:
@@ -264,6 +272,19 @@ def _join_tools(tools: Sequence[Call], groups: _Groups) -> None:
     _join_each(groups, records, own, _record_keys, _is_record)
     _join_each(groups, records, by_gateway, _record_keys, lambda record, result: True)
     _join_each(groups, results, timed, _tool_keys, _is_result)
+    _join_executed([one for one in own if one.partial.get("tool_call_id")], groups)
+
+
+def _join_executed(tools: Sequence[Call], groups: _Groups) -> None:
+    """Join a tool's span with that of the process that executed it in another trace."""
+    by_id: defaultdict[str, list[Call]] = defaultdict(list)
+    for tool in sorted(tools, key=lambda one: (one.span.start, -one.span.end, one.span.span_id)):
+        of_id = by_id[tool.partial["tool_call_id"]]
+        for other in of_id[-MAX_RUNNING:]:
+            elsewhere = other.span.trace_id != tool.span.trace_id
+            if elsewhere and _is_record(tool, other) and not _have_other_data(tool, other):
+                groups.join(tool, other)
+        of_id.append(tool)
 
 
 def _join_each(
@@ -292,12 +313,12 @@ def _join_each(
 
 def _is_record(record: Call, tool: Call) -> bool:
     """Return whether a log record may be that of a tool's span."""
-    return overlap(record.span, tool.span) and _same_tool(record, tool)
+    return overlap(record.span, tool.span) and is_same_tool(record, tool)
 
 
 def _is_result(result: Call, tool: Call) -> bool:
     """Return whether a result may be that of a tool's span, which began before."""
-    return tool.span.start <= result.span.end and _same_tool(result, tool)
+    return tool.span.start <= result.span.end and is_same_tool(result, tool)
 
 
 def _record_keys(record: Call) -> list[Hashable]:

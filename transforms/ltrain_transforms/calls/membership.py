@@ -11,7 +11,7 @@ A span belongs to the first of these that exists:
 
 Where sessions or traces are read, a model call that another trace describes too is placed below the
 span of that trace, with the spans below it; if it is the root of its trace, the whole trace follows
-(see `strays`).
+(see `strays`). So is a tool's root span that links to the client's span of the call.
 
 A log record belongs to the execution whose id it carries, else to that of its span, else to the
 only one of its trace. A span or record without an execution is the drop `unresolved`; feedback on
@@ -25,9 +25,12 @@ import polars as pl
 
 from ltrain_instrument.attributes import SPAN_EVALUATION
 from ltrain_transforms.calls import sessions
+from ltrain_transforms.calls.call import Call
+from ltrain_transforms.calls.grouping import is_same_tool
 from ltrain_transforms.calls.strays import Key, Strays, find_strays, nearest_roots
+from ltrain_transforms.dialects import describe
 from ltrain_transforms.tables import DROPS, LOGS
-from ltrain_transforms.traces import Role
+from ltrain_transforms.traces import FAILURES, Role, Span, iter_spans
 
 REASONS = {
     "unresolved": "it names no execution, and its trace belongs to several or to none",
@@ -61,10 +64,14 @@ def resolve_spans(
         if resolved["execution_id"].null_count():
             resolved = rule(resolved)
     ambiguous = pl.lit(False)
+    strays = Strays(_linked_hosts(once), frozenset())
     if execution != "rollout":
-        strays = find_strays(once, keys) if keys is not None else Strays({}, frozenset())
+        found = find_strays(once, keys) if keys is not None else strays
+        strays = Strays({**strays.hosts, **found.hosts}, found.ambiguous)
         resolved = _by_traffic(_below_hosts(resolved, strays), execution)
         ambiguous = pl.col("ambiguous")
+    elif strays.hosts:
+        resolved = _below_hosts(resolved, strays).drop("host_trace")
     known = pl.col("execution_id").is_not_null()
     unresolved = pl.concat(
         [
@@ -167,6 +174,39 @@ def _by_link(spans: pl.DataFrame) -> pl.DataFrame:
     return joined.with_columns(execution_id=pl.coalesce("execution_id", "joined_id")).drop(
         "row", "joined_id"
     )
+
+
+def _linked_hosts(spans: pl.DataFrame) -> dict[Key, Key]:
+    """Return the client's span of each tool that another process executed in a linked trace.
+
+    Both describe one call if the linked span ran when the other began, and the ids, or the names
+    and data, agree.
+    """
+    linking = spans.filter(
+        pl.col("links").list.len() > 0, pl.col("parent_id").is_null(), role=Role.AGENT
+    )
+    if linking.is_empty():
+        return {}
+    linked = spans.filter(pl.col("span_id").is_in(linking["links"].explode().implode()))
+    hosts = {span.span_id: span for span in iter_spans(linked)}
+    found: dict[Key, Key] = {}
+    for span in iter_spans(linking):
+        for host in (hosts[link] for link in span.links if link in hosts):
+            began = host.start <= span.start <= host.end and host.trace_id != span.trace_id
+            if began and _is_one_tool(span, host):
+                found.setdefault((span.trace_id, span.span_id), (host.trace_id, host.span_id))
+    return found
+
+
+def _is_one_tool(span: Span, host: Span) -> bool:
+    try:
+        inner, outer = (describe(one)[0] for one in (span, host))
+        if inner is None or outer is None or not inner["kind"] == outer["kind"] == "tool":
+            return False
+        ids = {inner.get("tool_call_id"), outer.get("tool_call_id")} - {None}
+        return len(ids) < 2 and is_same_tool(Call(span, inner), Call(host, outer))
+    except FAILURES:  # `calls` reports their faults
+        return False
 
 
 def _below_hosts(spans: pl.DataFrame, strays: Strays) -> pl.DataFrame:

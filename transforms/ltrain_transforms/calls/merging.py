@@ -156,10 +156,10 @@ def place_call(call: Call, enclosing: Mapping[str, Span], calls: Mapping[str, Ca
         enclosing: every span of the execution, by id.
         calls: every call of the execution, by the id of each of its spans.
     """
-    ancestor_calls = [
-        calls[span.span_id] for span in ancestors(call.span, enclosing) if span.span_id in calls
-    ]
-    outside = [one for one in ancestor_calls if one is not call]
+    # a log record may cover the client's own span, and name no parent
+    outside = next(
+        filter(None, (_outside(one, call, enclosing, calls) for one in call.singles)), []
+    )
     call.requested_by = None  # of an earlier attempt to merge these spans
     merged = call.partial
     delegating = calls.get(merged.get("delegated_by", ""))
@@ -170,6 +170,14 @@ def place_call(call: Call, enclosing: Mapping[str, Span], calls: Mapping[str, Ca
     agents = (one.partial.get("agent") for one in outside)
     agent = merged.get("agent") or next((name for name in agents if name), None)
     call.agent = agent or call.node or merged.get("guessed_agent")
+
+
+def _outside(
+    one: Call, call: Call, enclosing: Mapping[str, Span], calls: Mapping[str, Call]
+) -> list[Call]:
+    """Return the calls around a span of `call`, the nearest first."""
+    above = (calls.get(span.span_id, call) for span in ancestors(one.span, enclosing))
+    return [other for other in above if other is not call]
 
 
 class MergedCells(NamedTuple):

@@ -1,12 +1,13 @@
 """Find model calls that another trace of their process describes too: strays, and their hosts.
 
 Two instrumentations may each make a trace of one call: a framework's, and that of the SDK inside
-it. The SDK's span is a stray, and the framework's its host, if they are of one process, one sender
-and different instrumentations, and
+it, or of a proxy. The SDK's span is a stray, and the framework's its host, if they are of one
+sender and different instrumentations, not each below an agent of its own trace, and
 
 1. their response ids are equal, they overlap in time and do not contradict each other's output; or
-2. the host contains the stray in time, their outputs are equal (or both failed), neither response
-   ids nor inputs contradict that, and no call of its own trace encloses the stray.
+2. they are of one process, the host contains the stray in time, their outputs are equal (or both
+   failed), neither response ids nor inputs contradict that, and no call of its own trace encloses
+   the stray.
 
 The gateway's span of a call is a stray too where the agent sends it no trace context: its host is
 the agent's span with the same response id, whichever process and sender, if they overlap in time
@@ -76,7 +77,9 @@ def find_strays(spans: pl.DataFrame, keys: pl.DataFrame) -> Strays:
     for name, members in buckets:
         edges = by_id if name.startswith("id:") else by_answer
         for stray, host in calls.pairs(members, by_id=edges is by_id):
-            edges[stray].append(host)
+            # two agents may get one response from a cache
+            if not (calls.has_agent(stray) and calls.has_agent(host)):
+                edges[stray].append(host)
     for stray in by_answer.keys() - by_id.keys():
         if not calls.is_enclosed(stray):
             by_id[stray] = calls.likeliest(stray, by_answer[stray])
@@ -92,10 +95,15 @@ def _buckets(spans: pl.DataFrame, keys: pl.DataFrame) -> list[tuple[str, list[Ke
         ["trace_id", "span_id"],
     )
     within = ("call_keys", "process", "sender")
-    several = found.filter(
-        pl.col("process").is_not_null() | pl.col("call_keys").str.starts_with("id:"),
-        *(pl.col(name).n_unique().over(within) > 1 for name in ("trace_id", "scope")),
-    ).sort("call_keys", "process", "sender", "trace_id", "span_id")
+    by_id = pl.col("call_keys").str.starts_with("id:")
+    several = (
+        found.with_columns(process=pl.when(~by_id).then("process"))
+        .filter(
+            pl.col("process").is_not_null() | by_id,
+            *(pl.col(name).n_unique().over(within) > 1 for name in ("trace_id", "scope")),
+        )
+        .sort("call_keys", "process", "sender", "trace_id", "span_id")
+    )
     buckets: defaultdict[tuple[str, str | None, str | None], list[Key]] = defaultdict(list)
     for trace, span, process, sender, _, key in several.iter_rows():
         buckets[key, process, sender].append((trace, span))
@@ -166,6 +174,11 @@ class _Calls:
     def is_enclosed(self, key: Key) -> bool:
         """Return whether a call of its own trace encloses it."""
         return any(above in self._enclosing for above in self._ancestors(key))
+
+    def has_agent(self, key: Key) -> bool:
+        """Return whether an agent of its own trace encloses it."""
+        calls = (self._enclosing.get(above) for above in self._ancestors(key))
+        return any(one is not None and one.partial["kind"] == "agent" for one in calls)
 
     def likeliest(self, stray: Key, hosts: Iterable[Key]) -> list[Key]:
         """Return the hosts without a call of the stray's instrumentation in their own trace.

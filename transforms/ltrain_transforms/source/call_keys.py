@@ -74,9 +74,12 @@ CALL_KEYS_SQL = (
 def related_traces(traces: str, *, by_id: bool = False) -> str:
     """Return the SQL of the traces with a call of equal key, in one process and time.
 
+    Calls with one response id may be of two processes: a proxy's and its client's.
+
     Args:
         traces: SQL from `FROM` on, that selects the spans.
-        by_id: compare only response ids. Equal ones are surely one call; each is a row.
+        by_id: compare only response ids, of one process. Equal ones are surely one call; each is a
+            row.
 
     Returns:
         A query with the columns `units`, the traces, and `scopes`, their instrumentations. Calls
@@ -86,9 +89,10 @@ def related_traces(traces: str, *, by_id: bool = False) -> str:
     """
     part = "process, Sender, key"
     compared = "startsWith(key, 'id:')" if by_id else "process != '' OR startsWith(key, 'id:')"
+    process = PROCESS_SQL if by_id else f"if(startsWith(key, 'id:'), '', {PROCESS_SQL})"
     calls = (
-        f"SELECT TraceId, SpanId, ScopeName, Sender, {PROCESS_SQL} AS process, "
-        f"arrayJoin({CALL_KEYS_SQL}) AS key, {_TIMES} {traces}"
+        f"SELECT TraceId, SpanId, ScopeName, Sender, arrayJoin({CALL_KEYS_SQL}) AS key, "
+        f"{process} AS process, {_TIMES} {traces}"
     )
     by_trace = (
         f"SELECT {part}, overlap, TraceId, arraySort(groupUniqArray(ScopeName)) AS recorded_by "
