@@ -5,10 +5,14 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from tests.otlp import open_empty_store
 from tests.train.finetune.chats import RECIPE, add_chats, options, write_recipe, write_store
 from tests.transforms.conftest import Scene
 from tests.transforms.exports.conftest import Talking, message
+from tests.transforms.exports.test_imported_pairs import RECIPE as IMPORTED
+from tests.transforms.exports.test_imported_pairs import score, trace
 
+from ltrain_collector.transfer.importing import import_files
 from ltrain_train.errors import BadRun, NothingToTrain
 from ltrain_train.finetune import command
 from ltrain_train.finetune.dpo_job import TRL_VERSION, find_trl
@@ -75,6 +79,31 @@ def test_every_execution_is_in_a_pair_or_left_out(
         "all": 8, "trained": 4, "held_out": 0, "left_out": {"no_difference": 2, "too_long": 2},
     }  # fmt: skip
     assert (printed["pairs"], Policies(home).versions("helper")) == (2, [])
+
+
+def test_imported_traces_without_tasks_are_pairs(
+    home: Path, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records = [
+        *trace("a", "w1", ["w2"]),
+        *trace("b", "w1", ["w3"]),
+        *trace("c", "w4", ["w5", "w6"]),  # a call and its retry
+        *trace("d", "w7", ["w8"]),
+        *(score(name, value) for name, value in (("a", 1.0), ("b", 0.0), ("c", 1.0), ("d", 1.0))),
+        *(score("c", float(number), f"c-{number}") for number in range(2)),
+    ]
+    file = tmp_path / "export.jsonl"
+    file.write_text("".join(f"{json.dumps(each)}\n" for each in records))
+    with open_empty_store(tmp_path / "store") as store:
+        import_files(store, [file], lambda _: None)
+    recipe = write_recipe(tmp_path, IMPORTED)
+    plan = command.plan_offline(recipe, "dpo", {}, model=tiny, mode=None)
+    command.run_offline(plan, "dpo", options(f"chdb://{tmp_path / 'store'}", dry_run=True))
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["executions"] == {
+        "all": 4, "trained": 3, "held_out": 0, "left_out": {"alone": 1},
+    }  # fmt: skip
+    assert printed["pairs"] == 2
 
 
 def test_a_missing_trl_is_reported_before_the_store_is_read(
