@@ -67,14 +67,12 @@ def executions(spans: pl.DataFrame, calls: pl.DataFrame, cutoff: int | None = No
         .join(_call_counts(calls), "execution_id", "left", validate="1:1")
         .join(_critical_paths(calls), "execution_id", "left", validate="1:1")
     )
-    task_key = pl.coalesce("task_id", "request_key")
-    group = pl.concat_str("run_id", "mode", "wave", task_key, separator="/", ignore_nulls=True)
     # a product: for a quotient Polars has another last digit where there is one row
     wall = (pl.col("end") - pl.col("start")) * 1e-9
     counted = joined.with_columns(
         closed_by=_closed_by(cutoff),
-        task_key=task_key,
-        group_id=pl.when(task_key.is_not_null()).then(group),
+        task_key=pl.coalesce("task_id", "request_key"),
+        group_id=pl.concat_str("run_id", "mode", "wave", "task_id", separator="/"),
         wall=pl.when(wall >= 0).then(wall),
         spans_expected=pl.col("spans_expected").fill_null(0),
         spans_seen=pl.col("spans_seen").fill_null(0),

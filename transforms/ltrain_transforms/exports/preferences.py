@@ -24,6 +24,7 @@ from ltrain_transforms.exports.conversations import Conversation
 from ltrain_transforms.exports.conversion import ExportResult, JsonLines, Line, encode_line
 from ltrain_transforms.exports.conversion_files import ExportJob, FileRange, Piece, lineage
 from ltrain_transforms.exports.rollouts import (
+    GROUP,
     STAGE,
     ExportDrops,
     ExportRollouts,
@@ -133,8 +134,7 @@ def _by_request(answers: Sequence[Candidate]) -> list[list[Candidate]]:
 
 def _groups(selected: pl.DataFrame) -> pl.DataFrame:
     """Return the ids and outcomes of each group, which several batches may share."""
-    group = pl.coalesce("group_id", "execution_id")
-    by = selected.group_by(group, maintain_order=True)
+    by = selected.group_by(GROUP, maintain_order=True)
     return by.agg("execution_id", "outcome_reward").select("execution_id", "outcome_reward")
 
 

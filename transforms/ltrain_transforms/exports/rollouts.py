@@ -24,6 +24,13 @@ NARROW = (
 )
 """The columns of `executions` that exports read."""
 
+GROUP = pl.coalesce("group_id", "task_key", "execution_id")
+"""The executions that exports compare: those of a wave's task, else those of a task.
+
+An update by reinforcement compares the groups of waves only: a question of traffic is asked for
+ever, so its group would never be complete, and be outdated after the first update.
+"""
+
 CONVERSATION_COLUMNS = (
     "execution_id",
     "call_id",
@@ -132,10 +139,9 @@ def read_task(execution: Mapping[str, Any]) -> dict[str, Any] | None:
 def select_best(rollouts: ExportRollouts, options: ExportOptions) -> ExportRollouts:
     """Select rollouts with at least this outcome, then the top N of each group; ties by id."""
     reward = pl.col("outcome_reward")
-    group = pl.coalesce("group_id", "execution_id")
     order = [reward, "execution_id"]
     ranked = rollouts.selected.sort(order, descending=[True, False]).with_columns(
-        rank=pl.int_range(pl.len()).over(group)
+        rank=pl.int_range(pl.len()).over(GROUP)
     )
     below = reward < (float("-inf") if options.min is None else options.min)
     beyond = pl.col("rank") >= (ranked.height if options.best is None else options.best)

@@ -147,16 +147,12 @@ def select_executions(
 
 
 def _is_waiting(ended_before: int | None) -> pl.Expr:
-    """Return whether an execution, or another one of its group in a run, may still change.
-
-    A question of traffic may be asked for ever, so its group never ends.
-    """
+    """Return whether an execution, or another one of its group, may still change."""
     if ended_before is None:
         return pl.lit(False)
     runs = pl.col("dispatched").fill_null(False) & pl.col("outcome").is_null()
     own = (pl.col("end") > ended_before) | (runs & ~pl.col("superseded"))
-    of_run = pl.col("group_id").is_not_null() & pl.col("run_id").is_not_null()
-    in_group = of_run & own.any().over("group_id")
+    in_group = pl.col("group_id").is_not_null() & own.any().over("group_id")
     return own | in_group
 
 

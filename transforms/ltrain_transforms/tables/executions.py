@@ -38,8 +38,7 @@ EXECUTIONS = Table(
         Column(
             "group_id",
             STRING,
-            "Run, mode and wave, as far as they are known, and `task_key`: estimators and "
-            "preference pairs compare executions of one group.",
+            "Run, mode, wave and task: estimators compare executions of one group.",
         ),
         Column("session_id", STRING, "The conversation id on its spans, or null."),
         Column("outcome", STRING, "ok, error, timeout, infra, cancelled; null while it runs."),
