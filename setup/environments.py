@@ -1,10 +1,11 @@
-"""Create the environments from their lock files: `.venv`, `.venv-vllm`, and nine others.
+"""Create the environments from their lock files: `.venv`, `.venv-vllm`, and ten others.
 
 Run `python3.11 -m setup.environments [--device DEVICE] [NAME ...]` in the root of the repository.
 The default is main and vllm; `trl` holds TRL, for `ltrain dpo`; `examples` holds the agents of
 examples that cannot be in main; `site` holds the generator of the site; `frameworks`, `openai2` and
 `otel144` hold the agent frameworks of tests/frameworks, `clients` its coding agents that are npm's
-packages, `pyclients` those in Python, and `platforms` the servers from which traces are imported.
+packages, `pyclients` those in Python, `platforms` the servers from which traces are imported, and
+`gyms` the packages of environments that `rollout.environment` names.
 With the device `cuda`, main and vllm have the packages for an NVIDIA GPU; the default is the device
 of the environments that exist, or `cpu`.
 
@@ -117,40 +118,27 @@ VLLM_CUDA = Environment(
     has_ltrain=False,
     device="cuda",
 )
-FRAMEWORKS = Environment(
-    "frameworks", ROOT / ".venv-frameworks", ROOT / "setup" / "frameworks.lock", 0.3, 0.5
-)
-OPENAI2 = Environment("openai2", ROOT / ".venv-openai2", ROOT / "setup" / "openai2.lock", 1.3, 1.8)
-OTEL144 = Environment("otel144", ROOT / ".venv-otel144", ROOT / "setup" / "otel144.lock", 1.0, 1.5)
+
+
+def _environment(name: str, size: float, peak: float, *, has_ltrain: bool = True) -> Environment:
+    """Return an environment whose folder and lock have its name."""
+    lock = ROOT / "setup" / f"{name}.lock"
+    return Environment(name, ROOT / f".venv-{name}", lock, size, peak, has_ltrain)
+
+
+FRAMEWORKS = _environment("frameworks", 0.3, 0.5)
+OPENAI2 = _environment("openai2", 1.3, 1.8)
+OTEL144 = _environment("otel144", 1.0, 1.5)
 CLIENTS = NpmEnvironment(
     "clients", ROOT / ".venv-clients", ROOT / "setup" / "clients" / "package-lock.json", 1.1, 1.7
 )
-PYCLIENTS = Environment(
-    "pyclients",
-    ROOT / ".venv-pyclients",
-    ROOT / "setup" / "pyclients.lock",
-    0.7,
-    1.0,
-    has_ltrain=False,
-)
-PLATFORMS = Environment(
-    "platforms",
-    ROOT / ".venv-platforms",
-    ROOT / "setup" / "platforms.lock",
-    1.6,
-    2.1,
-    has_ltrain=False,
-)
-TRL = Environment(
-    "trl", ROOT / ".venv-trl", ROOT / "setup" / "trl.lock", 0.03, 0.1, has_ltrain=False
-)
+PYCLIENTS = _environment("pyclients", 0.7, 1.0, has_ltrain=False)
+PLATFORMS = _environment("platforms", 1.6, 2.1, has_ltrain=False)
+GYMS = _environment("gyms", 1.0, 1.5)
+TRL = _environment("trl", 0.03, 0.1, has_ltrain=False)
 """Beside main: the trainer's process has the packages of both."""
-EXAMPLES = Environment(
-    "examples", ROOT / ".venv-examples", ROOT / "setup" / "examples.lock", 0.3, 0.5
-)
-SITE = Environment(
-    "site", ROOT / ".venv-site", ROOT / "setup" / "site.lock", 0.2, 0.3, has_ltrain=False
-)
+EXAMPLES = _environment("examples", 0.3, 0.5)
+SITE = _environment("site", 0.2, 0.3, has_ltrain=False)
 DEVICES = {"cpu": (MAIN, VLLM), "cuda": (MAIN_CUDA, VLLM_CUDA)}
 """The environments that run models, for each device."""
 MODEL = 0.5
@@ -371,7 +359,18 @@ def choose(names: Sequence[str], device: str | None) -> list[Environment]:
         choices = ", ".join(DEVICES)
         raise SetupFailed(f"Unknown device '{device}'. Choose from: {choices}.")
     models = DEVICES[device]
-    others = (TRL, EXAMPLES, SITE, FRAMEWORKS, OPENAI2, OTEL144, CLIENTS, PYCLIENTS, PLATFORMS)
+    others = (
+        TRL,
+        EXAMPLES,
+        SITE,
+        FRAMEWORKS,
+        OPENAI2,
+        OTEL144,
+        CLIENTS,
+        PYCLIENTS,
+        PLATFORMS,
+        GYMS,
+    )
     by_name = {each.name: each for each in (*models, *others)}
     if unknown := set(names) - by_name.keys():
         choices = ", ".join(by_name)

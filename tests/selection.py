@@ -39,7 +39,7 @@ FRAMEWORKS = ROOT / "tests" / "frameworks"
 EXAMPLES = ROOT / "tests" / "examples"
 ALWAYS = "frameworks"
 """The environment whose agents run on every change; it is small."""
-OTHERS = ("openai2", "otel144", "clients", "pyclients", "platforms")
+OTHERS = ("openai2", "otel144", "clients", "pyclients", "platforms", "gyms")
 EXAMPLE = "calculator"
 """The example that is tested and trained on every change."""
 SHARED_BY_FRAMEWORKS = re.compile(
@@ -63,6 +63,11 @@ NEEDED_BY_CLIENTS = re.compile(
 PLATFORMS = "platform_servers"
 """The test that imports from servers of platforms."""
 NEEDED_BY_PLATFORMS = re.compile(r"collector/ltrain_collector/sources/(servers/|spans\.)")
+GYMS = "gyms"
+"""The test of environments of other packages."""
+NEEDED_BY_GYMS = re.compile(
+    r"episodes/ltrain_episodes/environments/|train/ltrain_train/rollout/environment_tasks\."
+)
 SHARED_BY_EXAMPLES = re.compile(
     r"tests/examples/(conftest|example_module|sampling_agent)\.py"
     r"|transforms/ltrain_transforms/(dialects|calls|states)/"
@@ -118,6 +123,7 @@ class Selection:
             or (name == TRAINING and NEEDED_BY_TRAINING.match(file))
             or (name == CLIENTS and NEEDED_BY_CLIENTS.match(file))
             or (name == PLATFORMS and NEEDED_BY_PLATFORMS.match(file))
+            or (name == GYMS and NEEDED_BY_GYMS.match(file))
             for file in self.files
         )
 

@@ -277,7 +277,9 @@ def record_step(span: Span, observation: Any, value: float) -> None:
 
 
 def _name(env: Any) -> str:
-    """Return the id of an environment of Gymnasium, else the name of its class."""
+    """Return a name, the id of an environment of Gymnasium, or the name of the class."""
+    if isinstance(env, str):
+        return env
     return getattr(getattr(env, "spec", None), "id", None) or type(env).__name__
 
 

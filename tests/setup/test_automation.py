@@ -133,6 +133,7 @@ def test_the_bug_form_asks_for_the_report_of_the_doctor() -> None:
 GENERATED = (
     *(".venv", ".venv-vllm", ".venv-trl", ".venv-examples", ".venv-site", ".venv-frameworks"),
     *(".venv-openai2", ".venv-otel144", ".venv-clients", ".venv-pyclients", ".venv-platforms"),
+    ".venv-gyms",
     ".ltrain",
 )
 

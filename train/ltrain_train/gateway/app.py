@@ -38,7 +38,7 @@ from ltrain_train.gateway.apis import (
     count_tokens,
 )
 from ltrain_train.gateway.attempts import AttemptCalls, AttemptRegistry
-from ltrain_train.gateway.conversations import open_conversations
+from ltrain_train.gateway.conversations import named_agent, open_conversations
 from ltrain_train.gateway.errors import Refused, json_response
 from ltrain_train.gateway.exchange import Call, Exchange, ModelServer, Recording
 from ltrain_train.gateway.kept_responses import ResponsesState
@@ -211,7 +211,8 @@ class Gateway:
                 client_call, headers, call_key(headers), attempt.identity, context
             )
         if placement is None:
-            span = CallSpan(self._tracer, context, SpanKind.SERVER, request, known)
+            values = known | named_agent(headers)
+            span = CallSpan(self._tracer, context, SpanKind.SERVER, request, values)
         else:
             with placement.starting() as context:
                 values = {**known, **placement.attributes}

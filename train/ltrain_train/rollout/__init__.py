@@ -6,6 +6,7 @@ from ltrain_instrument.face import open_face
 
 if TYPE_CHECKING:
     from ltrain_train.rollout.attempt_log import AttemptLog, end_of, read_entry
+    from ltrain_train.rollout.environment_tasks import EnvironmentFailed, list_tasks
     from ltrain_train.rollout.executor import RunnerEnvironment, rollout_logs
     from ltrain_train.rollout.failures import describe_failures
     from ltrain_train.rollout.other_runners import check_leases

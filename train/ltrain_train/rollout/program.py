@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 from ltrain_instrument.allow import Allow, ConstrainedCalls
 from ltrain_instrument.settings import secret_variables
 from ltrain_train.gateway import OUTAGE_TIMEOUT
+from ltrain_train.rollout.environment_tasks import environment_variables
 from ltrain_train.rollout.rewards import REWARD_CONCURRENCY, REWARD_TIMEOUT
 from ltrain_train.sandboxes import SandboxSettings
 from ltrain_train.workers import agent_environment, find_python, is_reference
@@ -76,6 +77,7 @@ class AgentProgram:
             own |= {"judges": recipe.judges, "services": recipe.service, "secrets": recipe.secrets}
             own["constrained"] = recipe.train.constrained
         own["sandbox"] = SandboxSettings.from_section(rollout, folder)
+        own["environ"] = environment_variables(rollout)
         return cls(folder=folder, **own)
 
     @property

@@ -168,7 +168,9 @@ class _ProgramCheck:
                 problem = f"{program.agent} is imported; it is not run without its services"
                 yield Finding("agent", State.NOTE, problem)
                 return
-            timeout = min(CALL_TIMEOUT, program.timeout)
+            # an environment imports its package in its first attempt
+            own = self._plan.rollout.environment is None
+            timeout = min(CALL_TIMEOUT, program.timeout) if own else program.timeout
             result = trial.run(task, model.url, self._plan.policy, timeout)
         self._result = result.output
         self.has_tools = any(call.has_tools for call in model.calls)
@@ -203,7 +205,8 @@ class _ProgramCheck:
             yield Finding("reward", State.OK, f"judges: {judges}; they are not called")
             return
         results = {OWN: self._result} if self._result is not None else {}
-        results |= ODD_RESULTS
+        if self._plan.rollout.environment is None:
+            results |= ODD_RESULTS
         scores = score_results(self._program, task, list(results.values()), CALL_TIMEOUT)
         values, failures = list[str](), dict[str, list[str]]()
         for name, score in zip(results, scores, strict=True):

@@ -11,7 +11,7 @@ from ltrain_train.errors import BadRun
 from ltrain_train.gpu import is_usable
 from ltrain_train.policy import VLLM_DTYPES, Policies, current_prompts, resolve_dtype
 from ltrain_train.processes import RunLock
-from ltrain_train.rollout import AgentProgram
+from ltrain_train.rollout import AgentProgram, list_tasks
 from ltrain_train.runs.gpu_shares import GpuShares, find_gpus, share_gpu
 from ltrain_train.runs.services import Services
 from ltrain_transforms.recipe import Colocate, Policy, Recipe, Rollout, Serve, Train
@@ -220,6 +220,22 @@ def missing_keys(recipe: Recipe, overrides: Mapping[str, object]) -> list[str]:
     return [key for key in required if recipe.rollout is None and key not in overrides]
 
 
+def environment_fields(recipe: Recipe, folder: Path, home: Path) -> dict[str, Any]:
+    """Return the sections of a recipe that its environment completes: its tasks and its agents.
+
+    Raises:
+        EnvironmentFailed: when the environment cannot list its tasks.
+    """
+    assert recipe.rollout is not None
+    listed = list_tasks(recipe.rollout, folder, home)
+    rollout = recipe.rollout.model_dump(exclude_unset=True)
+    files = {key: file for key, file in listed.files.items() if not rollout.get(key)}
+    policies = [policy.model_dump(exclude_unset=True) for policy in recipe.policy]
+    if len(policies) == 1 and not policies[0].get("agents"):
+        policies[0]["agents"] = listed.agents
+    return {"rollout": rollout | files, "policy": policies}
+
+
 def plan_run(
     recipe: Recipe,
     folder: Path,
@@ -260,9 +276,10 @@ def plan_run(
     fields = recipe.model_dump(by_alias=True, exclude_unset=True) | {"rollout": section or None}
     if updates is not None:
         fields["train"] = recipe.train.model_dump(exclude_unset=True) | {"updates": updates}
-    plan = Plan(
-        recipe=Recipe.from_sections(fields), folder=folder, home=settings.HOME.read(), model=model
-    )
+    home = settings.HOME.read()
+    if online and section.get("environment"):
+        fields |= environment_fields(Recipe.from_sections(fields), folder, home)
+    plan = Plan(recipe=Recipe.from_sections(fields), folder=folder, home=home, model=model)
     if not is_usable():
         return plan
     way: Colocate = plan.recipe.train.colocate if online else "split"  # it starts no vLLM

@@ -174,7 +174,7 @@ class Recipe(Section):
                 f'Add [[serve.route]] with model = "{critic.model}" and its url, or set url '
                 "in [prompt.critic]."
             )
-        if self.rollout is None or self.rollout.validation is None:
+        if self.rollout is None or not self.rollout.has_held_out:
             raise ValueError(
                 "[prompt] needs tasks to criticise prompts on, and held-out tasks to compare them: "
                 "add [rollout] with `tasks` and `validation`."

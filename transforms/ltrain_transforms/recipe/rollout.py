@@ -1,7 +1,7 @@
 """How ltrain runs the agent on tasks."""
 
 import re
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -12,6 +12,14 @@ _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*|/.*\.py:[A-Za-z_]\w*")
 
 SANDBOX_KEYS = ("sandbox", "sandbox_command", "image", "workspace", "visible", "limits")
 """The keys of [rollout] that describe the sandbox."""
+ENVIRONMENT_KEYS = ("options", "held_out_options", "held_out_share", "max_tasks")
+"""The keys of [rollout] that describe the environment."""
+ENVIRONMENT_PARTS = {
+    "agent": "ltrain_episodes.environments:attempt",
+    "reward": "ltrain_episodes.environments:scores",
+    "agent_sees": ("input", "environment"),
+}
+"""The parts of an environment that other keys of [rollout] may replace."""
 
 
 class SandboxLimits(Section):
@@ -31,8 +39,22 @@ class SandboxLimits(Section):
 class Rollout(Section):
     """Read only where ltrain runs the agent."""
 
-    tasks: str
-    """JSONL file of tasks; a relative path starts at the recipe's folder."""
+    environment: str | None = None
+    """[An environment of another package](environments.md), which has the tasks, the agent and the
+    reward: `PACKAGE:NAME`, or `module:Class` of your own. `tasks`, `agent`, `reward` and
+    `agent_sees` may replace its parts."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Options of the environment, which checks them."""
+    held_out_options: dict[str, Any] = Field(default_factory=dict)
+    """Options that differ for the environment's held-out tasks, such as `{ split = "test" }`;
+    empty: a share of its tasks is held out."""
+    held_out_share: float = Field(default=0.1, ge=0, lt=1)
+    """Share of the environment's tasks that are held out, by their ids."""
+    max_tasks: int | None = Field(default=None, ge=1)
+    """Most tasks of the environment, and most of its held-out ones; unset: all."""
+    tasks: str = ""
+    """JSONL file of tasks; a relative path starts at the recipe's folder. Required without an
+    environment."""
     validation: str | None = None
     """JSONL file of held-out tasks."""
     test: str | None = None
@@ -127,6 +149,37 @@ class Rollout(Section):
         if self.validation_temperature is not None:
             return self.validation_temperature
         return 1.0 if self.validation_samples > 1 else 0.0
+
+    @property
+    def has_held_out(self) -> bool:
+        """Whether there are held-out tasks."""
+        return self.validation is not None or self._environment_holds_out
+
+    @property
+    def _environment_holds_out(self) -> bool:
+        return self.environment is not None and bool(self.held_out_options or self.held_out_share)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_parts(cls, fields: Any) -> Any:
+        if not isinstance(fields, dict) or fields.get("environment") is None:
+            return fields
+        parts = {key: part for key, part in ENVIRONMENT_PARTS.items() if fields.get(key) is None}
+        if fields.get("remote"):
+            parts.pop("agent", None)
+        return fields | parts
+
+    @model_validator(mode="after")
+    def _has_tasks(self) -> Self:
+        if self.environment is None:
+            for key in ENVIRONMENT_KEYS:
+                if getattr(self, key) != type(self).model_fields[key].get_default(
+                    call_default_factory=True
+                ):
+                    raise ValueError(f"`{key}` is of an environment. Name it, or remove `{key}`.")
+            if not self.tasks:
+                raise ValueError("Name a JSONL file in `tasks`, or an `environment`.")
+        return self
 
     @model_validator(mode="after")
     def _one_agent(self) -> Self:

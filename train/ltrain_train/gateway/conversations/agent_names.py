@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+from ltrain_instrument import attributes
 from ltrain_train.gateway.conversations.chain_log import NameLine
 from ltrain_train.gateway.conversations.message_digests import (
     DATE,
@@ -152,6 +153,11 @@ def marked_agent(headers: Mapping[str, str]) -> str:
     """Return the name that a client gives the agent; empty if it gives none."""
     names = (headers.get(name, "").strip() for name in MARKS)
     return next((name for name in names if MARK.fullmatch(name)), "")
+
+
+def named_agent(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return the attribute of a call in a trace whose client names the agent; else none."""
+    return {attributes.AGENT_NAME: name} if (name := marked_agent(headers)) else {}
 
 
 def client_program(headers: Mapping[str, str]) -> bytes:

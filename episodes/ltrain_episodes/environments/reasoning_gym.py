@@ -1,0 +1,60 @@
+"""`reasoning-gym:NAME`: a family of procedural tasks with its own scorer, one call a task."""
+
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
+from typing import Any
+
+import reasoning_gym
+from reasoning_gym.utils import SYSTEM_PROMPTS, extract_answer
+
+from ltrain_episodes.environments.chat import complete
+from ltrain_episodes.environments.task_environment import Scores, Task
+
+SIZE = 500
+"""Tasks of a family, which is as large as one likes."""
+
+
+class ReasoningGym:
+    """A family of reasoning-gym.
+
+    Args:
+        name: a family, such as `chain_sum`.
+        size: number of tasks; seeds repeat questions, so that fewer may be left.
+        seed: seed of the family.
+        system_prompt: a name of `reasoning_gym.utils.SYSTEM_PROMPTS`, or a text; the answer is what
+            stands in `<answer>` tags, else the whole text.
+        request: further fields of the request to the model, such as `max_tokens`.
+        config: parameters of the family, such as `max_terms`.
+    """
+
+    agents = ()
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        size: int = SIZE,
+        seed: int = 0,
+        system_prompt: str = "DeepSeekZero",
+        request: Mapping[str, Any] | None = None,
+        **config: Any,
+    ) -> None:
+        self._family = reasoning_gym.create_dataset(name, size=size, seed=seed, **config)
+        self._system_prompt = SYSTEM_PROMPTS.get(system_prompt, system_prompt)
+        self._request = request
+
+    def tasks(self, limit: int | None) -> Iterator[Task]:
+        for index in range(min(len(self._family), limit or len(self._family))):
+            question = self._family[index]["question"]
+            name = sha256(question.encode()).hexdigest()[:16]
+            yield {"id": name, "input": question, "index": index}
+
+    async def attempt(self, task: Task, llm: Any) -> Scores:
+        entry = self._family[task["index"]]
+        messages = [{"role": "user", "content": task["input"]}]
+        if self._system_prompt:
+            messages.insert(0, {"role": "system", "content": self._system_prompt})
+        text = await complete(llm, messages, self._request)
+        answer = extract_answer(text)
+        score = self._family.score_answer(text if answer is None else answer, entry)
+        return Scores({"score": float(score)})

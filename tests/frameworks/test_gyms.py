@@ -1,0 +1,229 @@
+"""Environments of other packages as rollouts: their tasks, their calls and their scores."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+import pytest
+from tests.fork_server import ltrain_command
+from tests.frameworks.model import Model
+from tests.up import Up, running_up, start_server
+
+from ltrain_collector.store import Store
+from ltrain_train.rollout import EnvironmentFailed, Runner, RunnerEnvironment, load_tasks
+from ltrain_train.runs import Plan, make_plan
+from ltrain_train.store import home_secret
+from ltrain_train.workers import RolloutResult
+from ltrain_transforms.calls import calls
+from ltrain_transforms.recipe import Source
+from ltrain_transforms.source import Selection, read_spans
+
+ENVIRONMENT = "gyms"
+ROOT = Path(__file__).parents[2]
+GYMS = Path(__file__).parent / "gyms"
+PYTHON = ROOT / f".venv-{ENVIRONMENT}" / "bin" / "python"
+ARRIVE_S = 30.0
+"""Timeout of spans that arrive within two seconds."""
+RECIPE = """
+[source]
+run = "{run}"
+[rollout]
+environment = "{environment}"
+python = "{python}"
+workers = 1
+{more}
+[[policy]]
+name = "policy"
+[[reward]]
+name = "answer"
+evaluation = "reward"
+"""
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A collector, a gateway, and the scripted policy behind it."""
+
+    home: Path
+    up: Up
+    gateway: str
+
+    def play(self, plan: Plan, count: int) -> list[RolloutResult]:
+        """Run the first tasks of a plan, each once."""
+        tasks = load_tasks(Path(plan.rollout.tasks))[:count]
+        environment = RunnerEnvironment(
+            run=plan.name,
+            home=self.home,
+            gateway=self.gateway,
+            secret=home_secret(self.home),
+            policy="policy",
+        )
+        with Runner(plan.program, environment) as runner:
+            results = runner.run("train", 0, tasks, 1, sampling={"temperature": 1.0})
+        return sorted(results, key=task_of)
+
+    def calls(self, plan: Plan, count: int) -> pl.DataFrame:
+        """Return the model calls of a run as soon as there are so many, or after a while."""
+        source = Source.model_validate({"run": plan.name, "mode": "train"})
+        deadline = time.monotonic() + ARRIVE_S
+        while True:
+            with Store.open(self.up.dsn) as store:
+                spans, _ = read_spans(store, source, Selection())
+            rows = calls(spans)[0].filter(pl.col("kind") == "llm")
+            if len(rows) >= count or time.monotonic() > deadline:
+                return rows.sort("execution_id", "start")
+
+
+def task_of(result: RolloutResult) -> str:
+    """Return the id of a rollout's task."""
+    return str(result.identity.task)
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    home, model = tmp_path_factory.mktemp("stack"), Model()
+    model.start()
+    with running_up(home / "store") as up, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LTRAIN_HOME", str(home))
+        patch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", up.endpoint)
+        serve = (ltrain_command(), "serve", "--port", "0", "--upstream", model.url)
+        gateway, line = start_server(serve, os.environ, "ltrain: gateway ready at ")
+        yield Stack(home, up, line.split()[4].removesuffix("/v1,"))
+        gateway.terminate()
+        gateway.wait()
+    model.stop()
+
+
+def plan_of(environment: str, folder: Path = GYMS, more: str = "") -> Plan:
+    """Return the plan of a recipe with the environment."""
+    if not PYTHON.exists():
+        pytest.fail(f"{PYTHON.parents[1].name} is missing: make test-frameworks makes it")
+    run = environment.replace(":", "-").replace("/", "-").replace("@", "-")
+    text = RECIPE.format(run=run, environment=environment, python=PYTHON, more=more)
+    path = folder / "ltrain.toml"
+    path.write_text(text)
+    try:
+        return make_plan(path, model=None, updates=None)
+    finally:
+        path.unlink()
+
+
+VERIFIERS = """
+[rollout.options]
+id = "sums"
+[rollout.options.solver.harness]
+id = "sums"
+[rollout.options.critic.harness]
+id = "sums"
+"""
+
+
+def test_an_episode_of_verifiers_is_an_attempt_with_its_own_key(stack: Stack) -> None:
+    plan = plan_of("verifiers:sums", more=VERIFIERS)
+    assert plan.recipe.policy[0].agents == ("solver",), "the critic is not trained"
+    assert plan.rollout.validation is not None
+    tasks, held_out = (
+        load_tasks(Path(file)) for file in (plan.rollout.tasks, plan.rollout.validation)
+    )
+    assert (len(tasks) + len(held_out), len(held_out) > 0) == (8, True)
+    results = stack.play(plan, 4)
+    assert [(each.outcome, each.reason) for each in results] == [("ok", "")] * 4
+    numbers = {task.id: task.further_fields["environment"]["data"]["idx"] for task in tasks}
+    for each in results:
+        right = float(numbers[task_of(each)] % 2)
+        letters = float(len(f"It is {numbers[task_of(each)] + 2}.")) if right else 8.0
+        assert each.rewards == {
+            "reward": 0.75 * right + 0.25,
+            **{"right": right, "used_tool": 1.0, "letters": letters},
+        }
+    rows = stack.calls(plan, 16)
+    assert rows["agent"].to_list() == ["solver", "solver", "critic", "critic"] * 4
+    prompts = {task.id: task.input for task in tasks}
+    for each in results:
+        own = rows.filter(pl.col("execution_id").str.starts_with(str(each.identity.rollout)))
+        assert len(own) == 4
+        assert all(prompts[task_of(each)] in str(text) for text in own["input"])
+
+
+OTHERS = {
+    "reasoning-gym:chain_sum": ("[rollout.options]\nsize = 40", 1, {"score": 0.0}),
+    "gymnasium:FrozenLake-v1": (
+        "[rollout.options]\nepisodes = 4\ninstruction = '[[1; 1; 2; 1; 2; 2]]'\n"
+        "make = { is_slippery = false }",
+        6,
+        {"return": 1.0, "steps": 6.0},
+    ),
+    "skyrl-gym:gsm8k_multi_turn": (
+        "[rollout.options]\nfile = 'rows.jsonl'",
+        None,
+        {"return": 1.0, "steps": 1.0},
+    ),
+    "inspect:arith.py@arith": ("", 2, {"includes": 1.0, "model_graded_fact": 1.0}),
+}
+"""By environment: its options, the calls of an attempt, and the scores of one."""
+
+
+@pytest.mark.parametrize("environment", OTHERS)
+def test_an_attempt_has_the_scores_and_the_calls_of_its_environment(
+    environment: str, stack: Stack
+) -> None:
+    more, count, scores = OTHERS[environment]
+    plan = plan_of(environment, more=more)
+    results = stack.play(plan, 1)
+    assert [(each.outcome, each.reason) for each in results] == [("ok", "")]
+    (result,) = results
+    if count is None:
+        count = int(result.rewards["steps"])
+        scores = {"return": result.rewards["return"], "steps": float(count)}
+    assert {name: result.rewards[name] for name in scores} == scores
+    rows = stack.calls(plan, count)
+    assert len(rows) == count
+    if environment.startswith("inspect"):
+        assert rows["agent"].to_list() == ["agent", "grader"]
+        assert plan.recipe.policy[0].agents == ("agent",)
+
+
+def test_own_environment_and_its_limits(stack: Stack, tmp_path: Path) -> None:
+    plan = plan_of("own:Endless", more="max_tasks = 20\nheld_out_share = 0.5")
+    assert plan.rollout.validation is not None
+    files = (plan.rollout.tasks, plan.rollout.validation)
+    tasks, held_out = (load_tasks(Path(file)) for file in files)
+    assert len(tasks) + len(held_out) == 10, "each id was there twice"
+    (result,) = stack.play(plan, 1)
+    assert result.rewards == {"own": 1.0, "reward": 1.0}
+    again = plan_of("own:Endless", more="max_tasks = 30\nheld_out_share = 0.5")
+    known = {task.id for task in load_tasks(Path(again.rollout.tasks))}
+    assert {task.id for task in tasks} <= known, "a task stays on its side"
+
+
+FAULTS = {
+    "verifiers:nothing": ("", r"verifiers cannot load 'nothing': taskset 'nothing' not found"),
+    "verifiers:own": ("", r"verifiers cannot load 'own': .* defines no `__all__`"),
+    "verifiers:sums": (
+        VERIFIERS + "[rollout.options.retries]\nmax_retries = 2",
+        r"Remove `retries` from \[rollout\.options\]: ltrain tries a rollout again",
+    ),
+    "reasoning-gym:chain": ("", r"The environment 'reasoning-gym:chain' refuses its options"),
+    "own:Endles": ("", r"There is no environment 'own:Endles': .*Choose a package from: gymnasium"),
+    "inspect:nowhere.py@arith": ("", r"There is no file nowhere\.py\. Write FILE\.py@TASK"),
+    "openenv:http://127.0.0.1:1": ("", r"needs the package openenv, and its import failed"),
+}
+
+
+@pytest.mark.parametrize("environment", FAULTS)
+def test_an_environment_that_cannot_be_used_is_named(environment: str, stack: Stack) -> None:
+    more, message = FAULTS[environment]
+    with pytest.raises(EnvironmentFailed, match=message):
+        plan_of(environment, more=more)
+
+
+def test_a_reward_that_is_no_number_is_an_error_of_the_attempt(stack: Stack) -> None:
+    plan = plan_of("own:Endless", more="max_tasks = 4\n[rollout.options]\nreward = 'nan'")
+    (result,) = stack.play(plan, 1)
+    assert result.outcome == "error"
+    assert "The environment returned nan as 'own'. Return a finite number." in result.reason
