@@ -6,12 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+)
 from tests.otlp import insert_otlp
 from typer.testing import CliRunner
 
+from ltrain_collector.signals import METRICS
 from ltrain_collector.store import Store
 from ltrain_transforms.cli import app
-from ltrain_transforms.recipe import Recipe, Reward
+from ltrain_transforms.recipe import Recipe, Reward, SignalReward
 from ltrain_transforms.reports import suggest_rules
 from ltrain_transforms.source import Selection
 
@@ -55,6 +59,34 @@ def test_a_planted_signal_is_named_first_and_its_rule_loads(
     for each in report.found:
         [keys] = tomllib.loads(each.toml)["reward"]
         Reward.model_validate(keys)
+
+
+def test_a_planted_measurement_is_a_signal_above_a_value(
+    scene: Any, store: Store, recipe: Recipe
+) -> None:
+    drawn, request = random.Random(0), ExportMetricsServiceRequest()
+    metric = request.resource_metrics.add().scope_metrics.add().metrics.add(name="queue's wait")
+    for number in range(80):
+        rollout = scene.attempt(task=f"t{number // 2}", sample=number % 2)
+        rollout.llm()
+        tool, waited = rollout.tool(), drawn.random() < 0.4
+        point = metric.gauge.data_points.add(time_unix_nano=rollout.clock)
+        point.exemplars.add(
+            as_double=40.0 if waited else 2.0,
+            time_unix_nano=rollout.clock,
+            span_id=bytes.fromhex(tool),
+            trace_id=bytes.fromhex(rollout.trace),
+        )
+        rollout.evaluate(float(drawn.random() < (0.1 if waited else 0.9)))
+        rollout.close()
+    insert_otlp(store, scene.request())
+    insert_otlp(store, request.SerializeToString(), METRICS)
+    first = suggest_rules(store, recipe, Selection()).found[0]
+    measured = "record = 'exemplar' AND name = 'queue''s wait' AND value > "
+    assert (first.when, first.is_clear) == (f"{measured}10.0", True)
+    [keys] = tomllib.loads(first.toml)["reward"]
+    rule = Reward.model_validate(keys)
+    assert isinstance(rule, SignalReward) and rule.metrics == ("queue's wait",)
 
 
 def test_nothing_is_recommended_where_no_signal_separates(

@@ -15,6 +15,7 @@ from ltrain_collector.store import Store
 from ltrain_transforms.datasets import derive
 from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.reports import render_report, report_rules
+from ltrain_transforms.show.rollout import RolloutPlace, read_rollout
 from ltrain_transforms.source import Selection, read_spans
 from ltrain_transforms.source.running_spans import RunningSpan, innermost
 
@@ -78,7 +79,7 @@ def worked(scene: Scene, task: str = "t1") -> tuple[Any, Any, Any]:
 def test_a_record_without_a_trace_is_in_the_call_that_its_resource_ran(
     empty: Store, recipe: Recipe, scene: Scene
 ) -> None:
-    _, model, tool = worked(scene)
+    rollout, model, tool = worked(scene)
     insert_otlp(empty, scene.request())
     worker = {name.replace(".", "__"): value for name, value in WORKER.items()}
     log(empty, tool.start + 5, **worker)
@@ -88,7 +89,11 @@ def test_a_record_without_a_trace_is_in_the_call_that_its_resource_ran(
     log(empty, model.end + 3_600_000_000_000, **worker)  # nothing runs
     assert credited(empty, recipe) == ([(tool.span, tool.span)], [])
     log(empty, model.end - 1, **worker)  # of a model, beside its SDK's span
-    assert credited(empty, recipe) == ([(model.span, model.span), (tool.span, tool.span)], [])
+    expected = [(model.span, model.span), (tool.span, tool.span)]
+    assert credited(empty, recipe) == (expected, [])
+    place = RolloutPlace(rollout.rollout, "demo", "train", 0, "t1")
+    shown = read_rollout(empty, recipe, "a recipe", place).tables["rewards"]
+    assert shown.filter(rule="r").select("call_id", "evidence").rows() == expected
 
 
 @pytest.mark.parametrize("selected", [1, 2])
