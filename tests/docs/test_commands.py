@@ -81,6 +81,7 @@ NOT_RUN = (
     ),
     NotRun("ltrain demo", "trains for minutes", "Makefile"),
     NotRun("ltrain eval", "needs a model", "tests/end_to_end/test_eval.py"),
+    NotRun("ltrain environment", "needs verifiers", "tests/frameworks/test_gyms.py"),
     NotRun("ltrain apo", "needs a model", "tests/train/prompts/test_command.py"),
     NotRun("ltrain rollout", "needs a model", "tests/train/rollout/test_run_tasks.py"),
     NotRun("ltrain serve", "needs a model", "tests/train/gateway/test_serve.py"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from tests.frameworks.model import Model
 from tests.up import Up, running_up, start_server
 
 from ltrain_collector.store import Store
+from ltrain_train.environment_package import BadExport, write_package
 from ltrain_train.rollout import EnvironmentFailed, Runner, RunnerEnvironment, load_tasks
 from ltrain_train.runs import Plan, make_plan
 from ltrain_train.store import home_secret
@@ -199,6 +201,59 @@ def test_own_environment_and_its_limits(stack: Stack, tmp_path: Path) -> None:
     again = plan_of("own:Endless", more="max_tasks = 30\nheld_out_share = 0.5")
     known = {task.id for task in load_tasks(Path(again.rollout.tasks))}
     assert {task.id for task in tasks} <= known, "a task stays on its side"
+
+
+AGENT = """
+from openai import AsyncOpenAI
+
+async def solve(task, llm):
+    client = AsyncOpenAI(base_url=llm.base_url, api_key=llm.api_key)
+    messages = [{"role": "user", "content": task["input"]}]
+    answer = await client.chat.completions.create(model=llm.model, messages=messages)
+    return {"text": answer.choices[0].message.content}
+
+def judge(task, result):
+    return {"reward": float(task["answer"] in result["text"]), "length": len(result["text"])}
+"""
+OWN_RECIPE = """
+[source]
+run = "own sums"
+[rollout]
+tasks = "tasks.jsonl"
+agent = "plain:solve"
+reward = "plain:judge"
+[[policy]]
+name = "policy"
+[[reward]]
+name = "answer"
+evaluation = "reward"
+"""
+
+
+def test_a_recipe_becomes_an_environment_of_verifiers(stack: Stack, tmp_path: Path) -> None:
+    (tmp_path / "plain.py").write_text(AGENT)
+    (tmp_path / "ltrain.toml").write_text(OWN_RECIPE)
+    rows = [{"id": str(n), "input": f"{n} [[It is {n}.]]", "answer": str(n % 3)} for n in range(6)]
+    (tmp_path / "tasks.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    out = tmp_path / "package"
+    assert write_package(tmp_path / "ltrain.toml", out) == "own_sums"
+    assert not (out / "own_sums" / "agent" / "package").exists()
+    more = '[rollout.options.agent.harness]\nid = "own_sums"'
+    plan = plan_of("verifiers:own_sums", out, more)
+    results = stack.play(plan, 5)
+    assert [(each.outcome, each.reason) for each in results] == [("ok", "")] * len(results)
+    for each in results:
+        (fields,) = (
+            task.further_fields["environment"]["data"]["fields"]
+            for task in load_tasks(Path(plan.rollout.tasks))
+            if task.id == task_of(each)
+        )
+        assert each.rewards == {"reward": float(int(fields["id"]) < 3), "length": 8.0}
+    with pytest.raises(BadExport, match=r"exists\. Name a new folder"):
+        write_package(tmp_path / "ltrain.toml", out)
+    (tmp_path / "ltrain.toml").write_text(OWN_RECIPE.replace("plain:judge", "python judge.py"))
+    with pytest.raises(BadExport, match="Name a function, as in scores:reward"):
+        write_package(tmp_path / "ltrain.toml", tmp_path / "other")
 
 
 FAULTS = {

@@ -10,7 +10,14 @@ from ltrain_collector.command_options import with_options
 from ltrain_instrument import settings
 from ltrain_instrument.allow import Allow
 from ltrain_instrument.identity import Mode, SourceMode
-from ltrain_train import eval_cli, finetune_cli, policy_cli, serve_cli, worker_cli
+from ltrain_train import (
+    environment_cli,
+    eval_cli,
+    finetune_cli,
+    policy_cli,
+    serve_cli,
+    worker_cli,
+)
 from ltrain_train.named_store import FROM_CLICKHOUSE, OptionalSource, named_store
 
 if TYPE_CHECKING:
@@ -18,6 +25,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 app.add_typer(policy_cli.app, name="policy")
+app.add_typer(environment_cli.app)
 app.add_typer(eval_cli.app)
 app.add_typer(finetune_cli.app)
 app.add_typer(serve_cli.app)
