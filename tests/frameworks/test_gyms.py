@@ -13,16 +13,21 @@ import polars as pl
 import pytest
 from tests.fork_server import ltrain_command
 from tests.frameworks.model import Model
+from tests.model_files import write_model_files
 from tests.up import Up, running_up, start_server
 
 from ltrain_collector.store import Store
 from ltrain_train.environment_package import BadExport, write_package
+from ltrain_train.evaluation.plan import EvaluationOptions
+from ltrain_train.evaluation.plan import make_plan as evaluation_plan
+from ltrain_train.policy import Policies
 from ltrain_train.rollout import EnvironmentFailed, Runner, RunnerEnvironment, load_tasks
 from ltrain_train.runs import Plan, make_plan
 from ltrain_train.store import home_secret
 from ltrain_train.workers import RolloutResult
 from ltrain_transforms.calls import calls
-from ltrain_transforms.recipe import Source
+from ltrain_transforms.errors import BadRecipe
+from ltrain_transforms.recipe import Recipe, Source
 from ltrain_transforms.source import Selection, read_spans
 
 ENVIRONMENT = "gyms"
@@ -190,8 +195,9 @@ def test_an_attempt_has_the_scores_and_the_calls_of_its_environment(
         assert plan.recipe.policy[0].agents == ("agent",)
 
 
-def test_own_environment_and_its_limits(stack: Stack, tmp_path: Path) -> None:
+def test_own_environment_and_its_limits(stack: Stack, caplog: pytest.LogCaptureFixture) -> None:
     plan = plan_of("own:Endless", more="max_tasks = 20\nheld_out_share = 0.5")
+    assert "10 of the tasks that own:Endless lists have the id of an earlier one" in caplog.text
     assert plan.rollout.validation is not None
     files = (plan.rollout.tasks, plan.rollout.validation)
     tasks, held_out = (load_tasks(Path(file)) for file in files)
@@ -256,6 +262,10 @@ def test_a_recipe_becomes_an_environment_of_verifiers(stack: Stack, tmp_path: Pa
         write_package(tmp_path / "ltrain.toml", tmp_path / "other")
 
 
+PARTS = {
+    "policy": [{"name": "policy"}],
+    "reward": [{"name": "answer", "evaluation": "reward"}],
+}
 FAULTS = {
     "verifiers:nothing": ("", r"verifiers cannot load 'nothing': taskset 'nothing' not found"),
     "verifiers:own": ("", r"verifiers cannot load 'own': .* defines no `__all__`"),
@@ -275,6 +285,33 @@ def test_an_environment_that_cannot_be_used_is_named(environment: str, stack: St
     more, message = FAULTS[environment]
     with pytest.raises(EnvironmentFailed, match=message):
         plan_of(environment, more=more)
+
+
+def test_a_recipe_has_an_environment_or_its_parts() -> None:
+    with pytest.raises(BadRecipe, match=r"`remote = true` other machines run it"):
+        plan_of("own:Endless", more="remote = true")
+    with pytest.raises(BadRecipe, match=r"Name a JSONL file in `tasks`, or an `environment`"):
+        Recipe.from_sections({"rollout": {"agent": "a:b", "reward": "a:c"}, **PARTS})
+    with pytest.raises(BadRecipe, match=r"`max_tasks` is of an environment"):
+        fields = {"tasks": "t.jsonl", "agent": "a:b", "reward": "a:c", "max_tasks": 3}
+        Recipe.from_sections({"rollout": fields, **PARTS})
+
+
+def test_an_evaluation_is_of_the_held_out_tasks(stack: Stack, tmp_path: Path) -> None:
+    text = RECIPE.format(
+        run="eval", environment="own:Endless", python=PYTHON, more="max_tasks = 20\n"
+    )
+    (tmp_path / "own.py").write_text((GYMS / "own.py").read_text())
+    (tmp_path / "ltrain.toml").write_text(text)
+    policies = Policies(stack.home)
+    write_model_files(tmp_path / "model", {"weight": (2, 2)})
+    policies.register("policy", tmp_path / "model")
+    options = EvaluationOptions(
+        policies=["policy@0"], recipe=tmp_path / "ltrain.toml", rollout={}, samples=None
+    )
+    plan = evaluation_plan(options, stack.home)
+    assert 0 < len(plan.tasks) < 10
+    assert plan.program.agent == "ltrain_episodes.environments:attempt"
 
 
 def test_a_reward_that_is_no_number_is_an_error_of_the_attempt(stack: Stack) -> None:

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
+from itertools import chain
 from typing import Any
 
 import reasoning_gym
 from reasoning_gym.utils import SYSTEM_PROMPTS, extract_answer
 
+from ltrain_episodes.agent import Message
 from ltrain_episodes.environments.chat import complete
 from ltrain_episodes.environments.task_environment import Scores, Task
 
@@ -23,6 +25,7 @@ class ReasoningGym:
         seed: seed of the family.
         system_prompt: a name of `reasoning_gym.utils.SYSTEM_PROMPTS`, or a text; the answer is what
             stands in `<answer>` tags, else the whole text.
+        shots: worked examples before each question, as turns; they are tasks of the next seed.
         request: further fields of the request to the model, such as `max_tokens`.
         config: parameters of the family, such as `max_terms`.
     """
@@ -36,11 +39,14 @@ class ReasoningGym:
         size: int = SIZE,
         seed: int = 0,
         system_prompt: str = "DeepSeekZero",
+        shots: int = 0,
         request: Mapping[str, Any] | None = None,
         **config: Any,
     ) -> None:
         self._family = reasoning_gym.create_dataset(name, size=size, seed=seed, **config)
         self._system_prompt = SYSTEM_PROMPTS.get(system_prompt, system_prompt)
+        examples = reasoning_gym.create_dataset(name, size=max(shots, 1), seed=seed + 1, **config)
+        self._shots = [_as_turns(examples[index]) for index in range(shots)]
         self._request = request
 
     def tasks(self, limit: int | None) -> Iterator[Task]:
@@ -51,10 +57,16 @@ class ReasoningGym:
 
     async def attempt(self, task: Task, llm: Any) -> Scores:
         entry = self._family[task["index"]]
-        messages = [{"role": "user", "content": task["input"]}]
+        messages = [*chain(*self._shots), {"role": "user", "content": task["input"]}]
         if self._system_prompt:
             messages.insert(0, {"role": "system", "content": self._system_prompt})
         text = await complete(llm, messages, self._request)
         answer = extract_answer(text)
         score = self._family.score_answer(text if answer is None else answer, entry)
         return Scores({"score": float(score)})
+
+
+def _as_turns(entry: Mapping[str, Any]) -> list[Message]:
+    """Return a task and its answer as turns of a conversation."""
+    answer = {"role": "assistant", "content": str(entry["answer"])}
+    return [{"role": "user", "content": entry["question"]}, answer]

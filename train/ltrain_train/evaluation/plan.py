@@ -9,7 +9,7 @@ from ltrain_train.errors import BadRun, DifferentBases
 from ltrain_train.policy import Policies, find_artifact, read_adapter_config
 from ltrain_train.publishing import parse_version
 from ltrain_train.rollout import AgentProgram, Task, load_tasks
-from ltrain_train.runs import serve_arguments
+from ltrain_train.runs import environment_fields, serve_arguments
 from ltrain_train.workers import find_python
 from ltrain_transforms.recipe import DEFAULT, Recipe, Reward, Rollout, Serve, Train
 
@@ -76,6 +76,8 @@ def make_plan(options: EvaluationOptions, home: Path) -> EvaluationPlan:
     versions = find_versions(policies, options.policies)
     recipe, folder = _read_recipe(options.recipe)
     section = recipe.rollout.model_dump() if recipe and recipe.rollout else {}
+    if recipe is not None and section.get("environment") and options.tasks is None:
+        section |= environment_fields(recipe, folder, home)["rollout"]
     tasks = options.tasks or _find_validation(folder, section)
     overrides = {name: value for name, value in options.rollout.items() if value is not None}
     section |= {"remote": False} | overrides if "agent" in overrides else overrides

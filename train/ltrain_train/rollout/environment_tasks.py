@@ -1,9 +1,10 @@
 """The tasks of an environment, which its package lists in the agent's Python."""
 
 import json
+import logging
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -16,6 +17,7 @@ from ltrain_train.workers import agent_environment, find_python
 if TYPE_CHECKING:  # its import takes a second, which `ltrain rollout` saves
     from ltrain_transforms.recipe import Rollout
 
+_logger = logging.getLogger("ltrain.loop")
 VARIABLE = "LTRAIN_ENVIRONMENT"
 """Has the environment of the agent's processes and its options, as JSON."""
 TIMEOUT = 600.0
@@ -54,11 +56,14 @@ def environment_variables(rollout: "Rollout") -> dict[str, str]:
     return {VARIABLE: json.dumps(_described(rollout), sort_keys=True)}
 
 
-def list_tasks(rollout: "Rollout", folder: Path, home: Path) -> EnvironmentTasks:
+def list_tasks(
+    rollout: "Rollout", folder: Path, home: Path, secrets: Sequence[str] = ()
+) -> EnvironmentTasks:
     """List the tasks of a recipe's environment anew, because its files may have changed.
 
     Args:
         folder: folder of the recipe's files and modules.
+        secrets: environment variables that the environment does not get, besides ltrain's own.
 
     Raises:
         BadInterpreter: when `rollout.python` cannot run it.
@@ -73,7 +78,8 @@ def list_tasks(rollout: "Rollout", folder: Path, home: Path) -> EnvironmentTasks
     name = sha256(f"{text} {folder.resolve()}".encode()).hexdigest()[:16]
     target = home / "environments" / name
     target.mkdir(parents=True, exist_ok=True)
-    variables = os.environ | agent_environment(home, dict.fromkeys(secret_variables()), python)
+    hidden = dict.fromkeys([*secret_variables(), *secrets])
+    variables = os.environ | agent_environment(home, hidden, python)
     try:
         done = subprocess.run(
             [python, "-m", "ltrain_episodes.environments.task_files", target],
@@ -87,7 +93,13 @@ def list_tasks(rollout: "Rollout", folder: Path, home: Path) -> EnvironmentTasks
         ) from error
     if done.returncode != 0:
         raise EnvironmentFailed(_last_line(done.stderr))
-    return _read_summary(target)
+    listed = _read_summary(target)
+    if listed.repeated:
+        _logger.warning(
+            "ltrain: %d of the tasks that %s lists have the id of an earlier one, and are left out",
+            *(listed.repeated, rollout.environment),
+        )
+    return listed
 
 
 def _described(rollout: "Rollout") -> dict[str, Any]:

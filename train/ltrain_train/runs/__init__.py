@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ltrain_train.runs.locking import hold_lock
     from ltrain_train.runs.plan import (
         Plan,
+        environment_fields,
         find_chat_template,
         make_plan,
         missing_keys,

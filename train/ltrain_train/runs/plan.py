@@ -227,7 +227,7 @@ def environment_fields(recipe: Recipe, folder: Path, home: Path) -> dict[str, An
         EnvironmentFailed: when the environment cannot list its tasks.
     """
     assert recipe.rollout is not None
-    listed = list_tasks(recipe.rollout, folder, home)
+    listed = list_tasks(recipe.rollout, folder, home, recipe.secrets)
     rollout = recipe.rollout.model_dump(exclude_unset=True)
     files = {key: file for key, file in listed.files.items() if not rollout.get(key)}
     policies = [policy.model_dump(exclude_unset=True) for policy in recipe.policy]

@@ -164,9 +164,12 @@ class Rollout(Section):
     def _with_parts(cls, fields: Any) -> Any:
         if not isinstance(fields, dict) or fields.get("environment") is None:
             return fields
-        parts = {key: part for key, part in ENVIRONMENT_PARTS.items() if fields.get(key) is None}
         if fields.get("remote"):
-            parts.pop("agent", None)
+            raise ValueError(
+                "The agent of an `environment` runs here, and with `remote = true` other machines "
+                "run it. Remove one of the two."
+            )
+        parts = {key: part for key, part in ENVIRONMENT_PARTS.items() if fields.get(key) is None}
         return fields | parts
 
     @model_validator(mode="after")
