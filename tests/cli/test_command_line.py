@@ -29,6 +29,7 @@ ONLINE_KEYS = {
     *("remote", "domains", "target-score", "refill-tasks", "pin-version"),
     *("spare-tasks", "release-window", "validation-samples", "validation-temperature"),
     *("sandbox", "sandbox-command", "image", "workspace", "visible", "limits"),
+    *("environment", "options", "held-out-options", "held-out-share", "max-tasks"),
 }
 """Recipe keys of `[rollout]` that are no option of `ltrain rollout`: its argument, `--to`, and
 keys of `ltrain run`."""

@@ -104,4 +104,5 @@ def test_health_reports_the_counters(
         "waiting_bytes": 0,
         "recent": {"requests": 3, "rejected": 1, "refused": {"malformed": 1}, "failures": 0},
         "forward": {},
+        "returned": 0,
     }
