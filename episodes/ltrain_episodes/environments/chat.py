@@ -12,6 +12,12 @@ Turn = tuple[Sequence[Message], float, bool]
 """The messages after an action, its reward, and whether the episode has ended."""
 
 
+def opening(instruction: str, *turns: Message) -> list[Message]:
+    """Return the messages before the first call: the system message, if there is one, and turns."""
+    system: list[Message] = [{"role": "system", "content": instruction}] if instruction else []
+    return [*system, *turns]
+
+
 async def complete(
     llm: Any, messages: Sequence[Message], request: Mapping[str, Any] | None = None
 ) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import gymnasium
 
-from ltrain_episodes.environments.chat import Turn, converse
+from ltrain_episodes.environments.chat import Turn, converse, opening
 from ltrain_episodes.environments.task_environment import Scores, Task
 
 EPISODES = 100
@@ -51,9 +51,7 @@ class Gymnasium:
     async def attempt(self, task: Task, llm: Any) -> Scores:
         env = self._open()
         observation, _ = env.reset(seed=task["seed"])
-        messages = [{"role": "user", "content": str(observation)}]
-        if self._instruction:
-            messages.insert(0, {"role": "system", "content": self._instruction})
+        messages = opening(self._instruction, {"role": "user", "content": str(observation)})
 
         def step(answer: str) -> Turn:
             observation, reward, terminated, truncated, _ = env.step(_action(env, answer))

@@ -18,7 +18,7 @@ from inspect_ai.model import GenerateConfig, Model, get_model
 from inspect_ai.scorer import value_to_float
 
 from ltrain_episodes.environment import BadEnvironment
-from ltrain_episodes.environments.task_environment import Scores, Task
+from ltrain_episodes.environments.task_environment import AGENT_HEADER, Scores, Task
 
 AGENT, GRADER = "agent", "grader"
 
@@ -62,7 +62,7 @@ class Inspect:
             return _scores(log)
 
     def _model(self, llm: Any, agent: str, generate: Mapping[str, Any]) -> Model:
-        config = GenerateConfig(**generate, extra_headers={"x-ltrain-agent": agent}, max_retries=0)
+        config = GenerateConfig(**generate, extra_headers={AGENT_HEADER: agent}, max_retries=0)
         return get_model(
             f"openai-api/ltrain/{llm.model}",
             config=config, base_url=llm.base_url, api_key=llm.api_key, memoize=False,

@@ -9,7 +9,7 @@ import httpx
 from openenv.core.generic_client import GenericEnvClient
 
 from ltrain_episodes.environment import BadEnvironment
-from ltrain_episodes.environments.chat import Turn, converse
+from ltrain_episodes.environments.chat import Turn, converse, opening
 from ltrain_episodes.environments.task_environment import Scores, Task
 
 
@@ -66,9 +66,7 @@ class OpenEnv:
         with client as env:
             place = {"split": task["split"], "index": task["index"]}
             opened = await asyncio.to_thread(lambda: env.reset(**place))
-            messages = [self._message(opened)]
-            if self._instruction:
-                messages.insert(0, {"role": "system", "content": self._instruction})
+            messages = opening(self._instruction, self._message(opened))
 
             def step(answer: str) -> Turn:
                 output = env.step({self._action: self._read(answer)})

@@ -1,16 +1,14 @@
 """`reasoning-gym:NAME`: a family of procedural tasks with its own scorer, one call a task."""
 
 from collections.abc import Iterator, Mapping
-from hashlib import sha256
-from itertools import chain
 from typing import Any
 
 import reasoning_gym
 from reasoning_gym.utils import SYSTEM_PROMPTS, extract_answer
 
 from ltrain_episodes.agent import Message
-from ltrain_episodes.environments.chat import complete
-from ltrain_episodes.environments.task_environment import Scores, Task
+from ltrain_episodes.environments.chat import complete, opening
+from ltrain_episodes.environments.task_environment import Scores, Task, task_id
 
 SIZE = 500
 """Tasks of a family, which is as large as one likes."""
@@ -45,21 +43,21 @@ class ReasoningGym:
     ) -> None:
         self._family = reasoning_gym.create_dataset(name, size=size, seed=seed, **config)
         self._system_prompt = SYSTEM_PROMPTS.get(system_prompt, system_prompt)
-        examples = reasoning_gym.create_dataset(name, size=max(shots, 1), seed=seed + 1, **config)
-        self._shots = [_as_turns(examples[index]) for index in range(shots)]
+        self._shots = list[Message]()
+        if shots:
+            examples = reasoning_gym.create_dataset(name, size=shots, seed=seed + 1, **config)
+            self._shots = [turn for entry in examples for turn in _as_turns(entry)]
         self._request = request
 
     def tasks(self, limit: int | None) -> Iterator[Task]:
         for index in range(min(len(self._family), limit or len(self._family))):
             question = self._family[index]["question"]
-            name = sha256(question.encode()).hexdigest()[:16]
-            yield {"id": name, "input": question, "index": index}
+            yield {"id": task_id(question), "input": question, "index": index}
 
     async def attempt(self, task: Task, llm: Any) -> Scores:
         entry = self._family[task["index"]]
-        messages = [*chain(*self._shots), {"role": "user", "content": task["input"]}]
-        if self._system_prompt:
-            messages.insert(0, {"role": "system", "content": self._system_prompt})
+        question = {"role": "user", "content": task["input"]}
+        messages = opening(self._system_prompt, *self._shots, question)
         text = await complete(llm, messages, self._request)
         answer = extract_answer(text)
         score = self._family.score_answer(text if answer is None else answer, entry)

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import skyrl_gym
 
 from ltrain_episodes.environment import BadEnvironment
 from ltrain_episodes.environments.chat import Turn, converse
-from ltrain_episodes.environments.task_environment import Scores, Task
+from ltrain_episodes.environments.task_environment import Scores, Task, task_id
 
 
 class SkyRLGym:
@@ -46,7 +45,7 @@ class SkyRLGym:
             ) from error
         for line in islice(filter(str.strip, lines), limit):
             row = json.loads(line)
-            name = sha256(json.dumps(row, sort_keys=True).encode()).hexdigest()[:16]
+            name = task_id(json.dumps(row, sort_keys=True))
             yield {"id": name, "input": row.pop("prompt"), "row": row}
 
     async def attempt(self, task: Task, llm: Any) -> Scores:

@@ -4,12 +4,15 @@ import importlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any, Protocol
 
 from ltrain_episodes.environment import BadEnvironment
 
 Task = Mapping[str, Any]
 """A task: `id`, `input`, and what else the environment needs for an attempt, as JSON."""
+AGENT_HEADER = "x-ltrain-agent"
+"""The header in which a call names its agent."""
 HELD_OUT = "held_out"
 """The key of tasks whose environment has the options of held-out tasks."""
 PACKAGES = {
@@ -75,6 +78,11 @@ class TaskEnvironment(Protocol):
             task: one of `tasks`.
             llm: has `base_url`, `api_key` and `model`.
         """
+
+
+def task_id(content: str) -> str:
+    """Return the id of a task that its package gives none: a digest of what the task says."""
+    return sha256(content.encode()).hexdigest()[:16]
 
 
 def open_environment(reference: str, options: Mapping[str, Any]) -> TaskEnvironment:

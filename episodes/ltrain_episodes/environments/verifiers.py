@@ -13,7 +13,6 @@ import copy
 import os
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from hashlib import sha256
 from itertools import count, islice
 from typing import Any
 
@@ -24,9 +23,8 @@ from verifiers.v1.configs.agent import agent_config_fields
 from verifiers.v1.utils.loaders import load_environment, resolve_env_config
 
 from ltrain_episodes.environment import BadEnvironment
-from ltrain_episodes.environments.task_environment import Scores, Task
+from ltrain_episodes.environments.task_environment import AGENT_HEADER, Scores, Task, task_id
 
-AGENT_HEADER = "x-ltrain-agent"
 ONE_SERVER = {"type": "server"}
 """All attempts of a worker share an interception server, so their clients are in one place."""
 LOCAL = {"type": "subprocess"}
@@ -148,9 +146,7 @@ def _key(task: vf.Task[Any]) -> str:
     """Return the task's own key, else a digest of its data without its position."""
     if type(task).key is not vf.Task.key:
         return str(task.key)
-    return sha256(
-        task.data.model_dump_json(exclude={"idx"}, exclude_none=True).encode()
-    ).hexdigest()[:16]
+    return task_id(task.data.model_dump_json(exclude={"idx"}, exclude_none=True))
 
 
 def _scores(episode: vf.Episode[Any, Any, Any]) -> Scores:
