@@ -7,18 +7,14 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from http.client import HTTPConnection
 from pathlib import Path
-from urllib.parse import urlencode
 
-import clickhouse_connect
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from tests import http_requests
 from tests.fork_server import ltrain_command
-from tests.up import Up, start_up
+from tests.security.keyed import Keyed, spans, start
 
-from ltrain_collector.access import Keys, Role
 from ltrain_collector.errors import QueryFailed
 from ltrain_collector.query import RoleLimits
 from ltrain_collector.query.limits import READER_PARALLEL, READER_THREADS
@@ -54,59 +50,6 @@ BOMBS = (
 )
 
 
-class Keyed:
-    """A server, with requests by key."""
-
-    def __init__(self, up: Up, keys: dict[str, str]) -> None:
-        self.up, self.keys = up, keys
-
-    def ask(self, key: str, sql: str, **fields: str) -> http_requests.Answer:
-        headers = {"X-ClickHouse-Key": self.keys[key]}
-        url = "/?" + urlencode(fields)
-        return http_requests.ask(self.up.sql, "POST", url, sql.encode(), headers, timeout=120)
-
-    def begin(self, key: str, sql: str) -> HTTPConnection:
-        """Send a query without waiting for its answer."""
-        connection = HTTPConnection("127.0.0.1", self.up.sql, timeout=120)
-        connection.request("POST", "/", sql.encode(), {"X-ClickHouse-Key": self.keys[key]})
-        return connection
-
-    def running(self, text: str) -> int:
-        """Return the number of running queries of all keys that contain `text`."""
-        sql = "SELECT count() FROM system.processes WHERE query LIKE {text:String}"
-        return int(self.ask("admin", sql, param_text=f"%{text}%").text)
-
-    def reaches(self, text: str, wanted: int) -> None:
-        """Wait until `count` queries with `text` run."""
-        until = time.monotonic() + 60
-        while (found := self.running(text)) != wanted:
-            assert time.monotonic() < until, found
-            time.sleep(0.1)
-
-    def refused(self) -> dict[str, int]:
-        """Return the count of refused queries by reason, from `/metrics`."""
-        headers = {"Authorization": f"Bearer {self.keys['admin']}"}
-        lines = http_requests.ask(self.up.otlp, "GET", "/metrics", None, headers).text.splitlines()
-        name = 'ltrain_collector_queries_refused_total{reason="'
-        found = (line.removeprefix(name).split('"} ') for line in lines if line.startswith(name))
-        return {reason: int(float(count)) for reason, count in found}
-
-
-def start(where: Path) -> Keyed:
-    keys = Keys(where)
-    made = {
-        "admin": keys.make_key(Role.ADMIN)[0],
-        "one": keys.make_key(Role.QUERY)[0],
-        "two": keys.make_key(Role.QUERY)[0],
-        "three": keys.make_key(Role.QUERY)[0],
-        "ingest": keys.make_key(Role.INGEST)[0],
-    }
-    opened = Keyed(start_up(where), made)
-    headers = {"Authorization": f"Bearer {made['ingest']}"}
-    assert http_requests.post(opened.up.otlp, spans(1), **headers).status == 200
-    return opened
-
-
 @pytest.fixture(scope="module")
 def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Keyed]:
     """A server with a limit of seconds for readers' queries and of five queued queries."""
@@ -115,12 +58,6 @@ def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Keyed]:
             "LTRAIN_QUERY_LIMITS", "seconds=3,memory=512,rows=5000000000,queued=5,parallel=1"
         )
         opened = start(tmp_path_factory.mktemp("budget") / "store")
-    for sql in (
-        "CREATE TABLE default.zebra (plumage String) ENGINE = MergeTree ORDER BY plumage",
-        "CREATE VIEW otel.all_tables AS SELECT database, name FROM system.tables",
-        "CREATE FUNCTION zebra_function AS (x) -> x + 1",
-    ):
-        assert opened.ask("admin", sql).status == 200
     yield opened
     assert opened.up.stop(signal.SIGTERM) == 0
 
@@ -365,108 +302,6 @@ def test_sigterm_ends_the_server_while_queries_run(patient: Keyed, sql: str) -> 
     assert {f"n{number}" for number in acknowledged} <= found
 
 
-def test_a_read_key_sees_no_table_outside_otel(keyed: Keyed) -> None:
-    shows = ["SHOW TABLES FROM default", "SHOW DATABASES", "SHOW FULL TABLES FROM default"]
-    shows += ["SHOW COLUMNS FROM zebra FROM default", "SHOW INDEX FROM zebra FROM default"]
-    names = keyed.ask(
-        "admin",
-        "SELECT concat(database, '.', name) FROM system.tables WHERE "
-        "lower(database) = 'information_schema'",
-    ).text.split()
-    system = ("tables", "columns", "databases", "parts", "parts_columns", "completions")
-    names += [f"system.{name}" for name in (*system, "functions", "data_skipping_indices")]
-    selects = [f"SELECT * FROM {name}" for name in (*names, "otel.all_tables")]
-    for sql in shows + selects:
-        answer = keyed.ask("one", sql)
-        assert answer.status == 200, answer.text
-        for word in ("zebra", "plumage"):
-            assert word not in answer.text, sql
-    assert keyed.ask("one", "SHOW DATABASES").text == "otel\n"
-    assert "zebra" in keyed.ask("admin", "SELECT name FROM system.tables").text
-    assert "otel_traces" in keyed.ask("one", "SHOW TABLES").text
-
-
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "SELECT count() FROM (SELECT * FROM system.tables) WHERE name = 'zebra'",
-        "SELECT count() FROM system.one JOIN system.tables AS t ON 1 WHERE t.name = 'zebra'",
-        "WITH t AS (SELECT name FROM system.tables) SELECT count() FROM t WHERE name = 'zebra'",
-        "SELECT ('default', 'zebra') IN (SELECT database, name FROM system.tables)",
-        "SELECT count() FROM system.columns AS tables WHERE tables.table = 'zebra'",
-        "SELECT (SELECT count() FROM system.tables WHERE name = 'zebra')",
-        "SELECT count() FROM information_schema.columns WHERE column_name = 'plumage'",
-        "SELECT count() FROM otel.all_tables WHERE name = 'zebra'",
-        "SELECT count() FROM system.tables WHERE name = 'zebra' "
-        "UNION DISTINCT SELECT count() FROM system.databases WHERE name = 'default'",
-        "SELECT count() FROM merge('system', '^tables$') WHERE name = 'zebra'",
-        "SELECT count() FROM `system`.`tables` WHERE name = 'zebra'",
-    ],
-)
-def test_no_question_about_other_tables_is_answered(keyed: Keyed, sql: str) -> None:
-    assert keyed.ask("one", sql).text == "0\n" or keyed.ask("one", sql).status == 403
-
-
-@pytest.mark.parametrize(
-    "sql",
-    [
-        *("SHOW MERGES", "SHOW MERGES LIKE 'a'", "show /**/ merges limit 1", "SHOW CLUSTERS"),
-        *("SHOW CLUSTER 'x'", "SHOW FILESYSTEM CACHES", "SHOW CLUSTERS FORMAT JSON"),
-        *("EXPLAIN SHOW MERGES", "SHOW FUNCTIONS", "SHOW PROCESSLIST", "SHOW GRANTS"),
-        *("SELECT * FROM (SHOW MERGES)", "SELECT * FROM system.merges"),
-    ],
-)
-def test_what_no_filter_covers_is_not_shown(keyed: Keyed, sql: str) -> None:
-    assert keyed.ask("one", sql).status in (400, 403)
-
-
-@pytest.mark.parametrize(
-    "sql",
-    [
-        *("SHOW TABLES LIKE '%e%' LIMIT 3", "SHOW TABLES NOT ILIKE 'x' FORMAT JSON"),
-        *("SHOW FULL TABLES FROM otel", "SHOW FULL COLUMNS FROM spans FROM otel"),
-        *("SHOW EXTENDED INDEX FROM otel_traces FROM otel", "SHOW CHANGED SETTINGS LIKE 'max%'"),
-        *("SHOW TABLES WHERE name != 'x'", "SHOW TEMPORARY TABLES", "SHOW DICTIONARIES"),
-    ],
-)
-def test_what_clients_ask_to_be_shown_is_shown(keyed: Keyed, sql: str) -> None:
-    answer = keyed.ask("one", sql)
-    assert answer.status == 200, answer.text
-
-
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "DESCRIBE TABLE default.zebra",
-        "DESCRIBE TABLE otel.zebra",
-        "SHOW CREATE TABLE default.zebra",
-        "SHOW CREATE TABLE otel.zebr",
-        "SHOW CREATE DATABASE default",
-        "EXISTS TABLE default.zebra",
-        "SELECT * FROM default.zebra",
-        "SELECT * FROM otel.zebr",
-        "SELECT * FROM zebra",
-        "SELECT plumage FROM otel.spans",
-    ],
-)
-def test_an_error_names_no_other_table(keyed: Keyed, sql: str) -> None:
-    answer = keyed.ask("one", sql)
-    assert answer.status in (403, 404, 500)
-    assert answer.text.count("default.zebra") <= sql.count("default.zebra")
-
-
-def test_stock_clients_go_on_working(keyed: Keyed) -> None:
-    with clickhouse_connect.get_client(
-        host="127.0.0.1", port=keyed.up.sql, username="r", password=keyed.keys["two"]
-    ) as client:
-        assert client.query("SELECT count() FROM otel.spans").result_rows == [(1,)]
-        sql = "SELECT name FROM system.columns WHERE database = 'otel' AND table = 'spans'"
-        assert ("TraceId",) in client.query(sql).result_rows
-        assert client.command("SELECT version()")
-    grafana = "SELECT name FROM system.databases UNION ALL SELECT name FROM system.tables"
-    assert "evaluations" in keyed.ask("two", grafana, max_execution_time="60").text
-
-
 def test_the_statements_of_a_session_are_limited(keyed: Keyed) -> None:
     long = "SET log_comment = '" + "x" * 200_000 + "'"
     answers = [keyed.ask("one", long, session_id="long") for _ in range(3)]
@@ -512,12 +347,4 @@ def wide_spans(number: int) -> bytes:
         span = scope.spans.add(name="wide", start_time_unix_nano=1_790_000_000_000_000_000)
         span.trace_id, span.span_id = number.to_bytes(16, "big"), at.to_bytes(8, "big")
         span.attributes.add(key="text").value.string_value = os.urandom(1500).hex()
-    return bytes(request.SerializeToString())
-
-
-def spans(number: int) -> bytes:
-    request = ExportTraceServiceRequest()
-    span = request.resource_spans.add().scope_spans.add().spans.add(name=f"n{number}")
-    span.trace_id, span.span_id = number.to_bytes(16, "big"), number.to_bytes(8, "big")
-    span.start_time_unix_nano = 1_790_000_000_000_000_000
     return bytes(request.SerializeToString())
