@@ -22,7 +22,7 @@ NIGHTLY ?=
 LIGHT := tests $(patsubst %,--ignore=%,$(MODELS) $(FRAMEWORKS) $(EXAMPLE_RUNS))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-trl setup-examples setup-clients model demo example test test-frameworks test-examples test-nightly lint format docs site lock outdated dist dist-check coverage gpu-check clean
+.PHONY: help setup setup-trl setup-tinker setup-examples setup-clients model demo example test test-frameworks test-examples test-nightly lint format docs site lock outdated dist dist-check coverage gpu-check clean
 
 help: ## This list
 	@echo "make TARGET [ARGS=\"…\"] [PYTHON=python3.11] [DEVICE=cpu|cuda]"
@@ -43,6 +43,9 @@ setup: ## Create or complete the two environments (about 8 GB; DEVICE=cuda for a
 setup-trl: setup ## Create the folder of TRL, for `ltrain dpo` (30 MB)
 	@$(PYTHON) -m setup.environments trl
 
+setup-tinker: setup ## Create the folder of the Tinker SDK, for `train.backend = "tinker"` (50 MB)
+	@$(PYTHON) -m setup.environments tinker
+
 setup-examples: setup ## Create the environment of the agents of examples/rag, calculator and extract (0.3 GB)
 	@$(PYTHON) -m setup.environments examples
 
@@ -58,7 +61,7 @@ demo: model ## Train the example agent on this machine, from its own traces
 example: model setup-examples ## Train an example of examples/ from its own traces: make example NAME=rag
 	@$(BIN)/ltrain run examples/$(NAME)/ltrain.toml --from-clickhouse --model $(MODEL) $(ARGS)
 
-test: setup-trl setup-examples ## The tests that a change needs, including the whole loop with a tiny policy
+test: setup-trl setup-tinker setup-examples ## The tests that a change needs, including the whole loop with a tiny policy
 ifeq ($(strip $(ARGS)),)
 	@$(BIN)/python -m pytest $(NIGHTLY) -n 4 --dist loadgroup $(LIGHT)
 	@$(BIN)/python -m pytest $(NIGHTLY) -n 2 --dist loadgroup --no-loadscope-reorder $(MODELS)
@@ -112,7 +115,7 @@ dist: setup ## The wheel and the source of a release, in dist/: make dist PROJEC
 dist-check: ## Install the wheel of dist/ in a fresh environment, and use it
 	@$(PYTHON) -m setup.wheel_check $(ARGS)
 
-coverage: setup-trl setup-examples ## Run the tests that start no model, and print the lines that they cover
+coverage: setup-trl setup-tinker setup-examples ## Run the tests that start no model, and print the lines that they cover
 	@$(BIN)/coverage erase
 	@$(BIN)/coverage run -m pytest -n 4 $(or $(ARGS),$(LIGHT)); status=$$?; \
 	  $(BIN)/coverage combine --quiet && $(BIN)/coverage report && exit $$status
@@ -124,6 +127,6 @@ bench-%: setup
 	@$(BIN)/python -m benchmarks.$(subst -,_,$*) $(ARGS)
 
 clean: ## Remove environments, model and caches; keep traces and policies
-	rm -rf site .venv .venv-vllm .venv-trl .venv-examples .venv-site .venv-frameworks .venv-openai2 .venv-otel144 .venv-clients .venv-pyclients .venv-platforms .venv-gyms $(MODEL) .ltrain/setup.lock .ltrain/setup-*.log
+	rm -rf site .venv .venv-vllm .venv-trl .venv-tinker .venv-examples .venv-site .venv-frameworks .venv-openai2 .venv-otel144 .venv-clients .venv-pyclients .venv-platforms .venv-gyms $(MODEL) .ltrain/setup.lock .ltrain/setup-*.log
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find $(TYPED) docs -name __pycache__ -type d -prune -exec rm -rf {} +

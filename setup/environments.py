@@ -1,11 +1,12 @@
-"""Create the environments from their lock files: `.venv`, `.venv-vllm`, and ten others.
+"""Create the environments from their lock files: `.venv`, `.venv-vllm`, and eleven others.
 
 Run `python3.11 -m setup.environments [--device DEVICE] [NAME ...]` in the root of the repository.
-The default is main and vllm; `trl` holds TRL, for `ltrain dpo`; `examples` holds the agents of
-examples that cannot be in main; `site` holds the generator of the site; `frameworks`, `openai2` and
-`otel144` hold the agent frameworks of tests/frameworks, `clients` its coding agents that are npm's
-packages, `pyclients` those in Python, `platforms` the servers from which traces are imported, and
-`gyms` the packages of environments that `rollout.environment` names.
+The default is main and vllm; `trl` holds TRL, for `ltrain dpo`; `tinker` holds the SDK of the
+Tinker API; `examples` holds the agents of examples that cannot be in main; `site` holds the
+generator of the site; `frameworks`, `openai2` and `otel144` hold the agent frameworks of
+tests/frameworks, `clients` its coding agents that are npm's packages, `pyclients` those in Python,
+`platforms` the servers from which traces are imported, and `gyms` the packages of environments that
+`rollout.environment` names.
 With the device `cuda`, main and vllm have the packages for an NVIDIA GPU; the default is the device
 of the environments that exist, or `cpu`.
 
@@ -137,6 +138,8 @@ PLATFORMS = _environment("platforms", 1.6, 2.1, has_ltrain=False)
 GYMS = _environment("gyms", 1.0, 1.5)
 TRL = _environment("trl", 0.03, 0.1, has_ltrain=False)
 """Beside main: the trainer's process has the packages of both."""
+TINKER = _environment("tinker", 0.05, 0.1, has_ltrain=False)
+"""Beside main, as TRL."""
 EXAMPLES = _environment("examples", 0.3, 0.5)
 SITE = _environment("site", 0.2, 0.3, has_ltrain=False)
 DEVICES = {"cpu": (MAIN, VLLM), "cuda": (MAIN_CUDA, VLLM_CUDA)}
@@ -359,18 +362,8 @@ def choose(names: Sequence[str], device: str | None) -> list[Environment]:
         choices = ", ".join(DEVICES)
         raise SetupFailed(f"Unknown device '{device}'. Choose from: {choices}.")
     models = DEVICES[device]
-    others = (
-        TRL,
-        EXAMPLES,
-        SITE,
-        FRAMEWORKS,
-        OPENAI2,
-        OTEL144,
-        CLIENTS,
-        PYCLIENTS,
-        PLATFORMS,
-        GYMS,
-    )
+    frameworks = (FRAMEWORKS, OPENAI2, OTEL144, CLIENTS, PYCLIENTS, PLATFORMS, GYMS)
+    others = (TRL, TINKER, EXAMPLES, SITE, *frameworks)
     by_name = {each.name: each for each in (*models, *others)}
     if unknown := set(names) - by_name.keys():
         choices = ", ".join(by_name)

@@ -276,6 +276,14 @@ TRL = Setting(
     "install --no-deps --target`; unset: `.venv-trl` beside ltrain's own environment, else in the "
     "current folder. verl does not start where TRL can be imported.",
 )
+TINKER = Setting(
+    "LTRAIN_TINKER",
+    parse_optional_path,
+    ".venv-tinker",
+    "Folder with the SDK of the Tinker API: an environment of `make setup-tinker`, or a folder of "
+    "`pip install --no-deps --target`; unset: `.venv-tinker` beside ltrain's own environment, else "
+    "in the current folder.",
+)
 
 INSTRUMENTORS = Setting(
     "LTRAIN_INSTRUMENTORS",
@@ -334,6 +342,7 @@ SETTINGS: tuple[Setting[Any], ...] = (
     VLLM_PYTHON,
     LEARNER_BACKEND,
     TRL,
+    TINKER,
     INSTRUMENTORS,
     REDACT,
     SPAN_LIMIT,

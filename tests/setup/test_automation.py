@@ -134,6 +134,7 @@ GENERATED = (
     *(".venv", ".venv-vllm", ".venv-trl", ".venv-examples", ".venv-site", ".venv-frameworks"),
     *(".venv-openai2", ".venv-otel144", ".venv-clients", ".venv-pyclients", ".venv-platforms"),
     ".venv-gyms",
+    ".venv-tinker",
     ".ltrain",
 )
 

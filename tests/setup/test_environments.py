@@ -124,8 +124,8 @@ def test_an_unknown_environment_is_an_error(root: Path) -> None:
     done = set_up(root, "mian")
     assert (done.returncode, done.stderr) == (
         1,
-        "setup: Unknown environment 'mian'. Choose from: main, vllm, trl, examples, site, "
-        "frameworks, openai2, otel144, clients, pyclients, platforms, gyms.\n",
+        "setup: Unknown environment 'mian'. Choose from: main, vllm, trl, tinker, examples, "
+        "site, frameworks, openai2, otel144, clients, pyclients, platforms, gyms.\n",
     )
 
 

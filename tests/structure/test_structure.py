@@ -72,7 +72,11 @@ def test_json_is_parsed_by_public_functions() -> None:
         ("ltrain", {"torch", "polars", "pydantic", "chdb", "typer"}),
         ("ltrain.cli", {"torch", "polars", "pydantic", "chdb", "verl", "ray", "httpx"}),
         ("ltrain_collector.schema", {"polars", "chdb", "orjson", "uvicorn", "starlette", "jwt"}),
-        ("ltrain_train.gateway.app", {"torch", "verl", "ray", "transformers"}),
+        ("ltrain_train", {"torch", "polars", "tinker", "renderers", "verifiers"}),
+        (
+            "ltrain_train.gateway.app",
+            {"torch", "verl", "ray", "transformers", "tinker", "renderers"},
+        ),
         ("ltrain_train.rollout.runner", {"torch", "verl", "ray", "transformers"}),
         ("ltrain_train.policy.versions", {"torch", "verl", "ray", "transformers"}),
         ("ltrain_train.updates.stored_traces", {"torch", "verl", "ray", "transformers"}),

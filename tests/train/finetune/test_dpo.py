@@ -15,7 +15,6 @@ from tests.transforms.exports.test_imported_pairs import score, trace
 from ltrain_collector.transfer.importing import import_files
 from ltrain_train.errors import BadRun, NothingToTrain
 from ltrain_train.finetune import command
-from ltrain_train.finetune.dpo_job import TRL_VERSION, find_trl
 from ltrain_train.policy import Policies, read_adapter_config
 
 
@@ -113,11 +112,3 @@ def test_a_missing_trl_is_reported_before_the_store_is_read(
     plan = command.plan_offline(write_recipe(tmp_path, RECIPE), "dpo", {}, model=tiny, mode=None)
     with pytest.raises(BadRun, match=r"no TRL in .*`make setup-trl`.*--target DIR trl==1\.16\.0"):
         command.run_offline(plan, "dpo", options("http://127.0.0.1:9"))
-    (tmp_path / "trl").mkdir()
-    (tmp_path / "trl" / "__init__.py").touch()
-    assert find_trl() == tmp_path
-
-
-def test_the_lock_has_the_version_that_the_trainer_needs() -> None:
-    lock = Path(__file__).parents[3] / "setup" / "trl.lock"
-    assert f"\ntrl=={TRL_VERSION} " in lock.read_text()

@@ -6,12 +6,12 @@ from dataclasses import asdict
 from typing import Any, Literal
 
 from ltrain_train.finetune.dpo import train_dpo
-from ltrain_train.finetune.dpo_job import find_trl
 from ltrain_train.finetune.dpo_pairs import DpoPairs, select_pairs
 from ltrain_train.finetune.report import OfflineReport
 from ltrain_train.finetune.sft import Epoch, OfflineVersion, train_sft
 from ltrain_train.finetune.sft_rows import SftRows, select_rows
 from ltrain_train.finetune.source import OfflineSource, open_source, plan_offline
+from ltrain_train.overlays import TRL
 from ltrain_train.policy import Policies
 from ltrain_train.processes import RunLock
 from ltrain_train.publishing import describe_serving
@@ -30,7 +30,7 @@ def run_offline(plan: Plan, trainer: Trainer, options: OfflineOptions) -> None:
     """Report what there is to train on in a dataset or in the store's traces, and train on it."""
     dry_run, as_json = options.dry_run, options.as_json
     if trainer == "dpo" and not dry_run:
-        find_trl()
+        TRL.find()
     with hold_lock(plan.home, plan.name, (plan.policy,), AFTER_SIGNAL) as lock:
         source = open_source(plan, trainer, options)
         data = _select(trainer, source)

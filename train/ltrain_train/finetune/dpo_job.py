@@ -1,7 +1,6 @@
 """The job of TRL's process, and its events."""
 
 import json
-import os
 import sys
 import time
 from collections.abc import Iterator
@@ -13,12 +12,10 @@ from typing import Any, Literal, Self
 from pydantic import TypeAdapter
 
 from ltrain_instrument.files import write_file
-from ltrain_instrument.settings import TRL
-from ltrain_train.errors import BadRun, LearnerFailed
+from ltrain_train.errors import LearnerFailed
+from ltrain_train.overlays import TRL
 from ltrain_train.processes import Child, Children, Command, JsonChild
 
-TRL_VERSION = "1.16.0"
-"""The version whose trainer takes token ids by the method that `dpo_trainer` replaces."""
 POLL = 0.5
 """Seconds between two checks whether a process without events has died."""
 ENVIRONMENT = {
@@ -81,7 +78,7 @@ def run_job(
         log: file of the process's output.
         hang_timeout: seconds without an event after which the process counts as hung.
     """
-    trl = find_trl()
+    trl = TRL.find()
     job.write(file)
 
     def start(_: int, events: int) -> Child:
@@ -110,21 +107,6 @@ sys.path.append(sys.argv[1])  # last, so that the folder of TRL replaces no othe
 from ltrain_train.finetune.dpo_trainer import main
 main(sys.argv[2], int(sys.argv[3]))
 """
-
-
-def find_trl() -> Path:
-    """Return the folder of TRL's packages: that of LTRAIN_TRL, by default of `.venv-trl`."""
-    named, beside = TRL.read(), Path(sys.prefix).parent / ".venv-trl"
-    root = beside if TRL.name not in os.environ and beside.is_dir() else named
-    folders = () if root is None else (root, *sorted(root.glob("lib/python3.*/site-packages")))
-    for folder in folders:
-        if (folder / "trl" / "__init__.py").is_file():
-            return folder.absolute()
-    raise BadRun(
-        f"There is no TRL in '{root}'. It needs a folder of its own, because verl does not start "
-        "where TRL can be imported: make it with `make setup-trl`, or `pip install --no-deps "
-        f"--target DIR trl=={TRL_VERSION}`, and set {TRL.name}=DIR."
-    )
 
 
 def _read_events(trainer: JsonChild, hang_timeout: float, log: Path) -> Iterator[dict[str, Any]]:
