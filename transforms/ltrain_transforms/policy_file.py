@@ -25,10 +25,12 @@ LEDGER = "rollouts.parquet"
 """The rollouts that trained a version, beside its `policy.json`: see `policy_lineage`."""
 PROMOTIONS = "promotions.jsonl"
 """A line for each time at which another version of a policy became current."""
+TINKER_FILE = "tinker.json"
+"""File of a version with the place of its weights at a Tinker server."""
 REMOVED = "removed"
 """Folder of a policy with what is kept of removed versions, which are parents of others."""
 BASE_FILES = {
-    "model": ("config.json", "*.safetensors", "*.safetensors.index.json"),
+    "model": ("config.json", "*.safetensors", "*.safetensors.index.json", TINKER_FILE),
     "tokenizer": ("tokenizer*", "special_tokens_map.json", "vocab.*", "merges.txt", "*.tiktoken"),
     "template": ("chat_template.*",),
 }

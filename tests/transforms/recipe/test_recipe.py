@@ -42,6 +42,15 @@ def test_a_good_one_loads_and_its_digest_ignores_spelling(tmp_path: Path) -> Non
     assert loaded.digest != load(tmp_path, GOOD.replace("sql", "other")).digest
 
 
+def test_the_server_of_the_tinker_api_is_in_the_digest_where_it_is_named(tmp_path: Path) -> None:
+    digest = load(tmp_path, GOOD).digest
+    assert load(tmp_path, GOOD + "\n[train.tinker]\n").digest == digest
+    named = GOOD + '\n[train.tinker]\nbase_model = "Qwen/Qwen3-8B"\n'
+    assert load(tmp_path, named).digest != digest
+    with pytest.raises(BadRecipe, match="api_key"):
+        load(tmp_path, GOOD + '\n[train.tinker]\napi_key = "tml-x"\n')
+
+
 def test_budgets_are_not_in_the_digest(tmp_path: Path) -> None:
     digest = load(tmp_path, GOOD).digest
     budgets = "updates = 99\nspan_timeout = 1\nhang_timeout = 2\nvalidate_every = 3"

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         training_size,
         weights_size,
     )
+    from ltrain_train.policy.tinker import TinkerWeights, is_elsewhere, read_tinker_weights
     from ltrain_train.policy.versions import Policies, require_empty
     from ltrain_train.policy.weights import (
         VLLM_DTYPES,

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ltrain_instrument.prompts import PROMPT_FILE
 from ltrain_train.errors import BadModel, describe_fault
 from ltrain_train.policy.manifest import artifact_files
+from ltrain_train.policy.tinker import is_elsewhere, read_tinker_weights
 from ltrain_train.policy.weights import Shape, check_model, check_same_tensors, read_shapes
 from ltrain_transforms.artifacts import Artifact
 
@@ -77,7 +78,7 @@ def check_artifact(source: Path, base: Path | None) -> None:
         check_adapter(source, base)
     else:
         check_model(source)
-        if base is not None:
+        if base is not None and not is_elsewhere(base):
             check_same_tensors(source, base)
 
 
@@ -113,6 +114,8 @@ def read_adapter_config(directory: Path) -> AdapterConfig:
 def check_adapter(directory: Path, base: Path | None) -> None:
     """Check that an adapter is complete, and fits the tensors of the weights in `base`.
 
+    The tensors of a base that only a Tinker server has are not known.
+
     Raises:
         BadModel: when it does not.
     """
@@ -123,6 +126,9 @@ def check_adapter(directory: Path, base: Path | None) -> None:
         )
     rank = read_adapter_config(directory).r
     modules = adapted_modules(directory)
+    read_tinker_weights(directory)
+    if is_elsewhere(base):
+        return
     weights = read_shapes(base)
     for name, (down, up) in modules.items():
         weight = weights.get(f"{name}.weight")

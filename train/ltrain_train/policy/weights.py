@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from ltrain_train.errors import BadModel
 from ltrain_train.gpu import CONTROL_DEVICE, is_usable
+from ltrain_train.policy.tinker import is_elsewhere, read_tinker_weights
 from ltrain_transforms.recipe import Train
 
 MAX_HEADER_BYTES = 100_000_000
@@ -48,7 +49,9 @@ def check_model(directory: Path) -> None:
     for name in ("config.json", "tokenizer.json"):
         if not (directory / name).is_file():
             raise BadModel(f"'{directory}' has no {name}. {LAYOUT}")
-    read_shapes(directory)
+    read_tinker_weights(directory)
+    if not is_elsewhere(directory):
+        read_shapes(directory)
 
 
 def missing_model(directory: Path) -> str:

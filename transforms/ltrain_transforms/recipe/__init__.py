@@ -49,9 +49,11 @@ if TYPE_CHECKING:
     from ltrain_transforms.recipe.service import Service
     from ltrain_transforms.recipe.train import (
         MICRO_BATCH_TOKENS,
+        TINKER_KEY,
         TRACKER_NAMES,
         Colocate,
         Critic,
+        Tinker,
         Train,
     )
     from ltrain_transforms.recipe.verl_options import Verl, VerlActor

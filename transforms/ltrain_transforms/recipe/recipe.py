@@ -28,7 +28,7 @@ from ltrain_transforms.recipe.section import Section, first_duplicate
 from ltrain_transforms.recipe.selection import Filter, Source, Watch
 from ltrain_transforms.recipe.serve import Serve
 from ltrain_transforms.recipe.service import Service
-from ltrain_transforms.recipe.train import Critic, Train
+from ltrain_transforms.recipe.train import Critic, Tinker, Train
 
 DEFAULT = Path("ltrain.toml")
 """The recipe that commands read by default."""
@@ -296,7 +296,8 @@ class Recipe(Section):
         of_policies: dict[str, Any] = {"train": budgets}
         if not any(policy.served_as for policy in self.policy):
             of_policies["served_as"] = True  # of a recipe that another version has read
-        exclude: dict[str, Any] = {"train": budgets, "policy": {"__all__": of_policies}}
+        own = budgets | ({"tinker"} if self.train.tinker == Tinker() else set())  # the same
+        exclude: dict[str, Any] = {"train": own, "policy": {"__all__": of_policies}}
         exclude["watch"] = True
         if self.prompt is None:
             exclude["prompt"] = True  # the same

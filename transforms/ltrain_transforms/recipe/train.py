@@ -77,9 +77,23 @@ class Critic(Section):
     """First updates of a run, in which the critic alone is trained."""
 
 
+TINKER_KEY = "TINKER_API_KEY"
+"""The environment variable with the key of the Tinker server; a recipe cannot have the key."""
+
+
+class Tinker(Section):
+    """A server of the Tinker API. Its key is in the environment variable TINKER_API_KEY only."""
+
+    base_url: str | None = Field(default=None, pattern=r"^https?://[^@\s]+$")
+    """URL of the server; unset: the service of Thinking Machines."""
+    base_model: str | None = Field(default=None, min_length=1)
+    """Name of the base model at the server; unset: that of `tinker.json` in the
+    [model's folder](policies.md#weights-at-a-tinker-server)."""
+
+
 RUN_KEYS = (
     *("mode", "updates", "dtype", "ray_address", "trackers", "span_timeout", "hang_timeout"),
-    *("constrained", "colocate"),
+    *("constrained", "colocate", "tinker"),
     *("validate_every", "patience", "max_tokens", "max_minutes", "stop_on"),
 )
 """The keys of [train] that all policies of a run share."""
@@ -194,6 +208,7 @@ class Train(Section):
     are removed."""
     critic: Critic | None = None
     verl: Verl = Verl()
+    tinker: Tinker = Tinker()
 
     @property
     def micro_batch_tokens(self) -> int:
