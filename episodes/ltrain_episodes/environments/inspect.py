@@ -18,7 +18,8 @@ from inspect_ai.model import GenerateConfig, Model, get_model
 from inspect_ai.scorer import value_to_float
 
 from ltrain_episodes.environment import BadEnvironment
-from ltrain_episodes.environments.task_environment import AGENT_HEADER, Scores, Task
+from ltrain_episodes.environments.task_environment import Scores, Task
+from ltrain_instrument.identity import AGENT_HEADER
 
 AGENT, GRADER = "agent", "grader"
 

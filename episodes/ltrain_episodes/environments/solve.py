@@ -11,15 +11,13 @@ from ltrain_episodes.environments.task_environment import (
     TaskEnvironment,
     open_environment,
 )
-
-VARIABLE = "LTRAIN_ENVIRONMENT"
-"""Has the environment of the recipe and its options, as JSON."""
+from ltrain_instrument.identity import ENVIRONMENT_VARIABLE
 
 
 async def attempt(task: Mapping[str, Any], llm: Any) -> dict[str, Any]:
     """Play an attempt of a task, and return its scores: the agent of the rollouts."""
     own = task["environment"]
-    environment = _environment(os.environ[VARIABLE], held_out=bool(own.get(HELD_OUT)))
+    environment = _environment(os.environ[ENVIRONMENT_VARIABLE], held_out=bool(own.get(HELD_OUT)))
     scored = await environment.attempt({**own, **task}, llm)
     return scored.as_result()
 

@@ -11,8 +11,6 @@ from ltrain_episodes.environment import BadEnvironment
 
 Task = Mapping[str, Any]
 """A task: `id`, `input`, and what else the environment needs for an attempt, as JSON."""
-AGENT_HEADER = "x-ltrain-agent"
-"""The header in which a call names its agent."""
 HELD_OUT = "held_out"
 """The key of tasks whose environment has the options of held-out tasks."""
 PACKAGES = {

@@ -57,7 +57,7 @@ def write_task_files(request: TaskRequest, folder: Path) -> None:
         held_out = {name: tasks.pop(name) for name in _share(tasks, request.held_out_share)}
     _write_lines(folder / "train.jsonl", tasks.values())
     _write_lines(folder / "validation.jsonl", held_out.values())
-    counts = {"train": len(tasks), "validation": len(held_out), "repeated": repeated}
+    counts = {"validation": len(held_out), "repeated": repeated}
     summary = {**counts, "agents": [*environment.agents]}
     (folder / "summary.json").write_text(json.dumps(summary))
 

@@ -23,7 +23,8 @@ from verifiers.v1.configs.agent import agent_config_fields
 from verifiers.v1.utils.loaders import load_environment, resolve_env_config
 
 from ltrain_episodes.environment import BadEnvironment
-from ltrain_episodes.environments.task_environment import AGENT_HEADER, Scores, Task, task_id
+from ltrain_episodes.environments.task_environment import Scores, Task, task_id
+from ltrain_instrument.identity import AGENT_HEADER
 
 ONE_SERVER = {"type": "server"}
 """All attempts of a worker share an interception server, so their clients are in one place."""

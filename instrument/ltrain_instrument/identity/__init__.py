@@ -15,6 +15,8 @@ if TYPE_CHECKING:
         use_context,
     )
     from ltrain_instrument.identity.rollout_identity import (
+        AGENT_HEADER,
+        ENVIRONMENT_VARIABLE,
         HELD_OUT_MODES,
         VARIABLES,
         Identity,

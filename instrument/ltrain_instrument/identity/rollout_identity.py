@@ -101,3 +101,7 @@ _INTEGERS = ("wave", "sample", "attempt")
 
 VARIABLES = tuple(_VARIABLES.values())
 """The environment variables that may hold an identity."""
+AGENT_HEADER = "x-ltrain-agent"
+"""The header in which a model call names its agent."""
+ENVIRONMENT_VARIABLE = "LTRAIN_ENVIRONMENT"
+"""Has the recipe's environment and its options for the agent's processes, as JSON."""

@@ -76,11 +76,12 @@ def make_plan(options: EvaluationOptions, home: Path) -> EvaluationPlan:
     versions = find_versions(policies, options.policies)
     recipe, folder = _read_recipe(options.recipe)
     section = recipe.rollout.model_dump() if recipe and recipe.rollout else {}
-    if recipe is not None and section.get("environment") and options.tasks is None:
-        section |= environment_fields(recipe, folder, home)["rollout"]
-    tasks = options.tasks or _find_validation(folder, section)
     overrides = {name: value for name, value in options.rollout.items() if value is not None}
     section |= {"remote": False} | overrides if "agent" in overrides else overrides
+    if recipe is not None and section.get("environment") and options.tasks is None:
+        named = recipe.model_copy(update={"rollout": Rollout.model_validate(section)})
+        section |= environment_fields(named, folder, home)["rollout"]
+    tasks = options.tasks or _find_validation(folder, section)
     _require_agent(section, judged=bool(recipe and recipe.judges))
     find_python(section.get("python"), folder)
     rollout = Rollout.model_validate(section | {"tasks": str(tasks)})

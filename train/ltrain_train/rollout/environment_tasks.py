@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ltrain_instrument.errors import LtrainError
+from ltrain_instrument.identity import ENVIRONMENT_VARIABLE
 from ltrain_instrument.settings import secret_variables
 from ltrain_train.workers import agent_environment, find_python
 
@@ -18,8 +19,6 @@ if TYPE_CHECKING:  # its import takes a second, which `ltrain rollout` saves
     from ltrain_transforms.recipe import Rollout
 
 _logger = logging.getLogger("ltrain.loop")
-VARIABLE = "LTRAIN_ENVIRONMENT"
-"""Has the environment of the agent's processes and its options, as JSON."""
 TIMEOUT = 600.0
 """Seconds in which an environment lists its tasks; it may download a data set."""
 
@@ -33,7 +32,6 @@ class EnvironmentTasks:
     """The listed tasks of an environment, in a folder of the home."""
 
     folder: Path
-    train: int
     validation: int
     repeated: int
     """Tasks that were left out, because an earlier one has their id."""
@@ -53,7 +51,7 @@ def environment_variables(rollout: "Rollout") -> dict[str, str]:
     """Return the variables that tell the agent's processes their environment."""
     if rollout.environment is None:
         return {}
-    return {VARIABLE: json.dumps(_described(rollout), sort_keys=True)}
+    return {ENVIRONMENT_VARIABLE: json.dumps(_described(rollout), sort_keys=True)}
 
 
 def list_tasks(

@@ -1,6 +1,7 @@
 """How ltrain runs the agent on tasks."""
 
 import re
+from collections.abc import Iterable
 from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -175,14 +176,17 @@ class Rollout(Section):
     @model_validator(mode="after")
     def _has_tasks(self) -> Self:
         if self.environment is None:
-            for key in ENVIRONMENT_KEYS:
-                if getattr(self, key) != type(self).model_fields[key].get_default(
-                    call_default_factory=True
-                ):
-                    raise ValueError(f"`{key}` is of an environment. Name it, or remove `{key}`.")
+            self._refuse(ENVIRONMENT_KEYS, "is of an environment. Name it")
             if not self.tasks:
                 raise ValueError("Name a JSONL file in `tasks`, or an `environment`.")
         return self
+
+    def _refuse(self, keys: Iterable[str], reason: str) -> None:
+        """Raise `ValueError` with the reason if a key has another value than its default."""
+        for key in keys:
+            default = type(self).model_fields[key].get_default(call_default_factory=True)
+            if getattr(self, key) != default:
+                raise ValueError(f"`{key}` {reason}, or remove `{key}`.")
 
     @model_validator(mode="after")
     def _one_agent(self) -> Self:
@@ -196,9 +200,7 @@ class Rollout(Section):
     @model_validator(mode="after")
     def _sandbox_of_command(self) -> Self:
         if self.sandbox is None:
-            for key in SANDBOX_KEYS:
-                if getattr(self, key) != type(self).model_fields[key].default:
-                    raise ValueError(f"`{key}` needs a sandbox. Set `sandbox`, or remove `{key}`.")
+            self._refuse(SANDBOX_KEYS, "needs a sandbox. Set `sandbox`")
         elif self.agent is None:
             raise ValueError(
                 "`sandbox` is for commands that run here, and with `remote = true` other machines "

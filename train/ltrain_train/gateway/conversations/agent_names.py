@@ -19,6 +19,7 @@ from functools import lru_cache
 from typing import Any
 
 from ltrain_instrument import attributes
+from ltrain_instrument.identity import AGENT_HEADER
 from ltrain_train.gateway.conversations.chain_log import NameLine
 from ltrain_train.gateway.conversations.message_digests import (
     DATE,
@@ -29,7 +30,7 @@ from ltrain_train.gateway.conversations.message_digests import (
 )
 
 MAIN, UTILITY = "main", "utility"
-MARKS = ("x-ltrain-agent", "x-agent-name", "x-openai-subagent")
+MARKS = (AGENT_HEADER, "x-agent-name", "x-openai-subagent")
 """Headers in which clients name the agent."""
 MARK = re.compile(r"[A-Za-z][\w.:-]{0,63}")
 HEAD = 240
