@@ -40,13 +40,14 @@ def requirement(name: str, version: str) -> str:
 
 
 def installed(python: Path) -> dict[str, str]:
-    """Return name -> version of complete packages; remove the metadata of incomplete ones."""
+    """Return name -> version of complete packages; remove the metadata of others."""
     done = subprocess.run(
         [str(python), "-I", "-c", LISTING], capture_output=True, text=True, check=True
     )
     packages: dict[str, str] = {}
     for path, (name, version, recorded) in json.loads(done.stdout).items():
-        if recorded and name:
+        is_left = Path(path).name.startswith("~")  # pip was ended while it replaced the package
+        if recorded and name and not is_left:
             packages[canonical(name)] = version
         elif path.endswith(".dist-info"):
             shutil.rmtree(path)  # pip refuses to replace a package that has no RECORD

@@ -168,14 +168,18 @@ def test_an_environment_of_another_device_is_not_changed(root: Path) -> None:
 def test_continues_after_an_interruption(root: Path) -> None:
     packages = environment(root)
     whole, cut = packages / "wheel-0.48.0.dist-info", packages / "one_name-1.0.dist-info"
-    for folder in (whole, cut):
+    replaced = packages / "~heel-0.40.0.dist-info"
+    for folder in (whole, cut, replaced):
         folder.mkdir()
         name, version = folder.stem.rsplit("-", 1)
         (folder / "METADATA").write_text(f"Name: {name}\nVersion: {version[:6]}\n")
     (whole / "METADATA").write_text("Name: wheel\nVersion: 0.48.0\n")
     (whole / "RECORD").write_text("")
+    (replaced / "METADATA").write_text("Name: wheel\nVersion: 0.40.0\n")
+    (replaced / "RECORD").write_text("")
     done = set_up(root, "main")
     assert done.returncode == 0, done.stderr
+    assert not replaced.exists()
     assert (cut / "RECORD").exists()
     log = (root / ".ltrain" / "setup-main.log").read_text()
     assert "one-name==1.0" in log and "wheel==" not in log
