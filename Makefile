@@ -127,6 +127,6 @@ bench-%: setup
 	@$(BIN)/python -m benchmarks.$(subst -,_,$*) $(ARGS)
 
 clean: ## Remove environments, model and caches; keep traces and policies
-	rm -rf site .venv .venv-vllm .venv-trl .venv-tinker .venv-examples .venv-site .venv-frameworks .venv-openai2 .venv-otel144 .venv-clients .venv-pyclients .venv-platforms .venv-gyms $(MODEL) .ltrain/setup.lock .ltrain/setup-*.log
+	rm -rf site .venv .venv-vllm .venv-trl .venv-tinker .venv-examples .venv-site .venv-frameworks .venv-openai2 .venv-otel144 .venv-clients .venv-pyclients .venv-platforms .venv-gyms .venv-gyms_legacy $(MODEL) .ltrain/setup.lock .ltrain/setup-*.log
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find $(TYPED) docs -name __pycache__ -type d -prune -exec rm -rf {} +

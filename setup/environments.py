@@ -136,6 +136,7 @@ CLIENTS = NpmEnvironment(
 PYCLIENTS = _environment("pyclients", 0.7, 1.0, has_ltrain=False)
 PLATFORMS = _environment("platforms", 1.6, 2.1, has_ltrain=False)
 GYMS = _environment("gyms", 1.0, 1.5)
+GYMS_LEGACY = _environment("gyms_legacy", 0.5, 0.9)
 TRL = _environment("trl", 0.03, 0.1, has_ltrain=False)
 """Beside main: the trainer's process has the packages of both."""
 TINKER = _environment("tinker", 0.05, 0.1, has_ltrain=False)
@@ -362,7 +363,8 @@ def choose(names: Sequence[str], device: str | None) -> list[Environment]:
         choices = ", ".join(DEVICES)
         raise SetupFailed(f"Unknown device '{device}'. Choose from: {choices}.")
     models = DEVICES[device]
-    frameworks = (FRAMEWORKS, OPENAI2, OTEL144, CLIENTS, PYCLIENTS, PLATFORMS, GYMS)
+    gyms = (GYMS, GYMS_LEGACY)
+    frameworks = (FRAMEWORKS, OPENAI2, OTEL144, CLIENTS, PYCLIENTS, PLATFORMS, *gyms)
     others = (TRL, TINKER, EXAMPLES, SITE, *frameworks)
     by_name = {each.name: each for each in (*models, *others)}
     if unknown := set(names) - by_name.keys():

@@ -39,7 +39,7 @@ FRAMEWORKS = ROOT / "tests" / "frameworks"
 EXAMPLES = ROOT / "tests" / "examples"
 ALWAYS = "frameworks"
 """The environment whose agents run on every change; it is small."""
-OTHERS = ("openai2", "otel144", "clients", "pyclients", "platforms", "gyms")
+OTHERS = ("openai2", "otel144", "clients", "pyclients", "platforms", "gyms", "gyms_legacy")
 EXAMPLE = "calculator"
 """The example that is tested and trained on every change."""
 SHARED_BY_FRAMEWORKS = re.compile(

@@ -3,121 +3,36 @@
 from __future__ import annotations
 
 import json
-import os
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
 import pytest
-from tests.fork_server import ltrain_command
-from tests.frameworks.model import Model
+from tests.frameworks import gym_stack
+from tests.frameworks.gym_stack import GYMS, RECIPE, Stack, running_stack, task_of
 from tests.model_files import write_model_files
-from tests.up import Up, running_up, start_server
 
-from ltrain_collector.store import Store
 from ltrain_train.environment_package import BadExport, write_package
 from ltrain_train.evaluation.plan import EvaluationOptions
 from ltrain_train.evaluation.plan import make_plan as evaluation_plan
 from ltrain_train.policy import Policies
-from ltrain_train.rollout import EnvironmentFailed, Runner, RunnerEnvironment, load_tasks
-from ltrain_train.runs import Plan, make_plan
-from ltrain_train.store import home_secret
-from ltrain_train.workers import RolloutResult
-from ltrain_transforms.calls import calls
+from ltrain_train.rollout import EnvironmentFailed, load_tasks
+from ltrain_train.runs import Plan
 from ltrain_transforms.errors import BadRecipe
-from ltrain_transforms.recipe import Recipe, Source
-from ltrain_transforms.source import Selection, read_spans
+from ltrain_transforms.recipe import Recipe
 
-ENVIRONMENT = "gyms"
-ROOT = Path(__file__).parents[2]
-GYMS = Path(__file__).parent / "gyms"
-PYTHON = ROOT / f".venv-{ENVIRONMENT}" / "bin" / "python"
-ARRIVE_S = 30.0
-"""Timeout of spans that arrive within two seconds."""
-RECIPE = """
-[source]
-run = "{run}"
-[rollout]
-environment = "{environment}"
-python = "{python}"
-workers = 1
-{more}
-[[policy]]
-name = "policy"
-[[reward]]
-name = "answer"
-evaluation = "reward"
-"""
-
-
-@dataclass(frozen=True)
-class Stack:
-    """A collector, a gateway, and the scripted policy behind it."""
-
-    home: Path
-    up: Up
-    gateway: str
-
-    def play(self, plan: Plan, count: int) -> list[RolloutResult]:
-        """Run the first tasks of a plan, each once."""
-        tasks = load_tasks(Path(plan.rollout.tasks))[:count]
-        environment = RunnerEnvironment(
-            run=plan.name,
-            home=self.home,
-            gateway=self.gateway,
-            secret=home_secret(self.home),
-            policy="policy",
-        )
-        with Runner(plan.program, environment) as runner:
-            results = runner.run("train", 0, tasks, 1, sampling={"temperature": 1.0})
-        return sorted(results, key=task_of)
-
-    def calls(self, plan: Plan, count: int) -> pl.DataFrame:
-        """Return the model calls of a run as soon as there are so many, or after a while."""
-        source = Source.model_validate({"run": plan.name, "mode": "train"})
-        deadline = time.monotonic() + ARRIVE_S
-        while True:
-            with Store.open(self.up.dsn) as store:
-                spans, _ = read_spans(store, source, Selection())
-            rows = calls(spans)[0].filter(pl.col("kind") == "llm")
-            if len(rows) >= count or time.monotonic() > deadline:
-                return rows.sort("execution_id", "start")
-
-
-def task_of(result: RolloutResult) -> str:
-    """Return the id of a rollout's task."""
-    return str(result.identity.task)
+PYTHON = gym_stack.python_of("gyms")
 
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    home, model = tmp_path_factory.mktemp("stack"), Model()
-    model.start()
-    with running_up(home / "store") as up, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LTRAIN_HOME", str(home))
-        patch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", up.endpoint)
-        serve = (ltrain_command(), "serve", "--port", "0", "--upstream", model.url)
-        gateway, line = start_server(serve, os.environ, "ltrain: gateway ready at ")
-        yield Stack(home, up, line.split()[4].removesuffix("/v1,"))
-        gateway.terminate()
-        gateway.wait()
-    model.stop()
+    with running_stack(tmp_path_factory.mktemp("stack")) as made:
+        yield made
 
 
 def plan_of(environment: str, folder: Path = GYMS, more: str = "") -> Plan:
-    """Return the plan of a recipe with the environment."""
-    if not PYTHON.exists():
-        pytest.fail(f"{PYTHON.parents[1].name} is missing: make test-frameworks makes it")
-    run = environment.replace(":", "-").replace("/", "-").replace("@", "-")
-    text = RECIPE.format(run=run, environment=environment, python=PYTHON, more=more)
-    path = folder / "ltrain.toml"
-    path.write_text(text)
-    try:
-        return make_plan(path, model=None, updates=None)
-    finally:
-        path.unlink()
+    """Return the plan of a recipe with an environment of these packages."""
+    return gym_stack.plan_of(environment, PYTHON, folder, more)
 
 
 VERIFIERS = """

@@ -3,8 +3,10 @@
 import importlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Protocol
 
 from ltrain_episodes.environment import BadEnvironment
@@ -21,7 +23,8 @@ PACKAGES = {
     "skyrl-gym": "SkyRLGym",
     "verifiers": "Verifiers",
 }
-"""The class of each package; its module has the name of the package."""
+"""The class of each package; its module has the name of the package,
+and the older interface of verifiers one of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +95,7 @@ def open_environment(reference: str, options: Mapping[str, Any]) -> TaskEnvironm
     package, _, name = reference.partition(":")
     module, owner = package, name
     if package in PACKAGES:
-        module, owner = f"{__package__}.{package.replace('-', '_')}", PACKAGES[package]
+        module, owner = f"{__package__}.{_module_of(package)}", PACKAGES[package]
     try:
         environment = getattr(importlib.import_module(module), owner)
     except (ImportError, AttributeError) as error:
@@ -104,6 +107,15 @@ def open_environment(reference: str, options: Mapping[str, Any]) -> TaskEnvironm
             f"The environment '{reference}' refuses its options: {error}"
         ) from error
     return made  # type: ignore[no-any-return]
+
+
+def _module_of(package: str) -> str:
+    """Return the module of a package: verifiers before 0.4 has another interface."""
+    name = package.replace("-", "_")
+    with suppress(PackageNotFoundError):
+        if package == "verifiers" and version(package).startswith(("0.1.", "0.2.", "0.3.")):
+            return f"{name}_legacy"
+    return name
 
 
 def _describe_missing(reference: str, package: str, error: Exception) -> str:
