@@ -22,7 +22,7 @@ NIGHTLY ?=
 LIGHT := tests $(patsubst %,--ignore=%,$(MODELS) $(FRAMEWORKS) $(EXAMPLE_RUNS))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-trl setup-tinker setup-examples setup-clients model demo example test test-frameworks test-examples test-nightly lint format docs site lock outdated dist dist-check coverage gpu-check clean
+.PHONY: help setup setup-trl setup-tinker setup-examples setup-gyms setup-clients model demo example test test-frameworks test-examples test-nightly lint format docs site lock outdated dist dist-check coverage gpu-check clean
 
 help: ## This list
 	@echo "make TARGET [ARGS=\"…\"] [PYTHON=python3.11] [DEVICE=cpu|cuda]"
@@ -48,6 +48,9 @@ setup-tinker: setup ## Create the folder of the Tinker SDK, for `train.backend =
 
 setup-examples: setup ## Create the environment of the agents of examples/rag, calculator and extract (0.3 GB)
 	@$(PYTHON) -m setup.environments examples
+
+setup-gyms: setup ## Create the environment of the packages of examples/environments (1.5 GB)
+	@$(PYTHON) -m setup.environments gyms
 
 setup-clients: setup ## Create the environments of the agents of examples/code_repair, mini-swe-agent and Codex (1.8 GB)
 	@$(PYTHON) -m setup.environments clients pyclients

@@ -2,7 +2,7 @@
 
 Each response has 1,024 token ids of the prompt and 128 sampled tokens with log-probabilities; a
 stream has one chunk for each sampled token, two milliseconds after the last one. For the user
-`burst` all chunks come at once.
+`burst` all chunks come at once; for `paced` a complete response takes as long as a stream.
 """
 
 import asyncio
@@ -36,6 +36,7 @@ def _complete() -> bytes:
         "token_ids": [1000 + number for number in range(SAMPLED)],
     }
     usage = {"prompt_tokens": PROMPT, "completion_tokens": SAMPLED}
+    usage["total_tokens"] = PROMPT + SAMPLED
     ids = {"prompt_token_ids": list(range(PROMPT))}
     return _encode(
         {**HEAD, "object": "chat.completion", "choices": [choice], "usage": usage, **ids}
@@ -110,6 +111,9 @@ class Server(asyncio.Protocol):
                 self._transport.write(b"".join(STREAM))
             elif request.get("stream"):
                 self._send_paced(0)
+            elif request.get("user") == "paced":
+                loop = asyncio.get_running_loop()
+                loop.call_later(PACE * SAMPLED, self._transport.write, COMPLETE)
             else:
                 self._transport.write(COMPLETE)
         else:
