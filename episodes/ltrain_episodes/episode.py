@@ -172,9 +172,11 @@ class _Run:
         with agent_span(name):
             model = self._model if callable(self._model) else self._model[name]
             response = model(agent.chat_completions)
-            action = _action(agent.update_from_model(response), agent)
+            action = read_action(agent.update_from_model(response), agent)
             with step_span(self._env, action) as span:
-                observation, reward, terminated, truncated, info = _unpack(self._env.step(action))
+                observation, reward, terminated, truncated, info = unpack_step(
+                    self._env.step(action)
+                )
                 rewards = self._read_rewards(name, reward)
                 record_step(span, observation, rewards.get(name, 0.0))
         for each, value in rewards.items():
@@ -218,14 +220,14 @@ class _Run:
         return Episode(trajectories, self._rewards, end, steps)
 
 
-def _action(returned: Any, agent: BaseAgent) -> Any:
+def read_action(returned: Any, agent: BaseAgent) -> Any:
     """Return the action itself; rLLM's agents return it in an object, or only keep it."""
     if returned is None:
         return agent.trajectory.steps[-1].action
     return getattr(returned, "action", returned)
 
 
-def _unpack(returned: Sequence[Any]) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+def unpack_step(returned: Sequence[Any]) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
     """Return the five values of Gymnasium's `step`; rLLM's has no `truncated`."""
     if len(returned) == 4:
         observation, reward, done, info = returned

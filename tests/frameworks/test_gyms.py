@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -234,3 +235,39 @@ def test_a_reward_that_is_no_number_is_an_error_of_the_attempt(stack: Stack) -> 
     (result,) = stack.play(plan, 1)
     assert result.outcome == "error"
     assert "The environment returned nan as 'own'. Return a finite number." in result.reason
+
+
+SKYRL = """
+import json
+import subprocess
+import skyrl_gym
+from ltrain_episodes import MathAgent, MathEnv
+from ltrain_episodes.environments import text_env
+
+skyrl_gym.register("math", entry_point=text_env(MathAgent, MathEnv))
+env = skyrl_gym.make("math", env_config=None, extras={"input": "What is 2 + 2?", "answer": "4"})
+messages, _ = env.init([])
+played = [messages[-1]["content"]]
+for answer in (r"\\boxed{5}", r"\\boxed{4}"):
+    output = env.step(answer)
+    roles = [each["role"] for each in output["observations"]]
+    played.append([roles, output["reward"], output["done"]])
+env.close()
+
+make = text_env(lambda: MathAgent(accumulate_thinking=False), MathEnv)
+forgetful = make(extras={"input": "1 + 1?", "answer": "2"})
+forgetful.init([])
+try:
+    forgetful.step(r"<think>First.</think>\\boxed{3}")
+except ValueError as error:
+    played.append(str(error))
+print(json.dumps(played))
+"""
+
+
+def test_skyrl_plays_an_agent_and_its_environment() -> None:
+    done = subprocess.run([PYTHON, "-c", SKYRL], capture_output=True, text=True, check=True)
+    problem, wrong, right, refusal = json.loads(done.stdout.splitlines()[-1])
+    assert "What is 2 + 2?" in problem
+    assert (wrong, right) == ([["user"], 0.0, False], [[], 1.0, True])
+    assert refusal.startswith("MathAgent changed earlier messages")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ltrain_instrument.face import open_face
 
 if TYPE_CHECKING:
+    from ltrain_episodes.environments.skyrl_text_env import text_env
     from ltrain_episodes.environments.solve import attempt, scores
     from ltrain_episodes.environments.task_environment import (
         Scores,
