@@ -196,6 +196,15 @@ FAULTS = {
 }
 
 
+def test_a_runtime_without_a_login_is_reported(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    more = VERIFIERS + '[rollout.options.solver.runtime]\ntype = "prime"'
+    with pytest.raises(EnvironmentFailed, match="The runtime `prime` needs a login"):
+        plan_of("verifiers:sums", more=more)
+
+
 @pytest.mark.parametrize("environment", FAULTS)
 def test_an_environment_that_cannot_be_used_is_named(environment: str, stack: Stack) -> None:
     more, message = FAULTS[environment]
@@ -208,6 +217,9 @@ def test_a_recipe_has_an_environment_or_its_parts() -> None:
         plan_of("own:Endless", more="remote = true")
     with pytest.raises(BadRecipe, match=r"Name a JSONL file in `tasks`, or an `environment`"):
         Recipe.from_sections({"rollout": {"agent": "a:b", "reward": "a:c"}, **PARTS})
+    named = '[rollout.options.agent.client]\napi_key_var = "JUDGE_KEY"\napi_key = "sk-1"'
+    with pytest.raises(BadRecipe, match="`api_key` has a secret, and recipes are stored"):
+        plan_of("own:Endless", more=named)
     with pytest.raises(BadRecipe, match=r"`max_tasks` is of an environment"):
         fields = {"tasks": "t.jsonl", "agent": "a:b", "reward": "a:c", "max_tasks": 3}
         Recipe.from_sections({"rollout": fields, **PARTS})

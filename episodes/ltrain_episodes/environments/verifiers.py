@@ -21,6 +21,7 @@ from pydantic import ValidationError
 from verifiers.v1.clients import resolve_client
 from verifiers.v1.configs.agent import agent_config_fields
 from verifiers.v1.utils.loaders import load_environment, resolve_env_config
+from verifiers.v1.utils.prime import ensure_prime_auth
 
 from ltrain_episodes.environment import BadEnvironment
 from ltrain_episodes.environments.task_environment import Scores, Task, task_id
@@ -121,6 +122,8 @@ def _load(name: str, options: Mapping[str, Any]) -> vf.Env[Any]:
         if "runtime" not in spec.model_fields_set:
             fields[seat] = {**options.get(seat, {}), "runtime": LOCAL}
     config = resolve_env_config(fields)
+    if any(seat.runtime.type == "prime" for seat in agent_config_fields(config).values()):
+        _require_login()
     retried = [config, *agent_config_fields(config).values()]
     if any(each.retries.max_retries for each in retried):
         raise BadEnvironment(
@@ -128,6 +131,16 @@ def _load(name: str, options: Mapping[str, Any]) -> vf.Env[Any]:
             "[rollout.options]: ltrain tries a rollout again."
         )
     return load_environment(config)
+
+
+def _require_login() -> None:
+    try:
+        ensure_prime_auth()
+    except SystemExit as error:  # it would end the worker in the middle of an attempt
+        raise BadEnvironment(
+            f"The runtime `prime` needs a login: {error}. Or name another `runtime`, such as "
+            '`type = "docker"`.'
+        ) from error
 
 
 def _context(base_url: str, model: str, variable: str) -> vf.ModelContext:

@@ -1,7 +1,7 @@
 """How ltrain runs the agent on tasks."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -9,6 +9,9 @@ from pydantic import Field, field_validator, model_validator
 from ltrain_instrument.allow import Allow
 from ltrain_transforms.recipe.section import Section
 
+_SECRET = re.compile(
+    r"(?i)(.*[_-])?(api[_-]?key|secret|password|authorization|(access|auth|bearer)[_-]?token)"
+)
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*|/.*\.py:[A-Za-z_]\w*")
 
 SANDBOX_KEYS = ("sandbox", "sandbox_command", "image", "workspace", "visible", "limits")
@@ -173,6 +176,17 @@ class Rollout(Section):
         parts = {key: part for key, part in ENVIRONMENT_PARTS.items() if fields.get(key) is None}
         return fields | parts
 
+    @field_validator("options", "held_out_options")
+    @classmethod
+    def _without_secrets(cls, options: dict[str, Any]) -> dict[str, Any]:
+        for key, value in _texts(options):
+            if value and _SECRET.fullmatch(key):
+                raise ValueError(
+                    f"`{key}` has a secret, and recipes are stored with each dataset. Put it in an "
+                    "environment variable that the package reads, and remove it here."
+                )
+        return options
+
     @model_validator(mode="after")
     def _has_tasks(self) -> Self:
         if self.environment is None:
@@ -265,3 +279,13 @@ class Rollout(Section):
         if domains and not any(domains.values()):
             raise ValueError("Every domain has the weight 0. Give one a weight above 0.")
         return domains
+
+
+def _texts(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield each text of nested options, with its key."""
+    for key, value in options.items():
+        for each in value if isinstance(value, list) else [value]:
+            if isinstance(each, Mapping):
+                yield from _texts(each)
+            elif isinstance(each, str):
+                yield key, each
