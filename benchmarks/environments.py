@@ -42,7 +42,7 @@ evaluation = "reward"
 
 def own_seconds(url: str, episodes: int, concurrency: int) -> float:
     """Return the seconds of verifiers' evaluation."""
-    command = [PYTHON, AGENTS / "two_calls.py", url, str(episodes), str(concurrency)]
+    command = [str(PYTHON), str(AGENTS / "two_calls.py"), url, str(episodes), str(concurrency)]
     done = subprocess.run(command, cwd=AGENTS, check=True, capture_output=True, text=True)
     return float(done.stdout.splitlines()[-1])
 

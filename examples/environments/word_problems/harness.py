@@ -40,17 +40,18 @@ class TwoTurnHarness(vf.Harness[TwoTurnConfig]):
             AsyncOpenAI(base_url=endpoint, api_key=secret, max_retries=0) as client,
         ):
             tools, routes, servers = await connect_mcp(specs, stack)
-            messages = opening(data.prompt_text, tools[0]["function"]["name"])
+            messages: Any = opening(data.prompt_text, tools[0]["function"]["name"])
             for _ in range(MAX_TURNS):
                 response = await client.chat.completions.create(
                     model=ctx.model, messages=messages, tools=tools, max_tokens=48
                 )
                 message = response.choices[0].message
                 messages.append(message.model_dump(exclude_none=True))
-                for call in message.tool_calls or []:
+                calls: list[Any] = [*(message.tool_calls or [])]
+                for call in calls:
                     result = await call_tool(servers, routes, call.function)
                     messages.append({"role": "tool", "tool_call_id": call.id, "content": result})
-                if not message.tool_calls:
+                if not calls:
                     break
         return vf.ProgramResult(exit_code=0, stdout="", stderr="")
 
