@@ -110,7 +110,7 @@ def plan_of(environment: str, python: Path, folder: Path = GYMS, more: str = "")
         pytest.fail(f"{python.parents[1].name} is missing: make test-frameworks makes it")
     run = environment.replace(":", "-").replace("/", "-").replace("@", "-")
     text = RECIPE.format(run=run, environment=environment, python=python, more=more)
-    path = folder / "ltrain.toml"
+    path = folder / f"ltrain-{os.getpid()}.toml"  # other tests plan in this folder at this time
     path.write_text(text)
     try:
         return make_plan(path, model=None, updates=None)

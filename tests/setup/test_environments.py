@@ -125,7 +125,7 @@ def test_an_unknown_environment_is_an_error(root: Path) -> None:
     assert (done.returncode, done.stderr) == (
         1,
         "setup: Unknown environment 'mian'. Choose from: main, vllm, trl, tinker, examples, "
-        "site, frameworks, openai2, otel144, clients, pyclients, platforms, gyms.\n",
+        "site, frameworks, openai2, otel144, clients, pyclients, platforms, gyms, gyms_legacy.\n",
     )
 
 
