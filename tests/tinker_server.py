@@ -2,8 +2,9 @@
 
 The policy is a table of logits, one row for each last token; an adapter is a table that is added.
 Requests and answers are those of SDK 0.25.0 and of SkyRL 0.4.0. Faults wait in `faults`, by the
-last part of the path: a status, `vanish` (the connection ends before the request has an effect), or
-`forget` (it ends after).
+last part of the path: a status, `vanish` (the connection ends before the request has an effect),
+`forget` (it ends after), `lose` (the server forgets its training runs before), or `restart` (it
+was killed and started again).
 """
 
 import io
@@ -52,13 +53,16 @@ class TinkerServer:
         """Every request that had an effect: the last part of its path, and its body."""
         self.keys: set[str] = set()
         self.faults: dict[str, list[int | str]] = defaultdict(list)
+        self.paths = ["/api/v1/client/config"]
+        """The paths that it describes."""
         self.limit = 8
         """Adapters that it holds at most."""
         self.config: dict[str, Any] = {}
         self.tensors: Callable[[Adapter], Tensors] = _tensors
         """Returns the tensors of an adapter's archive by PEFT's names."""
-        self._answers: list[bytes | dict[str, Any]] = []
+        self._answers: list[bytes | dict[str, Any] | Refused] = []
         self._futures: dict[tuple[str, int], str] = {}
+        self._unloaded: set[str] = set()
         self._lock = threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
@@ -71,8 +75,12 @@ class TinkerServer:
         """Return the names of the requests that had an effect, in order; of `names` only."""
         return [name for name, _ in self.requests if not names or name in names]
 
-    def lose_runs(self) -> None:
-        """Forget all training runs, but not what was saved of them."""
+    def lose_runs(self, *, restarted: bool = False) -> None:
+        """Forget all training runs, but not what was saved of them.
+
+        A server that was started again knows their names, and fails when it computes.
+        """
+        self._unloaded |= self.adapters.keys() if restarted else set()
         self.adapters.clear()
 
     def __enter__(self) -> Self:
@@ -87,7 +95,7 @@ class TinkerServer:
     def answer(self, name: str, body: Any) -> bytes | dict[str, Any]:
         """Return the answer to a request: protobuf, or JSON."""
         models = [{"model_name": self.model}]
-        with self._lock:
+        with self._lock, np.errstate(all="ignore"):
             plain = {
                 "config": lambda: self.config,
                 "dynamic_config": dict,
@@ -99,7 +107,7 @@ class TinkerServer:
                 "create_sampling_session": lambda: self._open_sampler(body),
                 "get_info": lambda: self._describe(body["model_id"]),
                 "weights_info": lambda: self._describe_path(body["tinker_path"]),
-                "retrieve_future": lambda: self._answers[int(body["request_id"])],
+                "retrieve_future": lambda: self._retrieve(int(body["request_id"])),
                 "openapi.json": self._describe_api,
             }  # fmt: skip
             if name in plain:
@@ -111,18 +119,27 @@ class TinkerServer:
 
     def _promise(self, name: str, body: dict[str, Any]) -> dict[str, Any]:
         """Compute the result, and return the id to retrieve it; a retry gets the same id."""
-        key = (body.get("model_id", ""), body.get("seq_id") or 0)
+        key = (body.get("model_id", ""), body.get("seq_id") or -1)
         if name == "create_model":
             key = (f"run{len(self.requests)}", 0)
         if name == "asample" or key not in self._futures:
-            result = getattr(self, f"_{name}")(
-                body if name != "create_model" else body | {"id": key[0]}
+            fields = body if name != "create_model" else body | {"id": key[0]}
+            result = (
+                Refused(400, f"Model {key[0]} not loaded")
+                if key[0] in self._unloaded
+                else getattr(self, f"_{name}")(fields)
             )
             self.requests.append((name, body))
             self._answers.append(result)
             self._futures[key] = str(len(self._answers) - 1)
         number = self._futures[key]
         return {"request_id": number, "future_id": number, "model_id": key[0], "status": "pending"}
+
+    def _retrieve(self, number: int) -> bytes | dict[str, Any]:
+        answer = self._answers[number]
+        if isinstance(answer, Refused):
+            raise answer
+        return answer
 
     def _run(self, model_id: str) -> Adapter:
         if model_id not in self.adapters:
@@ -158,7 +175,8 @@ class TinkerServer:
     def _describe_api(self) -> dict[str, Any]:
         names = ["learning_rate", *(["grad_clip_norm"] if self.clips else [])]
         schema: dict[str, Any] = {"properties": {name: {} for name in names}}
-        return {"components": {"schemas": {"AdamParams": schema}}}
+        paths: dict[str, Any] = {path: {} for path in self.paths}
+        return {"paths": paths, "components": {"schemas": {"AdamParams": schema}}}
 
     def _load_weights(self, body: dict[str, Any]) -> dict[str, Any]:
         if not self._run(body["model_id"]).is_new:
@@ -169,7 +187,8 @@ class TinkerServer:
         return {"path": body["path"], "model_id": body["model_id"]}
 
     def _save(self, body: dict[str, Any], kind: str, name: str) -> str:
-        path = f"tinker://{body['model_id']}/{kind}/{name}"
+        folder = "weights/" if kind == "weights" else ""  # as SkyRL, against the SDK's own layout
+        path = f"tinker://{body['model_id']}/{folder}{name}"
         if path in self.checkpoints and not body.get("overwrite"):
             raise Refused(409, f"Checkpoint '{name}' already exists")
         saved = deepcopy(self._run(body["model_id"]))
@@ -267,7 +286,7 @@ class TinkerServer:
 
     def archive(self, run: str, name: str) -> bytes:
         """Return the archive of a sampler's weights, a LoRA in PEFT's layout."""
-        saved = self._saved(f"tinker://{run}/sampler_weights/{name}")
+        saved = self._saved(f"tinker://{run}/{name}")
         config = {"peft_type": "LORA", "r": saved.rank, "lora_alpha": LORA_ALPHA}
         files = {
             "adapter_config.json": json.dumps(config).encode(),
@@ -359,6 +378,8 @@ def _handler(server: TinkerServer) -> type[BaseHTTPRequestHandler]:
                 return self._json(fault, {"detail": f"status {fault}"})
             if fault == "vanish":
                 return self._vanish()
+            if fault in ("lose", "restart"):
+                server.lose_runs(restarted=fault == "restart")
             try:
                 answer = act()
             except Refused as refused:

@@ -264,9 +264,9 @@ VLLM_PYTHON = Setting(
 LEARNER_BACKEND = Setting(
     "LTRAIN_LEARNER_BACKEND",
     str,
-    "verl",
-    "The library that trains: `verl`, or a Python module with the functions of "
-    "`ltrain_train.learner.backend.Backend`.",
+    "",
+    "The library that trains, in place of the recipe's `train.backend`: its name, or a Python "
+    "module with the functions of `ltrain_train.learner.backend.Backend`.",
 )
 TRL = Setting(
     "LTRAIN_TRL",

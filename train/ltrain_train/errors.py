@@ -132,6 +132,10 @@ class LearnerFailed(LtrainError, RuntimeError):
     """The learner raised an unexpected error; its log has the details."""
 
 
+class LostRun(LearnerFailed):
+    """A server of the Tinker API does not know a training run any more."""
+
+
 def describe_fault(error: "ValidationError", whole: str = "") -> str:
     """Return the first fault of untrusted input: the field, or `whole` for all of it, and why."""
     fault = error.errors(include_url=False)[0]

@@ -12,16 +12,16 @@ import pytest
 import torch
 
 from ltrain_train.errors import BadSamples
-from ltrain_train.learner.samples import read_rows, split_into_steps
-from ltrain_train.learner.verl_backend.batch import (
+from ltrain_train.learner.row_values import (
     CORRECTION,
     OLD,
     REFERENCE,
     count_tokens,
-    make_batch,
     total_weight,
     with_values,
 )
+from ltrain_train.learner.samples import read_rows, split_into_steps
+from ltrain_train.learner.verl_backend.batch import make_batch
 
 Rows = list[dict[str, Any]]
 Make = Callable[..., Rows]

@@ -49,13 +49,14 @@ def write_adapter(
     return [name for name, tensor in plain.items() if not bool(tensor.isfinite().all())]
 
 
-def merge_adapter(base: Path, adapter: Path, out: Path) -> None:
-    """Write the full weights of a base with an adapter, in the base's precision.
+def merge_adapter(base: Path, adapter: Path, out: Path, dtype: str | None = None) -> None:
+    """Write the full weights of a base with an adapter.
 
     The sum is computed in float32 and rounded once.
 
     Args:
         adapter: adapter of its weights.
+        dtype: `bf16` or `fp32`; None: the base's precision.
 
     Raises:
         BadModel: when the adapter is of another base.
@@ -63,7 +64,7 @@ def merge_adapter(base: Path, adapter: Path, out: Path) -> None:
     """
     check_adapter(adapter, base)
     config = read_config(base)
-    dtype = SAVED_DTYPES.get(str(config.get("dtype", config.get("torch_dtype"))), "fp32")
+    dtype = dtype or SAVED_DTYPES.get(str(config.get("dtype", config.get("torch_dtype"))), "fp32")
     with atomic_directory(out, "the merged version", export_size(base, dtype)) as draft:
         copy_model_files(base, draft, dtype)
         write_weights(draft, _merged_tensors(base, adapter), dtype=dtype, write=True)

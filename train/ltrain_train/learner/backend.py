@@ -17,8 +17,12 @@ from ltrain_train.learner.protocol import Job, Place, StepReport
 from ltrain_train.learner.samples import Kind
 from ltrain_train.policy import Reference
 
-BACKENDS = {"verl": "ltrain_train.learner.verl_backend"}
+BACKENDS = {
+    "verl": "ltrain_train.learner.verl_backend",
+    "tinker": "ltrain_train.learner.tinker_backend",
+}
 """The module of each backend by name."""
+DEFAULT = "verl"
 
 
 class Trainer(Protocol):
@@ -136,7 +140,16 @@ class Backend(Protocol):
         ...
 
 
-def find_backend() -> Backend:
-    """Return the backend of LTRAIN_LEARNER_BACKEND: a name in `BACKENDS`, or a module."""
-    name = settings.LEARNER_BACKEND.read()
-    return cast(Backend, import_module(BACKENDS.get(name, name)))
+def backend_name(name: str = DEFAULT) -> str:
+    """Return the name of the backend: that of LTRAIN_LEARNER_BACKEND, by default `name`."""
+    return settings.LEARNER_BACKEND.read() or name
+
+
+def find_backend(name: str = DEFAULT) -> Backend:
+    """Return the backend of LTRAIN_LEARNER_BACKEND: a name in `BACKENDS`, or a module.
+
+    Args:
+        name: the backend if the variable is not set.
+    """
+    chosen = backend_name(name)
+    return cast(Backend, import_module(BACKENDS.get(chosen, chosen)))

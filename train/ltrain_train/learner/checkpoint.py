@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 
 from ltrain_train.errors import BadBase, BadCheckpoint
 from ltrain_train.learner.protocol import Job
-from ltrain_train.policy import read_config
+from ltrain_train.policy import is_elsewhere, read_config
 from ltrain_transforms.file_digests import (
     FileDigest,
     describe_files,
@@ -22,6 +22,7 @@ from ltrain_transforms.file_digests import (
     read_sealed,
     seal,
 )
+from ltrain_transforms.policy_file import TINKER_FILE
 
 RECORD_FILE = "learner.json"
 FORMAT_VERSION = 1
@@ -130,7 +131,8 @@ def check_base(base: Path) -> None:
         raise BadBase(
             f"{base} has no config.json. Name a model directory in Hugging Face's layout."
         )
-    if not any(base.glob("*.safetensors")) and not any(base.glob("*.bin")):
+    has_weights = any(base.glob("*.safetensors")) or any(base.glob("*.bin"))
+    if not has_weights and not is_elsewhere(base):
         raise BadBase(f"{base} has no weights (*.safetensors). Convert the model to safetensors.")
     try:
         read_config(base)
@@ -143,7 +145,8 @@ def check_base(base: Path) -> None:
 def fingerprint(base: Path) -> str:
     """Return a hash of the sizes and evenly spread bytes of a model's weights, in milliseconds."""
     digest = sha256()
-    for file in sorted(base.glob("*.safetensors")) or sorted(base.glob("*.bin")):
+    files = sorted(base.glob("*.safetensors")) or sorted(base.glob("*.bin"))
+    for file in files or sorted(base.glob(TINKER_FILE)):
         size = file.stat().st_size
         digest.update(f"{file.name}:{size}".encode())
         with file.open("rb") as weights:

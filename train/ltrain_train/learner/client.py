@@ -17,9 +17,10 @@ from secrets import token_hex
 from typing import Any, Literal, NoReturn, Self, Unpack
 
 from ltrain_instrument.errors import LtrainError
+from ltrain_instrument.settings import LEARNER_BACKEND
 from ltrain_train import errors
 from ltrain_train.errors import LearnerFailed
-from ltrain_train.learner.backend import find_backend
+from ltrain_train.learner.backend import backend_name, find_backend
 from ltrain_train.learner.checkpoint import check_fit
 from ltrain_train.learner.heartbeat import ProgressClock
 from ltrain_train.learner.objective import Objective
@@ -70,6 +71,7 @@ class LearnerClient(ExitStack):
             name: value.absolute() if isinstance(value, Path | Reference) else value
             for name, value in settings.items()
         }
+        absolute["journal"] = directory.absolute() / f"learner-{settings['policy']}.jsonl"
         self.job = Job.from_train(train, base=base.absolute(), scratch=self._scratch, **absolute)
         self.log = directory / "learner.log"
         self._children = Children() if children is None else children
@@ -94,7 +96,8 @@ class LearnerClient(ExitStack):
         Raises:
             BadRun: when this machine cannot train the job.
         """
-        env = find_backend().environment(self.job)
+        name = backend_name(self.job.backend)
+        env = find_backend(name).environment(self.job) | {LEARNER_BACKEND.name: name}
         self._process = JsonChild(partial(self._start_child, env))
         self._progress.restart()
         self._send("start", **self.job.encode())

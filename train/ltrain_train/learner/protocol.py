@@ -12,7 +12,7 @@ from typing import Any, Literal, Required, Self, TypedDict
 from pydantic import TypeAdapter
 
 from ltrain_train.policy import Reference, resolve_dtype
-from ltrain_transforms.recipe import Train, Verl
+from ltrain_transforms.recipe import Tinker, Train, Verl
 
 Place = Literal["gpu", "host"]
 """The memory that holds the model."""
@@ -37,6 +37,10 @@ class Job:
     """verl's further options, of which the process has those of the optimizer and the engine."""
     policy: str
     """The policy's name, for spans."""
+    tinker: Tinker | None = None
+    """The server that trains in place of this machine."""
+    journal: Path | None = None
+    """File in which a backend notes what it holds at a server, for the next process."""
     recipe: str = ""
     """The recipe's digest, for spans."""
     checkpoint: Path | None = None
@@ -70,11 +74,17 @@ class Job:
             dtype=resolve_dtype(train).dtype,
             tokens_per_micro_batch=train.micro_batch_tokens,
             verl=train.verl,
+            tinker=train.tinker if train.backend == "tinker" else None,
             critic=train.critic is not None,
             sequence_ranks=train.sequence_ranks,
             ray_address=train.ray_address,
             **settings,
         )
+
+    @property
+    def backend(self) -> str:
+        """The name of the backend that the recipe chooses."""
+        return "verl" if self.tinker is None else "tinker"
 
     @property
     def parts(self) -> int:

@@ -131,7 +131,7 @@ def share_gpu(
         colocate: how vLLM and the learner share it; None: as the recipe says.
     """
     trained = [models[policy.name] for policy in recipe.trained if policy.name in models]
-    if recipe.train.ray_address is not None or len(trained) < len(recipe.trained):
+    if recipe.train.trains_elsewhere or len(trained) < len(recipe.trained):
         return None
     total = (gpus[0].total or 0) << 20 if gpus else 0
     way = colocate or recipe.train.colocate

@@ -147,7 +147,7 @@ def _places(
 def _machine(recipe: Recipe, models: Mapping[str, Path]) -> Iterator[Place]:
     served = served_size(recipe, models)
     cache = VllmOptions().kv_cache_gib * len(set(models.values())) << 30 if served else 0
-    trained = 0 if recipe.train.ray_address else trained_size(recipe, models)
+    trained = 0 if recipe.train.trains_elsewhere else trained_size(recipe, models)
     needs = {"vLLM's weights": served, "its KV cache": cache, "learner": trained}
     yield Place("this machine", machine_bytes(), needs)
 

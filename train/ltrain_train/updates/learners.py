@@ -175,7 +175,10 @@ def _sharing_key(job: Job, policies: Policies, base: int) -> Job:
     if not job.lora_rank or job.adapter is not None:
         return job
     digest = policies.read_version(job.policy, base).base_digests()["model"]
-    own: dict[str, Any] = {"policy": "", "recipe": "", "checkpoint": None, "scratch": None}
+    own: dict[str, Any] = {
+        **{"policy": "", "recipe": ""},
+        **dict.fromkeys(("checkpoint", "scratch", "journal")),
+    }
     return replace(job, base=Path(digest), **own)
 
 

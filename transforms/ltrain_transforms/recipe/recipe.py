@@ -28,7 +28,7 @@ from ltrain_transforms.recipe.section import Section, first_duplicate
 from ltrain_transforms.recipe.selection import Filter, Source, Watch
 from ltrain_transforms.recipe.serve import Serve
 from ltrain_transforms.recipe.service import Service
-from ltrain_transforms.recipe.train import Critic, Tinker, Train
+from ltrain_transforms.recipe.train import TINKER_KEY, Critic, Tinker, Train
 
 DEFAULT = Path("ltrain.toml")
 """The recipe that commands read by default."""
@@ -206,6 +206,11 @@ class Recipe(Section):
                 f"[train.critic] has no effect with credit.outcome.estimator = '{estimator}'. Set "
                 "the estimator to 'gae', or remove the section."
             )
+        if self.credit.uses_critic and self.train.backend == "tinker":
+            raise ValueError(
+                f"credit.outcome.estimator = '{estimator}' needs a critic, and the Tinker API "
+                "trains none. Choose another estimator."
+            )
         if self.train.critic is None and self.credit.uses_critic:
             train = self.train.model_copy(update={"critic": Critic()})
             object.__setattr__(self, "train", train)
@@ -287,7 +292,8 @@ class Recipe(Section):
         """The environment variables with keys of other models; agents do not get them."""
         models = [*self.judges.values(), *((self.critic_model,) if self.prompt else ())]
         keys = (model.key for model in models if model.key is not None)
-        return tuple(dict.fromkeys([*self.serve.secrets, *keys]))
+        own = (TINKER_KEY,) if self.train.backend == "tinker" else ()
+        return tuple(dict.fromkeys([*self.serve.secrets, *keys, *own]))
 
     @property
     def digest(self) -> str:
@@ -296,7 +302,8 @@ class Recipe(Section):
         of_policies: dict[str, Any] = {"train": budgets}
         if not any(policy.served_as for policy in self.policy):
             of_policies["served_as"] = True  # of a recipe that another version has read
-        own = budgets | ({"tinker"} if self.train.tinker == Tinker() else set())  # the same
+        defaults = {"backend": "verl", "tinker": Tinker()}  # older recipes have the same digest
+        own = budgets | {n for n, value in defaults.items() if getattr(self.train, n) == value}
         exclude: dict[str, Any] = {"train": own, "policy": {"__all__": of_policies}}
         exclude["watch"] = True
         if self.prompt is None:

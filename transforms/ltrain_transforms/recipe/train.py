@@ -90,16 +90,51 @@ class Tinker(Section):
     """Name of the base model at the server; unset: that of `tinker.json` in the
     [model's folder](policies.md#weights-at-a-tinker-server)."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _without_key(cls, fields: Any) -> Any:
+        for name in ("key", "api_key", "token"):
+            if isinstance(fields, dict) and name in fields:
+                raise ValueError(
+                    f"A recipe has no keys: its text is stored with every version. Remove `{name}`,"
+                    f" and set {TINKER_KEY} in the environment."
+                )
+        return fields
+
+    @field_validator("base_url")
+    @classmethod
+    def _without_slash(cls, url: str | None) -> str | None:
+        return url if url is None else url.rstrip("/")
+
+
+_SERVER_COMPUTES = "the server divides the work itself"
+TINKER_LACKS = {
+    "lora_alpha": "the server sets the scale of an adapter",
+    "entropy_coefficient": "the API has no entropies",
+    "kl_coefficient": "the API has no reference",
+    "critic": "the API trains no critic",
+    "ranks": _SERVER_COMPUTES,
+    "sequence_ranks": _SERVER_COMPUTES,
+    "tokens_per_micro_batch": _SERVER_COMPUTES,
+    "ray_address": "the learner needs no Ray",
+    "colocate": "the learner uses no GPU of this machine",
+}
+"""Keys of [train] that the API has no use for, and why."""
+TINKER_OPTIMIZER = {"betas", "weight_decay"}
+"""The keys of [train.verl.optimizer] that the API has, too."""
 
 RUN_KEYS = (
     *("mode", "updates", "dtype", "ray_address", "trackers", "span_timeout", "hang_timeout"),
-    *("constrained", "colocate", "tinker"),
+    *("backend", "constrained", "colocate", "tinker"),
     *("validate_every", "patience", "max_tokens", "max_minutes", "stop_on"),
 )
 """The keys of [train] that all policies of a run share."""
 
 
 class Train(Section):
+    backend: Literal["verl", "tinker"] = "verl"
+    """The backend that trains. verl: on this machine or a Ray cluster. tinker: at the
+    [server](tinker.md) that [train.tinker] names."""
     loss: str = "vanilla"
     """One of verl's policy losses: see the choices below."""
     lora_rank: int = Field(default=16, ge=0)
@@ -265,7 +300,40 @@ class Train(Section):
             )
         return self
 
+    @property
+    def trains_elsewhere(self) -> bool:
+        """Whether other machines than this one train."""
+        return self.ray_address is not None or self.backend == "tinker"
+
+    @model_validator(mode="after")
+    def _fitting_backend(self) -> Self:
+        if self.backend == "tinker":
+            _check_tinker(self)
+        return self
+
     @model_validator(mode="after")
     def _weighted(self) -> Self:
         check_weighting(self.loss, self.loss_weighting)
         return self
+
+
+def _check_tinker(train: Train) -> None:
+    """Check that a server of the Tinker API can train by the other keys."""
+    if not train.lora_rank:
+        raise ValueError(
+            "`lora_rank` is 0, and the Tinker API trains adapters only. Set it, such as 16."
+        )
+    for name, reason in TINKER_LACKS.items():
+        if getattr(train, name) != type(train).model_fields[name].default:
+            raise _refusal(f"`{name}`", reason)
+    for name in train.verl.engine.options():
+        raise _refusal(f"[train.verl.engine] {name}", _SERVER_COMPUTES)
+    for name in sorted(train.verl.optimizer.options().keys() - TINKER_OPTIMIZER):
+        raise _refusal(f"[train.verl.optimizer] {name}", "the API has AdamW")
+
+
+def _refusal(key: str, reason: str) -> ValueError:
+    return ValueError(
+        f'{key} cannot be set with backend = "tinker": {reason}. Remove it, or set backend = '
+        '"verl".'
+    )

@@ -10,24 +10,16 @@ from typing import Any, Self
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 import torch
 from numpy.typing import DTypeLike, NDArray
 from tensordict import NonTensorData, TensorDict
 from torch.nn.utils.rnn import pad_sequence
 
+from ltrain_train.learner import row_values
 from ltrain_train.learner.masks import call_constraints, replay
+from ltrain_train.learner.row_values import CORRECTION, OLD, REFERENCE
 from ltrain_train.learner.samples import flat_token_ids, flat_values, later_calls, pack_step
 from ltrain_transforms.tables import SAMPLES
-
-OLD = "old_log_probs"
-"""A further column of rows: the learner's log-probabilities before the update. They replace the
-sampled ones."""
-CORRECTION = "rollout_is_weights"
-"""A further column, with verl's name: the capped ratio of `OLD` to the sampled ones, which is a
-factor of the loss."""
-REFERENCE = "reference_log_probs"
-"""A further column: the log-probabilities under the reference."""
 
 OLD_VALUES = "old_values"
 """A further column: the critic's values before the update."""
@@ -75,7 +67,7 @@ def make_batch(rows: pl.DataFrame, *, ranks: int, tokens: int, shared: bool) -> 
     options: dict[str, Any] = {
         "use_dynamic_bsz": False,
         "micro_batch_size_per_gpu": size,
-        "weight_sum": total_weight(rows),
+        "weight_sum": row_values.total_weight(rows),
     }
     fields |= {name: NonTensorData(value) for name, value in options.items()}
     prompt_lengths = rows["prompt_ids"].list.len().to_list()
@@ -84,46 +76,9 @@ def make_batch(rows: pl.DataFrame, *, ranks: int, tokens: int, shared: bool) -> 
     )
 
 
-def total_weight(rows: pl.DataFrame) -> float:
-    """Return the sum of the weights of the trained tokens."""
-    return float(_trained_weights(rows).sum())
-
-
-def weighted_mean(rows: pl.DataFrame, values: NDArray[Any]) -> float:
-    """Return the mean of a value of all response tokens, weighted as the loss is."""
-    weights = _trained_weights(rows)
-    return float(np.dot(weights, values) / weights.sum())
-
-
-def _trained_weights(rows: pl.DataFrame) -> NDArray[np.float64]:
-    """Return the weights of all response tokens, 0 for those that are not trained."""
-    trained = flat_values(rows, "response_mask")
-    weights: NDArray[np.float64] = flat_values(rows, "loss_weight").astype(np.float64) * trained
-    return weights
-
-
 def pad_calls(values: torch.Tensor, lengths: list[int]) -> torch.Tensor:
     """Return a flat tensor over the tokens of calls as [call, token], with zeros at the ends."""
     return pad_sequence(list(torch.split(values, lengths)), batch_first=True)
-
-
-def count_tokens(rows: pl.DataFrame) -> int:
-    """Return the number of tokens, prompts included."""
-    return sum(int(rows[name].list.len().sum()) for name in ("prompt_ids", "response_ids"))
-
-
-def count_trained(rows: pl.DataFrame) -> int:
-    """Return the number of tokens in the loss."""
-    return int(flat_values(rows, "response_mask").sum())
-
-
-def with_values(rows: pl.DataFrame, **columns: NDArray[Any]) -> pl.DataFrame:
-    """Set columns of values, each a flat array over all response tokens."""
-    offsets = np.concatenate([[0], rows["response_ids"].list.len().cast(pl.Int64).cum_sum()])
-    lists = {
-        name: pa.LargeListArray.from_arrays(offsets, values) for name, values in columns.items()
-    }
-    return rows.with_columns(pl.Series(name, values) for name, values in lists.items())
 
 
 def response_values(output: Any, name: str, batch: StepBatch) -> list[torch.Tensor]:
@@ -151,7 +106,7 @@ def leave_out_refused(rows: pl.DataFrame, model: Path) -> tuple[pl.DataFrame, in
     call = starts.cumsum()
     is_refused = np.isin(call, call[found])[layout.in_response]
     mask = np.where(is_refused, 0, flat_values(rows, "response_mask")).astype(np.uint8)
-    return with_values(rows, response_mask=mask), len(found)
+    return row_values.with_values(rows, response_mask=mask), len(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +154,7 @@ class _Layout:
 def _fields(rows: pl.DataFrame) -> dict[str, Any]:
     layout = _Layout.of(rows)
     starts = np.repeat(layout.offsets[:-1], np.diff(layout.offsets))
-    weights = _trained_weights(rows)
+    weights = row_values.trained_weights(rows)
     old = flat_values(rows, OLD if OLD in rows.columns else "rollout_logprobs")
     per_token = {
         "input_ids": flat_token_ids(rows).astype(np.int64),

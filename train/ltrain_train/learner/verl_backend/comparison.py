@@ -13,6 +13,7 @@ import polars as pl
 import torch
 from numpy.typing import NDArray
 
+from ltrain_train.learner import row_values
 from ltrain_train.learner.objective import Objective
 from ltrain_train.learner.samples import call_lengths, flat_values
 from ltrain_train.learner.verl_backend import batch, engine
@@ -35,8 +36,8 @@ def apply_correction(rows: pl.DataFrame, old: LogProbs, objective: Objective) ->
         objective.correction.removesuffix("_tis"),
         objective.correction_cap,
     )
-    columns = {batch.OLD: old, batch.CORRECTION: _flatten(weights, lengths)}
-    return batch.with_values(rows, **columns), metrics
+    columns = {row_values.OLD: old, row_values.CORRECTION: _flatten(weights, lengths)}
+    return row_values.with_values(rows, **columns), metrics
 
 
 def apply_rejection(rows: pl.DataFrame, old: LogProbs, objective: Objective) -> Compared:
@@ -54,7 +55,7 @@ def apply_rejection(rows: pl.DataFrame, old: LogProbs, objective: Objective) -> 
         "rejected_calls": 1 - float(kept.any(-1).sum() / mask.any(-1).sum()),
     }
     response_mask = _flatten(kept, lengths).astype(np.uint8)
-    return batch.with_values(rows, response_mask=response_mask), metrics
+    return row_values.with_values(rows, response_mask=response_mask), metrics
 
 
 def apply_reference(
@@ -70,13 +71,13 @@ def apply_reference(
     estimates = engine.divergence(
         torch.from_numpy(old), torch.from_numpy(reference), objective.kl_estimator
     ).numpy()
-    metrics = {"kl_reference": batch.weighted_mean(rows, estimates)}
+    metrics = {"kl_reference": row_values.weighted_mean(rows, estimates)}
     if objective.kl_loss:
-        return batch.with_values(rows, **{batch.REFERENCE: reference}), metrics
+        return row_values.with_values(rows, **{row_values.REFERENCE: reference}), metrics
     penalty = objective.kl_coefficient * estimates
     column = "advantages" if objective.critic is None else "token_rewards"
     lowered = flat_values(rows, column) - penalty
-    return batch.with_values(rows, **{column: lowered.astype(np.float32)}), metrics
+    return row_values.with_values(rows, **{column: lowered.astype(np.float32)}), metrics
 
 
 def keep_weighted(
@@ -89,7 +90,7 @@ def keep_weighted(
     counts = [step_rows.height for step_rows in steps_rows]
     starts = accumulate(counts, initial=0)
     parts = [rows.slice(*each) for each in zip(starts, counts, strict=False)]
-    kept = [part for part in parts if batch.total_weight(part) > 0]
+    kept = [part for part in parts if row_values.total_weight(part) > 0]
     return kept, _describe_rejection(len(parts) - len(kept), len(parts), objective)
 
 

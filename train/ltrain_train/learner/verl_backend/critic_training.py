@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from ltrain_train.errors import BadBase
+from ltrain_train.learner import row_values
 from ltrain_train.learner.critic_advantages import critic_advantages
 from ltrain_train.learner.objective import Objective
 from ltrain_train.learner.protocol import Job
@@ -53,7 +54,7 @@ class CriticTraining:
             batch.OLD_VALUES: values,
             batch.RETURNS: estimates.returns.astype(np.float32),
         }
-        return batch.with_values(rows, **columns), estimates.metrics
+        return row_values.with_values(rows, **columns), estimates.metrics
 
     def values(self, rows: pl.DataFrame) -> NDArray[np.float32]:
         """Return the value of the state before each response token of all rows."""

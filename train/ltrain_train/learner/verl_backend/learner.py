@@ -16,12 +16,24 @@ import polars as pl
 from opentelemetry.trace import Tracer
 
 from ltrain_instrument import attributes
-from ltrain_train.errors import BadBase, BadCheckpoint, BadSamples
+from ltrain_train.errors import BadBase, BadCheckpoint
 from ltrain_train.learner.checkpoint import fingerprint, make_record, read_record, write_record
 from ltrain_train.learner.drift import check_drift, measure_drift
 from ltrain_train.learner.objective import Objective
+from ltrain_train.learner.optimizer_steps import (
+    UPDATE_UNDONE,
+    record_step,
+    step_attributes,
+    update_metrics,
+)
 from ltrain_train.learner.protocol import Job, Place, StepReport
-from ltrain_train.learner.samples import Kind, read_rows, split_into_steps
+from ltrain_train.learner.row_values import (
+    count_tokens,
+    count_trained,
+    split_weighted,
+    weighted_mean,
+)
+from ltrain_train.learner.samples import Kind, read_rows
 from ltrain_train.learner.verl_backend import batch, comparison, engine, loss, rendered_rows
 from ltrain_train.learner.verl_backend.critic_training import CriticTraining
 from ltrain_train.learner.verl_backend.inference import Inference, flatten
@@ -39,10 +51,6 @@ from ltrain_train.policy import Reference, adapter_size, checkpoint_size
 STEPS_UNDONE = (
     "{} of {} optimizer steps were undone, because their gradient was not finite. Look for extreme "
     "rewards or advantages in the dataset."
-)
-UPDATE_UNDONE = (
-    "The update was undone, because the policy's log-probabilities were not finite after it. Lower "
-    "train.learning_rate, or look for extreme advantages in the dataset."
 )
 IDS_REFUSED = (
     "{} left out of the loss, because the policy server sampled an id that the grammar does not "
@@ -94,27 +102,23 @@ class Learner:
         critic = self._critic_of(objective)
         known = (version, *versions)
         rows = self._read_rows(samples, objective.kind, critic=critic is not None, versions=known)
-        steps_rows = self._split_rows(rows, objective.steps_per_wave, samples)
+        seed = f"{self.job.seed}.{self.updates}"
+        steps_rows = split_weighted(rows, objective.steps_per_wave, seed, samples)
         compared, measured, warnings = self._compare_policies(
             steps_rows, objective, version, versions
         )
-        span_attributes: dict[str, str | int] = {
-            attributes.POLICY_NAME: self.job.policy,
-            attributes.POLICY_VERSION: version,
-            attributes.DATASET_ID: dataset,
-            attributes.RECIPE_DIGEST: self.job.recipe,
-        }
+        names = step_attributes(self.job, version, dataset)
         results = [
-            self._run_optimizer_step(step_rows, objective, span_attributes, measured)
+            self._run_optimizer_step(step_rows, objective, names, measured)
             for step_rows in compared
         ]
         metrics, undone_warnings = self._keep_finite(results, rows)
         self.updates += bool(metrics)
         return StepReport(
-            metrics=_update_metrics(metrics, results, measured),
+            metrics=update_metrics(metrics, results, measured),
             rows=rows.height,
-            tokens=batch.count_tokens(rows),
-            trained_tokens=sum(map(batch.count_trained, compared)),
+            tokens=count_tokens(rows),
+            trained_tokens=sum(map(count_trained, compared)),
             steps=len(metrics),
             total_steps=self.steps,
             seconds=time.monotonic() - began,
@@ -200,17 +204,6 @@ class Learner:
         self.job = replace(self.job, policy=policy, recipe=recipe, checkpoint=checkpoint)
         self._return_to(checkpoint)
 
-    def _split_rows(self, rows: pl.DataFrame, steps: int, samples: Path) -> list[pl.DataFrame]:
-        """Return the rows of each optimizer step."""
-        seed = f"{self.job.seed}.{self.updates}"
-        steps_rows = list(split_into_steps(rows, steps, seed))
-        if any(batch.total_weight(step_rows) == 0 for step_rows in steps_rows):
-            raise BadSamples(
-                f"{samples}: an optimizer step would have no token with a positive loss_weight. "
-                "Lower train.steps_per_wave, or build a dataset with more weighted tokens."
-            )
-        return steps_rows
-
     def _keep_finite(
         self, results: list[dict[str, float]], rows: pl.DataFrame
     ) -> tuple[list[dict[str, float]], tuple[str, ...]]:
@@ -248,24 +241,15 @@ class Learner:
         self,
         rows: pl.DataFrame,
         objective: Objective,
-        span_attributes: Mapping[str, str | int],
+        names: Mapping[str, str | int],
         measured: Mapping[str, float],
     ) -> dict[str, float]:
         """Make an optimizer step over `rows` in a span; return its and the `measured` metrics."""
-        with self.tracer.start_as_current_span(
-            attributes.SPAN_STEP, attributes=span_attributes
-        ) as span:
+        with self.tracer.start_as_current_span(attributes.SPAN_STEP, attributes=names) as span:
             metrics = {**measured} | self._train(rows, objective)
             undone = not _is_made(metrics)
             self.steps += not undone
-            counts = {
-                "step": self.steps,
-                "rows": rows.height,
-                "tokens": batch.count_tokens(rows),
-                "undone": int(undone),
-            }
-            for name, value in (counts | metrics).items():
-                span.set_attribute(attributes.TRAIN + name, value)
+            record_step(span, self.steps, rows, metrics, undone=undone)
         return metrics
 
     def _train(self, rows: pl.DataFrame, objective: Objective) -> dict[str, float]:
@@ -298,7 +282,7 @@ class Learner:
         old, entropy = map(flatten, self.inference.values(rows, "log_probs", "entropy"))
         drift = measure_drift(rows, old, version=version, outlier=objective.drift_outlier)
         warning = check_drift(drift, objective, version)
-        metrics |= drift.metrics() | {"entropy": batch.weighted_mean(rows, entropy)}
+        metrics |= drift.metrics() | {"entropy": weighted_mean(rows, entropy)}
         infer = partial(self.inference.of_version, versions)
         rows, rendered_metrics, notes = rendered_rows.score_rendered(
             rows, old, entropy, infer, version=version, limit=objective.drift_limit
@@ -363,15 +347,3 @@ def _is_made(metrics: Mapping[str, float]) -> bool:
     """Return whether the gradients of an optimizer step are finite, so that the engine made it."""
     norms = (metrics[name] for name in ("grad_norm", "critic_grad_norm") if name in metrics)
     return all(map(isfinite, norms))
-
-
-def _update_metrics(
-    made: list[dict[str, float]], results: list[dict[str, float]], measured: dict[str, float]
-) -> dict[str, float]:
-    """Return the means over the steps that count, and the sum of `computed_tokens` over all.
-
-    If no step counts, the means are those that were `measured` before the steps.
-    """
-    names = made[0] if made else ()
-    means = measured | {name: sum(step[name] for step in made) / len(made) for name in names}
-    return means | {"computed_tokens": sum(metrics["computed_tokens"] for metrics in results)}

@@ -14,8 +14,9 @@ from typing import Any
 import torch
 
 from ltrain_train.learner.objective import Objective
+from ltrain_train.learner.row_values import REFERENCE
 from ltrain_train.learner.verl_backend import engine
-from ltrain_train.learner.verl_backend.batch import REFERENCE, pad_calls
+from ltrain_train.learner.verl_backend.batch import pad_calls
 from ltrain_transforms.recipe import POLICY_LOSSES
 
 METRIC_NAMES = {

@@ -14,8 +14,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from ltrain_train.learner import row_values
 from ltrain_train.learner.samples import call_lengths, flat_values
-from ltrain_train.learner.verl_backend import batch
 from ltrain_transforms.rendering import RENDERED
 
 LogProbs = NDArray[np.float32]
@@ -84,7 +84,7 @@ def score_rendered(
     if surprise > SURPRISE and is_own.sum() >= MIN_TOKENS:
         warnings.append(SURPRISING.format(version, surprise))
     columns = {"rollout_logprobs": logprobs, "response_mask": kept}
-    return batch.with_values(rows, **columns), metrics, tuple(warnings)
+    return row_values.with_values(rows, **columns), metrics, tuple(warnings)
 
 
 def _log_probs_of_versions(
