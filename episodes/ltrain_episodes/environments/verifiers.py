@@ -3,22 +3,22 @@
 - One environment, with its interception server and its tool servers, serves a worker process.
 - An attempt is one episode. Each seat's calls name the seat in the header `x-ltrain-agent`; a judge
   or a simulated user without a model of its own calls the policy, too, under the seat's name.
-- An attempt has clients of its own, with its key. verifiers keeps one client for each name of a key
-  variable, so attempts that shared a name would send the first one's key; and it closes none.
+- An attempt has clients of its own, with its key and the connections of the process. verifiers
+  keeps one client for each name of a key variable, so attempts that shared a name would send the
+  first one's key.
 - verifiers retries nothing: the runner does, and knows an outage of the model from its failure.
 """
 
 import asyncio
 import copy
-import os
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import count, islice
 from typing import Any
 
 import verifiers.v1 as vf
 from pydantic import ValidationError
-from verifiers.v1.clients import resolve_client
+from verifiers.v1.clients import EvalClient
 from verifiers.v1.configs.agent import agent_config_fields
 from verifiers.v1.utils.loaders import load_environment, resolve_env_config
 from verifiers.v1.utils.prime import ensure_prime_auth
@@ -56,6 +56,7 @@ class Verifiers:
         self._opening = asyncio.Lock()
         self._serving: Any = None
         self._attempts = count()
+        self._connections: EvalClient | None = None
 
     @property
     def agents(self) -> Sequence[str]:
@@ -81,9 +82,7 @@ class Verifiers:
         kind = type(self._env.taskset).task_type()
         data = kind.data_type().model_validate(task["data"])
         played = kind(data, self._env.config.taskset.task)
-        variable = f"LTRAIN_ATTEMPT_{next(self._attempts)}_API_KEY"
-        context = _context(llm.base_url, llm.model, variable)
-        async with self._clients(context, llm.api_key) as env:
+        with self._clients(llm) as (env, context):
             return _scores(await env.run_episode(played, context))
 
     async def _open(self) -> None:
@@ -93,25 +92,34 @@ class Verifiers:
                 await serving.__aenter__()
                 self._serving = serving
 
-    @asynccontextmanager
-    async def _clients(self, context: vf.ModelContext, key: str) -> AsyncIterator[vf.Env[Any]]:
-        """Return the environment of one attempt, in which each seat has a client of its own."""
-        env, made = copy.copy(self._env), self._env._interception.clients
-        seats = agent_config_fields(env.config)
-        seats = {name: _for_seat(seat, name, context) for name, seat in seats.items()}
+    @contextmanager
+    def _clients(self, llm: Any) -> Iterator[tuple[vf.Env[Any], vf.ModelContext]]:
+        """Yield the environment and the model of one attempt; its seats have its key."""
+        number, env = next(self._attempts), copy.copy(self._env)
+        context = _context(llm.base_url, llm.model, f"LTRAIN_ATTEMPT_{number}_API_KEY")
+        seats, made = {}, {}
+        for name, seat in agent_config_fields(env.config).items():
+            if seat.client is None:  # else it has a model of its own
+                client = context.client.model_copy(update={"headers": {AGENT_HEADER: name}})
+                seats[name] = seat.model_copy(update={"client": client})
+                made[client.model_dump_json()] = self._client_of(llm, name)
         env.config = env.config.model_copy(update=seats)
-        own = {seat.client.model_dump_json(): seat.client for seat in seats.values()}
-        own = {name: client for name, client in own.items() if name not in made}
-        os.environ[context.client.api_key_var] = key
+        known = env._interception.clients
+        known |= made
         try:
-            made |= {name: resolve_client(client) for name, client in own.items()}
+            yield env, context
         finally:
-            del os.environ[context.client.api_key_var]
-        try:
-            yield env
-        finally:
-            for name in own:
-                await made.pop(name).close()
+            for key in made:
+                del known[key]
+
+    def _client_of(self, llm: Any, seat: str) -> EvalClient:
+        """Return a client with the attempt's key, which shares the connections of the process."""
+        if self._connections is None:
+            self._connections = EvalClient(vf.EvalClientConfig(api_key_var="", base_url=""))
+        client = copy.copy(self._connections)
+        client.base_url, client.api_key = llm.base_url, llm.api_key
+        client.headers = {AGENT_HEADER: seat}
+        return client
 
 
 def _load(name: str, options: Mapping[str, Any]) -> vf.Env[Any]:
@@ -146,14 +154,6 @@ def _require_login() -> None:
 def _context(base_url: str, model: str, variable: str) -> vf.ModelContext:
     client = vf.EvalClientConfig(base_url=base_url, api_key_var=variable)
     return vf.ModelContext(model=model, client=client, sampling=vf.SamplingConfig())
-
-
-def _for_seat(seat: vf.AgentConfig, name: str, context: vf.ModelContext) -> vf.AgentConfig:
-    """Return a seat with the attempt's client, unless it has one of its own."""
-    if seat.client is not None:
-        return seat
-    client = context.client.model_copy(update={"headers": {AGENT_HEADER: name}})
-    return seat.model_copy(update={"client": client})
 
 
 def _key(task: vf.Task[Any]) -> str:
