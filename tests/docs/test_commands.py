@@ -73,7 +73,7 @@ NOT_RUN = (
     NotRun("ltrain reward --push", "needs a server", "tests/transforms/annotations/test_push.py"),
     NotRun("ltrain push", "uploads to a hub", "tests/transforms/exports/test_hub.py"),
     NotRun("AGENT=codex make bench-example", "trains", "Makefile"),
-    NotRun("bash warm_start.sh", "trains", "Makefile"),
+    NotRun("bash warm_start.sh", "needs the programs of coding agents", "Makefile"),
     NotRun("ltrain ui", "runs until ctrl-C, on a fixed port", "tests/ui/conftest.py"),
     NotRun(
         "LTRAIN_STORE=http://127.0.0.1:64008 ltrain ui",

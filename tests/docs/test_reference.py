@@ -109,9 +109,9 @@ def test_every_recipe_key_that_a_page_names_exists(page: Path) -> None:
 
 def test_every_rule_kind_and_credit_is_documented() -> None:
     documented = rows("recipe.md")
-    assert all(
-        kind in documented["on"][0] for kind in ("llm", "tool", "retrieval", "embedding", "node")
-    )
+    rules = (DOCS / "recipe.md").read_text().split("## `[[reward]]`")[1]
+    [on] = re.findall(r"^\| `on` \| (.+?) \|", rules.split("\n## ")[0], re.MULTILINE)
+    assert all(kind in on for kind in ("llm", "tool", "retrieval", "embedding", "node"))
     assert {*Credited, *Peers} <= documented.keys()
     assert {field.alias or name for name, field in Reward.model_fields.items()} <= documented.keys()
 

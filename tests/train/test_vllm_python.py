@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ltrain_train.gateway.serving.vllm import _is_listening
+from ltrain_train.gateway.serving.model_process import _is_listening
 from ltrain_train.vllm_python import find_python
 
 

@@ -9,7 +9,7 @@ from ltrain_collector.command_options import ServerOptions, with_options
 from ltrain_instrument import settings
 from ltrain_instrument.allow import UnsupportedTools
 from ltrain_train.eval_cli import PassThrough
-from ltrain_transforms.artifacts import Publish
+from ltrain_transforms.artifacts import Engine, Publish
 
 app = typer.Typer()
 
@@ -27,6 +27,26 @@ def serve(
         typer.Option(
             help="Name of the policy, which clients use as the model name; default: policy. Repeat "
             "for more: those with the same weights share a server, as its adapters."
+        ),
+    ] = None,
+    on: Annotated[
+        Engine,
+        typer.Option(
+            help="The server that samples: vllm on this machine, or tinker: a server of the Tinker "
+            "API, with the key in TINKER_API_KEY."
+        ),
+    ] = "vllm",
+    base_url: Annotated[
+        str | None,
+        typer.Option(
+            help="With --on tinker: URL of the server; default: that of Thinking Machines."
+        ),
+    ] = None,
+    base_model: Annotated[
+        str | None,
+        typer.Option(
+            help="With --on tinker: name of the base model there; default: that of tinker.json in "
+            "the model's folder."
         ),
     ] = None,
     publish: Annotated[
@@ -132,17 +152,30 @@ def serve(
 ) -> None:
     """Start the gateway and vLLM, or use a running vLLM; ctrl-C stops what was started.
 
-    Arguments after -- are passed on to vLLM.
+    Arguments after -- are passed on to vLLM; with --on tinker they may be --tool-call-parser NAME
+    and --chat-template FILE.
 
     Example: ltrain serve .ltrain/models/smollm2 -- --max-num-batched-tokens 4096
     """
     from ltrain_instrument.addresses import GATEWAY, find_port
-    from ltrain_train.gateway import AdapterOptions, ServeOptions, VllmOptions
+    from ltrain_train.gateway import (
+        ADAPTERS_ONLY,
+        AdapterOptions,
+        ServeOptions,
+        TinkerOptions,
+        VllmOptions,
+    )
     from ltrain_train.gateway import serve as serve_until_stopped
     from ltrain_train.policy import VLLM_DTYPES, fast_dtype
 
     if replica and len(upstream or ()) != 1:
         raise typer.BadParameter("--replica names servers behind a router: --upstream is its URL.")
+    if on == "tinker" and (upstream or publish == "merged"):
+        raise typer.BadParameter("--on tinker takes neither --upstream nor --publish merged.")
+    extra = tuple(context.args)
+    tinker = TinkerOptions(
+        base_url=base_url, base_model=base_model, max_model_len=max_model_len, extra=extra
+    )
     home = settings.HOME.read()
     serve_until_stopped(
         ServeOptions(
@@ -150,7 +183,10 @@ def serve(
             policies=tuple(dict.fromkeys(policy or ("policy",))),
             model=model,
             adapters=AdapterOptions(
-                publish=publish, lora_rank=lora_rank, max_adapters=max_adapters
+                publish=publish,
+                lora_rank=lora_rank,
+                max_adapters=max_adapters,
+                required=ADAPTERS_ONLY if on == "tinker" else "",
             ),
             port=find_port(home, GATEWAY, 8000) if port is None else port,
             host=server.host,
@@ -164,8 +200,9 @@ def serve(
                 max_num_seqs=max_num_seqs,
                 kv_cache_gib=kv_cache_gib,
                 gpus=gpus,
-                extra=tuple(context.args),
+                extra=extra,
             ),
+            tinker=tinker if on == "tinker" else None,
             unsupported_tools=unsupported_tools,
             routes=tuple(route or ()),
             continue_tokens=continue_tokens,

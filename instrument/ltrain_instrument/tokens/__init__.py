@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from ltrain_instrument.tokens.events import DONE, EventSplitter
     from ltrain_instrument.tokens.fields import parse_and_replace
     from ltrain_instrument.tokens.request import (
+        MAX_BODY_BYTES,
         Operation,
         Request,
         build_request,

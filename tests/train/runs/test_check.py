@@ -12,6 +12,7 @@ from safetensors.numpy import save_file
 from tests.fake_vllm import FakeVllm
 from tests.fork_server import ltrain_command
 from tests.security.servers import gateway
+from tests.tinker_model import write_model as write_tinker_model
 
 from ltrain_instrument.instrumentors import Finding, State
 from ltrain_train.processes import free_port
@@ -288,6 +289,25 @@ def test_a_model_that_is_missing_or_incomplete_is_a_fault(folder: Path) -> None:
         found = {each.name: each for each in check_recipe(write_recipe(folder, "echo 7"), model)}
         assert found["model"].state is State.FAULT
         assert sentence in found["model"].detail
+
+
+def test_a_tinker_server_needs_a_key_and_a_base_model(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TINKER_API_KEY", "")
+    write_tinker_model(folder / "model", base_model="Qwen/Qwen3-8B")
+    recipe = write_recipe(folder, more='[serve]\non = "tinker"')
+    named = recipe.read_text().replace('name = "p" }', 'name = "p", model = "model" }')
+    recipe.write_text(named)
+    [fault] = find(recipe, "tinker")
+    assert fault.state is State.FAULT and "TINKER_API_KEY holds no key" in fault.detail
+    monkeypatch.setenv("TINKER_API_KEY", "tml-test")
+    [found] = find(recipe, "tinker")
+    assert found.state is State.OK
+    assert found.detail == "policy 'p': Qwen/Qwen3-8B of Thinking Machines' service"
+    (folder / "model" / "tinker.json").unlink()
+    [fault] = find(recipe, "tinker")
+    assert fault.state is State.FAULT
 
 
 @pytest.mark.parametrize(

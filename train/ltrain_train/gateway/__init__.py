@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ltrain_train.gateway.scripted_model import ScriptedCall, ScriptedModel
     from ltrain_train.gateway.server import ServeOptions, serve
     from ltrain_train.gateway.serving.plan import AdapterOptions
+    from ltrain_train.gateway.serving.tinker import ADAPTERS_ONLY, TinkerOptions
     from ltrain_train.gateway.serving.vllm import (
         SLEEP_MODE,
         VllmOptions,

@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import uvicorn
@@ -58,16 +58,16 @@ from ltrain_train.gateway.serving.plan import (
     prepare_version,
 )
 from ltrain_train.gateway.serving.policy_server import PolicyServer
+from ltrain_train.gateway.serving.process_starter import ProcessStarter
 from ltrain_train.gateway.serving.publication import Publication
+from ltrain_train.gateway.serving.tinker import TinkerOptions
 from ltrain_train.gateway.serving.turns import VllmTurns
 from ltrain_train.gateway.serving.upstream import Upstream, UpstreamFailed
 from ltrain_train.gateway.serving.vllm import Vllm, VllmOptions
 from ltrain_train.gateway.tool_rules import ToolRules
 from ltrain_train.policy import (
-    NO_TEMPLATE,
     NO_TOOLS,
     Policies,
-    has_chat_template,
     renders_tools,
 )
 from ltrain_train.processes import Children, GpuTurn
@@ -104,6 +104,8 @@ class ServeOptions:
     """URLs of running policy servers: `POLICY=URL`, or `URL` for all others; those of the other
     policies are started."""
     vllm: VllmOptions
+    tinker: TinkerOptions | None = None
+    """The Tinker server that samples in place of vLLM."""
     adapters: AdapterOptions
     replicas: tuple[str, ...] = ()
     """URLs of the servers behind the upstream, which is a router then."""
@@ -152,7 +154,7 @@ class GatewayServer:
         log: Callable[[str], None],
         turn: GpuTurn | None,
     ) -> None:
-        """Start vLLM for the weights of the policies, unless a running server was named.
+        """Start a server for the weights of the policies, unless a running one was named.
 
         With a `turn` vLLM starts within it, and sleeps while a learner has it.
         """
@@ -166,13 +168,23 @@ class GatewayServer:
         self._collects = _collects(policies, options)
         """Whether it only records the calls of a server that it does not manage."""
         self._planned = [] if self._collects else self._plan()
-        self._vllms = [None if each.upstream else self._start_vllm(each) for each in self._planned]
+        start = self._starter().start
+        self._processes = [None if each.upstream else start(each) for each in self._planned]
 
     def _plan(self) -> list[PlannedServer]:
         options = self._options
+        if options.tinker is not None:
+            options.tinker.require()
         for policy in options.policies:
             prepare_version(self._policies, policy, options.model, self._log)
         return plan_servers(self._policies, options.policies, options.adapters, self._upstreams)
+
+    def _starter(self) -> ProcessStarter:
+        options, alone = self._options, len(self._planned) == 1
+        engines = (options.vllm, options.tinker)
+        return ProcessStarter(
+            options.home, self._policies, self._children, *engines, self._log, alone=alone
+        )
 
     async def run(self, secret: str, listening: socket.socket, routes: Routes) -> None:
         """Serve on a bound socket until a signal arrives or vLLM has died too often."""
@@ -215,8 +227,9 @@ class GatewayServer:
     async def _open_hosts(self, stack: AsyncExitStack) -> list[PolicyHost]:
         """Return the policy servers, which have the current versions."""
         hosts = []
-        for planned, vllm in zip(self._planned, self._vllms, strict=True):
-            address = vllm.socket if vllm else planned.upstream
+        for planned, process in zip(self._planned, self._processes, strict=True):
+            vllm = process if isinstance(process, Vllm) else None
+            address = process.socket if process else planned.upstream
             upstream = Upstream(
                 address or "",
                 planned.weights.policy,
@@ -233,7 +246,7 @@ class GatewayServer:
                 max_adapters=planned.max_adapters,
                 replicas=self._options.vllm.replicas if vllm else 1,
                 continues=self._options.continue_tokens,
-                on_lost=vllm.kill if vllm else _leave_running,
+                on_lost=process.kill if process else _leave_running,
                 log=self._log,
             )
             publications = [
@@ -242,7 +255,7 @@ class GatewayServer:
             ]
             if vllm is not None:
                 self._turns.servers.append(server)
-            hosts.append(PolicyHost(server, publications, vllm, self._log, self._turns))
+            hosts.append(PolicyHost(server, publications, process, self._log, self._turns))
             await hosts[-1].prepare()
         return hosts
 
@@ -250,7 +263,7 @@ class GatewayServer:
         """Return what learners publish, after a trial if it is needed to know it."""
         adapters = self._options.adapters
         choice = choose_untried(self._planned, adapters)
-        if choice is None or choice.artifact == "adapter":
+        if choice is None or (choice.artifact == "adapter" and not adapters.required):
             server = hosts[0].server
             path = self._policies.path(server.weights.policy, server.weights.version)
             try:
@@ -273,25 +286,6 @@ class GatewayServer:
             model = self._policies.weights_path(policy, self._policies.current(policy))
             if not renders_tools(model, self._options.vllm.chat_template):
                 self._log(NO_TOOLS.format(f"policy '{policy}'"))
-
-    def _start_vllm(self, planned: PlannedServer) -> Vllm:
-        home, name = self._options.home, planned.weights.policy
-        model = self._policies.weights_path(name, planned.weights.version)
-        if not has_chat_template(model, self._options.vllm.chat_template):
-            self._log(NO_TEMPLATE.format(f"policy '{name}'"))
-        log_file = home / "logs" / ("vllm.log" if len(self._planned) == 1 else f"vllm-{name}.log")
-        vllm = Vllm(
-            self._children,
-            name=name,
-            options=replace(
-                self._options.vllm, max_adapters=planned.max_adapters, lora_rank=planned.rank
-            ),
-            log=log_file,
-            sockets=home / "sockets",
-        )
-        self._log(f"starting vLLM; its log is {log_file}")
-        vllm.start(self._policies.path(name, planned.weights.version))
-        return vllm
 
     async def _serve(
         self, gateway: Gateway, hosts: Sequence[PolicyHost], listening: socket.socket

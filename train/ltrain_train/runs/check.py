@@ -18,7 +18,7 @@ from ltrain_instrument.instrumentors import Finding, State
 from ltrain_instrument.machine import LOOPBACK_NAMES
 from ltrain_instrument.quantity import quantity
 from ltrain_train.errors import BadRun
-from ltrain_train.gateway import GatewayClient, ScriptedModel
+from ltrain_train.gateway import GatewayClient, ScriptedModel, TinkerOptions
 from ltrain_train.policy import (
     NO_TEMPLATE,
     NO_TOOLS,
@@ -82,6 +82,7 @@ def check_recipe(path: Path, model: Path | None = None) -> list[Finding]:
         has_tools = program.has_tools
     checks: list[tuple[str, Callable[[], Iterable[Finding]]]] = [
         ("model", lambda: _check_models(plan, has_tools=has_tools)),
+        ("tinker", lambda: _check_tinker(plan)),
         ("services", lambda: _check_services(plan)),
         ("disk", lambda: _check_disk(plan)),
     ]
@@ -239,13 +240,13 @@ def _check_models(plan: Plan, *, has_tools: bool) -> Iterator[Finding]:
     for policy in plan.recipe.policy:
         directory, source = _find_model(plan, policy)
         models[policy.name] = directory
-        if serve.upstream is None and not has_chat_template(directory, _text(template)):
+        if serve.starts_vllm and not has_chat_template(directory, _text(template)):
             yield _fault("model", NO_TEMPLATE.format(f"policy '{policy.name}'"))
-        elif has_tools and serve.upstream is None and not renders_tools(directory, _text(template)):
+        elif has_tools and serve.starts_vllm and not renders_tools(directory, _text(template)):
             yield _finding("model", State.NOTE, NO_TOOLS.format(f"policy '{policy.name}'"))
         else:
             yield Finding("model", State.OK, f"policy '{policy.name}': {source}")
-    if has_tools and serve.upstream is None and serve.tool_parser is None:
+    if has_tools and serve.starts_vllm and serve.tool_parser is None:
         problem = "the agent sends tools, and without serve.tool_parser the model only writes text"
         family = find_family([], directory)
         example = f'"{family.tool_parser}"' if family else 'that of the model, such as "hermes"'
@@ -274,6 +275,20 @@ def _find_model(plan: Plan, policy: Policy) -> tuple[Path, str]:
         return directory, f"version {version} in {plan.home}"
     check_artifact(directory, None)
     return directory, f"{directory}, which becomes version 0"
+
+
+def _check_tinker(plan: Plan) -> Iterator[Finding]:
+    """Check the key, the SDK and the base model of the Tinker server that samples."""
+    if plan.recipe.serve.on != "tinker":
+        return
+    server = plan.recipe.train.tinker
+    options = TinkerOptions(base_url=server.base_url, base_model=server.base_model)
+    options.require()
+    for policy in plan.recipe.policy:
+        directory, _ = _find_model(plan, policy)
+        where = server.base_url or "Thinking Machines' service"
+        text = f"policy '{policy.name}': {options.find_base_model(directory)} of {where}"
+        yield Finding("tinker", State.OK, text)
 
 
 def _check_services(plan: Plan) -> Iterator[Finding]:

@@ -193,7 +193,7 @@ def divide(
 
 def served_size(recipe: Recipe, models: Mapping[str, Path]) -> int:
     """Return the bytes of the weights in the policy servers: one for each directory."""
-    if recipe.serve.upstream is not None:
+    if not recipe.serve.starts_vllm:
         return 0
     size = ITEM_SIZES[served_dtype(recipe)]
     return sum(weights_size(directory, size) for directory in set(models.values()))

@@ -189,7 +189,7 @@ def check_dtypes(plan: Plan, models: Mapping[str, Path]) -> Iterator[Finding]:
     trained, served = plan.train.dtype, served_dtype(plan.recipe)
     if trained == "bf16" != fast_dtype():
         yield Finding("dtype", State.NOTE, SLOW, 'Set train.dtype = "auto".')
-    if plan.recipe.serve.upstream is None and served != VLLM_DTYPES[trained]:
+    if plan.recipe.serve.starts_vllm and served != VLLM_DTYPES[trained]:
         text = f"vLLM computes in {served} and the learner in {trained}: their probabilities differ"
         yield Finding("dtype", State.NOTE, text, "Remove serve.dtype.")
 

@@ -114,6 +114,18 @@ class Recipe(Section):
         return self
 
     @model_validator(mode="after")
+    def _sampled_by_tinker(self) -> Self:
+        if self.serve.on == "tinker":
+            for policy in self.trained:
+                if policy.sampling.get("temperature", 1.0) != 1.0:
+                    raise ValueError(
+                        f"The policy '{policy.name}' is sampled at another temperature than 1, and "
+                        "a Tinker server reports log-probabilities at temperature 1 only. Set "
+                        "sampling.temperature = 1.0 in [[policy]]."
+                    )
+        return self
+
+    @model_validator(mode="after")
     def _scored_results(self) -> Self:
         if self.rollout is None:
             return self
@@ -306,6 +318,8 @@ class Recipe(Section):
         own = budgets | {n for n, value in defaults.items() if getattr(self.train, n) == value}
         exclude: dict[str, Any] = {"train": own, "policy": {"__all__": of_policies}}
         exclude["watch"] = True
+        if self.serve.on == "vllm":
+            exclude["serve"] = {"on"}  # the same
         if self.prompt is None:
             exclude["prompt"] = True  # the same
         if self.rollout is not None and self.rollout.sandbox is None:

@@ -6,9 +6,9 @@ from typing import Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from ltrain_instrument.allow import UnsupportedTools
-from ltrain_transforms.artifacts import Publish
+from ltrain_transforms.artifacts import Engine, Publish
 from ltrain_transforms.recipe.section import Section, first_duplicate
-from ltrain_transforms.recipe.train import Train
+from ltrain_transforms.recipe.train import TINKER_KEY, Train
 
 
 class Route(Section):
@@ -29,6 +29,9 @@ class Route(Section):
 
 
 class Serve(Section):
+    on: Engine = "vllm"
+    """The server that samples: vllm on this machine, or tinker: [the server of the Tinker
+    API](gateway.md#a-tinker-server) that `train.tinker` names."""
     upstream: str | None = None
     """URL of a running vLLM to use instead of starting one."""
     replicas: tuple[str, ...] = ()
@@ -79,6 +82,21 @@ class Serve(Section):
             raise ValueError("replicas are behind a router. Set upstream to its URL.")
         return self
 
+    @model_validator(mode="after")
+    def _sampled(self) -> Self:
+        if self.on == "vllm":
+            return self
+        of_vllm = ("upstream", "replicas", "gpus", "max_num_seqs", "vllm")
+        named = [name for name in of_vllm if getattr(self, name)]
+        if self.publish == "merged":
+            named.append('publish = "merged"')
+        if named:
+            raise ValueError(
+                f'{", ".join(named)}: they are settings of vLLM, and on = "tinker" starts none. '
+                "Remove them."
+            )
+        return self
+
     @field_validator("route")
     @classmethod
     def _unique_models(cls, routes: tuple[Route, ...]) -> tuple[Route, ...]:
@@ -87,9 +105,15 @@ class Serve(Section):
         return routes
 
     @property
+    def starts_vllm(self) -> bool:
+        """Whether `ltrain serve` starts a vLLM."""
+        return self.on == "vllm" and self.upstream is None
+
+    @property
     def secrets(self) -> tuple[str, ...]:
         """The environment variables that hold the keys of other models; agents do not get them."""
-        return tuple(route.key for route in self.route if route.key is not None)
+        own = (TINKER_KEY,) if self.on == "tinker" else ()
+        return (*own, *(route.key for route in self.route if route.key is not None))
 
     def arguments(self, folder: Path, dtype: str, train: Train) -> list[str]:
         """Return the options of `ltrain serve`, those of vLLM after --.
@@ -99,11 +123,14 @@ class Serve(Section):
             train: the recipe's section, with the rank of the adapter.
         """
         vllm: list[str] = []
+        if self.tool_parser is not None and self.on == "vllm":
+            vllm.append("--enable-auto-tool-choice")
         if self.tool_parser is not None:
-            vllm += ["--enable-auto-tool-choice", "--tool-call-parser", self.tool_parser]
+            vllm += ["--tool-call-parser", self.tool_parser]
         if self.chat_template is not None:
             vllm += ["--chat-template", str((folder / self.chat_template).resolve())]
         return [
+            *(self._tinker_arguments(train) if self.on == "tinker" else ()),
             *(("--upstream", self.upstream) if self.upstream else ()),
             *(option for url in self.replicas for option in ("--replica", url)),
             *("--dtype", dtype if self.dtype == "auto" else self.dtype),
@@ -116,6 +143,14 @@ class Serve(Section):
             *(("--responses-state",) if self.responses_state else ()),
             *(option for route in self.route for option in ("--route", route.as_text())),
             *("--", *vllm, *self.vllm),
+        ]
+
+    def _tinker_arguments(self, train: Train) -> list[str]:
+        server = train.tinker
+        return [
+            *("--on", "tinker"),
+            *(("--base-url", server.base_url) if server.base_url else ()),
+            *(("--base-model", server.base_model) if server.base_model else ()),
         ]
 
     def _adapter_arguments(self, train: Train) -> list[str]:

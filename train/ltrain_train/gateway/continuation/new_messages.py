@@ -1,7 +1,7 @@
 """The token ids of the messages that a chat adds to a turn.
 
 A chat template may render an earlier answer otherwise than the policy wrote it, such as without
-its thinking. So vLLM renders the new messages after a question and a stand-in for the answer:
+its thinking. So the server renders the new messages after a question and a stand-in for the answer:
 
 * with two different stand-ins. The ids after the stand-in are the common end of both prompts.
 * with other texts in the new messages. The common beginning of both prompts contains the end of the
@@ -9,8 +9,8 @@ its thinking. So vLLM renders the new messages after a question and a stand-in f
 
 The plain prompt of the whole chat must end with the same ids.
 
-The library `renderers`, which has such a function, is not used: it renders in the gateway, which
-has no tokenizer; it knows templates by the name of a published model, and neither those of Mistral,
+The library `renderers` has such a function, which is not used even where it renders the prompts of
+a Tinker server: it knows templates by the name of a published model, and neither those of Mistral,
 Gemma 3, SmolLM and Phi nor a changed one; and for Qwen3 it does not continue after a new question.
 """
 

@@ -1,6 +1,6 @@
 """One policy server as a process: started and restarted by the gateway, or attached and awaited.
 
-While vLLM is replaced by a new process, or a policy server that was started elsewhere is away,
+While a process is replaced by a new one, or a policy server that was started elsewhere is away,
 calls wait until the server has its weights and adapters again.
 """
 
@@ -9,11 +9,11 @@ import contextlib
 from collections.abc import Callable, Sequence
 
 from ltrain_train.gateway.errors import Refused
+from ltrain_train.gateway.serving.model_process import ModelProcess
 from ltrain_train.gateway.serving.policy_server import PolicyServer, read_weights
 from ltrain_train.gateway.serving.publication import Publication
 from ltrain_train.gateway.serving.turns import VllmTurns
 from ltrain_train.gateway.serving.upstream import UpstreamFailed
-from ltrain_train.gateway.serving.vllm import Vllm
 
 POLL = 0.2
 """Seconds between two checks of vLLM's process."""
@@ -28,19 +28,20 @@ class PolicyHost:
         self,
         server: PolicyServer,
         publications: Sequence[Publication],
-        vllm: Vllm | None,
+        process: ModelProcess | None,
         log: Callable[[str], None],
         turns: VllmTurns | None = None,
     ) -> None:
-        """Describe a host; without `vllm` the server was started elsewhere."""
-        self.server, self.publications, self._vllm, self._log = server, publications, vllm, log
+        """Describe a host; without a `process` the server was started elsewhere."""
+        self.server, self.publications, self._log = server, publications, log
+        self._process = process
         self._turns = turns or VllmTurns()
-        self._loss_logged = False
-        """Whether the user knows that the server lost weights, which it has not again yet."""
+        self._losses: set[str] = set()
+        """The sentences that the user has read on weights which the server has not again yet."""
 
     async def prepare(self) -> None:
         """Serve the current versions, also if another command changed them while vLLM started."""
-        if self._vllm is None:
+        if self._process is None:
             await self._attach()
         else:
             await self.server.label_started()
@@ -50,37 +51,42 @@ class PolicyHost:
                 await publication.load(publication.kept_version)
 
     async def watch(self) -> None:
-        """Start vLLM again when it dies, or hold the calls while a server is away, without end."""
-        if self._vllm is None:
+        """Start the process again when it dies, or hold the calls while a server is away."""
+        if self._process is None:
             await self._wait_for_upstream()
         else:
-            await asyncio.gather(self._restart(self._vllm), self._poll_health())
+            await asyncio.gather(self._restart(self._process), self._poll_health())
 
     async def _poll_health(self) -> None:
         """Keep the last known health of vLLM recent, by which cancelled calls are judged."""
+        upstream, logged = self.server.upstream, ""
         while True:
             await asyncio.sleep(UPSTREAM_POLL)
-            await self.server.upstream.is_healthy()
+            await upstream.is_healthy()
+            if upstream.waiting and upstream.waiting != logged:
+                self._log(f"calls wait: {upstream.waiting}")
+            logged = upstream.waiting
 
-    async def _restart(self, vllm: Vllm) -> None:
+    async def _restart(self, process: ModelProcess) -> None:
         while True:
             await asyncio.sleep(POLL)
             if self.server.lost_weights:
                 await self._reload_lost()
-            if not (how := vllm.process.death()):
+            if not (how := process.process.death()):
                 continue
-            self._log(f"vLLM died {how}; calls wait while it starts again")
-            async with self.server.gate.shut(f"vLLM ended {how}; it is started again"):
+            self._log(f"{process.product} died {how}; calls wait while it starts again")
+            reason = f"{process.product} ended {how}; it is started again"
+            async with self.server.gate.shut(reason):
                 await self._turns.take()
-                await self._start_again(vllm)
-            self._log(f"vLLM runs again with {self._served}")
+                await self._start_again(process)
+            self._log(f"{process.product} runs again with {self._served}")
 
-    async def _start_again(self, vllm: Vllm) -> None:
+    async def _start_again(self, process: ModelProcess) -> None:
         server = self.server
         first = self.publications[0]
         weights = read_weights(server.policies, first.policy, first.kept_version)
         path = server.policies.path(weights.policy, weights.version)
-        await asyncio.to_thread(vllm.start, path)
+        await asyncio.to_thread(process.start, path)
         server.set_weights(weights)
         await server.label_started()
         for publication in self.publications:
@@ -104,13 +110,20 @@ class PolicyHost:
     async def _reload_lost(self) -> None:
         """Load what a server, or one of its replicas, has lost; retried at the next check."""
         reason = "the policy server lost weights or adapters; they are loaded again"
-        if not self._loss_logged:
-            self._log(reason)
-        self._loss_logged = True
-        with contextlib.suppress(Refused, UpstreamFailed):
+        self._log_loss(reason)
+        try:
             async with self.server.gate.shut(reason):
                 await self.server.reload()
-                self._loss_logged = False
+                self._losses.clear()
+        except (Refused, UpstreamFailed) as error:
+            self._log_loss(str(error))
+            await asyncio.sleep(UPSTREAM_POLL)
+
+    def _log_loss(self, reason: str) -> None:
+        """Print a sentence on a loss once."""
+        if reason not in self._losses:
+            self._losses.add(reason)
+            self._log(reason)
 
     async def sync_returned(self) -> None:
         """Wait until the policy server answers, and load its weights and adapters into it.

@@ -38,6 +38,8 @@ class AdapterOptions:
     """Largest rank of adapters; 0: only adapters that are current are served."""
     max_adapters: int
     """Adapters of each policy that a server holds at most."""
+    required: str = ""
+    """Why nothing but adapters can be published; '': merged weights can, too."""
 
 
 @dataclass(slots=True)
@@ -131,7 +133,7 @@ def plan_servers(
     choice = choose_untried(servers, adapters)
     for server in servers:
         if choice is None or choice.artifact == "adapter" or server.is_shared:
-            server.rank = max(server.rank, adapters.lora_rank)
+            server.rank = max(server.rank, adapters.lora_rank, bool(adapters.required))
     return servers
 
 
@@ -139,6 +141,8 @@ def choose_untried(
     servers: Sequence[PlannedServer], adapters: AdapterOptions
 ) -> PublishChoice | None:
     """Return what learners publish; None: a trial on the first server decides."""
+    if adapters.required:
+        return PublishChoice("adapter", adapters.required)
     if not servers or not adapters.lora_rank:
         return PublishChoice("merged", NO_RANK)
     if adapters.publish != "auto":

@@ -35,9 +35,9 @@ class ServedPolicies:
 
     @property
     def waiting_for(self) -> str:
-        """Why calls wait; '' while every gate is open."""
-        shut = (server.gate.reason for server in self.servers if not server.gate.is_open)
-        return "; ".join(shut)
+        """Why calls wait, at a gate that is shut or at a server; '' if they do not."""
+        reasons = (server.gate.reason or server.upstream.waiting for server in self.servers)
+        return "; ".join(filter(None, reasons))
 
     @property
     def is_ready(self) -> bool:

@@ -88,6 +88,8 @@ class Upstream:
         self.model = model
         self.max_model_len: int | None = None
         """Maximum tokens of prompt and response together, as the server last told `models`."""
+        self.waiting = ""
+        """Why calls wait at a healthy server, as it last reported; '' if they do not."""
         self.was_healthy = True
         """The last result of `is_healthy`; a host's is six seconds old at most."""
         self.url, connector = _open_connector(address)
@@ -129,6 +131,7 @@ class Upstream:
             async with self._session.get(
                 url + self._health_path, headers=PLAIN, timeout=timeout, allow_redirects=False
             ) as response:
+                self.waiting = await _read_waiting(response)
                 return response.status == 200
         except (aiohttp.ClientError, TimeoutError, OSError):
             return False
@@ -336,6 +339,13 @@ async def read_answer(response: aiohttp.ClientResponse) -> bytes:
         if len(body) > MAX_ANSWER_BYTES:
             raise ValueError(f"the answer has more than {MAX_ANSWER_BYTES >> 20} MiB")
     return bytes(body)
+
+
+async def _read_waiting(response: aiohttp.ClientResponse) -> str:
+    """Return why calls wait; vLLM's answer is empty."""
+    with suppress(ValueError, AttributeError):
+        return str(orjson.loads(await read_answer(response)).get("waiting", ""))
+    return ""
 
 
 async def read_error(response: aiohttp.ClientResponse) -> bytes:

@@ -6,29 +6,19 @@ in a folder that only this user can enter, and on no port. Its own processes use
 
 import os
 import re
-import signal
-import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
 
+from ltrain_train.gateway.serving.model_process import ModelProcess
 from ltrain_train.gpu import is_usable
 from ltrain_train.policy import chat_template_option
-from ltrain_train.processes import (
-    ChildDied,
-    Children,
-    Command,
-    Supervised,
-    compile_cache,
-    scratch_path,
-)
+from ltrain_train.processes import Children, compile_cache
 from ltrain_train.vllm_python import find_python
 
 PROGRAM = Path(__file__).with_name("in_vllm") / "vllm_process.py"
-START_TIMEOUT = 900.0
-"""Seconds until vLLM must answer; it first reads the model from disk."""
 OFFLINE_ENVIRONMENT = {
     "VLLM_NO_USAGE_STATS": "1",
     "DO_NOT_TRACK": "1",
@@ -59,8 +49,6 @@ STRUCTURED_OUTPUTS = '{"backend": "xgrammar"}'
 NO_MEDIA = "none.invalid"
 """A domain that does not exist: vLLM fetches a URL in a message only from the domains that it is
 started with, and from any domain if there are none."""
-SOCKET_FILE = "http"
-"""Name of the socket on which vLLM answers, in its folder."""
 FEW_CORES = 2
 """Cores of which vLLM would compute on one only."""
 PROCESSES = "VLLM_ENABLE_V1_MULTIPROCESSING"
@@ -69,12 +57,6 @@ SHARDS = ("--tensor-parallel-size", "-tp")
 """Names of vLLM's option on how many GPUs hold one copy of the weights."""
 REPLICAS = ("--data-parallel-size", "-dp")
 """Names of that on how many copies there are."""
-MAX_SOCKET_NAME = 36
-"""Maximum bytes of a socket's name in that folder: vLLM names its own sockets by UUIDs."""
-
-FIRST_ERROR = re.compile(
-    r"^(?:\([^)]*\) ERROR [^]]*\] )?((?:\w+\.)*\w+(?:Error|Exception): .+)$", re.M
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,65 +156,29 @@ class VllmOptions:
         return ["--enable-lora", *limits, "--max-lora-rank", str(rank)]
 
 
-class Vllm:
-    """One vLLM server, with a private folder for its sockets below `sockets`."""
+class Vllm(ModelProcess):
+    """One vLLM server."""
 
     def __init__(
         self, children: Children, *, name: str, options: VllmOptions, log: Path, sockets: Path
     ) -> None:
-        self.name = name
-        """The served model name."""
-        self.log = log
+        super().__init__(children, "vLLM", name=name, log=log, sockets=sockets)
         self._options = options
         self._python = find_python()
-        self.process = Supervised(children, "vLLM", ready=self._answers, timeout=START_TIMEOUT)
-        self._folder = scratch_path("vllm", parent=sockets, max_socket_name=MAX_SOCKET_NAME)
 
-    @property
-    def socket(self) -> Path:
-        """The socket on which vLLM answers; a restart does not change it."""
-        return self._folder / SOCKET_FILE
-
-    def start(self, model: Path) -> None:
-        """Start vLLM with a model and wait until it has answered a first request."""
-        log_start = self.log.stat().st_size if self.log.exists() else 0
-        try:
-            self.process.start(
-                Command(
-                    argv=self._command(model),
-                    env=self._environment(),
-                    log=self.log,
-                    scratch=self._folder,
-                )
-            )
-        except ChildDied as death:
-            cause = _first_error(self.log, log_start)
-            raise ChildDied(
-                f"{death}\nThe first error in it: {cause}" if cause else str(death)
-            ) from death
-
-    def kill(self) -> None:
-        """Kill vLLM at once; its watcher sees a death and starts it again."""
-        child = self.process.child
-        if child.alive:
-            os.killpg(child.pid, signal.SIGKILL)
-
-    def _answers(self) -> bool:
+    def warm(self, client: httpx.Client) -> bool:
         """Return whether vLLM has answered a completion."""
-        if not _is_listening(self.socket):
-            return False
-        transport = httpx.HTTPTransport(uds=str(self.socket))
-        url = "http://vllm"
-        with httpx.Client(transport=transport, base_url=url, timeout=5, trust_env=False) as client:
-            return _is_healthy(client) and _answers_completion(client, self.name)
+        return _answers_completion(client, self.name)
 
-    def _command(self, model: Path) -> Sequence[str]:
+    def command(self, model: Path) -> Sequence[str]:
+        """Return the command line."""
         listen = ("--uds", str(self.socket))
         served = ("--served-model-name", self.name)
         command = (str(self._python), str(PROGRAM), "serve", str(model))
         return [*command, *served, *listen, *self._options.arguments()]
 
-    def _environment(self) -> dict[str, str | None]:
+    def environment(self) -> dict[str, str | None]:
+        """Return the variables that are added to the environment."""
         return {
             **OFFLINE_ENVIRONMENT,
             **_engine_environment(len(os.sched_getaffinity(0)), self._options.replicas),
@@ -241,12 +187,12 @@ class Vllm:
             "VLLM_SERVER_DEV_MODE": "1",  # the routes that replace weights
             "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1" if self._options.max_adapters else None,
             "PYTHONPATH": None,  # it names this environment's packages, not vLLM's
-            "TMPDIR": str(self._folder),
+            "TMPDIR": str(self.folder),
             "TORCHINDUCTOR_CACHE_DIR": compile_cache(),
             "VLLM_HOST_IP": "127.0.0.1",
             "VLLM_MEDIA_URL_ALLOW_REDIRECTS": "0",  # from an allowed domain to another one
             "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": "60",  # the gateway closes idle connections first
-            "VLLM_RPC_BASE_PATH": str(self._folder),
+            "VLLM_RPC_BASE_PATH": str(self.folder),
         }
 
 
@@ -277,32 +223,6 @@ def find_option(arguments: Sequence[str], *names: str) -> float | None:
     text = " ".join(arguments).replace("_", "-")  # vLLM takes both
     values = re.findall(rf"(?:^| )(?:{'|'.join(names)})[ =]([\d.]+)(?= |$)", text)
     return float(values[-1]) if values else None
-
-
-def _first_error(log: Path, start: int) -> str | None:
-    """Return the first error in a log; vLLM's last lines only report that there was one."""
-    with log.open("rb") as opened:
-        opened.seek(start)
-        text = opened.read().decode(errors="replace")
-    match = FIRST_ERROR.search(text)
-    return match.group(1) if match else None
-
-
-def _is_listening(path: Path) -> bool:
-    """Return whether a server listens on a socket. httpx would leak a socket if none does."""
-    with socket.socket(socket.AF_UNIX) as connection:
-        try:
-            connection.connect(str(path))
-        except OSError:
-            return False
-    return True
-
-
-def _is_healthy(client: httpx.Client) -> bool:
-    try:
-        return client.get("/health").status_code == 200
-    except httpx.HTTPError:
-        return False
 
 
 def _answers_completion(client: httpx.Client, model: str) -> bool:
