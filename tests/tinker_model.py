@@ -44,7 +44,7 @@ def write_tokenizer(folder: Path, texts: Sequence[str] = ()) -> Tokenizer:
 def write_model(folder: Path, texts: Sequence[str] = (), base_model: str = "tiny") -> Tokenizer:
     """Write a model directory without weights: a Tinker server has them."""
     made = write_tokenizer(folder, texts)
-    config = {"model_type": "llama", "max_position_embeddings": 256}
+    config = {"model_type": "llama", "max_position_embeddings": 256, "vocab_size": 517}
     (folder / "config.json").write_text(json.dumps(config))
     TinkerWeights(base_model=base_model).write(folder)
     return made
