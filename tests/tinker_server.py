@@ -229,7 +229,7 @@ class TinkerServer:
         run.is_new = False
         outputs: list[Tensors] = []
         for row in body["data"]:
-            inputs, targets = row["tokens"], row["target_tokens"]
+            inputs, targets = (row[name] % len(self.base) for name in ("tokens", "target_tokens"))
             weights = row.get("weights", np.ones(len(targets)))
             every = self._log_probs(run, inputs)
             log_probs = every[np.arange(len(targets)), targets]

@@ -6,6 +6,7 @@ from ltrain_instrument.face import open_face
 
 if TYPE_CHECKING:
     from ltrain_train.learner.adapter import merge_adapter
+    from ltrain_train.learner.backend import find_backend
     from ltrain_train.learner.checkpoint import check_files
     from ltrain_train.learner.client import LearnerClient, StepReport
     from ltrain_train.learner.masks import replay

@@ -83,6 +83,7 @@ class TinkerTrainer:
         self.base, self.vocab_size = fingerprint(job.base), read_vocab_size(job.base)
         self.server = Server(job.tinker, _base_model(job), job.scratch)
         self.journal = Journal(job.journal)
+        self.epsilon = EPSILON
         self.aggregation: Aggregation | None = None
         self.steps = self.updates = 0
         self.saved: Path | None = None
@@ -292,7 +293,7 @@ class TinkerTrainer:
             learning_rate=objective.learning_rate,
             beta1=beta1,
             beta2=beta2,
-            eps=EPSILON,
+            eps=self.epsilon,
             weight_decay=optimizer.weight_decay or 0.0,
             grad_clip_norm=objective.gradient_clip,
         )
