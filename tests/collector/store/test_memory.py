@@ -17,8 +17,9 @@ MIB = 1 << 20
 ENDS_LATE = """SELECT editDistance(repeat('ab', 32000), repeat('ba', 32000 - length(x) % 2))
 FROM (SELECT groupArray(number) AS x FROM numbers(30000000))"""
 """Does not end before its last step, of many seconds, in which it holds 256 MiB."""
-INTO = "INSERT INTO t", "RowBinary", [b"\x80\x80\x80\x10" + b"x" * (32 * MIB)] * 10
-"""Rows that do not fit beside the query."""
+ROWS = 13
+INTO = "INSERT INTO t", "RowBinary", [b"\x80\x80\x80\x10" + b"x" * (32 * MIB)] * ROWS
+"""Rows that fit alone, beside the engine's own 300 MiB, and not beside the query."""
 
 
 @pytest.fixture
@@ -68,4 +69,4 @@ def test_an_insert_waits_a_bounded_time_for_a_query_that_does_not_end(
         with pytest.raises(QueryFailed, match=re.escape(TOTAL_MEMORY_MESSAGE)):
             engine.insert_first(*INTO)
         assert reader.is_alive()
-    assert engine.insert_first(*INTO) == 10
+    assert engine.insert_first(*INTO) == ROWS
