@@ -61,6 +61,12 @@ TRL = Overlay(
     ("trl==1.16.0",),  # its trainer takes token ids by the method that `dpo_trainer` replaces
     "because verl does not start where TRL can be imported",
 )
+SKYRL_SDK = "0.25.0"
+"""The Tinker SDK that a server of SkyRL 0.4.0 takes; later ones fail in sampling."""
+OLD_SDK = "0.16.1"
+"""The last SDK that asks a server for no configuration, as skyrl-tx 0.3.0 has none."""
+TINKER_ENVIRONMENT = {"TINKER_TELEMETRY": "0", "TOKENIZERS_PARALLELISM": "false"}
+"""Environment variables of a process with the SDK, which turn off its usage reports."""
 TINKER = Overlay(
     "Tinker SDK",
     "tinker",
@@ -68,7 +74,7 @@ TINKER = Overlay(
     (
         *("h2==4.4.1", "hpack==4.2.0", "hyperframe==6.1.0", "openai-harmony==0.0.8"),
         *("prime-pydantic-config==0.4.3", "pyqwest==0.12.0", "renderers==0.1.12"),
-        "tinker==0.25.0",  # later ones fail in sampling from a server of SkyRL 0.4.0
+        f"tinker=={SKYRL_SDK}",
     ),
     "because only runs on a server of the Tinker API need it",
 )

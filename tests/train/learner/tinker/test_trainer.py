@@ -255,15 +255,23 @@ def test_a_checkpoint_that_the_server_has_lost_is_an_error(
         trainer.load(tmp_path / "one")
 
 
+def update_beyond_checkpoint(
+    trainer: TinkerTrainer, server: TinkerServer, samples: Path, folder: Path
+) -> Any:
+    """Make two updates, return the server's table, and go back to the checkpoint between them."""
+    trainer.step(samples, objective(server), **STEP)
+    trainer.save(folder / "one")
+    trainer.step(samples, objective(server), **STEP)
+    expected = table(server).copy()
+    trainer.load(folder / "one")
+    return expected
+
+
 def test_a_lost_run_is_made_again_from_the_checkpoint(
     server: TinkerServer, start: Start, samples: Path, tmp_path: Path
 ) -> None:
     trainer = start()
-    trainer.step(samples, objective(server), **STEP)
-    trainer.save(tmp_path / "one")
-    trainer.step(samples, objective(server), **STEP)
-    expected = table(server).copy()
-    trainer.load(tmp_path / "one")
+    expected = update_beyond_checkpoint(trainer, server, samples, tmp_path)
     server.lose_runs()
     report = trainer.step(samples, objective(server), **STEP)
     assert "made again from the last checkpoint" in report.warnings[0]
@@ -276,11 +284,7 @@ def test_a_session_that_ends_in_the_middle_of_an_update_does_not_double_it(
     fault: str, server: TinkerServer, start: Start, samples: Path, tmp_path: Path
 ) -> None:
     trainer = start()
-    trainer.step(samples, objective(server), **STEP)
-    trainer.save(tmp_path / "one")
-    trainer.step(samples, objective(server), **STEP)
-    expected = table(server).copy()
-    trainer.load(tmp_path / "one")
+    expected = update_beyond_checkpoint(trainer, server, samples, tmp_path)
     server.faults["optim_step"] = [fault]  # its gradient is there
     trainer.step(samples, objective(server), **STEP)
     np.testing.assert_allclose(table(server), expected, atol=1e-9)
@@ -314,11 +318,7 @@ def test_a_learner_that_is_killed_at_a_request_continues_without_a_double_update
 ) -> None:
     server.limit = 1  # so that the dead learner's place is needed
     trainer = start()
-    trainer.step(samples, objective(server), **STEP)
-    trainer.save(tmp_path / "one")
-    trainer.step(samples, objective(server), **STEP)
-    expected = table(server).copy()
-    trainer.load(tmp_path / "one")
+    expected = update_beyond_checkpoint(trainer, server, samples, tmp_path)
 
     write = Journal.write
 

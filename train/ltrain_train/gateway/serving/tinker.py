@@ -11,14 +11,12 @@ from pathlib import Path
 
 from ltrain_instrument.errors import LtrainError
 from ltrain_train.gateway.serving.model_process import ModelProcess
-from ltrain_train.overlays import TINKER
+from ltrain_train.overlays import TINKER, TINKER_ENVIRONMENT
 from ltrain_train.policy import read_tinker_weights
 from ltrain_train.processes import Children
 from ltrain_transforms.recipe import TINKER_KEY
 
 PROGRAM = "ltrain_train.gateway.tinker_server.program"
-ENVIRONMENT = {"TINKER_TELEMETRY": "0", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-"""Environment variables that turn off usage reports and downloads."""
 ADAPTERS_ONLY = "a Tinker server samples its base model and adapters of it"
 """Why a learner publishes adapters only."""
 PREFIXES = ("tml-", "eyJ")
@@ -96,4 +94,4 @@ class TinkerProcess(ModelProcess):
 
     def environment(self) -> Mapping[str, str | None]:
         """Return the variables that are added to the environment."""
-        return ENVIRONMENT
+        return {**TINKER_ENVIRONMENT, "HF_HUB_OFFLINE": "1"}

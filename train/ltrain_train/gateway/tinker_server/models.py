@@ -17,7 +17,7 @@ import httpx
 from ltrain_instrument.errors import LtrainError
 from ltrain_train.errors import BadModel
 from ltrain_train.gateway.errors import Refused
-from ltrain_train.overlays import TINKER
+from ltrain_train.overlays import OLD_SDK, SKYRL_SDK, TINKER
 from ltrain_train.policy import read_tinker_weights
 
 SERVICE = "https://tinker.thinkingmachines.dev/services/tinker-prod"
@@ -28,7 +28,7 @@ LOG_PAUSE = 60.0
 """Seconds between two lines of the log on the same wait."""
 RECENT = 40.0
 """Seconds for which a refused request counts as a wait: the SDK sends it again after 30 at most."""
-VERSIONS = "SkyRL 0.4.0 takes tinker==0.25.0, skyrl-tx 0.3.0 takes tinker==0.16.1"
+VERSIONS = f"SkyRL 0.4.0 takes tinker=={SKYRL_SDK}, skyrl-tx 0.3.0 takes tinker=={OLD_SDK}"
 LOST = (HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
 
 

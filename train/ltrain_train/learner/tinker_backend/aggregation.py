@@ -66,7 +66,8 @@ def measure_aggregation(run: Any) -> Aggregation:
     advantages[:TRAINED] = 1.0
 
     def row(count: int) -> types.Datum:
-        return make_datum(ids[: count + 1], 1, np.ones(count), np.zeros(count), advantages[:count])
+        values = {"weights": np.ones(count), "logprobs": np.zeros(count)}
+        return make_datum(ids[: count + 1], 1, **values, advantages=advantages[:count])
 
     long, short = row(TOKENS), row(TRAINED)
     found = [_norm(run, rows) for rows in ([long], [short], [short, short])]

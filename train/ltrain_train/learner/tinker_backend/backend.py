@@ -7,7 +7,7 @@ from opentelemetry.trace import Tracer
 
 from ltrain_train.errors import BadRun
 from ltrain_train.learner.protocol import Job
-from ltrain_train.overlays import TINKER
+from ltrain_train.overlays import TINKER, TINKER_ENVIRONMENT
 from ltrain_transforms.recipe import TINKER_KEY
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def environment(job: Job) -> dict[str, str]:
             "to the key of the service; for a server of your own it is any text that begins with "
             "tml-."
         )
-    return {"TINKER_TELEMETRY": "0", "TOKENIZERS_PARALLELISM": "false"}
+    return dict(TINKER_ENVIRONMENT)
 
 
 def check_job(job: Job) -> None:

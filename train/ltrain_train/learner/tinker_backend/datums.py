@@ -21,39 +21,30 @@ from ltrain_train.learner.samples import flat_token_ids, flat_values
 Values = NDArray[np.float64]
 
 
-def make_datum(
-    ids: Sequence[int],
-    prompt: int,
-    weights: NDArray[Any],
-    log_probs: NDArray[Any],
-    advantages: NDArray[Any],
-) -> types.Datum:
+def make_datum(ids: list[int], prompt: int, **values: NDArray[Any]) -> types.Datum:
     """Return the datum of one row.
 
     Args:
         ids: of prompt and response.
         prompt: the number of the prompt's tokens.
-        weights: of the response tokens, as all that follow.
-        log_probs: under the policy that sampled.
+        values: of the response tokens, by the API's name: `weights`, `logprobs`, `advantages`.
     """
     zeros = np.zeros(prompt - 1, np.float32)
-    values = {"weights": weights, "logprobs": log_probs, "advantages": advantages}
     inputs: dict[str, Any] = {"target_tokens": np.asarray(ids[1:], np.int64)}
     for name, value in values.items():
         inputs[name] = np.concatenate([zeros, value.astype(np.float32)])
-    return types.Datum(
-        model_input=types.ModelInput.from_ints(list(map(int, ids[:-1]))), loss_fn_inputs=inputs
-    )
+    return types.Datum(model_input=types.ModelInput.from_ints(ids[:-1]), loss_fn_inputs=inputs)
 
 
-def make_datums(
-    rows: pl.DataFrame, log_probs: NDArray[Any], advantages: NDArray[Any]
-) -> list[types.Datum]:
-    """Return the datums of rows, with values of all response tokens, row after row."""
-    mask = flat_values(rows, "response_mask")
+def make_datums(rows: pl.DataFrame, **values: NDArray[Any]) -> list[types.Datum]:
+    """Return the datums of rows: weights, and other values of all response tokens by name."""
+    values = {"weights": flat_values(rows, "response_mask"), **values}
     prompts = rows["prompt_ids"].list.len().to_list()
-    parts = (split_values(rows, each) for each in (mask, log_probs, advantages))
-    return [make_datum(*each) for each in zip(_row_ids(rows), prompts, *parts, strict=True)]
+    parts = zip(*(split_values(rows, each) for each in values.values()), strict=True)
+    return [
+        make_datum(ids, prompt, **dict(zip(values, part, strict=True)))
+        for ids, prompt, part in zip(_row_ids(rows), prompts, parts, strict=True)
+    ]
 
 
 def read_log_probs(outputs: Sequence[Any], rows: pl.DataFrame) -> NDArray[np.float32]:

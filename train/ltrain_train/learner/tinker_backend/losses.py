@@ -20,6 +20,7 @@ from ltrain_train.learner.row_values import (
     OLD,
     count_tokens,
     count_trained,
+    split_values,
     total_weight,
     trained_weights,
     weighted_mean,
@@ -181,6 +182,5 @@ def _differentiate(
 
 def _reorder(rows: pl.DataFrame, values: NDArray[Any], order: list[int]) -> NDArray[Any]:
     """Return the values of the response tokens of rows in another order of the rows."""
-    ends = rows["response_ids"].list.len().cast(pl.Int64).cum_sum().to_numpy()
-    parts = np.split(values, ends[:-1])
+    parts = list(split_values(rows, values))
     return np.concatenate([parts[number] for number in order])

@@ -51,9 +51,8 @@ class TrainingRun:
 
     def forward(self, rows: Sequence[types.Datum]) -> Sequence[Any]:
         """Return the outputs of each row under the current weights."""
-        data = [_without(row, "logprobs", "advantages") for row in rows]
         result = self._server.wait(
-            "compute log-probabilities", lambda: self._client.forward(data, "cross_entropy")
+            "compute log-probabilities", lambda: self._client.forward(list(rows), "cross_entropy")
         )
         outputs: Sequence[Any] = result.loss_fn_outputs
         return outputs
@@ -97,11 +96,6 @@ class TrainingRun:
         """Release its place at the server."""
         self._server.unload(self.id)
         self._journal.write("unload", run=self.id)
-
-
-def _without(row: types.Datum, *names: str) -> types.Datum:
-    kept = {name: value for name, value in row.loss_fn_inputs.items() if name not in names}
-    return types.Datum(model_input=row.model_input, loss_fn_inputs=kept)
 
 
 @dataclass(frozen=True, slots=True)

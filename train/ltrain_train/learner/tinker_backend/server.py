@@ -20,14 +20,10 @@ from tinker import types
 
 from ltrain_train.errors import BadRun, LearnerFailed, LostRun
 from ltrain_train.learner.heartbeat import FILE, INTERVAL
-from ltrain_train.overlays import TINKER
+from ltrain_train.overlays import OLD_SDK, SKYRL_SDK, TINKER
 from ltrain_transforms.recipe import TINKER_KEY, Tinker
 
 Result = TypeVar("Result")
-SELF_HOSTED_SDK = "0.25.0"
-"""The SDK that a server of SkyRL 0.4.0 takes; later ones fail in sampling."""
-OLD_SDK = "0.16.1"
-"""The last SDK that asks a server for no configuration, as skyrl-tx 0.3.0 has none."""
 SERVICE = "tinker.thinkingmachines.ai"
 """The name of the server without an address."""
 TIMEOUT = 60.0
@@ -159,9 +155,7 @@ class Server:
         if answer.status_code != 200:
             return True  # no server of SkyRL, which describes its API
         described = answer.json()
-        expected = (
-            SELF_HOSTED_SDK if "/api/v1/client/config" in described.get("paths", ()) else OLD_SDK
-        )
+        expected = SKYRL_SDK if "/api/v1/client/config" in described.get("paths", ()) else OLD_SDK
         if tinker.__version__ != expected:
             raise BadRun(
                 f"The server at {self.options.base_url} speaks with the Tinker SDK {expected}, and "

@@ -278,10 +278,11 @@ class TinkerTrainer:
         if not (isfinite(loss.metrics["loss"]) and np.isfinite(loss.advantages).all()):
             return metrics | {"grad_norm": float("nan")}
         assert self.aggregation is not None
-        counts = np.array([int(each.sum()) for each in self._masks(rows)])
+        masks = split_values(rows, flat_values(rows, "response_mask"))
+        counts = np.array([int(each.sum()) for each in masks])
         lengths = rows["response_ids"].list.len().to_numpy()
         factors = np.repeat(self.aggregation.factors(counts), lengths)
-        data = make_datums(rows, loss.log_probs, loss.advantages * factors)
+        data = make_datums(rows, logprobs=loss.log_probs, advantages=loss.advantages * factors)
         self.run.forward_backward(data, loss.name, loss.options)
         norm = gradient_norm(self.run.optim_step(self._parameters(objective)))
         return metrics if norm is None else metrics | {"grad_norm": norm}
@@ -327,11 +328,7 @@ class TinkerTrainer:
 
     def _log_probs(self, rows: pl.DataFrame) -> NDArray[np.float32]:
         """Return the log-probabilities of all response tokens under the current weights."""
-        zeros = np.zeros(int(rows["response_ids"].list.len().sum()))
-        return read_log_probs(self.run.forward(make_datums(rows, zeros, zeros)), rows)
-
-    def _masks(self, rows: pl.DataFrame) -> list[NDArray[np.uint8]]:
-        return list(split_values(rows, flat_values(rows, "response_mask")))
+        return read_log_probs(self.run.forward(make_datums(rows)), rows)
 
     def _new_name(self) -> str:
         """Return a name for saved weights, which no other weights have."""
