@@ -310,6 +310,21 @@ def test_a_tinker_server_needs_a_key_and_a_base_model(
     assert fault.state is State.FAULT
 
 
+def test_training_at_a_tinker_server_needs_a_key(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TINKER_API_KEY", "")
+    recipe = write_recipe(folder, more='[train]\nbackend = "tinker"')
+    [fault] = find(recipe, "tinker")
+    assert fault.state is State.FAULT and "TINKER_API_KEY holds no key" in fault.detail
+    monkeypatch.setenv("TINKER_API_KEY", "tml-test")
+    [found] = find(recipe, "tinker")
+    assert found.state is State.OK
+    assert (
+        found.detail == "there are a key and the SDK for Thinking Machines' service, which trains"
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "variable"),
     [

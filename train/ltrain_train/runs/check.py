@@ -278,15 +278,18 @@ def _find_model(plan: Plan, policy: Policy) -> tuple[Path, str]:
 
 
 def _check_tinker(plan: Plan) -> Iterator[Finding]:
-    """Check the key, the SDK and the base model of the Tinker server that samples."""
-    if plan.recipe.serve.on != "tinker":
+    """Check the key and the SDK for a Tinker server, and the base model of one that samples."""
+    samples, server = plan.recipe.serve.on == "tinker", plan.recipe.train.tinker
+    if not samples and plan.recipe.train.backend != "tinker":
         return
-    server = plan.recipe.train.tinker
     options = TinkerOptions(base_url=server.base_url, base_model=server.base_model)
     options.require()
+    where = server.base_url or "Thinking Machines' service"
+    if not samples:
+        yield Finding("tinker", State.OK, f"there are a key and the SDK for {where}, which trains")
+        return
     for policy in plan.recipe.policy:
         directory, _ = _find_model(plan, policy)
-        where = server.base_url or "Thinking Machines' service"
         text = f"policy '{policy.name}': {options.find_base_model(directory)} of {where}"
         yield Finding("tinker", State.OK, text)
 
