@@ -122,3 +122,10 @@ def test_a_lost_run_is_not_found(server: TinkerServer) -> None:
     server.lose_runs()
     with pytest.raises(tinker.NotFoundError):
         run.forward([row(1.0)], "cross_entropy").result()
+
+
+def test_sessions_end_with_their_server() -> None:
+    with TinkerServer() as server:
+        session = service(server).holder._session_heartbeat_task
+        assert not session.done()
+    assert session.done()

@@ -7,8 +7,10 @@ last part of the path: a status, `vanish` (the connection ends before the reques
 was killed and started again).
 """
 
+import asyncio
 import io
 import json
+import sys
 import tarfile
 import threading
 from collections import defaultdict
@@ -25,6 +27,8 @@ from tests.tinker_policy import Adapter, Refused, Table, Tensors, token_loss
 from ltrain_train.overlays import TINKER
 
 PROTOBUF = "application/x-protobuf"
+BACKGROUND = ("_session_heartbeat", "_client_dynamic_config_refresh_loop")
+"""The coroutines of a session."""
 LORA_ALPHA = 32
 """The scale of every adapter of SkyRL."""
 
@@ -88,6 +92,7 @@ class TinkerServer:
         return self
 
     def __exit__(self, *error: object) -> None:
+        _end_sessions()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -299,6 +304,24 @@ class TinkerServer:
                 member.size = len(content)
                 tar.addfile(member, io.BytesIO(content))
         return packed.getvalue()
+
+
+def _end_sessions() -> None:
+    """End the SDK's sessions in this process, whose heartbeats would fail as long as it lives."""
+
+    async def end() -> None:
+        tasks = [
+            each
+            for each in asyncio.all_tasks()
+            if getattr(each.get_coro(), "__name__", "") in BACKGROUND
+        ]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    if module := sys.modules.get("tinker.lib.internal_client_holder"):
+        loop = module._internal_client_holder_thread_singleton.get_loop()
+        asyncio.run_coroutine_threadsafe(end(), loop).result()
 
 
 def _tensors(adapter: Adapter) -> Tensors:
