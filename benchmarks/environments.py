@@ -1,7 +1,7 @@
 """Wall time of episodes of verifiers as rollouts, beside verifiers' own evaluation of them.
 
-Both play the same tasks against the same model server, which takes a quarter of a second for a
-call. Rollouts go through the gateway, and their spans are stored.
+Both play the same tasks against the same model server, which samples 128 tokens for a call.
+Rollouts go through the gateway, and their spans are stored.
 """
 
 import argparse
@@ -74,10 +74,11 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=128)
     parser.add_argument("--concurrency", type=int, default=8)
     parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--pace", type=float, default=0.01, help="seconds for a sampled token")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="ltrain-environments-") as name, policy_server() as url:
+    with tempfile.TemporaryDirectory(prefix="ltrain-environments-") as name:
         place = Path(name)
-        with ltrain(place, url) as stack:
+        with policy_server(arguments.pace) as url, ltrain(place, url) as stack:
             os.environ |= stack.environment
             recipe = AGENTS / f"two_calls-{os.getpid()}.toml"
             recipe.write_text(RECIPE.format(python=PYTHON, concurrency=arguments.concurrency))
@@ -88,9 +89,9 @@ def main() -> None:
                 recipe.unlink()
     ratio = median(ours) / median(own)
     print(
-        f"{arguments.episodes} episodes of two calls, {arguments.concurrency} at a time, medians "
-        f"of {arguments.runs}: verifiers {median(own):.2f} s, rollouts {median(ours):.2f} s: "
-        f"{ratio:.2f} (bar {MAX_RATIO})"
+        f"{arguments.episodes} episodes of two calls, {arguments.concurrency} at a time, "
+        f"{arguments.pace * 1000:g} ms a token, medians of {arguments.runs}: verifiers "
+        f"{median(own):.2f} s, rollouts {median(ours):.2f} s: {ratio:.2f} (bar {MAX_RATIO})"
     )
 
 

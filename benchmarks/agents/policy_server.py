@@ -1,16 +1,18 @@
 """A policy server that answers at once, as vLLM 0.32 does; it prints its port.
 
 Each response has 1,024 token ids of the prompt and 128 sampled tokens with log-probabilities; a
-stream has one chunk for each sampled token, two milliseconds after the last one. For the user
-`burst` all chunks come at once; for `paced` a complete response takes as long as a stream.
+stream has one chunk for each sampled token, two milliseconds after the last one, or as many seconds
+as the first argument says. For the user `burst` all chunks come at once; for `paced` a complete
+response takes as long as a stream.
 """
 
 import asyncio
 import json
+import sys
 from typing import Any
 
 PROMPT, SAMPLED = 1024, 128
-PACE = 0.002
+PACE = float(sys.argv[1]) if len(sys.argv) > 1 else 0.002
 """Seconds between two chunks."""
 HEAD = {"id": "chatcmpl-1", "created": 1_790_000_000, "model": "policy"}
 PATHS = {

@@ -57,9 +57,10 @@ def started(command: list[str], ready: str, **environment: str) -> Iterator[tupl
 
 
 @contextmanager
-def policy_server() -> Iterator[str]:
-    """Start the policy server; yield its URL."""
-    with started([sys.executable, str(AGENTS / "policy_server.py")], r"(\d+)\n") as (_, port):
+def policy_server(pace: float = 0.002) -> Iterator[str]:
+    """Start the policy server, which samples a token in `pace` seconds; yield its URL."""
+    command = [sys.executable, str(AGENTS / "policy_server.py"), str(pace)]
+    with started(command, r"(\d+)\n") as (_, port):
         yield f"http://127.0.0.1:{port}"
 
 

@@ -28,6 +28,14 @@ POLICY_NAME = "ltrain.policy.name"
 """Name of the policy that was sampled, published or trained."""
 POLICY_VERSION = "ltrain.policy.version"
 """Version of the policy, an integer."""
+EXPERIMENT = "ltrain.experiment.id"
+"""Id of the trial of a candidate, on the calls of production that it assigned to a version."""
+EXPERIMENT_ARM = "ltrain.experiment.arm"
+"""Version to which the call's conversation is assigned: `candidate` or `current`. The call was
+answered by `ltrain.policy.version`, which is another one if the server did not hold the candidate.
+"""
+EXPERIMENT_UNIT = "ltrain.experiment.unit"
+"""What was assigned as a whole, by digest: equal for all calls of a conversation."""
 
 PROMPT = "ltrain.prompt."
 """Prefix of the names of prompts; the value is the version, an integer. A span of an agent has

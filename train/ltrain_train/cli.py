@@ -11,6 +11,7 @@ from ltrain_instrument import settings
 from ltrain_instrument.allow import Allow
 from ltrain_instrument.identity import Mode, SourceMode
 from ltrain_train import (
+    deploy_cli,
     environment_cli,
     eval_cli,
     finetune_cli,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 app.add_typer(policy_cli.app, name="policy")
+app.add_typer(deploy_cli.app, name="deploy")
 app.add_typer(environment_cli.app)
 app.add_typer(eval_cli.app)
 app.add_typer(finetune_cli.app)

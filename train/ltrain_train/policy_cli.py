@@ -9,7 +9,7 @@ from ltrain_collector.command_group import CommandGroup
 
 app = typer.Typer(
     cls=CommandGroup,
-    help="Versions of policies: list, verify, use, prune and export them.",
+    help="Versions of policies: list, verify, use, freeze, prune and export them.",
     no_args_is_help=True,
 )
 
@@ -74,6 +74,34 @@ def use(version: VersionArgument) -> None:
     from ltrain_train.publishing import policy_commands
 
     policy_commands.use_version(version)
+
+
+@app.command()
+def freeze(
+    name: Annotated[str, typer.Argument(help="The policy.")],
+    reason: Annotated[str, typer.Option(help="Why, for `ltrain deploy status`.")] = "",
+) -> None:
+    """Let the current version answer all calls at once, and no other one become current.
+
+    A candidate is taken back. A run that publishes a version ends with an error until `ltrain
+    policy unfreeze`; the same command then goes on.
+
+    Example: ltrain policy freeze sql --reason "an incident"
+    """
+    from ltrain_train.publishing import deploy_commands
+
+    deploy_commands.freeze(name, reason)
+
+
+@app.command()
+def unfreeze(name: Annotated[str, typer.Argument(help="The policy.")]) -> None:
+    """Let other versions become current again.
+
+    Example: ltrain policy unfreeze sql
+    """
+    from ltrain_train.publishing import deploy_commands
+
+    deploy_commands.unfreeze(name)
 
 
 @app.command()

@@ -47,6 +47,10 @@ class BadPolicyFile(LtrainError, ValueError):
     """The policy.json of a version cannot be read."""
 
 
+class BadDeployment(LtrainError, ValueError):
+    """A version cannot enter the stage that was requested."""
+
+
 class NothingToShow(LtrainError, LookupError):
     """An id that matches no dataset, policy, run or rollout, or more than one rollout."""
 

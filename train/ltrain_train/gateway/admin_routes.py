@@ -1,9 +1,11 @@
 """The gateway's HTTP routes for the loop: which version of a policy is served, and another one."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from http import HTTPStatus
 from typing import TypeVar
 
-from pydantic import BaseModel, StrictBool, StrictInt, ValidationError
+from pydantic import BaseModel, Field, StrictBool, StrictInt, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -18,6 +20,8 @@ from ltrain_train.gateway.serving.publication import Publication
 from ltrain_train.gateway.serving.served_policies import ServedPolicies
 from ltrain_train.gateway.serving.turns import VllmTurns
 from ltrain_train.policy import SharedWeights
+from ltrain_transforms.deployment_file import Stage
+from ltrain_transforms.errors import BadDeployment
 
 MAX_BYTES = 16 << 20
 """Maximum bytes of a request to publish; a description of weights has about 100 for each tensor."""
@@ -46,6 +50,8 @@ class AdminRoutes:
         return [
             Route("/admin/policies/{name}", self.policy_version),
             Route("/admin/policies/{name}/current", self.publish, methods=["POST"]),
+            Route("/admin/policies/{name}/stage", self.deploy, methods=["POST"]),
+            Route("/admin/policies/{name}/freeze", self.freeze, methods=["POST"]),
             Route("/admin/policies/{name}/offer", self.offer, methods=["POST"]),
             Route("/admin/policies/{name}/calls", self.call_seconds),
             Route("/admin/sleep", self.sleep, methods=["POST"]),
@@ -74,8 +80,26 @@ class AdminRoutes:
         body = await _parse_body(request, PublicationBody)
         version = body.version
         async with self._turns.publishing():
-            seconds = await publication.load(version, current=body.current, shared=body.weights)
+            with _refusing():
+                seconds = await publication.load(version, current=body.current, shared=body.weights)
         return json_response({"policy": publication.policy, "current": version, "seconds": seconds})
+
+    async def deploy(self, request: Request) -> Response:
+        """Move a version to a stage on its way to the users."""
+        publication = self._require(request)
+        body = await _parse_body(request, StageBody)
+        waits = self._turns.publishing() if body.stage is not Stage.RETIRED else nullcontext()
+        async with waits:
+            with _refusing():
+                deployment = await publication.deploy(**body.model_dump())
+        return json_response(deployment.model_dump())
+
+    async def freeze(self, request: Request) -> Response:
+        """Let the current version answer all calls, and no other one become current."""
+        publication = self._require(request)
+        body = await _parse_body(request, FreezeBody)
+        publication.freeze(body.by, body.reason)
+        return json_response({"current": publication.require_version()})
 
     async def offer(self, request: Request) -> Response:
         """Begin to load weights in a learner's memory, whose version is still being written."""
@@ -116,6 +140,30 @@ class PublicationBody(BaseModel):
     """Whether it becomes the current version on disk."""
     weights: SharedWeights | None = None
     """The memory of a learner that has its weights, too."""
+
+
+class FreezeBody(BaseModel):
+    """The body of a request to freeze a policy."""
+
+    by: str = Field(max_length=200)
+    reason: str = Field(default="", max_length=2000)
+
+
+class StageBody(FreezeBody):
+    """The body of a request to move a version to a stage."""
+
+    version: StrictInt
+    stage: Stage
+    share: float = Field(default=0.0, ge=0, le=1)
+    """The share of conversations that a canary answers."""
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    try:
+        yield
+    except BadDeployment as error:
+        raise Refused(HTTPStatus.CONFLICT, str(error)) from None
 
 
 async def _parse_body(request: Request, model: type[Body]) -> Body:

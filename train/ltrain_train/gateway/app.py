@@ -38,7 +38,7 @@ from ltrain_train.gateway.apis import (
     count_tokens,
 )
 from ltrain_train.gateway.attempts import AttemptCalls, AttemptRegistry
-from ltrain_train.gateway.conversations import named_agent, open_conversations
+from ltrain_train.gateway.conversations import find_unit, named_agent, open_conversations
 from ltrain_train.gateway.errors import Refused, json_response
 from ltrain_train.gateway.exchange import Call, Exchange, ModelServer, Recording
 from ltrain_train.gateway.kept_responses import ResponsesState
@@ -218,9 +218,11 @@ class Gateway:
                 values = {**known, **placement.attributes}
                 span = CallSpan(self._tracer, context, SpanKind.SERVER, request, values)
         server.describe(span.span)
+        trace = span.span.get_span_context().trace_id
+        unit = partial(find_unit, placement, headers, client_call.body, trace)
         answer, shared = client_call.answer(request), (self.recording, self.requests)
         return server.exchange(
-            Call(request, body, claims, span, attempt, send, answer, *shared, placement)
+            Call(request, body, claims, span, attempt, send, answer, *shared, unit, placement)
         )
 
     def _find_server(

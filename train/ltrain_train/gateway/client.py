@@ -15,6 +15,7 @@ from ltrain_train.gateway.publish_choice import PublishChoice
 
 if TYPE_CHECKING:
     from ltrain_train.policy import SharedWeights
+    from ltrain_transforms.deployment_file import Stage
 
 PUBLISH_TIMEOUT = 900.0
 """Seconds for a publication: draining the calls in flight and loading the weights."""
@@ -199,6 +200,29 @@ class GatewayClient:
         if shared is not None:
             body["weights"] = shared.model_dump(mode="json")
         return float(self._connection.request("POST", path, key, body, PUBLISH_TIMEOUT)["seconds"])
+
+    def deploy(
+        self, policy: str, version: int, stage: "Stage", *, share: float, by: str, reason: str
+    ) -> None:
+        """Move a version to a stage on its way to the users.
+
+        Raises:
+            GatewayUnreachable, PolicyServerAway: when the caller should try it again later.
+            GatewayRefused: when no step leads there, or the version cannot be loaded.
+        """
+        path, key = f"/admin/policies/{policy}/stage", sign_admin(self._secret)
+        body = {"version": version, "stage": stage, "share": share, "by": by, "reason": reason}
+        self._connection.request("POST", path, key, body, PUBLISH_TIMEOUT)
+
+    def freeze(self, policy: str, *, by: str, reason: str) -> None:
+        """Let the current version answer all calls, and no other one become current.
+
+        Raises:
+            GatewayUnreachable: when the gateway does not answer.
+            GatewayRefused: when it serves another policy.
+        """
+        path, key = f"/admin/policies/{policy}/freeze", sign_admin(self._secret)
+        self._connection.request("POST", path, key, {"by": by, "reason": reason}, HEALTH_TIMEOUT)
 
     def sleep(self) -> None:
         """Let vLLM sleep when the calls in flight have ended; later calls wait for the next `load`.

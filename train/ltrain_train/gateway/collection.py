@@ -27,6 +27,7 @@ from ltrain_train.gateway.serving.policy_server import PolicyServer
 from ltrain_train.gateway.serving.publication import Publication
 from ltrain_train.gateway.serving.upstream import Upstream, UpstreamFailed
 from ltrain_train.policy import Policies, SharedWeights
+from ltrain_transforms.deployment_file import Deployment, Stage
 
 TOKEN_IDS, LOGPROBS, VERSION = "token_ids", "logprobs", "version"
 REQUEST_FIELDS = {TOKEN_IDS: "return_token_ids", LOGPROBS: "logprobs"}
@@ -98,6 +99,7 @@ class CollectionPublication(Publication):
 
     def __init__(self, policies: Policies, policy: str, collection: CollectionServer) -> None:
         self.policies, self.policy, self.collection = policies, policy, collection
+        self.canary = None
         self.server = CollectedServer(policies, collection.upstream)
 
     @property
@@ -114,9 +116,24 @@ class CollectionPublication(Publication):
         raise self._refusal()
 
     async def load(
-        self, version: int, *, current: bool = True, shared: SharedWeights | None = None
+        self,
+        version: int,
+        *,
+        current: bool = True,
+        shared: SharedWeights | None = None,
+        promotion: Deployment | None = None,
     ) -> float:
         """Raise Refused: the gateway cannot replace the weights of this server."""
+        raise self._refusal()
+
+    async def deploy(
+        self, version: int, stage: Stage, *, share: float, by: str, reason: str
+    ) -> Deployment:
+        """Raise Refused: the gateway cannot replace the weights of this server."""
+        raise self._refusal()
+
+    def freeze(self, by: str, reason: str) -> None:
+        """Raise Refused: there is no version that could stay."""
         raise self._refusal()
 
     def _refusal(self) -> Refused:

@@ -35,7 +35,7 @@ from ltrain_instrument.tokens import (
 )
 from ltrain_train.gateway.apis import Answer, ClientCall, error_message, error_sentence
 from ltrain_train.gateway.attempts import AttemptCalls
-from ltrain_train.gateway.conversations import Placement
+from ltrain_train.gateway.conversations import Placement, Unit
 from ltrain_train.gateway.errors import Refused, send_json
 from ltrain_train.gateway.request_pool import RequestPool
 from ltrain_train.gateway.serving.upstream import read_answer, read_error, read_events
@@ -137,6 +137,8 @@ class Call:
     recording: Recording
     requests: RequestPool
     """Reads large answers beside the event loop."""
+    unit: Callable[[], Unit]
+    """Returns what an experiment assigns as a whole."""
     placement: Placement | None = None
     """Its conversation; None for a call with a trace."""
 

@@ -30,6 +30,7 @@ from ltrain_train.gateway.continuation import Continuation
 from ltrain_train.gateway.errors import Refused
 from ltrain_train.gateway.exchange import Call, Exchange, ServerFailed
 from ltrain_train.gateway.serving.applied_constraints import NotReplayable, RequestFault
+from ltrain_train.gateway.serving.canary import Arm
 from ltrain_train.gateway.serving.publication import Publication, ServedVersion
 from ltrain_train.gateway.serving.upstream import UpstreamAway, read_error
 from ltrain_train.gateway.trainable_requests import relax, require_trainable
@@ -79,11 +80,20 @@ class PolicyModel:
 
     def exchange(self, call: Call) -> Exchange:
         """Return the exchange that passes the policy's gate."""
+        self._assign(call)
         continuation, turns = None, self._publication.server.known_turns
         if turns is not None and call.claims and call.request.operation == "chat":
             policy, identity = self._publication.policy, call.claims.identity
             continuation = Continuation(turns, identity, policy, call.request.body)
         return PolicyExchange(call, self._publication, continuation)
+
+    def _assign(self, call: Call) -> None:
+        """Assign a call of production to the candidate, or to the current version."""
+        canary, attempt = self._publication.canary, call.attempt
+        if canary is None or call.claims is not None or attempt.pinned:
+            return
+        if canary.assign(call.unit(), call.span.span) is Arm.CANDIDATE:
+            attempt.versions[self._publication.policy] = canary.version
 
 
 class PolicyExchange(Exchange):

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         renders_tools,
     )
     from ltrain_train.policy.constraint import Constraint
+    from ltrain_train.policy.deployments import Deployments
     from ltrain_train.policy.manifest import LINEAGE_FILES
     from ltrain_train.policy.prompts import current_prompts, read_prompt_version, register_prompt
     from ltrain_train.policy.reference import (

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from ltrain_instrument.face import open_face
 
 if TYPE_CHECKING:
-    from ltrain_train.publishing import policy_commands
+    from ltrain_train.publishing import deploy_commands, policy_commands
     from ltrain_train.publishing.policy_commands import parse_version
     from ltrain_train.publishing.publish import (
         TrainedVersion,

@@ -12,7 +12,7 @@ from opentelemetry.trace import Tracer
 from ltrain_instrument import attributes, settings
 from ltrain_train.errors import NotReachable
 from ltrain_train.gateway import GatewayClient
-from ltrain_train.policy import Policies, SharedWeights
+from ltrain_train.policy import Deployments, Policies, SharedWeights
 from ltrain_train.runs import GATEWAY_START_TIMEOUT, is_starting, retry_load
 from ltrain_train.store import home_secret
 from ltrain_transforms.policy_lineage import write_ledger
@@ -135,9 +135,13 @@ def promote(
 
     Raises:
         UnknownVersion: when the version does not exist.
+        BadDeployment: when the policy is frozen.
         GatewayRefused: when the version cannot be served.
     """
     policies.path(policy, version)
+    deployments = Deployments(policies, policy)
+    if version != policies.find_current(policy):
+        deployments.require_thawed()
     span_attributes: dict[str, str | int] = {
         attributes.POLICY_NAME: policy,
         attributes.POLICY_VERSION: version,
@@ -148,3 +152,5 @@ def promote(
             retry_load(lambda: gateway.load(policy, version, shared=shared))
         else:
             policies.promote(policy, version)
+            if (candidate := deployments.candidate()) is not None:
+                deployments.record(candidate.end(version, by="ltrain"))

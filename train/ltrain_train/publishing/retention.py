@@ -1,8 +1,8 @@
 """Scores of a policy's versions, and which versions are kept.
 
-Kept are the current version, version 0, the best by validation, and the newest ones; also the
-versions that a gateway serves or a run has as its reference, and those that others or an unfinished
-run need. A checkpoint is kept as long as its version.
+Kept are the current version, a candidate, version 0, the best by validation, and the newest ones;
+also the versions that a gateway serves or a run has as its reference, and those that others or an
+unfinished run need. A checkpoint is kept as long as its version.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
-from ltrain_train.policy import Policies
+from ltrain_train.policy import Deployments, Policies
 from ltrain_train.runs import PolicyJournal, Wave, read_journals
 
 
@@ -105,6 +105,8 @@ def superfluous_versions(
     unfinished = (each for each in journals if not each.finished and each.leads_to(current))
     continued = {journal.latest for journal in unfinished}
     held = {version for version in versions if policies.is_held(policy, version)}
+    if (candidate := Deployments(policies, policy).candidate()) is not None:
+        held.add(candidate.version)
     kept = {0, current.version, best, *versions[-keep:], *in_use, *continued, *held}
     bases = {policies.read_version(policy, each).base for each in versions if each in kept}
     return [version for version in versions if version not in kept | bases]

@@ -41,6 +41,8 @@ class ChainLine:
     family: Digest
     client_session: Digest = ""
     parent: SpanId | None = None
+    began: float = 0.0
+    """Unix seconds at which its conversation began; 0: long ago."""
     kind: Literal["chain"] = "chain"
 
 
@@ -70,6 +72,8 @@ class SessionLine:
     number: int
     is_bucket: bool
     is_shared: bool
+    began: float = 0.0
+    """Unix seconds at which its conversation began; 0: long ago."""
     kind: Literal["session"] = "session"
 
 

@@ -36,6 +36,8 @@ class Conversation:
 
     trace: int
     session: str
+    began: float = field(compare=False)
+    """Unix seconds of its first call."""
 
 
 @dataclass(slots=True, eq=False)

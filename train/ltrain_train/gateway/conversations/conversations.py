@@ -64,6 +64,11 @@ class Placement:
         """The attributes of the call's span."""
         return conversation_attributes(self._chain)
 
+    @property
+    def conversation(self) -> Conversation:
+        """The conversation of the call."""
+        return self._chain.conversation
+
     @contextmanager
     def starting(self) -> Iterator[Context]:
         """Yield the context in which the call's span starts."""
@@ -255,13 +260,14 @@ def _chain_line(chain: Chain) -> ChainLine:
         family=chain.family.hex(),
         client_session=chain.client_session.hex(),
         parent=None if chain.parent is None else f"{chain.parent:016x}",
+        began=chain.conversation.began,
     )
 
 
 def _chain(line: ChainLine) -> Chain:
     parent = None if line.parent is None else int(line.parent, 16)
     return Chain(
-        Conversation(int(line.trace, 16), line.session),
+        Conversation(int(line.trace, 16), line.session, line.began),
         bytes.fromhex(line.owner),
         line.agent,
         bytes.fromhex(line.family),

@@ -57,6 +57,7 @@ class SessionState:
             number=self.number,
             is_bucket=self.is_bucket,
             is_shared=self.is_shared,
+            began=self.conversation.began,
         )
 
 
@@ -98,7 +99,7 @@ class Sessions:
 
     def restore(self, line: SessionLine) -> None:
         """Add a session of an earlier process."""
-        conversation = Conversation(int(line.trace, 16), line.session)
+        conversation = Conversation(int(line.trace, 16), line.session, line.began)
         key = bytes.fromhex(line.key)
         before = self._states.get(key)
         state = SessionState(conversation, line.is_bucket, line.at, line.number, line.is_shared)
@@ -136,4 +137,4 @@ class Sessions:
 def new_conversation(session: str | None = None) -> Conversation:
     """Return a conversation with a new trace, and with a new session unless it is named."""
     session = session or f"{CONVERSATION_PREFIX}{getrandbits(64):016x}"
-    return Conversation(getrandbits(127) + 1, session)
+    return Conversation(getrandbits(127) + 1, session, time.time())

@@ -13,6 +13,7 @@ from typing import Protocol
 from ltrain_train.gateway.continuation.known_turns import KnownTurns
 from ltrain_train.gateway.serving.adapters import Adapters, Key
 from ltrain_train.gateway.serving.applied_constraints import AppliedConstraints
+from ltrain_train.gateway.serving.canary import Canary
 from ltrain_train.gateway.serving.gate import Gate
 from ltrain_train.gateway.serving.replicas import Replicas
 from ltrain_train.gateway.serving.upstream import Upstream, UpstreamAway, UpstreamFailed
@@ -41,6 +42,8 @@ class PublishedPolicy(Protocol):
     policy: str
     served: int
     """The served version."""
+    canary: Canary | None
+    """The candidate that answers calls, too."""
 
 
 class PolicyServer:

@@ -6,6 +6,8 @@
 * If the server refuses a version, the previous one stays in service. If the server dies during the
   load, or cannot load the previous weights again, it is lost: when `ltrain serve` started it, it is
   started again with the previous version, and the client publishes again.
+* A candidate answers a share of the conversations of production, beside the served version. It is
+  an adapter of the weights in the server.
 """
 
 import asyncio
@@ -16,14 +18,18 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
+from ltrain_instrument.errors import LtrainError
 from ltrain_train.gateway.attempts import AttemptCalls
 from ltrain_train.gateway.errors import Refused
 from ltrain_train.gateway.serving.adapters import HeldAdapter, Key
+from ltrain_train.gateway.serving.canary import Canary
 from ltrain_train.gateway.serving.gate import Gate
 from ltrain_train.gateway.serving.policy_server import PolicyServer, Weights, read_weights
 from ltrain_train.gateway.serving.replicas import Replica
-from ltrain_train.gateway.serving.upstream import Upstream
-from ltrain_train.policy import SharedWeights
+from ltrain_train.gateway.serving.upstream import Upstream, UpstreamAway
+from ltrain_train.policy import Deployments, SharedWeights
+from ltrain_transforms.deployment_file import Deployment, Stage
+from ltrain_transforms.errors import BadPolicyFile
 
 if TYPE_CHECKING:
     from ltrain_train.gateway.exchange import ModelServer
@@ -52,6 +58,9 @@ class Publication:
         self.policies, self.policy, self.server = server.policies, policy, server
         self.served = version
         self._trial: int | None = None
+        self.canary: Canary | None = None
+        """The candidate that answers calls; None: there is none."""
+        self.deployments = Deployments(self.policies, policy)
         self._held = self.policies.hold(policy, version)
         self._digests: dict[int, str] = {}
         """The digest of each version that is full weights, as far as it was needed; else ''."""
@@ -112,7 +121,12 @@ class Publication:
             await self.server.loader.offer(shared)
 
     async def load(
-        self, version: int, *, current: bool = True, shared: SharedWeights | None = None
+        self,
+        version: int,
+        *,
+        current: bool = True,
+        shared: SharedWeights | None = None,
+        promotion: Deployment | None = None,
     ) -> float:
         """Load and serve a version, and return the seconds that calls had to wait.
 
@@ -122,13 +136,19 @@ class Publication:
             version: the version.
             current: whether it becomes the current version on disk.
             shared: the memory of a learner that has its weights, too.
+            promotion: the step with which a candidate becomes current.
+
+        Raises:
+            BadDeployment: when the policy is frozen at another version.
         """
+        if version != self.served:
+            self.deployments.require_thawed()
         await asyncio.to_thread(self.policies.verify, self.policy, version)
         weights = read_weights(self.policies, self.policy, version)
         async with self.gate.owned():
             if weights.digest == self.server.weights.digest and await self.server.has_weights():
                 await self._serve(version)
-                self._record(version, current=current)
+                self._record(version, promotion, current=current)
                 return 0.0
             self._require_own_server(version, weights)
             await self.server.stage(weights, shared)
@@ -136,7 +156,7 @@ class Publication:
                 began = time.monotonic()
                 await self.server.load(weights, shared)
                 await self._serve(version)
-                self._record(version, current=current)
+                self._record(version, promotion, current=current)
             return time.monotonic() - began
 
     async def resume(self) -> None:
@@ -145,6 +165,80 @@ class Publication:
         weights = read_weights(self.policies, self.policy, version)
         if weights.digest == self.server.weights.digest:
             await self._serve(version, quiet=True)
+        try:
+            await self._resume_trial(version)
+        except BadPolicyFile as error:
+            self.server.log(f"policy {self.policy} has no candidate: {error}")
+
+    async def deploy(
+        self, version: int, stage: Stage, *, share: float, by: str, reason: str
+    ) -> Deployment:
+        """Move a version to a stage on its way to the users, and return it.
+
+        A candidate that retires waits for no call and for no load.
+
+        Raises:
+            BadDeployment: when no step leads there, or the policy is frozen.
+            Refused: when the server cannot hold the version.
+        """
+        planned = self.deployments.plan(version, stage, share=share, by=by, reason=reason)
+        if stage is Stage.CURRENT:
+            await self.load(version, promotion=planned)
+        elif stage is Stage.CANARY:
+            async with self.gate.owned():
+                await self._try(planned)
+                self.deployments.record(planned)
+        else:
+            self._end_trial(planned)
+        self.server.log(f"{self.policy} v{version} is {planned.describe()}")
+        return planned
+
+    def freeze(self, by: str, reason: str) -> None:
+        """Let the current version answer all calls, and no other one become current."""
+        if self.canary is not None:
+            retired = self.canary.deployment.move(Stage.RETIRED, by=by, reason=reason or "frozen")
+            self._end_trial(retired)
+        self.deployments.freeze(by, reason)
+        self.server.log(f"{self.policy} is frozen at v{self.served}")
+
+    def _end_trial(self, end: Deployment) -> None:
+        """Assign no more conversations to the candidate, and record why."""
+        self.canary = None
+        self.deployments.record(end)
+
+    async def _resume_trial(self, current: int) -> None:
+        """Go on with the trial of an earlier process; a candidate that cannot be held retires."""
+        candidate = self.deployments.candidate()
+        if candidate is None or self.canary is not None:
+            return
+        if candidate.version == current:  # a kill came between the promotion and its record
+            self._end_trial(candidate.end(current, by="ltrain serve"))
+            return
+        try:
+            await self._try(candidate)
+        except UpstreamAway:  # it is started again
+            raise
+        except (Refused, LtrainError) as error:
+            text = f"it cannot be served: {error}"
+            self._end_trial(candidate.move(Stage.RETIRED, by="ltrain serve", reason=text))
+            self.server.log(f"{self.policy} v{candidate.version} is retired: {text}")
+
+    async def _try(self, candidate: Deployment) -> None:
+        """Let a candidate answer its share of the calls."""
+        policy, version = self.policy, candidate.version
+        await asyncio.to_thread(self.policies.verify, policy, version)
+        is_adapter = self.policies.read_version(policy, version).artifact == "adapter"
+        weights = read_weights(self.policies, policy, version)
+        if not is_adapter or weights.digest != self.server.weights.digest:
+            raise Refused(
+                HTTPStatus.CONFLICT,
+                f"{policy} v{version} cannot answer calls beside v{self.served}: it is not an "
+                "adapter of the weights in the policy server. Train adapters (`lora_rank` in "
+                '[train], `publish = "adapter"` in [serve]), or make it current for all users: '
+                f"`ltrain policy use {policy}@{version}`.",
+            )
+        await self.server.adapters.load(policy, version, self._needed)
+        self.canary = Canary(policy, candidate)
 
     def _choose(self, attempt: AttemptCalls) -> ServedVersion:
         version = attempt.versions.setdefault(self.policy, self.served)
@@ -165,14 +259,22 @@ class Publication:
         if version != before and not quiet:
             self.server.log(f"serving {self.policy} v{version}, previously v{before}")
 
-    def _record(self, version: int, *, current: bool) -> None:
+    def _record(self, version: int, promotion: Deployment | None, *, current: bool) -> None:
         if current:
             self.policies.promote(self.policy, version)
+            if self.canary is not None:
+                end = promotion or self.canary.deployment.end(version, by="ltrain serve")
+                self._end_trial(end)
         self._trial = None if current else version
 
     def _needed(self) -> Collection[Key]:
         served = {(each.policy, each.served) for each in self.server.publications}
-        return served | set(self.server.pinned())
+        return served | self._tried | set(self.server.pinned())
+
+    @property
+    def _tried(self) -> set[Key]:
+        publications = self.server.publications
+        return {(each.policy, each.canary.version) for each in publications if each.canary}
 
     def _digest(self, version: int) -> str:
         if version not in self._digests:

@@ -1,0 +1,77 @@
+"""The commands `ltrain deploy`."""
+
+from typing import Annotated
+
+import typer
+
+from ltrain_collector.command_group import CommandGroup
+
+app = typer.Typer(
+    cls=CommandGroup,
+    help="A new version for a share of the users: start, promote, stop and follow it.",
+    no_args_is_help=True,
+)
+
+Name = Annotated[str, typer.Argument(help="The policy.")]
+Reason = Annotated[str, typer.Option(help="Why, for `ltrain deploy status`.")]
+
+
+@app.command()
+def start(
+    version: Annotated[
+        str,
+        typer.Argument(metavar="NAME@VERSION", help="The policy and its candidate, such as sql@3."),
+    ],
+    share: Annotated[
+        float,
+        typer.Option(min=0.0, max=1.0, help="The share of conversations that it answers."),
+    ] = 0.1,
+    reason: Reason = "",
+) -> None:
+    """Let a version answer a share of the conversations of production, beside the current one.
+
+    The version is a LoRA adapter of the weights that the gateway serves. A conversation stays with
+    its version; those that began earlier stay with the current one. Typed again with another share,
+    the command changes the share. Rollouts, and calls of NAME@VERSION, are not affected.
+
+    Example: ltrain deploy start sql@3 --share 0.05
+    """
+    from ltrain_train.publishing import deploy_commands
+
+    deploy_commands.start(version, share, reason)
+
+
+@app.command()
+def promote(name: Name, reason: Reason = "") -> None:
+    """Make the candidate current, for all calls.
+
+    Example: ltrain deploy promote sql --reason "fewer failed queries"
+    """
+    from ltrain_train.publishing import deploy_commands
+
+    deploy_commands.promote(name, reason)
+
+
+@app.command()
+def stop(name: Name, reason: Reason = "") -> None:
+    """Take the candidate back at once: the current version answers all calls.
+
+    Example: ltrain deploy stop sql --reason "answers in the wrong language"
+    """
+    from ltrain_train.publishing import deploy_commands
+
+    deploy_commands.stop(name, reason)
+
+
+@app.command()
+def status(
+    name: Annotated[str | None, typer.Argument(help="The policy; default: all.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Write JSON instead of text.")] = False,
+) -> None:
+    """Show which versions answer calls, and the stages of all candidates.
+
+    Example: ltrain deploy status sql
+    """
+    from ltrain_train.publishing import deploy_commands
+
+    deploy_commands.print_status(name, as_json=as_json)

@@ -1,0 +1,93 @@
+"""The candidate of a policy on disk, and the steps that change its stage."""
+
+import time
+from datetime import UTC, datetime
+
+from ltrain_instrument.files import write_file
+from ltrain_train.policy.versions import Policies
+from ltrain_transforms.deployment_file import (
+    FREEZE,
+    Deployment,
+    Freeze,
+    Stage,
+    find_candidate,
+    find_freeze,
+    record_deployment,
+)
+from ltrain_transforms.errors import BadDeployment
+
+
+class Deployments:
+    """The candidates of one policy."""
+
+    def __init__(self, policies: Policies, policy: str) -> None:
+        self._policies, self.policy = policies, policy
+        self._folder = policies.directory / policy
+
+    def candidate(self) -> Deployment | None:
+        """Return the candidate that answers calls; None if there is none.
+
+        Raises:
+            BadPolicyFile: when `deployments.jsonl` is damaged.
+        """
+        return find_candidate(self._folder)
+
+    def plan(self, version: int, stage: Stage, *, share: float, by: str, reason: str) -> Deployment:
+        """Return the next stage of a version, which `record` then writes.
+
+        Raises:
+            UnknownVersion: when the version does not exist.
+            BadDeployment: when no step leads there, another version is the candidate, or the policy
+                is frozen.
+        """
+        self._policies.path(self.policy, version)
+        if stage is not Stage.RETIRED:
+            self.require_thawed()
+        candidate = self.candidate()
+        if candidate is not None and candidate.version == version:
+            return candidate.move(stage, share=share, by=by, reason=reason)
+        if stage is not Stage.CANARY:
+            raise BadDeployment(
+                f"Version {version} of '{self.policy}' is not a candidate. Start it with `ltrain "
+                f"deploy start {self.policy}@{version} --share 0.1`."
+            )
+        if candidate is not None:
+            raise BadDeployment(
+                f"Version {candidate.version} of '{self.policy}' is a candidate already. Promote "
+                f"it or take it back first: `ltrain deploy promote {self.policy}`, `ltrain deploy "
+                f"stop {self.policy}`."
+            )
+        if version == self._policies.current(self.policy):
+            raise BadDeployment(f"Version {version} of '{self.policy}' is current already.")
+        return Deployment.begin(version, share, by=by, reason=reason)
+
+    def record(self, deployment: Deployment) -> None:
+        """Write a stage."""
+        record_deployment(self._folder, deployment)
+
+    def freeze(self, by: str, reason: str) -> None:
+        """Let no other version become current, and no version a candidate."""
+        freeze = Freeze(at=time.time(), by=by, reason=reason)
+        write_file(self._folder / FREEZE, freeze.model_dump_json() + "\n")
+
+    def thaw(self) -> bool:
+        """End the freeze; return whether there was one."""
+        is_frozen = (self._folder / FREEZE).exists()
+        (self._folder / FREEZE).unlink(missing_ok=True)
+        return is_frozen
+
+    def require_thawed(self) -> None:
+        """Check that the policy is not frozen.
+
+        Raises:
+            BadDeployment: when it is.
+        """
+        freeze = find_freeze(self._folder)
+        if freeze is not None:
+            at = datetime.fromtimestamp(freeze.at, UTC)
+            reason = f": {freeze.reason}" if freeze.reason else ""
+            raise BadDeployment(
+                f"Policy '{self.policy}' is frozen by {freeze.by} since {at:%Y-%m-%d %H:%M} UTC"
+                f"{reason}. Its current version stays. Let others serve again with `ltrain policy "
+                f"unfreeze {self.policy}`."
+            )

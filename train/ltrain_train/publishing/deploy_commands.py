@@ -1,0 +1,188 @@
+"""`ltrain deploy`: a version answers a share of the users' calls, then all of them or none."""
+
+import getpass
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from ltrain_instrument import settings
+from ltrain_train.gateway import GatewayClient
+from ltrain_train.policy import Deployments, Policies
+from ltrain_train.processes import run_lock
+from ltrain_train.publishing.policy_commands import parse_version
+from ltrain_train.publishing.publish import describe_serving, find_gateway
+from ltrain_transforms.deployment_file import Deployment, Stage, find_freeze, read_deployments
+from ltrain_transforms.errors import BadDeployment
+
+
+def start(identifier: str, share: float, reason: str) -> None:
+    """Let a version answer a share of the conversations of production, or another share."""
+    home = settings.HOME.read()
+    policies = Policies(home)
+    policy, version = parse_version(policies, identifier)
+    policies.verify(policy, version)
+    with find_gateway(home, policy) as gateway:
+        _move(policies, gateway, policy, version, Stage.CANARY, share=share, reason=reason)
+    print(
+        f"Version {version} of policy '{policy}' answers {share:.4g} of the conversations that "
+        f"begin from now on. {describe_serving(policy, served=gateway is not None)}"
+    )
+
+
+def promote(name: str, reason: str) -> None:
+    """Make the candidate current."""
+    home = settings.HOME.read()
+    policies = Policies(home)
+    candidate = _require_candidate(policies, name)
+    before = policies.current(name)
+    with run_lock(home, policy=name), find_gateway(home, name) as gateway:
+        _move(policies, gateway, name, candidate.version, Stage.CURRENT, reason=reason)
+    print(
+        f"Version {candidate.version} of policy '{name}' is current, previously {before}. "
+        f"{describe_serving(name, served=gateway is not None)}"
+    )
+
+
+def stop(name: str, reason: str) -> None:
+    """Take the candidate back: the current version answers all calls."""
+    home = settings.HOME.read()
+    policies = Policies(home)
+    candidate = _require_candidate(policies, name)
+    with find_gateway(home, name) as gateway:
+        _move(policies, gateway, name, candidate.version, Stage.RETIRED, reason=reason)
+    print(
+        f"Version {candidate.version} of policy '{name}' is retired. Version "
+        f"{policies.current(name)} answers all calls."
+    )
+
+
+def freeze(name: str, reason: str) -> None:
+    """Let the current version answer all calls, and no other one become current."""
+    home = settings.HOME.read()
+    policies = Policies(home)
+    current = policies.current(name)
+    with find_gateway(home, name) as gateway:
+        if gateway is not None:
+            gateway.freeze(name, by=_user(), reason=reason)
+        else:
+            deployments = Deployments(policies, name)
+            if (candidate := deployments.candidate()) is not None:
+                deployments.record(
+                    candidate.move(Stage.RETIRED, by=_user(), reason=reason or "frozen")
+                )
+            deployments.freeze(_user(), reason)
+    print(
+        f"Policy '{name}' is frozen: version {current} answers all calls until `ltrain policy "
+        f"unfreeze {name}`."
+    )
+
+
+def unfreeze(name: str) -> None:
+    """Let other versions become current again."""
+    policies = Policies(settings.HOME.read())
+    policies.latest(name)
+    was_frozen = Deployments(policies, name).thaw()
+    print(f"Policy '{name}' {'can change again' if was_frozen else 'was not frozen'}.")
+
+
+def print_status(name: str | None, *, as_json: bool) -> None:
+    """Print which versions answer calls, and the stages of all candidates."""
+    policies = Policies(settings.HOME.read())
+    if name is not None:
+        policies.latest(name)
+    names = [name] if name is not None else policies.names()
+    if as_json:
+        print(json.dumps({each: _describe(policies, each) for each in names}, indent=2))
+        return
+    if not names:
+        print("There is no policy yet; `ltrain serve MODEL` and `ltrain run --model` make one.")
+    for each in names:
+        print(*_status_lines(policies, each), sep="\n")
+        if stages := read_deployments(policies.directory / each):
+            Console().print(_table(stages))
+
+
+def _describe(policies: Policies, name: str) -> dict[str, Any]:
+    folder = policies.directory / name
+    frozen = find_freeze(folder)
+    return {
+        "current": policies.find_current(name),
+        "frozen": None if frozen is None else frozen.model_dump(),
+        "stages": [each.model_dump() for each in read_deployments(folder)],
+    }
+
+
+def _status_lines(policies: Policies, name: str) -> Iterator[str]:
+    folder = policies.directory / name
+    yield f"Policy {name}: v{policies.find_current(name)} is current"
+    if (frozen := find_freeze(folder)) is not None:
+        reason = f": {frozen.reason}" if frozen.reason else ""
+        yield f"It is frozen by {frozen.by} since {_time(frozen.at)} UTC{reason}"
+    candidate = Deployments(policies, name).candidate()
+    if candidate is None:
+        yield "No version is a candidate."
+    else:
+        yield (
+            f"v{candidate.version} is {candidate.describe()} that began after "
+            f"{_time(candidate.began)} UTC, experiment {candidate.experiment}"
+        )
+
+
+def _table(stages: list[Deployment]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="")
+    for column in ("time (UTC)", "version", "stage", "share", "by", "reason"):
+        table.add_column(column)
+    for each in stages:
+        share = f"{each.share:.4g}" if each.serves else ""
+        cells = (_time(each.at), f"v{each.version}", each.stage, share, each.by, each.reason)
+        table.add_row(*cells)
+    return table
+
+
+def _move(
+    policies: Policies,
+    gateway: GatewayClient | None,
+    policy: str,
+    version: int,
+    stage: Stage,
+    *,
+    share: float = 0.0,
+    reason: str,
+) -> None:
+    """Move a version to a stage: at the gateway that serves the policy, else on disk."""
+    step: dict[str, Any] = {"share": share, "by": _user(), "reason": reason}
+    if gateway is not None:
+        gateway.deploy(policy, version, stage, **step)
+        return
+    deployments = Deployments(policies, policy)
+    planned = deployments.plan(version, stage, **step)
+    if stage is Stage.CURRENT:
+        policies.promote(policy, version)
+    deployments.record(planned)
+
+
+def _require_candidate(policies: Policies, name: str) -> Deployment:
+    policies.latest(name)
+    candidate = Deployments(policies, name).candidate()
+    if candidate is None:
+        raise BadDeployment(
+            f"Policy '{name}' has no candidate. Start one with `ltrain deploy start "
+            f"{name}@{policies.latest(name)} --share 0.1`."
+        )
+    return candidate
+
+
+def _user() -> str:
+    """Return the name of the person who types the command."""
+    with suppress(OSError, KeyError):  # the user id has no name
+        return getpass.getuser()
+    return "unknown"
+
+
+def _time(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}"

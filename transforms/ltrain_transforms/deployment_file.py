@@ -1,0 +1,174 @@
+"""`deployments.jsonl`: the candidates of a policy, each of which answers a share of production.
+
+* A line is a version that entered a stage; the last line is the state. A line is written whole.
+* A policy has at most one candidate that is served. Its stage changes along `NEXT` only.
+* `ltrain_train` writes the file; docs/deployment.md describes it.
+"""
+
+import secrets
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
+
+from ltrain_instrument.files import write_file
+from ltrain_transforms.errors import BadDeployment, BadPolicyFile
+
+DEPLOYMENTS = "deployments.jsonl"
+FREEZE = "frozen.json"
+"""The file of a policy whose current version stays."""
+
+
+class Stage(StrEnum):
+    """The stage of a version on its way to the users."""
+
+    CANARY = "canary"
+    """It answers a share of the conversations of production."""
+    CURRENT = "current"
+    """It answers all calls."""
+    RETIRED = "retired"
+    """It was taken back, and answers no call of production any more."""
+
+
+NEXT = {
+    Stage.CANARY: (Stage.CANARY, Stage.CURRENT, Stage.RETIRED),
+    Stage.CURRENT: (Stage.RETIRED,),
+    Stage.RETIRED: (),
+}
+"""The stages that follow a stage; a canary that follows a canary has another share."""
+
+
+class Freeze(BaseModel):
+    """The contents of `frozen.json`."""
+
+    model_config = ConfigDict(frozen=True)
+
+    at: FiniteFloat
+    """Unix seconds."""
+    by: str
+    reason: str = ""
+
+
+class Deployment(BaseModel):
+    """A line of `deployments.jsonl`."""
+
+    model_config = ConfigDict(frozen=True)
+
+    at: FiniteFloat
+    """Unix seconds at which the version entered the stage."""
+    version: int
+    stage: Stage
+    share: FiniteFloat = Field(default=0.0, ge=0, le=1)
+    """The share of the conversations of production that the version answers as a canary."""
+    experiment: str
+    """The id of the candidate's trial, by which conversations are assigned."""
+    began: FiniteFloat
+    """Unix seconds at which the trial began; conversations from then on are assigned."""
+    by: str
+    """The person or the program that changed it."""
+    reason: str = ""
+
+    @classmethod
+    def begin(cls, version: int, share: float, *, by: str, reason: str = "") -> Self:
+        """Return the trial of a version that begins as a canary."""
+        now = time.time()
+        return cls(
+            at=now,
+            version=version,
+            stage=Stage.CANARY,
+            share=share,
+            experiment=secrets.token_hex(8),
+            began=now,
+            by=by,
+            reason=reason,
+        )
+
+    @property
+    def serves(self) -> bool:
+        """Whether the version answers calls beside the current version."""
+        return self.stage is Stage.CANARY
+
+    def describe(self) -> str:
+        """Return the stage as words."""
+        if self.stage is Stage.CANARY:
+            return f"a canary for {self.share:.4g} of the conversations"
+        return str(self.stage)
+
+    def move(self, stage: Stage, *, by: str, share: float = 0.0, reason: str = "") -> Self:
+        """Return the version at its next stage.
+
+        Raises:
+            BadDeployment: when no step leads there.
+        """
+        if stage not in NEXT[self.stage]:
+            following = " or ".join(NEXT[self.stage]) or "none"
+            raise BadDeployment(
+                f"Version {self.version} is {self.stage} and cannot become {stage}. Next stages: "
+                f"{following}."
+            )
+        changed = {"at": time.time(), "stage": stage, "share": share, "by": by, "reason": reason}
+        return self.model_copy(update=changed)
+
+    def end(self, current: int, *, by: str) -> Self:
+        """Return the end of a trial after a version became current: this one, or another."""
+        if current == self.version:
+            return self.move(Stage.CURRENT, by=by)
+        return self.move(Stage.RETIRED, by=by, reason=f"version {current} became current")
+
+
+def read_deployments(folder: Path) -> list[Deployment]:
+    """Return the stages of all candidates of the policy in `folder`, oldest first.
+
+    Raises:
+        BadPolicyFile: when a line cannot be read.
+    """
+    path = folder / DEPLOYMENTS
+    lines = path.read_text().splitlines() if path.exists() else ()
+    return [_read_line(path, number, line) for number, line in enumerate(lines, 1)]
+
+
+def _read_line(path: Path, number: int, line: str) -> Deployment:
+    try:
+        return Deployment.model_validate_json(line)
+    except ValueError as error:
+        first = str(error).splitlines()[0]
+        raise BadPolicyFile(
+            f"Line {number} of {path} is damaged ({first}). Remove the line; without the file no "
+            "version is a candidate, and the current version answers all calls."
+        ) from error
+
+
+def find_candidate(folder: Path) -> Deployment | None:
+    """Return the candidate of the policy in `folder` that answers calls; None if there is none.
+
+    Raises:
+        BadPolicyFile: when the file is damaged.
+    """
+    deployments = read_deployments(folder)
+    return deployments[-1] if deployments and deployments[-1].serves else None
+
+
+def record_deployment(folder: Path, deployment: Deployment) -> None:
+    """Add a stage to those of the policy in `folder`."""
+    lines = (each.model_dump_json() for each in (*read_deployments(folder), deployment))
+    write_file(folder / DEPLOYMENTS, "".join(f"{line}\n" for line in lines))
+
+
+def find_freeze(folder: Path) -> Freeze | None:
+    """Return since when and why the policy in `folder` is frozen; None if it is not.
+
+    Raises:
+        BadPolicyFile: when the file is damaged.
+    """
+    path = folder / FREEZE
+    try:
+        return Freeze.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        first = str(error).splitlines()[0]
+        raise BadPolicyFile(
+            f"{path} is damaged ({first}). Remove it to let other versions become current."
+        ) from error
