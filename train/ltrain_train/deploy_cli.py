@@ -66,12 +66,17 @@ def stop(name: Name, reason: Reason = "") -> None:
 @app.command()
 def status(
     name: Annotated[str | None, typer.Argument(help="The policy; default: all.")] = None,
+    store: Annotated[
+        str | None, typer.Option(help="Address of the store; default: LTRAIN_STORE.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON instead of text.")] = False,
 ) -> None:
-    """Show which versions answer calls, and the stages of all candidates.
+    """Show which versions answer calls, how the last candidate differs, and all stages.
+
+    The differences of calls, feedback and evaluations have bounds that hold at every look.
 
     Example: ltrain deploy status sql
     """
     from ltrain_train.publishing import deploy_commands
 
-    deploy_commands.print_status(name, as_json=as_json)
+    deploy_commands.print_status(name, store, as_json=as_json)
