@@ -6,8 +6,7 @@ from statistics import median
 
 from opentelemetry.sdk.trace import TracerProvider
 
-from ltrain_train.gateway.conversations import find_unit
-from ltrain_train.gateway.serving.canary import Canary
+from ltrain_train.gateway import Canary, find_unit
 from ltrain_transforms.deployment_file import Deployment
 
 BAR = 50.0

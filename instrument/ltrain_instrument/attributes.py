@@ -35,7 +35,7 @@ EXPERIMENT_ARM = "ltrain.experiment.arm"
 answered by `ltrain.policy.version`, which is another one if the server did not hold the candidate.
 """
 EXPERIMENT_UNIT = "ltrain.experiment.unit"
-"""What was assigned as a whole, by digest: equal for all calls of a conversation."""
+"""Digest of the conversation, session or trace that the trial assigned as a whole."""
 
 PROMPT = "ltrain.prompt."
 """Prefix of the names of prompts; the value is the version, an integer. A span of an agent has

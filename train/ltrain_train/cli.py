@@ -27,11 +27,8 @@ if TYPE_CHECKING:
 app = typer.Typer()
 app.add_typer(policy_cli.app, name="policy")
 app.add_typer(deploy_cli.app, name="deploy")
-app.add_typer(environment_cli.app)
-app.add_typer(eval_cli.app)
-app.add_typer(finetune_cli.app)
-app.add_typer(serve_cli.app)
-app.add_typer(worker_cli.app)
+for module in (environment_cli, eval_cli, finetune_cli, serve_cli, worker_cli):
+    app.add_typer(module.app)
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ def start(
     """
     from ltrain_train.publishing import deploy_commands
 
-    deploy_commands.start(version, share, reason)
+    deploy_commands.start_candidate(version, share, reason)
 
 
 @app.command()
@@ -49,7 +49,7 @@ def promote(name: Name, reason: Reason = "") -> None:
     """
     from ltrain_train.publishing import deploy_commands
 
-    deploy_commands.promote(name, reason)
+    deploy_commands.promote_candidate(name, reason)
 
 
 @app.command()
@@ -60,7 +60,7 @@ def stop(name: Name, reason: Reason = "") -> None:
     """
     from ltrain_train.publishing import deploy_commands
 
-    deploy_commands.stop(name, reason)
+    deploy_commands.stop_candidate(name, reason)
 
 
 @app.command()

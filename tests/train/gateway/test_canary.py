@@ -1,17 +1,17 @@
 """A candidate answers a share of production, whole conversations only, until it is taken back."""
 
 import asyncio
-import json
 import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry.trace import INVALID_SPAN
 
 from ltrain_train.gateway.connection import GatewayRefused
 from ltrain_train.gateway.conversations import Unit
-from ltrain_train.gateway.serving.canary import Canary
+from ltrain_train.gateway.serving.canary import Arm, Canary
 from ltrain_train.policy import Deployments
 from ltrain_transforms.deployment_file import Deployment, Stage, read_deployments
 
@@ -237,17 +237,9 @@ def test_a_frozen_policy_keeps_its_version(adapters: Any) -> None:
 
 
 def test_shares_of_assigned_units() -> None:
-    deployment = Deployment.begin(7, 0.1, by="ada")
-    canary = Canary("policy", deployment)
-    span = Recorded()
-    counts = Counter(canary.assign(Unit(f"u{n}", time.time()), span) for n in range(20_000))
+    canary = Canary("policy", Deployment.begin(7, 0.1, by="ada"))
+    units = (Unit(f"u{number}", time.time()) for number in range(20_000))
+    counts = Counter(canary.assign(unit, INVALID_SPAN) for unit in units)
     expected = 20_000 * 0.1
-    chi_square = (counts["candidate"] - expected) ** 2 * (1 / expected + 1 / (20_000 - expected))
-    assert chi_square < 10.83  # p = 0.001
-
-
-class Recorded:
-    """A span."""
-
-    def set_attributes(self, attributes: dict[str, Any]) -> None:
-        json.dumps(attributes)
+    error = (counts[Arm.CANDIDATE] - expected) ** 2
+    assert error * (1 / expected + 1 / (20_000 - expected)) < 10.83  # chi-square, p = 0.001

@@ -28,7 +28,7 @@ def environment(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_candidate_is_started_and_promoted(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    deploy_commands.start("sql@8", 0.25, "")
+    deploy_commands.start_candidate("sql@8", 0.25, "")
     assert capsys.readouterr().out == (
         "Version 8 of policy 'sql' answers 0.25 of the conversations that begin from now on. No "
         "gateway serves the policy now. Serve it with `ltrain serve --policy sql`.\n"
@@ -40,7 +40,7 @@ def test_a_candidate_is_started_and_promoted(
     assert candidate.startswith("v8 is a canary for 0.25 of the conversations that began after 20")
     assert header.split() == ["time", "(UTC)", "version", "stage", "share", "by", "reason"]
     assert row.split()[2:] == ["v8", "canary", "0.25", "ada"]
-    deploy_commands.promote("sql", "better")
+    deploy_commands.promote_candidate("sql", "better")
     assert "Version 8 of policy 'sql' is current, previously 7." in capsys.readouterr().out
     assert Policies(home).current("sql") == 8
     deploy_commands.print_status(None, NO_STORE, as_json=True)
@@ -53,24 +53,24 @@ def test_a_candidate_is_started_and_promoted(
 
 
 def test_a_candidate_is_stopped(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    deploy_commands.start("sql@8", 0.1, "")
-    deploy_commands.stop("sql", "slow")
+    deploy_commands.start_candidate("sql@8", 0.1, "")
+    deploy_commands.stop_candidate("sql", "slow")
     assert "Version 8 of policy 'sql' is retired. Version 7 answers" in capsys.readouterr().out
     with pytest.raises(BadDeployment, match=r"has no candidate\. Start one with `ltrain deploy st"):
-        deploy_commands.promote("sql", "")
+        deploy_commands.promote_candidate("sql", "")
     deploy_commands.print_status("sql", NO_STORE, as_json=False)
     assert "No version is a candidate." in capsys.readouterr().out
 
 
 def test_a_version_that_becomes_current_ends_the_trial(home: Path) -> None:
-    deploy_commands.start("sql@8", 0.1, "")
+    deploy_commands.start_candidate("sql@8", 0.1, "")
     policy_commands.use_version("sql@6")
     *_, last = read_deployments(home / "policies" / "sql")
     assert (last.version, last.stage, last.reason) == (8, "retired", "version 6 became current")
 
 
 def test_a_frozen_policy_keeps_its_version(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    deploy_commands.start("sql@8", 0.1, "")
+    deploy_commands.start_candidate("sql@8", 0.1, "")
     deploy_commands.freeze("sql", "an incident")
     assert "version 7 answers all calls until `ltrain policy unfreeze sql`" in (
         capsys.readouterr().out
@@ -78,7 +78,7 @@ def test_a_frozen_policy_keeps_its_version(home: Path, capsys: pytest.CaptureFix
     assert read_deployments(home / "policies" / "sql")[-1].stage is Stage.RETIRED
     sentence = r"Policy 'sql' is frozen by ada since .* UTC: an incident\."
     with pytest.raises(BadDeployment, match=sentence):
-        deploy_commands.start("sql@8", 0.1, "")
+        deploy_commands.start_candidate("sql@8", 0.1, "")
     with pytest.raises(BadDeployment, match=sentence):
         policy_commands.use_version("sql@6")
     policy_commands.use_version("sql@7")  # it is current already
@@ -96,7 +96,7 @@ def test_a_candidate_is_not_pruned(home: Path) -> None:
     policies = Policies(home)
     removed = superfluous_versions(policies, "sql", home / "runs", keep=1)
     assert 5 in removed
-    deploy_commands.start("sql@5", 0.1, "")
+    deploy_commands.start_candidate("sql@5", 0.1, "")
     assert 5 not in superfluous_versions(policies, "sql", home / "runs", keep=1)
 
 
@@ -104,9 +104,9 @@ def test_damaged_files_are_named(home: Path) -> None:
     folder = home / "policies" / "sql"
     (folder / "frozen.json").write_text("{")
     with pytest.raises(BadPolicyFile, match=r"frozen\.json is damaged .*Remove it"):
-        deploy_commands.start("sql@8", 0.1, "")
+        deploy_commands.start_candidate("sql@8", 0.1, "")
     (folder / "frozen.json").unlink()
-    deploy_commands.start("sql@8", 0.1, "")
+    deploy_commands.start_candidate("sql@8", 0.1, "")
     with (folder / "deployments.jsonl").open("a") as file:
         file.write('{"at": 1}\n')
     with pytest.raises(BadPolicyFile, match=r"Line 2 of .*deployments\.jsonl is damaged"):

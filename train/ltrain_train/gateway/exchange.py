@@ -138,7 +138,7 @@ class Call:
     requests: RequestPool
     """Reads large answers beside the event loop."""
     unit: Callable[[], Unit]
-    """Returns what an experiment assigns as a whole."""
+    """Returns the unit that an experiment assigns as a whole."""
     placement: Placement | None = None
     """Its conversation; None for a call with a trace."""
 

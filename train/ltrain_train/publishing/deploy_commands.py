@@ -27,7 +27,7 @@ ALPHA = 0.05
 """The probability with which each bound of a difference fails at some time."""
 
 
-def start(identifier: str, share: float, reason: str) -> None:
+def start_candidate(identifier: str, share: float, reason: str) -> None:
     """Let a version answer a share of the conversations of production, or another share."""
     home = settings.HOME.read()
     policies = Policies(home)
@@ -41,7 +41,7 @@ def start(identifier: str, share: float, reason: str) -> None:
     )
 
 
-def promote(name: str, reason: str) -> None:
+def promote_candidate(name: str, reason: str) -> None:
     """Make the candidate current."""
     home = settings.HOME.read()
     policies = Policies(home)
@@ -55,7 +55,7 @@ def promote(name: str, reason: str) -> None:
     )
 
 
-def stop(name: str, reason: str) -> None:
+def stop_candidate(name: str, reason: str) -> None:
     """Take the candidate back: the current version answers all calls."""
     home = settings.HOME.read()
     policies = Policies(home)

@@ -1,4 +1,4 @@
-"""The trial of a candidate beside the current version: how they differ, and what follows."""
+"""The trial of a candidate beside the current version: their difference, and the verdict."""
 
 from typing import TYPE_CHECKING
 

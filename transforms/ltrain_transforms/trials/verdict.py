@@ -1,4 +1,4 @@
-"""What follows from a trial: the candidate is promoted, taken back, or goes on.
+"""The verdict on a trial: the candidate is promoted, taken back, or goes on.
 
 * The goal decides a promotion: its lower bound exceeds `min_gain`, and the lower bound of no guard
   is below `-max_loss`. All of these must hold, so that no correction is needed.
@@ -19,7 +19,7 @@ Arms = tuple[ArmTotals, ArmTotals]
 
 
 class Decision(StrEnum):
-    """What follows from a trial."""
+    """The consequence of a trial so far."""
 
     PROMOTE = "promote"
     TAKE_BACK = "take back"
@@ -72,7 +72,7 @@ class Verdict:
 
 
 def decide(metrics: Mapping[str, Arms], bounds: Bounds, units: int) -> Verdict:
-    """Return what follows from the metrics so far.
+    """Return the verdict on the metrics so far.
 
     Args:
         metrics: the arms of the goal and of the guards; one that is absent has not arrived yet.

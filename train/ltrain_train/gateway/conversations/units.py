@@ -1,4 +1,4 @@
-"""What an experiment assigns as a whole, so that no conversation is answered by two versions."""
+"""The unit that an experiment assigns as a whole: no conversation is answered by two versions."""
 
 import math
 from collections.abc import Mapping
