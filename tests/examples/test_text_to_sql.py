@@ -284,7 +284,7 @@ def test_the_query_is_extracted_from_the_answer(module: Import, answer: str, sql
     assert module("agent").extract_sql(answer) == sql
 
 
-@pytest.mark.parametrize("name", ["ltrain.toml", "rules_off.toml", "gpu.toml"])
+@pytest.mark.parametrize("name", ["ltrain.toml", "rules_off.toml", "gpu.toml", "tinker.toml"])
 def test_the_recipes_train_two_of_the_three_agents(folder: Path, name: str) -> None:
     recipe = Recipe.load(folder / name)
     assert recipe.rollout is not None

@@ -115,6 +115,7 @@ def test_production_traffic_is_trained_by_default(tmp_path: Path) -> None:
         "tokens": 8,
         "row_tokens": 20,
         "computed_tokens": 4,
+        "cost": None,
     }
     # nothing is registered, published or recorded as trained
     home = tmp_path / ".ltrain"
@@ -138,6 +139,33 @@ def test_production_traffic_is_trained_by_default(tmp_path: Path) -> None:
         "Nothing was trained. To train, run it without --dry-run and with --model DIR, as policy "
         "'sql' has no version yet.",
     ]
+
+
+TINKER = """
+[train]
+backend = "tinker"
+steps_per_wave = 2
+[train.tinker]
+base_model = "m"
+prices = { prefill = 1000, sample = 4000, train = 2000 }
+"""
+
+
+def test_a_dry_run_estimates_the_cost_by_the_prices_of_the_recipe(tmp_path: Path) -> None:
+    scene = Scene()
+    talk(scene, [1.0, 0.0, 1.0, 0.0])
+    store_traces(tmp_path, scene)
+    with (tmp_path / "ltrain.toml").open("a") as recipe:
+        recipe.write(TINKER)
+    report = read(dry_run(tmp_path, "--mode", "prod", "--json"))
+    assert (report["tokens"], report["row_tokens"]) == (8, 20)
+    update, sampling = 20 * 1.5 * 1e-3 + 20 * 2e-3, 12 * 1e-3 + 8 * 4e-3
+    assert report["cost"] == pytest.approx({"update": update, "sampling": sampling})
+    text = dry_run(tmp_path, "--mode", "prod").stdout
+    assert (
+        "cost                about $0.0700 for the update and $0.0440 to sample the rows, by the "
+        "recipe's prices\n" in text
+    )
 
 
 def test_the_recipe_may_name_the_mode(tmp_path: Path) -> None:

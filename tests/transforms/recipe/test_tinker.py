@@ -30,6 +30,15 @@ def test_a_server_is_an_address_and_a_model(tmp_path: Path) -> None:
     assert load(tmp_path, TINKER).secrets == ("TINKER_API_KEY",)
 
 
+def test_prices_change_nothing_that_is_trained(tmp_path: Path) -> None:
+    prices = "tinker.prices = {{ prefill = 0.1, sample = {}, train = 0.4 }}\n"
+    priced = load(tmp_path, TINKER + prices.format(0.4))
+    assert priced.train.tinker.prices is not None
+    assert priced.digest == load(tmp_path, TINKER).digest
+    with pytest.raises(BadRecipe, match=r"train\.tinker\.prices\.sample"):
+        load(tmp_path, TINKER + prices.format(-1))
+
+
 @pytest.mark.parametrize(
     ("train", "sentence"),
     [

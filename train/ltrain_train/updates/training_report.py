@@ -65,6 +65,33 @@ class Balance:
         return f"{self.all} = {self.trained} to train on + {count_left_out(self.left_out)}"
 
 
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The cost of rows at a Tinker server, in USD by the recipe's prices."""
+
+    update: float
+    """A forward pass of the rows before each optimizer step, and one forward and backward pass."""
+    sampling: float
+    """To sample the calls of the rows: their prompts, and their sampled tokens."""
+
+    def __str__(self) -> str:
+        return (
+            f"about ${self.update:.4f} for the update and ${self.sampling:.4f} to sample the rows, "
+            "by the recipe's prices"
+        )
+
+    @classmethod
+    def estimate(cls, train: Train, tokens: int, row_tokens: int) -> "Cost | None":
+        """Return the cost of rows; None if the recipe has no prices."""
+        prices = train.tinker.prices
+        if train.backend != "tinker" or prices is None:
+            return None
+        forward = row_tokens * (2 - 1 / train.steps_per_wave)  # of later steps only their own rows
+        update = forward * prices.prefill + row_tokens * prices.train
+        sampling = (row_tokens - tokens) * prices.prefill + tokens * prices.sample
+        return cls(update / 1e6, sampling / 1e6)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingReport(DataReport):
     """The training data of an offline run."""
@@ -92,6 +119,8 @@ class TrainingReport(DataReport):
     computed_tokens: int
     """Tokens that go through the model, the common prefixes of rows once. With several optimizer
     steps, an update draws the groups of each, so its number differs a little."""
+    cost: Cost | None = None
+    """The price of the rows at a Tinker server; None: the recipe has no prices."""
 
     @property
     def trained(self) -> int:
@@ -108,6 +137,7 @@ class TrainingReport(DataReport):
             **self._rendered(),
             "computed": f"{self.computed_tokens} of {self.row_tokens} tokens go through the model",
             "estimator": f"{self.estimator}, for mode {self.mode}",
+            **({"cost": f"{self.cost}"} if self.cost is not None else {}),
         }
 
     def _rendered(self) -> dict[str, str]:
@@ -138,6 +168,8 @@ def make_report(
     rows = selection.scan().select(COLUMNS).collect()
     reasons = _execution_reasons(selection, executions, rows)
     sizes = executions.group_by(GROUP).len()["len"]
+    tokens = int(rows["response_mask"].list.sum().cast(pl.Int64).sum())
+    row_tokens = sum(int(rows[name].list.len().sum()) for name in ("prompt_ids", "response_ids"))
     return TrainingReport(
         policy=selection.policy,
         from_version=from_version,
@@ -154,9 +186,10 @@ def make_report(
         llm_calls=int(executions["llm_calls"].sum()),
         rows=rows.height,
         rendered_rows=rows.filter(tokens=RENDERED).height,
-        tokens=int(rows["response_mask"].list.sum().cast(pl.Int64).sum()),
-        row_tokens=sum(int(rows[name].list.len().sum()) for name in ("prompt_ids", "response_ids")),
+        tokens=tokens,
+        row_tokens=row_tokens,
         computed_tokens=_count_computed(rows, train, shared),
+        cost=Cost.estimate(train, tokens, row_tokens),
     )
 
 

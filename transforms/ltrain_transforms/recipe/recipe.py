@@ -316,7 +316,8 @@ class Recipe(Section):
             of_policies["served_as"] = True  # of a recipe that another version has read
         defaults = {"backend": "verl", "tinker": Tinker()}  # older recipes have the same digest
         own = budgets | {n for n, value in defaults.items() if getattr(self.train, n) == value}
-        exclude: dict[str, Any] = {"train": own, "policy": {"__all__": of_policies}}
+        of_train = {"tinker": {"prices"}} | dict.fromkeys(own, True)  # prices change no row
+        exclude: dict[str, Any] = {"train": of_train, "policy": {"__all__": of_policies}}
         exclude["watch"] = True
         if self.serve.on == "vllm":
             exclude["serve"] = {"on"}  # the same

@@ -81,6 +81,17 @@ TINKER_KEY = "TINKER_API_KEY"
 """The environment variable with the key of the Tinker server; a recipe cannot have the key."""
 
 
+class TinkerPrices(Section):
+    """The prices of a Tinker server, in USD for a million tokens."""
+
+    prefill: float = Field(ge=0)
+    """For tokens that the model reads: prompts, and rows in a forward pass."""
+    sample: float = Field(ge=0)
+    """For sampled tokens."""
+    train: float = Field(ge=0)
+    """For tokens of a forward and backward pass."""
+
+
 class Tinker(Section):
     """A server of the Tinker API. Its key is in the environment variable TINKER_API_KEY only."""
 
@@ -89,6 +100,8 @@ class Tinker(Section):
     base_model: str | None = Field(default=None, min_length=1)
     """Name of the base model at the server; unset: that of `tinker.json` in the
     [model's folder](policies.md#weights-at-a-tinker-server)."""
+    prices: TinkerPrices | None = None
+    """By which `ltrain run --once --dry-run` estimates what an update costs; unset: it does not."""
 
     @model_validator(mode="before")
     @classmethod
