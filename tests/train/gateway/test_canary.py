@@ -1,8 +1,11 @@
 """A candidate answers a share of production, whole conversations only, until it is taken back."""
 
 import asyncio
+import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -243,3 +246,28 @@ def test_shares_of_assigned_units() -> None:
     expected = 20_000 * 0.1
     error = (counts[Arm.CANDIDATE] - expected) ** 2
     assert error * (1 / expected + 1 / (20_000 - expected)) < 10.83  # chi-square, p = 0.001
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_a_freeze_waits_for_no_load_and_outlives_it(adapters: Any, by_hand: bool) -> None:
+    began, ended = threading.Event(), threading.Event()
+
+    async def own_gate() -> None:
+        async with adapters.publication.gate.owned():  # as a load does
+            began.set()
+            await asyncio.to_thread(ended.wait, 30)
+
+    owning = asyncio.run_coroutine_threadsafe(own_gate(), adapters.loop)
+    assert began.wait(30)
+    with ThreadPoolExecutor() as pool:
+        act = partial(adapters.client.load, "policy") if by_hand else partial(canary, adapters)
+        waiting = pool.submit(act, 2)
+        while not adapters.publication.gate._owner._waiters:
+            time.sleep(0.01)
+        adapters.client.freeze("policy", **WHO)
+        assert not waiting.done()
+        ended.set()
+        with pytest.raises(GatewayRefused, match="frozen by ada"):
+            waiting.result(30)
+    owning.result(30)
+    assert ask(adapters) == "w0" and stages(adapters) == []

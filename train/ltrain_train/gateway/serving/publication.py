@@ -141,11 +141,11 @@ class Publication:
         Raises:
             BadDeployment: when the policy is frozen at another version.
         """
-        if version != self.served:
-            self.deployments.require_thawed()
+        self._require_thawed(version)
         await asyncio.to_thread(self.policies.verify, self.policy, version)
         weights = read_weights(self.policies, self.policy, version)
         async with self.gate.owned():
+            self._require_thawed(version)  # a freeze does not wait for the load before
             if weights.digest == self.server.weights.digest and await self.server.has_weights():
                 await self._serve(version)
                 self._record(version, promotion, current=current)
@@ -186,8 +186,11 @@ class Publication:
             await self.load(version, promotion=planned)
         elif stage is Stage.CANARY:
             async with self.gate.owned():
-                await self._try(planned)
+                await self._hold(version)
+                # a freeze does not wait for the load
+                planned = self.deployments.plan(version, stage, share=share, by=by, reason=reason)
                 self.deployments.record(planned)
+                self.canary = Canary(self.policy, planned)
         else:
             self._end_trial(planned)
         self.server.log(f"{self.policy} v{version} is {planned.describe()}")
@@ -200,6 +203,11 @@ class Publication:
             self._end_trial(retired)
         self.deployments.freeze(by, reason)
         self.server.log(f"{self.policy} is frozen at v{self.served}")
+
+    def _require_thawed(self, version: int) -> None:
+        """Check that another version than the served one may become current."""
+        if version != self.served:
+            self.deployments.require_thawed()
 
     def _end_trial(self, end: Deployment) -> None:
         """Assign no more conversations to the candidate, and record why."""
@@ -215,7 +223,8 @@ class Publication:
             self._end_trial(candidate.end(current, by="ltrain serve"))
             return
         try:
-            await self._try(candidate)
+            await self._hold(candidate.version)
+            self.canary = Canary(self.policy, candidate)
         except UpstreamAway:  # it is started again
             raise
         except (Refused, LtrainError) as error:
@@ -223,22 +232,21 @@ class Publication:
             self._end_trial(candidate.move(Stage.RETIRED, by="ltrain serve", reason=text))
             self.server.log(f"{self.policy} v{candidate.version} is retired: {text}")
 
-    async def _try(self, candidate: Deployment) -> None:
-        """Let a candidate answer its share of the calls."""
-        policy, version = self.policy, candidate.version
-        await asyncio.to_thread(self.policies.verify, policy, version)
-        is_adapter = self.policies.read_version(policy, version).artifact == "adapter"
-        weights = read_weights(self.policies, policy, version)
+    async def _hold(self, version: int) -> None:
+        """Load the adapter of a candidate beside the served version."""
+        await asyncio.to_thread(self.policies.verify, self.policy, version)
+        is_adapter = self.policies.read_version(self.policy, version).artifact == "adapter"
+        weights = read_weights(self.policies, self.policy, version)
         if not is_adapter or weights.digest != self.server.weights.digest:
+            name = f"{self.policy} v{version}"
             raise Refused(
                 HTTPStatus.CONFLICT,
-                f"{policy} v{version} cannot answer calls beside v{self.served}: it is not an "
-                "adapter of the weights in the policy server. Train adapters (`lora_rank` in "
-                '[train], `publish = "adapter"` in [serve]), or make it current for all users: '
-                f"`ltrain policy use {policy}@{version}`.",
+                f"{name} cannot answer calls beside v{self.served}: it is not an adapter of the "
+                "weights in the policy server. Train adapters (`lora_rank` in [train], `publish = "
+                '"adapter"` in [serve]), or make it current for all users: `ltrain policy use '
+                f"{self.policy}@{version}`.",
             )
-        await self.server.adapters.load(policy, version, self._needed)
-        self.canary = Canary(policy, candidate)
+        await self.server.adapters.load(self.policy, version, self._needed)
 
     def _choose(self, attempt: AttemptCalls) -> ServedVersion:
         version = attempt.versions.setdefault(self.policy, self.served)
