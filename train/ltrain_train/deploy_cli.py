@@ -1,5 +1,6 @@
 """The commands `ltrain deploy`."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -80,3 +81,27 @@ def status(
     from ltrain_train.publishing import deploy_commands
 
     deploy_commands.print_status(name, store, as_json=as_json)
+
+
+@app.command()
+def decide(
+    name: Name,
+    recipe: Annotated[
+        Path, typer.Option(help="The recipe, whose [deploy] has the rule of the trial.")
+    ] = Path("ltrain.toml"),
+    store: Annotated[
+        str | None, typer.Option(help="Address of the store; default: LTRAIN_STORE.")
+    ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Look again until the candidate's trial has ended.")
+    ] = False,
+) -> None:
+    """Promote the candidate, take it back, or let it go on, by `[deploy]` of the recipe.
+
+    The bounds hold at every look, so it may look as often as it likes.
+
+    Example: ltrain deploy decide sql --watch
+    """
+    from ltrain_train.publishing import decide_candidate
+
+    decide_candidate(name, recipe, store, watch=watch)

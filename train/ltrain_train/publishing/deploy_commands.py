@@ -34,7 +34,7 @@ def start_candidate(identifier: str, share: float, reason: str) -> None:
     policy, version = parse_version(policies, identifier)
     policies.verify(policy, version)
     with find_gateway(home, policy) as gateway:
-        _move(policies, gateway, policy, version, Stage.CANARY, share=share, reason=reason)
+        move(policies, gateway, policy, version, Stage.CANARY, share=share, reason=reason)
     print(
         f"Version {version} of policy '{policy}' answers {share:.4g} of the conversations that "
         f"begin from now on. {describe_serving(policy, served=gateway is not None)}"
@@ -45,10 +45,10 @@ def promote_candidate(name: str, reason: str) -> None:
     """Make the candidate current."""
     home = settings.HOME.read()
     policies = Policies(home)
-    candidate = _require_candidate(policies, name)
+    candidate = require_candidate(policies, name)
     before = policies.current(name)
     with run_lock(home, policy=name), find_gateway(home, name) as gateway:
-        _move(policies, gateway, name, candidate.version, Stage.CURRENT, reason=reason)
+        move(policies, gateway, name, candidate.version, Stage.CURRENT, reason=reason)
     print(
         f"Version {candidate.version} of policy '{name}' is current, previously {before}. "
         f"{describe_serving(name, served=gateway is not None)}"
@@ -59,9 +59,9 @@ def stop_candidate(name: str, reason: str) -> None:
     """Take the candidate back: the current version answers all calls."""
     home = settings.HOME.read()
     policies = Policies(home)
-    candidate = _require_candidate(policies, name)
+    candidate = require_candidate(policies, name)
     with find_gateway(home, name) as gateway:
-        _move(policies, gateway, name, candidate.version, Stage.RETIRED, reason=reason)
+        move(policies, gateway, name, candidate.version, Stage.RETIRED, reason=reason)
     print(
         f"Version {candidate.version} of policy '{name}' is retired. Version "
         f"{policies.current(name)} answers all calls."
@@ -212,7 +212,7 @@ def _table(stages: list[Deployment]) -> Table:
     return table
 
 
-def _move(
+def move(
     policies: Policies,
     gateway: GatewayClient | None,
     policy: str,
@@ -220,10 +220,15 @@ def _move(
     stage: Stage,
     *,
     share: float = 0.0,
+    by: str | None = None,
     reason: str,
 ) -> None:
-    """Move a version to a stage: at the gateway that serves the policy, else on disk."""
-    step: dict[str, Any] = {"share": share, "by": _user(), "reason": reason}
+    """Move a version to a stage: at the gateway that serves the policy, else on disk.
+
+    Args:
+        by: the program that decided it; None: the person who typed the command.
+    """
+    step: dict[str, Any] = {"share": share, "by": by or _user(), "reason": reason}
     if gateway is not None:
         gateway.deploy(policy, version, stage, **step)
         return
@@ -234,7 +239,12 @@ def _move(
     deployments.record(planned)
 
 
-def _require_candidate(policies: Policies, name: str) -> Deployment:
+def require_candidate(policies: Policies, name: str) -> Deployment:
+    """Return the candidate of a policy.
+
+    Raises:
+        BadDeployment: when it has none.
+    """
     policies.latest(name)
     candidate = Deployments(policies, name).candidate()
     if candidate is None:

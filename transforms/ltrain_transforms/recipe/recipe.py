@@ -17,6 +17,7 @@ from ltrain_instrument.errors import UnknownName
 from ltrain_instrument.identity import SourceMode
 from ltrain_transforms.errors import BadRecipe
 from ltrain_transforms.recipe.credit import DEFAULT_ESTIMATOR, PRODUCTION_ESTIMATOR, Credit
+from ltrain_transforms.recipe.deploy import Deploy
 from ltrain_transforms.recipe.fault import describe_error
 from ltrain_transforms.recipe.finetune import Dpo, Sft
 from ltrain_transforms.recipe.judge import Judge
@@ -48,6 +49,7 @@ class Recipe(Section):
     serve: Serve = Serve()
     prompt: PromptSearch | None = None
     watch: Watch = Watch()
+    deploy: Deploy = Deploy()
 
     @field_validator("policy")
     @classmethod
@@ -318,7 +320,7 @@ class Recipe(Section):
         own = budgets | {n for n, value in defaults.items() if getattr(self.train, n) == value}
         of_train = {"tinker": {"prices"}} | dict.fromkeys(own, True)  # prices change no row
         exclude: dict[str, Any] = {"train": of_train, "policy": {"__all__": of_policies}}
-        exclude["watch"] = True
+        exclude |= {"watch": True, "deploy": True}
         if self.serve.on == "vllm":
             exclude["serve"] = {"on"}  # the same
         if self.prompt is None:

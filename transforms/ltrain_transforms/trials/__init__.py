@@ -6,7 +6,7 @@ from ltrain_instrument.face import open_face
 
 if TYPE_CHECKING:
     from ltrain_transforms.trials.confidence import ArmTotals, Difference, compare
-    from ltrain_transforms.trials.stored import Metric, read_metrics
+    from ltrain_transforms.trials.stored import FAILED_CALLS, SECONDS, Metric, read_metrics
     from ltrain_transforms.trials.verdict import Bounds, Decision, Guard, Verdict, decide
 
 open_face(__name__)

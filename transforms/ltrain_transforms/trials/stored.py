@@ -8,6 +8,8 @@ from ltrain_collector.store import Store
 from ltrain_transforms.trials.confidence import ArmTotals
 
 FAILED_CALLS, SECONDS, FEEDBACK = "failed calls", "seconds of a call", "units with feedback"
+LATEST = 2**62
+"""Unix nanoseconds after all traces."""
 ARMS = ("candidate", "current")
 TOTALS = """
 WITH calls AS (
@@ -16,11 +18,15 @@ WITH calls AS (
         SpanAttributes['ltrain.experiment.arm'] AS arm,
         SpanAttributes['ltrain.experiment.unit'] AS unit,
         toFloat64(StatusCode = 'Error') AS failed,
-        Duration / 1e9 AS seconds
+        Duration / 1e9 AS seconds,
+        Timestamp AS at
     FROM otel.spans
     WHERE SpanAttributes['ltrain.experiment.id'] = {experiment:String}
 ),
-traces AS (SELECT DISTINCT trace, arm, unit FROM calls),
+traces AS (
+    SELECT trace, arm, unit FROM calls GROUP BY trace, arm, unit
+    HAVING max(at) <= fromUnixTimestamp64Nano({settled:Int64})
+),
 judged AS (
     SELECT trace, name, argMax(value, judged) AS last
     FROM otel.evaluations
@@ -55,14 +61,18 @@ class Metric:
     current: ArmTotals
 
 
-def read_metrics(store: Store, experiment: str) -> list[Metric]:
+def read_metrics(store: Store, experiment: str, settled: int = LATEST) -> list[Metric]:
     """Return the metrics of an experiment: calls, feedback, and each evaluation by name.
 
     Of several evaluations of a trace with one name and source the last one counts. An arm without
     a value has totals of 0.
+
+    Args:
+        settled: Unix nanoseconds: feedback of traces whose last call began later may still arrive,
+            so these traces are left out of the feedback and the evaluations.
     """
     names = {"failed": FAILED_CALLS, "seconds": SECONDS, "feedback": FEEDBACK}
-    rows = store.query(TOTALS, {"experiment": experiment, **names})
+    rows = store.query(TOTALS, {"experiment": experiment, "settled": settled, **names})
     found: dict[str, dict[str, ArmTotals]] = {}
     for row in rows.iter_rows(named=True):
         metric, arm = row.pop("metric"), row.pop("arm")

@@ -1,0 +1,138 @@
+"""`ltrain deploy decide`: a candidate is promoted, taken back, or goes on, by the store."""
+
+import threading
+from pathlib import Path
+
+import pytest
+from tests.otlp import open_empty_store
+from tests.train.publishing.test_retention import home as home  # a fixture
+from tests.transforms.trials.test_stored import Calls
+
+from ltrain_collector.errors import StoreUnreachable
+from ltrain_train.policy import Policies
+from ltrain_train.publishing import deploy_commands
+from ltrain_train.publishing.deploy_decision import decide_candidate
+from ltrain_transforms.deployment_file import Deployment, read_deployments, record_deployment
+from ltrain_transforms.errors import BadDeployment
+
+RECIPE = """
+policy = [{ name = "sql" }]
+reward = [{ name = "thumbs", evaluation = "thumbs" }]
+[deploy]
+goal = "thumbs"
+max_loss = 0.1
+reward_window = 0
+"""
+
+
+@pytest.fixture(autouse=True)
+def environment(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LTRAIN_HOME", str(home))
+    monkeypatch.setenv("LTRAIN_GATEWAY", "http://127.0.0.1:9")
+    monkeypatch.setenv("LOGNAME", "ada")
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    path = tmp_path / "ltrain.toml"
+    path.write_text(RECIPE)
+    return path
+
+
+def trial(home: Path, folder: Path, good: float, units: int = 300, failed: float = 0.0) -> str:
+    """Start a trial of version 8 and return the address of a store with its calls.
+
+    Args:
+        good: the share of the candidate's units whose feedback is 1; of the current version half.
+        failed: the share of the candidate's calls that failed.
+    """
+    deployment = Deployment.begin(8, 0.5, by="ada").model_copy(update={"experiment": "trial"})
+    record_deployment(home / "policies" / "sql", deployment)
+    calls = Calls()
+    for unit in range(units):
+        place = unit / units
+        calls.call("candidate", f"a{unit}", float(place < good), failed=place < failed)
+        calls.call("current", f"b{unit}", float(place < 0.5))
+    with open_empty_store(folder / "store") as store:
+        calls.insert(store)
+    return f"chdb://{folder / 'store'}"
+
+
+@pytest.mark.parametrize(
+    ("good", "failed", "current", "sentence"),
+    [
+        (0.9, 0.0, 8, "v8 of policy 'sql' is current: thumbs is better by 0.2"),
+        (0.1, 0.0, 7, "v8 of policy 'sql' is retired: thumbs is worse"),
+        (0.9, 0.5, 7, "v8 of policy 'sql' is retired: failed calls is worse"),
+        (0.52, 0.0, 7, "v8 of policy 'sql' goes on: thumbs may differ by only -0."),
+    ],
+)
+def test_the_store_decides(
+    home: Path,
+    recipe: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    good: float,
+    failed: float,
+    current: int,
+    sentence: str,
+) -> None:
+    store = trial(home, tmp_path, good, failed=failed)
+    decide_candidate("sql", recipe, store, watch=False)
+    printed = capsys.readouterr().out
+    assert printed.startswith(sentence)
+    assert Policies(home).current("sql") == current
+    last = read_deployments(home / "policies" / "sql")[-1]
+    assert "goes on" in sentence or last.by == "ltrain deploy decide"
+    assert "goes on" in sentence or last.reason in printed
+
+
+def test_a_person_may_approve(
+    home: Path, recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe.write_text(RECIPE + 'approve = "manual"\n')
+    decide_candidate("sql", recipe, trial(home, tmp_path, 0.9), watch=False)
+    assert "may be promoted: thumbs is better" in capsys.readouterr().out
+    assert Policies(home).current("sql") == 7
+    assert read_deployments(home / "policies" / "sql")[-1].serves
+
+
+def test_a_used_up_budget_retires(
+    home: Path, recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe.write_text(RECIPE + "budget = 100\n")
+    decide_candidate("sql", recipe, trial(home, tmp_path, 0.5), watch=False)
+    assert "is retired: the budget of 100 is used up" in capsys.readouterr().out
+
+
+def test_feedback_that_may_still_arrive_is_not_compared(
+    home: Path, recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe.write_text(RECIPE.replace("reward_window = 0", "reward_window = 4e9"))
+    decide_candidate("sql", recipe, trial(home, tmp_path, 0.1), watch=False)
+    expected = "goes on: no value of thumbs, units with feedback has arrived."
+    assert expected in capsys.readouterr().out
+
+
+def test_without_a_store_nothing_is_decided(home: Path, recipe: Path, tmp_path: Path) -> None:
+    trial(home, tmp_path, 0.9)
+    with pytest.raises(StoreUnreachable):
+        decide_candidate("sql", recipe, "http://127.0.0.1:9", watch=False)
+    assert read_deployments(home / "policies" / "sql")[-1].serves
+
+
+def test_without_a_candidate_there_is_nothing_to_decide(home: Path, recipe: Path) -> None:
+    with pytest.raises(BadDeployment, match="has no candidate"):
+        decide_candidate("sql", recipe, None, watch=False)
+
+
+def test_a_watch_looks_until_the_trial_has_ended(
+    home: Path, recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe.write_text(RECIPE + "poll = 0.5\n")
+    store = trial(home, tmp_path, 0.5)
+    threading.Timer(1.5, deploy_commands.stop_candidate, ("sql", "by hand")).start()
+    decide_candidate("sql", recipe, store, watch=True)
+    *looks, last = capsys.readouterr().out.splitlines()
+    assert "v8 of policy 'sql' goes on: thumbs may differ" in looks[0]
+    assert last == "The trial of v8 has ended: `ltrain deploy status sql`."
