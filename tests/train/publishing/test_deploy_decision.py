@@ -1,7 +1,8 @@
 """`ltrain deploy decide`: a candidate is promoted, taken back, or goes on, by the store."""
 
-import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.otlp import open_empty_store
@@ -127,12 +128,21 @@ def test_without_a_candidate_there_is_nothing_to_decide(home: Path, recipe: Path
 
 
 def test_a_watch_looks_until_the_trial_has_ended(
-    home: Path, recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    home: Path,
+    recipe: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    recipe.write_text(RECIPE + "poll = 0.5\n")
     store = trial(home, tmp_path, 0.5)
-    threading.Timer(1.5, deploy_commands.stop_candidate, ("sql", "by hand")).start()
+
+    def stop(seconds: float) -> None:
+        assert seconds == 60
+        deploy_commands.stop_candidate("sql", "by hand")
+
+    clock = SimpleNamespace(sleep=stop, time_ns=time.time_ns)
+    monkeypatch.setattr("ltrain_train.publishing.deploy_decision.time", clock)
     decide_candidate("sql", recipe, store, watch=True)
-    *looks, last = capsys.readouterr().out.splitlines()
-    assert "v8 of policy 'sql' goes on: thumbs may differ" in looks[0]
+    first, _, last = capsys.readouterr().out.splitlines()
+    assert first.startswith("v8 of policy 'sql' goes on: thumbs may differ")
     assert last == "The trial of v8 has ended: `ltrain deploy status sql`."
