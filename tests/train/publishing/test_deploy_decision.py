@@ -98,6 +98,14 @@ def test_a_person_may_approve(
     assert read_deployments(home / "policies" / "sql")[-1].serves
 
 
+def test_fewer_failed_calls_may_be_the_goal(
+    home: Path, recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe.write_text(RECIPE.replace('"thumbs"\nmax', '"failed calls"\nmax'))
+    decide_candidate("sql", recipe, trial(home, tmp_path, 0.5, failed=0.5), watch=False)
+    assert "is retired: failed calls is worse" in capsys.readouterr().out
+
+
 def test_a_used_up_budget_retires(
     home: Path, recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

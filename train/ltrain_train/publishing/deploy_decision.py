@@ -84,14 +84,15 @@ def _read_verdict(
 
 def judge(metrics: list[Metric], options: Deploy) -> Verdict:
     """Return the verdict on the metrics of a trial."""
-    less_is_better = (FAILED_CALLS, SECONDS)
+    signs = {FAILED_CALLS: -1, SECONDS: -1}
     guards = {
-        name: Guard(loss, sign=-1 if name in less_is_better else 1)
+        name: Guard(loss, signs.get(name, 1))
         for name, loss in options.guards.items()
         if name != options.goal
     }
     bounds = Bounds(
         goal=options.goal,
+        sign=signs.get(options.goal, 1),
         min_gain=options.min_gain,
         max_loss=options.max_loss,
         guards=guards,

@@ -11,8 +11,8 @@ class Deploy(Section):
     """How `ltrain deploy decide` judges a candidate; read only there, and not in the digest."""
 
     goal: str = Field(default="reward", min_length=1)
-    """The metric that decides: the name of an evaluation, such as feedback, of which more is
-    better; or `units with feedback`."""
+    """The metric that decides: the name of an evaluation, such as feedback, or one of the metrics
+    of `guards`."""
     min_gain: float = Field(default=0.0, ge=0)
     """The gain of the goal that a promotion needs, at least."""
     max_loss: float = Field(default=0.0, ge=0)

@@ -44,6 +44,8 @@ class Bounds:
 
     goal: str
     """The metric that decides a promotion."""
+    sign: int = 1
+    """1: more of the goal is better; -1: less is."""
     min_gain: float = 0.0
     """The gain of the goal that a promotion needs, at least."""
     max_loss: float = 0.0
@@ -59,7 +61,7 @@ class Bounds:
     def guard(self, metric: str) -> Guard:
         """Return the rule of a metric."""
         if metric == self.goal:
-            return Guard(self.max_loss)
+            return Guard(self.max_loss, self.sign)
         return (self.guards or {})[metric]
 
 
