@@ -40,6 +40,13 @@ NEXT = {
 """The stages that follow a stage; a canary that follows a canary has another share."""
 
 
+class Arm(StrEnum):
+    """The side of a trial to which a conversation is assigned."""
+
+    CANDIDATE = "candidate"
+    CURRENT = "current"
+
+
 class Freeze(BaseModel):
     """The contents of `frozen.json`."""
 

@@ -14,9 +14,9 @@ from opentelemetry.trace import INVALID_SPAN
 
 from ltrain_train.gateway.connection import GatewayRefused
 from ltrain_train.gateway.conversations import Unit
-from ltrain_train.gateway.serving.canary import Arm, Canary
+from ltrain_train.gateway.serving.canary import Canary
 from ltrain_train.policy import Deployments
-from ltrain_transforms.deployment_file import Deployment, Stage, read_deployments
+from ltrain_transforms.deployment_file import Arm, Deployment, Stage, read_deployments
 
 WHO = {"by": "ada", "reason": "a test"}
 TRACE = "00-{:032x}-00f067aa0ba902b7-01"

@@ -30,10 +30,10 @@ from ltrain_train.gateway.continuation import Continuation
 from ltrain_train.gateway.errors import Refused
 from ltrain_train.gateway.exchange import Call, Exchange, ServerFailed
 from ltrain_train.gateway.serving.applied_constraints import NotReplayable, RequestFault
-from ltrain_train.gateway.serving.canary import Arm
 from ltrain_train.gateway.serving.publication import Publication, ServedVersion
 from ltrain_train.gateway.serving.upstream import UpstreamAway, read_error
 from ltrain_train.gateway.trainable_requests import relax, require_trainable
+from ltrain_transforms.deployment_file import Arm
 
 TOO_LONG = re.compile(r"maximum (context|model) length|max_model_len")
 """The error of vLLM for a request with more tokens than it serves."""

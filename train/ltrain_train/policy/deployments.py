@@ -66,9 +66,11 @@ class Deployments:
         record_deployment(self._folder, deployment)
 
     def freeze(self, by: str, reason: str) -> None:
-        """Let no other version become current, and no version a candidate."""
+        """Retire the candidate; let no other version become current, and none a candidate."""
         freeze = Freeze(at=time.time(), by=by, reason=reason)
         write_file(self._folder / FREEZE, freeze.model_dump_json() + "\n")
+        if (candidate := self.candidate()) is not None:
+            self.record(candidate.move(Stage.RETIRED, by=by, reason=reason or "frozen"))
 
     def thaw(self) -> bool:
         """End the freeze; return whether there was one."""

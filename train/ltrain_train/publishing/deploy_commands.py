@@ -77,12 +77,7 @@ def freeze(name: str, reason: str) -> None:
         if gateway is not None:
             gateway.freeze(name, by=_user(), reason=reason)
         else:
-            deployments = Deployments(policies, name)
-            if (candidate := deployments.candidate()) is not None:
-                deployments.record(
-                    candidate.move(Stage.RETIRED, by=_user(), reason=reason or "frozen")
-                )
-            deployments.freeze(_user(), reason)
+            Deployments(policies, name).freeze(_user(), reason)
     print(
         f"Policy '{name}' is frozen: version {current} answers all calls until `ltrain policy "
         f"unfreeze {name}`."

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ltrain_collector.store import Store
+from ltrain_transforms.deployment_file import Arm
 from ltrain_transforms.trials.confidence import ArmTotals
 
 FAILED_CALLS, SECONDS, FEEDBACK = "failed calls", "seconds of a call", "units with feedback"
 LATEST = 2**62
 """Unix nanoseconds after all traces."""
-ARMS = ("candidate", "current")
 TOTALS = """
 WITH calls AS (
     SELECT
@@ -84,5 +84,5 @@ def _metrics(found: dict[str, dict[str, ArmTotals]]) -> Iterator[Metric]:
     none: dict[str, Any] = dict.fromkeys(ArmTotals.__slots__, 0.0)
     first = (FAILED_CALLS, SECONDS, FEEDBACK)
     for name in sorted(found, key=lambda each: (each not in first, each)):
-        candidate, current = (found[name].get(arm, ArmTotals(**none)) for arm in ARMS)
+        candidate, current = (found[name].get(arm, ArmTotals(**none)) for arm in Arm)
         yield Metric(name, candidate, current)

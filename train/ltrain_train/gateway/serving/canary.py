@@ -5,21 +5,13 @@
 * A conversation that began before the experiment stays with the current version.
 """
 
-from enum import StrEnum
 from hashlib import blake2b
 
 from opentelemetry.trace import Span
 
 from ltrain_instrument import attributes
 from ltrain_train.gateway.conversations import Unit
-from ltrain_transforms.deployment_file import Deployment
-
-
-class Arm(StrEnum):
-    """The side of an experiment to which a conversation is assigned."""
-
-    CANDIDATE = "candidate"
-    CURRENT = "current"
+from ltrain_transforms.deployment_file import Arm, Deployment
 
 
 class Canary:

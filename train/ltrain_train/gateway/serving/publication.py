@@ -198,9 +198,7 @@ class Publication:
 
     def freeze(self, by: str, reason: str) -> None:
         """Let the current version answer all calls, and no other one become current."""
-        if self.canary is not None:
-            retired = self.canary.deployment.move(Stage.RETIRED, by=by, reason=reason or "frozen")
-            self._end_trial(retired)
+        self.canary = None
         self.deployments.freeze(by, reason)
         self.server.log(f"{self.policy} is frozen at v{self.served}")
 
