@@ -9,7 +9,7 @@ import secrets
 import time
 from enum import StrEnum
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
@@ -26,14 +26,22 @@ class Stage(StrEnum):
 
     CANARY = "canary"
     """It answers a share of the conversations of production."""
+    WATCHED = "watched"
+    """It is current; the version before it still answers a share, to compare with."""
     CURRENT = "current"
     """It answers all calls."""
     RETIRED = "retired"
     """It was taken back, and answers no call of production any more."""
 
+    @property
+    def is_served(self) -> bool:
+        """Whether the version is the current one."""
+        return self in (Stage.WATCHED, Stage.CURRENT)
+
 
 NEXT = {
-    Stage.CANARY: (Stage.CANARY, Stage.CURRENT, Stage.RETIRED),
+    Stage.CANARY: (Stage.CANARY, Stage.WATCHED, Stage.CURRENT, Stage.RETIRED),
+    Stage.WATCHED: (Stage.CURRENT, Stage.RETIRED),
     Stage.CURRENT: (Stage.RETIRED,),
     Stage.RETIRED: (),
 }
@@ -68,7 +76,9 @@ class Deployment(BaseModel):
     version: int
     stage: Stage
     share: FiniteFloat = Field(default=0.0, ge=0, le=1)
-    """The share of the conversations of production that the version answers as a canary."""
+    """The share of the conversations of production that the version answers."""
+    previous: int | None = None
+    """The version that answers the others while this one is watched."""
     experiment: str
     """The id of the candidate's trial, by which conversations are assigned."""
     began: FiniteFloat
@@ -80,27 +90,31 @@ class Deployment(BaseModel):
     @classmethod
     def begin(cls, version: int, share: float, *, by: str, reason: str = "") -> Self:
         """Return the trial of a version that begins as a canary."""
-        now = time.time()
-        return cls(
-            at=now,
-            version=version,
-            stage=Stage.CANARY,
-            share=share,
-            experiment=secrets.token_hex(8),
-            began=now,
-            by=by,
-            reason=reason,
-        )
+        return cls(version=version, stage=Stage.CANARY, share=share, by=by, reason=reason, **_new())
 
     @property
     def serves(self) -> bool:
-        """Whether the version answers calls beside the current version."""
-        return self.stage is Stage.CANARY
+        """Whether the version is compared with another one, which answers calls too."""
+        return self.stage in (Stage.CANARY, Stage.WATCHED)
+
+    @property
+    def beside(self) -> int | None:
+        """The version that answers calls beside the current one; None: none does."""
+        return {Stage.CANARY: self.version, Stage.WATCHED: self.previous}.get(self.stage)
+
+    @property
+    def makes_current(self) -> int | None:
+        """The version that becomes current with this stage; None: it stays."""
+        if self.stage.is_served:
+            return self.version
+        return self.previous if self.stage is Stage.RETIRED else None
 
     def describe(self) -> str:
         """Return the stage as words."""
         if self.stage is Stage.CANARY:
             return f"a canary for {self.share:.4g} of the conversations"
+        if self.stage is Stage.WATCHED:
+            return f"watched: v{self.previous} answers {1 - self.share:.4g} of the conversations"
         return str(self.stage)
 
     def move(self, stage: Stage, *, by: str, share: float = 0.0, reason: str = "") -> Self:
@@ -118,11 +132,27 @@ class Deployment(BaseModel):
         changed = {"at": time.time(), "stage": stage, "share": share, "by": by, "reason": reason}
         return self.model_copy(update=changed)
 
-    def end(self, current: int, *, by: str) -> Self:
+    def watch(self, previous: int, share: float, *, by: str, reason: str = "") -> Self:
+        """Return the version as a current one that is compared with the version before it.
+
+        Raises:
+            BadDeployment: when it is no canary.
+        """
+        watched = self.move(Stage.WATCHED, by=by, share=share, reason=reason)
+        return watched.model_copy(update={"previous": previous, **_new()})
+
+    def end(self, current: int, *, by: str, reason: str = "") -> Self:
         """Return the end of a trial after a version became current: this one, or another."""
         if current == self.version:
-            return self.move(Stage.CURRENT, by=by)
-        return self.move(Stage.RETIRED, by=by, reason=f"version {current} became current")
+            return self.move(Stage.CURRENT, by=by, reason=reason)
+        reason = reason or f"version {current} became current"
+        return self.move(Stage.RETIRED, by=by, reason=reason)
+
+
+def _new() -> dict[str, Any]:
+    """Return the fields of an experiment that begins now."""
+    now = time.time()
+    return {"at": now, "began": now, "experiment": secrets.token_hex(8)}
 
 
 def read_deployments(folder: Path) -> list[Deployment]:
@@ -155,6 +185,16 @@ def find_candidate(folder: Path) -> Deployment | None:
     """
     deployments = read_deployments(folder)
     return deployments[-1] if deployments and deployments[-1].serves else None
+
+
+def find_retired(folder: Path) -> list[int]:
+    """Return the versions of the policy in `folder` that were taken back.
+
+    Raises:
+        BadPolicyFile: when the file is damaged.
+    """
+    last = {each.version: each.stage for each in read_deployments(folder)}
+    return sorted(version for version, stage in last.items() if stage is Stage.RETIRED)
 
 
 def record_deployment(folder: Path, deployment: Deployment) -> None:

@@ -1,7 +1,8 @@
 """The lineage of a policy version: the version, its ancestors, and the training data of each.
 
 The ledger of a version is the file `rollouts.parquet` beside its `policy.json`: the rollouts that
-made it from its parent. The set of a lineage is the union of its ledgers.
+made it from its parent. The set of a lineage is the union of its ledgers, and of those of the
+versions that were taken back: what made a bad version is not trained on once more.
 """
 
 from collections.abc import Iterable
@@ -11,6 +12,7 @@ from typing import Self
 
 import polars as pl
 
+from ltrain_transforms.deployment_file import find_retired
 from ltrain_transforms.policy_file import (
     LEDGER,
     PolicyVersion,
@@ -25,8 +27,8 @@ LEDGER_SCHEMA = pl.Schema({"rollout": pl.String()})
 OUTDATED = pl.Schema({"execution_id": pl.String(), "reason": pl.String()})
 
 REASONS = {
-    "consumed": "the trained policy version, or an ancestor of it, was trained on it already; "
-    "`ltrain run --once --again` trains on it once more",
+    "consumed": "the trained policy version, an ancestor of it, or a version that was taken back "
+    "was trained on it already; `ltrain run --once --again` trains on it once more",
     "not_ancestor": "a version sampled it that is neither the trained policy version nor an "
     "ancestor of it",
     "stale": "the version that sampled one of its calls is more than train.max_staleness steps "
@@ -43,7 +45,7 @@ class Lineage:
     versions: tuple[int, ...]
     """The version, its parent, and further ancestors: the index is the distance along `parent`."""
     ledgers: tuple[tuple[int, Path], ...] = ()
-    """The versions that have a ledger, and the ledgers."""
+    """The versions that have a ledger, and the ledgers; also those that were taken back."""
     removed: tuple[int, ...] = ()
     """The versions whose weights were removed."""
 
@@ -64,7 +66,8 @@ class Lineage:
         """
         lineage = list(read_lineage(folder, number))
         versions = [each.version if isinstance(each, PolicyVersion) else each for each in lineage]
-        found = ((each, find_version(folder, each)) for each in versions)
+        trained = {*versions, *find_retired(folder)}
+        found = ((each, find_version(folder, each)) for each in sorted(trained))
         ledgers = [(each, path / LEDGER) for each, path in found if path is not None]
         existing = [] if again else [(each, path) for each, path in ledgers if path.is_file()]
         removed = tuple(each for each in versions if not has_version(folder, each))

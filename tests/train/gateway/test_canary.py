@@ -16,7 +16,7 @@ from ltrain_train.gateway.connection import GatewayRefused
 from ltrain_train.gateway.conversations import Unit
 from ltrain_train.gateway.serving.canary import Canary
 from ltrain_train.policy import Deployments
-from ltrain_transforms.deployment_file import Arm, Deployment, Stage, read_deployments
+from ltrain_transforms.deployment_file import Deployment, Stage, read_deployments
 
 WHO = {"by": "ada", "reason": "a test"}
 TRACE = "00-{:032x}-00f067aa0ba902b7-01"
@@ -39,11 +39,20 @@ def retire(stage: Any, version: int = 2) -> None:
     stage.client.deploy("policy", version, Stage.RETIRED, share=0.0, **WHO)
 
 
+def promote(stage: Any, version: int = 2) -> None:
+    stage.client.deploy("policy", version, Stage.CURRENT, share=0.0, **WHO)
+
+
 def ask(stage: Any, **options: Any) -> str:
     """Return the weights that answer a call of production."""
     response = stage.ask("weights", identity=None, **options)
     assert response.status_code == 200, response.text
     return str(response.json()["choices"][0]["message"]["content"])
+
+
+def calls(stage: Any) -> list[Any]:
+    """Return the spans of calls."""
+    return [each for each in stage.spans() if each["name"] != "ltrain.deploy"]
 
 
 def traced(number: int) -> dict[str, str]:
@@ -61,7 +70,7 @@ def test_a_candidate_answers_its_share_of_the_traces(adapters: Any) -> None:
     assert 15 <= Counter(answers.values())["w2"] <= 45
     again = {number: ask(adapters, headers=traced(number)) for number in range(1, 101)}
     assert again == answers
-    spans = [each["attributes"] for each in adapters.spans()]
+    spans = [each["attributes"] for each in calls(adapters)]
     arms = {each["ltrain.experiment.arm"]: each["ltrain.policy.version"] for each in spans}
     assert arms == {"candidate": 2, "current": 0}
     assert len({each["ltrain.experiment.unit"] for each in spans}) == 100
@@ -97,7 +106,7 @@ def test_a_conversation_that_began_before_stays_with_the_current_version(adapter
         answer = adapters.post("/v1/chat/completions", sent, identity=None).json()
         assert answer["choices"][0]["message"]["content"] == expected
         messages = [{"role": "user", "content": "weights"}]
-    attributes = [each["attributes"] for each in adapters.spans()]
+    attributes = [each["attributes"] for each in calls(adapters)]
     assert ["ltrain.experiment.arm" in each for each in attributes] == [False, False, True]
 
 
@@ -108,7 +117,7 @@ def test_a_retired_candidate_answers_nothing_more(adapters: Any) -> None:
     retire(adapters)
     assert ask(adapters, headers=headers) == "w0"
     with pytest.raises(GatewayRefused, match="Version 2 of 'policy' is not a candidate"):
-        retire(adapters)
+        promote(adapters)
     assert stages(adapters) == [(2, "canary", 1.0), (2, "retired", 0.0)]
     assert adapters.log_lines == [
         "policy v2 is a canary for 1 of the conversations",
@@ -124,6 +133,89 @@ def test_a_promoted_candidate_is_current(adapters: Any) -> None:
     assert adapters.policies.current("policy") == 2
     *_, last = read_deployments(adapters.policies.directory / "policy")
     assert (last.stage, last.by, last.reason) == (Stage.CURRENT, "ada", "a test")
+
+
+def watch(stage: Any, version: int = 2, share: float = 0.5) -> None:
+    canary(stage, version)
+    stage.client.deploy("policy", version, Stage.WATCHED, share=share, **WHO)
+
+
+@pytest.mark.parametrize("previous", [0, 3], ids=["full weights", "an adapter"])
+def test_after_a_promotion_the_version_before_answers_a_share(
+    adapters: Any, previous: int
+) -> None:
+    adapters.client.load("policy", previous)
+    before = ask(adapters, headers=traced(1))
+    watch(adapters)
+    assert adapters.policies.current("policy") == 2
+    answers = Counter(ask(adapters, headers=traced(number)) for number in range(2, 102))
+    assert set(answers) == {"w2", f"w{previous}"} and before == f"w{previous}"
+    assert 25 < answers["w2"] < 75
+    assert ask(adapters) in answers, "a conversation without a trace"
+    rollout = adapters.ask("weights").json()["choices"][0]["message"]["content"]
+    assert rollout == "w2", "it is not assigned"
+
+    with adapters.restarted().running() as later:
+        resume(later)
+        again = Counter(ask(later, headers=traced(number)) for number in range(2, 102))
+        assert again == answers
+        retire(later)
+        assert later.policies.current("policy") == previous
+        assert {ask(later, headers=traced(number)) for number in range(2, 32)} == {f"w{previous}"}
+    assert [stage for _, stage, _ in stages(adapters)] == ["canary", "watched", "retired"]
+
+
+@pytest.mark.parametrize(
+    ("act", "current", "last"),
+    [
+        (lambda stage: promote(stage), 2, "current"),
+        (lambda stage: stage.client.freeze("policy", **WHO), 2, "current"),
+        (lambda stage: stage.client.load("policy", 3), 3, "retired"),
+    ],
+    ids=["promoted", "frozen", "another version"],
+)
+def test_a_watch_ends(adapters: Any, act: Any, current: int, last: str) -> None:
+    watch(adapters)
+    act(adapters)
+    assert {ask(adapters, headers=traced(number)) for number in range(1, 31)} == {f"w{current}"}
+    assert adapters.policies.current("policy") == current
+    assert stages(adapters)[-1][:2] == (2, last)
+
+
+def test_a_kill_while_a_watched_version_is_taken_back_is_mended_at_the_start(
+    adapters: Any,
+) -> None:
+    watch(adapters)
+    adapters.policies.promote("policy", 0)
+    with adapters.restarted().running() as later:
+        resume(later)
+        assert ask(later) == "w0"
+        assert stages(later)[-1] == (2, "retired", 0.0)
+
+
+@pytest.mark.parametrize("last", [Stage.CURRENT, Stage.RETIRED])
+def test_a_step_that_is_sent_again_is_made_once(adapters: Any, last: Stage) -> None:
+    canary(adapters)
+    for _ in range(2):
+        adapters.client.deploy("policy", 2, Stage.WATCHED, share=0.5, **WHO)
+    for _ in range(2):
+        adapters.client.deploy("policy", 2, last, share=0.0, **WHO)
+    assert [stage for _, stage, _ in stages(adapters)] == ["canary", "watched", last]
+
+
+def test_each_stage_is_a_span(adapters: Any) -> None:
+    canary(adapters, share=0.25)
+    [span] = [each for each in adapters.wait_spans(1) if each["name"] == "ltrain.deploy"]
+    found = {key.removeprefix("ltrain."): value for key, value in span["attributes"].items()}
+    assert found.pop("deploy.experiment")
+    assert found == {
+        "policy.name": "policy",
+        "policy.version": 2,
+        "deploy.stage": "canary",
+        "deploy.share": 0.25,
+        "deploy.by": "ada",
+        "deploy.reason": "a test",
+    }
 
 
 @pytest.mark.parametrize(("published", "end"), [(2, "current"), (3, "retired")])
@@ -213,7 +305,7 @@ def test_a_candidate_that_cannot_be_held_at_the_start_retires(adapters: Any) -> 
         resume(later)
         assert ask(later) == "w0"
         assert stages(later)[1:] == [(2, "retired", 0.0)]
-        assert "policy v2 is retired: it cannot be served: " in later.log_lines[-1]
+        assert "the trial of policy v2 has ended: v2 cannot be served: " in later.log_lines[-1]
 
 
 def test_a_damaged_file_ends_the_trial_and_nothing_else(adapters: Any) -> None:
@@ -244,7 +336,7 @@ def test_shares_of_assigned_units() -> None:
     units = (Unit(f"u{number}", time.time()) for number in range(20_000))
     counts = Counter(canary.assign(unit, INVALID_SPAN) for unit in units)
     expected = 20_000 * 0.1
-    error = (counts[Arm.CANDIDATE] - expected) ** 2
+    error = (counts[7] - expected) ** 2
     assert error * (1 / expected + 1 / (20_000 - expected)) < 10.83  # chi-square, p = 0.001
 
 

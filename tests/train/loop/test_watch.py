@@ -21,6 +21,7 @@ from ltrain_collector.store import Store
 from ltrain_train.errors import AlarmRaised, BadJournal, NotFinite
 from ltrain_train.loop.watch import Watcher
 from ltrain_train.policy import Policies
+from ltrain_train.publishing import Look
 from ltrain_train.runs.plan import Plan
 from ltrain_train.runs.report import Progress
 from ltrain_train.updates.stored_traces import (
@@ -57,8 +58,11 @@ class Publishing(Learning):
         )
         if self.dies:
             raise KeyboardInterrupt
-        self.policies.promote("sql", new)
+        self._publish(new)
         return Update(new, update.report, update.left_out)
+
+    def _publish(self, version: int) -> None:
+        self.policies.promote("sql", version)
 
 
 class Followed:
@@ -69,14 +73,16 @@ class Followed:
         plan = Plan(recipe=Recipe.model_validate(fields), folder=home, home=home)
         self.inputs: list[TrainingInput] = []
         self.runs: list[OfflineRun] = []
+        self.looks: list[Look] = []
         self.watcher = Watcher(
             plan,
             store,
-            dict.fromkeys(plan.trained, cast(Any, learning)),
-            {name: Policies(home).current(name) for name in plan.trained},
             self.inputs.append,
             lambda plan, data, run: self.runs.append(run),
+            lambda policy, look: self.looks.append(look),
             Progress(enabled=False),
+            dict.fromkeys(plan.trained, cast(Any, learning)),
+            {name: Policies(home).current(name) for name in plan.trained},
         )
 
 
@@ -318,7 +324,7 @@ def test_a_store_that_is_away_is_awaited(
         "ltrain_train.loop.watch.time", SimpleNamespace(sleep=pause, time_ns=lambda: HOUR)
     )
     with pytest.raises(KeyboardInterrupt):
-        followed.watcher.run()
+        followed.watcher.run({}, {})
     assert pauses == [0.01] * 3
     [message] = [each for each in caplog.messages if "waiting for the store" in each]
     assert "127.0.0.1:9" in message

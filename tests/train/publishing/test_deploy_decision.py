@@ -1,5 +1,6 @@
 """`ltrain deploy decide`: a candidate is promoted, taken back, or goes on, by the store."""
 
+import json
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ from ltrain_collector.errors import StoreUnreachable
 from ltrain_train.policy import Policies
 from ltrain_train.publishing import deploy_commands
 from ltrain_train.publishing.deploy_decision import decide_candidate
+from ltrain_train.publishing.notification import notify
 from ltrain_transforms.deployment_file import Deployment, read_deployments, record_deployment
 from ltrain_transforms.errors import BadDeployment
 
@@ -40,15 +42,33 @@ def recipe(tmp_path: Path) -> Path:
     return path
 
 
-def trial(home: Path, folder: Path, good: float, units: int = 300, failed: float = 0.0) -> str:
-    """Start a trial of version 8 and return the address of a store with its calls.
+def begin(home: Path, *, watched: bool = False) -> None:
+    """Start a trial of version 8, or the watch after its promotion."""
+    deployment = Deployment.begin(8, 0.5, by="ada")
+    if watched:
+        deployment = deployment.watch(7, 0.9, by="ada")
+        Policies(home).promote("sql", 8)
+    record_deployment(
+        home / "policies" / "sql", deployment.model_copy(update={"experiment": "trial"})
+    )
+
+
+def trial(
+    home: Path,
+    folder: Path,
+    good: float,
+    units: int = 300,
+    failed: float = 0.0,
+    *,
+    watched: bool = False,
+) -> str:
+    """Begin a trial of version 8 and return the address of a store with its calls.
 
     Args:
         good: the share of the candidate's units whose feedback is 1; of the current version half.
         failed: the share of the candidate's calls that failed.
     """
-    deployment = Deployment.begin(8, 0.5, by="ada").model_copy(update={"experiment": "trial"})
-    record_deployment(home / "policies" / "sql", deployment)
+    begin(home, watched=watched)
     calls = Calls()
     for unit in range(units):
         place = unit / units
@@ -62,7 +82,7 @@ def trial(home: Path, folder: Path, good: float, units: int = 300, failed: float
 @pytest.mark.parametrize(
     ("good", "failed", "current", "sentence"),
     [
-        (0.9, 0.0, 8, "v8 of policy 'sql' is current: thumbs is better by 0.2"),
+        (0.9, 0.0, 8, "v8 of policy 'sql' is watched: thumbs is better by 0.2"),
         (0.1, 0.0, 7, "v8 of policy 'sql' is retired: thumbs is worse"),
         (0.9, 0.5, 7, "v8 of policy 'sql' is retired: failed calls is worse"),
         (0.52, 0.0, 7, "v8 of policy 'sql' goes on: thumbs may differ by only -0."),
@@ -121,6 +141,72 @@ def test_feedback_that_may_still_arrive_is_not_compared(
     decide_candidate("sql", recipe, trial(home, tmp_path, 0.1), watch=False)
     expected = "goes on: no value of thumbs, units with feedback has arrived."
     assert expected in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("good", "seconds", "current", "sentence"),
+    [
+        (0.1, 0, 7, "v8 of policy 'sql' is retired: thumbs is worse"),
+        (0.1, 7200, 7, "v8 of policy 'sql' is retired: thumbs is worse"),
+        (0.5, 0, 8, "v8 of policy 'sql' goes on: no loss was seen since its promotion"),
+        (0.5, 7200, 8, "v8 of policy 'sql' is current: no loss was seen in 3600 s"),
+    ],
+)
+def test_a_promoted_version_is_taken_back_if_it_is_worse_than_the_one_before(
+    home: Path,
+    recipe: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    good: float,
+    seconds: float,
+    current: int,
+    sentence: str,
+) -> None:
+    store = trial(home, tmp_path, good, watched=True)
+    later = SimpleNamespace(time=lambda: time.time() + seconds, time_ns=time.time_ns)
+    monkeypatch.setattr("ltrain_train.publishing.deploy_decision.time", later)
+    decide_candidate("sql", recipe, store, watch=False)
+    assert capsys.readouterr().out.startswith(sentence)
+    assert Policies(home).current("sql") == current
+
+
+def test_without_watch_after_a_promotion_is_final(
+    home: Path, recipe: Path, tmp_path: Path
+) -> None:
+    recipe.write_text(RECIPE + "watch_after = 0\n")
+    decide_candidate("sql", recipe, trial(home, tmp_path, 0.9), watch=False)
+    assert read_deployments(home / "policies" / "sql")[-1].stage == "current"
+
+
+def test_a_decision_is_sent_to_a_command(
+    home: Path, recipe: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    out = tmp_path / "event.json"
+    recipe.write_text(RECIPE + f"notify = 'cp /dev/stdin {out}'\n")
+    decide_candidate("sql", recipe, trial(home, tmp_path, 0.1), watch=False)
+    event = json.loads(out.read_text())
+    assert event.pop("text").startswith("v8 of policy 'sql' is retired: thumbs is worse")
+    trial_ = {"policy": "sql", "version": 8, "stage": "retired", "experiment": "trial"}
+    assert (event, caplog.messages) == (trial_, [])
+
+
+@pytest.mark.parametrize(
+    ("target", "fault"),
+    [
+        ("http://127.0.0.1:9/key", "ConnectError"),
+        ("no-such-command", "No such file or directory: 'no-such-command'"),
+        ("false", "returned non-zero exit status 1"),
+        ("'", "No closing quotation"),
+    ],
+)
+def test_a_notification_that_fails_changes_nothing(
+    caplog: pytest.LogCaptureFixture, target: str, fault: str
+) -> None:
+    notify(target, {"text": "a decision"})
+    [message] = caplog.messages
+    assert message.startswith("ltrain: notify of [deploy] failed: ") and fault in message
+    assert "key" not in message
 
 
 def test_without_a_store_nothing_is_decided(home: Path, recipe: Path, tmp_path: Path) -> None:

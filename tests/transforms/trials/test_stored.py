@@ -19,14 +19,15 @@ SECOND = 1_000_000_000
 class Calls:
     """Spans of calls and evaluations."""
 
-    def __init__(self) -> None:
+    def __init__(self, trial: str = "trial") -> None:
+        self.trial = trial
         self.exporter = InMemorySpanExporter()
         provider = TracerProvider()
         provider.add_span_processor(SimpleSpanProcessor(self.exporter))
         self.tracer = provider.get_tracer("ltrain.gateway")
 
     def call(self, arm: str, unit: str, *rewards: float, failed: bool = False) -> None:
-        names = {"id": "trial", "arm": arm, "unit": unit}
+        names = {"id": self.trial, "arm": arm, "unit": unit}
         attributes = {f"ltrain.experiment.{name}": value for name, value in names.items()}
         span = self.tracer.start_span("chat", attributes=attributes, start_time=SECOND)
         if failed:

@@ -15,12 +15,12 @@ from ltrain_train.processes import Children, RunLock
 from ltrain_train.publishing import (
     TrainedVersion,
     find_gateway,
-    promote,
+    publish,
     register,
     registers_adapters,
 )
 from ltrain_train.store import open_service_provider
-from ltrain_train.updates import prune, require_rank, run_folder
+from ltrain_train.updates import prune, require_no_trial, require_rank, run_folder
 
 RATE = 0.1
 """The default learning rate, as a factor of `train.learning_rate`."""
@@ -35,6 +35,7 @@ def train_dpo(data: DpoPairs, lock: RunLock, on_epoch: Callable[[Epoch], None]) 
     """
     plan, parent = data.source.plan, data.source.lineage.version
     policies, epochs = plan.policies(), list[Epoch]()
+    require_no_trial(plan)
     with ExitStack() as stack, lock.working():
         provider = open_service_provider("ltrain-loop", plan.home)
         stack.callback(provider.shutdown)
@@ -50,7 +51,9 @@ def train_dpo(data: DpoPairs, lock: RunLock, on_epoch: Callable[[Epoch], None]) 
         dataset = data.source.dataset.id
         version = TrainedVersion(plan.policy, parent, dataset, plan.recipe.digest, base)
         number = register(policies, job.out, version, data.rollouts)
-        promote(policies, plan.policy, number, gateway, tracer, version.origin)
+        publish(
+            policies, plan.policy, number, plan.recipe.deploy, gateway, tracer, version.origin
+        )
     prune(plan, parent)
     return OfflineVersion(number, tuple(epochs), served=gateway is not None)
 

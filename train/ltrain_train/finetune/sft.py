@@ -56,6 +56,7 @@ def train_sft(data: SftRows, lock: RunLock, on_epoch: Callable[[Epoch], None]) -
     parent, epochs = data.source.lineage.version, list[Epoch]()
     checkpoints = run_folder(plan, "sft") / "checkpoints"
     with open_updater(plan, parent, lock) as updater:
+        as_adapter = updater.registers_adapters()
         for number in range(plan.recipe.sft.epochs + 1):
             epoch = _run_epoch(updater.learner, data, number)
             epochs.append(epoch)
@@ -65,7 +66,7 @@ def train_sft(data: SftRows, lock: RunLock, on_epoch: Callable[[Epoch], None]) -
             parent,
             data.rollouts,
             checkpoints,
-            as_adapter=updater.registers_adapters(),
+            as_adapter=as_adapter,
         )
     prune(plan, parent)
     return OfflineVersion(version, tuple(epochs), served=updater.gateway is not None)

@@ -5,12 +5,14 @@ from contextlib import contextmanager, nullcontext
 from http import HTTPStatus
 from typing import TypeVar
 
+from opentelemetry.trace import Tracer
 from pydantic import BaseModel, Field, StrictBool, StrictInt, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from ltrain_collector.access import Kind
+from ltrain_instrument import attributes
 from ltrain_train.errors import describe_fault
 from ltrain_train.gateway.attempts import AttemptRegistry
 from ltrain_train.gateway.errors import Refused, json_response, read_body
@@ -37,11 +39,17 @@ class AdminRoutes:
         keys: Keyring,
         policies: ServedPolicies,
         attempts: AttemptRegistry,
+        tracer: Tracer,
         publish_choice: PublishChoice | None = None,
         turns: VllmTurns | None = None,
     ) -> None:
-        """Prepare the routes; without `publish_choice` learners publish merged weights."""
+        """Prepare the routes; without `publish_choice` learners publish merged weights.
+
+        Args:
+            tracer: records each stage of a version.
+        """
         self._keys, self._policies, self._attempts = keys, policies, attempts
+        self._tracer = tracer
         self._turns = turns or VllmTurns()
         self._publish_choice = publish_choice or PublishChoice("merged", "there was no choice")
 
@@ -92,6 +100,16 @@ class AdminRoutes:
         async with waits:
             with _refusing():
                 deployment = await publication.deploy(**body.model_dump())
+        values: dict[str, str | int | float] = {
+            attributes.POLICY_NAME: publication.policy,
+            attributes.POLICY_VERSION: deployment.version,
+            attributes.DEPLOY_EXPERIMENT: deployment.experiment,
+            attributes.DEPLOY_STAGE: deployment.stage,
+            attributes.DEPLOY_SHARE: deployment.share,
+            attributes.DEPLOY_BY: deployment.by,
+            attributes.DEPLOY_REASON: deployment.reason,
+        }
+        self._tracer.start_span(attributes.SPAN_DEPLOY, attributes=values).end()
         return json_response(deployment.model_dump())
 
     async def freeze(self, request: Request) -> Response:

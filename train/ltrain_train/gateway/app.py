@@ -113,9 +113,11 @@ class Gateway:
         """Monotonic seconds since which it answers; a runner detects a restart by them."""
         self.refusals = RefusalCounts()
         self._keys = Keyring(secret)
-        self._admin = AdminRoutes(self._keys, self.policies, self.attempts, publish_choice, turns)
         self._conversations = open_conversations(provider, self.recording.require_span, folder)
         self._tracer = provider.get_tracer(attributes.SCOPE_GATEWAY)  # with the ids of the former
+        self._admin = AdminRoutes(
+            self._keys, self.policies, self.attempts, self._tracer, publish_choice, turns
+        )
 
     def stop(self) -> None:
         """Write the rest of what the next process needs."""

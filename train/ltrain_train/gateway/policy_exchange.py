@@ -33,7 +33,6 @@ from ltrain_train.gateway.serving.applied_constraints import NotReplayable, Requ
 from ltrain_train.gateway.serving.publication import Publication, ServedVersion
 from ltrain_train.gateway.serving.upstream import UpstreamAway, read_error
 from ltrain_train.gateway.trainable_requests import relax, require_trainable
-from ltrain_transforms.deployment_file import Arm
 
 TOO_LONG = re.compile(r"maximum (context|model) length|max_model_len")
 """The error of vLLM for a request with more tokens than it serves."""
@@ -92,8 +91,9 @@ class PolicyModel:
         canary, attempt = self._publication.canary, call.attempt
         if canary is None or call.claims is not None or attempt.pinned:
             return
-        if canary.assign(call.unit(), call.span.span) is Arm.CANDIDATE:
-            attempt.versions[self._publication.policy] = canary.version
+        version = canary.assign(call.unit(), call.span.span)
+        if version is not None:
+            attempt.versions[self._publication.policy] = version
 
 
 class PolicyExchange(Exchange):

@@ -12,12 +12,12 @@ from rich.console import Console
 from ltrain_collector.store import Store
 from ltrain_instrument.clock import steady_time
 from ltrain_instrument.quantity import quantity
-from ltrain_train.errors import NothingToTrain
+from ltrain_train.errors import BadRun, NothingToTrain
 from ltrain_train.loop.run import run_online
 from ltrain_train.loop.watch import Watcher
 from ltrain_train.policy import Policies
 from ltrain_train.processes import RunLock
-from ltrain_train.publishing import describe_serving
+from ltrain_train.publishing import Look, describe_serving
 from ltrain_train.runs import Journal, Plan, Progress, Wave, WaveRows, hold_lock, report
 from ltrain_train.updates import (
     OfflineOptions,
@@ -28,6 +28,7 @@ from ltrain_train.updates import (
     open_updaters,
     read_lineage,
     read_store,
+    require_no_trial,
     select_input,
     train_on,
 )
@@ -41,7 +42,16 @@ def train_online(plan: Plan, *, as_json: bool, pages: Path | None = None) -> Jou
 
     Args:
         pages: the file of the recipe, to serve pages on the run while it goes on.
+
+    Raises:
+        BadRun: when the recipe's versions begin as canaries.
     """
+    if plan.recipe.deploy.share:
+        raise BadRun(
+            "share of [deploy] is for versions that are trained on stored traces, by `ltrain run "
+            "--once` or `--watch`. An online run samples with each new version. Remove share, or "
+            "set it to 0 to make each version current for all calls."
+        )
     console, began = (
         Console(highlight=False, soft_wrap=True, markup=False, emoji=False),
         steady_time(),
@@ -84,6 +94,8 @@ def train_once(plan: Plan, options: OfflineOptions) -> None:
     with _hold_lock(plan) as lock:
         inputs: list[tuple[Plan, TrainingInput]] = []
         for each in map(plan.for_policy, plan.trained):
+            if not dry_run:
+                require_no_trial(each)
             lineage = read_lineage(each, again=options.again, register=not dry_run)
             if options.from_dataset is not None:
                 data = select_input(each, open_dataset(each, options.from_dataset), lineage)
@@ -119,18 +131,25 @@ def watch_store(plan: Plan, store: str | None, *, as_json: bool) -> None:
         with progress.paused():
             print_run(plan, data, run, as_json=as_json)
 
+    def on_look(name: str, look: Look) -> None:
+        with progress.paused():
+            fields = {"policy": name, "stage": look.moved, "deploy": look.sentence}
+            print(json.dumps(fields) if as_json else look.sentence, flush=True)
+
     with _hold_lock(plan) as lock, Progress(enabled=not as_json) as progress:
         policies = plan.policies()
-        versions = {name: policies.current(name) for name in plan.trained}
         plans = [plan.for_policy(name) for name in plan.trained]
-        with open_updaters(plans, versions, lock) as updaters:
-            if not as_json:
-                print(
-                    f"Watching executions of mode {plan.recipe.source.mode}: an update for every "
-                    f"{watch.executions} that ended {watch.reward_window:g} s ago. Ctrl-C ends it.",
-                    flush=True,
-                )
-            Watcher(plan, store, updaters, versions, on_input, on_update, progress).run()
+        watcher = Watcher(plan, store, on_input, on_update, on_look, progress)
+        if not as_json:
+            print(
+                f"Watching executions of mode {plan.recipe.source.mode}: an update for every "
+                f"{watch.executions} that ended {watch.reward_window:g} s ago. Ctrl-C ends it.",
+                flush=True,
+            )
+        while True:
+            versions = {name: policies.current(name) for name in plan.trained}
+            with open_updaters(plans, versions, lock) as updaters:
+                watcher.run(updaters, versions)
 
 
 def _check_inputs(inputs: Sequence[TrainingInput]) -> None:
@@ -178,6 +197,11 @@ def print_run(plan: Plan, data: TrainingInput, run: OfflineRun, *, as_json: bool
         print(sentence)
     for alarm in run.alarms:
         print(f"alarm: {alarm.sentence}")
+    if share := plan.recipe.deploy.share:
+        print(
+            f"It is a canary for {share:.4g} of the conversations: `ltrain deploy status "
+            f"{plan.policy}`."
+        )
     print(describe_serving(plan.policy, served=run.served))
     print(f"`ltrain show {plan.policy}@{run.version}` shows what it was trained on.", flush=True)
 

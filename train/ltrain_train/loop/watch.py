@@ -5,6 +5,10 @@
 * Of the watch only the figures for alarms are stored: a new start reads the last `watch.history`
   seconds again.
 * Learners keep their models between updates. A store that is away is awaited.
+* A version on trial is judged at each look, and no update is made meanwhile. If it was taken back,
+  the learners start again from the current version.
+* While a version is a candidate, or watched after its promotion, it is judged at each look and no
+  update is made. After a version was taken back the learners start again from the current one.
 """
 
 import logging
@@ -19,6 +23,8 @@ from ltrain_instrument.errors import LtrainError
 from ltrain_instrument.quantity import quantity
 from ltrain_train.errors import AlarmRaised, NotFinite, NothingToTrain
 from ltrain_train.loop.policy_run import MAX_UNDONE
+from ltrain_train.policy import Deployments, Policies
+from ltrain_train.publishing import Look, TrialRule
 from ltrain_train.runs import Plan, Progress, store_is_away
 from ltrain_train.updates import (
     OfflineRun,
@@ -29,6 +35,7 @@ from ltrain_train.updates import (
     remove_datasets,
     train_on,
 )
+from ltrain_transforms.deployment_file import Deployment
 from ltrain_transforms.source import Selection, count_ended, empty_selection, explain_query_errors
 
 NANOSECONDS = 1_000_000_000
@@ -43,14 +50,24 @@ class Watcher:
     plan: Plan
     store: str | None
     """Its DSN; None: LTRAIN_STORE."""
-    updaters: Mapping[str, Updater]
-    versions: dict[str, int]
-    """The version of each policy whose weights its learner has. `current` may be another one: a
-    gateway finishes the publication of a watch that was killed."""
     on_input: Callable[[TrainingInput], None]
     """Called with the training data of a policy."""
     on_update: Callable[[Plan, TrainingInput, OfflineRun], None]
+    on_look: Callable[[str, Look], None]
+    """Called with a policy and a decision on its candidate."""
     progress: Progress
+    updaters: Mapping[str, Updater] = field(default_factory=dict)
+    versions: dict[str, int] = field(default_factory=dict)
+    """The version of each policy whose weights its learner has. `current` may be another one: a
+    gateway finishes the publication of a watch that was killed."""
+    _trials: set[str] = field(default_factory=set)
+    """The policies whose candidate was judged at the look before."""
+    _asked: set[str] = field(default_factory=set)
+    """The trials whose promotion a person was asked for."""
+    _outdated: bool = False
+    """Whether a learner has other weights than the current version."""
+    _frozen: set[str] = field(default_factory=set)
+    """The policies of which it was logged that they are frozen."""
     _counted_until: int | None = None
     """End of the executions that were counted, in ns since the epoch."""
     _looked: bool = False
@@ -62,9 +79,17 @@ class Watcher:
     _away: set[str] = field(default_factory=set)
     """The reasons that were logged since the store is away."""
 
-    def run(self) -> None:
-        """Look at the store every `watch.poll` seconds, without end."""
-        while True:
+    def run(self, updaters: Mapping[str, Updater], versions: dict[str, int]) -> None:
+        """Look at the store every `watch.poll` seconds, until the learners are outdated.
+
+        They are when a trial has ended with another current version than theirs.
+
+        Args:
+            updaters: of each policy.
+            versions: the version of each policy whose weights its learner has.
+        """
+        self.updaters, self.versions, self._outdated = updaters, versions, False
+        while not self._outdated:
             try:
                 self.look()
                 self._away.clear()
@@ -75,7 +100,9 @@ class Watcher:
             time.sleep(self.plan.recipe.watch.poll)
 
     def look(self, now: int | None = None) -> bool:
-        """Make an update of each policy if enough executions have ended; return whether they have.
+        """Make an update of each policy if enough executions have ended; return whether it has.
+
+        While a version is on trial it is judged instead.
 
         Args:
             now: time in ns since the epoch; None: the clock's.
@@ -87,6 +114,8 @@ class Watcher:
         since, source = self._since(begin), self.plan.recipe.source
         selection = Selection.of_source(source, since=since)
         with Store.open(self.store, create=False) as store:
+            if self._judge(store) or self._is_frozen():
+                return False
             with explain_query_errors(store, source, selection):
                 ended = count_ended(store, source, selection, counted or begin, until)
             self.progress.show(f"waiting: {ended} of {watch.executions} new executions have ended")
@@ -108,6 +137,42 @@ class Watcher:
                 f"{' '.join(found)}. The same command continues."
             )
         return True
+
+    def _judge(self, store: Store) -> bool:
+        """Judge the versions on trial; return whether no update can be made now."""
+        policies = Policies(self.plan.home)
+        for name in self.plan.trained:
+            candidate = Deployments(policies, name).candidate()
+            if candidate is not None:
+                self._trials.add(name)
+                rule = TrialRule(policies, name, self.plan.recipe.deploy, "ltrain run --watch")
+                self._report(rule, candidate, rule.look(candidate, store))
+        if any(Deployments(policies, name).candidate() for name in self.plan.trained):
+            return True
+        ended, self._trials = self._trials, set()
+        self._outdated = any(policies.current(name) != self.versions[name] for name in ended)
+        return self._outdated
+
+    def _report(self, rule: TrialRule, candidate: Deployment, look: Look) -> None:
+        """Tell what a look at a trial has found; a person is asked once."""
+        self.progress.show(look.sentence)
+        if look.asks and candidate.experiment in self._asked:
+            return
+        if look.asks:
+            self._asked.add(candidate.experiment)
+        if look.asks or look.moved is not None:
+            self.on_look(rule.policy, look)
+            rule.announce(candidate, look)
+
+    def _is_frozen(self) -> bool:
+        """Return whether a policy keeps its version until `ltrain policy unfreeze`."""
+        policies = Policies(self.plan.home)
+        frozen = [name for name in self.plan.trained if Deployments(policies, name).is_frozen]
+        if set(frozen) - self._frozen:
+            names = " and ".join(map(repr, frozen))
+            _logger.warning("ltrain: no update is made while %s is frozen", names)
+        self._frozen = set(frozen)
+        return bool(frozen)
 
     def _since(self, time_ns: int) -> str:
         """Return the later one of a time and the recipe's `source.since`, as ISO 8601."""

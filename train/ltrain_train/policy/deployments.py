@@ -12,6 +12,7 @@ from ltrain_transforms.deployment_file import (
     Stage,
     find_candidate,
     find_freeze,
+    read_deployments,
     record_deployment,
 )
 from ltrain_transforms.errors import BadDeployment
@@ -41,36 +42,64 @@ class Deployments:
                 is frozen.
         """
         self._policies.path(self.policy, version)
+        if (done := self._find_done(version, stage)) is not None:
+            return done
         if stage is not Stage.RETIRED:
             self.require_thawed()
         candidate = self.candidate()
+        current = self._policies.current(self.policy)
         if candidate is not None and candidate.version == version:
+            if stage is Stage.WATCHED:
+                return candidate.watch(current, share, by=by, reason=reason)
             return candidate.move(stage, share=share, by=by, reason=reason)
         if stage is not Stage.CANARY:
             raise BadDeployment(
                 f"Version {version} of '{self.policy}' is not a candidate. Start it with `ltrain "
                 f"deploy start {self.policy}@{version} --share 0.1`."
             )
-        if candidate is not None:
+        self.require_no_candidate()
+        if version == current:
+            raise BadDeployment(f"Version {version} of '{self.policy}' is current already.")
+        return Deployment.begin(version, share, by=by, reason=reason)
+
+    def require_no_candidate(self) -> None:
+        """Check that no trial is under way.
+
+        Raises:
+            BadDeployment: when one is.
+        """
+        if (candidate := self.candidate()) is not None:
             raise BadDeployment(
                 f"Version {candidate.version} of '{self.policy}' is a candidate already. Promote "
                 f"it or take it back first: `ltrain deploy promote {self.policy}`, `ltrain deploy "
                 f"stop {self.policy}`."
             )
-        if version == self._policies.current(self.policy):
-            raise BadDeployment(f"Version {version} of '{self.policy}' is current already.")
-        return Deployment.begin(version, share, by=by, reason=reason)
+
+    def _find_done(self, version: int, stage: Stage) -> Deployment | None:
+        """Return the last stage, if it is this one of the version: a request was sent again."""
+        last = next(reversed(read_deployments(self._folder)), None)
+        if last is None or (last.version, last.stage) != (version, stage):
+            return None
+        stays = last.makes_current in (None, self._policies.current(self.policy))
+        return last if stays and stage is not Stage.CANARY else None
 
     def record(self, deployment: Deployment) -> None:
-        """Write a stage."""
-        record_deployment(self._folder, deployment)
+        """Write a stage, unless it is the last one."""
+        if deployment not in read_deployments(self._folder)[-1:]:
+            record_deployment(self._folder, deployment)
 
     def freeze(self, by: str, reason: str) -> None:
-        """Retire the candidate; let no other version become current, and none a candidate."""
+        """End the trial; let no other version become current, and none a candidate."""
         freeze = Freeze(at=time.time(), by=by, reason=reason)
         write_file(self._folder / FREEZE, freeze.model_dump_json() + "\n")
         if (candidate := self.candidate()) is not None:
-            self.record(candidate.move(Stage.RETIRED, by=by, reason=reason or "frozen"))
+            current = self._policies.current(self.policy)
+            self.record(candidate.end(current, by=by, reason=reason or "frozen"))
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether the current version stays until the freeze ends."""
+        return find_freeze(self._folder) is not None
 
     def thaw(self) -> bool:
         """End the freeze; return whether there was one."""

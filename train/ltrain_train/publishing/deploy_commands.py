@@ -1,9 +1,7 @@
 """`ltrain deploy`: a version answers a share of the users' calls, then all of them or none."""
 
-import getpass
 import json
 from collections.abc import Iterator
-from contextlib import suppress
 from datetime import UTC, datetime
 from math import isfinite
 from typing import Any
@@ -14,13 +12,11 @@ from rich.table import Table
 from ltrain_collector.store import Store
 from ltrain_instrument import settings
 from ltrain_instrument.errors import LtrainError
-from ltrain_train.gateway import GatewayClient
 from ltrain_train.policy import Deployments, Policies
-from ltrain_train.processes import run_lock
 from ltrain_train.publishing.policy_commands import parse_version
 from ltrain_train.publishing.publish import describe_serving, find_gateway
+from ltrain_train.publishing.stages import move, require_candidate, user_name
 from ltrain_transforms.deployment_file import Deployment, Stage, find_freeze, read_deployments
-from ltrain_transforms.errors import BadDeployment
 from ltrain_transforms.trials import Metric, compare, read_metrics
 
 ALPHA = 0.05
@@ -47,7 +43,7 @@ def promote_candidate(name: str, reason: str) -> None:
     policies = Policies(home)
     candidate = require_candidate(policies, name)
     before = policies.current(name)
-    with run_lock(home, policy=name), find_gateway(home, name) as gateway:
+    with find_gateway(home, name) as gateway:
         move(policies, gateway, name, candidate.version, Stage.CURRENT, reason=reason)
     print(
         f"Version {candidate.version} of policy '{name}' is current, previously {before}. "
@@ -75,9 +71,9 @@ def freeze(name: str, reason: str) -> None:
     current = policies.current(name)
     with find_gateway(home, name) as gateway:
         if gateway is not None:
-            gateway.freeze(name, by=_user(), reason=reason)
+            gateway.freeze(name, by=user_name(), reason=reason)
         else:
-            Deployments(policies, name).freeze(_user(), reason)
+            Deployments(policies, name).freeze(user_name(), reason)
     print(
         f"Policy '{name}' is frozen: version {current} answers all calls until `ltrain policy "
         f"unfreeze {name}`."
@@ -205,56 +201,6 @@ def _table(stages: list[Deployment]) -> Table:
         cells = (_time(each.at), f"v{each.version}", each.stage, share, each.by, each.reason)
         table.add_row(*cells)
     return table
-
-
-def move(
-    policies: Policies,
-    gateway: GatewayClient | None,
-    policy: str,
-    version: int,
-    stage: Stage,
-    *,
-    share: float = 0.0,
-    by: str | None = None,
-    reason: str,
-) -> None:
-    """Move a version to a stage: at the gateway that serves the policy, else on disk.
-
-    Args:
-        by: the program that decided it; None: the person who typed the command.
-    """
-    step: dict[str, Any] = {"share": share, "by": by or _user(), "reason": reason}
-    if gateway is not None:
-        gateway.deploy(policy, version, stage, **step)
-        return
-    deployments = Deployments(policies, policy)
-    planned = deployments.plan(version, stage, **step)
-    if stage is Stage.CURRENT:
-        policies.promote(policy, version)
-    deployments.record(planned)
-
-
-def require_candidate(policies: Policies, name: str) -> Deployment:
-    """Return the candidate of a policy.
-
-    Raises:
-        BadDeployment: when it has none.
-    """
-    policies.latest(name)
-    candidate = Deployments(policies, name).candidate()
-    if candidate is None:
-        raise BadDeployment(
-            f"Policy '{name}' has no candidate. Start one with `ltrain deploy start "
-            f"{name}@{policies.latest(name)} --share 0.1`."
-        )
-    return candidate
-
-
-def _user() -> str:
-    """Return the name of the person who types the command."""
-    with suppress(OSError, KeyError):  # the user id has no name
-        return getpass.getuser()
-    return "unknown"
 
 
 def _time(at: float) -> str:

@@ -1,11 +1,14 @@
-"""`ltrain deploy decide`: promotes a candidate or takes it back, by `[deploy]` of the recipe.
+"""A candidate is promoted or taken back, by `[deploy]` of the recipe.
 
 * The store is only read. While it is away nothing is decided, and serving goes on.
 * A verdict becomes a stage by the same step as that of a person, with its evidence as the reason.
+* A promoted version is watched for `watch_after`: the version before it answers `holdback` of the
+  conversations, and comes back if the new one is worse.
 """
 
 import logging
 import time
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -13,8 +16,9 @@ from ltrain_collector.store import Store
 from ltrain_instrument import settings
 from ltrain_instrument.errors import LtrainError
 from ltrain_train.policy import Deployments, Policies
-from ltrain_train.publishing.deploy_commands import move, require_candidate
+from ltrain_train.publishing.notification import notify
 from ltrain_train.publishing.publish import find_gateway
+from ltrain_train.publishing.stages import move, require_candidate
 from ltrain_train.runs import retry_load, store_is_away
 from ltrain_transforms.deployment_file import Deployment, Stage
 from ltrain_transforms.recipe import Deploy, Recipe
@@ -30,18 +34,87 @@ from ltrain_transforms.trials import (
     read_metrics,
 )
 
-AUTHOR = "ltrain deploy decide"
-STAGES = {
-    Decision.PROMOTE: Stage.CURRENT,
-    Decision.TAKE_BACK: Stage.RETIRED,
-    Decision.UNDECIDED: Stage.RETIRED,
-}
-
 _logger = logging.getLogger("ltrain.deploy")
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The result of a look at a trial."""
+
+    sentence: str
+    moved: Stage | None = None
+    """The stage that the candidate entered; None: the trial goes on."""
+    asks: bool = False
+    """Whether a person is asked to promote it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRule:
+    """Decides about the candidates of a policy."""
+
+    policies: Policies
+    policy: str
+    options: Deploy
+    author: str
+    """The program that decides, for `ltrain deploy status`."""
+
+    def look(self, candidate: Deployment, store: Store) -> Look:
+        """Judge a candidate by what the store has of its trial, and carry out the verdict."""
+        settled = time.time_ns() - int(self.options.reward_window * 1e9)
+        verdict = judge(read_metrics(store, candidate.experiment, settled), self.options)
+        name = f"v{candidate.version} of policy '{self.policy}'"
+        is_watched = candidate.stage is Stage.WATCHED
+        decide_stage = self._follow_watched if is_watched else self._follow_canary
+        stage, reason = decide_stage(candidate, verdict)
+        if stage is None:
+            return Look(f"{name} goes on: {reason}.")
+        if stage.is_served and not is_watched and self.options.approve == "manual":
+            command = f"`ltrain deploy promote {self.policy}`"
+            return Look(f"{name} may be promoted: {reason}. {command}", asks=True)
+        self._move(candidate, stage, reason)
+        return Look(f"{name} is {stage}: {reason}.", stage)
+
+    def announce(self, candidate: Deployment, look: Look) -> None:
+        """Send a decision to `notify` of `[deploy]`."""
+        if self.options.notify is not None and (look.moved is not None or look.asks):
+            event = {
+                "text": look.sentence,
+                "policy": self.policy,
+                "version": candidate.version,
+                "stage": look.moved or candidate.stage,
+                "experiment": candidate.experiment,
+            }
+            notify(self.options.notify, event)
+
+    def _follow_canary(self, _: Deployment, verdict: Verdict) -> tuple[Stage | None, str]:
+        """Return the stage after a canary, None: it goes on, and the reason."""
+        stages = {
+            Decision.PROMOTE: Stage.WATCHED if self.options.watch_after else Stage.CURRENT,
+            Decision.TAKE_BACK: Stage.RETIRED,
+            Decision.UNDECIDED: Stage.RETIRED,
+        }
+        return stages.get(verdict.decision), verdict.reason
+
+    def _follow_watched(
+        self, candidate: Deployment, verdict: Verdict
+    ) -> tuple[Stage | None, str]:
+        """Return the stage after a watched version, None: it is watched on, and the reason."""
+        if verdict.decision is Decision.TAKE_BACK:
+            return Stage.RETIRED, f"{verdict.reason}; v{candidate.previous} is current again"
+        seconds = self.options.watch_after
+        if time.time() >= candidate.at + seconds:
+            return Stage.CURRENT, f"no loss was seen in {seconds:g} s after its promotion"
+        return None, f"no loss was seen since its promotion, which is watched for {seconds:g} s"
+
+    def _move(self, candidate: Deployment, stage: Stage, reason: str) -> None:
+        share = 1 - self.options.holdback if stage is Stage.WATCHED else 0.0
+        with find_gateway(self.policies.directory.parent, self.policy) as gateway:
+            step = partial(move, self.policies, gateway, self.policy, candidate.version, stage)
+            retry_load(lambda: step(share=share, by=self.author, reason=reason))
+
+
 def decide_candidate(name: str, recipe: Path, store: str | None, *, watch: bool) -> None:
-    """Judge the candidate of a policy once, or until it is promoted or taken back.
+    """Judge the candidate of a policy once, or until its trial has ended.
 
     Args:
         recipe: the file with `[deploy]`.
@@ -50,36 +123,33 @@ def decide_candidate(name: str, recipe: Path, store: str | None, *, watch: bool)
     Raises:
         BadDeployment: when the policy has no candidate.
     """
-    options = Recipe.load(recipe).deploy
     policies = Policies(settings.HOME.read())
-    candidate = require_candidate(policies, name)
-    while True:
-        verdict = _read_verdict(candidate, options, store, waits=watch)
-        if verdict is not None and _act(policies, name, candidate, options, verdict):
+    rule = TrialRule(policies, name, Recipe.load(recipe).deploy, "ltrain deploy decide")
+    first = require_candidate(policies, name)
+    candidate: Deployment | None = first
+    while candidate is not None:
+        look = _look(rule, candidate, store, waits=watch)
+        if look is not None:
+            print(look.sentence, flush=True)
+            rule.announce(candidate, look)
+        ends = look is not None and (look.asks or look.moved in (Stage.CURRENT, Stage.RETIRED))
+        if ends or not watch:
             return
-        if not watch:
-            return
-        time.sleep(options.poll)
-        latest = Deployments(policies, name).candidate()
-        if latest is None or latest.experiment != candidate.experiment:
-            print(f"The trial of v{candidate.version} has ended: `ltrain deploy status {name}`.")
-            return
+        time.sleep(rule.options.poll)
+        candidate = Deployments(policies, name).candidate()
+    print(f"The trial of v{first.version} has ended: `ltrain deploy status {name}`.")
 
 
-def _read_verdict(
-    candidate: Deployment, options: Deploy, store: str | None, *, waits: bool
-) -> Verdict | None:
-    """Return the verdict; None while the store is away, if the caller waits for it."""
-    settled = time.time_ns() - int(options.reward_window * 1e9)
+def _look(rule: TrialRule, candidate: Deployment, store: str | None, *, waits: bool) -> Look | None:
+    """Look at a trial; return None while the store is away, if the caller waits for it."""
     try:
         with Store.open(store, create=False) as opened:
-            metrics = read_metrics(opened, candidate.experiment, settled)
+            return rule.look(candidate, opened)
     except LtrainError as error:
         if not (waits and store_is_away(error)):
             raise
         _logger.warning("ltrain: nothing is decided while the store is away: %s", error)
         return None
-    return judge(metrics, options)
 
 
 def judge(metrics: list[Metric], options: Deploy) -> Verdict:
@@ -106,22 +176,3 @@ def judge(metrics: list[Metric], options: Deploy) -> Verdict:
     }
     units = max((each.candidate.units for each in metrics), default=0)
     return decide(arrived, bounds, int(units))
-
-
-def _act(
-    policies: Policies, name: str, candidate: Deployment, options: Deploy, verdict: Verdict
-) -> bool:
-    """Carry out a verdict and print it; return whether nothing is left to decide."""
-    version = f"v{candidate.version} of policy '{name}'"
-    if verdict.decision is Decision.GO_ON:
-        print(f"{version} goes on: {verdict.reason}.", flush=True)
-        return False
-    if verdict.decision is Decision.PROMOTE and options.approve == "manual":
-        print(f"{version} may be promoted: {verdict.reason}. `ltrain deploy promote {name}`")
-        return True
-    stage = STAGES[verdict.decision]
-    with find_gateway(policies.directory.parent, name) as gateway:
-        step = partial(move, policies, gateway, name, candidate.version, stage)
-        retry_load(lambda: step(by=AUTHOR, reason=verdict.reason))
-    print(f"{version} is {stage}: {verdict.reason}.")
-    return True

@@ -10,13 +10,15 @@ from pathlib import Path
 from opentelemetry.trace import Tracer
 
 from ltrain_instrument import attributes, settings
-from ltrain_train.errors import NotReachable
+from ltrain_train.errors import BadRun, NotReachable
 from ltrain_train.gateway import GatewayClient
 from ltrain_train.policy import Deployments, Policies, SharedWeights
+from ltrain_train.publishing.stages import move
 from ltrain_train.runs import GATEWAY_START_TIMEOUT, is_starting, retry_load
 from ltrain_train.store import home_secret
+from ltrain_transforms.deployment_file import Stage
 from ltrain_transforms.policy_lineage import write_ledger
-from ltrain_transforms.recipe import Recipe
+from ltrain_transforms.recipe import Deploy, Recipe
 
 _logger = logging.getLogger("ltrain.loop")
 
@@ -64,9 +66,22 @@ def describe_serving(policy: str, *, served: bool) -> str:
 
 
 def registers_adapters(recipe: Recipe, policy: str, gateway: GatewayClient | None) -> bool:
-    """Return whether a new version is an adapter, and not merged weights."""
-    if not recipe.train.lora_rank:
-        return False
+    """Return whether a new version is an adapter, and not merged weights.
+
+    Raises:
+        BadRun: when it is not, and `[deploy]` makes it a canary, which must be one.
+    """
+    as_adapter = bool(recipe.train.lora_rank) and _publishes_adapters(recipe, policy, gateway)
+    if recipe.deploy.share and not as_adapter:
+        raise BadRun(
+            f"share of [deploy] lets a version of '{policy}' answer calls beside the current one, "
+            "but it would be merged weights, of which the server holds one version. Set publish = "
+            '"adapter" in [serve], or share = 0.'
+        )
+    return as_adapter
+
+
+def _publishes_adapters(recipe: Recipe, policy: str, gateway: GatewayClient | None) -> bool:
     if gateway is None:
         return recipe.serve.publish == "adapter"
     return retry_load(partial(gateway.publish_choice, policy)).artifact == "adapter"
@@ -114,6 +129,28 @@ def register(
         base=version.base,
         checkpoint=version.checkpoint,
     )
+
+
+def publish(
+    policies: Policies,
+    policy: str,
+    version: int,
+    deploy: Deploy,
+    gateway: GatewayClient | None,
+    tracer: Tracer,
+    origin: Mapping[str, str],
+    shared: SharedWeights | None = None,
+) -> None:
+    """Make a new version current, or a canary if `deploy` has a share.
+
+    The other arguments are those of `promote`, with the same errors.
+    """
+    if not deploy.share:
+        promote(policies, policy, version, gateway, tracer, origin, shared)
+        return
+    step = partial(move, policies, gateway, policy, version, Stage.CANARY, share=deploy.share)
+    reason = f"trained on dataset {origin[attributes.DATASET_ID]}"
+    retry_load(lambda: step(by="ltrain", reason=reason))
 
 
 def promote(

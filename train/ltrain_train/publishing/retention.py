@@ -1,8 +1,8 @@
 """Scores of a policy's versions, and which versions are kept.
 
-Kept are the current version, a candidate, version 0, the best by validation, and the newest ones;
-also the versions that a gateway serves or a run has as its reference, and those that others or an
-unfinished run need. A checkpoint is kept as long as its version.
+Kept are the current version, both versions of a trial, version 0, the best by validation, and the
+newest ones; also the versions that a gateway serves or a run has as its reference, and those that
+others or an unfinished run need. A checkpoint is kept as long as its version.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -106,7 +106,7 @@ def superfluous_versions(
     continued = {journal.latest for journal in unfinished}
     held = {version for version in versions if policies.is_held(policy, version)}
     if (candidate := Deployments(policies, policy).candidate()) is not None:
-        held.add(candidate.version)
+        held |= {candidate.version, candidate.beside or 0}
     kept = {0, current.version, best, *versions[-keep:], *in_use, *continued, *held}
     bases = {policies.read_version(policy, each).base for each in versions if each in kept}
     return [version for version in versions if version not in kept | bases]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         read_lineage,
         read_store,
         remove_datasets,
+        require_no_trial,
         run_folder,
         select_input,
         train_on,

@@ -12,7 +12,7 @@ from ltrain_collector.store import Store
 from ltrain_instrument.files import finish_replacement, path_component
 from ltrain_train.errors import BadRun, NotFinite, NothingToTrain
 from ltrain_train.learner import supports_prefix_tree
-from ltrain_train.policy import Policies, read_config
+from ltrain_train.policy import Deployments, Policies, read_config
 from ltrain_train.processes import RunLock
 from ltrain_train.publishing import find_gateway, prune_versions
 from ltrain_train.runs import Phases, Plan, read_updates, record_alarms, update_alarms
@@ -78,7 +78,7 @@ class OfflineRun:
     path: Path
     """Its directory."""
     served: bool
-    """Whether a gateway serves the new version."""
+    """Whether a gateway serves the policy."""
     removed: tuple[int, ...]
     """Old versions that were removed."""
     alarms: tuple[Alarm, ...] = ()
@@ -258,9 +258,20 @@ def open_updaters(
         }
 
 
+def require_no_trial(plan: Plan) -> None:
+    """Check that no other candidate answers calls, if the next version would be one.
+
+    Raises:
+        BadDeployment: when one does.
+    """
+    if plan.recipe.deploy.share:
+        Deployments(Policies(plan.home), plan.policy).require_no_candidate()
+
+
 @contextmanager
 def open_updater(plan: Plan, version: int, lock: RunLock) -> Iterator[Updater]:
     """Yield the updater of a version, as `open_updaters` does, with the policy's gateway."""
+    require_no_trial(plan)
     with open_updaters([plan], {plan.policy: version}, lock) as updaters:
         updater = updaters[plan.policy]
         with _through_gateway(plan, updater):

@@ -8,7 +8,7 @@ written. vLLM sleeps meanwhile, and wakes to load the version.
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +22,13 @@ from ltrain_train.gateway import GatewayClient, GatewayRefused, GatewayUnreachab
 from ltrain_train.learner import Objective, StepReport
 from ltrain_train.policy import Policies, SharedWeights
 from ltrain_train.processes import GpuTurn
-from ltrain_train.publishing import TrainedVersion, promote, register, registers_adapters
+from ltrain_train.publishing import (
+    TrainedVersion,
+    promote,
+    publish,
+    register,
+    registers_adapters,
+)
 from ltrain_train.runs import Phases, retry_load
 from ltrain_train.updates.learners import PolicyLearner
 from ltrain_train.updates.training_rows import LeftOut, select_rows
@@ -108,7 +114,11 @@ class Updater:
         return Update(new, report, rows.left_out)
 
     def registers_adapters(self) -> bool:
-        """Return whether a new version is an adapter, and not merged weights."""
+        """Return whether a new version is an adapter, and not merged weights.
+
+        Raises:
+            BadRun: when it is not, and the next version is to be a canary.
+        """
         return registers_adapters(self.recipe, self.policy, self.gateway)
 
     def release(
@@ -120,7 +130,9 @@ class Updater:
         *,
         as_adapter: bool,
     ) -> int:
-        """Register and promote the learner's weights as the next version; return its number.
+        """Register the learner's weights as the next version, and return its number.
+
+        It becomes current, or a canary if `[deploy]` has a share.
 
         Args:
             dataset: id of the dataset that it was trained on.
@@ -144,17 +156,21 @@ class Updater:
                 base, digest = self.learner.base, self.recipe.digest
                 version = TrainedVersion(self.policy, parent, dataset, digest, base, checkpoint)
                 number = register(self.policies, draft, version, rollouts)
-                self.serve(number, version.origin, shared)
+                publish(
+                    self.policies,
+                    self.policy,
+                    number,
+                    self.recipe.deploy,
+                    self.gateway,
+                    self.tracer,
+                    version.origin,
+                    shared,
+                )
                 return number
 
-    def serve(
-        self,
-        version: int,
-        origin: Mapping[str, str] | None = None,
-        shared: SharedWeights | None = None,
-    ) -> None:
-        """Make a version current; `shared` is the memory that has its weights, too."""
-        promote(self.policies, self.policy, version, self.gateway, self.tracer, origin, shared)
+    def serve(self, version: int) -> None:
+        """Make a version current."""
+        promote(self.policies, self.policy, version, self.gateway, self.tracer)
 
     @contextmanager
     def _shared(self, *, as_adapter: bool) -> Iterator[SharedWeights | None]:

@@ -1,4 +1,4 @@
-"""`[deploy]`: when a candidate becomes current, and when it is taken back."""
+"""`[deploy]`: how a new version reaches the users, and when it is taken back."""
 
 from typing import Literal
 
@@ -8,8 +8,14 @@ from ltrain_transforms.recipe.section import Section
 
 
 class Deploy(Section):
-    """How `ltrain deploy decide` judges a candidate; read only there, and not in the digest."""
+    """How a new version reaches the users; not in the digest.
 
+    `ltrain run --watch` and `ltrain deploy decide` judge a candidate by it.
+    """
+
+    share: float = Field(default=0.0, ge=0, lt=1)
+    """The share of the conversations of production that a version of `ltrain run --once` or
+    `--watch` answers first, as a canary; 0: it becomes current at once."""
     goal: str = Field(default="reward", min_length=1)
     """The metric that decides: the name of an evaluation, such as feedback, or one of the metrics
     of `guards`."""
@@ -26,8 +32,16 @@ class Deploy(Section):
     """Conversations that the candidate may answer, at most; then it is taken back."""
     approve: Literal["automatic", "manual"] = "automatic"
     """manual: a promotion is only recommended, for `ltrain deploy promote`."""
+    watch_after: float = Field(default=3600.0, ge=0)
+    """Seconds from a promotion on in which the version before it keeps answering `holdback` of the
+    conversations, and comes back if the new one is worse; 0: a promotion is final."""
+    holdback: float = Field(default=0.1, gt=0, lt=1)
+    """The share of the conversations that the version before answers in `watch_after`."""
+    notify: str | None = Field(default=None, min_length=1)
+    """A URL or a command that gets each decision as JSON: by POST, or at its standard input."""
     reward_window: float = Field(default=300.0, ge=0)
     """Seconds from the last call of a trace on in which its feedback may arrive; until then the
     trace is not compared."""
     poll: float = Field(default=60.0, gt=0)
-    """Seconds between two looks of `ltrain deploy decide --watch`."""
+    """Seconds between two looks of `ltrain deploy decide --watch`; `ltrain run --watch` looks every
+    `watch.poll`."""

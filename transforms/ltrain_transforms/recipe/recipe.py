@@ -101,6 +101,15 @@ class Recipe(Section):
         return None if None in read else tuple(sorted({*names}))
 
     @model_validator(mode="after")
+    def _adapters_for_canaries(self) -> Self:
+        if self.deploy.share and (self.train.backend == "tinker" or not self.train.lora_rank):
+            raise ValueError(
+                "share of [deploy] needs versions that a server can hold beside others: LoRA "
+                'adapters of the backend "verl". Set lora_rank in [train], or share = 0.'
+            )
+        return self
+
+    @model_validator(mode="after")
     def _sound_policies(self) -> Self:
         names = [reward.name for reward in self.reward]
         for policy in self.policy:

@@ -1,8 +1,8 @@
-"""The candidate of a policy, which answers a share of the conversations of production.
+"""The trial of a policy: two versions answer the conversations of production, each a share.
 
 * A conversation is assigned by a hash of its key and the experiment: no state, so that a restart
   and other replicas assign it alike.
-* A conversation that began before the experiment stays with the current version.
+* A conversation that began before the experiment is not assigned: the current version answers.
 """
 
 from hashlib import blake2b
@@ -15,29 +15,33 @@ from ltrain_transforms.deployment_file import Arm, Deployment
 
 
 class Canary:
-    """Assigns conversations to the candidate or to the current version."""
+    """Assigns conversations to the candidate or to the version that it is compared with."""
 
     def __init__(self, policy: str, deployment: Deployment) -> None:
         self.deployment = deployment
         self._salt = f"{deployment.experiment} {policy} ".encode()
 
     @property
-    def version(self) -> int:
-        """The candidate."""
-        return self.deployment.version
+    def beside(self) -> int | None:
+        """The version that answers calls beside the current one."""
+        return self.deployment.beside
 
-    def assign(self, unit: Unit, span: Span) -> Arm:
-        """Return the arm of a call's unit, and record it on the call's span."""
+    def assign(self, unit: Unit, span: Span) -> int | None:
+        """Return the version that answers a call's unit, and record its arm on the call's span.
+
+        None: the current version.
+        """
+        deployment = self.deployment
+        if unit.began < deployment.began:
+            return None
         digest = blake2b(self._salt + unit.key.encode(errors="surrogatepass"), digest_size=8)
-        is_part = unit.began >= self.deployment.began
         place = int.from_bytes(digest.digest()) / 2**64
-        arm = Arm.CANDIDATE if is_part and place < self.deployment.share else Arm.CURRENT
-        if is_part:
-            span.set_attributes(
-                {
-                    attributes.EXPERIMENT: self.deployment.experiment,
-                    attributes.EXPERIMENT_ARM: arm,
-                    attributes.EXPERIMENT_UNIT: digest.hexdigest(),
-                }
-            )
-        return arm
+        arm = Arm.CANDIDATE if place < deployment.share else Arm.CURRENT
+        span.set_attributes(
+            {
+                attributes.EXPERIMENT: deployment.experiment,
+                attributes.EXPERIMENT_ARM: arm,
+                attributes.EXPERIMENT_UNIT: digest.hexdigest(),
+            }
+        )
+        return deployment.version if arm is Arm.CANDIDATE else deployment.previous

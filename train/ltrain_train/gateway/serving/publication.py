@@ -6,8 +6,8 @@
 * If the server refuses a version, the previous one stays in service. If the server dies during the
   load, or cannot load the previous weights again, it is lost: when `ltrain serve` started it, it is
   started again with the previous version, and the client publishes again.
-* A candidate answers a share of the conversations of production, beside the served version. It is
-  an adapter of the weights in the server.
+* A candidate answers a share of the conversations of production, beside the served version; after
+  its promotion the version before it may, for a while. Both have the weights in the server.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ class Publication:
         self.served = version
         self._trial: int | None = None
         self.canary: Canary | None = None
-        """The candidate that answers calls; None: there is none."""
+        """The trial that is under way; None: there is none."""
         self.deployments = Deployments(self.policies, policy)
         self._held = self.policies.hold(policy, version)
         self._digests: dict[int, str] = {}
@@ -136,7 +136,7 @@ class Publication:
             version: the version.
             current: whether it becomes the current version on disk.
             shared: the memory of a learner that has its weights, too.
-            promotion: the step with which a candidate becomes current.
+            promotion: the stage with which it becomes current.
 
         Raises:
             BadDeployment: when the policy is frozen at another version.
@@ -182,17 +182,16 @@ class Publication:
             Refused: when the server cannot hold the version.
         """
         planned = self.deployments.plan(version, stage, share=share, by=by, reason=reason)
-        if stage is Stage.CURRENT:
-            await self.load(version, promotion=planned)
+        if planned.makes_current is not None:
+            await self.load(planned.makes_current, promotion=planned)
         elif stage is Stage.CANARY:
             async with self.gate.owned():
                 await self._hold(version)
                 # a freeze does not wait for the load
                 planned = self.deployments.plan(version, stage, share=share, by=by, reason=reason)
-                self.deployments.record(planned)
-                self.canary = Canary(self.policy, planned)
+                self._record_stage(planned)
         else:
-            self._end_trial(planned)
+            self._record_stage(planned)
         self.server.log(f"{self.policy} v{version} is {planned.describe()}")
         return planned
 
@@ -207,35 +206,40 @@ class Publication:
         if version != self.served:
             self.deployments.require_thawed()
 
-    def _end_trial(self, end: Deployment) -> None:
-        """Assign no more conversations to the candidate, and record why."""
-        self.canary = None
-        self.deployments.record(end)
+    def _record_stage(self, deployment: Deployment) -> None:
+        """Record a stage, and assign conversations by it."""
+        if not deployment.serves:
+            self.canary = None
+        self.deployments.record(deployment)
+        if deployment.serves:
+            self.canary = Canary(self.policy, deployment)
 
     async def _resume_trial(self, current: int) -> None:
         """Go on with the trial of an earlier process; a candidate that cannot be held retires."""
         candidate = self.deployments.candidate()
         if candidate is None or self.canary is not None:
             return
-        if candidate.version == current:  # a kill came between the promotion and its record
-            self._end_trial(candidate.end(current, by="ltrain serve"))
+        is_current = candidate.version == current
+        if is_current is not (candidate.stage is Stage.WATCHED):
+            # a kill came between the change of the current version and its record
+            self._record_stage(candidate.end(current, by="ltrain serve"))
             return
         try:
-            await self._hold(candidate.version)
+            if candidate.beside is not None:
+                await self._hold(candidate.beside)
             self.canary = Canary(self.policy, candidate)
         except UpstreamAway:  # it is started again
             raise
         except (Refused, LtrainError) as error:
-            text = f"it cannot be served: {error}"
-            self._end_trial(candidate.move(Stage.RETIRED, by="ltrain serve", reason=text))
-            self.server.log(f"{self.policy} v{candidate.version} is retired: {text}")
+            text = f"v{candidate.beside} cannot be served: {error}"
+            self._record_stage(candidate.end(current, by="ltrain serve", reason=text))
+            self.server.log(f"the trial of {self.policy} v{candidate.version} has ended: {text}")
 
     async def _hold(self, version: int) -> None:
-        """Load the adapter of a candidate beside the served version."""
+        """Load the adapter of a version beside the served one; the server may have its weights."""
         await asyncio.to_thread(self.policies.verify, self.policy, version)
-        is_adapter = self.policies.read_version(self.policy, version).artifact == "adapter"
         weights = read_weights(self.policies, self.policy, version)
-        if not is_adapter or weights.digest != self.server.weights.digest:
+        if weights.digest != self.server.weights.digest:
             name = f"{self.policy} v{version}"
             raise Refused(
                 HTTPStatus.CONFLICT,
@@ -244,7 +248,12 @@ class Publication:
                 '"adapter"` in [serve]), or make it current for all users: `ltrain policy use '
                 f"{self.policy}@{version}`.",
             )
-        await self.server.adapters.load(self.policy, version, self._needed)
+        await self._load_adapter(version)
+
+    async def _load_adapter(self, version: int) -> None:
+        """Load a version that is an adapter; of another one the server has the weights."""
+        if self.policies.read_version(self.policy, version).artifact == "adapter":
+            await self.server.adapters.load(self.policy, version, self._needed)
 
     def _choose(self, attempt: AttemptCalls) -> ServedVersion:
         version = attempt.versions.setdefault(self.policy, self.served)
@@ -257,8 +266,7 @@ class Publication:
 
     async def _serve(self, version: int, *, quiet: bool = False) -> None:
         """Serve a version whose weights are in the server."""
-        if self.policies.read_version(self.policy, version).artifact == "adapter":
-            await self.server.adapters.load(self.policy, version, self._needed)
+        await self._load_adapter(version)
         before, self.served = self.served, version
         held, self._held = self._held, self.policies.hold(self.policy, version)
         os.close(held)
@@ -268,9 +276,10 @@ class Publication:
     def _record(self, version: int, promotion: Deployment | None, *, current: bool) -> None:
         if current:
             self.policies.promote(self.policy, version)
-            if self.canary is not None:
-                end = promotion or self.canary.deployment.end(version, by="ltrain serve")
-                self._end_trial(end)
+            if promotion is not None:
+                self._record_stage(promotion)
+            elif self.canary is not None:
+                self._record_stage(self.canary.deployment.end(version, by="ltrain serve"))
         self._trial = None if current else version
 
     def _needed(self) -> Collection[Key]:
@@ -280,7 +289,9 @@ class Publication:
     @property
     def _tried(self) -> set[Key]:
         publications = self.server.publications
-        return {(each.policy, each.canary.version) for each in publications if each.canary}
+        trials = ((each.policy, each.canary) for each in publications if each.canary)
+        found = ((policy, canary.beside) for policy, canary in trials)
+        return {(policy, version) for policy, version in found if version is not None}
 
     def _digest(self, version: int) -> str:
         if version not in self._digests:
