@@ -10,7 +10,6 @@ import argparse
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -86,9 +85,9 @@ class Desk:
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    """End a process as ctrl-C does."""
+    """End a process."""
     if process.poll() is None:
-        process.send_signal(signal.SIGINT)
+        process.terminate()
         try:
             process.wait(60)
         except subprocess.TimeoutExpired:

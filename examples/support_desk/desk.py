@@ -1,6 +1,6 @@
 """The support desk: an agent that names the team for a ticket, and records each answer as a trace.
 
-It runs against any OpenAI-compatible server:
+It runs against any server with vLLM's structured outputs:
 
     OPENAI_BASE_URL=http://127.0.0.1:8000/v1 opentelemetry-instrument \\
         python desk.py "I was charged twice for one order."
@@ -15,7 +15,6 @@ from opentelemetry import trace
 
 TEAMS = ("billing", "shipping", "returns", "account")
 INSTRUCTIONS = f"Which team answers the ticket: {', '.join(TEAMS)}? Answer with one word."
-MAX_TOKENS = 5
 
 tracer = trace.get_tracer("support-desk")
 
@@ -26,7 +25,7 @@ class Answer:
 
     trace: str
     """The id by which feedback names it, 32 hexadecimal digits."""
-    text: str
+    team: str
 
 
 class Desk:
@@ -42,7 +41,7 @@ class Desk:
         self._model = os.environ.get("OPENAI_MODEL", "desk")
 
     def answer(self, ticket: str) -> Answer:
-        """Return the team for a ticket, as the model words it."""
+        """Return the team for a ticket."""
         with tracer.start_as_current_span("invoke_agent desk") as span:
             span.set_attribute("gen_ai.operation.name", "invoke_agent")
             span.set_attribute("gen_ai.agent.name", "desk")
@@ -52,24 +51,18 @@ class Desk:
                     {"role": "system", "content": INSTRUCTIONS},
                     {"role": "user", "content": ticket},
                 ],
-                max_tokens=MAX_TOKENS,
                 temperature=1.0,
+                extra_body={"structured_outputs": {"choice": list(TEAMS)}},
             )
-            text = done.choices[0].message.content or ""
-            return Answer(f"{span.get_span_context().trace_id:032x}", text)
-
-
-def find_team(text: str) -> str | None:
-    """Return the team that an answer begins with; None if it names no team."""
-    word = text.strip().lower()
-    return next((team for team in TEAMS if word.startswith(team)), None)
+            team = done.choices[0].message.content or ""
+            return Answer(f"{span.get_span_context().trace_id:032x}", team)
 
 
 def main(arguments: list[str]) -> None:
     """Print the team for the ticket on the command line."""
     if not arguments:
         sys.exit('usage: python desk.py "I was charged twice for one order."')
-    print(Desk().answer(arguments[0]).text)
+    print(Desk().answer(arguments[0]).team)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from desk import TEAMS, Desk, find_team
+from desk import TEAMS, Desk
 
 import ltrain
 
@@ -90,15 +90,14 @@ class Users:
         seconds = time.monotonic() - self._began
         team, ticket = draw_ticket(chance, seconds)
         answer = self._desk.answer(ticket)
-        named = find_team(answer.text)
-        right = named == team
-        closed = float(named == "billing" or chance.random() < CLOSED)
+        right = answer.team == team
+        closed = float(answer.team == "billing" or chance.random() < CLOSED)
         self._later(0.0, lambda: ltrain.reward(closed, name="closed", trace=answer.trace))
         if chance.random() < RATES:
             thumb = float(right != (chance.random() < MISTAKES))
             delay = min(chance.expovariate(1 / DELAY), 4 * DELAY)
             self._later(delay, lambda: ltrain.reward(thumb, name="thumbs", trace=answer.trace))
-        line = {"at": time.time(), "right": right, "team": team, "answer": answer.text}
+        line = {"at": time.time(), "right": right, "team": team, "answer": answer.team}
         with self._lock, self._out.open("a") as out:
             out.write(json.dumps(line) + "\n")
 

@@ -1,5 +1,6 @@
 """The commands `ltrain deploy`."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -98,10 +99,13 @@ def decide(
 ) -> None:
     """Promote the candidate, take it back, or let it go on, by `[deploy]` of the recipe.
 
-    The bounds hold at every look, so it may look as often as it likes.
+    A candidate that has not answered users yet is examined by the gates first. The bounds hold at
+    every look, so it may look as often as it likes.
 
     Example: ltrain deploy decide sql --watch
     """
+    from ltrain_train.evaluation import examine_locked
     from ltrain_train.publishing import decide_candidate
 
-    decide_candidate(name, recipe, store, watch=watch)
+    examine = partial(examine_locked, recipe, name)
+    decide_candidate(name, recipe, store, examine, watch=watch)

@@ -1,7 +1,7 @@
 """`deployments.jsonl`: the candidates of a policy, each of which answers a share of production.
 
 * A line is a version that entered a stage; the last line is the state. A line is written whole.
-* A policy has at most one candidate that is served. Its stage changes along `NEXT` only.
+* A policy has at most one version on trial. Its stage changes along `NEXT` only.
 * `ltrain_train` writes the file; docs/deployment.md describes it.
 """
 
@@ -24,6 +24,8 @@ FREEZE = "frozen.json"
 class Stage(StrEnum):
     """The stage of a version on its way to the users."""
 
+    CANDIDATE = "candidate"
+    """It is examined before it answers users."""
     CANARY = "canary"
     """It answers a share of the conversations of production."""
     WATCHED = "watched"
@@ -40,6 +42,7 @@ class Stage(StrEnum):
 
 
 NEXT = {
+    Stage.CANDIDATE: (Stage.CANARY, Stage.CURRENT, Stage.RETIRED),
     Stage.CANARY: (Stage.CANARY, Stage.WATCHED, Stage.CURRENT, Stage.RETIRED),
     Stage.WATCHED: (Stage.CURRENT, Stage.RETIRED),
     Stage.CURRENT: (Stage.RETIRED,),
@@ -88,9 +91,22 @@ class Deployment(BaseModel):
     reason: str = ""
 
     @classmethod
-    def begin(cls, version: int, share: float, *, by: str, reason: str = "") -> Self:
-        """Return the trial of a version that begins as a canary."""
-        return cls(version=version, stage=Stage.CANARY, share=share, by=by, reason=reason, **_new())
+    def begin(
+        cls,
+        version: int,
+        share: float = 0.0,
+        *,
+        by: str,
+        stage: Stage = Stage.CANARY,
+        reason: str = "",
+    ) -> Self:
+        """Return the trial of a version that begins, as a canary or a candidate."""
+        return cls(version=version, stage=stage, share=share, by=by, reason=reason, **_new())
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a decision on the version is still to be made."""
+        return self.stage is Stage.CANDIDATE or self.serves
 
     @property
     def serves(self) -> bool:
@@ -113,6 +129,8 @@ class Deployment(BaseModel):
         """Return the stage as words."""
         if self.stage is Stage.CANARY:
             return f"a canary for {self.share:.4g} of the conversations"
+        if self.stage is Stage.CANDIDATE:
+            return "a candidate, which its gates examine"
         if self.stage is Stage.WATCHED:
             return f"watched: v{self.previous} answers {1 - self.share:.4g} of the conversations"
         return str(self.stage)
@@ -129,7 +147,10 @@ class Deployment(BaseModel):
                 f"Version {self.version} is {self.stage} and cannot become {stage}. Next stages: "
                 f"{following}."
             )
-        changed = {"at": time.time(), "stage": stage, "share": share, "by": by, "reason": reason}
+        now = time.time()
+        changed = {"at": now, "stage": stage, "share": share, "by": by, "reason": reason}
+        if self.stage is Stage.CANDIDATE:
+            changed["began"] = now
         return self.model_copy(update=changed)
 
     def watch(self, previous: int, share: float, *, by: str, reason: str = "") -> Self:
@@ -178,13 +199,13 @@ def _read_line(path: Path, number: int, line: str) -> Deployment:
 
 
 def find_candidate(folder: Path) -> Deployment | None:
-    """Return the candidate of the policy in `folder` that answers calls; None if there is none.
+    """Return the version of the policy in `folder` that is on trial; None if there is none.
 
     Raises:
         BadPolicyFile: when the file is damaged.
     """
     deployments = read_deployments(folder)
-    return deployments[-1] if deployments and deployments[-1].serves else None
+    return deployments[-1] if deployments and deployments[-1].is_open else None
 
 
 def find_retired(folder: Path) -> list[int]:

@@ -141,9 +141,7 @@ def watch(stage: Any, version: int = 2, share: float = 0.5) -> None:
 
 
 @pytest.mark.parametrize("previous", [0, 3], ids=["full weights", "an adapter"])
-def test_after_a_promotion_the_version_before_answers_a_share(
-    adapters: Any, previous: int
-) -> None:
+def test_after_a_promotion_the_version_before_answers_a_share(adapters: Any, previous: int) -> None:
     adapters.client.load("policy", previous)
     before = ask(adapters, headers=traced(1))
     watch(adapters)

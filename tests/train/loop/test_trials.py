@@ -1,4 +1,4 @@
-"""`ltrain run --watch` with `[deploy]`: a version is on trial, and is judged before the next one."""
+"""`ltrain run --watch` with `[deploy]`: a version on trial is judged before the next one."""
 
 import time
 from pathlib import Path
@@ -14,10 +14,15 @@ from tests.transforms.datasets.test_lineage import add_group
 from tests.transforms.trials.test_stored import Calls
 
 from ltrain_collector.store import Store
+from ltrain_train.errors import BadRun, RunInUse
 from ltrain_train.loop import command
-from ltrain_train.errors import BadRun
 from ltrain_train.policy import Deployments, Policies
-from ltrain_transforms.deployment_file import Deployment, read_deployments, record_deployment
+from ltrain_transforms.deployment_file import (
+    Deployment,
+    Stage,
+    read_deployments,
+    record_deployment,
+)
 
 DEPLOY = {"share": 0.5, "goal": "thumbs", "max_loss": 0.1, "reward_window": 0.0}
 ADAPTERS = {"lora_rank": 8}
@@ -126,6 +131,48 @@ def test_a_frozen_policy_is_not_trained(
     deployments.thaw()
     followed.watcher.look(now)
     assert len(followed.runs) == 1
+
+
+@pytest.mark.parametrize(("passes", "stage"), [(True, "canary"), (False, "retired")])
+def test_a_candidate_answers_nobody_before_it_has_passed_the_gates(
+    home: Path, scene: Scene, passes: bool, stage: str
+) -> None:
+    followed = follow(home)
+    followed.gate = (passes, "on 9 held-out tasks it differs from v0 by +0.100")
+    now = train(followed, home, scene, "t1")
+    folder = home / "policies" / "sql"
+    trial = Deployment.begin(1, by="ltrain", stage=Stage.CANDIDATE)
+    (folder / "deployments.jsonl").unlink()
+    record_deployment(folder, trial)
+    followed.watcher.look(now)
+    [look] = followed.looks
+    assert look.sentence == f"v1 of policy 'sql' is {stage}: {followed.gate[1]}."
+    last = read_deployments(folder)[-1]
+    assert (last.stage, last.share, last.by) == (stage, 0.5 * passes, "ltrain run --watch")
+    assert last.began >= last.at > trial.at or not passes
+
+
+def test_gates_that_cannot_be_run_admit_nobody(home: Path, scene: Scene) -> None:
+    followed = follow(home)
+    now = train(followed, home, scene, "t1")
+    (home / "policies" / "sql" / "deployments.jsonl").unlink()
+    trial = Deployment.begin(1, by="ltrain", stage=Stage.CANDIDATE)
+    record_deployment(home / "policies" / "sql", trial)
+
+    def fail(plan: Any, version: int) -> tuple[bool, str]:
+        raise faults.pop()
+
+    followed.watcher.examine = fail
+    faults: list[Exception] = [RunInUse("The policy is in use.")]
+    with pytest.raises(RunInUse):
+        followed.watcher.look(now)
+    assert stages(home) == [(1, "candidate")]
+    faults = [BadRun("vLLM does not fit.")]
+    followed.watcher.look(now)
+    assert stages(home)[-1] == (1, "retired")
+    assert followed.looks[0].sentence.endswith(
+        "is retired: its gates could not be run: vLLM does not fit."
+    )
 
 
 def test_an_online_run_has_no_canaries(home: Path) -> None:

@@ -74,12 +74,15 @@ class Followed:
         self.inputs: list[TrainingInput] = []
         self.runs: list[OfflineRun] = []
         self.looks: list[Look] = []
+        self.gate = (True, "the gate is open")
+        """The answer of the gates."""
         self.watcher = Watcher(
             plan,
             store,
             self.inputs.append,
             lambda plan, data, run: self.runs.append(run),
             lambda policy, look: self.looks.append(look),
+            lambda plan, version: self.gate,
             Progress(enabled=False),
             dict.fromkeys(plan.trained, cast(Any, learning)),
             {name: Policies(home).current(name) for name in plan.trained},

@@ -175,3 +175,12 @@ def test_a_lock_covers_several_policies(tmp_path: Path, monkeypatch: pytest.Monk
                 raise AssertionError("it was locked twice")
     with run_lock(tmp_path, policy="a"):
         pass
+
+
+def test_blocks_of_work_may_be_nested(tmp_path: Path) -> None:
+    with run_lock(tmp_path, run="r") as lock:
+        with lock.working():
+            with lock.working():
+                pass
+            assert not (lock.stopping or lock.unwinding), "ctrl-C still ends the work"
+        assert lock.stopping and lock.unwinding

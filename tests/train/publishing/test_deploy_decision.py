@@ -12,8 +12,7 @@ from tests.transforms.trials.test_stored import Calls
 
 from ltrain_collector.errors import StoreUnreachable
 from ltrain_train.policy import Policies
-from ltrain_train.publishing import deploy_commands
-from ltrain_train.publishing.deploy_decision import decide_candidate
+from ltrain_train.publishing import deploy_commands, deploy_decision
 from ltrain_train.publishing.notification import notify
 from ltrain_transforms.deployment_file import Deployment, read_deployments, record_deployment
 from ltrain_transforms.errors import BadDeployment
@@ -40,6 +39,13 @@ def recipe(tmp_path: Path) -> Path:
     path = tmp_path / "ltrain.toml"
     path.write_text(RECIPE)
     return path
+
+
+def decide_candidate(name: str, recipe: Path, store: str | None, *, watch: bool) -> None:
+    """Decide with a gate that is open."""
+    deploy_decision.decide_candidate(
+        name, recipe, store, lambda version: (True, f"v{version} passes"), watch=watch
+    )
 
 
 def begin(home: Path, *, watched: bool = False) -> None:
@@ -171,9 +177,7 @@ def test_a_promoted_version_is_taken_back_if_it_is_worse_than_the_one_before(
     assert Policies(home).current("sql") == current
 
 
-def test_without_watch_after_a_promotion_is_final(
-    home: Path, recipe: Path, tmp_path: Path
-) -> None:
+def test_without_watch_after_a_promotion_is_final(home: Path, recipe: Path, tmp_path: Path) -> None:
     recipe.write_text(RECIPE + "watch_after = 0\n")
     decide_candidate("sql", recipe, trial(home, tmp_path, 0.9), watch=False)
     assert read_deployments(home / "policies" / "sql")[-1].stage == "current"

@@ -72,9 +72,19 @@ class EvaluationPlan:
 
 def make_plan(options: EvaluationOptions, home: Path) -> EvaluationPlan:
     """Read and check what the options and the recipe name."""
+    return plan_evaluation(*_read_recipe(options.recipe), options, home)
+
+
+def plan_evaluation(
+    recipe: Recipe | None, folder: Path, options: EvaluationOptions, home: Path
+) -> EvaluationPlan:
+    """Read and check what the options and a recipe name.
+
+    Args:
+        folder: that of the recipe's files.
+    """
     policies = Policies(home)
     versions = find_versions(policies, options.policies)
-    recipe, folder = _read_recipe(options.recipe)
     section = recipe.rollout.model_dump() if recipe and recipe.rollout else {}
     overrides = {name: value for name, value in options.rollout.items() if value is not None}
     section |= {"remote": False} | overrides if "agent" in overrides else overrides

@@ -51,9 +51,7 @@ def train_dpo(data: DpoPairs, lock: RunLock, on_epoch: Callable[[Epoch], None]) 
         dataset = data.source.dataset.id
         version = TrainedVersion(plan.policy, parent, dataset, plan.recipe.digest, base)
         number = register(policies, job.out, version, data.rollouts)
-        publish(
-            policies, plan.policy, number, plan.recipe.deploy, gateway, tracer, version.origin
-        )
+        publish(policies, plan.policy, number, plan.recipe.deploy, gateway, tracer, version.origin)
     prune(plan, parent)
     return OfflineVersion(number, tuple(epochs), served=gateway is not None)
 

@@ -13,9 +13,10 @@ from ltrain_collector.store import Store
 from ltrain_instrument.clock import steady_time
 from ltrain_instrument.quantity import quantity
 from ltrain_train.errors import BadRun, NothingToTrain
+from ltrain_train.evaluation import examine
 from ltrain_train.loop.run import run_online
 from ltrain_train.loop.watch import Watcher
-from ltrain_train.policy import Policies
+from ltrain_train.policy import Deployments, Policies
 from ltrain_train.processes import RunLock
 from ltrain_train.publishing import Look, describe_serving
 from ltrain_train.runs import Journal, Plan, Progress, Wave, WaveRows, hold_lock, report
@@ -32,6 +33,7 @@ from ltrain_train.updates import (
     select_input,
     train_on,
 )
+from ltrain_transforms.deployment_file import Deployment
 from ltrain_transforms.recipe import Serve
 
 _logger = logging.getLogger("ltrain.loop")
@@ -139,17 +141,23 @@ def watch_store(plan: Plan, store: str | None, *, as_json: bool) -> None:
     with _hold_lock(plan) as lock, Progress(enabled=not as_json) as progress:
         policies = plan.policies()
         plans = [plan.for_policy(name) for name in plan.trained]
-        watcher = Watcher(plan, store, on_input, on_update, on_look, progress)
+
+        def examine_version(plan: Plan, version: int) -> tuple[bool, str]:
+            with progress.paused():
+                return examine(plan, version, lock)
+
+        watcher = Watcher(plan, store, on_input, on_update, on_look, examine_version, progress)
         if not as_json:
             print(
                 f"Watching executions of mode {plan.recipe.source.mode}: an update for every "
                 f"{watch.executions} that ended {watch.reward_window:g} s ago. Ctrl-C ends it.",
                 flush=True,
             )
-        while True:
-            versions = {name: policies.current(name) for name in plan.trained}
-            with open_updaters(plans, versions, lock) as updaters:
-                watcher.run(updaters, versions)
+        with lock.working():
+            while True:
+                versions = {name: policies.current(name) for name in plan.trained}
+                with open_updaters(plans, versions, lock) as updaters:
+                    watcher.run(updaters, versions)
 
 
 def _check_inputs(inputs: Sequence[TrainingInput]) -> None:
@@ -197,13 +205,14 @@ def print_run(plan: Plan, data: TrainingInput, run: OfflineRun, *, as_json: bool
         print(sentence)
     for alarm in run.alarms:
         print(f"alarm: {alarm.sentence}")
-    if share := plan.recipe.deploy.share:
-        print(
-            f"It is a canary for {share:.4g} of the conversations: `ltrain deploy status "
-            f"{plan.policy}`."
-        )
+    if plan.recipe.deploy.share and (candidate := _find_candidate(plan)) is not None:
+        print(f"It is {candidate.describe()}: `ltrain deploy status {plan.policy}`.")
     print(describe_serving(plan.policy, served=run.served))
     print(f"`ltrain show {plan.policy}@{run.version}` shows what it was trained on.", flush=True)
+
+
+def _find_candidate(plan: Plan) -> Deployment | None:
+    return Deployments(Policies(plan.home), plan.policy).candidate()
 
 
 @contextmanager

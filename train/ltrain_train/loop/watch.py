@@ -14,9 +14,10 @@
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 
 from ltrain_collector.store import Store
 from ltrain_instrument.errors import LtrainError
@@ -35,7 +36,7 @@ from ltrain_train.updates import (
     remove_datasets,
     train_on,
 )
-from ltrain_transforms.deployment_file import Deployment
+from ltrain_transforms.deployment_file import Deployment, Stage
 from ltrain_transforms.source import Selection, count_ended, empty_selection, explain_query_errors
 
 NANOSECONDS = 1_000_000_000
@@ -55,6 +56,8 @@ class Watcher:
     on_update: Callable[[Plan, TrainingInput, OfflineRun], None]
     on_look: Callable[[str, Look], None]
     """Called with a policy and a decision on its candidate."""
+    examine: Callable[[Plan, int], tuple[bool, str]]
+    """Returns whether a version of a policy passes the gates, and the sentence on it."""
     progress: Progress
     updaters: Mapping[str, Updater] = field(default_factory=dict)
     versions: dict[str, int] = field(default_factory=dict)
@@ -113,6 +116,7 @@ class Watcher:
         begin = (counted or until) - int(watch.history * NANOSECONDS)
         since, source = self._since(begin), self.plan.recipe.source
         selection = Selection.of_source(source, since=since)
+        self._admit()
         with Store.open(self.store, create=False) as store:
             if self._judge(store) or self._is_frozen():
                 return False
@@ -138,20 +142,33 @@ class Watcher:
             )
         return True
 
+    def _admit(self) -> None:
+        """Examine the candidates that have not answered users yet."""
+        for rule, candidate in self._candidates():
+            if candidate.stage is Stage.CANDIDATE:
+                self.progress.show(f"examining v{candidate.version} of '{rule.policy}'")
+                self._report(rule, candidate, rule.admit(candidate))
+
     def _judge(self, store: Store) -> bool:
         """Judge the versions on trial; return whether no update can be made now."""
-        policies = Policies(self.plan.home)
+        for rule, candidate in self._candidates():
+            self._trials.add(rule.policy)
+            self._report(rule, candidate, rule.look(candidate, store))
+        if any(self._candidates()):
+            return True
+        policies, ended = Policies(self.plan.home), self._trials
+        self._trials = set()
+        self._outdated = any(policies.current(name) != self.versions[name] for name in ended)
+        return self._outdated
+
+    def _candidates(self) -> Iterator[tuple[TrialRule, Deployment]]:
+        policies, author = Policies(self.plan.home), "ltrain run --watch"
         for name in self.plan.trained:
             candidate = Deployments(policies, name).candidate()
             if candidate is not None:
-                self._trials.add(name)
-                rule = TrialRule(policies, name, self.plan.recipe.deploy, "ltrain run --watch")
-                self._report(rule, candidate, rule.look(candidate, store))
-        if any(Deployments(policies, name).candidate() for name in self.plan.trained):
-            return True
-        ended, self._trials = self._trials, set()
-        self._outdated = any(policies.current(name) != self.versions[name] for name in ended)
-        return self._outdated
+                plan = self.plan.for_policy(name)
+                examine = partial(self.examine, plan)
+                yield TrialRule(policies, name, plan.recipe.deploy, author, examine), candidate
 
     def _report(self, rule: TrialRule, candidate: Deployment, look: Look) -> None:
         """Tell what a look at a trial has found; a person is asked once."""

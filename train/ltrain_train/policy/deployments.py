@@ -26,7 +26,7 @@ class Deployments:
         self._folder = policies.directory / policy
 
     def candidate(self) -> Deployment | None:
-        """Return the candidate that answers calls; None if there is none.
+        """Return the version on trial; None if there is none.
 
         Raises:
             BadPolicyFile: when `deployments.jsonl` is damaged.
@@ -52,7 +52,7 @@ class Deployments:
             if stage is Stage.WATCHED:
                 return candidate.watch(current, share, by=by, reason=reason)
             return candidate.move(stage, share=share, by=by, reason=reason)
-        if stage is not Stage.CANARY:
+        if stage not in (Stage.CANDIDATE, Stage.CANARY):
             raise BadDeployment(
                 f"Version {version} of '{self.policy}' is not a candidate. Start it with `ltrain "
                 f"deploy start {self.policy}@{version} --share 0.1`."
@@ -60,7 +60,7 @@ class Deployments:
         self.require_no_candidate()
         if version == current:
             raise BadDeployment(f"Version {version} of '{self.policy}' is current already.")
-        return Deployment.begin(version, share, by=by, reason=reason)
+        return Deployment.begin(version, share, by=by, stage=stage, reason=reason)
 
     def require_no_candidate(self) -> None:
         """Check that no trial is under way.

@@ -49,6 +49,8 @@ class RunLock:
         self.descriptors = descriptors
         """File descriptors of the locks; a guard that inherits them holds the locks too."""
         self.stopping = False
+        self._blocks = 0
+        """The blocks of work that are open, one in the other."""
         self.unwinding = False
         """Whether the work has ended and its child processes are being stopped."""
 
@@ -59,12 +61,15 @@ class RunLock:
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Run a block of work, then record that the holder is stopping."""
+        """Run a block of work; after the outermost one, record that the holder is stopping."""
+        self._blocks += 1
         try:
             yield
         finally:
-            self.unwinding = True
-            self.stop()
+            self._blocks -= 1
+            if not self._blocks:
+                self.unwinding = True
+                self.stop()
 
     def write(self) -> None:
         """Write the holder's process id and state into the lock files."""

@@ -185,6 +185,8 @@ def _status_lines(policies: Policies, name: str) -> Iterator[str]:
     candidate = Deployments(policies, name).candidate()
     if candidate is None:
         yield "No version is a candidate."
+    elif not candidate.serves:
+        yield f"v{candidate.version} is {candidate.describe()}"
     else:
         yield (
             f"v{candidate.version} is {candidate.describe()} that began after "

@@ -1,4 +1,4 @@
-"""A candidate is promoted or taken back, by `[deploy]` of the recipe.
+"""A version is admitted to users, promoted or taken back, by `[deploy]` of the recipe.
 
 * The store is only read. While it is away nothing is decided, and serving goes on.
 * A verdict becomes a stage by the same step as that of a person, with its evidence as the reason.
@@ -8,6 +8,7 @@
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ from pathlib import Path
 from ltrain_collector.store import Store
 from ltrain_instrument import settings
 from ltrain_instrument.errors import LtrainError
+from ltrain_train.errors import RunInUse
 from ltrain_train.policy import Deployments, Policies
 from ltrain_train.publishing.notification import notify
 from ltrain_train.publishing.publish import find_gateway
@@ -50,13 +52,31 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class TrialRule:
-    """Decides about the candidates of a policy."""
+    """Decides about the versions of a policy that are on trial."""
 
     policies: Policies
     policy: str
     options: Deploy
     author: str
     """The program that decides, for `ltrain deploy status`."""
+    examine: Callable[[int], tuple[bool, str]]
+    """Returns whether a version passes the gates, and the sentence on it."""
+
+    def admit(self, candidate: Deployment) -> Look:
+        """Let a candidate answer users if it passes the gates.
+
+        Raises:
+            LtrainError: when the store is away, or another process works on the policy.
+        """
+        try:
+            passes, reason = self.examine(candidate.version)
+        except LtrainError as error:
+            if store_is_away(error) or isinstance(error, RunInUse):
+                raise
+            passes, reason = False, f"its gates could not be run: {str(error).rstrip('.')}"
+        stage = Stage.CANARY if passes else Stage.RETIRED
+        self._move(candidate, stage, reason)
+        return Look(f"v{candidate.version} of policy '{self.policy}' is {stage}: {reason}.", stage)
 
     def look(self, candidate: Deployment, store: Store) -> Look:
         """Judge a candidate by what the store has of its trial, and carry out the verdict."""
@@ -95,9 +115,7 @@ class TrialRule:
         }
         return stages.get(verdict.decision), verdict.reason
 
-    def _follow_watched(
-        self, candidate: Deployment, verdict: Verdict
-    ) -> tuple[Stage | None, str]:
+    def _follow_watched(self, candidate: Deployment, verdict: Verdict) -> tuple[Stage | None, str]:
         """Return the stage after a watched version, None: it is watched on, and the reason."""
         if verdict.decision is Decision.TAKE_BACK:
             return Stage.RETIRED, f"{verdict.reason}; v{candidate.previous} is current again"
@@ -107,24 +125,33 @@ class TrialRule:
         return None, f"no loss was seen since its promotion, which is watched for {seconds:g} s"
 
     def _move(self, candidate: Deployment, stage: Stage, reason: str) -> None:
-        share = 1 - self.options.holdback if stage is Stage.WATCHED else 0.0
+        shares = {Stage.CANARY: self.options.share, Stage.WATCHED: 1 - self.options.holdback}
+        share = shares.get(stage, 0.0)
         with find_gateway(self.policies.directory.parent, self.policy) as gateway:
             step = partial(move, self.policies, gateway, self.policy, candidate.version, stage)
             retry_load(lambda: step(share=share, by=self.author, reason=reason))
 
 
-def decide_candidate(name: str, recipe: Path, store: str | None, *, watch: bool) -> None:
+def decide_candidate(
+    name: str,
+    recipe: Path,
+    store: str | None,
+    examine: Callable[[int], tuple[bool, str]],
+    *,
+    watch: bool,
+) -> None:
     """Judge the candidate of a policy once, or until its trial has ended.
 
     Args:
         recipe: the file with `[deploy]`.
         store: the address of the store; None: LTRAIN_STORE.
+        examine: returns whether a version passes the gates, and the sentence on it.
 
     Raises:
         BadDeployment: when the policy has no candidate.
     """
     policies = Policies(settings.HOME.read())
-    rule = TrialRule(policies, name, Recipe.load(recipe).deploy, "ltrain deploy decide")
+    rule = TrialRule(policies, name, Recipe.load(recipe).deploy, "ltrain deploy decide", examine)
     first = require_candidate(policies, name)
     candidate: Deployment | None = first
     while candidate is not None:
@@ -143,6 +170,8 @@ def decide_candidate(name: str, recipe: Path, store: str | None, *, watch: bool)
 def _look(rule: TrialRule, candidate: Deployment, store: str | None, *, waits: bool) -> Look | None:
     """Look at a trial; return None while the store is away, if the caller waits for it."""
     try:
+        if candidate.stage is Stage.CANDIDATE:
+            return rule.admit(candidate)
         with Store.open(store, create=False) as opened:
             return rule.look(candidate, opened)
     except LtrainError as error:

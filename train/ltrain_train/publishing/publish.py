@@ -18,7 +18,7 @@ from ltrain_train.runs import GATEWAY_START_TIMEOUT, is_starting, retry_load
 from ltrain_train.store import home_secret
 from ltrain_transforms.deployment_file import Stage
 from ltrain_transforms.policy_lineage import write_ledger
-from ltrain_transforms.recipe import Deploy, Recipe
+from ltrain_transforms.recipe import Deploy, Gates, Recipe
 
 _logger = logging.getLogger("ltrain.loop")
 
@@ -141,15 +141,17 @@ def publish(
     origin: Mapping[str, str],
     shared: SharedWeights | None = None,
 ) -> None:
-    """Make a new version current, or a canary if `deploy` has a share.
+    """Make a new version current; if `deploy` has a share, a canary, or a candidate of its gates.
 
     The other arguments are those of `promote`, with the same errors.
     """
     if not deploy.share:
         promote(policies, policy, version, gateway, tracer, origin, shared)
         return
-    step = partial(move, policies, gateway, policy, version, Stage.CANARY, share=deploy.share)
+    has_gates = deploy.gates != Gates()
+    stage, share = (Stage.CANDIDATE, 0.0) if has_gates else (Stage.CANARY, deploy.share)
     reason = f"trained on dataset {origin[attributes.DATASET_ID]}"
+    step = partial(move, policies, gateway, policy, version, stage, share=share)
     retry_load(lambda: step(by="ltrain", reason=reason))
 
 

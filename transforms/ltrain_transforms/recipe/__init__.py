@@ -13,7 +13,7 @@ if TYPE_CHECKING:
         Process,
         Step,
     )
-    from ltrain_transforms.recipe.deploy import Deploy
+    from ltrain_transforms.recipe.deploy import Deploy, Gates
     from ltrain_transforms.recipe.dialect import SPAN_NAME, DeclaredDialect, split_source
     from ltrain_transforms.recipe.failed_results import failed_results
     from ltrain_transforms.recipe.finetune import Dpo, Sft

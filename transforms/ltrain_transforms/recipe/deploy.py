@@ -7,6 +7,14 @@ from pydantic import Field
 from ltrain_transforms.recipe.section import Section
 
 
+class Gates(Section):
+    """What a new version must pass before it answers the first users."""
+
+    eval: float | None = Field(default=None, ge=0)
+    """By how much it may be worse than the current version on the held-out tasks of [rollout]: the
+    paired difference is above it with 95 % confidence. Unset: there is no gate."""
+
+
 class Deploy(Section):
     """How a new version reaches the users; not in the digest.
 
@@ -16,6 +24,7 @@ class Deploy(Section):
     share: float = Field(default=0.0, ge=0, lt=1)
     """The share of the conversations of production that a version of `ltrain run --once` or
     `--watch` answers first, as a canary; 0: it becomes current at once."""
+    gates: Gates = Gates()
     goal: str = Field(default="reward", min_length=1)
     """The metric that decides: the name of an evaluation, such as feedback, or one of the metrics
     of `guards`."""

@@ -101,11 +101,18 @@ class Recipe(Section):
         return None if None in read else tuple(sorted({*names}))
 
     @model_validator(mode="after")
-    def _adapters_for_canaries(self) -> Self:
+    def _sound_deployment(self) -> Self:
         if self.deploy.share and (self.train.backend == "tinker" or not self.train.lora_rank):
             raise ValueError(
                 "share of [deploy] needs versions that a server can hold beside others: LoRA "
                 'adapters of the backend "verl". Set lora_rank in [train], or share = 0.'
+            )
+        rollout = self.rollout
+        has_tasks = rollout is not None and (rollout.validation or rollout.environment)
+        if self.deploy.gates.eval is not None and not has_tasks:
+            raise ValueError(
+                "eval of [deploy.gates] needs held-out tasks, and an agent that solves them. Set "
+                "validation in [rollout], or remove eval."
             )
         return self
 

@@ -217,7 +217,7 @@ class Publication:
     async def _resume_trial(self, current: int) -> None:
         """Go on with the trial of an earlier process; a candidate that cannot be held retires."""
         candidate = self.deployments.candidate()
-        if candidate is None or self.canary is not None:
+        if candidate is None or not candidate.serves or self.canary is not None:
             return
         is_current = candidate.version == current
         if is_current is not (candidate.stage is Stage.WATCHED):
