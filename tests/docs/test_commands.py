@@ -53,6 +53,13 @@ NOT_RUN = (
         "needs an agent that is filled in",
         "tests/end_to_end/test_init_path.py",
     ),
+    NotRun("ltrain run --watch", "runs until ctrl-C", "tests/train/loop/kills/test_watch_kills.py"),
+    NotRun("ltrain run farmed.toml", "needs traffic", "benchmarks/support_desk.py"),
+    NotRun(
+        "OPENAI_BASE_URL=http://127.0.0.1:8000/v1 opentelemetry-instrument python users.py",
+        "runs until ctrl-C",
+        "benchmarks/support_desk.py",
+    ),
     NotRun("ltrain up", "runs until ctrl-C, on fixed ports", "tests/docs/project.py"),
     NotRun(".venv/bin/ltrain up", "runs until ctrl-C, on fixed ports", "tests/docs/project.py"),
     NotRun(

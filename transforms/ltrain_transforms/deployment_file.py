@@ -29,7 +29,7 @@ class Stage(StrEnum):
     CANARY = "canary"
     """It answers a share of the conversations of production."""
     WATCHED = "watched"
-    """It is current; the version before it still answers a share, to compare with."""
+    """It is current; the version before it still answers a share, for comparison."""
     CURRENT = "current"
     """It answers all calls."""
     RETIRED = "retired"

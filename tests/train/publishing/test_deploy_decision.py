@@ -13,7 +13,6 @@ from tests.transforms.trials.test_stored import Calls
 from ltrain_collector.errors import StoreUnreachable
 from ltrain_train.policy import Policies
 from ltrain_train.publishing import deploy_commands, deploy_decision
-from ltrain_train.publishing.notification import notify
 from ltrain_transforms.deployment_file import Deployment, read_deployments, record_deployment
 from ltrain_transforms.errors import BadDeployment
 
@@ -207,7 +206,7 @@ def test_a_decision_is_sent_to_a_command(
 def test_a_notification_that_fails_changes_nothing(
     caplog: pytest.LogCaptureFixture, target: str, fault: str
 ) -> None:
-    notify(target, {"text": "a decision"})
+    deploy_decision.notify(target, {"text": "a decision"})
     [message] = caplog.messages
     assert message.startswith("ltrain: notify of [deploy] failed: ") and fault in message
     assert "key" not in message

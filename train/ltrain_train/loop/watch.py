@@ -66,7 +66,7 @@ class Watcher:
     _trials: set[str] = field(default_factory=set)
     """The policies whose candidate was judged at the look before."""
     _asked: set[str] = field(default_factory=set)
-    """The trials whose promotion a person was asked for."""
+    """The trials of which a person was asked to promote the version."""
     _outdated: bool = False
     """Whether a learner has other weights than the current version."""
     _frozen: set[str] = field(default_factory=set)
@@ -171,7 +171,7 @@ class Watcher:
                 yield TrialRule(policies, name, plan.recipe.deploy, author, examine), candidate
 
     def _report(self, rule: TrialRule, candidate: Deployment, look: Look) -> None:
-        """Tell what a look at a trial has found; a person is asked once."""
+        """Report the finding of a look at a trial; a person is asked once."""
         self.progress.show(look.sentence)
         if look.asks and candidate.experiment in self._asked:
             return

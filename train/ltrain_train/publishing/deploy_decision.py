@@ -6,19 +6,24 @@
   conversations, and comes back if the new one is worse.
 """
 
+import json
 import logging
+import shlex
+import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
+
+import httpx
 
 from ltrain_collector.store import Store
 from ltrain_instrument import settings
 from ltrain_instrument.errors import LtrainError
 from ltrain_train.errors import RunInUse
 from ltrain_train.policy import Deployments, Policies
-from ltrain_train.publishing.notification import notify
 from ltrain_train.publishing.publish import find_gateway
 from ltrain_train.publishing.stages import move, require_candidate
 from ltrain_train.runs import retry_load, store_is_away
@@ -35,6 +40,9 @@ from ltrain_transforms.trials import (
     decide,
     read_metrics,
 )
+
+NOTIFY_TIMEOUT = 30.0
+"""Seconds for the request or the command of `notify`."""
 
 _logger = logging.getLogger("ltrain.deploy")
 
@@ -205,3 +213,26 @@ def judge(metrics: list[Metric], options: Deploy) -> Verdict:
     }
     units = max((each.candidate.units for each in metrics), default=0)
     return decide(arrived, bounds, int(units))
+
+
+def notify(target: str, event: Mapping[str, Any]) -> None:
+    """Send an event as JSON; a fault is logged, and nothing is sent again.
+
+    Args:
+        target: a URL, which gets a POST, or a command, which gets the event at its standard input.
+        event: its `text` is a sentence, the field that Slack shows.
+    """
+    body = json.dumps(event)
+    try:
+        if target.startswith(("http://", "https://")):
+            headers = {"content-type": "application/json"}
+            httpx.post(
+                target, content=body, headers=headers, timeout=NOTIFY_TIMEOUT
+            ).raise_for_status()
+        else:
+            command = shlex.split(target)
+            subprocess.run(command, input=body, text=True, timeout=NOTIFY_TIMEOUT, check=True)
+    except (httpx.HTTPError, OSError, ValueError, subprocess.SubprocessError) as error:
+        # the address may have a key
+        fault = type(error).__name__ if isinstance(error, httpx.HTTPError) else str(error)
+        _logger.warning("ltrain: notify of [deploy] failed: %s. The decision holds.", fault)

@@ -8,7 +8,7 @@ from ltrain_transforms.recipe.section import Section
 
 
 class Gates(Section):
-    """What a new version must pass before it answers the first users."""
+    """The examinations that a new version passes before it answers the first users."""
 
     eval: float | None = Field(default=None, ge=0)
     """By how much it may be worse than the current version on the held-out tasks of [rollout]: the
@@ -16,10 +16,7 @@ class Gates(Section):
 
 
 class Deploy(Section):
-    """How a new version reaches the users; not in the digest.
-
-    `ltrain run --watch` and `ltrain deploy decide` judge a candidate by it.
-    """
+    """How a new version reaches the users, by `ltrain run` and `ltrain deploy decide`."""
 
     share: float = Field(default=0.0, ge=0, lt=1)
     """The share of the conversations of production that a version of `ltrain run --once` or

@@ -15,7 +15,7 @@ from ltrain_transforms.deployment_file import Arm, Deployment
 
 
 class Canary:
-    """Assigns conversations to the candidate or to the version that it is compared with."""
+    """Assigns each conversation to one of the two versions of a trial."""
 
     def __init__(self, policy: str, deployment: Deployment) -> None:
         self.deployment = deployment
