@@ -157,7 +157,7 @@ class Deployment(BaseModel):
         """Return the version as a current one that is compared with the version before it.
 
         Raises:
-            BadDeployment: when it is no canary.
+            BadDeployment: when it is not a canary.
         """
         watched = self.move(Stage.WATCHED, by=by, share=share, reason=reason)
         return watched.model_copy(update={"previous": previous, **_new()})

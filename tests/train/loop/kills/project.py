@@ -90,6 +90,8 @@ class LightProject(Project):
     recipe: str = ""
     arguments: tuple[str, ...] = ()
     """Of `ltrain run`, after the recipe."""
+    serve_arguments: tuple[str, ...] = ()
+    """Of `ltrain serve`."""
     host: Host = field(init=False)
     ports: list[int] = field(init=False)
     _began: float = 0.0
@@ -138,7 +140,9 @@ class LightProject(Project):
         otlp, store, gateway = map(str, self.ports)
         ports = ("--otlp-port", otlp, "--grpc-port", "0", "--http-port", store)
         self._serve("store", "up", "--dir", str(self.home / "store"), *ports)
-        self._serve("gateway", "serve", "--policy", POLICY, "--port", gateway)
+        self._serve(
+            "gateway", "serve", "--policy", POLICY, "--port", gateway, *self.serve_arguments
+        )
         until(lambda: _answers(f"http://127.0.0.1:{store}/ping", b"Ok"), "the store")
         until(lambda: _answers(f"http://127.0.0.1:{gateway}/health", b'"ready"'), "the gateway")
 

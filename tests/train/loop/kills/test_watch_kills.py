@@ -104,8 +104,11 @@ class Traffic:
         self.sent |= {rollout.rollout for rollout in scene.attempts}
 
     def _post(self, scene: Scene) -> None:
+        self._post_body(scene.request())
+
+    def _post_body(self, body: bytes) -> None:
         headers = {"content-type": "application/x-protobuf"}
-        request = urllib.request.Request(f"{self.url}/v1/traces", scene.request(), headers)
+        request = urllib.request.Request(f"{self.url}/v1/traces", body, headers)
         while True:
             try:
                 with urllib.request.urlopen(request, timeout=10):
