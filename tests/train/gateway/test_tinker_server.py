@@ -70,10 +70,11 @@ class Served:
         """Save an adapter at the server, and return the folder of its version and its path."""
         service = tinker.ServiceClient(base_url=self.tinker.url)
         run = service.create_lora_training_client("tiny", rank=4)
+        state = run.save_state(name).result().path
         path = run.save_weights_for_sampler(name).result().path
         folder = self.folder / name
         folder.mkdir()
-        TinkerWeights(base_model="tiny", sampler=path).write(folder)
+        TinkerWeights(base_model="tiny", sampler=path, state=state).write(folder)
         return folder, path
 
 
@@ -442,6 +443,29 @@ def test_lost_weights_are_told(served: Served) -> None:
     lost = served.post("/v1/chat/completions", **body)
     assert lost.status_code == 404
     assert f"does not have the weights {path} any more" in lost.json()["error"]["message"]
+
+
+def test_an_adapter_whose_run_has_ended_is_loaded_again_in_a_run_of_its_own(
+    served: Served,
+) -> None:
+    served.tinker.samples_loaded = True
+    folder, path = served.train("one")
+    served.tinker.lose_runs()
+    assert load(served, "policy@1", folder).status_code == 200
+    [own] = served.tinker.adapters
+    assert str(list(served.tinker.samplers.values())[-1]).startswith(f"tinker://{own}/")
+    served.tinker.lose_runs()  # in the middle of calls
+    body = {"model": "policy@1", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 3}
+    with ThreadPoolExecutor(4) as pool:
+        calls = [pool.submit(served.post, "/v1/chat/completions", **body) for _ in range(4)]
+    assert [call.result().status_code for call in calls] == [200] * 4
+    assert len(served.tinker.adapters) == 1 and own not in served.tinker.adapters
+    assert [line for line in served.log if "from its checkpoint" in line] == [
+        f"loads {path} again from its checkpoint, since the server has ended its run"
+    ] * 2
+    served.post("/v1/unload_lora_adapter", lora_name="policy@1")
+    served.models.close()
+    assert served.tinker.adapters == {}
 
 
 def test_a_quota_is_waited_for_and_told(served: Served) -> None:

@@ -2,12 +2,17 @@
 
 * A new adapter is one request to the server; it is sampled once before calls may name it.
 * A sampling session that the server has lost is opened again, once for each call.
+* A server of SkyRL samples an adapter only while it has the training run that saved it loaded.
+  After the end of that run, or of the server, the adapter is loaded again from its checkpoint, in a
+  training run of the gateway's own.
 * While the server refuses calls for a quota, or is away, the calls wait; `waiting` says why.
 """
 
 import asyncio
+import re
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -30,6 +35,10 @@ RECENT = 40.0
 """Seconds for which a refused request counts as a wait: the SDK sends it again after 30 at most."""
 VERSIONS = f"SkyRL 0.4.0 takes tinker=={SKYRL_SDK}, skyrl-tx 0.3.0 takes tinker=={OLD_SDK}"
 LOST = (HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
+UNLOADED = re.compile(r"Model \S+ not loaded")
+"""The error of a server that has the weights of a training run, and not the run."""
+RELEASE_TIMEOUT = 5.0
+"""Seconds in which the server releases the places of the gateway's training runs at the end."""
 
 
 class NoTinkerServer(LtrainError, ConnectionError):
@@ -53,6 +62,13 @@ class TinkerModels:
         """The `tinker://` path of each loaded adapter, by name."""
         self._clients: dict[str | None, Any] = {}
         """The sampling clients by path; that of the base has None."""
+        self._states: dict[str, str] = {}
+        """The path of the checkpoint of each adapter, by its own path."""
+        self._unloaded: set[str] = set()
+        """The paths of adapters whose training runs the server does not have loaded."""
+        self._runs: dict[str, str] = {}
+        """The ids of the training runs in which adapters were loaded again, by path."""
+        self._opening = asyncio.Lock()
         self._waits: tuple[float, str] = (0.0, "")
         """When a request was last refused or lost, and why."""
         self._logged = 0.0
@@ -85,7 +101,11 @@ class TinkerModels:
         return longest
 
     def close(self) -> None:
-        """End the session at the server."""
+        """Release the places of the training runs, and end the session at the server."""
+        released = [self._release(path) for path in list(self._runs)]
+        for future in released:
+            with suppress(self._sdk.TinkerError, ValueError, TimeoutError):
+                future.result(RELEASE_TIMEOUT)
         self._service.holder.close()
 
     async def load(self, name: str, folder: Path) -> None:
@@ -110,6 +130,8 @@ class TinkerModels:
                 f"'{folder}' is an adapter of {weights.base_model}, and the Tinker server samples "
                 f"{self.base_model}.",
             )
+        if weights.state is not None:
+            self._states[weights.sampler] = weights.state
         await self._try(weights.sampler)
         self.adapters[name] = weights.sampler
 
@@ -118,6 +140,10 @@ class TinkerModels:
         path = self.adapters.pop(name, None)
         if path is not None and path not in self.adapters.values():
             self._clients.pop(path, None)
+            self._states.pop(path, None)
+            self._unloaded.discard(path)
+            if path in self._runs:
+                self._release(path)
         return path is not None
 
     async def sample(
@@ -143,23 +169,57 @@ class TinkerModels:
         types = self._sdk.types
         tokens, params = types.ModelInput.from_ints(prompt), types.SamplingParams(**options)
         for is_last in (False, True):
+            client = None
             try:
-                client = self._clients.get(path) or await self._open(path)
+                client = await self._open(path)
                 return await client.sample_async(tokens, count, params)
             except (self._sdk.TinkerError, ValueError) as error:
-                if is_last or not _is_loss(error):
+                if is_last or not (_is_loss(error) or self._is_unloaded(path, error)):
                     raise self._refusal(path, error) from error
-                self._clients.pop(path, None)
+                if client is self._clients.get(path):  # another call may have opened a new one
+                    self._clients.pop(path, None)
         raise AssertionError("unreachable")
 
     async def _open(self, path: str | None) -> Any:
-        """Return a new sampling client."""
-        base = self.base_model if path is None else None
-        create = self._service.create_sampling_client_async
-        client = await create(model_path=path, base_model=base)
-        self._observe(client)
-        self._clients[path] = client
-        return client
+        """Return the sampling client of a path, a new one if there is none."""
+        async with self._opening:
+            if path in self._clients:
+                return self._clients[path]
+            if path is not None and path in self._unloaded:
+                client = await asyncio.to_thread(self._restore, path)
+            else:
+                base = self.base_model if path is None else None
+                create = self._service.create_sampling_client_async
+                client = await create(model_path=path, base_model=base)
+            self._observe(client)
+            self._clients[path] = client
+            return client
+
+    def _is_unloaded(self, path: str | None, error: Exception) -> bool:
+        """Return, and note, whether the server must load an adapter from its checkpoint."""
+        if path is None or path not in self._states or not UNLOADED.search(str(error)):
+            return False
+        self._unloaded.add(path)
+        return True
+
+    def _restore(self, path: str) -> Any:
+        """Load an adapter from its checkpoint, and return its sampling client."""
+        if path in self._runs:
+            self._release(path)
+        self._log(f"loads {path} again from its checkpoint, since the server has ended its run")
+        run = self._service.create_training_client_from_state(self._states[path])
+        self._runs[path] = str(run.model_id)
+        return run.save_weights_and_get_sampling_client()
+
+    def _release(self, path: str) -> Any:
+        """Request the release of the training run of an adapter, and return the future."""
+        request = self._sdk.types.UnloadModelRequest(model_id=self._runs.pop(path))
+
+        async def unload() -> None:
+            with self._service.holder.aclient(_pool_type()) as client:
+                await client.models.unload(request=request)
+
+        return self._service.holder.run_coroutine_threadsafe(unload())
 
     async def _try(self, path: str | None) -> None:
         """Sample one token, which shows whether the server has the weights."""
@@ -245,6 +305,12 @@ class TinkerModels:
                 f"The Tinker server at {self.base_url} has no base model '{self.base_model}'. "
                 f"Choose from: {', '.join(map(str, models)) or 'none'}."
             )
+
+
+def _pool_type() -> Any:
+    from tinker.lib.client_connection_pool_type import ClientConnectionPoolType
+
+    return ClientConnectionPoolType.TRAIN
 
 
 def _is_loss(error: Exception) -> bool:
