@@ -100,6 +100,9 @@ class SkyRL:
             "backend-config": json.dumps(dict(self.backend)),
             "checkpoints-base": self.folder / "checkpoints",
             "database-url": f"sqlite:///{self.folder}/tinker.db",
+            # a killed process leaves its places for adapters until its session is stale
+            "session-timeout-sec": 90,
+            "session-cleanup-interval-sec": 10,
         }
         words = [str(word) for name, value in options.items() for word in (f"--{name}", value)]
         return ["-m", "skyrl.tinker.api", *words]
@@ -109,8 +112,9 @@ class SkyRL:
         shim.parent.mkdir(exist_ok=True)
         shim.write_text(UV.format(python=self.python.absolute()))
         shim.chmod(0o755)
-        # compiled programs outlive a start, as each takes up to a minute
-        cache = {"JAX_COMPILATION_CACHE_DIR": str(self.folder / "compiled")}
+        # each program takes up to a minute to compile
+        compiled = self.python.absolute().parents[1] / "compiled"
+        cache = {"JAX_COMPILATION_CACHE_DIR": str(compiled)}
         path = f"{shim.parent}:{os.environ['PATH']}"
         return os.environ | cache | {"JAX_PLATFORMS": "cpu", "PATH": path}
 
