@@ -2,9 +2,9 @@
 
 * A new adapter is one request to the server; it is sampled once before calls may name it.
 * A sampling session that the server has lost is opened again, once for each call.
-* A server of SkyRL samples an adapter only while it has the training run that saved it loaded.
-  After the end of that run, or of the server, the adapter is loaded again from its checkpoint, in a
-  training run of the gateway's own.
+* A server of SkyRL samples an adapter in the place of the training run that saved it: only while
+  that run is loaded, and it puts the adapter's weights in place of those that the run has come to.
+  So an adapter is loaded there from its checkpoint, in a training run of the gateway's own.
 * While the server refuses calls for a quota, or is away, the calls wait; `waiting` says why.
 """
 
@@ -36,7 +36,7 @@ RECENT = 40.0
 VERSIONS = f"SkyRL 0.4.0 takes tinker=={SKYRL_SDK}, skyrl-tx 0.3.0 takes tinker=={OLD_SDK}"
 LOST = (HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
 UNLOADED = re.compile(r"Model \S+ not loaded")
-"""The error of a server that has the weights of a training run, and not the run."""
+"""The error of a server of SkyRL that does not have the training run of an adapter any more."""
 RELEASE_TIMEOUT = 5.0
 """Seconds in which the server releases the places of the gateway's training runs at the end."""
 
@@ -63,17 +63,16 @@ class TinkerModels:
         self._clients: dict[str | None, Any] = {}
         """The sampling clients by path; that of the base has None."""
         self._states: dict[str, str] = {}
-        """The path of the checkpoint of each adapter, by its own path."""
-        self._unloaded: set[str] = set()
-        """The paths of adapters whose training runs the server does not have loaded."""
+        """The path of the checkpoint of each adapter, by its own path, at a server of SkyRL."""
         self._runs: dict[str, str] = {}
-        """The ids of the training runs in which adapters were loaded again, by path."""
+        """The ids of the training runs into which adapters were loaded, by path."""
         self._opening = asyncio.Lock()
         self._waits: tuple[float, str] = (0.0, "")
         """When a request was last refused or lost, and why."""
         self._logged = 0.0
         self._sdk = tinker
         self._probe_url()
+        self._is_skyrl = base_url is not None and self._describes_itself()
         self._service = tinker.ServiceClient(base_url=self.base_url)
 
     @property
@@ -130,7 +129,7 @@ class TinkerModels:
                 f"'{folder}' is an adapter of {weights.base_model}, and the Tinker server samples "
                 f"{self.base_model}.",
             )
-        if weights.state is not None:
+        if self._is_skyrl and weights.state is not None:
             self._states[weights.sampler] = weights.state
         await self._try(weights.sampler)
         self.adapters[name] = weights.sampler
@@ -141,7 +140,6 @@ class TinkerModels:
         if path is not None and path not in self.adapters.values():
             self._clients.pop(path, None)
             self._states.pop(path, None)
-            self._unloaded.discard(path)
             if path in self._runs:
                 self._release(path)
         return path is not None
@@ -174,7 +172,7 @@ class TinkerModels:
                 client = await self._open(path)
                 return await client.sample_async(tokens, count, params)
             except (self._sdk.TinkerError, ValueError) as error:
-                if is_last or not (_is_loss(error) or self._is_unloaded(path, error)):
+                if is_last or not _is_loss(error):
                     raise self._refusal(path, error) from error
                 if client is self._clients.get(path):  # another call may have opened a new one
                     self._clients.pop(path, None)
@@ -185,7 +183,7 @@ class TinkerModels:
         async with self._opening:
             if path in self._clients:
                 return self._clients[path]
-            if path is not None and path in self._unloaded:
+            if path is not None and path in self._states:
                 client = await asyncio.to_thread(self._restore, path)
             else:
                 base = self.base_model if path is None else None
@@ -195,18 +193,10 @@ class TinkerModels:
             self._clients[path] = client
             return client
 
-    def _is_unloaded(self, path: str | None, error: Exception) -> bool:
-        """Return, and note, whether the server must load an adapter from its checkpoint."""
-        if path is None or path not in self._states or not UNLOADED.search(str(error)):
-            return False
-        self._unloaded.add(path)
-        return True
-
     def _restore(self, path: str) -> Any:
         """Load an adapter from its checkpoint, and return its sampling client."""
         if path in self._runs:
             self._release(path)
-        self._log(f"loads {path} again from its checkpoint, since the server has ended its run")
         run = self._service.create_training_client_from_state(self._states[path])
         self._runs[path] = str(run.model_id)
         return run.save_weights_and_get_sampling_client()
@@ -299,6 +289,15 @@ class TinkerModels:
                 f"The server at {self.base_url} has no /api/v1/healthz: it is not a Tinker server."
             )
 
+    def _describes_itself(self) -> bool:
+        """Return whether the server describes its API, as SkyRL's do."""
+        url = f"{self.base_url.rstrip('/')}/openapi.json"
+        try:
+            response = httpx.get(url, timeout=PROBE_TIMEOUT, follow_redirects=False)
+        except httpx.HTTPError:
+            return False
+        return response.status_code == HTTPStatus.OK
+
     def _require_served(self, models: list[str]) -> None:
         if self.base_model not in models:
             raise NoTinkerServer(
@@ -316,7 +315,8 @@ def _pool_type() -> Any:
 def _is_loss(error: Exception) -> bool:
     """Return whether the server does not know the session, the request or the weights any more."""
     status = getattr(error, "status_code", None)
-    return status in LOST or (isinstance(error, ValueError) and "status 404" in str(error))
+    lost = "status 404" in str(error) or UNLOADED.search(str(error)) is not None
+    return status in LOST or (isinstance(error, ValueError) and lost)
 
 
 def _is_users(error: Exception) -> bool:
