@@ -1,9 +1,9 @@
-"""`ltrain run` or its server of SkyRL killed at drawn moments: does the same command go on?
+"""`ltrain run` or its server of SkyRL killed at drawn requests: does the same command go on?
 
-A tiny policy learns the two-turn task, with waves of 32 rollouts and no validation.
-Each kill is in its own part of a command's time, by a seed. A killed command is started again, and
-a killed server beside the running command; a command that ends because its server was away is
-started again, too. At the end each update must have been made once.
+A tiny policy learns the two-turn task, with waves of 32 rollouts and no validation. A seed draws
+each point: after so many requests of a kind since the last kill, and a part of a second. A killed
+command is started again, and a killed server beside the running command; a command that ends
+because its server was away is started again, too. At the end each update must have been made once.
 """
 
 import argparse
@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import cycle, islice
 from pathlib import Path
 from random import Random
 
@@ -26,22 +27,43 @@ BACKEND = {
     "train_micro_batch_size": 16,
     "sample_max_num_sequences": 16,
 }
+KINDS = {
+    "asample": 150,
+    "forward_backward": 7,
+    "optim_step": 3,
+    "save_weights": 3,
+    "save_weights_for_sampler": 3,
+    "create_model": 1,
+}
+"""Requests, and the most of each to wait for: those of about three updates."""
 AWAY = 5.0
 """Seconds for which a killed server is away."""
-GIVES_UP = 600.0
-"""Seconds after the last kill in which the command must end."""
+LIMIT = 1800.0
+"""Seconds in which a command must reach the point of a kill, or make the remaining updates."""
 
 
-def draw_kills(kills: int, servers: int, seconds: float, seed: int) -> list[tuple[float, str]]:
-    """Return the victims and the seconds that a command has run when they are killed."""
+@dataclass(frozen=True, slots=True)
+class Point:
+    """When to kill, and what."""
+
+    victim: str
+    kind: str
+    count: int
+    """Requests of the kind since the last kill."""
+    delay: float
+    """Seconds after the last of them."""
+
+
+def draw_points(kills: int, servers: int, seed: int) -> list[Point]:
+    """Return the points in the order of the kills, each kind about as often."""
     chance = Random(seed)
-    victims = ["run"] * kills + ["server"] * servers
-    chance.shuffle(victims)
-    moments = [
-        (number + chance.random()) / len(victims) * seconds for number in range(len(victims))
-    ]
-    chance.shuffle(moments)
-    return list(zip(moments, victims, strict=True))
+    points = []
+    for victim, number in (("run", kills), ("server", servers)):
+        kinds = chance.sample(list(KINDS), len(KINDS))
+        for kind in islice(cycle(kinds), number):
+            points.append(Point(victim, kind, chance.randint(1, KINDS[kind]), chance.random()))
+    chance.shuffle(points)
+    return points
 
 
 @dataclass(slots=True)
@@ -52,57 +74,59 @@ class Ordeal:
     server: SkyRL
     updates: int
     counts: Counter[str] = field(default_factory=Counter)
-    """Kills by victim, and the starts of commands that had ended by themselves."""
+    """Kills by victim, and the commands that ended because the server was away."""
     began: float = field(default_factory=time.monotonic)
     _process: subprocess.Popen[str] | None = None
+    _until: float = 0.0
+    """When the command must have come to the next point."""
 
-    def kill(self, victim: str, moment: float) -> bool:
-        """Kill a victim so many seconds later; return False if the run is complete by then."""
-        if not self._goes_on_for(moment):
-            return False
-        self._note(f"kills the {victim}")
-        self.counts[victim] += 1
-        if victim == "server":
+    def kill(self, point: Point) -> bool:
+        """Kill a victim at a point; return False if the run is complete before."""
+        before, self._until = self.server.count(point.kind), time.monotonic() + LIMIT
+        while self.server.count(point.kind) < before + point.count:
+            if not self._is_going():
+                return False
+        time.sleep(point.delay)
+        self._note(f"kills the {point.victim} after {point.count} {point.kind}")
+        self.counts[point.victim] += 1
+        if point.victim == "server":
             self.server.kill()
             time.sleep(AWAY)
             self.server.start()
         else:
-            self._kill_command()
-            self._start()
+            self.close()
         return True
 
     def wait(self) -> None:
         """Wait until the run is complete."""
-        if self._goes_on_for(GIVES_UP * self.updates):
-            self._kill_command()
-            raise SystemExit(f"The command does not end: {self.run.log}")
+        self._until = time.monotonic() + LIMIT
+        while self._is_going():
+            pass
 
-    def _goes_on_for(self, seconds: float) -> bool:
-        """Wait, and return False as soon as the run is complete."""
-        until = time.monotonic() + seconds
-        while (left := until - time.monotonic()) > 0:
-            process = self._process or self._start()
-            try:
-                status = process.wait(left)
-            except subprocess.TimeoutExpired:
-                break
-            if status == 0:
-                return False
+    def close(self) -> None:
+        """Kill the command."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def _is_going(self) -> bool:
+        """Wait a moment, start a command that has ended, and return False if it is complete."""
+        if self._process is None:
+            self._process = self.run.start(self.updates)
+        try:
+            status = self._process.wait(0.05)
+        except subprocess.TimeoutExpired:
+            if time.monotonic() > self._until:
+                raise SystemExit(f"The command makes no progress: {self.run.log}") from None
+            return True
+        if status:
             self._note(f"the command ended: {self.run.log.splitlines()[-1]}")
             self.counts["ended"] += 1
             if self.counts["ended"] > self.counts["server"]:
                 raise SystemExit(f"The command did not go on: {self.run.log}")
             self._process = None
-        return True
-
-    def _start(self) -> subprocess.Popen[str]:
-        self._process = self.run.start(self.updates)
-        return self._process
-
-    def _kill_command(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
+        return bool(status)
 
     def _note(self, text: str) -> None:
         seconds = time.monotonic() - self.began
@@ -118,28 +142,33 @@ def check(run: SkyRLRun, updates: int) -> None:
     once = len(set(versions)) == updates and all(versions)
     if not (journal.finished and numbers == list(range(updates)) and once and chain):
         raise SystemExit(f"waves {numbers} published {versions}: {run.log}")
+    drift = max(abs(wave.metrics["drift_k3"]) for wave in waves)
+    rewards = [wave.evaluations["true"] for wave in waves]
+    print(f"drift up to {drift:.2g}; reward {rewards[0]:.3f} to {rewards[-1]:.3f}", file=sys.stderr)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=10, help="of the run")
     parser.add_argument("--server-kills", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=120.0, help="in which one kill may be")
     parser.add_argument("--updates", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--python", type=Path, default=PYTHON, help="with SkyRL 0.4.0")
     options = parser.parse_args()
-    kills = draw_kills(options.kills, options.server_kills, options.seconds, options.seed)
+    points = draw_points(options.kills, options.server_kills, options.seed)
     with tempfile.TemporaryDirectory(prefix="ls-", dir="/tmp") as name:
         folder = Path(name)
         model = write_tiny_model(folder / "tiny")
         with SkyRL(model, folder, BACKEND, options.python) as server:
             run = SkyRLRun(write_two_turn(folder / "two_turn", server), model, folder)
             ordeal = Ordeal(run, server, options.updates)
-            for moment, victim in kills:
-                if not ordeal.kill(victim, moment):
-                    break
-            ordeal.wait()
+            try:
+                for point in points:
+                    if not ordeal.kill(point):
+                        break
+                ordeal.wait()
+            finally:
+                ordeal.close()
             check(run, options.updates)
     counts = ordeal.counts
     done = counts["run"] + counts["server"]
@@ -149,14 +178,14 @@ def main() -> None:
                 "name": "skyrl-kills",
                 "value": done,
                 "unit": f"kills, {counts['server']} of them of the server, after which the same "
-                f"command made each of {options.updates} updates once; it ended by itself "
-                f"{counts['ended']} times",
-                "peer": len(kills),
+                f"command made each of {options.updates} updates once; {counts['ended']} times it "
+                "ended because the server was away",
+                "peer": len(points),
                 "ratio": None,
             }
         )
     )
-    if done < len(kills):
+    if done < len(points):
         raise SystemExit("The run was complete before all kills: raise --updates.")
 
 

@@ -91,6 +91,10 @@ class SkyRL:
             self._process.wait()
             self._process = None
 
+    def count(self, kind: str) -> int:
+        """Return the requests of a kind, such as `optim_step`, that the server has answered."""
+        return self.log.read_bytes().count(f"/api/v1/{kind} HTTP".encode())
+
     def _words(self) -> list[str]:
         options = {
             "host": "127.0.0.1",
