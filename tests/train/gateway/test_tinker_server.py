@@ -101,7 +101,7 @@ def rendering(model: tuple[Path, Tokenizer]) -> Rendering:
 def serving(tokenizer: Tokenizer, rendering: Rendering, folder: Path) -> Iterator[Served]:
     log: list[str] = []
     with TinkerServer() as server:
-        models = TinkerModels(server.url, "tiny", log.append)
+        models = TinkerModels(server.url, "tiny", log.append, folder / "tinker.runs")
         asyncio.run(models.start())
         routes = PolicyRoutes("policy", models, rendering, LIMIT)
         with TestClient(routes.app()) as client:
@@ -459,9 +459,23 @@ def test_skyrl_samples_an_adapter_in_a_run_of_the_gateways_own(served: Served) -
     assert [call.result().status_code for call in calls] == [200] * 4
     assert len(served.tinker.adapters) == 1 and own not in served.tinker.adapters
     assert path not in served.tinker.samplers.values()
+    [own] = served.tinker.adapters
+    runs = served.folder / "tinker.runs"
+    assert json.loads(runs.read_text()) == [own]
+    models = TinkerModels(served.tinker.url, "tiny", served.log.append, runs)  # after a kill
+    models.close()
+    assert served.tinker.adapters == {}
+    assert served.chat(model="policy@1")  # it is loaded again
     served.post("/v1/unload_lora_adapter", lora_name="policy@1")
     served.models.close()
-    assert served.tinker.adapters == {}
+    assert served.tinker.adapters == {} and json.loads(runs.read_text()) == []
+
+
+def test_a_server_without_places_is_told(served: Served) -> None:
+    folder, _ = served.train("one", saves_state=True)
+    served.tinker.limit = 1
+    refused = load(served, "policy@1", folder)
+    assert refused.status_code == 409 and "All places for adapters" in refused.text
 
 
 def test_a_quota_is_waited_for_and_told(served: Served) -> None:

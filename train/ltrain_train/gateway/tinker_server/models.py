@@ -2,9 +2,8 @@
 
 * A new adapter is one request to the server; it is sampled once before calls may name it.
 * A sampling session that the server has lost is opened again, once for each call.
-* A server of SkyRL samples an adapter in the place of the training run that saved it: only while
-  that run is loaded, and it puts the adapter's weights in place of those that the run has come to.
-  So an adapter is loaded there from its checkpoint, in a training run of the gateway's own.
+* At a server of SkyRL an adapter is loaded from its checkpoint, in a training run of the gateway's
+  own.
 * While the server refuses calls for a quota, or is away, the calls wait; `waiting` says why.
 """
 
@@ -12,7 +11,6 @@ import asyncio
 import re
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ import httpx
 from ltrain_instrument.errors import LtrainError
 from ltrain_train.errors import BadModel
 from ltrain_train.gateway.errors import Refused
+from ltrain_train.gateway.tinker_server.own_runs import OwnRuns
 from ltrain_train.overlays import OLD_SDK, SKYRL_SDK, TINKER
 from ltrain_train.policy import read_tinker_weights
 
@@ -37,8 +36,8 @@ VERSIONS = f"SkyRL 0.4.0 takes tinker=={SKYRL_SDK}, skyrl-tx 0.3.0 takes tinker=
 LOST = (HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
 UNLOADED = re.compile(r"Model \S+ not loaded")
 """The error of a server of SkyRL that does not have the training run of an adapter any more."""
-RELEASE_TIMEOUT = 5.0
-"""Seconds in which the server releases the places of the gateway's training runs at the end."""
+FULL = "Maximum number of LoRA adapters"
+"""The error of a server of SkyRL whose places are all taken."""
 
 
 class NoTinkerServer(LtrainError, ConnectionError):
@@ -48,8 +47,17 @@ class NoTinkerServer(LtrainError, ConnectionError):
 class TinkerModels:
     """The models by the names under which calls request them."""
 
-    def __init__(self, base_url: str | None, base_model: str, log: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        base_url: str | None,
+        base_model: str,
+        log: Callable[[str], None],
+        runs: Path | None = None,
+    ) -> None:
         """Connect to the server.
+
+        Args:
+            runs: the file that names the training runs of the gateway; None: there is none.
 
         Raises:
             NoTinkerServer: when it does not answer, or refuses the key or the SDK.
@@ -64,8 +72,6 @@ class TinkerModels:
         """The sampling clients by path; that of the base has None."""
         self._states: dict[str, str] = {}
         """The path of the checkpoint of each adapter, by its own path, at a server of SkyRL."""
-        self._runs: dict[str, str] = {}
-        """The ids of the training runs into which adapters were loaded, by path."""
         self._opening = asyncio.Lock()
         self._waits: tuple[float, str] = (0.0, "")
         """When a request was last refused or lost, and why."""
@@ -74,6 +80,7 @@ class TinkerModels:
         self._probe_url()
         self._is_skyrl = base_url is not None and self._describes_itself()
         self._service = tinker.ServiceClient(base_url=self.base_url)
+        self._runs = OwnRuns(tinker, self._service, runs)
 
     @property
     def waiting(self) -> str:
@@ -101,10 +108,7 @@ class TinkerModels:
 
     def close(self) -> None:
         """Release the places of the training runs, and end the session at the server."""
-        released = [self._release(path) for path in list(self._runs)]
-        for future in released:
-            with suppress(self._sdk.TinkerError, ValueError, TimeoutError):
-                future.result(RELEASE_TIMEOUT)
+        self._runs.close()
         self._service.holder.close()
 
     async def load(self, name: str, folder: Path) -> None:
@@ -140,8 +144,7 @@ class TinkerModels:
         if path is not None and path not in self.adapters.values():
             self._clients.pop(path, None)
             self._states.pop(path, None)
-            if path in self._runs:
-                self._release(path)
+            self._runs.release(path)
         return path is not None
 
     async def sample(
@@ -184,7 +187,7 @@ class TinkerModels:
             if path in self._clients:
                 return self._clients[path]
             if path is not None and path in self._states:
-                client = await asyncio.to_thread(self._restore, path)
+                client = await asyncio.to_thread(self._runs.load, path, self._states[path])
             else:
                 base = self.base_model if path is None else None
                 create = self._service.create_sampling_client_async
@@ -192,24 +195,6 @@ class TinkerModels:
             self._observe(client)
             self._clients[path] = client
             return client
-
-    def _restore(self, path: str) -> Any:
-        """Load an adapter from its checkpoint, and return its sampling client."""
-        if path in self._runs:
-            self._release(path)
-        run = self._service.create_training_client_from_state(self._states[path])
-        self._runs[path] = str(run.model_id)
-        return run.save_weights_and_get_sampling_client()
-
-    def _release(self, path: str) -> Any:
-        """Request the release of the training run of an adapter, and return the future."""
-        request = self._sdk.types.UnloadModelRequest(model_id=self._runs.pop(path))
-
-        async def unload() -> None:
-            with self._service.holder.aclient(_pool_type()) as client:
-                await client.models.unload(request=request)
-
-        return self._service.holder.run_coroutine_threadsafe(unload())
 
     async def _try(self, path: str | None) -> None:
         """Sample one token, which shows whether the server has the weights."""
@@ -258,13 +243,19 @@ class TinkerModels:
                 f"The Tinker server at {self.base_url} does not have the weights {path} any more "
                 f"({error}). Serve a version that it has, or train on from one.",
             )
-        if _is_users(error):
+        if _is_users(error) and FULL not in str(error):
             return Refused(
                 HTTPStatus.BAD_REQUEST, f"The Tinker server refuses the request: {error}"
             )
         return Refused(HTTPStatus.SERVICE_UNAVAILABLE, self._describe(error))
 
     def _describe(self, error: Exception) -> str:
+        if FULL in str(error):
+            return (
+                f"All places for adapters at the Tinker server at {self.base_url} are taken. Start "
+                "it with more (`max_lora_adapters`), or wait five minutes: then it gives up those "
+                "of dead sessions."
+            )
         status = getattr(error, "status_code", None)
         if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
             return f"The Tinker server at {self.base_url} refuses the key in TINKER_API_KEY."
@@ -304,12 +295,6 @@ class TinkerModels:
                 f"The Tinker server at {self.base_url} has no base model '{self.base_model}'. "
                 f"Choose from: {', '.join(map(str, models)) or 'none'}."
             )
-
-
-def _pool_type() -> Any:
-    from tinker.lib.client_connection_pool_type import ClientConnectionPoolType
-
-    return ClientConnectionPoolType.TRAIN
 
 
 def _is_loss(error: Exception) -> bool:
