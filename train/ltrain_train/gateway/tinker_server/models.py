@@ -8,9 +8,11 @@
 """
 
 import asyncio
+import json
 import re
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,6 @@ import httpx
 from ltrain_instrument.errors import LtrainError
 from ltrain_train.errors import BadModel
 from ltrain_train.gateway.errors import Refused
-from ltrain_train.gateway.tinker_server.own_runs import OwnRuns
 from ltrain_train.overlays import OLD_SDK, SKYRL_SDK, TINKER
 from ltrain_train.policy import read_tinker_weights
 
@@ -33,6 +34,8 @@ LOG_PAUSE = 60.0
 RECENT = 40.0
 """Seconds for which a refused request counts as a wait: the SDK sends it again after 30 at most."""
 VERSIONS = f"SkyRL 0.4.0 takes tinker=={SKYRL_SDK}, skyrl-tx 0.3.0 takes tinker=={OLD_SDK}"
+RELEASE_TIMEOUT = 5.0
+"""Seconds in which the server releases the places of training runs at the end."""
 LOST = (HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
 UNLOADED = re.compile(r"Model \S+ not loaded")
 """The error of a server of SkyRL that does not have the training run of an adapter any more."""
@@ -42,6 +45,63 @@ FULL = "Maximum number of LoRA adapters"
 
 class NoTinkerServer(LtrainError, ConnectionError):
     """The Tinker server does not answer, or not as this version of the SDK expects."""
+
+
+class OwnRuns:
+    """The training runs of a gateway at a server of SkyRL, one for each adapter that it samples.
+
+    SkyRL samples an adapter in the place of the training run that saved the adapter: only while
+    that run is loaded, and with the saved weights in place of the current ones. So an adapter is
+    loaded from its checkpoint into a run that nobody trains. A file names these runs: the next
+    gateway releases those of a killed one, since a server has few places for adapters.
+    """
+
+    def __init__(self, sdk: Any, service: Any, file: Path | None) -> None:
+        """Request the release of the runs that the file names; None: there is no file."""
+        self._sdk, self._service, self._file = sdk, service, file
+        self._runs: dict[str, str] = {}
+        self._releases: list[Any] = []
+        """The requests to release runs, which nobody waits for before the end."""
+        for run in _read(file):
+            self._request_release(run)
+
+    def load(self, path: str, state: str) -> Any:
+        """Load an adapter from a checkpoint, and return its sampling client."""
+        self.release(path)
+        run = self._service.create_training_client_from_state(state)
+        self._runs[path] = str(run.model_id)
+        self._write()
+        return run.save_weights_and_get_sampling_client()
+
+    def release(self, path: str) -> None:
+        """Request the release of the run of an adapter, if there is one."""
+        if path in self._runs:
+            self._request_release(self._runs.pop(path))
+            self._write()
+
+    def close(self) -> None:
+        """Release all runs."""
+        for path in list(self._runs):
+            self.release(path)
+        for future in self._releases:
+            with suppress(self._sdk.TinkerError, ValueError, TimeoutError):
+                future.result(RELEASE_TIMEOUT)
+
+    def _request_release(self, run: str) -> None:
+        request = self._sdk.types.UnloadModelRequest(model_id=run)
+
+        async def unload() -> None:
+            with self._service.holder.aclient(_pool_type()) as client:
+                await client.models.unload(request=request)
+
+        self._releases = [each for each in self._releases if not each.future().done()]
+        self._releases.append(self._service.holder.run_coroutine_threadsafe(unload()))
+
+    def _write(self) -> None:
+        if self._file is not None:
+            draft = self._file.with_suffix(".draft")
+            draft.write_text(json.dumps(list(self._runs.values())))
+            draft.replace(self._file)
 
 
 class TinkerModels:
@@ -295,6 +355,21 @@ class TinkerModels:
                 f"The Tinker server at {self.base_url} has no base model '{self.base_model}'. "
                 f"Choose from: {', '.join(map(str, models)) or 'none'}."
             )
+
+
+def _read(file: Path | None) -> list[str]:
+    """Return the runs that a file names; none if it is absent or damaged."""
+    if file is None:
+        return []
+    with suppress(OSError, ValueError):
+        return [run for run in json.loads(file.read_text()) if isinstance(run, str)]
+    return []
+
+
+def _pool_type() -> Any:
+    from tinker.lib.client_connection_pool_type import ClientConnectionPoolType
+
+    return ClientConnectionPoolType.TRAIN
 
 
 def _is_loss(error: Exception) -> bool:
