@@ -22,7 +22,7 @@ NIGHTLY ?=
 LIGHT := tests $(patsubst %,--ignore=%,$(MODELS) $(FRAMEWORKS) $(EXAMPLE_RUNS))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-trl setup-tinker setup-examples setup-gyms setup-clients model demo example test test-frameworks test-examples test-nightly lint format docs site lock outdated dist dist-check coverage gpu-check clean
+.PHONY: help setup setup-trl setup-tinker setup-skyrl setup-examples setup-gyms setup-clients model demo example test test-frameworks test-examples test-nightly lint format docs site lock outdated dist dist-check coverage gpu-check clean
 
 help: ## This list
 	@echo "make TARGET [ARGS=\"…\"] [PYTHON=python3.11] [DEVICE=cpu|cuda]"
@@ -45,6 +45,10 @@ setup-trl: setup ## Create the folder of TRL, for `ltrain dpo` (30 MB)
 
 setup-tinker: setup ## Create the folder of the Tinker SDK, for `train.backend = "tinker"` (50 MB)
 	@$(PYTHON) -m setup.environments tinker
+
+# needs python3.12, or PYTHON312=/path/to/python3.12
+setup-skyrl: setup-tinker ## Create the environment of a server of SkyRL, for its tests and benchmarks (6 GB)
+	@$(PYTHON) -m setup.environments skyrl
 
 setup-examples: setup ## Create the environment of the agents of examples/rag, calculator and extract (0.3 GB)
 	@$(PYTHON) -m setup.environments examples
@@ -130,6 +134,6 @@ bench-%: setup
 	@$(BIN)/python -m benchmarks.$(subst -,_,$*) $(ARGS)
 
 clean: ## Remove environments, model and caches; keep traces and policies
-	rm -rf site .venv .venv-vllm .venv-trl .venv-tinker .venv-examples .venv-site .venv-frameworks .venv-openai2 .venv-otel144 .venv-clients .venv-pyclients .venv-platforms .venv-gyms .venv-gyms_legacy $(MODEL) .ltrain/setup.lock .ltrain/setup-*.log
+	rm -rf site .venv .venv-vllm .venv-trl .venv-tinker .venv-skyrl .venv-examples .venv-site .venv-frameworks .venv-openai2 .venv-otel144 .venv-clients .venv-pyclients .venv-platforms .venv-gyms .venv-gyms_legacy $(MODEL) .ltrain/setup.lock .ltrain/setup-*.log
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find $(TYPED) docs -name __pycache__ -type d -prune -exec rm -rf {} +

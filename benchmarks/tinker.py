@@ -5,26 +5,21 @@ import json
 import os
 import random
 import shutil
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 import polars as pl
+from benchmarks.support.skyrl import KEY, PYTHON, SkyRL
 from numpy.typing import NDArray
 from opentelemetry.trace import NoOpTracer
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
 from ltrain_train.learner import Job, LearnerClient, Objective, StepReport, find_backend
-from ltrain_train.processes import free_port
 from ltrain_transforms.recipe import Train
 from ltrain_transforms.tables import SAMPLES
 
@@ -46,57 +41,6 @@ ROWS = (
     ("Say yes.", "No, I will not say that today."),
 )
 BACKEND = {"max_lora_adapters": 2, "max_lora_rank": RANK, "train_micro_batch_size": 4}
-UV = """#!/bin/bash
-while [ $# -gt 0 ] && [ "$1" != -m ]; do shift; done
-exec "{python}" "$@"
-"""
-"""A stand-in of uv, with which the server starts its engine."""
-PARENT = "import subprocess, sys; sys.exit(subprocess.call(sys.argv[3:]))"
-"""The server reads its parent's command line for the options of uv."""
-
-
-@contextmanager
-def skyrl(python: Path, model: Path, folder: Path) -> Iterator[str]:
-    """Run a server of SkyRL 0.4.0 on the CPU with its data in a folder, and yield its URL.
-
-    Args:
-        python: of an environment of Python 3.12 with `skyrl[tinker,jax]==0.4.0`, `tinker==0.25.0`,
-            `aiohttp` and `torch`.
-    """
-    shim, port = folder / "bin" / "uv", free_port()
-    shim.parent.mkdir()
-    shim.write_text(UV.format(python=python))
-    shim.chmod(0o755)
-    environ = os.environ | {"JAX_PLATFORMS": "cpu"}
-    environ["PATH"] = f"{shim.parent}:{environ['PATH']}"
-    options = {
-        "host": "127.0.0.1", "port": port, "base-model": model, "backend": "jax",
-        "backend-config": json.dumps(BACKEND), "checkpoints-base": folder / "checkpoints",
-        "database-url": f"sqlite:///{folder}/tinker.db",
-    }  # fmt: skip
-    words = [str(word) for name, value in options.items() for word in (f"--{name}", value)]
-    command = ["uv", "-c", PARENT, "run", "--", str(python), "-m", "skyrl.tinker.api", *words]
-    log = folder / "skyrl.log"
-    with log.open("w") as output:
-        process = subprocess.Popen(
-            command, executable=python, env=environ, stdout=output, stderr=output, process_group=0
-        )
-    url = f"http://127.0.0.1:{port}"
-    try:
-        while not _answers(url):
-            assert process.poll() is None, log.read_text()
-            time.sleep(1.0)
-        yield url
-    finally:
-        os.killpg(process.pid, 9)
-        process.wait()
-
-
-def _answers(url: str) -> bool:
-    try:
-        return httpx.get(f"{url}/api/v1/healthz", timeout=5).is_success
-    except httpx.HTTPError:
-        return False
 
 
 def write_fp32(model: Path, out: Path) -> Path:
@@ -203,18 +147,18 @@ def _cosine(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--python", type=Path, required=True, help="Python 3.12 with SkyRL 0.4.0")
+    parser.add_argument("--python", type=Path, default=PYTHON, help="with SkyRL 0.4.0")
     parser.add_argument("--model", type=Path, default=MODEL)
     parser.add_argument("--loss", nargs="*", default=["vanilla", "cispo", "gspo"])
     options = parser.parse_args()
-    os.environ |= {"TINKER_API_KEY": "tml-benchmark", "TINKER_TELEMETRY": "0"}
+    os.environ |= {"TINKER_API_KEY": KEY, "TINKER_TELEMETRY": "0"}
     failed = False
     with tempfile.TemporaryDirectory() as folder:
         model = write_fp32(options.model, Path(folder) / "model")
-        with skyrl(options.python.absolute(), model, Path(folder)) as url:
+        with SkyRL(model, Path(folder), BACKEND, options.python) as server:
             for loss in options.loss:
                 (Path(folder) / loss).mkdir()
-                found = compare(url, model, loss, Path(folder) / loss)
+                found = compare(server.url, model, loss, Path(folder) / loss)
                 failed |= any(found[name] > bar for name, bar in BARS.items())
                 failed |= any(value < COSINE for name, value in found.items() if "cosine" in name)
                 print(loss, {name: float(f"{value:.7g}") for name, value in found.items()})

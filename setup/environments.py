@@ -1,4 +1,4 @@
-"""Create the environments from their lock files: `.venv`, `.venv-vllm`, and eleven others.
+"""Create the environments from their lock files: `.venv`, `.venv-vllm`, and twelve others.
 
 Run `python3.11 -m setup.environments [--device DEVICE] [NAME ...]` in the root of the repository.
 The default is main and vllm; `trl` holds TRL, for `ltrain dpo`; `tinker` holds the SDK of the
@@ -6,7 +6,7 @@ Tinker API; `examples` holds the agents of examples that cannot be in main; `sit
 generator of the site; `frameworks`, `openai2` and `otel144` hold the agent frameworks of
 tests/frameworks, `clients` its coding agents that are npm's packages, `pyclients` those in Python,
 `platforms` the servers from which traces are imported, and `gyms` the packages of environments that
-`rollout.environment` names.
+`rollout.environment` names. `skyrl` holds a server of the Tinker API, and needs Python 3.12.
 With the device `cuda`, main and vllm have the packages for an NVIDIA GPU; the default is the device
 of the environments that exist, or `cpu`.
 
@@ -26,7 +26,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import IO
@@ -36,7 +36,7 @@ from setup.installer import Commands, SetupFailed, print_progress
 
 ROOT = Path(__file__).resolve().parent.parent
 PYTHON = "{}.{}".format(*sys.version_info)
-"""The version of the environments: that of the interpreter that creates them."""
+"""The version of most environments: that of the interpreter that creates them."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,8 @@ class Environment:
     has_ltrain: bool = True
     """Whether ltrain itself is installed in it."""
     device: str = "cpu"
+    version: str = PYTHON
+    """The version of its Python."""
 
     @property
     def python(self) -> Path:
@@ -84,7 +86,7 @@ class Environment:
     @property
     def ready(self) -> bool:
         try:
-            library = self.folder / "lib" / f"python{PYTHON}"
+            library = self.folder / "lib" / f"python{self.version}"
             same_python = self.python.exists() and library.exists()
             return same_python and self.stamp.read_text() == self.digest
         except OSError:
@@ -107,17 +109,11 @@ VLLM = Environment(
     "vllm", ROOT / ".venv-vllm", ROOT / "setup" / "vllm.lock", 2.5, 3.3, has_ltrain=False
 )
 # The sizes for CUDA are computed from those of the wheels, unpacked
-MAIN_CUDA = Environment(
-    "main", MAIN.folder, ROOT / "setup" / "main-cuda.lock", 7.1, 12.5, device="cuda"
+MAIN_CUDA = replace(
+    MAIN, lock=ROOT / "setup" / "main-cuda.lock", size=7.1, peak=12.5, device="cuda"
 )
-VLLM_CUDA = Environment(
-    "vllm",
-    VLLM.folder,
-    ROOT / "setup" / "vllm-cuda.lock",
-    8.8,
-    16.2,
-    has_ltrain=False,
-    device="cuda",
+VLLM_CUDA = replace(
+    VLLM, lock=ROOT / "setup" / "vllm-cuda.lock", size=8.8, peak=16.2, device="cuda"
 )
 
 
@@ -141,6 +137,8 @@ TRL = _environment("trl", 0.03, 0.1, has_ltrain=False)
 """Beside main: the trainer's process has the packages of both."""
 TINKER = _environment("tinker", 0.05, 0.1, has_ltrain=False)
 """Beside main, as TRL."""
+SKYRL = replace(_environment("skyrl", 6.0, 9.0, has_ltrain=False), version="3.12")
+"""A server of the Tinker API, which needs Python 3.12, for its tests and benchmarks."""
 EXAMPLES = _environment("examples", 0.3, 0.5)
 SITE = _environment("site", 0.2, 0.3, has_ltrain=False)
 DEVICES = {"cpu": (MAIN, VLLM), "cuda": (MAIN_CUDA, VLLM_CUDA)}
@@ -163,6 +161,7 @@ async def create_environments(environments: Sequence[Environment]) -> None:
     need = sum(max(0.1, each.peak - machine.size(each.folder)) for each in incomplete)
     faults = machine.faults(ROOT, need + MODEL, cpu_models=VLLM in incomplete)
     faults += [fault for each in incomplete if (fault := _device_fault(each))]
+    faults += filter(None, map(machine.interpreter_fault, {each.version for each in incomplete}))
     faults += machine.node_faults() if CLIENTS in incomplete else []
     if faults:
         raise SetupFailed("\n".join(faults))
@@ -260,25 +259,29 @@ async def _create_venv(environment: Environment, commands: Commands) -> None:
         SetupFailed: when the folder holds something else.
     """
     folder = environment.folder
-    if _works(folder):
+    if _works(environment):
         return
     if folder.exists() and any(folder.iterdir()) and not (folder / "pyvenv.cfg").exists():
         raise SetupFailed(f"{folder} exists and is not an environment. Move it away and retry.")
-    other = [path.name for path in folder.glob("lib/python3.*") if path.name != f"python{PYTHON}"]
+    wanted = f"python{environment.version}"
+    other = [path.name for path in folder.glob("lib/python3.*") if path.name != wanted]
     if other:
         raise SetupFailed(
-            f"{folder} is of {other[0]}, and this set-up is of python{PYTHON}. Move the folder "
+            f"{folder} is of {other[0]}, and this set-up is of {wanted}. Move the folder "
             f"away and retry, or use its Python: make PYTHON={other[0]} …"
         )
     print_progress(environment.name, f"creates {folder.name}, {environment.size} GB when complete")
-    await commands.run(sys.executable, "-m", "venv", "--clear", str(folder))
+    await commands.run(
+        machine.interpreter(environment.version), "-m", "venv", "--clear", str(folder)
+    )
     environment.device_file.write_text(environment.device)
 
 
-def _works(folder: Path) -> bool:
-    """Return whether it is an environment of this Python, created at this path, with pip."""
+def _works(environment: Environment) -> bool:
+    """Return whether its folder has its Python, was created at this path, and has pip."""
+    folder = environment.folder
     with suppress(OSError):
-        version = f"version = {PYTHON}." in (folder / "pyvenv.cfg").read_text()
+        version = f"version = {environment.version}." in (folder / "pyvenv.cfg").read_text()
         # ensurepip writes this command last; its path shows whether the environment was moved
         in_place = str(folder / "bin") in (folder / "bin" / "pip").read_text()
         return version and in_place and (folder / "bin" / "python").exists()
@@ -291,7 +294,7 @@ async def _install(environment: Environment, lacking: dict[str, str], commands: 
     torch = lacking.get("torch")
     rest = {name: lacking[name] for name in lacking if name not in (*FIRST, "torch")}
     await _install_pins(environment, first, commands)
-    if torch and environment.device == "cuda":
+    if torch and environment not in (MAIN, VLLM):
         rest["torch"] = torch
     elif torch and environment is MAIN:
         await _install_torch(environment, torch, commands)
@@ -365,7 +368,7 @@ def choose(names: Sequence[str], device: str | None) -> list[Environment]:
     models = DEVICES[device]
     gyms = (GYMS, GYMS_LEGACY)
     frameworks = (FRAMEWORKS, OPENAI2, OTEL144, CLIENTS, PYCLIENTS, PLATFORMS, *gyms)
-    others = (TRL, TINKER, EXAMPLES, SITE, *frameworks)
+    others = (TRL, TINKER, SKYRL, EXAMPLES, SITE, *frameworks)
     by_name = {each.name: each for each in (*models, *others)}
     if unknown := set(names) - by_name.keys():
         choices = ", ".join(by_name)

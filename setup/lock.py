@@ -10,7 +10,8 @@ line `# without NAME: reason` removes a package from the result.
 versions the others must fit.
 
 A lock holds for every supported Python: the oldest resolves it. Any other only checks that it
-resolves to the same versions: `make lock PYTHON=python3.12`.
+resolves to the same versions: `make lock PYTHON=python3.12`. A line `# python 3.12: reason` names
+the one Python of a lock, which resolves it.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ REQUIREMENT = re.compile(r"^([\w.-]+)[^#\n]*", re.MULTILINE)
 WITHOUT = re.compile(r"^# without ([\w-]+):", re.MULTILINE)
 BESIDE = re.compile(r"^# beside ([\w-]+):", re.MULTILINE)
 PINNED = re.compile(r"^# pinned ([\w-]+): (.+)$", re.MULTILINE)
+PYTHON = re.compile(r"^# python ([\d.]+):", re.MULTILINE)
 REASON = re.compile(r"^([\w.-]+)[^#\n]*  # (.+)$", re.MULTILINE)
 
 
@@ -52,6 +54,8 @@ class Source:
     """The environment whose variant this is."""
     beside: dict[str, str]
     """The pins of the environment whose packages are used too."""
+    python: str
+    """The Python that resolves it."""
 
     @classmethod
     def read(cls, name: str) -> Source:
@@ -66,6 +70,7 @@ class Source:
                 for other in BESIDE.findall(text)
                 for package, version in read_lock(FOLDER / f"{other}.lock").items()
             },
+            found[1] if (found := PYTHON.search(text)) else "{}.{}".format(*sys.version_info),
         )
 
     def all_requirements(self) -> dict[str, str]:
@@ -93,11 +98,14 @@ def resolve(source: Source, constraints: Mapping[str, str]) -> dict[str, str]:
     The packages in `constraints` keep their versions, and those that are removed or of another
     environment are left out.
     """
+    python = machine.interpreter(source.python) or sys.exit(
+        machine.interpreter_fault(source.python)
+    )
     with tempfile.TemporaryDirectory() as folder:
         requirements, kept = Path(folder) / "requirements.txt", Path(folder) / "constraints.txt"
         requirements.write_text("\n".join(source.all_requirements().values()))
         kept.write_text("\n".join(f"{name}=={version}" for name, version in constraints.items()))
-        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+        subprocess.run([python, "-m", "venv", folder], check=True)
         pip = [f"{folder}/bin/python", "-m", "pip", "--quiet", "--disable-pip-version-check"]
         subprocess.run([*pip, "install", "--upgrade", "pip"], check=True, stderr=subprocess.DEVNULL)
         report = Path(folder) / "report.json"

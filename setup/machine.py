@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -36,6 +37,37 @@ def node_faults() -> list[str]:
     if shutil.which("npm"):
         return []
     return ["There is no npm; the coding agents need Node.js 20 or newer. Install it."]
+
+
+def interpreter(version: str) -> str:
+    """Return a Python of a version, such as 3.12, that makes environments; empty: there is none.
+
+    It is this one, that of the setting, such as PYTHON312, or that of the PATH.
+    """
+    if version == "{}.{}".format(*sys.version_info):
+        return sys.executable
+    path = os.environ.get(_setting(version), f"python{version}")
+    check = f"import ensurepip, sys, venv; sys.exit(sys.version[:{len(version)}] != '{version}')"
+    try:
+        done = subprocess.run([path, "-c", check], capture_output=True, check=False)
+    except OSError:
+        return ""
+    return "" if done.returncode else path
+
+
+def interpreter_fault(version: str) -> str:
+    """Return a sentence if the machine lacks the Python of a version."""
+    if interpreter(version):
+        return ""
+    name = f"python{version}"
+    return (
+        f"There is no {name} that can make environments. Install it (Debian: {name}-venv), or name "
+        f"it: {_setting(version)}=/path/to/{name}"
+    )
+
+
+def _setting(version: str) -> str:
+    return f"PYTHON{version.replace('.', '')}"
 
 
 def _python() -> str:

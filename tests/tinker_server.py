@@ -59,6 +59,8 @@ class TinkerServer:
         self.faults: dict[str, list[int | str]] = defaultdict(list)
         self.paths = ["/api/v1/client/config"]
         """The paths that it describes."""
+        self.samples_loaded = False
+        """Whether it samples an adapter only while its training run is loaded, as SkyRL's does."""
         self.limit = 8
         """Adapters that it holds at most."""
         self.config: dict[str, Any] = {}
@@ -255,11 +257,14 @@ class TinkerServer:
         run.is_new = False
         return {"metrics": run.update(body["adam_params"], sums=self.sums, clips=self.clips)}
 
-    def _asample(self, body: dict[str, Any]) -> bytes:
+    def _asample(self, body: dict[str, Any]) -> bytes | Refused:
         if body["sampling_session_id"] not in self.samplers:
             raise Refused(404, "Sampling session not found")
         path = self.samplers[body["sampling_session_id"]]
         adapter = None if path is None else self._saved(path)
+        run = "" if path is None else path.split("/")[2]
+        if run and self.samples_loaded and run not in self.adapters:
+            return Refused(400, f"Model {run} not loaded")
         options = body["sampling_params"]
         prompt = np.array(
             [token for chunk in body["prompt"]["chunks"] for token in chunk["tokens"]]

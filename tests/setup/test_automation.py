@@ -135,6 +135,7 @@ GENERATED = (
     *(".venv-openai2", ".venv-otel144", ".venv-clients", ".venv-pyclients", ".venv-platforms"),
     ".venv-gyms",
     ".venv-tinker",
+    ".venv-skyrl",
     ".ltrain",
 )
 

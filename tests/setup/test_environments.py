@@ -124,9 +124,22 @@ def test_an_unknown_environment_is_an_error(root: Path) -> None:
     done = set_up(root, "mian")
     assert (done.returncode, done.stderr) == (
         1,
-        "setup: Unknown environment 'mian'. Choose from: main, vllm, trl, tinker, examples, "
+        "setup: Unknown environment 'mian'. Choose from: main, vllm, trl, tinker, skyrl, examples, "
         "site, frameworks, openai2, otel144, clients, pyclients, platforms, gyms, gyms_legacy.\n",
     )
+
+
+@pytest.mark.skipif(sys.version_info[:2] == (3, 12), reason="this Python is the one it needs")
+def test_an_environment_of_another_python_needs_that_one(root: Path) -> None:
+    done = set_up(root, "skyrl", PYTHON312=str(root / "python3.12"))
+    assert (done.returncode, done.stderr) == (
+        1,
+        "setup: There is no python3.12 that can make environments. Install it (Debian: "
+        "python3.12-venv), or name it: PYTHON312=/path/to/python3.12\n",
+    )
+    wrong = set_up(root, "skyrl", PYTHON312=sys.executable)
+    assert wrong.stderr == done.stderr
+    assert not (root / ".venv-skyrl").exists()
 
 
 def test_installs_what_is_missing_and_then_only_checks(root: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
-from setup import lock, machine, pins
+from setup import environments, lock, machine, pins
 
 ROOT = Path(__file__).parents[2]
 SETUP = ROOT / "setup"
@@ -94,6 +94,11 @@ def test_both_environments_for_gpus_have_the_same_libraries_of_cuda() -> None:
     libraries = {each for each in learner if each.startswith("nvidia-")}
     assert {"nvidia-cublas", "nvidia-cudnn-cu13", "nvidia-nccl-cu13"} <= libraries
     assert {each: learner[each] for each in libraries} == {each: vllm[each] for each in libraries}
+
+
+def test_an_environment_has_the_python_that_resolved_its_lock() -> None:
+    for each in environments.choose([name for name in NAMES if not name.endswith("-cuda")], "cpu"):
+        assert each.version == lock.Source.read(each.name).python
 
 
 def test_the_package_allows_the_pythons_of_the_locks_and_of_agents() -> None:

@@ -66,14 +66,15 @@ class Served:
         answer: dict[str, Any] = response.json()
         return answer
 
-    def train(self, name: str) -> tuple[Path, str]:
+    def train(self, name: str, *, saves_state: bool = False) -> tuple[Path, str]:
         """Save an adapter at the server, and return the folder of its version and its path."""
         service = tinker.ServiceClient(base_url=self.tinker.url)
         run = service.create_lora_training_client("tiny", rank=4)
+        state = run.save_state(name).result().path if saves_state else None
         path = run.save_weights_for_sampler(name).result().path
         folder = self.folder / name
         folder.mkdir()
-        TinkerWeights(base_model="tiny", sampler=path).write(folder)
+        TinkerWeights(base_model="tiny", sampler=path, state=state).write(folder)
         return folder, path
 
 
@@ -100,7 +101,7 @@ def rendering(model: tuple[Path, Tokenizer]) -> Rendering:
 def serving(tokenizer: Tokenizer, rendering: Rendering, folder: Path) -> Iterator[Served]:
     log: list[str] = []
     with TinkerServer() as server:
-        models = TinkerModels(server.url, "tiny", log.append)
+        models = TinkerModels(server.url, "tiny", log.append, folder / "tinker.runs")
         asyncio.run(models.start())
         routes = PolicyRoutes("policy", models, rendering, LIMIT)
         with TestClient(routes.app()) as client:
@@ -442,6 +443,39 @@ def test_lost_weights_are_told(served: Served) -> None:
     lost = served.post("/v1/chat/completions", **body)
     assert lost.status_code == 404
     assert f"does not have the weights {path} any more" in lost.json()["error"]["message"]
+
+
+def test_skyrl_samples_an_adapter_in_a_run_of_the_gateways_own(served: Served) -> None:
+    served.tinker.samples_loaded = True
+    folder, path = served.train("one", saves_state=True)
+    served.tinker.lose_runs()
+    assert load(served, "policy@1", folder).status_code == 200
+    [own] = served.tinker.adapters
+    assert str(list(served.tinker.samplers.values())[-1]).startswith(f"tinker://{own}/")
+    served.tinker.lose_runs()  # in the middle of calls
+    body = {"model": "policy@1", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 3}
+    with ThreadPoolExecutor(4) as pool:
+        calls = [pool.submit(served.post, "/v1/chat/completions", **body) for _ in range(4)]
+    assert [call.result().status_code for call in calls] == [200] * 4
+    assert len(served.tinker.adapters) == 1 and own not in served.tinker.adapters
+    assert path not in served.tinker.samplers.values()
+    [own] = served.tinker.adapters
+    runs = served.folder / "tinker.runs"
+    assert json.loads(runs.read_text()) == [own]
+    models = TinkerModels(served.tinker.url, "tiny", served.log.append, runs)  # after a kill
+    models.close()
+    assert served.tinker.adapters == {}
+    assert served.chat(model="policy@1")  # it is loaded again
+    served.post("/v1/unload_lora_adapter", lora_name="policy@1")
+    served.models.close()
+    assert served.tinker.adapters == {} and json.loads(runs.read_text()) == []
+
+
+def test_a_server_without_places_is_told(served: Served) -> None:
+    folder, _ = served.train("one", saves_state=True)
+    served.tinker.limit = 1
+    refused = load(served, "policy@1", folder)
+    assert refused.status_code == 409 and "All places for adapters" in refused.text
 
 
 def test_a_quota_is_waited_for_and_told(served: Served) -> None:

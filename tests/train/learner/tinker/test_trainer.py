@@ -1,6 +1,7 @@
 """Updates at a server of the Tinker API: their gradient, their checkpoints, and lost servers."""
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,9 +14,9 @@ import polars as pl
 import pytest
 from tests.tinker_server import TinkerServer
 from tests.train.learner.conftest import write_rows
-from tests.train.learner.tinker.conftest import Rows, Start, objective, plain, tensors
+from tests.train.learner.tinker.conftest import Rows, Start, objective, plain, tensors, train
 
-from ltrain_train.errors import BadCheckpoint, BadSamples, LearnerFailed, PolicyDrift
+from ltrain_train.errors import BadCheckpoint, BadRun, BadSamples, LearnerFailed, PolicyDrift
 from ltrain_train.learner.objective import Objective
 from ltrain_train.learner.tinker_backend.aggregation import Aggregation
 from ltrain_train.learner.tinker_backend.journal import Journal
@@ -190,6 +191,21 @@ def test_an_update_with_a_number_that_is_not_finite_is_undone(
     assert (report.steps, report.undone, report.total_steps) == (0, 1, 1)
     assert "The update was undone" in report.warnings[0]
     np.testing.assert_array_equal(table(server), kept)
+
+
+def test_betas_that_are_1_at_skyrl_are_refused(start: Start, tiny: Path, tmp_path: Path) -> None:
+    base = tmp_path / "bf16"
+    shutil.copytree(tiny, base)
+    config = json.loads((base / "config.json").read_text())
+    (base / "config.json").write_text(json.dumps(config | {"dtype": "bfloat16"}))
+    start(base=base)  # the service of Thinking Machines
+    with TinkerServer(clips=False) as server:
+        start(server)  # in fp32
+        with pytest.raises(BadRun, match=r"of `betas`, 0\.999, is 1: no step would be finite"):
+            start(server, base=base)
+        assert server.names("create_model") == ["create_model"] * 2
+        options = train(server, verl={"optimizer": {"betas": [0.9, 0.99]}}).verl
+        start(server, base=base, verl=options).close()
 
 
 def test_a_gradient_that_the_server_does_not_limit_is_a_warning(

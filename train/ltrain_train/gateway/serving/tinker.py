@@ -87,6 +87,7 @@ class TinkerProcess(ModelProcess):
             *(sys.executable, "-P", "-m", PROGRAM, str(model), "--uds", str(self.socket)),
             *("--served-model-name", self.name),
             *("--base-model", options.find_base_model(model)),
+            *("--runs", str(self.log.with_suffix(".runs"))),
             *(("--base-url", options.base_url) if options.base_url else ()),
             *(("--max-model-len", str(options.max_model_len)) if options.max_model_len else ()),
             *options.extra,

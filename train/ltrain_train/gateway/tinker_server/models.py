@@ -2,12 +2,17 @@
 
 * A new adapter is one request to the server; it is sampled once before calls may name it.
 * A sampling session that the server has lost is opened again, once for each call.
+* At a server of SkyRL an adapter is loaded from its checkpoint, in a training run of the gateway's
+  own.
 * While the server refuses calls for a quota, or is away, the calls wait; `waiting` says why.
 """
 
 import asyncio
+import json
+import re
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -29,18 +34,90 @@ LOG_PAUSE = 60.0
 RECENT = 40.0
 """Seconds for which a refused request counts as a wait: the SDK sends it again after 30 at most."""
 VERSIONS = f"SkyRL 0.4.0 takes tinker=={SKYRL_SDK}, skyrl-tx 0.3.0 takes tinker=={OLD_SDK}"
+RELEASE_TIMEOUT = 5.0
+"""Seconds in which the server releases the places of training runs at the end."""
 LOST = (HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
+UNLOADED = re.compile(r"Model \S+ not loaded")
+"""The error of a server of SkyRL that does not have the training run of an adapter any more."""
+FULL = "Maximum number of LoRA adapters"
+"""The error of a server of SkyRL whose places are all taken."""
 
 
 class NoTinkerServer(LtrainError, ConnectionError):
     """The Tinker server does not answer, or not as this version of the SDK expects."""
 
 
+class OwnRuns:
+    """The training runs of a gateway at a server of SkyRL, one for each adapter that it samples.
+
+    SkyRL samples an adapter in the place of the training run that saved the adapter: only while
+    that run is loaded, and with the saved weights in place of the current ones. So an adapter is
+    loaded from its checkpoint into a run that nobody trains. A file names these runs: the next
+    gateway releases those of a killed one, since a server has few places for adapters.
+    """
+
+    def __init__(self, sdk: Any, service: Any, file: Path | None) -> None:
+        """Request the release of the runs that the file names; None: there is no file."""
+        self._sdk, self._service, self._file = sdk, service, file
+        self._runs: dict[str, str] = {}
+        self._releases: list[Any] = []
+        """The requests to release runs, which nobody waits for before the end."""
+        for run in _read(file):
+            self._request_release(run)
+
+    def load(self, path: str, state: str) -> Any:
+        """Load an adapter from a checkpoint, and return its sampling client."""
+        self.release(path)
+        run = self._service.create_training_client_from_state(state)
+        self._runs[path] = str(run.model_id)
+        self._write()
+        return run.save_weights_and_get_sampling_client()
+
+    def release(self, path: str) -> None:
+        """Request the release of the run of an adapter, if there is one."""
+        if path in self._runs:
+            self._request_release(self._runs.pop(path))
+            self._write()
+
+    def close(self) -> None:
+        """Release all runs."""
+        for path in list(self._runs):
+            self.release(path)
+        for future in self._releases:
+            with suppress(self._sdk.TinkerError, ValueError, TimeoutError):
+                future.result(RELEASE_TIMEOUT)
+
+    def _request_release(self, run: str) -> None:
+        request = self._sdk.types.UnloadModelRequest(model_id=run)
+
+        async def unload() -> None:
+            with self._service.holder.aclient(_pool_type()) as client:
+                await client.models.unload(request=request)
+
+        self._releases = [each for each in self._releases if not each.future().done()]
+        self._releases.append(self._service.holder.run_coroutine_threadsafe(unload()))
+
+    def _write(self) -> None:
+        if self._file is not None:
+            draft = self._file.with_suffix(".draft")
+            draft.write_text(json.dumps(list(self._runs.values())))
+            draft.replace(self._file)
+
+
 class TinkerModels:
     """The models by the names under which calls request them."""
 
-    def __init__(self, base_url: str | None, base_model: str, log: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        base_url: str | None,
+        base_model: str,
+        log: Callable[[str], None],
+        runs: Path | None = None,
+    ) -> None:
         """Connect to the server.
+
+        Args:
+            runs: the file that names the training runs of the gateway; None: there is none.
 
         Raises:
             NoTinkerServer: when it does not answer, or refuses the key or the SDK.
@@ -53,12 +130,17 @@ class TinkerModels:
         """The `tinker://` path of each loaded adapter, by name."""
         self._clients: dict[str | None, Any] = {}
         """The sampling clients by path; that of the base has None."""
+        self._states: dict[str, str] = {}
+        """The path of the checkpoint of each adapter, by its own path, at a server of SkyRL."""
+        self._opening = asyncio.Lock()
         self._waits: tuple[float, str] = (0.0, "")
         """When a request was last refused or lost, and why."""
         self._logged = 0.0
         self._sdk = tinker
         self._probe_url()
+        self._is_skyrl = base_url is not None and self._describes_itself()
         self._service = tinker.ServiceClient(base_url=self.base_url)
+        self._runs = OwnRuns(tinker, self._service, runs)
 
     @property
     def waiting(self) -> str:
@@ -85,7 +167,8 @@ class TinkerModels:
         return longest
 
     def close(self) -> None:
-        """End the session at the server."""
+        """Release the places of the training runs, and end the session at the server."""
+        self._runs.close()
         self._service.holder.close()
 
     async def load(self, name: str, folder: Path) -> None:
@@ -110,6 +193,8 @@ class TinkerModels:
                 f"'{folder}' is an adapter of {weights.base_model}, and the Tinker server samples "
                 f"{self.base_model}.",
             )
+        if self._is_skyrl and weights.state is not None:
+            self._states[weights.sampler] = weights.state
         await self._try(weights.sampler)
         self.adapters[name] = weights.sampler
 
@@ -118,6 +203,8 @@ class TinkerModels:
         path = self.adapters.pop(name, None)
         if path is not None and path not in self.adapters.values():
             self._clients.pop(path, None)
+            self._states.pop(path, None)
+            self._runs.release(path)
         return path is not None
 
     async def sample(
@@ -143,23 +230,31 @@ class TinkerModels:
         types = self._sdk.types
         tokens, params = types.ModelInput.from_ints(prompt), types.SamplingParams(**options)
         for is_last in (False, True):
+            client = None
             try:
-                client = self._clients.get(path) or await self._open(path)
+                client = await self._open(path)
                 return await client.sample_async(tokens, count, params)
             except (self._sdk.TinkerError, ValueError) as error:
                 if is_last or not _is_loss(error):
                     raise self._refusal(path, error) from error
-                self._clients.pop(path, None)
+                if client is self._clients.get(path):  # another call may have opened a new one
+                    self._clients.pop(path, None)
         raise AssertionError("unreachable")
 
     async def _open(self, path: str | None) -> Any:
-        """Return a new sampling client."""
-        base = self.base_model if path is None else None
-        create = self._service.create_sampling_client_async
-        client = await create(model_path=path, base_model=base)
-        self._observe(client)
-        self._clients[path] = client
-        return client
+        """Return the sampling client of a path, a new one if there is none."""
+        async with self._opening:
+            if path in self._clients:
+                return self._clients[path]
+            if path is not None and path in self._states:
+                client = await asyncio.to_thread(self._runs.load, path, self._states[path])
+            else:
+                base = self.base_model if path is None else None
+                create = self._service.create_sampling_client_async
+                client = await create(model_path=path, base_model=base)
+            self._observe(client)
+            self._clients[path] = client
+            return client
 
     async def _try(self, path: str | None) -> None:
         """Sample one token, which shows whether the server has the weights."""
@@ -208,13 +303,19 @@ class TinkerModels:
                 f"The Tinker server at {self.base_url} does not have the weights {path} any more "
                 f"({error}). Serve a version that it has, or train on from one.",
             )
-        if _is_users(error):
+        if _is_users(error) and FULL not in str(error):
             return Refused(
                 HTTPStatus.BAD_REQUEST, f"The Tinker server refuses the request: {error}"
             )
         return Refused(HTTPStatus.SERVICE_UNAVAILABLE, self._describe(error))
 
     def _describe(self, error: Exception) -> str:
+        if FULL in str(error):
+            return (
+                f"All places for adapters at the Tinker server at {self.base_url} are taken. Start "
+                "it with more (`max_lora_adapters`), or wait five minutes: then it gives up those "
+                "of dead sessions."
+            )
         status = getattr(error, "status_code", None)
         if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
             return f"The Tinker server at {self.base_url} refuses the key in TINKER_API_KEY."
@@ -239,6 +340,15 @@ class TinkerModels:
                 f"The server at {self.base_url} has no /api/v1/healthz: it is not a Tinker server."
             )
 
+    def _describes_itself(self) -> bool:
+        """Return whether the server describes its API, as SkyRL's do."""
+        url = f"{self.base_url.rstrip('/')}/openapi.json"
+        try:
+            response = httpx.get(url, timeout=PROBE_TIMEOUT, follow_redirects=False)
+        except httpx.HTTPError:
+            return False
+        return response.status_code == HTTPStatus.OK
+
     def _require_served(self, models: list[str]) -> None:
         if self.base_model not in models:
             raise NoTinkerServer(
@@ -247,10 +357,26 @@ class TinkerModels:
             )
 
 
+def _read(file: Path | None) -> list[str]:
+    """Return the runs that a file names; none if it is absent or damaged."""
+    if file is None:
+        return []
+    with suppress(OSError, ValueError):
+        return [run for run in json.loads(file.read_text()) if isinstance(run, str)]
+    return []
+
+
+def _pool_type() -> Any:
+    from tinker.lib.client_connection_pool_type import ClientConnectionPoolType
+
+    return ClientConnectionPoolType.TRAIN
+
+
 def _is_loss(error: Exception) -> bool:
     """Return whether the server does not know the session, the request or the weights any more."""
     status = getattr(error, "status_code", None)
-    return status in LOST or (isinstance(error, ValueError) and "status 404" in str(error))
+    lost = "status 404" in str(error) or UNLOADED.search(str(error)) is not None
+    return status in LOST or (isinstance(error, ValueError) and lost)
 
 
 def _is_users(error: Exception) -> bool:

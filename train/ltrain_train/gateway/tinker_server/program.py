@@ -26,6 +26,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--base-url")
     parser.add_argument("--base-model", required=True)
     parser.add_argument("--max-model-len", type=int)
+    parser.add_argument("--runs", type=Path, help="file with its training runs at the server")
     parser.add_argument("--tool-call-parser")
     parser.add_argument("--chat-template")
     return parser.parse_args(arguments)
@@ -39,7 +40,9 @@ async def _open(options: argparse.Namespace) -> PolicyRoutes:
         template=options.chat_template,
         tool_parser=options.tool_call_parser,
     )
-    models = await asyncio.to_thread(TinkerModels, options.base_url, options.base_model, _log)
+    models = await asyncio.to_thread(
+        TinkerModels, options.base_url, options.base_model, _log, options.runs
+    )
     limits = (await models.start(), options.max_model_len, context_length(options.folder))
     shortest = min(limit for limit in limits if limit)
     return PolicyRoutes(options.served_model_name, models, rendering, shortest)

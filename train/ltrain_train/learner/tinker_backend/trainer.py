@@ -55,10 +55,18 @@ from ltrain_train.learner.tinker_backend.run import (
 )
 from ltrain_train.learner.tinker_backend.server import Server
 from ltrain_train.learner.weights import atomic_directory, read_vocab_size
-from ltrain_train.policy import Reference, TinkerWeights, adapter_size, read_tinker_weights
+from ltrain_train.policy import (
+    Reference,
+    TinkerWeights,
+    adapter_size,
+    read_config,
+    read_tinker_weights,
+)
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8
 """AdamW's defaults in the backend verl."""
+ONE_IN_BF16 = 1 - 2**-9
+"""The least number that bfloat16 rounds to 1."""
 NOT_CLIPPED = (
     "The norm of the gradient was up to {:.3g}, above train.gradient_clip = {:g}, and the Tinker "
     "server does not limit it."
@@ -82,6 +90,7 @@ class TinkerTrainer:
         self.job, self.tracer = job, tracer
         self.base, self.vocab_size = fingerprint(job.base), read_vocab_size(job.base)
         self.server = Server(job.tinker, _base_model(job), job.scratch)
+        self.betas = _read_betas(job, clips=self.server.clips)
         self.journal = Journal(job.journal)
         self.epsilon = EPSILON
         self.aggregation: Aggregation | None = None
@@ -288,14 +297,13 @@ class TinkerTrainer:
         return metrics if norm is None else metrics | {"grad_norm": norm}
 
     def _parameters(self, objective: Objective) -> types.AdamParams:
-        optimizer = self.job.verl.optimizer
-        beta1, beta2 = optimizer.betas or BETAS
+        beta1, beta2 = self.betas
         return types.AdamParams(
             learning_rate=objective.learning_rate,
             beta1=beta1,
             beta2=beta2,
             eps=self.epsilon,
-            weight_decay=optimizer.weight_decay or 0.0,
+            weight_decay=self.job.verl.optimizer.weight_decay or 0.0,
             grad_clip_norm=objective.gradient_clip,
         )
 
@@ -346,6 +354,25 @@ def _base_model(job: Job) -> str:
             f"[train.tinker], or write it into the tinker.json of '{job.base}'."
         )
     return name or str(weights and weights.base_model)
+
+
+def _read_betas(job: Job, *, clips: bool) -> tuple[float, float]:
+    """Return AdamW's betas.
+
+    Raises:
+        BadRun: when the second one is 1 in the type in which a server of SkyRL, which does not
+            clip, computes: a step would divide by 0, and spoil all adapters of the server.
+    """
+    betas = job.verl.optimizer.betas or BETAS
+    config = read_config(job.base)
+    dtype = config.get("dtype", config.get("torch_dtype"))
+    if not clips and dtype == "bfloat16" and betas[1] >= ONE_IN_BF16:
+        raise BadRun(
+            "A server of SkyRL computes AdamW in the type of its model, and in bfloat16 the second "
+            f"of `betas`, {betas[1]:g}, is 1: no step would be finite. Set `betas = [0.9, 0.99]` "
+            "in [train.verl.optimizer], or serve the model in float32."
+        )
+    return betas
 
 
 def _is_finite(metrics: Mapping[str, float]) -> bool:
