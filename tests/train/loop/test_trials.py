@@ -23,6 +23,7 @@ from ltrain_transforms.deployment_file import (
     read_deployments,
     record_deployment,
 )
+from ltrain_transforms.trials import read_metrics
 
 DEPLOY = {"share": 0.5, "goal": "thumbs", "max_loss": 0.1, "reward_window": 0.0}
 ADAPTERS = {"lora_rank": 8}
@@ -104,6 +105,41 @@ def test_after_a_version_was_taken_back_the_current_one_is_trained_on_new_execut
     assert (run.version, Policies(home).read_version("sql", 2).parent) == (2, 0)
     tasks = run.dataset.table("samples")["rollout_id"].n_unique()
     assert tasks == 4, "what made version 1 is not trained on again"
+
+
+@pytest.mark.parametrize("by_gate", [False, True])
+def test_a_version_that_was_taken_back_at_once_is_not_trained_on(
+    home: Path, scene: Scene, by_gate: bool
+) -> None:
+    followed = follow(home)
+    folder = home / "policies" / "sql"
+    now = train(followed, home, scene, "t1")
+    if by_gate:
+        (folder / "deployments.jsonl").unlink()
+        record_deployment(folder, Deployment.begin(1, by="ltrain", stage=Stage.CANDIDATE))
+        followed.gate = (False, "it is worse")
+    else:
+        record_deployment(folder, read_deployments(folder)[-1].move(Stage.RETIRED, by="ada"))
+    followed.watcher.look(now)
+    assert followed.watcher._outdated, "the learner has the weights of version 1"
+
+
+def test_a_command_beside_the_watch_may_end_a_trial(
+    home: Path, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    followed = follow(home)
+    now = train(followed, home, scene, "t1")
+    answer(home, 0.9)
+    folder = home / "policies" / "sql"
+
+    def stop_and_read(*arguments: Any) -> Any:
+        record_deployment(folder, read_deployments(folder)[-1].move(Stage.RETIRED, by="ada"))
+        return read_metrics(*arguments)
+
+    monkeypatch.setattr("ltrain_train.publishing.deploy_decision.read_metrics", stop_and_read)
+    followed.watcher.look(now)
+    assert stages(home) == [(1, "canary"), (1, "retired")]
+    assert followed.looks == []
 
 
 def test_a_person_is_asked_once(home: Path, scene: Scene) -> None:

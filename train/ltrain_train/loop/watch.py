@@ -5,8 +5,6 @@
 * Of the watch only the figures for alarms are stored: a new start reads the last `watch.history`
   seconds again.
 * Learners keep their models between updates. A store that is away is awaited.
-* A version on trial is judged at each look, and no update is made meanwhile. If it was taken back,
-  the learners start again from the current version.
 * While a version is a candidate, or watched after its promotion, it is judged at each look and no
   update is made. After a version was taken back the learners start again from the current one.
 """
@@ -64,7 +62,7 @@ class Watcher:
     """The version of each policy whose weights its learner has. `current` may be another one: a
     gateway finishes the publication of a watch that was killed."""
     _trials: set[str] = field(default_factory=set)
-    """The policies whose candidate was judged at the look before."""
+    """The policies with a version whose trial may have ended since the look before."""
     _asked: set[str] = field(default_factory=set)
     """The trials of which a person was asked to promote the version."""
     _outdated: bool = False
@@ -146,6 +144,7 @@ class Watcher:
         """Examine the candidates that have not answered users yet."""
         for rule, candidate in self._candidates():
             if candidate.stage is Stage.CANDIDATE:
+                self._trials.add(rule.policy)
                 self.progress.show(f"examining v{candidate.version} of '{rule.policy}'")
                 self._report(rule, candidate, rule.admit(candidate))
 
@@ -220,6 +219,8 @@ class Watcher:
         else:
             self._undone[plan.policy] = 0
             self.versions[plan.policy] = run.version
+            if plan.recipe.deploy.share:
+                self._trials.add(plan.policy)
             remove_datasets(plan, run.removed)
             self.on_update(plan, data, run)
             return self._new_alarms(plan, run)

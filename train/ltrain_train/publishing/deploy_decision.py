@@ -23,11 +23,13 @@ from ltrain_collector.store import Store
 from ltrain_instrument import settings
 from ltrain_instrument.errors import LtrainError
 from ltrain_train.errors import RunInUse
+from ltrain_train.gateway import GatewayRefused
 from ltrain_train.policy import Deployments, Policies
 from ltrain_train.publishing.publish import find_gateway
 from ltrain_train.publishing.stages import move, require_candidate
 from ltrain_train.runs import retry_load, store_is_away
 from ltrain_transforms.deployment_file import Deployment, Stage
+from ltrain_transforms.errors import BadDeployment
 from ltrain_transforms.recipe import Deploy, Recipe
 from ltrain_transforms.trials import (
     FAILED_CALLS,
@@ -82,15 +84,13 @@ class TrialRule:
             if store_is_away(error) or isinstance(error, RunInUse):
                 raise
             passes, reason = False, f"its gates could not be run: {str(error).rstrip('.')}"
-        stage = Stage.CANARY if passes else Stage.RETIRED
-        self._move(candidate, stage, reason)
-        return Look(f"v{candidate.version} of policy '{self.policy}' is {stage}: {reason}.", stage)
+        return self._move(candidate, Stage.CANARY if passes else Stage.RETIRED, reason)
 
     def look(self, candidate: Deployment, store: Store) -> Look:
         """Judge a candidate by what the store has of its trial, and carry out the verdict."""
         settled = time.time_ns() - int(self.options.reward_window * 1e9)
         verdict = judge(read_metrics(store, candidate.experiment, settled), self.options)
-        name = f"v{candidate.version} of policy '{self.policy}'"
+        name = self._name(candidate)
         is_watched = candidate.stage is Stage.WATCHED
         decide_stage = self._follow_watched if is_watched else self._follow_canary
         stage, reason = decide_stage(candidate, verdict)
@@ -99,8 +99,7 @@ class TrialRule:
         if stage.is_served and not is_watched and self.options.approve == "manual":
             command = f"`ltrain deploy promote {self.policy}`"
             return Look(f"{name} may be promoted: {reason}. {command}", asks=True)
-        self._move(candidate, stage, reason)
-        return Look(f"{name} is {stage}: {reason}.", stage)
+        return self._move(candidate, stage, reason)
 
     def announce(self, candidate: Deployment, look: Look) -> None:
         """Send a decision to `notify` of `[deploy]`."""
@@ -132,12 +131,22 @@ class TrialRule:
             return Stage.CURRENT, f"no loss was seen in {seconds:g} s after its promotion"
         return None, f"no loss was seen since its promotion, which is watched for {seconds:g} s"
 
-    def _move(self, candidate: Deployment, stage: Stage, reason: str) -> None:
+    def _move(self, candidate: Deployment, stage: Stage, reason: str) -> Look:
+        """Move a version to a stage, unless another command has moved it meanwhile."""
         shares = {Stage.CANARY: self.options.share, Stage.WATCHED: 1 - self.options.holdback}
         share = shares.get(stage, 0.0)
-        with find_gateway(self.policies.directory.parent, self.policy) as gateway:
-            step = partial(move, self.policies, gateway, self.policy, candidate.version, stage)
-            retry_load(lambda: step(share=share, by=self.author, reason=reason))
+        try:
+            with find_gateway(self.policies.directory.parent, self.policy) as gateway:
+                step = partial(move, self.policies, gateway, self.policy, candidate.version, stage)
+                retry_load(lambda: step(share=share, by=self.author, reason=reason))
+        except (BadDeployment, GatewayRefused):
+            if Deployments(self.policies, self.policy).candidate() == candidate:
+                raise
+            return Look(f"{self._name(candidate)} was moved by another command.")
+        return Look(f"{self._name(candidate)} is {stage}: {reason}.", stage)
+
+    def _name(self, candidate: Deployment) -> str:
+        return f"v{candidate.version} of policy '{self.policy}'"
 
 
 def decide_candidate(
