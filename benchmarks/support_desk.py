@@ -105,7 +105,7 @@ def opened(folder: Path, *, tries: bool, users: int, seed: int) -> Iterator[Desk
     with ExitStack() as stack:
         environ = stack.enter_context(collector(folder))
         serve = [LTRAIN, "serve", str(MODEL.resolve()), "--policy", POLICY, "--port", "0"]
-        serve += ["--publish", "adapter", "--lora-rank", "16"]
+        serve += ["--publish", "adapter", "--lora-rank", "16", "--dtype", "float32"]
         ready = r"gateway ready at (http://\S+)/v1"
         _, url = stack.enter_context(started(serve, ready, **environ))
         openai = {"OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_KEY": "none"}

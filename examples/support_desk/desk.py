@@ -14,7 +14,8 @@ from openai import OpenAI
 from opentelemetry import trace
 
 TEAMS = ("billing", "shipping", "returns", "account")
-INSTRUCTIONS = f"Which team answers the ticket: {', '.join(TEAMS)}? Answer with one word."
+QUESTION = "Team?"
+"""The prompt is short, so that two cores answer several tickets a second."""
 
 tracer = trace.get_tracer("support-desk")
 
@@ -47,10 +48,7 @@ class Desk:
             span.set_attribute("gen_ai.agent.name", "desk")
             done = self._client.chat.completions.create(
                 model=self._model,
-                messages=[
-                    {"role": "system", "content": INSTRUCTIONS},
-                    {"role": "user", "content": ticket},
-                ],
+                messages=[{"role": "user", "content": f"{ticket} {QUESTION}"}],
                 temperature=1.0,
                 extra_body={"structured_outputs": {"choice": list(TEAMS)}},
             )
