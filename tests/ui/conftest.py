@@ -17,6 +17,7 @@ from tests.transforms.reports.test_policy import publish
 
 from ltrain_collector.transfer.importing import import_files
 from ltrain_transforms.datasets import build, dataset_folder
+from ltrain_transforms.deployment_file import Deployment, Stage, record_deployment
 from ltrain_transforms.recipe import Recipe
 
 expect.set_options(timeout=60_000)  # milliseconds: a busy machine is slow
@@ -81,7 +82,11 @@ def make_home(folder: Path) -> Home:
     for version in range(WAVES + 1):
         parent = version - 1 if version else None
         publish(folder / ".ltrain", version, parent, datasets[version - 1] if version else None)
-    (folder / ".ltrain" / "policies" / "sql" / "current").write_text(f"{WAVES}\n")
+    policy = folder / ".ltrain" / "policies" / "sql"
+    (policy / "current").write_text(f"{WAVES}\n")
+    canary = Deployment.begin(2, 0.1, by="ada")
+    record_deployment(policy, canary)
+    record_deployment(policy, canary.move(Stage.RETIRED, by="ada", reason=EVIL))
     return Home(folder, datasets)
 
 

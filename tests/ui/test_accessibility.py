@@ -90,6 +90,7 @@ def addresses(home: Home, signed_in: BrowserContext) -> list[str]:
         f"{found[0]}/tokens",
         f"{found[0]}/tokens?by=logprob",
         "/policies/sql",
+        "/policies/sql/deployment",
         f"/datasets/{first}",
         f"/datasets/{first}?against={second}",
         "/compare",

@@ -68,6 +68,10 @@ def stop(name: Name, reason: Reason = "") -> None:
 @app.command()
 def status(
     name: Annotated[str | None, typer.Argument(help="The policy; default: all.")] = None,
+    recipe: Annotated[
+        Path | None,
+        typer.Option(help="The recipe with the rule of the trial; default: ltrain.toml."),
+    ] = None,
     store: Annotated[
         str | None, typer.Option(help="Address of the store; default: LTRAIN_STORE.")
     ] = None,
@@ -75,13 +79,14 @@ def status(
 ) -> None:
     """Show which versions answer calls, how the last candidate differs, and all stages.
 
-    The differences of calls, feedback and evaluations have bounds that hold at every look.
+    The differences of calls, feedback and evaluations have bounds that hold at every look. The
+    pages of `ltrain ui` show the same with its course over time.
 
     Example: ltrain deploy status sql
     """
     from ltrain_train.publishing import deploy_commands
 
-    deploy_commands.print_status(name, store, as_json=as_json)
+    deploy_commands.print_status(name, store, recipe, as_json=as_json)
 
 
 @app.command()

@@ -49,6 +49,12 @@ def rules_address(wave: WaveReference) -> str:
     return str(address_of(wave)).replace("?", "/rules?")
 
 
+def deployment_address(policy: str, experiment: str = "") -> str:
+    """Return the address of the stages of a policy's versions, and of a trial; "": the last."""
+    page = f"{address_of(Reference(Kind.POLICY, policy))}/deployment"
+    return f"{page}?{urlencode({'experiment': experiment})}" if experiment else page
+
+
 def compare_address(a: str, b: str, mode: str, name: str = "reward") -> str:
     """Return the address of the comparison of two policy versions."""
     return f"/compare?{urlencode({'a': a, 'b': b, 'mode': mode, 'name': name})}"

@@ -34,10 +34,11 @@ def test_a_candidate_is_started_and_promoted(
         "gateway serves the policy now. Serve it with `ltrain serve --policy sql`.\n"
     )
     deploy_commands.print_status("sql", NO_STORE, as_json=False)
-    current, candidate, fault, header, row = capsys.readouterr().out.splitlines()
-    assert fault.startswith("The versions cannot be compared, because the store cannot be read: ")
-    assert current == "Policy sql: v7 is current"
-    assert candidate.startswith("v8 is a canary for 0.25 of the conversations that began after 20")
+    out = capsys.readouterr().out
+    assert re.search(r"current +v7 *\n", out)
+    assert re.search(r"on trial +v8 is a canary for 0\.25 of the conversations, since 20", out)
+    assert re.search(r"not compared +the store cannot be read: .*127\.0\.0\.1:9", out)
+    header, row = out.splitlines()[-2:]
     assert header.split() == ["time", "(UTC)", "version", "stage", "share", "by", "reason"]
     assert row.split()[2:] == ["v8", "canary", "0.25", "ada"]
     deploy_commands.promote_candidate("sql", "better")
@@ -59,7 +60,7 @@ def test_a_candidate_is_stopped(home: Path, capsys: pytest.CaptureFixture[str]) 
     with pytest.raises(BadDeployment, match=r"has no candidate\. Start one with `ltrain deploy st"):
         deploy_commands.promote_candidate("sql", "")
     deploy_commands.print_status("sql", NO_STORE, as_json=False)
-    assert "No version is a candidate." in capsys.readouterr().out
+    assert re.search(r"on trial +no version *\n", capsys.readouterr().out)
 
 
 def test_a_version_that_becomes_current_ends_the_trial(home: Path) -> None:
@@ -83,7 +84,7 @@ def test_a_frozen_policy_keeps_its_version(home: Path, capsys: pytest.CaptureFix
         policy_commands.use_version("sql@6")
     policy_commands.use_version("sql@7")  # it is current already
     deploy_commands.print_status("sql", NO_STORE, as_json=False)
-    assert re.search(r"It is frozen by ada since .* UTC: an incident", capsys.readouterr().out)
+    assert re.search(r"frozen +by ada since .* UTC: an incident", capsys.readouterr().out)
     deploy_commands.unfreeze("sql")
     deploy_commands.unfreeze("sql")
     assert capsys.readouterr().out == (

@@ -93,9 +93,15 @@ def test_a_watch_after_a_run_trains_only_on_new_rollouts_and_continues_the_optim
         open_updaters([plan], {"sql": 1}, lock) as updaters,
     ):
         watcher = Watcher(
-            *(plan, f"chdb://{tmp_path}/store", updaters, {"sql": 1}, lambda data: None),
-            lambda plan, data, run: runs.append(run),
-            Progress(enabled=False),
+            plan,
+            f"chdb://{tmp_path}/store",
+            on_input=lambda data: None,
+            on_update=lambda plan, data, run: runs.append(run),
+            on_look=lambda policy, look: None,
+            examine=lambda plan, version: (True, ""),
+            progress=Progress(enabled=False),
+            updaters=updaters,
+            versions={"sql": 1},
         )
         assert watcher.look(NOON + 5 * HOUR)
         third = add_group(scene, (2, 2, 2, 2), task="t3", attempt=9)

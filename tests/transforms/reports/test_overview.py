@@ -170,6 +170,7 @@ def test_policies_and_datasets_of_a_home(waves: list[Dataset], tmp_path: Path) -
     assert row == (
         Reference(Kind.POLICY, "sql"),
         Reference(Kind.POLICY, "sql@1", "1"),
+        None,
         2,
         Reference(Kind.DATASET, waves[0].id),
         "2026-09-21 14:13",
@@ -178,7 +179,7 @@ def test_policies_and_datasets_of_a_home(waves: list[Dataset], tmp_path: Path) -
     (tmp_path / "policies" / "sql" / "v1" / "policy.json").write_text("{")
     (tmp_path / "datasets" / "broken").mkdir()
     (tmp_path / "datasets" / "broken" / "manifest.json").write_text("{")
-    assert policy_table(tmp_path).rows[0][3] is None
+    assert policy_table(tmp_path).rows[0][4] is None
     first, second = dataset_table(tmp_path).rows
     assert first[:4] == (Reference(Kind.DATASET, waves[0].id), "demo/train/0", 4, 4)
     assert second[5] == "datasets/demo/train-1"

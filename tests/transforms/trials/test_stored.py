@@ -11,7 +11,7 @@ from opentelemetry.trace import StatusCode
 from tests.otlp import insert_otlp
 
 from ltrain_collector.store import Store
-from ltrain_transforms.trials import read_metrics
+from ltrain_transforms.trials import read_evidence, read_history, read_metrics
 
 SECOND = 1_000_000_000
 
@@ -26,17 +26,21 @@ class Calls:
         provider.add_span_processor(SimpleSpanProcessor(self.exporter))
         self.tracer = provider.get_tracer("ltrain.gateway")
 
-    def call(self, arm: str, unit: str, *rewards: float, failed: bool = False) -> None:
+    def call(
+        self, arm: str, unit: str, *rewards: float, failed: bool = False, at: float = 1.0
+    ) -> None:
+        """Add a call that begins at a time, in Unix seconds, and is judged 0 s, 1 s … later."""
+        began = int(at * SECOND)
         names = {"id": self.trial, "arm": arm, "unit": unit}
         attributes = {f"ltrain.experiment.{name}": value for name, value in names.items()}
-        span = self.tracer.start_span("chat", attributes=attributes, start_time=SECOND)
+        span = self.tracer.start_span("chat", attributes=attributes, start_time=began)
         if failed:
             span.set_status(StatusCode.ERROR)
-        for at, reward in enumerate(rewards):
+        for number, reward in enumerate(rewards):
             score: dict[str, Any] = {"gen_ai.evaluation.name": "thumbs"}
             score["gen_ai.evaluation.score.value"] = reward
-            span.add_event("gen_ai.evaluation.result", score, SECOND + at)
-        span.end(3 * SECOND)
+            span.add_event("gen_ai.evaluation.result", score, began + number * SECOND)
+        span.end(began + 2 * SECOND)
 
     def insert(self, store: Store) -> None:
         spans = self.exporter.get_finished_spans()
@@ -77,3 +81,36 @@ def test_another_experiment_has_no_metrics(store: Store, experiment: str) -> Non
     calls.call("current", "c", 1.0)
     calls.insert(store)
     assert read_metrics(store, experiment) == []
+
+
+def test_a_history_has_the_metrics_as_they_were(store: Store) -> None:
+    calls = Calls()
+    calls.call("candidate", "a", 1.0, 0.0, at=10.0)  # judged again a second later
+    calls.call("candidate", "a", at=12.0)
+    calls.call("current", "c", 1.0, at=11.0)
+    calls.insert(store)
+    points = [int(at * SECOND) for at in (9.0, 10.5, 12.5, 20.0)]
+    before, first, late, settled = (
+        {each.name: each for each in metrics}
+        for metrics in read_history(store, "trial", points, 1 * SECOND)
+    )
+    assert before == {}
+    assert first["failed calls"].candidate.values == 1 and "thumbs" not in first
+    assert late["failed calls"].candidate.values == 2
+    assert late["thumbs"].candidate.mean == 0.0 and late["thumbs"].current.mean == 1.0
+    assert settled == {each.name: each for each in read_metrics(store, "trial")}
+
+
+def test_the_evidence_is_the_worst_of_each_arm(store: Store) -> None:
+    calls = Calls()
+    for unit, value in (("a", 1.0), ("b", 0.0), ("c", 0.5)):
+        calls.call("candidate", unit, value)
+    calls.call("candidate", "d", failed=True)
+    calls.call("current", "e")
+    calls.insert(store)
+    rows = read_evidence(store, "trial", "thumbs", 2)
+    assert rows.select("arm", "unit", "value", "failed").rows() == [
+        ("candidate", "b", 0.0, 0.0),
+        ("candidate", "c", 0.5, 0.0),
+        ("current", "e", None, 0.0),
+    ]

@@ -1,13 +1,10 @@
 """`ltrain deploy`: a version answers a share of the users' calls, then all of them or none."""
 
 import json
-from collections.abc import Iterator
-from datetime import UTC, datetime
-from math import isfinite
-from typing import Any
+from contextlib import ExitStack
+from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 
 from ltrain_collector.store import Store
 from ltrain_instrument import settings
@@ -16,11 +13,9 @@ from ltrain_train.policy import Deployments, Policies
 from ltrain_train.publishing.policy_commands import parse_version
 from ltrain_train.publishing.publish import describe_serving, find_gateway
 from ltrain_train.publishing.stages import move, require_candidate, user_name
-from ltrain_transforms.deployment_file import Deployment, Stage, find_freeze, read_deployments
-from ltrain_transforms.trials import Metric, compare, read_metrics
-
-ALPHA = 0.05
-"""The probability with which each bound of a difference fails at some time."""
+from ltrain_transforms.deployment_file import Stage
+from ltrain_transforms.show import print_shown, recipe_or_default
+from ltrain_transforms.trials import deployment_report
 
 
 def start_candidate(identifier: str, share: float, reason: str) -> None:
@@ -88,122 +83,36 @@ def unfreeze(name: str) -> None:
     print(f"Policy '{name}' {'can change again' if was_frozen else 'was not frozen'}.")
 
 
-def print_status(name: str | None, store: str | None, *, as_json: bool) -> None:
+def print_status(
+    name: str | None, store: str | None, recipe: Path | None = None, *, as_json: bool
+) -> None:
     """Print which versions answer calls, how the last candidate differs, and all stages.
 
     Args:
         store: the address of the store; None: LTRAIN_STORE.
+        recipe: the file with the rule of the trials; None: ltrain.toml, if there is one.
     """
-    policies = Policies(settings.HOME.read())
+    home = settings.HOME.read()
+    policies = Policies(home)
     if name is not None:
         policies.latest(name)
     names = [name] if name is not None else policies.names()
+    options = recipe_or_default(recipe)[0].deploy
+    with ExitStack() as stack:
+        opened = _open(store, stack)
+        reports = {each: deployment_report(home, each, options, opened) for each in names}
     if as_json:
-        described = {each: _describe(policies, each, store) for each in names}
-        print(json.dumps(described, indent=2))
+        print(json.dumps({each: report.data for each, report in reports.items()}, indent=2))
         return
     if not names:
         print("There is no policy yet; `ltrain serve MODEL` and `ltrain run --model` make one.")
-    for each in names:
-        print(*_status_lines(policies, each), sep="\n")
-        if stages := read_deployments(policies.directory / each):
-            _print_metrics(stages[-1], store)
-            Console().print(_table(stages))
+    for report in reports.values():
+        print_shown(report, Console())
 
 
-def _describe(policies: Policies, name: str, store: str | None) -> dict[str, Any]:
-    folder = policies.directory / name
-    frozen, stages = find_freeze(folder), read_deployments(folder)
-    return {
-        "current": policies.find_current(name),
-        "frozen": None if frozen is None else frozen.model_dump(),
-        "stages": [each.model_dump() for each in stages],
-        **(_describe_trial(stages[-1], store) if stages else {}),
-    }
-
-
-def _describe_trial(deployment: Deployment, store: str | None) -> dict[str, Any]:
+def _open(store: str | None, stack: ExitStack) -> Store | LtrainError:
+    """Return the store, or why it cannot be opened."""
     try:
-        return {"metrics": [_metric(each) for each in _read_metrics(deployment, store)]}
+        return stack.enter_context(Store.open(store, create=False))
     except LtrainError as error:
-        return {"metrics": None, "fault": str(error)}
-
-
-def _metric(metric: Metric) -> dict[str, Any]:
-    """Return a metric as JSON; a bound that is not known yet is null."""
-    found = compare(metric.candidate, metric.current, ALPHA)
-    figures = {
-        "candidate": metric.candidate.mean,
-        "current": metric.current.mean,
-        "difference": found.mean,
-        "lower": found.lower,
-        "upper": found.upper,
-    }
-    finite = {key: float(x) if isfinite(x) else None for key, x in figures.items()}
-    units = [int(arm.units) for arm in (metric.candidate, metric.current)]
-    return {"metric": metric.name, "units": units, **finite}
-
-
-def _read_metrics(deployment: Deployment, store: str | None) -> list[Metric]:
-    with Store.open(store, create=False) as opened:
-        return read_metrics(opened, deployment.experiment)
-
-
-def _print_metrics(deployment: Deployment, store: str | None) -> None:
-    """Print how a candidate and the current version differ, as far as the store knows."""
-    try:
-        metrics = _read_metrics(deployment, store)
-    except LtrainError as error:
-        print(f"The versions cannot be compared, because the store cannot be read: {error}")
-        return
-    if not metrics:
-        print("No call of the trial has arrived in the store yet.")
-        return
-    table = Table(box=None, pad_edge=False, header_style="")
-    for column in ("metric", f"v{deployment.version}", "current", "difference", "90 % at any time"):
-        table.add_column(column)
-    table.add_column("units", justify="right")
-    for each in map(_metric, metrics):
-        bounds = "not known yet"
-        if each["lower"] is not None:
-            bounds = f"[{each['lower']:+.4g}, {each['upper']:+.4g}]"
-        means = (_number(each[arm]) for arm in ("candidate", "current", "difference"))
-        table.add_row(each["metric"], *means, bounds, " and ".join(map(str, each["units"])))
-    Console().print(table)
-
-
-def _number(value: float | None) -> str:
-    return "none" if value is None else f"{value:.4g}"
-
-
-def _status_lines(policies: Policies, name: str) -> Iterator[str]:
-    folder = policies.directory / name
-    yield f"Policy {name}: v{policies.find_current(name)} is current"
-    if (frozen := find_freeze(folder)) is not None:
-        reason = f": {frozen.reason}" if frozen.reason else ""
-        yield f"It is frozen by {frozen.by} since {_time(frozen.at)} UTC{reason}"
-    candidate = Deployments(policies, name).candidate()
-    if candidate is None:
-        yield "No version is a candidate."
-    elif not candidate.serves:
-        yield f"v{candidate.version} is {candidate.describe()}"
-    else:
-        yield (
-            f"v{candidate.version} is {candidate.describe()} that began after "
-            f"{_time(candidate.began)} UTC, experiment {candidate.experiment}"
-        )
-
-
-def _table(stages: list[Deployment]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="")
-    for column in ("time (UTC)", "version", "stage", "share", "by", "reason"):
-        table.add_column(column)
-    for each in stages:
-        share = f"{each.share:.4g}" if each.serves else ""
-        cells = (_time(each.at), f"v{each.version}", each.stage, share, each.by, each.reason)
-        table.add_row(*cells)
-    return table
-
-
-def _time(at: float) -> str:
-    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}"
+        return error

@@ -31,17 +31,7 @@ from ltrain_train.runs import retry_load, store_is_away
 from ltrain_transforms.deployment_file import Deployment, Stage
 from ltrain_transforms.errors import BadDeployment
 from ltrain_transforms.recipe import Deploy, Recipe
-from ltrain_transforms.trials import (
-    FAILED_CALLS,
-    SECONDS,
-    Bounds,
-    Decision,
-    Guard,
-    Metric,
-    Verdict,
-    decide,
-    read_metrics,
-)
+from ltrain_transforms.trials import Bounds, Decision, Verdict, judge, read_metrics
 
 NOTIFY_TIMEOUT = 30.0
 """Seconds for the request or the command of `notify`."""
@@ -89,7 +79,7 @@ class TrialRule:
     def look(self, candidate: Deployment, store: Store) -> Look:
         """Judge a candidate by what the store has of its trial, and carry out the verdict."""
         settled = time.time_ns() - int(self.options.reward_window * 1e9)
-        verdict = judge(read_metrics(store, candidate.experiment, settled), self.options)
+        verdict = judge(read_metrics(store, candidate.experiment, settled), Bounds.of(self.options))
         name = self._name(candidate)
         is_watched = candidate.stage is Stage.WATCHED
         decide_stage = self._follow_watched if is_watched else self._follow_canary
@@ -196,32 +186,6 @@ def _look(rule: TrialRule, candidate: Deployment, store: str | None, *, waits: b
             raise
         _logger.warning("ltrain: nothing is decided while the store is away: %s", error)
         return None
-
-
-def judge(metrics: list[Metric], options: Deploy) -> Verdict:
-    """Return the verdict on the metrics of a trial."""
-    signs = {FAILED_CALLS: -1, SECONDS: -1}
-    guards = {
-        name: Guard(loss, signs.get(name, 1))
-        for name, loss in options.guards.items()
-        if name != options.goal
-    }
-    bounds = Bounds(
-        goal=options.goal,
-        sign=signs.get(options.goal, 1),
-        min_gain=options.min_gain,
-        max_loss=options.max_loss,
-        guards=guards,
-        alpha=options.alpha,
-        budget=options.budget,
-    )
-    arrived = {
-        each.name: (each.candidate, each.current)
-        for each in metrics
-        if each.candidate.values and each.current.values
-    }
-    units = max((each.candidate.units for each in metrics), default=0)
-    return decide(arrived, bounds, int(units))
 
 
 def notify(target: str, event: Mapping[str, Any]) -> None:

@@ -10,7 +10,12 @@ if TYPE_CHECKING:
     from ltrain_transforms.reports.dataset import count_prompts, dataset_report
     from ltrain_transforms.reports.difference import difference_report
     from ltrain_transforms.reports.overview import RunTable, dataset_table, home_runs, policy_table
-    from ltrain_transforms.reports.policy import IDENTIFIER, policy_names, policy_report
+    from ltrain_transforms.reports.policy import (
+        IDENTIFIER,
+        current_version,
+        policy_names,
+        policy_report,
+    )
     from ltrain_transforms.reports.references import (
         AnyReference,
         GroupReference,
@@ -22,6 +27,7 @@ if TYPE_CHECKING:
     from ltrain_transforms.reports.report import (
         Cell,
         Chart,
+        Fact,
         Facts,
         Grid,
         Points,

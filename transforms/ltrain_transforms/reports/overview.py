@@ -11,6 +11,7 @@ import polars as pl
 
 from ltrain_collector.store import Store
 from ltrain_transforms.datasets import list_manifests
+from ltrain_transforms.deployment_file import find_candidate
 from ltrain_transforms.errors import BadPolicyFile
 from ltrain_transforms.policy_file import (
     POLICY_MANIFEST,
@@ -58,7 +59,7 @@ RUN_COLUMNS = (
     *("waves with alarms", "dropped"),
     *("first span (UTC)", "last span (UTC)"),
 )
-POLICY_COLUMNS = ("policy", "served", "versions", "trained on", "created (UTC)")
+POLICY_COLUMNS = ("policy", "served", "on trial", "versions", "trained on", "created (UTC)")
 DATASET_COLUMNS = ("dataset", "waves", "executions", "rows", "drops", "folder")
 
 
@@ -253,10 +254,19 @@ def _policy_row(folder: Path) -> tuple[Cell, ...]:
     return (
         Reference(Kind.POLICY, folder.name),
         served if current is not None else None,
+        _trial(folder),
         len(versions),
         dataset,
         f"{version.created_at:%Y-%m-%d %H:%M}" if version else None,
     )
+
+
+def _trial(folder: Path) -> str | None:
+    """Return the version that is on trial, and its stage."""
+    with suppress(BadPolicyFile):  # the page of the deployment has the error
+        if (found := find_candidate(folder)) is not None:
+            return f"{found.version}, {found.stage}"
+    return None
 
 
 def _read_version(file: Path) -> PolicyVersion | None:

@@ -8,14 +8,19 @@
   guard of its own: a version that makes users silent must not win.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Self
 
+from ltrain_transforms.recipe import Deploy
 from ltrain_transforms.trials.confidence import HORIZON, ArmTotals, Difference, compare
+from ltrain_transforms.trials.stored import FAILED_CALLS, SECONDS, Metric
 
 Arms = tuple[ArmTotals, ArmTotals]
 """The candidate, and the current version."""
+SIGNS = {FAILED_CALLS: -1, SECONDS: -1}
+"""Metrics of which less is better."""
 
 
 class Decision(StrEnum):
@@ -50,7 +55,7 @@ class Bounds:
     """The gain of the goal that a promotion needs, at least."""
     max_loss: float = 0.0
     """The loss of the goal at which the candidate is taken back."""
-    guards: Mapping[str, Guard] | None = None
+    guards: Mapping[str, Guard] = field(default_factory=dict)
     """Other metrics."""
     alpha: float = 0.05
     """The probability of a wrong promotion, and that of a wrong end."""
@@ -58,11 +63,29 @@ class Bounds:
     """Units that the candidate may answer, at most."""
     horizon: int = HORIZON
 
+    @classmethod
+    def of(cls, options: Deploy) -> Self:
+        """Return the rule of a recipe."""
+        guards = {
+            name: Guard(loss, SIGNS.get(name, 1))
+            for name, loss in options.guards.items()
+            if name != options.goal
+        }
+        return cls(
+            goal=options.goal,
+            sign=SIGNS.get(options.goal, 1),
+            min_gain=options.min_gain,
+            max_loss=options.max_loss,
+            guards=guards,
+            alpha=options.alpha,
+            budget=options.budget,
+        )
+
     def guard(self, metric: str) -> Guard:
         """Return the rule of a metric."""
         if metric == self.goal:
             return Guard(self.max_loss, self.sign)
-        return (self.guards or {})[metric]
+        return self.guards[metric]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +96,17 @@ class Verdict:
     reason: str
 
 
+def judge(metrics: Sequence[Metric], bounds: Bounds) -> Verdict:
+    """Return the verdict on the metrics of a trial."""
+    arrived = {
+        each.name: (each.candidate, each.current)
+        for each in metrics
+        if each.candidate.values and each.current.values
+    }
+    units = max((each.candidate.units for each in metrics), default=0)
+    return decide(arrived, bounds, int(units))
+
+
 def decide(metrics: Mapping[str, Arms], bounds: Bounds, units: int) -> Verdict:
     """Return the verdict on the metrics so far.
 
@@ -80,7 +114,7 @@ def decide(metrics: Mapping[str, Arms], bounds: Bounds, units: int) -> Verdict:
         metrics: the arms of the goal and of the guards; one that is absent has not arrived yet.
         units: the units that the candidate has answered.
     """
-    names = [bounds.goal, *(bounds.guards or {})]
+    names = [bounds.goal, *bounds.guards]
     present = [each for each in names if each in metrics]
     for name in present:
         found = _difference(metrics[name], bounds, name, bounds.alpha / len(names))

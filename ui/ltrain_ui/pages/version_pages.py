@@ -1,10 +1,15 @@
-"""Pages of policies and datasets."""
+"""Pages of policies, their deployment, and datasets."""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ltrain_ui.addresses import compare_address
+from ltrain_collector.errors import NoStore, StoreUnreachable
+from ltrain_transforms.trials import deployment_report
+from ltrain_ui.addresses import KeyLink, compare_address, deployment_address
 from ltrain_ui.pages.renderer import Renderer
 from ltrain_ui.sources import Sources
 
@@ -18,7 +23,11 @@ class VersionPages:
 
     def routes(self) -> list[Route]:
         """Return the addresses and their functions."""
-        return [Route("/policies/{id}", self.policy), Route("/datasets/{id}", self.dataset)]
+        return [
+            Route("/policies/{id}", self.policy),
+            Route("/policies/{name}/deployment", self.deployment),
+            Route("/datasets/{id}", self.dataset),
+        ]
 
     def policy(self, request: Request) -> Response:
         """Show a version of a policy and its lineage."""
@@ -27,7 +36,22 @@ class VersionPages:
         names = [f"{own['policy']}@{version['version']}" for version in (own, *ancestors[:1])]
         address = compare_address(names[-1], names[0], "val")
         links = [("Compare with its parent", "c", address)] if ancestors else []
+        links.append(("Deployment", "d", deployment_address(own["policy"])))
         return self._renderer.show(report, links)
+
+    def deployment(self, request: Request) -> Response:
+        """Show which versions of a policy users meet, and how those of a trial differ."""
+        sources, name = self._sources, request.path_params["name"]
+        experiment = request.query_params.get("experiment", "")
+        sources.look_up_in_home("policy", name)
+        options = sources.load_recipe()[0].deploy
+        show = partial(deployment_report, sources.home, name, options, experiment=experiment)
+        try:
+            report = sources.read(show)
+        except (NoStore, StoreUnreachable) as error:
+            report = show(error)
+        links = _other_trials(name, report.data["trials"], experiment)
+        return self._renderer.show(report, list(links))
 
     def dataset(self, request: Request) -> Response:
         """Show a dataset, or how it differs from another one."""
@@ -35,3 +59,12 @@ class VersionPages:
         return self._renderer.show(
             self._sources.look_up_in_home("dataset", request.path_params["id"], against)
         )
+
+
+def _other_trials(name: str, trials: Sequence[str], shown: str) -> Iterator[KeyLink]:
+    """Yield links to the trials before and after the one that is shown; "": the last one."""
+    place = trials.index(shown) if shown else len(trials) - 1
+    if place > 0:
+        yield "Trial before", "k", deployment_address(name, trials[place - 1])
+    if place + 1 < len(trials):
+        yield "Next trial", "j", deployment_address(name, trials[place + 1])
