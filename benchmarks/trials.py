@@ -1,15 +1,18 @@
 """Error rates and sample sizes of the trial of a candidate, by simulation with a look at each unit.
 
 A/A: both versions have the same rate of success. A/B: the candidate is better by 0.05. Rates are
-0/1 rewards; with `--turns` a unit has several of them, with a rate of its own.
+0/1 rewards; with `--turns` a unit has several of them, with a rate of its own. `--picture` draws
+the share of the trials with one unit in two that are decided, by units.
 """
 
 import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import NormalDist
 
 import numpy as np
+from benchmarks.support.curve_svg import draw_variants
 from numpy.typing import NDArray
 
 from ltrain_transforms.trials import ArmTotals, compare
@@ -82,6 +85,16 @@ def report(name: str, plan: Plan) -> tuple[Array, Array]:
     return lower, upper
 
 
+def draw(decided: dict[str, Array], units: int) -> str:
+    """Return the SVG of the share of decided trials, by the units at which each was."""
+    at = range(0, units + 1, units // 100)
+    curves = {
+        name: [[(unit, float((found <= unit).mean())) for unit in at]]
+        for name, found in decided.items()
+    }
+    return draw_variants("Share of the trials that are decided, by units", curves, "units")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=10_000)
@@ -89,15 +102,22 @@ def main() -> None:
     parser.add_argument("--base", type=float, default=0.5, help="rate of success")
     parser.add_argument("--turns", type=int, default=1, help="values of a unit, on average")
     parser.add_argument("--horizon", type=int, default=2_000)
+    parser.add_argument("--picture", type=Path, help="file of the SVG")
     options = parser.parse_args()
+    decided: dict[str, Array] = {}
     for share in (0.5, 0.1):
         common = {"share": share, "turns": options.turns, "horizon": options.horizon}
-        report("A/A", Plan(options.trials, options.units, options.base, 0.0, **common))
+        better, worse = report(
+            "A/A", Plan(options.trials, options.units, options.base, 0.0, **common)
+        )
         if options.base + EFFECT > 1:
             continue
         fixed = fixed_units(options.base, share)
         trials, units = max(options.trials // 5, 1), 6 * fixed
         lower, _ = report("A/B", Plan(trials, units, options.base, EFFECT, **common))
+        if share == 0.5:
+            named = {"better by 0.05": lower, "equal, for better": better}
+            decided |= named | {"equal, for worse": worse}
         at_power = np.quantile(lower, POWER)
         stopped = np.minimum(lower, units)
         print(
@@ -107,6 +127,8 @@ def main() -> None:
             f"{np.median(lower):,.0f}: {np.median(lower) / fixed:.2f}",
             flush=True,
         )
+    if options.picture is not None:
+        options.picture.write_text(draw(decided, options.units))
 
 
 if __name__ == "__main__":

@@ -34,15 +34,18 @@ def draw_curves(results: Sequence[Mapping[str, Any]]) -> str:
     return _picture(title, [*_axes(max(updates, 1)), *_lines(curves, max(updates, 1))])
 
 
-def draw_variants(title: str, curves: Mapping[str, Sequence[Sequence[Point]]]) -> str:
+def draw_variants(
+    title: str, curves: Mapping[str, Sequence[Sequence[Point]]], x_label: str = "updates"
+) -> str:
     """Return the SVG of a score by updates: for each variant the median of its runs, and each run.
 
     Args:
         curves: the runs of each variant; those of a variant have the same updates.
+        x_label: the unit in the place of updates.
     """
     drawn = {name: runs for name, runs in curves.items() if runs}
     updates = max(update for runs in drawn.values() for run in runs for update, _ in run)
-    body = list(_axes(max(updates, 1)))
+    body = list(_axes(max(updates, 1), x_label))
     for number, (name, runs) in enumerate(drawn.items()):
         colour = COLOURS[number % len(COLOURS)]
         middle = [
@@ -80,7 +83,7 @@ def _collect(results: Sequence[Mapping[str, Any]]) -> Curves:
     return curves
 
 
-def _axes(updates: int) -> Iterator[str]:
+def _axes(updates: int, x_label: str = "updates") -> Iterator[str]:
     for part in range(TICKS + 1):
         score = part / TICKS
         y = _y(score)
@@ -91,7 +94,7 @@ def _axes(updates: int) -> Iterator[str]:
         yield _text(LEFT - 6, y + 4, f"{score:.2f}", anchor="end")
     for update in sorted({0, updates // 2, updates}):
         yield _text(_x(update, updates), HEIGHT - BOTTOM + 18, str(update), anchor="middle")
-    yield _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 6, "updates", anchor="middle")
+    yield _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 6, x_label, anchor="middle")
 
 
 def _lines(curves: Curves, updates: int) -> Iterator[str]:

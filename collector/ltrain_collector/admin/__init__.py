@@ -14,7 +14,13 @@ if TYPE_CHECKING:
     )
     from ltrain_collector.admin.backup import backup, describe_records, restore
     from ltrain_collector.admin.counted_scores import EVALUATED_UNIT_SQL, counted_scores
-    from ltrain_collector.admin.maintenance import PruneFilter, days_ago, prune, store_status
+    from ltrain_collector.admin.maintenance import (
+        EXECUTION,
+        PruneFilter,
+        days_ago,
+        prune,
+        store_status,
+    )
     from ltrain_collector.admin.trace_filter import (
         BY_PERSON,
         EVALUATION_NAME,

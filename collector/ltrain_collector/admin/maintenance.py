@@ -59,10 +59,12 @@ class PruneFilter:
     """Remove rollouts whose last span started earlier, and older spans without a rollout."""
     run: str | None = None
     mode: str | None = None
+    kept: tuple[str, ...] = ()
+    """Ids of rollouts, and of traces of no rollout, that stay; they are part of the statement."""
 
     def check(self) -> None:
         """Raise `BadPrune` if no condition is set."""
-        if self == PruneFilter():
+        if self == PruneFilter(kept=self.kept):
             raise BadPrune(
                 "No condition selects what to remove. Set --older-than DAYS, --run or --mode; rows "
                 "must meet all of them."
@@ -72,7 +74,8 @@ class PruneFilter:
     def params(self) -> dict[str, object]:
         """The values of the parameters in its conditions."""
         before = None if self.before is None else int(self.before.timestamp() * 1000)
-        values = {"run": self.run, "mode": self.mode, "before": before}
+        kept = list(self.kept) or None
+        values = {"run": self.run, "mode": self.mode, "before": before, "kept": kept}
         return {name: value for name, value in values.items() if value is not None}
 
     def condition(self, table: Table) -> str:
@@ -104,14 +107,18 @@ class PruneFilter:
         return [*run, *["Mode = {mode:String}"] * (self.mode is not None)]
 
     def _whole_rollouts(self, table: Table) -> list[str]:
-        """Return the age conditions: all rows of a rollout are removed, or none."""
+        """Return the conditions on rollouts: all rows of a rollout are removed, or none."""
+        spared = [f"NOT has({{kept:Array(String)}}, {EXECUTION})"] * bool(self.kept)
         if self.before is None:
-            return []
+            return spared
         young = f"SELECT RolloutId FROM {table.name} WHERE {table.time} >= {CUT}"
         young += " AND RolloutId != ''"
-        return [f"{table.time} < {CUT}", f"(RolloutId = '' OR RolloutId NOT IN ({young}))"]
+        old = f"(RolloutId = '' OR RolloutId NOT IN ({young}))"
+        return [f"{table.time} < {CUT}", old, *spared]
 
 
+EXECUTION = "if(RolloutId != '', RolloutId, TraceId)"
+"""The rollout of a row, or the trace of a row of no rollout."""
 CUT = "fromUnixTimestamp64Milli(toInt64({before:Int64}), 'UTC')"
 
 
@@ -163,10 +170,19 @@ SYNC = "SETTINGS mutations_sync = 2"
 def _inline_parameters(where: str, params: dict[str, object]) -> str:
     """Replace the parameters by their values: ClickHouse stores a mutation as text."""
     for name, value in params.items():
-        kind = "Int64" if isinstance(value, int) else "String"
-        text = str(value).replace("\\", "\\\\").replace("'", "\\'")
-        where = where.replace(f"{{{name}:{kind}}}", f"'{text}'" if kind == "String" else text)
+        kind, literal = _literal(value)
+        where = where.replace(f"{{{name}:{kind}}}", literal)
     return where
+
+
+def _literal(value: object) -> tuple[str, str]:
+    """Return the type of a parameter, and its value as SQL."""
+    if isinstance(value, int):
+        return "Int64", str(value)
+    if isinstance(value, list):
+        return "Array(String)", f"[{', '.join(_literal(each)[1] for each in value)}]"
+    text = str(value).replace("\\", "\\\\").replace("'", "\\'")
+    return "String", f"'{text}'"
 
 
 def days_ago(days: float) -> datetime:

@@ -4,6 +4,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,15 @@ def test_pruning_removes_whole_rollouts(held: Store) -> None:
     assert left(held) == [("long", 2), ("new", 1)]
     traces = held.query("SELECT RolloutId FROM otel.trace_executions ORDER BY 1")["RolloutId"]
     assert traces.to_list() == ["long", "new"]
+
+
+def test_pruning_leaves_what_is_kept(held: Store) -> None:
+    [trace] = held.query("SELECT TraceId FROM otel.spans WHERE RolloutId = ''")["TraceId"]
+    kept = replace(cut(), kept=("old", trace, "it's not", "long" * 5000))
+    result, *_ = prune(held, kept, delete=True)
+    assert result.rows == 0 and len(left(held)) == 4
+    prune(held, replace(kept, kept=(trace,)), delete=True)
+    assert left(held) == [("", 1), ("long", 2), ("new", 1)]
 
 
 def test_pruning_removes_rows_that_meet_all_conditions(held: Store) -> None:

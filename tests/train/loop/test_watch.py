@@ -109,6 +109,33 @@ def send(home: Path, scene: Scene) -> int:
     return max(span.end for attempt in scene.attempts for span in attempt.spans)
 
 
+def test_old_spans_go_but_those_that_a_version_was_trained_on(home: Path, scene: Scene) -> None:
+    dsn = f"chdb://{home}/store"
+    followed = Followed(home, dsn, Publishing(home), watch={"keep_days": 2.0, "executions": 4})
+    trained = add_group(scene, (0, 0, 0, 0), task="t1")
+    late = send(home, scene) + HOUR
+    assert followed.watcher.look(late)
+    other = add_group(scene, (1,), task="t2", mode="val")
+    send(home, scene)
+
+    def rollouts() -> set[str]:
+        with Store.open(dsn) as store:
+            found = store.query("SELECT DISTINCT RolloutId FROM otel.spans WHERE RolloutId != ''")
+            return set(found["RolloutId"])
+
+    assert rollouts() == {*trained, *other}
+    followed.watcher.look(late + 40 * HOUR)
+    assert rollouts() == {*trained, *other}, "they are younger than two days"
+    followed.watcher.look(late + 50 * HOUR)
+    assert rollouts() == set(trained)
+    Policies(home).promote("sql", 0)
+    Policies(home).remove("sql", 1)
+    followed.watcher.look(late + 50 * HOUR + 1)
+    assert rollouts() == set(trained), "once an hour"
+    followed.watcher.look(late + 51 * HOUR)
+    assert rollouts() == set()
+
+
 def test_an_update_is_made_when_enough_executions_had_time_for_their_rewards(
     home: Path, scene: Scene
 ) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
+from ltrain_collector.store import Store
 from ltrain_instrument import settings
 from ltrain_instrument.quantity import quantity
 from ltrain_train.errors import BadRun, RolloutsFailed, WrongVersion
@@ -76,12 +77,19 @@ class Progress:
         return f"{version}: {self.ended[version]} of {self.plan.planned} rollouts"
 
 
-def evaluate(plan: EvaluationPlan, run: str, lock: RunLock, progress: Progress) -> Evaluation:
+def evaluate(
+    plan: EvaluationPlan,
+    run: str,
+    lock: RunLock,
+    progress: Progress,
+    on_wave: Callable[[EvaluatedVersion, Store], None] = lambda version, store: None,
+) -> Evaluation:
     """Run the tasks with each version and return the scores.
 
     Args:
         lock: the lock of the run and the policies; guards of started processes hold it too.
         progress: is told each rollout that ends.
+        on_wave: called with each version whose rollouts have ended, and the store of their spans.
     """
     require_own_store(plan.home)
     _require_own_upstream(plan)
@@ -93,6 +101,7 @@ def evaluate(plan: EvaluationPlan, run: str, lock: RunLock, progress: Progress) 
             wave_runner = serving.enter_context(_serving(plan, policy, run, lock))
             for version in (each for each in plan.versions if each.policy == policy):
                 summaries[version.wave] = wave_runner.run(version, progress)
+                on_wave(version, wave_runner.environment.store)
                 _choose_metric(plan, summaries.values())  # an error before further waves run
     _require_scores(plan, summaries)
     metric = _choose_metric(plan, summaries.values())

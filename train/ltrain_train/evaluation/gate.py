@@ -1,13 +1,65 @@
-"""The gate `eval` of `[deploy.gates]`: a version solves held-out tasks before it serves users."""
+"""The gates of `[deploy.gates]`: a version solves held-out tasks before it serves users.
 
+* `eval` compares the score, and `safety` other metrics of the same rollouts: evaluations by name,
+  and what the gateway records of each call.
+* A version passes if no metric is worse than allowed: the lower end of the 95 % interval of the
+  paired difference is not below the limit.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from ltrain_collector.store import Store
+from ltrain_train.evaluation.comparison import MODE, Difference, Evaluation, Metric, VersionScores
 from ltrain_train.evaluation.evaluate import Progress, evaluate
-from ltrain_train.evaluation.plan import EvaluationOptions, plan_evaluation
+from ltrain_train.evaluation.plan import EvaluatedVersion, EvaluationOptions, plan_evaluation
 from ltrain_train.policy import Policies
 from ltrain_train.processes import RunLock
 from ltrain_train.rollout import last_and_next_name
-from ltrain_train.runs import Plan, hold_lock, make_plan
+from ltrain_train.runs import Plan, WaveSummary, hold_lock, make_plan
+from ltrain_transforms.traces import Role, sender_roles
+from ltrain_transforms.trials import FAILED_CALLS, OUTPUT_TOKENS, SECONDS, SIGNS
+
+CALLS_SQL = """
+SELECT
+    RolloutId AS rollout,
+    avg(toFloat64(StatusCode = 'Error')) AS failed,
+    avg(Duration / 1e9) AS seconds,
+    ifNull(avg(toFloat64OrNull(SpanAttributes['gen_ai.usage.output_tokens'])), 0) AS tokens
+FROM otel.spans
+WHERE RunId = {run:String} AND Mode = {mode:String} AND Wave = {wave:UInt32} AND PolicyName != ''
+    AND %s
+GROUP BY rollout
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class CallFigures:
+    """The means of the calls of each rollout of a run."""
+
+    run: str
+    trust: Sequence[str]
+    by_rollout: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    def read(self, version: EvaluatedVersion, store: Store) -> None:
+        """Read the calls of the rollouts of a version."""
+        senders = sender_roles.trusted_senders(self.trust)
+        sql = CALLS_SQL % sender_roles.role_condition(Role.GATEWAY, senders)
+        parameters = {"run": self.run, "mode": MODE, "wave": version.wave}
+        for rollout, failed, seconds, tokens in store.query(sql, parameters).iter_rows():
+            figures = {FAILED_CALLS: failed, SECONDS: seconds, OUTPUT_TOKENS: tokens}
+            self.by_rollout[rollout] = figures
+
+    def add(self, summary: WaveSummary) -> WaveSummary:
+        """Return a wave whose rollouts have these figures as evaluations, too."""
+        ended = [
+            each.model_copy(
+                update={"evaluations": each.evaluations | self.by_rollout.get(each.rollout, {})}
+            )
+            for each in summary.ended
+        ]
+        return WaveSummary(ended)
 
 
 def examine_locked(recipe: Path, policy: str, version: int) -> tuple[bool, str]:
@@ -35,8 +87,8 @@ def examine(plan: Plan, version: int, lock: RunLock) -> tuple[bool, str]:
     Raises:
         LtrainError: when the tasks cannot be solved.
     """
-    allowed = plan.recipe.deploy.gates.eval
-    if allowed is None:
+    gates = plan.recipe.deploy.gates
+    if gates.eval is None:
         return True, "no gate is set"
     policy, home = plan.policy, plan.home
     current = Policies(home).current(policy)
@@ -44,12 +96,40 @@ def examine(plan: Plan, version: int, lock: RunLock) -> tuple[bool, str]:
     options = EvaluationOptions(policies=identifiers, run=f"gate-{policy}", rollout={})
     evaluation_plan = plan_evaluation(plan.recipe, plan.folder, options, home)
     run = last_and_next_name(home / "runs", evaluation_plan.name)[1]
-    evaluation = evaluate(evaluation_plan, run, lock, Progress(evaluation_plan))
+    figures = CallFigures(run, plan.recipe.source.trust)
+    progress = Progress(evaluation_plan)
+    evaluation = evaluate(evaluation_plan, run, lock, progress, figures.read)
     [difference] = evaluation.differences
-    mean, interval = difference.mean or 0.0, difference.interval
-    low = mean if interval is None else interval.low
+    faults = list(_find_worse(evaluation, figures, gates.safety))
     sentence = (
-        f"on {len(difference.changes)} held-out tasks it differs from v{current} by {mean:+.3f}, "
-        f"at least by {low:+.3f}; allowed is {-allowed:g} (run {run})"
+        f"on {len(difference.changes)} held-out tasks it differs from v{current} by "
+        f"{difference.mean or 0.0:+.3f}, at least by {_lower(difference):+.3f}; allowed is "
+        f"{-gates.eval:g}"
     )
-    return bool(difference.changes) and low >= -allowed, sentence
+    passes = bool(difference.changes) and _lower(difference) >= -gates.eval and not faults
+    return passes, f"{'; '.join([sentence, *faults])} (run {run})"
+
+
+def _find_worse(
+    evaluation: Evaluation, figures: CallFigures, allowed: Mapping[str, float]
+) -> Iterator[str]:
+    """Yield a sentence on each metric of `safety` that may be worse than allowed."""
+    summaries = [figures.add(each.summary) for each in evaluation.versions]
+    known = {name for summary in summaries for name in summary.evaluations}
+    for name, loss in allowed.items():
+        if name not in known:
+            yield f"no rollout has {name}"
+            continue
+        metric = Metric(name, {name: SIGNS.get(name, 1)})
+        first, other = (
+            VersionScores.from_summary(each.version, summary, metric, planned=each.planned)
+            for each, summary in zip(evaluation.versions, summaries, strict=True)
+        )
+        low = _lower(Difference.between(first, other))
+        if low < -loss:
+            yield f"{name} may be worse by {-low:.4g}, allowed is {loss:g}"
+
+
+def _lower(difference: Difference) -> float:
+    """Return the lower end of the interval; without spread the mean is its own bound."""
+    return difference.interval.low if difference.interval else difference.mean or 0.0

@@ -23,7 +23,7 @@ from ltrain_instrument.quantity import quantity
 from ltrain_train.errors import AlarmRaised, NotFinite, NothingToTrain
 from ltrain_train.loop.policy_run import MAX_UNDONE
 from ltrain_train.policy import Deployments, Policies
-from ltrain_train.publishing import Look, TrialRule
+from ltrain_train.publishing import Look, TrialRule, prune_spans
 from ltrain_train.runs import Plan, Progress, store_is_away
 from ltrain_train.updates import (
     OfflineRun,
@@ -38,6 +38,8 @@ from ltrain_transforms.deployment_file import Deployment, Stage
 from ltrain_transforms.source import Selection, count_ended, empty_selection, explain_query_errors
 
 NANOSECONDS = 1_000_000_000
+PRUNE_EVERY = 3600 * NANOSECONDS
+"""Nanoseconds between two removals of old spans."""
 
 _logger = logging.getLogger("ltrain.loop")
 
@@ -77,6 +79,8 @@ class Watcher:
     """Updates in a row that were undone, by policy."""
     _raised: dict[str, set[tuple[str, str]]] = field(default_factory=dict)
     """The keys of the alarms of the latest update, by policy."""
+    _pruned_at: int = 0
+    """When old spans were removed last, in ns since the epoch."""
     _away: set[str] = field(default_factory=set)
     """The reasons that were logged since the store is away."""
 
@@ -116,6 +120,7 @@ class Watcher:
         selection = Selection.of_source(source, since=since)
         self._admit()
         with Store.open(self.store, create=False) as store:
+            self._prune(store, now or time.time_ns())
             if self._judge(store) or self._is_frozen():
                 return False
             with explain_query_errors(store, source, selection):
@@ -139,6 +144,23 @@ class Watcher:
                 f"{' '.join(found)}. The same command continues."
             )
         return True
+
+    def _prune(self, store: Store, now: int) -> None:
+        """Remove what is older than `watch.keep_days`, at most once an hour."""
+        days = self.plan.recipe.watch.keep_days
+        if days is None or now - self._pruned_at < PRUNE_EVERY:
+            return
+        self._pruned_at = now
+        before = datetime.fromtimestamp(now / NANOSECONDS - days * 86_400, UTC)
+        try:
+            removed = prune_spans(store, self.plan.home, before)
+        except LtrainError as error:
+            if store_is_away(error):
+                raise
+            _logger.warning("ltrain: spans older than %g days stay in the store: %s", days, error)
+        else:
+            if removed:
+                _logger.info("ltrain: removed %d spans older than %g days", removed, days)
 
     def _admit(self) -> None:
         """Examine the candidates that have not answered users yet."""

@@ -17,6 +17,11 @@ if TYPE_CHECKING:
         register,
         registers_adapters,
     )
-    from ltrain_train.publishing.retention import best_version, prune_versions, read_scores
+    from ltrain_train.publishing.retention import (
+        best_version,
+        prune_spans,
+        prune_versions,
+        read_scores,
+    )
 
 open_face(__name__)

@@ -1,17 +1,30 @@
-"""Scores of a policy's versions, and which versions are kept.
+"""Scores of a policy's versions, which versions are kept, and which spans.
 
 Kept are the current version, both versions of a trial, version 0, the best by validation, and the
 newest ones; also the versions that a gateway serves or a run has as its reference, and those that
-others or an unfinished run need. A checkpoint is kept as long as its version.
+others or an unfinished run need. A checkpoint is kept as long as its version. The store may lose
+its old spans but those that a kept version was trained on, so that its dataset can be built again.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from statistics import fmean
 
+import polars as pl
+
+from ltrain_collector.admin import EXECUTION, PruneFilter, prune
+from ltrain_collector.store import Store
 from ltrain_train.policy import Deployments, Policies
 from ltrain_train.runs import PolicyJournal, Wave, read_journals
+from ltrain_transforms.datasets import Dataset, list_datasets
+from ltrain_transforms.policy_file import LEDGER
+
+OLD_EXECUTIONS = f"""
+SELECT DISTINCT {EXECUTION} AS execution FROM otel.spans
+WHERE Timestamp < fromUnixTimestamp64Milli({{before:Int64}}, 'UTC')
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,3 +130,34 @@ def _mean_score(waves: Iterable[Wave]) -> float | None:
     scored = [(wave.score, wave.rollouts) for wave in waves if wave.score is not None]
     rollouts = sum(count for _, count in scored)
     return sum(score * count for score, count in scored) / rollouts if rollouts else None
+
+
+def prune_spans(store: Store, home: Path, before: datetime) -> int:
+    """Remove spans, log records and metrics from before a time; return the number of spans.
+
+    Those of executions that a version in `home` was trained on stay.
+
+    Raises:
+        LtrainError: when the store cannot be changed, or a dataset cannot be read.
+    """
+    parameters = {"before": int(before.timestamp() * 1000)}
+    old = store.query(OLD_EXECUTIONS, parameters)["execution"]
+    kept = tuple(sorted(_trained_executions(home) & set(old)))
+    spans, *_ = prune(store, PruneFilter(before=before, kept=kept), delete=True)
+    return spans.rows
+
+
+def _trained_executions(home: Path) -> set[str]:
+    """Return the rollouts and traces that the versions of a home were trained on."""
+    policies, datasets = Policies(home), {name: path for path, name in list_datasets(home)}
+    found: set[str] = set()
+    for policy in policies.names():
+        for version in policies.versions(policy):
+            ledger = policies.path(policy, version) / LEDGER
+            if ledger.is_file():
+                found.update(pl.read_parquet(ledger)["rollout"])
+            dataset = policies.read_version(policy, version).dataset
+            if dataset in datasets:  # an execution may have several traces
+                calls = Dataset.open(datasets[dataset]).scan("calls")
+                found.update(calls.select("trace_id").unique().collect()["trace_id"])
+    return found

@@ -13,6 +13,10 @@ class Gates(Section):
     eval: float | None = Field(default=None, ge=0)
     """By how much it may be worse than the current version on the held-out tasks of [rollout]: the
     paired difference is above it with 95 % confidence. Unset: there is no gate."""
+    safety: dict[str, float] = Field(default={})
+    """By how much other metrics of these rollouts may be worse, with the same confidence: `failed
+    calls`, `seconds of a call`, `output tokens of a call` (of these less is better), and
+    evaluations by name."""
 
 
 class Deploy(Section):
@@ -30,8 +34,8 @@ class Deploy(Section):
     max_loss: float = Field(default=0.0, ge=0)
     """The loss of the goal at which the candidate is taken back."""
     guards: dict[str, float] = Field(default={"units with feedback": 0.1, "failed calls": 0.05})
-    """By how much other metrics may be worse: `failed calls`, `seconds of a call` (of these two
-    less is better), `units with feedback` and evaluations."""
+    """By how much other metrics may be worse: `failed calls`, `seconds of a call`, `output tokens
+    of a call` (of these less is better), `units with feedback` and evaluations."""
     alpha: float = Field(default=0.05, gt=0, lt=0.5)
     """The probability of a wrong promotion, and that of a wrong end."""
     budget: int = Field(default=10_000, ge=1)

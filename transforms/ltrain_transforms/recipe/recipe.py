@@ -114,6 +114,11 @@ class Recipe(Section):
                 "eval of [deploy.gates] needs held-out tasks, and an agent that solves them. Set "
                 "validation in [rollout], or remove eval."
             )
+        if self.deploy.gates.safety and self.deploy.gates.eval is None:
+            raise ValueError(
+                "safety of [deploy.gates] compares the rollouts of eval. Set eval, too; 1 allows "
+                "any score."
+            )
         return self
 
     @model_validator(mode="after")

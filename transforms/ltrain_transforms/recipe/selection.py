@@ -2,9 +2,9 @@
 
 from datetime import datetime
 from difflib import get_close_matches
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from ltrain_instrument.identity import SourceMode
 from ltrain_transforms.recipe.dialect import DeclaredDialect
@@ -114,6 +114,19 @@ class Watch(Section):
     groups that were not complete then."""
     poll: float = Field(default=10.0, gt=0)
     """Seconds between two looks at the store."""
+    keep_days: float | None = Field(default=None, gt=0)
+    """Days for which the store keeps spans, log records and metrics of all runs and modes; what a
+    version in this home was trained on stays. Unset: all stay."""
+
+    @model_validator(mode="after")
+    def _keeps_its_history(self) -> Self:
+        needed = (self.history + self.reward_window) / 86_400
+        if self.keep_days is not None and self.keep_days < needed:
+            raise ValueError(
+                f"keep_days = {self.keep_days:g} removes executions before they are trained on: "
+                f"history and reward_window need {needed:.3g} days"
+            )
+        return self
 
 
 def _pattern_error(pattern: str) -> str | None:

@@ -9,12 +9,21 @@ if TYPE_CHECKING:
     from ltrain_transforms.trials.report import deployment_report
     from ltrain_transforms.trials.stored import (
         FAILED_CALLS,
+        OUTPUT_TOKENS,
         SECONDS,
         Metric,
         read_evidence,
         read_history,
         read_metrics,
     )
-    from ltrain_transforms.trials.verdict import Bounds, Decision, Guard, Verdict, decide, judge
+    from ltrain_transforms.trials.verdict import (
+        SIGNS,
+        Bounds,
+        Decision,
+        Guard,
+        Verdict,
+        decide,
+        judge,
+    )
 
 open_face(__name__)

@@ -12,6 +12,7 @@ from ltrain_transforms.deployment_file import Arm
 from ltrain_transforms.trials.confidence import ArmTotals
 
 FAILED_CALLS, SECONDS, FEEDBACK = "failed calls", "seconds of a call", "units with feedback"
+OUTPUT_TOKENS = "output tokens of a call"
 LATEST = 2**62
 """Unix nanoseconds after all traces."""
 CALLS = f"""
@@ -22,6 +23,7 @@ calls AS (
         SpanAttributes['{attributes.EXPERIMENT_UNIT}'] AS unit,
         toFloat64(StatusCode = 'Error') AS failed,
         Duration / 1e9 AS seconds,
+        toFloat64OrNull(SpanAttributes['gen_ai.usage.output_tokens']) AS tokens,
         toUnixTimestamp64Nano(Timestamp) AS at
     FROM otel.spans
     WHERE SpanAttributes['{attributes.EXPERIMENT}'] = {{experiment:String}}
@@ -48,6 +50,9 @@ per_unit AS (
     UNION ALL
     SELECT point, arm, unit, {{seconds:String}}, count(), sum(seconds)
     FROM seen GROUP BY point, arm, unit
+    UNION ALL
+    SELECT point, arm, unit, {{tokens:String}}, count(tokens), sum(tokens)
+    FROM seen WHERE tokens IS NOT NULL GROUP BY point, arm, unit
     UNION ALL
     SELECT point, arm, unit, {{feedback:String}}, 1,
         toFloat64(max((point, trace) IN (SELECT point, trace FROM judged)))
@@ -110,7 +115,12 @@ def read_history(
         points: Unix nanoseconds.
         window: nanoseconds from the last call of a trace on in which its feedback may arrive.
     """
-    names = {"failed": FAILED_CALLS, "seconds": SECONDS, "feedback": FEEDBACK}
+    names = {
+        "failed": FAILED_CALLS,
+        "seconds": SECONDS,
+        "tokens": OUTPUT_TOKENS,
+        "feedback": FEEDBACK,
+    }
     parameters = {"experiment": experiment, "points": list(points), "window": window, **names}
     found: dict[int, dict[str, dict[str, ArmTotals]]] = {point: {} for point in points}
     for row in store.query(TOTALS, parameters).iter_rows(named=True):
@@ -131,7 +141,7 @@ def read_evidence(store: Store, experiment: str, goal: str, limit: int) -> pl.Da
 
 def _metrics(found: dict[str, dict[str, ArmTotals]]) -> Iterator[Metric]:
     none: dict[str, Any] = dict.fromkeys(ArmTotals.__slots__, 0.0)
-    first = (FAILED_CALLS, SECONDS, FEEDBACK)
+    first = (FAILED_CALLS, SECONDS, OUTPUT_TOKENS, FEEDBACK)
     for name in sorted(found, key=lambda each: (each not in first, each)):
         candidate, current = (found[name].get(arm, ArmTotals(**none)) for arm in Arm)
         yield Metric(name, candidate, current)

@@ -15,11 +15,11 @@ from typing import Self
 
 from ltrain_transforms.recipe import Deploy
 from ltrain_transforms.trials.confidence import HORIZON, ArmTotals, Difference, compare
-from ltrain_transforms.trials.stored import FAILED_CALLS, SECONDS, Metric
+from ltrain_transforms.trials.stored import FAILED_CALLS, OUTPUT_TOKENS, SECONDS, Metric
 
 Arms = tuple[ArmTotals, ArmTotals]
 """The candidate, and the current version."""
-SIGNS = {FAILED_CALLS: -1, SECONDS: -1}
+SIGNS = {FAILED_CALLS: -1, SECONDS: -1, OUTPUT_TOKENS: -1}
 """Metrics of which less is better."""
 
 
