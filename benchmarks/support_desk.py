@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
 from statistics import fmean
@@ -33,7 +34,7 @@ MODEL = Path(".ltrain/models/smollm2")
 POLICY = "desk"
 SHARE = "share = 0.5\n"
 WINDOW = 60.0
-"""Seconds over which the share of right answers is averaged."""
+"""Seconds over which the share of right answers is averaged, and of the traces of a sabotage."""
 SABOTAGES = (0.4, 0.7)
 """When the bad versions are injected, as shares of the time."""
 
@@ -130,8 +131,13 @@ def sabotage(desk: Desk, name: str, until: float) -> None:
 
 
 def farm(desk: Desk) -> bool:
-    """Train on the reward that can be farmed; the watch has ended."""
-    return bool(desk.run("run", "farmed.toml", "--once", "--again"))
+    """Train on the reward that can be farmed, of the last minute; the watch has ended."""
+    recipe = desk.folder / "farmed.toml"
+    begin = datetime.fromtimestamp(time.time() - WINDOW, UTC).isoformat()
+    lines = [line for line in recipe.read_text().splitlines() if not line.startswith("since = ")]
+    lines.insert(lines.index("[source]") + 1, f'since = "{begin}"')
+    recipe.write_text("\n".join(lines) + "\n")
+    return bool(desk.run("run", recipe.name, "--once", "--again"))
 
 
 def scramble(desk: Desk) -> bool:
@@ -214,7 +220,7 @@ def report(name: str, found: dict[str, Any]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=18.0)
-    parser.add_argument("--users", type=int, default=8)
+    parser.add_argument("--users", type=int, default=16)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", choices=("tried", "published"))
     parser.add_argument("--keep", type=Path, help="folder of the files of the runs")

@@ -14,6 +14,7 @@ IMPORTED = {
     "environments/frozen_lake.py": EPISODES,
     "environments/tic_tac_toe.py": EPISODES,
     "self_correction/agent.py": EPISODES,
+    "support_desk/users.py": {"ltrain"},  # reward
 }
 
 

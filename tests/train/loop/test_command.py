@@ -16,7 +16,7 @@ from ltrain_train.errors import BadRun
 from ltrain_train.loop import command
 from ltrain_train.runs.plan import Plan, make_plan
 from ltrain_train.runs.services import Services
-from ltrain_transforms.recipe import Critic, Recipe
+from ltrain_transforms.recipe import Critic, Deploy, Recipe
 
 BEGIN = """
 import os, signal, sys
@@ -187,7 +187,8 @@ def test_an_offline_run_ends_with_whether_a_gateway_serves_the_version(
         alarms=(alarm,),
     )  # fmt: skip
     report = SimpleNamespace(as_dict=lambda: {"rows": 4, "from_version": 1})
-    plan, data = SimpleNamespace(policy="sql"), SimpleNamespace(report=report)
+    recipe = SimpleNamespace(deploy=Deploy())
+    plan, data = SimpleNamespace(policy="sql", recipe=recipe), SimpleNamespace(report=report)
     command.print_run(cast(Any, plan), cast(Any, data), cast(Any, run), as_json=False)
     assert capsys.readouterr().out.splitlines() == [
         "Policy sql v2 at v2: trained on 4 rows of dataset d1.",
