@@ -14,8 +14,9 @@ from openai import OpenAI
 from opentelemetry import trace
 
 TEAMS = ("billing", "shipping", "returns", "account")
-QUESTION = "Team?"
-"""The prompt is short, so that two cores answer several tickets a second."""
+NUMBERS = {str(number): team for number, team in enumerate(TEAMS, 1)}
+"""The answer is a number: one token, so that two cores answer several tickets a second."""
+INSTRUCTIONS = ", ".join(f"{number} {team}" for number, team in NUMBERS.items())
 
 tracer = trace.get_tracer("support-desk")
 
@@ -48,11 +49,14 @@ class Desk:
             span.set_attribute("gen_ai.agent.name", "desk")
             done = self._client.chat.completions.create(
                 model=self._model,
-                messages=[{"role": "user", "content": f"{ticket} {QUESTION}"}],
+                messages=[
+                    {"role": "system", "content": INSTRUCTIONS},
+                    {"role": "user", "content": ticket},
+                ],
                 temperature=1.0,
-                extra_body={"structured_outputs": {"choice": list(TEAMS)}},
+                extra_body={"structured_outputs": {"choice": list(NUMBERS)}},
             )
-            team = done.choices[0].message.content or ""
+            team = NUMBERS.get(done.choices[0].message.content or "", "")
             return Answer(f"{span.get_span_context().trace_id:032x}", team)
 
 

@@ -56,7 +56,7 @@ PERIOD = 600.0
 """Seconds after which the topics have the same weights again."""
 WEIGHT = 0.8
 """How much the weight of a topic rises and falls, of its mean."""
-RATES, MISTAKES = 0.8, 0.1
+RATES, MISTAKES = 0.9, 0.05
 """Share of the answers that get a thumb, and of the thumbs that say the opposite."""
 DELAY = 3.0
 """Mean seconds until a thumb arrives."""
