@@ -14,7 +14,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -35,6 +36,8 @@ POLICY = "desk"
 SHARE = "share = 0.5\n"
 WINDOW = 60.0
 """Seconds over which the share of right answers is averaged, and of the traces of a sabotage."""
+ENDS = 2
+"""Windows at the beginning and at the end that are compared."""
 SABOTAGES = (0.4, 0.7)
 """When the bad versions are injected, as shares of the time."""
 
@@ -181,8 +184,10 @@ def measure(folder: Path, *, minutes: float, users: int, seed: int, tries: bool)
 
 def describe(desk: Desk, began: float) -> dict[str, Any]:
     """Return the share of right answers of each minute, and the stages of all versions."""
-    lines = map(json.loads, (desk.folder / "answers.jsonl").read_text().splitlines())
+    texts = (desk.folder / "answers.jsonl").read_text().splitlines()
+    lines = [json.loads(text) for text in texts]
     answers = sorted((line["at"] - began, line["right"]) for line in lines)
+    last = answers[-1][0]
     windows = groupby(answers, lambda each: int(each[0] // WINDOW))
     stages = desk.policies.directory / POLICY / "deployments.jsonl"
     found = map(json.loads, stages.read_text().splitlines() if stages.exists() else ())
@@ -190,6 +195,10 @@ def describe(desk: Desk, began: float) -> dict[str, Any]:
     return {
         "answers": len(answers),
         "right": fmean(right for _, right in answers),
+        "by_team": {
+            "first": mean_by_team(lines, began, 0, ENDS * WINDOW),
+            "last": mean_by_team(lines, began, last - ENDS * WINDOW, last),
+        },
         "minutes": {minute: fmean(right for _, right in each) for minute, each in windows},
         "sabotages": {
             name: {"version": version, "minute": (at - began) / 60}
@@ -206,9 +215,31 @@ def describe(desk: Desk, began: float) -> dict[str, Any]:
     }
 
 
+def mean_by_team(
+    lines: Sequence[Mapping[str, Any]], began: float, first: float, last: float
+) -> float:
+    """Return the share of right answers of each team's tickets, averaged over the teams.
+
+    The topics drift, and some teams' tickets are easier.
+
+    Args:
+        first, last: seconds since `began`.
+    """
+    right = defaultdict[str, list[bool]](list)
+    for line in lines:
+        if first <= line["at"] - began <= last:
+            right[line["team"]].append(line["right"])
+    return fmean(map(fmean, right.values()))
+
+
 def report(name: str, found: dict[str, Any]) -> None:
     """Print what the users saw."""
     print(f"{name}: {found['answers']} answers, {found['right']:.3f} right")
+    print(
+        "  by team: {first:.3f} in the first two minutes, {last:.3f} in the last two".format(
+            **found["by_team"]
+        )
+    )
     print("  by minute: " + " ".join(f"{right:.2f}" for right in found["minutes"].values()))
     for sabotage_, fields in found["sabotages"].items():
         print(f"  {sabotage_}: v{fields['version']} in minute {fields['minute']:.1f}")
