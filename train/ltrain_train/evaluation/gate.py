@@ -19,17 +19,15 @@ from ltrain_train.processes import RunLock
 from ltrain_train.rollout import last_and_next_name
 from ltrain_train.runs import Plan, WaveSummary, hold_lock, make_plan
 from ltrain_transforms.traces import Role, sender_roles
-from ltrain_transforms.trials import FAILED_CALLS, OUTPUT_TOKENS, SECONDS, SIGNS
+from ltrain_transforms.trials import CALL_FIGURES, FAILED_CALLS, OUTPUT_TOKENS, SECONDS, SIGNS
 
-CALLS_SQL = """
-SELECT
-    RolloutId AS rollout,
-    avg(toFloat64(StatusCode = 'Error')) AS failed,
-    avg(Duration / 1e9) AS seconds,
-    ifNull(avg(toFloat64OrNull(SpanAttributes['gen_ai.usage.output_tokens'])), 0) AS tokens
-FROM otel.spans
-WHERE RunId = {run:String} AND Mode = {mode:String} AND Wave = {wave:UInt32} AND PolicyName != ''
-    AND %s
+CALLS_SQL = f"""
+SELECT rollout, avg(failed), avg(seconds), ifNull(avg(tokens), 0)
+FROM (
+    SELECT RolloutId AS rollout, {CALL_FIGURES} FROM otel.spans
+    WHERE RunId = {{run:String}} AND Mode = {{mode:String}} AND Wave = {{wave:UInt32}}
+        AND PolicyName != '' AND %s
+)
 GROUP BY rollout
 """
 

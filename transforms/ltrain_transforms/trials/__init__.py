@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from ltrain_transforms.trials.confidence import ArmTotals, Difference, compare
     from ltrain_transforms.trials.report import deployment_report
     from ltrain_transforms.trials.stored import (
+        CALL_FIGURES,
         FAILED_CALLS,
         OUTPUT_TOKENS,
         SECONDS,

@@ -10,7 +10,13 @@ from typing import Any
 
 from ltrain_collector.store import Store
 from ltrain_instrument.errors import LtrainError
-from ltrain_transforms.deployment_file import Arm, Deployment, find_freeze, read_deployments
+from ltrain_transforms.deployment_file import (
+    Arm,
+    Deployment,
+    Freeze,
+    find_freeze,
+    read_deployments,
+)
 from ltrain_transforms.errors import NothingToShow
 from ltrain_transforms.recipe import Deploy
 from ltrain_transforms.reports import (
@@ -87,10 +93,8 @@ class History:
         label, seconds = self._axis()
         elapsed = [(at / 1e9 - self.trial.first.began) / seconds for at in self.times[:-1]]
         looks = list(zip(elapsed, self.metrics[:-1], strict=True))
-        sides = (("candidate", Arm.CANDIDATE), ("current", Arm.CURRENT))
         units = tuple(
-            (name, tuple((at, _units(metrics, arm)) for at, metrics in looks))
-            for name, arm in sides
+            (str(arm), tuple((at, _units(metrics, arm)) for at, metrics in looks)) for arm in Arm
         )
         yield Chart("Units of both sides", label, "units", units)
         for name in self.names[:CHARTS]:
@@ -149,10 +153,10 @@ def deployment_report(
     stages = read_deployments(folder)
     trials = _list_trials(stages)
     trial = _find_trial(trials, experiment)
-    facts = list(_facts(folder, stages))
-    frozen = find_freeze(folder)
+    current, frozen = current_version(folder), find_freeze(folder)
+    facts = list(_facts(name, current, frozen, stages))
     data: dict[str, Any] = {
-        "current": current_version(folder),
+        "current": current,
         "frozen": None if frozen is None else frozen.model_dump(),
         "stages": [each.model_dump() for each in stages],
         "trials": [each.first.experiment for each in trials],
@@ -212,11 +216,12 @@ def _require(store: Store | LtrainError) -> Store:
     return store
 
 
-def _facts(folder: Path, stages: Sequence[Deployment]) -> Iterator[tuple[str, Fact]]:
-    name, current = folder.name, current_version(folder)
+def _facts(
+    name: str, current: int | None, frozen: Freeze | None, stages: Sequence[Deployment]
+) -> Iterator[tuple[str, Fact]]:
     if current is not None:
         yield "current", Reference(Kind.POLICY, f"{name}@{current}", f"v{current}")
-    if (frozen := find_freeze(folder)) is not None:
+    if frozen is not None:
         reason = f": {frozen.reason}" if frozen.reason else ""
         yield "frozen", f"by {frozen.by} since {_time(frozen.at)} UTC{reason}"
     if not stages or not stages[-1].is_open:

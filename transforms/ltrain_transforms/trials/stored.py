@@ -15,15 +15,19 @@ FAILED_CALLS, SECONDS, FEEDBACK = "failed calls", "seconds of a call", "units wi
 OUTPUT_TOKENS = "output tokens of a call"
 LATEST = 2**62
 """Unix nanoseconds after all traces."""
+CALL_FIGURES = """
+    toFloat64(StatusCode = 'Error') AS failed,
+    Duration / 1e9 AS seconds,
+    toFloat64OrNull(SpanAttributes['gen_ai.usage.output_tokens']) AS tokens
+"""
+"""The figures of a span of the gateway; `tokens` is null in a call without an answer."""
 CALLS = f"""
 calls AS (
     SELECT
         TraceId AS trace,
         SpanAttributes['{attributes.EXPERIMENT_ARM}'] AS arm,
         SpanAttributes['{attributes.EXPERIMENT_UNIT}'] AS unit,
-        toFloat64(StatusCode = 'Error') AS failed,
-        Duration / 1e9 AS seconds,
-        toFloat64OrNull(SpanAttributes['gen_ai.usage.output_tokens']) AS tokens,
+        {CALL_FIGURES},
         toUnixTimestamp64Nano(Timestamp) AS at
     FROM otel.spans
     WHERE SpanAttributes['{attributes.EXPERIMENT}'] = {{experiment:String}}
