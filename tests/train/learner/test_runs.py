@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from ipaddress import ip_address
 from math import exp
@@ -370,10 +371,11 @@ def service_of(learner: LearnerClient) -> psutil.Process:
     until = time.monotonic() + 20
     while time.monotonic() < until:
         for guard in psutil.Process().children():
-            if str(learner.job.scratch) not in guard.cmdline():
-                continue
-            for child in guard.children():
-                if child.cmdline()[1:3] == ["-m", "ltrain_train.learner.service"]:
-                    return child
+            with suppress(psutil.NoSuchProcess):  # the process of an earlier test ends meanwhile
+                if str(learner.job.scratch) not in guard.cmdline():
+                    continue
+                for child in guard.children():
+                    if child.cmdline()[1:3] == ["-m", "ltrain_train.learner.service"]:
+                        return child
         time.sleep(0.05)
     raise AssertionError("no learner was started")
