@@ -7,9 +7,11 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, cast
@@ -222,3 +224,16 @@ def _answers(url: str, text: bytes) -> bool:
             return text in answer.read()
     except OSError:
         return False
+
+
+@contextmanager
+def opened_project(folder: Path, **options: Any) -> Iterator[LightProject]:
+    """Yield a project in a new folder, and kill its processes; the options are its fields."""
+    # the path of the home must be short enough for sockets
+    with tempfile.TemporaryDirectory(prefix="lk-", dir="/tmp") as home:
+        made = LightProject(folder, 0, Path(home), **options)
+        made.prepare_files()
+        try:
+            yield made
+        finally:
+            made.close()

@@ -3,14 +3,13 @@
 Loop, store, gateway, runner and workers are real; vLLM and the learner are fakes.
 """
 
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.train.loop.kills.invariants import check_journal, check_lineage, check_rollouts
 from tests.train.loop.kills.kills import draw_kills
-from tests.train.loop.kills.project import POLICY, LightProject
+from tests.train.loop.kills.project import POLICY, LightProject, opened_project
 
 from ltrain_train.policy import Policies
 from ltrain_train.runs.journal import Journal
@@ -69,14 +68,8 @@ WRITES = {
 
 @pytest.fixture
 def project(tmp_path: Path) -> Iterator[LightProject]:
-    # the path must be short enough for sockets
-    with tempfile.TemporaryDirectory(prefix="lk-", dir="/tmp") as folder:
-        made = LightProject(tmp_path / "p", 0, Path(folder), recipe=RECIPE)
-        made.prepare_files()
-        try:
-            yield made
-        finally:
-            made.close()
+    with opened_project(tmp_path / "p", recipe=RECIPE) as made:
+        yield made
 
 
 def test_no_rollout_is_trained_on_twice(project: LightProject) -> None:

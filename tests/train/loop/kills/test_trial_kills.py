@@ -5,7 +5,6 @@ the third are worse than the current one as canaries, the fourth once it is curr
 """
 
 import signal
-import tempfile
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +14,7 @@ from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from tests.chaos.driver import until
 from tests.train.loop.kills.invariants import check_lineage
 from tests.train.loop.kills.kills import draw_kills
-from tests.train.loop.kills.project import POLICY, LightProject
+from tests.train.loop.kills.project import POLICY, LightProject, opened_project
 from tests.train.loop.kills.test_watch_kills import RECIPE, Traffic
 from tests.transforms.trials.test_stored import Calls
 
@@ -81,20 +80,13 @@ class Users(Traffic):
 
 @pytest.fixture
 def project(tmp_path: Path) -> Iterator[LightProject]:
-    # the path must be short enough for sockets
-    with tempfile.TemporaryDirectory(prefix="lk-", dir="/tmp") as folder:
-        recipe = RECIPE.replace("lora_rank = 0", "lora_rank = 2") + DEPLOY
-        made = LightProject(
-            *(tmp_path / "p", 0, Path(folder)),
-            recipe=recipe,
-            arguments=("--watch",),
-            serve_arguments=("--publish", "adapter", "--lora-rank", "2"),
-        )
-        made.prepare_files()
-        try:
-            yield made
-        finally:
-            made.close()
+    with opened_project(
+        tmp_path / "p",
+        recipe=RECIPE.replace("lora_rank = 0", "lora_rank = 2") + DEPLOY,
+        arguments=("--watch",),
+        serve_arguments=("--publish", "adapter", "--lora-rank", "2"),
+    ) as made:
+        yield made
 
 
 def check_stages(home: Path) -> None:

@@ -4,7 +4,6 @@ Watch, store and gateway are real; vLLM and the learner are fakes.
 """
 
 import signal
-import tempfile
 import threading
 import time
 import urllib.request
@@ -16,7 +15,7 @@ from tests.chaos.driver import until
 from tests.fake_backend import read_trained
 from tests.train.loop.kills.invariants import check_datasets, check_lineage
 from tests.train.loop.kills.kills import Kill, draw_kills
-from tests.train.loop.kills.project import POLICY, LightProject
+from tests.train.loop.kills.project import POLICY, LightProject, opened_project
 from tests.transforms.conftest import Attributes, Scene
 from tests.transforms.datasets.test_lineage import REWARDS
 
@@ -119,17 +118,9 @@ class Traffic:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Iterator[LightProject]:
-    # the path must be short enough for sockets
-    with tempfile.TemporaryDirectory(prefix="lk-", dir="/tmp") as folder:
-        made = LightProject(
-            *(tmp_path / "p", 0, Path(folder)), recipe=RECIPE, arguments=("--watch",)
-        )
-        made.prepare_files()
+    with opened_project(tmp_path / "p", recipe=RECIPE, arguments=("--watch",)) as made:
         made.environ["FAKE_VLLM_RELOAD"] = "0.3"  # a publication takes time
-        try:
-            yield made
-        finally:
-            made.close()
+        yield made
 
 
 def test_each_execution_is_trained_on_once(project: LightProject) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 import httpx
 
 from ltrain_instrument.errors import LtrainError
+from ltrain_instrument.files import write_file
 from ltrain_train.errors import BadModel
 from ltrain_train.gateway.errors import Refused
 from ltrain_train.overlays import OLD_SDK, SKYRL_SDK, TINKER
@@ -99,9 +100,7 @@ class OwnRuns:
 
     def _write(self) -> None:
         if self._file is not None:
-            draft = self._file.with_suffix(".draft")
-            draft.write_text(json.dumps(list(self._runs.values())))
-            draft.replace(self._file)
+            write_file(self._file, json.dumps(list(self._runs.values())))
 
 
 class TinkerModels:
