@@ -10,9 +10,9 @@ A test runs on every change unless it
   change of what reads the traces of all examples tests them all, with exact traces, and trains one.
 
 The files of a change are those that differ from the merge base with `LTRAIN_TEST_BASE`, by default
-`origin/main`, committed or not. On main itself they are those of the commits of a day, which a
-nightly run has not tested yet. Without git, or if a file that all of them share has changed, the
-tests of all frameworks or examples run.
+`origin/main`, committed or not. On main itself they are those of the commits of four hours: a push
+has no older ones that an earlier push has not tested. Without git, or if a file that all of them
+share has changed, the tests of all frameworks or examples run.
 
 `python tests/selection.py [--nightly]` prints the environments that the selected tests of
 frameworks need. It runs before any package is installed.
@@ -34,7 +34,8 @@ T = TypeVar("T")
 
 ROOT = Path(__file__).parents[1]
 BASES = ("origin/main", "main")
-DAY_S = 86400
+WINDOW_S = 4 * 3600
+"""Seconds before the newest commit in which the commits of a push were made."""
 FRAMEWORKS = ROOT / "tests" / "frameworks"
 EXAMPLES = ROOT / "tests" / "examples"
 ALWAYS = "frameworks"
@@ -44,7 +45,7 @@ EXAMPLE = "calculator"
 """The example that is tested and trained on every change."""
 SHARED_BY_FRAMEWORKS = re.compile(
     r"tests/frameworks/(conftest|model|turns|completeness|expected|exported)\.py"
-    r"|instrument/ltrain_instrument/(instrumentors|patches|privacy|distro|identity)"
+    r"|instrument/ltrain_instrument/(instrumentors|patches|privacy|distro|identity/context)"
     r"|transforms/ltrain_transforms/(dialects|calls)/"
 )
 TRAINING = "training"
@@ -80,7 +81,7 @@ def changed_files() -> frozenset[str] | None:
     for name in bases:
         if start := _git("merge-base", "HEAD", name):
             if start == _git("rev-parse", "HEAD"):
-                start = _day_before()
+                start = _before_window()
             changed = _git("diff", "--name-only", *start[:1]) if start else None
             new = _git("ls-files", "--others", "--exclude-standard")
             if changed is not None and new is not None:
@@ -88,10 +89,10 @@ def changed_files() -> frozenset[str] | None:
     return None
 
 
-def _day_before() -> list[str] | None:
-    """Return the newest commit that is a day older than HEAD, if there is one."""
+def _before_window() -> list[str] | None:
+    """Return the newest commit that is older than HEAD by the window, if there is one."""
     date = _git("show", "--no-patch", "--format=%ct", "HEAD")
-    return _git("rev-list", "-1", f"--before={int(date[0]) - DAY_S}", "HEAD") if date else None
+    return _git("rev-list", "-1", f"--before={int(date[0]) - WINDOW_S}", "HEAD") if date else None
 
 
 def _git(*arguments: str) -> list[str] | None:

@@ -146,10 +146,10 @@ def test_a_change_is_what_differs_from_the_merge_base(
     assert changed_files() is None  # the base of a new branch
 
 
-def test_a_change_on_main_is_the_commits_of_a_day(repository: Path) -> None:
+def test_a_change_on_main_is_the_commits_of_some_hours(repository: Path) -> None:
     git(repository, "init", "-b", "main")
     commit(repository, "one", day=2)
-    assert changed_files() is None  # no commit is a day old
+    assert changed_files() is None  # no commit is older
     commit(repository, "two", day=5)
     commit(repository, "three", day=5)
     assert changed_files() == frozenset({"two", "three"})
