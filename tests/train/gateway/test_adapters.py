@@ -96,6 +96,17 @@ def test_the_oldest_adapter_that_nobody_needs_makes_room(adapters: Any, vllm: An
     assert sorted(vllm.adapters) == ["policy@4", "policy@5", "policy@6"]
 
 
+def test_a_server_with_fewer_places_loses_the_oldest(adapters: Any, vllm: Any) -> None:
+    vllm.places = 2
+    for version in (2, 3, 4):
+        adapters.client.load("policy", version)
+    assert list(vllm.adapters) == ["policy@3", "policy@4"]
+    vllm.places = 1
+    with pytest.raises(GatewayRefused, match="all places are taken"):
+        adapters.client.load("policy", 5)
+    assert version_of(adapters.ask("weights", identity=None)) == "w4"
+
+
 def test_more_versions_than_the_server_holds_are_refused(adapters: Any, vllm: Any) -> None:
     vllm.weights = "policy/v0"
     asks = []

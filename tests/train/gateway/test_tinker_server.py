@@ -475,7 +475,7 @@ def test_a_server_without_places_is_told(served: Served) -> None:
     folder, _ = served.train("one", saves_state=True)
     served.tinker.limit = 1
     refused = load(served, "policy@1", folder)
-    assert refused.status_code == 409 and "All places for adapters" in refused.text
+    assert refused.status_code == 507 and "All places for adapters" in refused.text
 
 
 def test_a_quota_is_waited_for_and_told(served: Served) -> None:

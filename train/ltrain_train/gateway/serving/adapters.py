@@ -1,8 +1,8 @@
 """The LoRA adapters that a policy server holds: one for each version that calls may need.
 
 * An adapter is loaded and removed while calls run; no call waits for it.
-* The server holds at most `limit` adapters. The oldest that no call, no attempt and no policy needs
-  makes room for a new one.
+* The server holds at most `limit` adapters, and fewer if it has fewer places. The oldest that no
+  call, no attempt and no policy needs makes room for a new one.
 * The version of a held adapter cannot be removed from the disk: vLLM may read its files again.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from ltrain_train.gateway.errors import Refused
-from ltrain_train.gateway.serving.upstream import Upstream, UpstreamFailed
+from ltrain_train.gateway.serving.upstream import Upstream, UpstreamFailed, UpstreamFull
 from ltrain_train.policy import Policies
 
 Key = tuple[str, int]
@@ -68,7 +68,7 @@ class Adapters:
         await self._make_room(policy, version, needed)
         adapter = HeldAdapter(policy, version, self._policies.hold(policy, version))
         try:
-            await self._upstream.load_adapter(adapter.model, self._policies.path(policy, version))
+            await self._load(adapter, needed)
         except BaseException:
             os.close(adapter.held)
             raise
@@ -95,15 +95,30 @@ class Adapters:
             path = self._policies.path(*adapter.key)
             await self._upstream.load_adapter(adapter.model, path)
 
+    async def _load(self, adapter: HeldAdapter, needed: Callable[[], Collection[Key]]) -> None:
+        """Load an adapter; a server without a place for it loses those that nobody needs."""
+        path = self._policies.path(adapter.policy, adapter.version)
+        while True:
+            try:
+                return await self._upstream.load_adapter(adapter.model, path)
+            except UpstreamFull:
+                if not await self._drop_idle(needed):
+                    raise
+
     async def _make_room(
         self, policy: str, version: int, needed: Callable[[], Collection[Key]]
     ) -> None:
         while len(self._held) >= self.limit:
-            kept = needed()
-            idle = [each for each in self if not each.calls and each.key not in kept]
-            if not idle:
+            if not await self._drop_idle(needed):
                 raise self._full(policy, version)
+
+    async def _drop_idle(self, needed: Callable[[], Collection[Key]]) -> bool:
+        """Remove the oldest adapter that nobody needs; return whether there was one."""
+        kept = needed()
+        idle = [each for each in self if not each.calls and each.key not in kept]
+        if idle:
             await self.drop(idle[0])
+        return bool(idle)
 
     def _full(self, policy: str, version: int) -> Refused:
         if not self.limit:

@@ -7,6 +7,7 @@ router there are several replicas: it answers calls, and each replica gets every
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from http import HTTPStatus
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal
@@ -52,6 +53,10 @@ closed connection looks like a server failure."""
 
 class UpstreamFailed(LtrainError, ConnectionError):
     """The policy server does not answer, or refuses a request."""
+
+
+class UpstreamFull(UpstreamFailed):
+    """The policy server has no place for a further adapter."""
 
 
 class UpstreamAway(UpstreamFailed):
@@ -148,15 +153,21 @@ class Upstream:
         return list(limits)
 
     async def load_adapter(self, name: str, folder: Path) -> None:
-        """Load a LoRA adapter, while calls run; calls that name it as their model are its own."""
+        """Load a LoRA adapter, while calls run; calls that name it as their model are its own.
+
+        Raises:
+            UpstreamFull: when the server has no place for it.
+        """
         body = {"lora_name": name, "lora_path": str(folder)}
         for url in self._servers:
             status, text = await self._send(url, "POST", LOAD_ADAPTER, body)
             if ALREADY_LOADED in text:  # by an earlier gateway, perhaps from another folder
                 await self.unload_adapter(name)
                 status, text = await self._send(url, "POST", LOAD_ADAPTER, body)
-            if status != 200:
-                raise UpstreamFailed(_refusal(self._name(url), "POST", LOAD_ADAPTER, status, text))
+            if status != HTTPStatus.OK:
+                is_full = status == HTTPStatus.INSUFFICIENT_STORAGE
+                fault = UpstreamFull if is_full else UpstreamFailed
+                raise fault(_refusal(self._name(url), "POST", LOAD_ADAPTER, status, text))
 
     async def unload_adapter(self, name: str) -> None:
         """Remove an adapter that no call uses; the server may lack it."""

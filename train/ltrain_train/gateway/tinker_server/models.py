@@ -62,7 +62,7 @@ class OwnRuns:
         self._sdk, self._service, self._file = sdk, service, file
         self._runs: dict[str, str] = {}
         self._releases: list[Any] = []
-        """The requests to release runs, which nobody waits for before the end."""
+        """The requests to release runs that have not ended."""
         for run in _read(file):
             self._request_release(run)
 
@@ -80,13 +80,17 @@ class OwnRuns:
             self._request_release(self._runs.pop(path))
             self._write()
 
+    def wait(self) -> None:
+        """Wait until the server has taken the requests to release runs."""
+        for future in self._releases:
+            with suppress(self._sdk.TinkerError, ValueError, TimeoutError):
+                future.result(RELEASE_TIMEOUT)
+
     def close(self) -> None:
         """Release all runs."""
         for path in list(self._runs):
             self.release(path)
-        for future in self._releases:
-            with suppress(self._sdk.TinkerError, ValueError, TimeoutError):
-                future.result(RELEASE_TIMEOUT)
+        self.wait()
 
     def _request_release(self, run: str) -> None:
         request = self._sdk.types.UnloadModelRequest(model_id=run)
@@ -197,13 +201,14 @@ class TinkerModels:
         await self._try(weights.sampler)
         self.adapters[name] = weights.sampler
 
-    def unload(self, name: str) -> bool:
-        """Forget an adapter; return whether there was one."""
+    async def unload(self, name: str) -> bool:
+        """Forget an adapter, whose place is free then; return whether there was one."""
         path = self.adapters.pop(name, None)
         if path is not None and path not in self.adapters.values():
             self._clients.pop(path, None)
             self._states.pop(path, None)
             self._runs.release(path)
+            await asyncio.to_thread(self._runs.wait)
         return path is not None
 
     async def sample(
@@ -302,7 +307,9 @@ class TinkerModels:
                 f"The Tinker server at {self.base_url} does not have the weights {path} any more "
                 f"({error}). Serve a version that it has, or train on from one.",
             )
-        if _is_users(error) and FULL not in str(error):
+        if FULL in str(error):
+            return Refused(HTTPStatus.INSUFFICIENT_STORAGE, self._describe(error))
+        if _is_users(error):
             return Refused(
                 HTTPStatus.BAD_REQUEST, f"The Tinker server refuses the request: {error}"
             )

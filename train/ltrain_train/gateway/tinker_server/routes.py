@@ -103,11 +103,13 @@ class PolicyRoutes:
         try:
             await self.models.load(adapter.lora_name, adapter.lora_path)
         except Refused as refused:  # 404 means that there is no such route
-            return PlainTextResponse(refused.message, HTTPStatus.CONFLICT)
+            is_full = refused.status == HTTPStatus.INSUFFICIENT_STORAGE
+            status = refused.status if is_full else HTTPStatus.CONFLICT
+            return PlainTextResponse(refused.message, status)
         return PlainTextResponse(f"Success: LoRA adapter '{adapter.lora_name}' added.")
 
     async def _unload(self, request: Request) -> Response:
-        found = self.models.unload(_adapter(await _json(request)).lora_name)
+        found = await self.models.unload(_adapter(await _json(request)).lora_name)
         return PlainTextResponse("removed" if found else "unknown", 200 if found else 404)
 
     async def _complete(self, operation: Operation, http: Request) -> Response:
