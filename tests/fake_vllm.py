@@ -93,6 +93,8 @@ class FakeVllm:
         """The folders of the loaded adapters, by name."""
         self.refuse_adapters = 0
         """How many adapters it refuses from now on."""
+        self.places: int | None = None
+        """How many adapters it can hold; None: any number."""
         self.refuse_reload = 0
         """How many reloads it refuses from now on."""
         self.refuse_swap = 0
@@ -103,6 +105,8 @@ class FakeVllm:
         """Why it cannot stage weights; '': it can."""
         self.sick = False
         """Whether its engine is dead: it answers, health too, with status 500 and more."""
+        self.faulty: set[str] = set()
+        """Models whose calls fail with status 500."""
         self.health_delay = 0.0
         """Seconds before it answers a request for its health."""
         self.model_list: str | None = None
@@ -250,6 +254,8 @@ def _handler(fake: FakeVllm, nagle: bool = False) -> type[BaseHTTPRequestHandler
                 return self._json(400, {"error": {"message": "unknown field", "code": 400}})
             if body.get("logprobs") is not None and not fake.knows_logprobs:
                 return self._json(400, {"error": {"message": "no logprobs", "code": 400}})
+            if model in fake.faulty:
+                return self._json(500, {"error": {"message": "no such layer"}})
             if sick or "boom" in words or ("once" in words and fake.requests.count(body) == 1):
                 return self._json(500, {"error": {"message": "the engine is dead"}})
             if "hangup" in words and fake.requests.count(body) == 1:
@@ -341,6 +347,8 @@ def _handler(fake: FakeVllm, nagle: bool = False) -> type[BaseHTTPRequestHandler
             if fake.refuse_adapters:
                 fake.refuse_adapters -= 1
                 return self._json(500, {"error": {"message": "no such adapter"}})
+            if fake.places is not None and fake.places <= len(fake.adapters):
+                return self._json(507, {"error": {"message": "all places are taken"}})
             if name in fake.adapters:
                 message = f"The lora adapter '{name}' has already been loaded."
                 return self._json(400, {"error": {"message": message}})

@@ -34,6 +34,10 @@ EXPERIMENT_ARM = "ltrain.experiment.arm"
 """Version to which the call's conversation is assigned: `candidate` or `current`. The call was
 answered by `ltrain.policy.version`, which is another one if the server did not hold the candidate.
 """
+EXPERIMENT_FALLBACK = "ltrain.experiment.fallback"
+"""True if the candidate failed on the call and the current version answered in its place."""
+EXPERIMENT_SHADOWED = "ltrain.experiment.shadowed"
+"""Id of the trace whose call the candidate answers in the shadow, on the span of its answer."""
 EXPERIMENT_UNIT = "ltrain.experiment.unit"
 """Digest of the conversation, session or trace that the trial assigned as a whole."""
 DEPLOY_EXPERIMENT = "ltrain.deploy.experiment"

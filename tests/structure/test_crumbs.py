@@ -24,6 +24,7 @@ APART = {
     "ltrain_collector.transfer.from_server": "another kind of source, as importing is of files",
     "ltrain_collector.transfer.lightning": "the format of another project",
     "ltrain_collector.transfer.survey": "the counts of a dry run, of both kinds of sources",
+    "ltrain_train.evaluation.replay": "workers import its agent",
     "ltrain_train.sandboxes.cgroup": "an interface of the kernel with two versions",
     "ltrain_train.sandboxes.template": "a kind of sandbox, as bubblewrap and container",
     "ltrain_train.gateway.admin_routes": "the routes of one role, as the other modules of routes",

@@ -28,19 +28,27 @@ def start(
         float,
         typer.Option(min=0.0, max=1.0, help="The share of conversations that it answers."),
     ] = 0.1,
+    shadow: Annotated[
+        bool,
+        typer.Option(
+            "--shadow",
+            help="The current version answers the users, and the candidate answers unseen.",
+        ),
+    ] = False,
     reason: Reason = "",
 ) -> None:
     """Let a version answer a share of the conversations of production, beside the current one.
 
     The version is a LoRA adapter of the weights that the gateway serves. A conversation stays with
     its version; those that began earlier stay with the current one. Typed again with another share,
-    the command changes the share. Rollouts, and calls of NAME@VERSION, are not affected.
+    the command changes the share; without --shadow it lets users see the answers of a version that
+    was in the shadow. Rollouts, and calls of NAME@VERSION, are not affected.
 
     Example: ltrain deploy start sql@3 --share 0.05
     """
     from ltrain_train.publishing import deploy_commands
 
-    deploy_commands.start_candidate(version, share, reason)
+    deploy_commands.start_candidate(version, share, reason, shadow=shadow)
 
 
 @app.command()
@@ -112,5 +120,5 @@ def decide(
     from ltrain_train.evaluation import examine_locked
     from ltrain_train.publishing import decide_candidate
 
-    examine = partial(examine_locked, recipe, name)
+    examine = partial(examine_locked, recipe, name, store)
     decide_candidate(name, recipe, store, examine, watch=watch)

@@ -26,6 +26,8 @@ class Stage(StrEnum):
 
     CANDIDATE = "candidate"
     """It is examined before it answers users."""
+    SHADOW = "shadow"
+    """It answers a share of the conversations of production, too, and nobody sees its answers."""
     CANARY = "canary"
     """It answers a share of the conversations of production."""
     WATCHED = "watched"
@@ -42,13 +44,14 @@ class Stage(StrEnum):
 
 
 NEXT = {
-    Stage.CANDIDATE: (Stage.CANARY, Stage.CURRENT, Stage.RETIRED),
+    Stage.CANDIDATE: (Stage.SHADOW, Stage.CANARY, Stage.CURRENT, Stage.RETIRED),
+    Stage.SHADOW: (Stage.SHADOW, Stage.CANARY, Stage.CURRENT, Stage.RETIRED),
     Stage.CANARY: (Stage.CANARY, Stage.WATCHED, Stage.CURRENT, Stage.RETIRED),
     Stage.WATCHED: (Stage.CURRENT, Stage.RETIRED),
     Stage.CURRENT: (Stage.RETIRED,),
     Stage.RETIRED: (),
 }
-"""The stages that follow a stage; a canary that follows a canary has another share."""
+"""The stages that follow a stage; one that follows itself has another share."""
 
 
 class Arm(StrEnum):
@@ -79,7 +82,7 @@ class Deployment(BaseModel):
     version: int
     stage: Stage
     share: FiniteFloat = Field(default=0.0, ge=0, le=1)
-    """The share of the conversations of production that the version answers."""
+    """The share of the conversations of production that the version answers, seen or not."""
     previous: int | None = None
     """The version that answers the others while this one is watched."""
     experiment: str
@@ -100,7 +103,7 @@ class Deployment(BaseModel):
         stage: Stage = Stage.CANARY,
         reason: str = "",
     ) -> Self:
-        """Return the trial of a version that begins, as a canary or a candidate."""
+        """Return the trial of a version that begins at a stage."""
         return cls(version=version, stage=stage, share=share, by=by, reason=reason, **_new())
 
     @property
@@ -111,12 +114,14 @@ class Deployment(BaseModel):
     @property
     def serves(self) -> bool:
         """Whether the version is compared with another one, which answers calls too."""
-        return self.stage in (Stage.CANARY, Stage.WATCHED)
+        return self.stage in (Stage.SHADOW, Stage.CANARY, Stage.WATCHED)
 
     @property
     def beside(self) -> int | None:
         """The version that answers calls beside the current one; None: none does."""
-        return {Stage.CANARY: self.version, Stage.WATCHED: self.previous}.get(self.stage)
+        if self.stage is Stage.WATCHED:
+            return self.previous
+        return self.version if self.serves else None
 
     @property
     def makes_current(self) -> int | None:
@@ -127,6 +132,8 @@ class Deployment(BaseModel):
 
     def describe(self) -> str:
         """Return the stage as words."""
+        if self.stage is Stage.SHADOW:
+            return f"in the shadow of {self.share:.4g} of the conversations"
         if self.stage is Stage.CANARY:
             return f"a canary for {self.share:.4g} of the conversations"
         if self.stage is Stage.CANDIDATE:
@@ -147,11 +154,10 @@ class Deployment(BaseModel):
                 f"Version {self.version} is {self.stage} and cannot become {stage}. Next stages: "
                 f"{following}."
             )
-        now = time.time()
-        changed = {"at": now, "stage": stage, "share": share, "by": by, "reason": reason}
-        if self.stage is Stage.CANDIDATE:
-            changed["began"] = now
-        return self.model_copy(update=changed)
+        changed = {"at": time.time(), "stage": stage, "share": share, "by": by, "reason": reason}
+        trials = (Stage.SHADOW, Stage.CANARY)
+        begins = stage in trials and self.stage not in (stage, Stage.CANARY)
+        return self.model_copy(update={**changed, **(_new() if begins else {})})
 
     def watch(self, previous: int, share: float, *, by: str, reason: str = "") -> Self:
         """Return the version as a current one that is compared with the version before it.

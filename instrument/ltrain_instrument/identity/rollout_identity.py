@@ -13,12 +13,13 @@ from ltrain_instrument import attributes
 
 TrainableMode = Literal["train", "val", "prod"]
 """The modes that a policy may be trained on, `val` only if it is named."""
-Mode = Literal[TrainableMode, "test"]
-"""ltrain runs train, val and test itself; prod is traffic that exists anyway."""
+Mode = Literal[TrainableMode, "test", "shadow"]
+"""ltrain runs train, val and test itself; prod is traffic that exists anyway; shadow is an answer
+of a candidate to a call of prod, which nobody saw."""
 SourceMode = Literal[TrainableMode, "all"]
 """The mode of the rollouts that a command reads; `all` restricts nothing."""
-HELD_OUT_MODES: tuple[Mode, ...] = ("val", "test")
-"""The modes of rollouts that measure a policy."""
+HELD_OUT_MODES: tuple[Mode, ...] = ("val", "test", "shadow")
+"""The modes of calls that measure a policy."""
 
 
 def rollout_id(run: str, mode: Mode, wave: int, task: str, sample: int) -> str:

@@ -125,6 +125,26 @@ def test_a_retired_candidate_answers_nothing_more(adapters: Any) -> None:
     ]
 
 
+def test_the_current_version_answers_in_place_of_a_failing_candidate(
+    adapters: Any, vllm: Any
+) -> None:
+    canary(adapters)
+    vllm.faulty.add("policy@2")
+    assert ask(adapters) == "w0"
+    [span] = calls(adapters)
+    found = span["attributes"]
+    assert found["ltrain.experiment.fallback"] is True
+    assert (found["ltrain.experiment.arm"], found["ltrain.policy.version"]) == ("candidate", 0)
+    assert [request["model"] for request in vllm.requests] == ["policy@2", "policy"]
+    assert adapters.ask("weights", identity=None, model="policy@2").status_code == 400, "pinned"
+
+
+def test_a_request_on_which_both_versions_fail_is_refused(adapters: Any, vllm: Any) -> None:
+    canary(adapters)
+    assert adapters.ask("boom", identity=None).status_code == 400
+    assert [request["model"] for request in vllm.requests] == ["policy@2", "policy"]
+
+
 def test_a_promoted_candidate_is_current(adapters: Any) -> None:
     canary(adapters, share=0.0)
     assert ask(adapters) == "w0"
@@ -332,7 +352,7 @@ def test_a_frozen_policy_keeps_its_version(adapters: Any) -> None:
 def test_shares_of_assigned_units() -> None:
     canary = Canary("policy", Deployment.begin(7, 0.1, by="ada"))
     units = (Unit(f"u{number}", time.time()) for number in range(20_000))
-    counts = Counter(canary.assign(unit, INVALID_SPAN) for unit in units)
+    counts = Counter(canary.assign(unit, INVALID_SPAN).version for unit in units)
     expected = 20_000 * 0.1
     error = (counts[7] - expected) ** 2
     assert error * (1 / expected + 1 / (20_000 - expected)) < 10.83  # chi-square, p = 0.001

@@ -14,7 +14,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from tests.otlp import insert_otlp, open_empty_store
 
 from ltrain_train.gateway import GatewayClient
-from ltrain_train.gateway.publish_choice import PublishChoice
+from ltrain_train.gateway.serving.publish_choice import PublishChoice
 from ltrain_train.loop.run import describe_choices, warn_of_long_prompts
 from ltrain_train.publishing import registers_adapters
 from ltrain_transforms.recipe import Recipe

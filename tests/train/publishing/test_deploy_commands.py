@@ -53,6 +53,21 @@ def test_a_candidate_is_started_and_promoted(
     ]
 
 
+def test_a_candidate_leaves_the_shadow(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    deploy_commands.start_candidate("sql@8", 0.25, "", shadow=True)
+    assert "answers 0.25 of the conversations that begin from now on, too, and nobody sees its" in (
+        capsys.readouterr().out
+    )
+    deploy_commands.print_status("sql", NO_STORE, as_json=False)
+    assert re.search(r"v8 is in the shadow of 0\.25 of the conv", capsys.readouterr().out)
+    deploy_commands.start_candidate("sql@8", 0.1, "")
+    shadow, canary = read_deployments(home / "policies" / "sql")
+    assert (canary.stage, canary.share) == (Stage.CANARY, 0.1)
+    assert canary.experiment != shadow.experiment and canary.began > shadow.began
+    with pytest.raises(BadDeployment, match="Version 8 is canary and cannot become shadow"):
+        deploy_commands.start_candidate("sql@8", 0.25, "", shadow=True)
+
+
 def test_a_candidate_is_stopped(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     deploy_commands.start_candidate("sql@8", 0.1, "")
     deploy_commands.stop_candidate("sql", "slow")

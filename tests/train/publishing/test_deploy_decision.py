@@ -13,7 +13,12 @@ from tests.transforms.trials.test_stored import Calls
 from ltrain_collector.errors import StoreUnreachable
 from ltrain_train.policy import Policies
 from ltrain_train.publishing import deploy_commands, deploy_decision
-from ltrain_transforms.deployment_file import Deployment, read_deployments, record_deployment
+from ltrain_transforms.deployment_file import (
+    Deployment,
+    Stage,
+    read_deployments,
+    record_deployment,
+)
 from ltrain_transforms.errors import BadDeployment
 
 RECIPE = """
@@ -47,9 +52,9 @@ def decide_candidate(name: str, recipe: Path, store: str | None, *, watch: bool)
     )
 
 
-def begin(home: Path, *, watched: bool = False) -> None:
+def begin(home: Path, *, watched: bool = False, stage: Stage = Stage.CANARY) -> None:
     """Start a trial of version 8, or the watch after its promotion."""
-    deployment = Deployment.begin(8, 0.5, by="ada")
+    deployment = Deployment.begin(8, 0.5, by="ada", stage=stage)
     if watched:
         deployment = deployment.watch(7, 0.9, by="ada")
         Policies(home).promote("sql", 8)
@@ -66,6 +71,7 @@ def trial(
     failed: float = 0.0,
     *,
     watched: bool = False,
+    stage: Stage = Stage.CANARY,
 ) -> str:
     """Begin a trial of version 8 and return the address of a store with its calls.
 
@@ -73,7 +79,7 @@ def trial(
         good: the share of the candidate's units whose feedback is 1; of the current version half.
         failed: the share of the candidate's calls that failed.
     """
-    begin(home, watched=watched)
+    begin(home, watched=watched, stage=stage)
     calls = Calls()
     for unit in range(units):
         place = unit / units
@@ -111,6 +117,33 @@ def test_the_store_decides(
     last = read_deployments(home / "policies" / "sql")[-1]
     assert "goes on" in sentence or last.by == "ltrain deploy decide"
     assert "goes on" in sentence or last.reason in printed
+
+
+@pytest.mark.parametrize(
+    ("failed", "stage", "sentence"),
+    [
+        (0.0, "canary", "v8 of policy 'sql' is canary: no loss was seen in 300 conversations"),
+        (0.5, "retired", "v8 of policy 'sql' is retired: failed calls is worse"),
+    ],
+)
+def test_a_candidate_in_the_shadow_is_judged_by_its_calls(
+    home: Path,
+    recipe: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    failed: float,
+    stage: str,
+    sentence: str,
+) -> None:
+    recipe.write_text(RECIPE + "share = 0.25\nshadow = 200\n[train]\nlora_rank = 2\n")
+    store = trial(home, tmp_path, 0.0, failed=failed, stage=Stage.SHADOW)
+    decide_candidate("sql", recipe, store, watch=False)
+    assert capsys.readouterr().out.startswith(sentence)
+    last = read_deployments(home / "policies" / "sql")[-1]
+    assert (last.stage, last.share) == (stage, 0.25 if stage == "canary" else 0.0)
+    deploy_commands.print_status("sql", store, recipe, as_json=True)
+    described = json.loads(capsys.readouterr().out)["sql"]
+    assert described["current"] == 7
 
 
 def test_a_person_may_approve(

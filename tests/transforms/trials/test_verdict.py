@@ -2,6 +2,8 @@
 
 import pytest
 
+from ltrain_transforms.deployment_file import Stage
+from ltrain_transforms.recipe import Deploy
 from ltrain_transforms.trials import ArmTotals, Bounds, Decision, Guard, decide
 
 GUARDS = {"errors": Guard(0.1, sign=-1), "feedback": Guard(0.1)}
@@ -54,6 +56,24 @@ def test_a_used_up_budget_ends_the_trial() -> None:
     verdict = decide(metrics(reward=(0.5, 0.5)), BOUNDS, 3000)
     assert verdict.decision is Decision.UNDECIDED
     assert verdict.reason.startswith("the budget of 3000 is used up: reward may differ")
+
+
+@pytest.mark.parametrize(
+    ("failed", "units", "decision", "reason"),
+    [
+        (0.02, 2000, Decision.PROMOTE, "no loss was seen in 2,000 conversations in the shadow"),
+        (0.02, 400, Decision.GO_ON, "no loss was seen in 400 conversations in the shadow"),
+        (0.4, 400, Decision.TAKE_BACK, "failed calls is worse"),
+    ],
+)
+def test_in_the_shadow_only_calls_are_judged(
+    failed: float, units: int, decision: Decision, reason: str
+) -> None:
+    guards = {"failed calls": 0.1, "units with feedback": 0.1}
+    bounds = Bounds.of(Deploy(share=0.1, shadow=500, guards=guards), Stage.SHADOW)
+    found = {"failed calls": (failed, 0.02), "units with feedback": (0.0, 0.5)}
+    verdict = decide(metrics(**found, reward=(0.0, 0.5)), bounds, units)
+    assert (verdict.decision, verdict.reason[: len(reason)]) == (decision, reason)
 
 
 def test_a_gain_that_is_too_small_goes_on() -> None:

@@ -1,7 +1,8 @@
-"""The gates of `[deploy.gates]`: a version solves held-out tasks before it serves users.
+"""The gates of `[deploy.gates]`: a version is compared with the current one before it serves users.
 
-* `eval` compares the score, and `safety` other metrics of the same rollouts: evaluations by name,
-  and what the gateway records of each call.
+* `eval` compares the score on held-out tasks, and `replay` that of the recipe's judges on stored
+  prompts of production. `safety` compares other metrics of these rollouts: evaluations by name, and
+  what the gateway records of each call.
 * A version passes if no metric is worse than allowed: the lower end of the 95 % interval of the
   paired difference is not below the limit.
 """
@@ -9,15 +10,18 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from ltrain_collector.store import Store
 from ltrain_train.evaluation.comparison import MODE, Difference, Evaluation, Metric, VersionScores
 from ltrain_train.evaluation.evaluate import Progress, evaluate
 from ltrain_train.evaluation.plan import EvaluatedVersion, EvaluationOptions, plan_evaluation
+from ltrain_train.evaluation.replay import replay_recipe
 from ltrain_train.policy import Policies
 from ltrain_train.processes import RunLock
 from ltrain_train.rollout import last_and_next_name
 from ltrain_train.runs import Plan, WaveSummary, hold_lock, make_plan
+from ltrain_transforms.recipe import Recipe
 from ltrain_transforms.traces import Role, sender_roles
 from ltrain_transforms.trials import CALL_FIGURES, FAILED_CALLS, OUTPUT_TOKENS, SECONDS, SIGNS
 
@@ -60,7 +64,7 @@ class CallFigures:
         return WaveSummary(ended)
 
 
-def examine_locked(recipe: Path, policy: str, version: int) -> tuple[bool, str]:
+def examine_locked(recipe: Path, policy: str, store: str | None, version: int) -> tuple[bool, str]:
     """Return the same as `examine`, while no other process works on the policy.
 
     Raises:
@@ -70,10 +74,10 @@ def examine_locked(recipe: Path, policy: str, version: int) -> tuple[bool, str]:
     plan = make_plan(recipe, once=True, model=None, updates=None).for_policy(policy)
     after = "the same command examines the version again"
     with hold_lock(plan.home, f"gate-{policy}", [policy], after) as lock:
-        return examine(plan, version, lock)
+        return examine(plan, version, lock, store)
 
 
-def examine(plan: Plan, version: int, lock: RunLock) -> tuple[bool, str]:
+def examine(plan: Plan, version: int, lock: RunLock, store: str | None = None) -> tuple[bool, str]:
     """Return whether a version passes the gates of its recipe, and the sentence on it.
 
     Both versions solve the tasks behind a gateway of their own, beside the one that serves users.
@@ -81,30 +85,51 @@ def examine(plan: Plan, version: int, lock: RunLock) -> tuple[bool, str]:
     Args:
         plan: the plan of one policy.
         lock: that of the policy.
+        store: the address of the store with the calls of production; None: LTRAIN_STORE.
 
     Raises:
-        LtrainError: when the tasks cannot be solved.
+        LtrainError: when the tasks cannot be solved, or the store is away.
     """
-    gates = plan.recipe.deploy.gates
-    if gates.eval is None:
-        return True, "no gate is set"
+    gates, recipe, policy = plan.recipe.deploy.gates, plan.recipe, plan.policy
+    found: list[tuple[bool, str]] = []
+    if gates.eval is not None:
+        found.append(_compare(plan, recipe, version, lock, ("gate", "held-out tasks", gates.eval)))
+    if gates.replay is not None:
+        of_prompts = ("replay", "prompts of production", gates.replay)
+        with TemporaryDirectory() as folder:
+            with Store.open(store, create=False) as opened:
+                replayed = replay_recipe(recipe, policy, opened, Path(folder))
+            found.append(_compare(plan, replayed, version, lock, of_prompts))
+    sentences = [sentence for _, sentence in found]
+    return all(passes for passes, _ in found), "; ".join(sentences) or "no gate is set"
+
+
+def _compare(
+    plan: Plan, recipe: Recipe, version: int, lock: RunLock, gate: tuple[str, str, float]
+) -> tuple[bool, str]:
+    """Return whether a version passes on the tasks of a recipe, and the sentence on it.
+
+    Args:
+        gate: the name of its runs, what its tasks are, and by how much the version may be worse.
+    """
     policy, home = plan.policy, plan.home
+    name, tasks, allowed = gate
     current = Policies(home).current(policy)
     identifiers = [f"{policy}@{number}" for number in (current, version)]
-    options = EvaluationOptions(policies=identifiers, run=f"gate-{policy}", rollout={})
-    evaluation_plan = plan_evaluation(plan.recipe, plan.folder, options, home)
+    options = EvaluationOptions(policies=identifiers, run=f"{name}-{policy}", rollout={})
+    evaluation_plan = plan_evaluation(recipe, plan.folder, options, home)
     run = last_and_next_name(home / "runs", evaluation_plan.name)[1]
     figures = CallFigures(run, plan.recipe.source.trust)
     progress = Progress(evaluation_plan)
     evaluation = evaluate(evaluation_plan, run, lock, progress, figures.read)
     [difference] = evaluation.differences
-    faults = list(_find_worse(evaluation, figures, gates.safety))
+    faults = list(_find_worse(evaluation, figures, recipe.deploy.gates.safety))
     sentence = (
-        f"on {len(difference.changes)} held-out tasks it differs from v{current} by "
+        f"on {len(difference.changes)} {tasks} it differs from v{current} by "
         f"{difference.mean or 0.0:+.3f}, at least by {_lower(difference):+.3f}; allowed is "
-        f"{-gates.eval:g}"
+        f"{-allowed:g}"
     )
-    passes = bool(difference.changes) and _lower(difference) >= -gates.eval and not faults
+    passes = bool(difference.changes) and _lower(difference) >= -allowed and not faults
     return passes, f"{'; '.join([sentence, *faults])} (run {run})"
 
 

@@ -17,8 +17,8 @@ from ltrain_train.errors import describe_fault
 from ltrain_train.gateway.attempts import AttemptRegistry
 from ltrain_train.gateway.errors import Refused, json_response, read_body
 from ltrain_train.gateway.keys import Keyring, bearer_key
-from ltrain_train.gateway.publish_choice import PublishChoice
 from ltrain_train.gateway.serving.publication import Publication
+from ltrain_train.gateway.serving.publish_choice import PublishChoice
 from ltrain_train.gateway.serving.served_policies import ServedPolicies
 from ltrain_train.gateway.serving.turns import VllmTurns
 from ltrain_train.policy import SharedWeights

@@ -40,12 +40,11 @@ from ltrain_train.gateway.apis import (
 from ltrain_train.gateway.attempts import AttemptCalls, AttemptRegistry
 from ltrain_train.gateway.conversations import find_unit, named_agent, open_conversations
 from ltrain_train.gateway.errors import Refused, json_response
-from ltrain_train.gateway.exchange import Call, Exchange, ModelServer, Recording
+from ltrain_train.gateway.exchange import RECORDER, Call, Exchange, ModelServer, Recording
 from ltrain_train.gateway.kept_responses import ResponsesState
 from ltrain_train.gateway.keys import BadKey, Keyring, admit_production, call_key
 from ltrain_train.gateway.lease_routes import LeaseRoutes
 from ltrain_train.gateway.policy_exchange import PolicyModel
-from ltrain_train.gateway.publish_choice import PublishChoice
 from ltrain_train.gateway.refusals import EXCEPTION_HANDLERS
 from ltrain_train.gateway.request_pool import (
     PRODUCTION_BYTES,
@@ -55,11 +54,10 @@ from ltrain_train.gateway.request_pool import (
 )
 from ltrain_train.gateway.routes import Routes
 from ltrain_train.gateway.serving.publication import Publication
+from ltrain_train.gateway.serving.publish_choice import PublishChoice
 from ltrain_train.gateway.serving.served_policies import ServedPolicies
 from ltrain_train.gateway.serving.turns import VllmTurns
 from ltrain_train.gateway.tool_rules import ToolRules
-
-RECORDER = {attributes.RECORDER: attributes.SCOPE_GATEWAY}
 
 ROLLOUT = "/rollout/{rollout}/attempt/{attempt:int}"
 
@@ -237,7 +235,9 @@ class Gateway:
             publication = self.policies.of_attempt(model, claims.policy)
         else:
             publication = self.policies.of_production(model, attempt)
-        return publication.collection or PolicyModel(publication, self._tools.check_template)
+        return publication.collection or PolicyModel(
+            publication, self._tools.check_template, self._tracer
+        )
 
     async def count_tokens(self, count: Count, request: Request) -> Response:
         """Return the number of tokens of a prompt; no call is made or recorded."""

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from ltrain_collector.access import sign_admin
 from ltrain_instrument.identity import Identity
 from ltrain_train.gateway.connection import GatewayConnection, GatewayUnreachable
-from ltrain_train.gateway.publish_choice import PublishChoice
+from ltrain_train.gateway.serving.publish_choice import PublishChoice
 
 if TYPE_CHECKING:
     from ltrain_train.policy import SharedWeights

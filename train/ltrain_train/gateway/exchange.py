@@ -24,6 +24,7 @@ from opentelemetry.trace import Span
 from starlette.types import Message, Receive, Send
 
 from ltrain_collector.access import AttemptKey
+from ltrain_instrument import attributes
 from ltrain_instrument.disk import read_disk
 from ltrain_instrument.settings import HOME
 from ltrain_instrument.tokens import (
@@ -44,6 +45,8 @@ INLINE_ANSWER_BYTES = 1 << 20
 """Bytes of an answer that the event loop reads itself: about five milliseconds."""
 MIN_FREE = 16 << 20
 """Bytes with which a disk that was full can be written to again."""
+RECORDER = {attributes.RECORDER: attributes.SCOPE_GATEWAY}
+"""The attribute of the gateway's spans of calls."""
 PATIENCE = 5.0
 """Seconds after which a client may leave a call because the server is slow; one that leaves sooner
 did not wait for an answer."""

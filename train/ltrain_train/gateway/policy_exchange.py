@@ -2,20 +2,24 @@
 
 * If a healthy policy server fails on a request, the request is at fault: status 400. During an
   outage of the server the call waits; if it stays unanswered, it is counted as an outage failure.
+* If the candidate of a trial fails on a request, the current version answers in its place.
 """
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Literal
 
 import aiohttp
 import orjson
-from opentelemetry.trace import Span
+from opentelemetry.trace import Span, Tracer
+from starlette.types import Receive
 
 from ltrain_collector.access import AttemptKey
+from ltrain_instrument import attributes
 from ltrain_instrument.allow import Allow
 from ltrain_instrument.tokens import Request, build_request
 from ltrain_train.gateway.apis import (
@@ -30,8 +34,10 @@ from ltrain_train.gateway.continuation import Continuation
 from ltrain_train.gateway.errors import Refused
 from ltrain_train.gateway.exchange import Call, Exchange, ServerFailed
 from ltrain_train.gateway.serving.applied_constraints import NotReplayable, RequestFault
+from ltrain_train.gateway.serving.canary import Assignment
 from ltrain_train.gateway.serving.publication import Publication, ServedVersion
 from ltrain_train.gateway.serving.upstream import UpstreamAway, read_error
+from ltrain_train.gateway.shadow import shadow_call, stay
 from ltrain_train.gateway.trainable_requests import relax, require_trainable
 
 TOO_LONG = re.compile(r"maximum (context|model) length|max_model_len")
@@ -51,9 +57,16 @@ CONNECTION_CLOSED = (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError)
 class PolicyModel:
     """A policy as a model that agents call; a rollout key imposes its sampling on the requests."""
 
-    def __init__(self, publication: Publication, on_tools: Callable[[], None]) -> None:
-        """Wrap a publication; `on_tools` is called for each request that names tools."""
-        self._publication, self._on_tools = publication, on_tools
+    def __init__(
+        self, publication: Publication, on_tools: Callable[[], None], tracer: Tracer
+    ) -> None:
+        """Wrap a publication.
+
+        Args:
+            on_tools: called for each request that names tools.
+            tracer: records the calls that a candidate answers in the shadow.
+        """
+        self._publication, self._on_tools, self._tracer = publication, on_tools, tracer
 
     def request(self, call: ClientCall, claims: AttemptKey | None) -> Request:
         """Return the request with the sampling of the key."""
@@ -79,21 +92,35 @@ class PolicyModel:
 
     def exchange(self, call: Call) -> Exchange:
         """Return the exchange that passes the policy's gate."""
-        self._assign(call)
+        assigned = self._assign(call)
         continuation, turns = None, self._publication.server.known_turns
         if turns is not None and call.claims and call.request.operation == "chat":
             policy, identity = self._publication.policy, call.claims.identity
             continuation = Continuation(turns, identity, policy, call.request.body)
-        return PolicyExchange(call, self._publication, continuation)
+        exchange = PolicyExchange(call, self._publication, continuation)
+        exchange.can_fall_back = assigned.version not in (None, self._publication.served)
+        if assigned.shadow is not None:
+            exchange.on_end = partial(self._answer_in_shadow, call, assigned.shadow)
+        return exchange
 
-    def _assign(self, call: Call) -> None:
+    def _assign(self, call: Call) -> Assignment:
         """Assign a call of production to the candidate, or to the current version."""
         canary, attempt = self._publication.canary, call.attempt
         if canary is None or call.claims is not None or attempt.pinned:
-            return
-        version = canary.assign(call.unit(), call.span.span)
-        if version is not None:
-            attempt.versions[self._publication.policy] = version
+            return Assignment()
+        assigned = canary.assign(call.unit(), call.span.span)
+        if assigned.version is not None:
+            attempt.versions[self._publication.policy] = assigned.version
+        return assigned
+
+    def _answer_in_shadow(self, call: Call, known: Mapping[str, str]) -> None:
+        """Let the candidate answer a call of a user, too."""
+        canary = self._publication.canary
+        if canary is None or canary.deployment.experiment != known[attributes.EXPERIMENT]:
+            return  # the trial has ended
+        policy, version = self._publication.policy, canary.deployment.version
+        shadowed = shadow_call(call, policy, version, known, self._tracer)
+        canary.answer_in_shadow(PolicyExchange(shadowed, self._publication).run(stay))
 
 
 class PolicyExchange(Exchange):
@@ -113,6 +140,18 @@ class PolicyExchange(Exchange):
         """Whether an adapter answers the call."""
         self._in_outage = False
         """Whether the call waits for a policy server that is down, or lost its connection to it."""
+        self.can_fall_back = False
+        """Whether the current version answers if the one to which the call is assigned fails."""
+        self.on_end: Callable[[], None] | None = None
+        """Called when the call has ended."""
+
+    async def run(self, receive: Receive) -> None:
+        """Run the call until it ends or the agent disconnects."""
+        try:
+            await super().run(receive)
+        finally:
+            if self.on_end is not None:
+                self.on_end()
 
     async def _call(self) -> None:
         """Call the server, and once more if it or the connection failed before the response."""
@@ -124,13 +163,24 @@ class PolicyExchange(Exchange):
         except ServerFailed:
             if self._started:
                 raise
-            await asyncio.sleep(DETECTION_DELAY)
+            if not self._fall_back():
+                await asyncio.sleep(DETECTION_DELAY)
             await self._call_through_gate()
         except CONNECTION_CLOSED:
             await asyncio.sleep(DETECTION_DELAY)
             if self._started or await self._had_outage():  # the request itself may have killed it
                 raise
+            self._fall_back()
             await self._call_through_gate()
+
+    def _fall_back(self) -> bool:
+        """Leave the call to the current version; return whether another one had failed."""
+        if not self.can_fall_back:
+            return False
+        self.can_fall_back = False
+        self.attempt.versions[self._publication.policy] = self._publication.served
+        self.span.span.set_attribute(attributes.EXPERIMENT_FALLBACK, True)
+        return True
 
     async def _call_through_gate(self) -> None:
         chosen = await self._enter()

@@ -44,7 +44,6 @@ from ltrain_train.gateway.collection import (
 )
 from ltrain_train.gateway.errors import StopGuard
 from ltrain_train.gateway.keys import production_keys
-from ltrain_train.gateway.publish_choice import PublishChoice
 from ltrain_train.gateway.routes import Routes, parse_routes
 from ltrain_train.gateway.serving.adapter_trial import measure_adapter, warm_up
 from ltrain_train.gateway.serving.host import PolicyHost
@@ -60,6 +59,7 @@ from ltrain_train.gateway.serving.plan import (
 from ltrain_train.gateway.serving.policy_server import PolicyServer
 from ltrain_train.gateway.serving.process_starter import ProcessStarter
 from ltrain_train.gateway.serving.publication import Publication
+from ltrain_train.gateway.serving.publish_choice import PublishChoice
 from ltrain_train.gateway.serving.tinker import TinkerOptions
 from ltrain_train.gateway.serving.turns import VllmTurns
 from ltrain_train.gateway.serving.upstream import Upstream, UpstreamFailed

@@ -144,7 +144,7 @@ def watch_store(plan: Plan, store: str | None, *, as_json: bool) -> None:
 
         def examine_version(plan: Plan, version: int) -> tuple[bool, str]:
             with progress.paused():
-                return examine(plan, version, lock)
+                return examine(plan, version, lock, store)
 
         watcher = Watcher(plan, store, on_input, on_update, on_look, examine_version, progress)
         if not as_json:

@@ -18,17 +18,23 @@ from ltrain_transforms.show import print_shown, recipe_or_default
 from ltrain_transforms.trials import deployment_report
 
 
-def start_candidate(identifier: str, share: float, reason: str) -> None:
-    """Let a version answer a share of the conversations of production, or another share."""
+def start_candidate(identifier: str, share: float, reason: str, *, shadow: bool = False) -> None:
+    """Let a version answer a share of the conversations of production, or another share.
+
+    Args:
+        shadow: whether nobody sees its answers.
+    """
     home = settings.HOME.read()
     policies = Policies(home)
     policy, version = parse_version(policies, identifier)
     policies.verify(policy, version)
     with find_gateway(home, policy) as gateway:
-        move(policies, gateway, policy, version, Stage.CANARY, share=share, reason=reason)
+        stage = Stage.SHADOW if shadow else Stage.CANARY
+        move(policies, gateway, policy, version, stage, share=share, reason=reason)
+    unseen = ", too, and nobody sees its answers" if shadow else ""
     print(
         f"Version {version} of policy '{policy}' answers {share:.4g} of the conversations that "
-        f"begin from now on. {describe_serving(policy, served=gateway is not None)}"
+        f"begin from now on{unseen}. {describe_serving(policy, served=gateway is not None)}"
     )
 
 

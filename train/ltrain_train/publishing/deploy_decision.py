@@ -74,19 +74,20 @@ class TrialRule:
             if store_is_away(error) or isinstance(error, RunInUse):
                 raise
             passes, reason = False, f"its gates could not be run: {str(error).rstrip('.')}"
-        return self._move(candidate, Stage.CANARY if passes else Stage.RETIRED, reason)
+        first = Stage.SHADOW if self.options.shadow else Stage.CANARY
+        return self._move(candidate, first if passes else Stage.RETIRED, reason)
 
     def look(self, candidate: Deployment, store: Store) -> Look:
         """Judge a candidate by what the store has of its trial, and carry out the verdict."""
         settled = time.time_ns() - int(self.options.reward_window * 1e9)
-        verdict = judge(read_metrics(store, candidate.experiment, settled), Bounds.of(self.options))
+        bounds = Bounds.of(self.options, candidate.stage)
+        verdict = judge(read_metrics(store, candidate.experiment, settled), bounds)
         name = self._name(candidate)
-        is_watched = candidate.stage is Stage.WATCHED
-        decide_stage = self._follow_watched if is_watched else self._follow_canary
-        stage, reason = decide_stage(candidate, verdict)
+        stage, reason = self._follow(candidate, verdict)
         if stage is None:
             return Look(f"{name} goes on: {reason}.")
-        if stage.is_served and not is_watched and self.options.approve == "manual":
+        is_promotion = stage.is_served and candidate.stage is Stage.CANARY
+        if is_promotion and self.options.approve == "manual":
             command = f"`ltrain deploy promote {self.policy}`"
             return Look(f"{name} may be promoted: {reason}. {command}", asks=True)
         return self._move(candidate, stage, reason)
@@ -103,10 +104,13 @@ class TrialRule:
             }
             notify(self.options.notify, event)
 
-    def _follow_canary(self, _: Deployment, verdict: Verdict) -> tuple[Stage | None, str]:
-        """Return the stage after a canary, None: it goes on, and the reason."""
+    def _follow(self, candidate: Deployment, verdict: Verdict) -> tuple[Stage | None, str]:
+        """Return the stage after a verdict, None: the trial goes on, and the reason."""
+        if candidate.stage is Stage.WATCHED:
+            return self._follow_watched(candidate, verdict)
+        promoted = Stage.WATCHED if self.options.watch_after else Stage.CURRENT
         stages = {
-            Decision.PROMOTE: Stage.WATCHED if self.options.watch_after else Stage.CURRENT,
+            Decision.PROMOTE: Stage.CANARY if candidate.stage is Stage.SHADOW else promoted,
             Decision.TAKE_BACK: Stage.RETIRED,
             Decision.UNDECIDED: Stage.RETIRED,
         }
@@ -123,7 +127,8 @@ class TrialRule:
 
     def _move(self, candidate: Deployment, stage: Stage, reason: str) -> Look:
         """Move a version to a stage, unless another command has moved it meanwhile."""
-        shares = {Stage.CANARY: self.options.share, Stage.WATCHED: 1 - self.options.holdback}
+        own = self.options.share
+        shares = {Stage.SHADOW: own, Stage.CANARY: own, Stage.WATCHED: 1 - self.options.holdback}
         share = shares.get(stage, 0.0)
         try:
             with find_gateway(self.policies.directory.parent, self.policy) as gateway:

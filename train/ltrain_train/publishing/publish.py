@@ -141,15 +141,16 @@ def publish(
     origin: Mapping[str, str],
     shared: SharedWeights | None = None,
 ) -> None:
-    """Make a new version current; if `deploy` has a share, a canary, or a candidate of its gates.
+    """Make a new version current; if `deploy` has a share, its first stage on trial.
 
     The other arguments are those of `promote`, with the same errors.
     """
     if not deploy.share:
         promote(policies, policy, version, gateway, tracer, origin, shared)
         return
-    has_gates = deploy.gates != Gates()
-    stage, share = (Stage.CANDIDATE, 0.0) if has_gates else (Stage.CANARY, deploy.share)
+    stage, share = Stage.SHADOW if deploy.shadow else Stage.CANARY, deploy.share
+    if deploy.gates != Gates():
+        stage, share = Stage.CANDIDATE, 0.0
     reason = f"trained on dataset {origin[attributes.DATASET_ID]}"
     step = partial(move, policies, gateway, policy, version, stage, share=share)
     retry_load(lambda: step(by="ltrain", reason=reason))

@@ -13,10 +13,15 @@ class Gates(Section):
     eval: float | None = Field(default=None, ge=0)
     """By how much it may be worse than the current version on the held-out tasks of [rollout]: the
     paired difference is above it with 95 % confidence. Unset: there is no gate."""
+    replay: float | None = Field(default=None, ge=0)
+    """By how much it may be worse by the judges of the recipe (0 to 1) when both versions answer
+    stored prompts of production again, with the same confidence. Unset: there is no gate."""
+    replay_prompts: int = Field(default=100, ge=2)
+    """The newest prompts of production that `replay` takes, one of each trace."""
     safety: dict[str, float] = Field(default={})
-    """By how much other metrics of these rollouts may be worse, with the same confidence: `failed
-    calls`, `seconds of a call`, `output tokens of a call` (of these less is better), and
-    evaluations by name."""
+    """By how much other metrics of the rollouts of these gates may be worse, with the same
+    confidence: `failed calls`, `seconds of a call`, `output tokens of a call` (of these less is
+    better), and evaluations by name."""
 
 
 class Deploy(Section):
@@ -25,6 +30,9 @@ class Deploy(Section):
     share: float = Field(default=0.0, ge=0, lt=1)
     """The share of the conversations of production that a version of `ltrain run --once` or
     `--watch` answers first, as a canary; 0: it becomes current at once."""
+    shadow: int = Field(default=0, ge=0)
+    """Conversations of its share that the candidate answers in the shadow first: nobody sees its
+    answers, and it is taken back if its calls are worse than `guards` allow. 0: none."""
     gates: Gates = Gates()
     goal: str = Field(default="reward", min_length=1)
     """The metric that decides: the name of an evaluation, such as feedback, or one of the metrics

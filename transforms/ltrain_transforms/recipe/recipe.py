@@ -107,6 +107,11 @@ class Recipe(Section):
                 "share of [deploy] needs versions that a server can hold beside others: LoRA "
                 'adapters of the backend "verl". Set lora_rank in [train], or share = 0.'
             )
+        if self.deploy.shadow and not self.deploy.share:
+            raise ValueError(
+                "shadow of [deploy] needs share: the share of the conversations that a candidate "
+                "answers, first in the shadow, then seen. Set share, or remove shadow."
+            )
         rollout = self.rollout
         has_tasks = rollout is not None and (rollout.validation or rollout.environment)
         if self.deploy.gates.eval is not None and not has_tasks:
@@ -114,10 +119,16 @@ class Recipe(Section):
                 "eval of [deploy.gates] needs held-out tasks, and an agent that solves them. Set "
                 "validation in [rollout], or remove eval."
             )
-        if self.deploy.gates.safety and self.deploy.gates.eval is None:
+        gates = self.deploy.gates
+        if gates.replay is not None and not any(each.url for each in self.judges.values()):
             raise ValueError(
-                "safety of [deploy.gates] compares the rollouts of eval. Set eval, too; 1 allows "
-                "any score."
+                "replay of [deploy.gates] needs a judge of the answers. Add a [[reward]] with use "
+                '= "judge" and the server of its model, or remove replay.'
+            )
+        if gates.safety and gates.eval is None and gates.replay is None:
+            raise ValueError(
+                "safety of [deploy.gates] compares the rollouts of eval and replay. Set one of "
+                "them, too; 1 allows any score."
             )
         return self
 

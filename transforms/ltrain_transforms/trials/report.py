@@ -32,7 +32,7 @@ from ltrain_transforms.reports import (
     current_version,
 )
 from ltrain_transforms.trials.confidence import compare
-from ltrain_transforms.trials.stored import Metric, read_evidence, read_history
+from ltrain_transforms.trials.stored import FEEDBACK, Metric, read_evidence, read_history
 from ltrain_transforms.trials.verdict import Bounds, Decision, Verdict, judge
 
 LOOKS = 24
@@ -73,10 +73,17 @@ class History:
     options: Deploy
 
     @property
+    def bounds(self) -> Bounds:
+        """The rule of the trial."""
+        return Bounds.of(self.options, self.trial.first.stage)
+
+    @property
     def names(self) -> list[str]:
         """The metrics: the goal, its guards, and others."""
-        bounds = Bounds.of(self.options)
+        bounds = self.bounds
         found = [each.name for each in self.metrics[-1]]
+        if bounds.shadow:  # nobody rates what nobody sees
+            found.remove(FEEDBACK)
         return sorted(found, key=lambda name: (name != bounds.goal, name not in bounds.guards))
 
     def rows(self) -> list[dict[str, Any]]:
@@ -110,7 +117,7 @@ class History:
     def with_other_bounds(self) -> Iterator[tuple[Cell, ...]]:
         """Yield the first decision by each rule: rule, decision, when, units, reason."""
         label, seconds = self._axis()
-        for name, bounds in _variants(Bounds.of(self.options)):
+        for name, bounds in _variants(self.bounds):
             verdict, at, metrics = self._first_decision(bounds)
             decided = verdict.decision is not Decision.GO_ON
             after = (at / 1e9 - self.trial.first.began) / seconds if decided else None
@@ -313,5 +320,5 @@ def _variants(own: Bounds) -> Iterator[tuple[str, Bounds]]:
         yield "min_gain = 0", replace(own, min_gain=0.0)
     if own.max_loss:
         yield "max_loss = 0", replace(own, max_loss=0.0)
-    if own.guards:
+    if own.guards and not own.shadow:
         yield "no guards", replace(own, guards={})

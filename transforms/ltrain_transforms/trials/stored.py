@@ -15,12 +15,15 @@ FAILED_CALLS, SECONDS, FEEDBACK = "failed calls", "seconds of a call", "units wi
 OUTPUT_TOKENS = "output tokens of a call"
 LATEST = 2**62
 """Unix nanoseconds after all traces."""
-CALL_FIGURES = """
-    toFloat64(StatusCode = 'Error') AS failed,
+CALL_FIGURES = f"""
+    toFloat64(
+        StatusCode = 'Error' OR SpanAttributes['{attributes.EXPERIMENT_FALLBACK}'] = 'true'
+    ) AS failed,
     Duration / 1e9 AS seconds,
     toFloat64OrNull(SpanAttributes['gen_ai.usage.output_tokens']) AS tokens
 """
-"""The figures of a span of the gateway; `tokens` is null in a call without an answer."""
+"""The figures of a span of the gateway; `tokens` is null in a call without an answer. A call that
+another version answered in place of the assigned one has failed."""
 CALLS = f"""
 calls AS (
     SELECT

@@ -4,6 +4,8 @@
   is below `-max_loss`. All of these must hold, so that no correction is needed.
 * Any of the goal and the guards takes a candidate back: an upper bound below `-max_loss`. One of k
   is enough, so each has the level alpha / k (Bonferroni).
+* In the shadow nobody rates the candidate's answers: only the guards on calls take it back, and it
+  has passed once it has answered enough units.
 * Executions whose feedback may still arrive are not compared. Whether feedback arrived at all is a
   guard of its own: a version that makes users silent must not win.
 """
@@ -13,6 +15,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Self
 
+from ltrain_instrument.quantity import quantity
+from ltrain_transforms.deployment_file import Stage
 from ltrain_transforms.recipe import Deploy
 from ltrain_transforms.trials.confidence import HORIZON, ArmTotals, Difference, compare
 from ltrain_transforms.trials.stored import FAILED_CALLS, OUTPUT_TOKENS, SECONDS, Metric
@@ -62,10 +66,12 @@ class Bounds:
     budget: int = 10_000
     """Units that the candidate may answer, at most."""
     horizon: int = HORIZON
+    shadow: int = 0
+    """Units in the shadow with which the candidate has passed it; 0: its answers are seen."""
 
     @classmethod
-    def of(cls, options: Deploy) -> Self:
-        """Return the rule of a recipe."""
+    def of(cls, options: Deploy, stage: Stage = Stage.CANARY) -> Self:
+        """Return the rule of a recipe for a stage."""
         guards = {
             name: Guard(loss, SIGNS.get(name, 1))
             for name, loss in options.guards.items()
@@ -79,7 +85,14 @@ class Bounds:
             guards=guards,
             alpha=options.alpha,
             budget=options.budget,
+            shadow=max(options.shadow, 1) if stage is Stage.SHADOW else 0,
         )
+
+    @property
+    def names(self) -> list[str]:
+        """The metrics that decide: the goal and the guards; in the shadow, those of calls."""
+        names = [self.goal, *self.guards]
+        return [each for each in names if each in SIGNS] if self.shadow else names
 
     def guard(self, metric: str) -> Guard:
         """Return the rule of a metric."""
@@ -114,7 +127,7 @@ def decide(metrics: Mapping[str, Arms], bounds: Bounds, units: int) -> Verdict:
         metrics: the arms of the goal and of the guards; one that is absent has not arrived yet.
         units: the units that the candidate has answered.
     """
-    names = [bounds.goal, *bounds.guards]
+    names = bounds.names
     present = [each for each in names if each in metrics]
     for name in present:
         found = _difference(metrics[name], bounds, name, bounds.alpha / len(names))
@@ -125,6 +138,10 @@ def decide(metrics: Mapping[str, Arms], bounds: Bounds, units: int) -> Verdict:
                 f"{name} is worse: the difference is below {found.upper:.4g}, allowed is "
                 f"{allowed:.4g}",
             )
+    if bounds.shadow:
+        passed = units >= bounds.shadow
+        reason = f"no loss was seen in {quantity(units, 'conversation')} in the shadow"
+        return Verdict(Decision.PROMOTE if passed else Decision.GO_ON, reason)
     missing = [each for each in names if each not in metrics]
     worst = "" if missing else _obstacle(metrics, bounds, names)
     if not missing and not worst:

@@ -39,6 +39,7 @@ guards = {}
 max_loss = 0.1
 reward_window = 0
 watch_after = 2
+shadow = 50
 holdback = 0.5
 """
 UNITS = 120
@@ -96,11 +97,11 @@ def check_stages(home: Path) -> None:
     for each in read_deployments(folder):
         stages.setdefault(each.version, []).append(each.stage)
     for version, path in stages.items():
-        assert path[0] is Stage.CANARY, version
+        assert path[0] is Stage.SHADOW, version
         assert all(later in NEXT[earlier] for earlier, later in pairwise(path)), (version, path)
         assert len(set(path)) == len(path), (version, path)
     promoted = [version for _, version in read_promotions(folder) if version]
-    assert all(stages[version][1] is not Stage.RETIRED for version in promoted), promoted
+    assert all(Stage.WATCHED in stages[version] for version in promoted), promoted
     assert not any(version % 2 for version in promoted), promoted
 
 

@@ -7,6 +7,7 @@ from ltrain_instrument.face import open_face
 if TYPE_CHECKING:
     from ltrain_train.gateway.apis.api import Answer, Api, ClientCall
     from ltrain_train.gateway.apis.body import bad_request
+    from ltrain_train.gateway.apis.completions import ServerAnswer
     from ltrain_train.gateway.apis.count_tokens import Count, count_tokens
     from ltrain_train.gateway.apis.registry import APIS, COUNTS, PATHS, error_body, find_api
     from ltrain_train.gateway.apis.request_fields import (

@@ -16,7 +16,7 @@ from math import prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ltrain_train.gateway.publish_choice import PublishChoice
+from ltrain_train.gateway.serving.publish_choice import PublishChoice
 from ltrain_train.gateway.serving.upstream import Upstream, UpstreamFailed
 from ltrain_train.policy import (
     ADAPTER_CONFIG,

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ltrain_instrument.errors import LtrainError
-from ltrain_train.gateway.publish_choice import PublishChoice
 from ltrain_train.gateway.serving.policy_server import Weights, read_weights
+from ltrain_train.gateway.serving.publish_choice import PublishChoice
 from ltrain_train.gpu import CONTROL_DEVICE
 from ltrain_train.policy import BadModel, Policies, read_adapter_config
 from ltrain_transforms.artifacts import Publish

@@ -184,7 +184,7 @@ class Publication:
         planned = self.deployments.plan(version, stage, share=share, by=by, reason=reason)
         if planned.makes_current is not None:
             await self.load(planned.makes_current, promotion=planned)
-        elif stage is Stage.CANARY:
+        elif planned.serves:
             async with self.gate.owned():
                 await self._hold(version)
                 # a freeze does not wait for the load
