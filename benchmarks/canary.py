@@ -6,7 +6,7 @@ from statistics import median
 
 from opentelemetry.sdk.trace import TracerProvider
 
-from ltrain_train.gateway import Canary, find_unit
+from ltrain_train.gateway import Canary, RecentUnits, find_unit
 from ltrain_transforms.deployment_file import Deployment
 
 BAR = 50.0
@@ -27,9 +27,10 @@ def measure(calls: int) -> float:
     canary = Canary("policy", Deployment.begin(2, 0.1, by="benchmark"))
     tracer = TracerProvider().get_tracer("benchmark")
     spans = [tracer.start_span("call") for _ in range(calls)]
+    units = RecentUnits()
     began = time.process_time()
     for number, span in enumerate(spans):
-        canary.assign(find_unit(None, HEADERS, BODY, number), span)
+        canary.assign(units.date(find_unit(None, HEADERS, BODY, number)), span)
     return (time.process_time() - began) / calls * 1e6
 
 

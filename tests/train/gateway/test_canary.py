@@ -1,6 +1,7 @@
 """A candidate answers a share of production, whole conversations only, until it is taken back."""
 
 import asyncio
+import math
 import threading
 import time
 from collections import Counter
@@ -13,7 +14,7 @@ import pytest
 from opentelemetry.trace import INVALID_SPAN
 
 from ltrain_train.gateway.connection import GatewayRefused
-from ltrain_train.gateway.conversations import Unit
+from ltrain_train.gateway.conversations import Unit, units
 from ltrain_train.gateway.serving.canary import Canary
 from ltrain_train.policy import Deployments
 from ltrain_transforms.deployment_file import Deployment, Stage, read_deployments
@@ -108,6 +109,26 @@ def test_a_conversation_that_began_before_stays_with_the_current_version(adapter
         messages = [{"role": "user", "content": "weights"}]
     attributes = [each["attributes"] for each in calls(adapters)]
     assert ["ltrain.experiment.arm" in each for each in attributes] == [False, False, True]
+
+
+@pytest.mark.parametrize("headers", [traced(7), traced(8) | {"x-session-id": "s"}])
+def test_a_trace_or_session_that_is_under_way_stays_with_the_current_version(
+    adapters: Any, headers: dict[str, str]
+) -> None:
+    assert ask(adapters, headers=headers) == "w0"
+    canary(adapters)
+    assert ask(adapters, headers=headers) == "w0"
+    assert ask(adapters, headers=traced(9)) == "w2"
+
+
+def test_only_the_latest_units_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(units, "KNOWN_UNITS", 2)
+    recent = units.RecentUnits()
+    first, second, third = (Unit(name, math.inf) for name in "abc")
+    began = [recent.date(each).began for each in (first, second, first, third)]
+    assert began[0] == began[2] < began[3]
+    assert recent.date(first).began == began[0]
+    assert recent.date(second).began > began[1]
 
 
 def test_a_retired_candidate_answers_nothing_more(adapters: Any) -> None:

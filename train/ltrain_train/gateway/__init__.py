@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         PolicyServerAway,
     )
     from ltrain_train.gateway.conversations.conversations import Conversations
-    from ltrain_train.gateway.conversations.units import find_unit
+    from ltrain_train.gateway.conversations.units import RecentUnits, find_unit
     from ltrain_train.gateway.conversations.untraced_calls import open_conversations
     from ltrain_train.gateway.policy_exchange import LENGTH_SETTING
     from ltrain_train.gateway.scripted_model import ScriptedCall, ScriptedModel

@@ -105,12 +105,15 @@ class PolicyModel:
 
     def _assign(self, call: Call) -> Assignment:
         """Assign a call of production to the candidate, or to the current version."""
-        canary, attempt = self._publication.canary, call.attempt
-        if canary is None or call.claims is not None or attempt.pinned:
+        publication, attempt = self._publication, call.attempt
+        if call.claims is not None or attempt.pinned:
             return Assignment()
-        assigned = canary.assign(call.unit(), call.span.span)
+        unit = publication.units.date(call.unit())
+        if (canary := publication.canary) is None:
+            return Assignment()
+        assigned = canary.assign(unit, call.span.span)
         if assigned.version is not None:
-            attempt.versions[self._publication.policy] = assigned.version
+            attempt.versions[publication.policy] = assigned.version
         return assigned
 
     def _answer_in_shadow(self, call: Call, known: Mapping[str, str]) -> None:

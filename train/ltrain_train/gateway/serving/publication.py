@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from ltrain_instrument.errors import LtrainError
 from ltrain_train.gateway.attempts import AttemptCalls
+from ltrain_train.gateway.conversations import RecentUnits
 from ltrain_train.gateway.errors import Refused
 from ltrain_train.gateway.serving.adapters import HeldAdapter, Key
 from ltrain_train.gateway.serving.canary import Canary
@@ -58,6 +59,7 @@ class Publication:
         self.policies, self.policy, self.server = server.policies, policy, server
         self.served = version
         self._trial: int | None = None
+        self.units = RecentUnits()
         self.canary: Canary | None = None
         """The trial that is under way; None: there is none."""
         self.deployments = Deployments(self.policies, policy)
